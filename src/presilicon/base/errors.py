@@ -1,0 +1,57 @@
+"""Errors that a user can act on.
+
+Every message says where the trouble is, what was given, what is allowed and what to try. Only the command line turns
+these into exit codes; inside the package they are ordinary exceptions.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class PresiliconError(Exception):
+    """The base of every error that Presilicon raises on purpose."""
+
+    exit_code = 1
+
+
+class ConfigError(PresiliconError):
+    """Something the user wrote (a file, an option, an argument) is not what it should be."""
+
+    exit_code = 2
+
+
+class FormatError(ConfigError):
+    """A number format that cannot be read or cannot exist, or data that a format cannot take."""
+
+
+class MissingToolError(PresiliconError):
+    """An optional package, a program or a device is needed and absent; the message says how to get it."""
+
+    exit_code = 3
+
+
+class RunFailedError(PresiliconError):
+    """The work started and then failed."""
+
+
+def did_you_mean(given: str, allowed: Iterable[str]) -> str:
+    """A sentence that proposes the nearest allowed word and lists the rest.
+
+    >>> did_you_mean("rowz", ["rows", "cols"])
+    'did you mean "rows"? Allowed: cols, rows'
+    >>> did_you_mean("zebra", ["rows", "cols"])
+    'Allowed: cols, rows'
+    """
+    words = sorted(allowed)
+    listing = f"Allowed: {', '.join(words)}" if words else "nothing is allowed here"
+    near = get_close_matches(given.lower(), words, n=1, cutoff=0.6)
+    return f'did you mean "{near[0]}"? {listing}' if near else listing
+
+
+def unknown(what: str, given: str, allowed: Iterable[str]) -> ConfigError:
+    """The error for a name that is not in a list of names.
+
+    >>> str(unknown("workload", "digits-cn", ["digits-cnn", "digits-mlp"]))
+    'unknown workload "digits-cn": did you mean "digits-cnn"? Allowed: digits-cnn, digits-mlp'
+    """
+    return ConfigError(f'unknown {what} "{given}": {did_you_mean(given, allowed)}')

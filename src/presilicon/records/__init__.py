@@ -1,0 +1,49 @@
+"""Frozen data that crosses rooms, and the protocols that join them.
+
+Everything here is plain, comparable, hashable where it is used as a key, and serialisable: no torch, no numpy.
+"""
+
+from presilicon.records.cost import Cost, OpCost
+from presilicon.records.graph import (
+    PHASES,
+    ROLES,
+    Convolution,
+    Gemm,
+    Op,
+    OpKind,
+    Phase,
+    Role,
+    StepGraph,
+    TensorRef,
+)
+from presilicon.records.protocols import CostRule, Observer, TrainingHook
+from presilicon.records.result import Comparison, CurvePoint, Interval, Result, SeedResult
+from presilicon.records.trace import Evaluation, FactsRun, LayerFact, StepFacts, Trace
+
+__all__ = [
+    "PHASES",
+    "ROLES",
+    "Comparison",
+    "Convolution",
+    "Cost",
+    "CostRule",
+    "CurvePoint",
+    "Evaluation",
+    "FactsRun",
+    "Gemm",
+    "Interval",
+    "LayerFact",
+    "Observer",
+    "Op",
+    "OpCost",
+    "OpKind",
+    "Phase",
+    "Result",
+    "Role",
+    "SeedResult",
+    "StepFacts",
+    "StepGraph",
+    "TensorRef",
+    "Trace",
+    "TrainingHook",
+]

@@ -1,0 +1,68 @@
+"""What a training step costs on a machine."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from presilicon.records.graph import OpKind, Phase
+
+Bound = Literal["compute", "memory", "none"]
+
+
+class OpCost(Struct, frozen=True, kw_only=True):
+    """What one op of a step costs, and where it lies on the timeline."""
+
+    index: int
+    name: str
+    kind: OpKind
+    phase: Phase
+    layer: str
+    unit: str
+    """The part of the machine that runs it: `array`, `vector`."""
+    start_s: float
+    time_s: float
+    cycles: int
+    """Compute cycles, without waiting for memory."""
+    energy_j: float
+    bytes_dram: float
+    bytes_sram: float
+    flops: int
+    utilization: float
+    """Useful multiply-adds over what the array could have done in `cycles`; zero for ops off the array."""
+    bound: Bound
+
+    @property
+    def end_s(self) -> float:
+        """When it is done, counted from the start of the step."""
+        return self.start_s + self.time_s
+
+
+class Cost(Struct, frozen=True, kw_only=True):
+    """Time, energy, memory and cycles of one training step, and of each op in it."""
+
+    time_s: float
+    energy_j: float
+    cycles: int
+    memory_bytes: float
+    """Peak of what must be held at once: weights, gradients, optimizer state, saved activations, transients."""
+    energy_by_component_j: dict[str, float]
+    """The same joules by where they went: `mac`, `vector`, `sram`, `dram`, `leakage`."""
+    ops: tuple[OpCost, ...]
+
+    @property
+    def timeline(self) -> tuple[tuple[str, float, float], ...]:
+        """Name, start and end in seconds of each op, in order of start."""
+        return tuple((op.name, op.start_s, op.end_s) for op in sorted(self.ops, key=lambda op: op.start_s))
+
+    @property
+    def utilization(self) -> float:
+        """Useful multiply-adds over what the array could have done while it was busy."""
+        busy = sum(op.cycles for op in self.ops if op.unit == "array")
+        return sum(op.utilization * op.cycles for op in self.ops if op.unit == "array") / busy if busy else 0.0
+
+    def time_by_phase_s(self) -> dict[str, float]:
+        """Seconds spent in each phase."""
+        totals: dict[str, float] = {}
+        for op in self.ops:
+            totals[op.phase] = totals.get(op.phase, 0.0) + op.time_s
+        return totals

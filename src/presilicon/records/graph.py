@@ -1,0 +1,145 @@
+"""One training step as a graph of ops with shapes, roles, FLOPs and dependencies.
+
+The graph knows element counts, never bytes: bytes follow from the numerics of the design that runs it.
+"""
+
+from collections import Counter
+from math import prod
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+Phase = Literal["forward", "input_grad", "weight_grad", "update"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+Role = Literal["weight", "activation", "error", "gradient", "master", "state"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+OpKind = Literal[
+    "gemm",
+    "convolution",
+    "elementwise",
+    "reduction",
+    "normalization",
+    "softmax",
+    "pooling",
+    "loss",
+    "gather",
+    "copy",
+    "optimizer",
+    "random",
+    "other",
+]
+
+
+class TensorRef(Struct, frozen=True):
+    """A tensor as an op sees it."""
+
+    id: int
+    """The storage: equal ids are the same memory (views and in-place results share one)."""
+    shape: tuple[int, ...]
+    role: Role
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it holds (1 for a scalar)."""
+        return prod(self.shape)
+
+
+class Gemm(Struct, frozen=True):
+    """`count` independent products C[m, n] = A[m, k] B[k, n]."""
+
+    m: int
+    k: int
+    n: int
+    count: int = 1
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds."""
+        return self.count * self.m * self.k * self.n
+
+    @property
+    def flops(self) -> int:
+        """Two per multiply-add."""
+        return 2 * self.macs
+
+
+class Convolution(Struct, frozen=True):
+    """The geometry of a convolution's forward pass, whichever phase the op belongs to.
+
+    Spatial tuples have one entry per spatial dimension. For a transposed convolution, `input_size` and `output_size`
+    are those of the op itself, so the output is the larger one.
+    """
+
+    batch: int
+    in_channels: int
+    out_channels: int
+    input_size: tuple[int, ...]
+    output_size: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int = 1
+    transposed: bool = False
+
+
+class Op(Struct, frozen=True, kw_only=True):
+    """One operation of a training step."""
+
+    index: int
+    """Position in the order in which the step ran it."""
+    name: str
+    """Layer, phase and operator: `features.0.forward.convolution`. Unique in its graph."""
+    kind: OpKind
+    operator: str
+    """The ATen operator that was captured: `aten.convolution.default`."""
+    phase: Phase
+    layer: str
+    """Qualified name of the module that the op belongs to; empty for what lies outside the model."""
+    inputs: tuple[TensorRef, ...]
+    outputs: tuple[TensorRef, ...]
+    flops: int
+    """Two per multiply-add in GEMMs and convolutions; one per arithmetic result elsewhere; zero for moves."""
+    depends_on: tuple[int, ...] = ()
+    """Indices of earlier ops whose results this one reads."""
+    gemm: Gemm | None = None
+    """The matrix product that it is; for a convolution, the im2col form of this phase."""
+    convolution: Convolution | None = None
+
+    @property
+    def elements_in(self) -> int:
+        """Numbers read, each input once."""
+        return sum(tensor.elements for tensor in self.inputs)
+
+    @property
+    def elements_out(self) -> int:
+        """Numbers written."""
+        return sum(tensor.elements for tensor in self.outputs)
+
+
+class StepGraph(Struct, frozen=True, kw_only=True):
+    """One training step of a model at one batch size."""
+
+    name: str
+    batch_size: int
+    ops: tuple[Op, ...]
+    parameters: tuple[TensorRef, ...] = ()
+    """Trainable weights, role `weight`."""
+    state: tuple[TensorRef, ...] = ()
+    """Optimizer state that lives from step to step, role `state`."""
+
+    @property
+    def parameter_elements(self) -> int:
+        """Trainable numbers."""
+        return sum(tensor.elements for tensor in self.parameters)
+
+    def flops(self, *phases: Phase, matrix_only: bool = False) -> int:
+        """FLOPs of the given phases (all when none is named), optionally of GEMMs and convolutions alone."""
+        wanted = set(phases or PHASES)
+        return sum(op.flops for op in self.ops if op.phase in wanted and (op.gemm is not None or not matrix_only))
+
+    def count_by_kind(self) -> dict[str, int]:
+        """How many ops there are of each kind."""
+        return dict(Counter(op.kind for op in self.ops))

@@ -1,0 +1,67 @@
+"""What an evaluation found: time-to-accuracy and energy-to-accuracy, with their uncertainty and provenance."""
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class Interval(Struct, frozen=True):
+    """A median with a low and a high end; None stands for infinity (a seed that never arrived)."""
+
+    median: float | None
+    low: float | None
+    high: float | None
+
+
+class CurvePoint(Struct, frozen=True, kw_only=True):
+    """Validation accuracy after some steps, and what the design had spent by then."""
+
+    step: int
+    accuracy: float
+    time_s: float
+    energy_j: float
+
+
+class SeedResult(Struct, frozen=True, kw_only=True):
+    """One seed of one design; the to-accuracy fields are None when the target was never held."""
+
+    seed: int
+    steps_to_accuracy: int | None
+    time_to_accuracy_s: float | None
+    energy_to_accuracy_j: float | None
+    accuracy: float
+    """On the test split when training ended."""
+    steps: int
+    ending: str
+    curve: tuple[CurvePoint, ...]
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """One design on one workload."""
+
+    name: str
+    workload: str
+    target: float
+    """The validation accuracy that counts as arrival."""
+    steps_to_accuracy: Interval
+    time_to_accuracy_s: Interval
+    energy_to_accuracy_j: Interval
+    reached: str
+    """How many seeds of how many arrived: `4/5`."""
+    accuracy: float
+    """Median over seeds of the accuracy on the test split when training ended."""
+    time_per_step_s: float
+    """Of a step with the design's static numerics; a trace may hold cheaper or dearer steps."""
+    energy_per_step_j: float
+    memory_bytes: float
+    area_mm2: float | None
+    seeds: tuple[SeedResult, ...]
+    provenance: dict[str, Any]
+    """Configuration hash, seeds, versions, commit, sources of the energy figures, and how intervals were made."""
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """Several designs on the same workload, in the order in which they were given."""
+
+    designs: tuple[Result, ...]
+    schema: int = 1

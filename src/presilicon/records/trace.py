@@ -1,0 +1,110 @@
+"""What emulation recorded: the facts of each step that hardware cares about, and the sequence of them."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from presilicon.records.graph import Role
+
+Ending = Literal["target", "budget", "diverged", "interrupted"]
+
+
+class LayerFact(Struct, frozen=True, kw_only=True):
+    """What one role of one layer was at a step, where it differs from the design's static numerics."""
+
+    layer: str
+    role: Role
+    format: str | None = None
+    """Spelling of the format in force, or None for the design's own."""
+    density: float | None = None
+    """Fraction of nonzero elements, or None when it was not measured."""
+
+
+class StepFacts(Struct, frozen=True, kw_only=True):
+    """What happened at a step that changes what the step costs. Hashable: equal facts are priced once."""
+
+    layers: tuple[LayerFact, ...] = ()
+    update_skipped: bool = False
+    """A loss-scale overflow, say: the backward pass ran and its result was thrown away."""
+    backward_skipped: bool = False
+    """Gradients were predicted, not computed: only the forward pass and the update ran."""
+
+    def bucketed(self, buckets: int = 20) -> "StepFacts":
+        """The same facts with densities rounded up to the next of `buckets` levels, so that near-equal steps coincide.
+
+        >>> fact = LayerFact(layer="fc", role="activation", density=0.512)
+        >>> StepFacts(layers=(fact,)).bucketed().layers[0].density
+        0.55
+        """
+        if not self.layers:
+            return self
+        layers = tuple(
+            fact
+            if fact.density is None
+            else LayerFact(
+                layer=fact.layer, role=fact.role, format=fact.format, density=-(-fact.density * buckets // 1) / buckets
+            )
+            for fact in self.layers
+        )
+        return StepFacts(layers=layers, update_skipped=self.update_skipped, backward_skipped=self.backward_skipped)
+
+
+class FactsRun(Struct, frozen=True):
+    """`count` consecutive steps with the same facts."""
+
+    facts: StepFacts
+    count: int
+
+
+class Evaluation(Struct, frozen=True, kw_only=True):
+    """The validation split, looked at after `step` training steps."""
+
+    step: int
+    accuracy: float
+    loss: float
+
+
+class Trace(Struct, frozen=True, kw_only=True):
+    """One training run as emulated: facts and losses of every step, validation accuracy now and then."""
+
+    seed: int
+    losses: tuple[float, ...]
+    """Training loss of each step, first step first."""
+    runs: tuple[FactsRun, ...]
+    """The facts of each step, run-length encoded; the counts add up to the number of steps."""
+    evaluations: tuple[Evaluation, ...]
+    test_accuracy: float
+    """Accuracy on the test split when training ended; it never decides anything."""
+    ending: Ending
+
+    @property
+    def steps(self) -> int:
+        """Training steps done."""
+        return len(self.losses)
+
+    def facts(self) -> Iterator[StepFacts]:
+        """The facts of each step in turn."""
+        for run in self.runs:
+            for _ in range(run.count):
+                yield run.facts
+
+    def crossing(self, target: float, sustain: int) -> int | None:
+        """The step of the first evaluation of `sustain` consecutive ones at or above `target`; None if there is none.
+
+        >>> points = [Evaluation(step=s, accuracy=a, loss=0.0) for s, a in [(10, .9), (20, .7), (30, .9), (40, .92)]]
+        >>> trace = Trace(seed=0, losses=(), runs=(), evaluations=tuple(points), test_accuracy=.9, ending="budget")
+        >>> trace.crossing(0.9, sustain=2)
+        30
+        """
+        first: int | None = None
+        held = 0
+        for point in self.evaluations:
+            if point.accuracy >= target:
+                first = point.step if held == 0 else first
+                held += 1
+                if held >= sustain:
+                    return first
+            else:
+                held = 0
+        return None
