@@ -1,0 +1,63 @@
+"""A run as one document: everything as JSON, or its evaluations as a table in CSV."""
+
+import csv
+import io
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from presilicon.base.errors import ConfigError, unknown
+from presilicon.runs.store import StoredRun
+
+_COLUMNS = ("design", "seed", "step", "accuracy", "time_s", "energy_j")
+
+
+def export_run(run: StoredRun, format: str) -> str:
+    """The run as text in one of `EXPORT_FORMATS`.
+
+    `json` holds the record and all events. `csv` has one row for each evaluation; what it had cost by then (`time_s`,
+    `energy_j`) is known once the run has a result and is empty before.
+
+    Raises:
+        ConfigError: there is no such format, or the run's record cannot be read.
+    """
+    if format not in _WRITERS:
+        raise unknown("export format", format, _WRITERS)
+    if run.record is None:
+        raise ConfigError(f"{run.name} cannot be exported: {run.problem}")
+    return _WRITERS[format](run)
+
+
+def _as_json(run: StoredRun) -> str:
+    record = msgspec.to_builtins(run.record) | {"status": run.status}
+    schema = record.pop("schema")
+    document = {"schema": schema, "run": {"name": run.name, **record}, "events": run.events()}
+    return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
+
+
+def _as_csv(run: StoredRun) -> str:
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in [*run.events("evaluation"), *_curve_points(run)]:
+        key = tuple(row.get(column) for column in ("design", "seed", "step"))
+        rows.setdefault(key, {}).update({column: row[column] for column in _COLUMNS if row.get(column) is not None})
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows.values())
+    return text.getvalue()
+
+
+def _curve_points(run: StoredRun) -> list[dict[str, Any]]:
+    """The points of every curve in the run's result, each with its design and seed."""
+    comparison = run.comparison() or {}
+    return [
+        {**point, "design": result.get("name"), "seed": seed.get("seed")}
+        for result in comparison.get("designs", ())
+        for seed in result.get("seeds", ())
+        for point in seed.get("curve", ())
+    ]
+
+
+_WRITERS: dict[str, Callable[[StoredRun], str]] = {"json": _as_json, "csv": _as_csv}
+EXPORT_FORMATS: tuple[str, ...] = tuple(_WRITERS)

@@ -1,0 +1,70 @@
+"""Where a result came from: the hash of its configuration, the versions and the commit that made it."""
+
+import json
+import os
+import platform
+import subprocess
+from functools import cache
+from hashlib import sha256
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import presilicon
+
+_PACKAGES = ("torch", "numba", "numpy")
+_GIT_TIMEOUT_S = 10
+
+
+def config_hash(plain: Any) -> str:
+    """The SHA-256 of a configuration as canonical JSON: equal contents give equal hashes, whatever the order of keys.
+
+    Takes plain values (dicts, lists, numbers, texts) and msgspec structs.
+
+    >>> config_hash({"seeds": 5, "design": "a"}) == config_hash({"design": "a", "seeds": 5})
+    True
+    >>> config_hash({"seeds": 5})[:12]
+    '8606190fef0a'
+    """
+    builtins = msgspec.to_builtins(plain, str_keys=True)
+    text = json.dumps(builtins, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return sha256(text.encode()).hexdigest()
+
+
+def versions() -> dict[str, str | None]:
+    """The versions of Presilicon, Python and what computes numbers; None for what is not installed. Imports nothing."""
+    found: dict[str, str | None] = {"presilicon": presilicon.__version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+@cache
+def commit(directory: Path | None = None) -> str | None:
+    """The commit of the checkout that the package runs from, with `-dirty` when tracked files differ from it.
+
+    None when the package is installed rather than checked out (also inside somebody else's checkout), or without git.
+    `directory` looks at another place than the package's own.
+    """
+    place = directory or Path(presilicon.__file__).parent
+    if directory is None and _git(place, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return None
+    return _git(place, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(directory: Path, *arguments: str) -> str | None:
+    """What git prints, or None when it fails or is absent. A surrounding git hook's variables are not inherited."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "-C", str(directory), *arguments]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, timeout=_GIT_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None

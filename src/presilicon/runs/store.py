@@ -1,0 +1,124 @@
+"""The runs on disk: list, load and remove them."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from presilicon.base.errors import ConfigError, unknown
+from presilicon.runs.events import read_events
+from presilicon.runs.process import is_alive
+from presilicon.runs.run import EVENTS_FILE, RECORD_FILE, RunRecord
+
+
+class StoredRun(Struct, frozen=True, kw_only=True):
+    """A run as found on disk, perhaps still being written."""
+
+    path: Path
+    status: str
+    """As recorded; `interrupted` when it says `running` and its process is gone; `unreadable` without a record."""
+    record: RunRecord | None
+    """None when it cannot be read."""
+    problem: str | None = None
+    """Why it cannot be read."""
+
+    @property
+    def name(self) -> str:
+        """The name of its directory."""
+        return self.path.name
+
+    def events(self, event: str | None = None) -> tuple[dict[str, Any], ...]:
+        """What it has recorded so far, oldest first; optionally only the events of one name."""
+        found = read_events(self.path / EVENTS_FILE)
+        return tuple(each for each in found if event is None or each["event"] == event)
+
+    def comparison(self) -> dict[str, Any] | None:
+        """The comparison in its last `result` event, as plain data; None when it has not come to one."""
+        results = self.events("result")
+        found = results[-1].get("comparison") if results else None
+        return found if isinstance(found, dict) else None
+
+
+def list_runs(root: Path) -> tuple[StoredRun, ...]:
+    """The runs in a directory, oldest first; none when there is no such directory.
+
+    Directories without a `run.json` are somebody else's and are left out. One whose `run.json` cannot be read is listed
+    as unreadable, with the problem.
+
+    Raises:
+        ConfigError: `root` is not a directory, or may not be read.
+    """
+    try:
+        directories = [path for path in root.iterdir() if _has_record(path)]
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise ConfigError(f"cannot read runs from {root}: {error.strerror}") from None
+    return tuple(sorted(map(_read, directories), key=lambda run: (run.record.created if run.record else "", run.name)))
+
+
+def load_run(root: Path, name: str) -> StoredRun:
+    """The run of that name, of that unique beginning of a name, or the newest one for `latest`.
+
+    Raises:
+        ConfigError: there is no such run, or several begin like that.
+    """
+    runs = {run.name: run for run in list_runs(root)}
+    if not runs:
+        raise ConfigError(f"there are no runs in {root}")
+    if name == "latest":
+        return list(runs.values())[-1]
+    if name in runs:
+        return runs[name]
+    matches = [each for each in runs if name and each.startswith(name)]
+    if len(matches) > 1:
+        raise ConfigError(f'"{name}" is the beginning of {len(matches)} runs: {", ".join(matches)}. Give more of it')
+    if not matches:
+        raise unknown("run", name, [*runs, "latest"])
+    return runs[matches[0]]
+
+
+def remove_run(root: Path, name: str, *, force: bool = False) -> StoredRun:
+    """Delete a run, named as for `load_run`, and return what it was.
+
+    Raises:
+        ConfigError: there is no such run, it is still running (unless forced), or it cannot be deleted.
+    """
+    run = load_run(root, name)
+    if run.status == "running" and not force:
+        raise ConfigError(f"{run.name} is still running: stop it first")
+    try:
+        if run.path.is_symlink():
+            run.path.unlink()
+        else:
+            shutil.rmtree(run.path)
+    except OSError as error:
+        raise ConfigError(f"cannot remove {run.name}: {error.strerror}") from None
+    return run
+
+
+def _has_record(path: Path) -> bool:
+    try:
+        return (path / RECORD_FILE).is_file()
+    except OSError:
+        return False
+
+
+def _read(path: Path) -> StoredRun:
+    try:
+        record = _read_record(path)
+        gone = record.status == "running" and not is_alive(record.pid, record.process_start)
+        if gone:  # or it ended between the two looks
+            record = _read_record(path)
+    except OSError as error:
+        return StoredRun(path=path, status="unreadable", record=None, problem=f"{RECORD_FILE}: {error.strerror}")
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return StoredRun(path=path, status="unreadable", record=None, problem=f"{RECORD_FILE}: {error}")
+    status = "interrupted" if gone and record.status == "running" else record.status
+    return StoredRun(path=path, status=status, record=record)
+
+
+def _read_record(path: Path) -> RunRecord:
+    return msgspec.json.decode((path / RECORD_FILE).read_bytes(), type=RunRecord)
