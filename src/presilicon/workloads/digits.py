@@ -1,0 +1,104 @@
+"""Handwritten digits: 1,797 images of 8 by 8 pixels that come inside scikit-learn's wheel."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import partial
+from typing import TYPE_CHECKING
+
+from presilicon.workloads.workload import Splits, Workload, sgd
+
+if TYPE_CHECKING:
+    from torch import nn
+
+SPLIT_SEED = 20240229
+"""Decides which image is in which split. It is no run's seed: every run sees the same splits."""
+
+HELD_OUT = 0.2
+"""The fraction of each class that goes to validation, and as much again to test."""
+
+
+def load_digits(image: bool) -> Splits:
+    """The digits as float32, split 60/20/20 within each class; inputs have the training split's mean 0 and deviation 1.
+
+    Inputs are (examples, 1, 8, 8) when `image`, else (examples, 64); targets are class indices.
+    """
+    import numpy
+    import torch
+    from sklearn import datasets
+
+    pixels, labels = datasets.load_digits(return_X_y=True)
+    # RandomState and not default_rng: its stream is frozen, so the splits outlive numpy versions.
+    order = numpy.random.RandomState(SPLIT_SEED).permutation(len(labels))
+    parts: tuple[list[int], list[int], list[int]] = ([], [], [])
+    for digit in range(10):
+        members = order[labels[order] == digit]
+        held = round(HELD_OUT * len(members))
+        for part, chosen in zip(parts, numpy.split(members, [-2 * held, -held]), strict=True):
+            part.extend(chosen)
+    train, validation, test = (numpy.sort(part) for part in parts)
+    pixels = (pixels - pixels[train].mean()) / pixels[train].std()
+    inputs = torch.from_numpy(pixels.astype(numpy.float32)).reshape((-1, 1, 8, 8) if image else (-1, 64))
+    targets = torch.from_numpy(labels.astype(numpy.int64))
+    return Splits(*((inputs[part], targets[part]) for part in (train, validation, test)))
+
+
+def digits_mlp() -> nn.Module:
+    """Two hidden layers of 64 units."""
+    from torch import nn
+
+    return nn.Sequential(
+        OrderedDict(
+            hidden1=nn.Linear(64, 64),
+            relu1=nn.ReLU(),
+            hidden2=nn.Linear(64, 64),
+            relu2=nn.ReLU(),
+            output=nn.Linear(64, 10),
+        )
+    )
+
+
+def digits_cnn() -> nn.Module:
+    """Two 3x3 convolutions, a pooling layer and two linear layers; no normalization."""
+    from torch import nn
+
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(1, 16, 3, padding=1),
+            relu1=nn.ReLU(),
+            conv2=nn.Conv2d(16, 16, 3, padding=1),
+            relu2=nn.ReLU(),
+            pool=nn.MaxPool2d(2),
+            flatten=nn.Flatten(),
+            hidden=nn.Linear(16 * 4 * 4, 32),
+            relu3=nn.ReLU(),
+            output=nn.Linear(32, 10),
+        )
+    )
+
+
+DIGITS_MLP = Workload(
+    name="digits-mlp",
+    description="a multilayer perceptron on 8x8 handwritten digits (scikit-learn)",
+    model=digits_mlp,
+    data=partial(load_digits, image=False),
+    target=0.97,
+    optimizer=partial(sgd, learning_rate=0.05, momentum=0.9, weight_decay=1e-3),
+    batch_size=32,
+    evaluate_every=10,
+    sustain=3,
+    max_steps=1500,
+)
+
+DIGITS_CNN = Workload(
+    name="digits-cnn",
+    description="a small convolutional network on 8x8 handwritten digits (scikit-learn)",
+    model=digits_cnn,
+    data=partial(load_digits, image=True),
+    target=0.97,
+    optimizer=partial(sgd, learning_rate=0.02, momentum=0.9),
+    batch_size=32,
+    evaluate_every=10,
+    sustain=3,
+    max_steps=1500,
+)

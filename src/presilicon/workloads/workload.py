@@ -1,0 +1,158 @@
+"""A workload: a model, its data, how it is trained, and the validation accuracy that counts as arrival."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from presilicon.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    Pair = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """The examples of a workload, each split a pair of inputs and targets with the examples along axis 0."""
+
+    train: Pair
+    validation: Pair
+    """Decides when the target is reached."""
+    test: Pair
+    """Reported at the end; it never decides anything."""
+
+    def __post_init__(self) -> None:
+        for name in ("train", "validation", "test"):
+            split = getattr(self, name)
+            if not (isinstance(split, tuple) and len(split) == 2):
+                raise ConfigError(f"the {name} split must be a pair (inputs, targets), not {type(split).__name__}")
+            inputs, targets = split
+            if len(inputs) != len(targets) or len(inputs) == 0:
+                raise ConfigError(
+                    f"the {name} split has {len(inputs)} inputs and {len(targets)} targets: "
+                    "give as many targets as inputs, and at least one"
+                )
+
+
+def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
+    """Mean cross-entropy of unnormalised class scores against class indices."""
+    from torch.nn import functional
+
+    return functional.cross_entropy(output, target)
+
+
+def argmax_accuracy(output: Tensor, target: Tensor) -> float:
+    """The fraction of rows whose highest score is that of the target class; NaN scores count as wrong."""
+    right = (output.argmax(dim=-1) == target) & ~output.isnan().any(dim=-1)
+    return float(right.float().mean())
+
+
+def sgd(
+    parameters: Iterable[nn.Parameter],
+    learning_rate: float = 0.1,
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+) -> Optimizer:
+    """Stochastic gradient descent, one parameter at a time (so that each update is an op of its own)."""
+    from torch.optim import SGD
+
+    return SGD(parameters, lr=learning_rate, momentum=momentum, weight_decay=weight_decay, foreach=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A torch model, its data, its optimizer, and the validation accuracy to reach.
+
+    The callables are called, never changed. Seeds are tried in spawned processes, so they should be functions of a
+    module or `functools.partial` of such functions; a lambda works only in a single process.
+
+    >>> Workload(name="mine", model=dict, data=dict, target=0.9).batch_size
+    64
+    >>> Workload(name="mine", model=dict, data=dict, target=97)
+    Traceback (most recent call last):
+    presilicon.base.errors.ConfigError: workload "mine": target must be above 0 and at most 1, not 97
+    """
+
+    name: str
+    model: Callable[[], nn.Module]
+    """Makes the model with fresh weights; called after the run's seed was set."""
+    data: Callable[[], Splits]
+    """The same splits at every call, whatever the run's seed."""
+    target: float
+    """The validation accuracy, between 0 and 1, that counts as arrival."""
+    description: str = ""
+    loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
+    """A scalar from the model's output and the targets."""
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = sgd
+    accuracy: Callable[[Tensor, Tensor], float] = argmax_accuracy
+    """A number between 0 and 1 from the output and the targets of a whole split."""
+    batch_size: int = 64
+    evaluate_every: int = 10
+    """Training steps between two looks at the validation split."""
+    sustain: int = 3
+    """Consecutive evaluations at or above the target that make an arrival."""
+    max_steps: int = 2000
+    """The budget: training stops here when the target was not held."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise ConfigError(f"a workload's name must be a non-empty text, not {self.name!r}")
+        where = f'workload "{self.name}"'
+        for field in ("model", "data", "loss", "optimizer", "accuracy"):
+            value = getattr(self, field)
+            if not callable(value):
+                raise ConfigError(f"{where}: {field} must be a function, not {type(value).__name__}")
+        for field in ("batch_size", "evaluate_every", "sustain", "max_steps"):
+            value = getattr(self, field)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigError(f"{where}: {field} must be a whole number of at least 1, not {value!r}")
+        if not isinstance(self.target, int | float) or isinstance(self.target, bool) or not 0 < self.target <= 1:
+            raise ConfigError(f"{where}: target must be above 0 and at most 1, not {self.target!r}")
+
+    def describe(self) -> dict[str, Any]:
+        """The workload as plain data, for provenance and hashing: functions by their qualified names.
+
+        >>> workload = Workload(name="mine", model=dict, data=dict, target=0.9, optimizer=partial(sgd, momentum=0.0))
+        >>> workload.describe()["optimizer"]
+        'presilicon.workloads.workload.sgd(momentum=0.0)'
+        """
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: _spell(value) if callable(value) else value for name, value in values.items()}
+
+    def require_picklable(self) -> None:
+        """Check that the workload can be sent to another process.
+
+        Raises:
+            ConfigError: names the field that cannot, and what to write instead.
+        """
+        for field in fields(self):
+            try:
+                pickle.dumps(getattr(self, field.name))
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                raise ConfigError(
+                    f'workload "{self.name}": {field.name} cannot be sent to another process ({error}); '
+                    "use a function of a module or functools.partial of one, or run with a single job"
+                ) from error
+
+
+def _spell(value: object) -> str:
+    """A callable or an argument of one as text that is the same in every process."""
+    if isinstance(value, partial):
+        given = [_spell(argument) for argument in value.args]
+        given += [f"{name}={_spell(argument)}" for name, argument in value.keywords.items()]
+        return f"{_spell(value.func)}({', '.join(given)})"
+    if callable(value):
+        named = value if hasattr(value, "__qualname__") else type(value)
+        return f"{named.__module__}.{named.__qualname__}"
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_spell, value))}]"
+    # An arbitrary object's repr may hold its address, which would differ from run to run.
+    return f"{type(value).__module__}.{type(value).__qualname__}"

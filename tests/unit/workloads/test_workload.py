@@ -1,0 +1,111 @@
+import pickle
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from presilicon.base.errors import ConfigError
+from presilicon.workloads import Splits, Workload, load_workload, workload_names
+from presilicon.workloads.workload import argmax_accuracy, sgd
+
+
+def make_model() -> nn.Module:
+    return nn.Linear(4, 2)
+
+
+def make_data(examples: int = 6) -> Splits:
+    pair = (torch.zeros(examples, 4), torch.zeros(examples, dtype=torch.int64))
+    return Splits(train=pair, validation=pair, test=pair)
+
+
+def mine(**changes: object) -> Workload:
+    return Workload(**{"name": "mine", "model": make_model, "data": make_data, "target": 0.9} | changes)  # type: ignore[arg-type]
+
+
+def test_a_user_gives_four_things_and_can_train() -> None:
+    workload = mine()
+    model, splits = workload.model(), workload.data()
+    optimizer = workload.optimizer(model.parameters())
+    workload.loss(model(splits.train[0]), splits.train[1]).backward()
+    optimizer.step()
+    assert 0 <= workload.accuracy(model(splits.test[0]), splits.test[1]) <= 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": " "}, "name"),
+        ({"name": 3}, "name"),
+        ({"target": 0}, "target"),
+        ({"target": 1.5}, "target"),
+        ({"target": float("nan")}, "target"),
+        ({"target": True}, "target"),
+        ({"target": "97%"}, "target"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"batch_size": 1.5}, "batch_size"),
+        ({"sustain": -1}, "sustain"),
+        ({"evaluate_every": True}, "evaluate_every"),
+        ({"max_steps": "many"}, "max_steps"),
+        ({"model": nn.Linear(1, 1).weight}, "model"),
+        ({"loss": "mse"}, "loss"),
+    ],
+)
+def test_impossible_values_are_named(change: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        mine(**change)
+
+
+def test_splits_must_be_pairs_of_equal_length() -> None:
+    good = (torch.zeros(2, 1), torch.zeros(2))
+    with pytest.raises(ConfigError, match="validation split has 2 inputs and 3 targets"):
+        Splits(train=good, validation=(torch.zeros(2, 1), torch.zeros(3)), test=good)
+    with pytest.raises(ConfigError, match="at least one"):
+        Splits(train=(torch.zeros(0, 1), torch.zeros(0)), validation=good, test=good)
+    with pytest.raises(ConfigError, match="pair"):
+        Splits(train=torch.zeros(2, 1), validation=good, test=good)  # type: ignore[arg-type]
+
+
+def test_description_is_plain_and_the_same_in_every_process() -> None:
+    workload = mine(data=partial(make_data, 7), optimizer=partial(sgd, learning_rate=0.5), loss=nn.CrossEntropyLoss())
+    described = workload.describe()
+    assert described["data"].endswith("make_data(7)")
+    assert described["optimizer"] == "presilicon.workloads.workload.sgd(learning_rate=0.5)"
+    assert described["loss"] == "torch.nn.modules.loss.CrossEntropyLoss"
+    assert all(isinstance(value, str | int | float) for value in described.values())
+    assert "0x" not in str(described)
+
+
+def test_unpicklable_workloads_are_explained() -> None:
+    mine(model=nn.ReLU).require_picklable()
+    with pytest.raises(ConfigError, match=r"model cannot be sent to another process.*functools\.partial"):
+        mine(model=lambda: nn.Linear(4, 2)).require_picklable()
+
+
+@pytest.mark.parametrize("name", workload_names())
+def test_packaged_workloads_survive_pickling(name: str) -> None:
+    workload = load_workload(name)
+    workload.require_picklable()
+    assert pickle.loads(pickle.dumps(workload)).describe() == workload.describe()
+
+
+def test_unknown_workload_proposes_the_nearest() -> None:
+    with pytest.raises(ConfigError, match='unknown workload "digits-cn": did you mean "digits-cnn"'):
+        load_workload("digits-cn")
+
+
+def test_nan_scores_are_wrong_answers() -> None:
+    scores = torch.tensor([[1.0, 0.0], [float("nan"), 0.0]])
+    assert argmax_accuracy(scores, torch.tensor([0, 0])) == 0.5
+
+
+def test_listing_and_loading_workloads_imports_neither_torch_nor_sklearn() -> None:
+    code = (
+        "import sys; from presilicon.workloads import load_workload, workload_names;"
+        "[load_workload(name).describe() for name in workload_names()];"
+        "print([name for name in ('torch', 'sklearn', 'numpy') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
