@@ -1,3 +1,67 @@
-"""Presilicon: how long, and how many joules, a design needs to train a model to an accuracy, before silicon exists."""
+"""Presilicon: how long, and how many joules, a design needs to train a model to an accuracy, before silicon exists.
+
+    import presilicon as ps
+
+    design = ps.load_design("bf16-systolic")
+    workload = ps.load_workload("digits-cnn")
+    result = ps.evaluate(design, workload, seeds=5)
+    result.time_to_accuracy_s
+
+Names are resolved when they are first used: importing the package loads neither torch nor numpy.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "ConfigError": "presilicon.base.errors",
+    "MissingToolError": "presilicon.base.errors",
+    "PresiliconError": "presilicon.base.errors",
+    "Format": "presilicon.formats",
+    "parse": "presilicon.formats",
+    "quantize": "presilicon.formats",
+    "Cost": "presilicon.records",
+    "Result": "presilicon.records",
+    "StepFacts": "presilicon.records",
+    "StepGraph": "presilicon.records",
+    "Trace": "presilicon.records",
+    "Design": "presilicon.designs",
+    "Numerics": "presilicon.designs",
+    "load_design": "presilicon.designs",
+    "Splits": "presilicon.workloads",
+    "Workload": "presilicon.workloads",
+    "capture": "presilicon.workloads.capture",
+    "load_workload": "presilicon.workloads",
+    "emulate_": "presilicon.emulation",
+    "restore_": "presilicon.emulation",
+    "train": "presilicon.emulation",
+    "simulate": "presilicon.simulation",
+    "compare": "presilicon.study",
+    "evaluate": "presilicon.study",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+if TYPE_CHECKING:
+    from presilicon.base.errors import ConfigError, MissingToolError, PresiliconError
+    from presilicon.designs import Design, Numerics, load_design
+    from presilicon.emulation import emulate_, restore_, train
+    from presilicon.formats import Format, parse, quantize
+    from presilicon.records import Cost, Result, StepFacts, StepGraph, Trace
+    from presilicon.simulation import simulate
+    from presilicon.study import compare, evaluate
+    from presilicon.workloads import Splits, Workload, load_workload
+    from presilicon.workloads.capture import capture
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'presilicon' has no attribute '{name}'")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,42 @@
+# `make demo` for the main job, `make test` for everything that CI checks. Each target does its own set-up.
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all lint clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+help:
+	@echo "make demo      evaluate three designs end to end and write a report"
+	@echo "make test      lint, types, import contracts, tests"
+	@echo "make test-all  the same with the long tests"
+	@echo "make install   .venv with everything that the tests need"
+	@echo "make clean     remove what these targets made"
+
+install: $(READY)
+
+# PyTorch first and by its exact version, so that no other requirement can pull in another build of it.
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $$(grep '^torch==' constraints.txt)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[plot,dev]'
+	touch $@
+
+demo: install
+	$(BIN)/presilicon evaluate fp32-systolic bf16-systolic fp8-systolic --workload digits-cnn
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+test: lint
+	$(BIN)/pytest -n 2 --dist worksteal
+
+test-all: lint
+	$(BIN)/pytest -n 2 --dist worksteal -m 'not gpu'
+
+clean:
+	rm -rf .venv runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,289 @@
+"""Configuration: from TOML text to frozen structs, with errors that say where, what and what instead.
+
+A struct may offer a shorthand: with the class variable `shorthand = "format"`, the text `weight = "e5m2"` means
+`weight = { format = "e5m2" }`. A struct may also set `check()`, called once the whole document has been read, for rules
+that span fields.
+"""
+
+import math
+import re
+import tomllib
+import types
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from presilicon.base.errors import ConfigError, did_you_mean
+
+T = TypeVar("T")
+Hook = Callable[[type, Any], Any]
+
+
+class Source:
+    """Where a document came from: its name for messages, and its text for line numbers."""
+
+    def __init__(self, name: str, text: str = "") -> None:
+        self.name = name
+        self.text = text
+
+    def place(self, path: str) -> str:
+        """The file, the line where the key at `path` stands if it can be told, and the path.
+
+        >>> Source("a.toml", "[machine]\\nrows = -1\\n").place("$.machine.rows")
+        'a.toml, line 2, $.machine.rows'
+        """
+        line = _line_of(self.text, path)
+        return f"{self.name}, line {line}, {path}" if line else f"{self.name}, {path}"
+
+
+def read_toml(path: Path) -> tuple[dict[str, Any], Source]:
+    """The document in a TOML file.
+
+    Raises:
+        ConfigError: the file is missing, is a directory, is not text, is empty, or is not TOML.
+    """
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not a text file (a TOML file in UTF-8 is wanted)") from None
+    if not text.strip():
+        raise ConfigError(f"{path}: the file is empty; `presilicon design show fp32-systolic` prints a full example")
+    return parse_toml(text, str(path))
+
+
+def parse_toml(text: str, name: str) -> tuple[dict[str, Any], Source]:
+    """The document in a TOML text that came from `name`."""
+    try:
+        return tomllib.loads(text), Source(name, text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: not valid TOML: {error}") from None
+
+
+def decode(data: Mapping[str, Any], kind: type[T], source: Source, hook: Hook | None = None) -> T:
+    """`data` as a frozen struct of type `kind`, every field checked.
+
+    `hook(type, value)` builds values of types that are no structs (a number format from its spelling); a ValueError or
+    ConfigError from it is reported with the path of the value.
+
+    Raises:
+        ConfigError: an unknown key, a wrong type or an impossible value, with its path and what is allowed.
+    """
+    expanded = _expand(dict(data), kind, "$", source)
+    try:
+        value = msgspec.convert(expanded, kind, dec_hook=_wrap(hook) if hook else None)
+    except msgspec.ValidationError as error:
+        raise _explain(error, expanded, source) from None
+    _check(value, "$", source)
+    return value
+
+
+def override(data: Mapping[str, Any], settings: Iterable[str], kind: type, source: Source) -> dict[str, Any]:
+    """`data` with `machine.rows=128`-like settings applied; the values are TOML, or else plain text.
+
+    Fields are checked when the result is decoded; here only the form of a setting and the path to its field are.
+    """
+    result: dict[str, Any] = _expand(dict(data), kind, "$", source)
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        keys = [key.strip() for key in path.split(".")]
+        if not equals or not all(keys):
+            raise ConfigError(f'--set "{setting}": write a path and a value, as in --set machine.rows=128')
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()
+        table = result
+        for depth, key in enumerate(keys[:-1]):
+            below = table.setdefault(key, {})
+            if not isinstance(below, dict):
+                where = ".".join(keys[: depth + 1])
+                raise ConfigError(f'--set "{setting}": {where} is {below!r}, a single value with no fields below it')
+            table = below
+        table[keys[-1]] = value
+        _expand(result, kind, "$", Source(f'--set "{setting}"'))
+    return result
+
+
+def to_plain(value: Any) -> Any:
+    """`value` as dicts, lists, strings and numbers, ready for JSON or TOML.
+
+    Structs become dicts (with their tag), None fields are kept, objects that are no structs become their `str()`.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, msgspec.Struct):
+        config = value.__struct_config__
+        tag = {config.tag_field: config.tag} if config.tag_field else {}
+        return tag | {name: to_plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    return str(value)
+
+
+def to_toml(plain: Mapping[str, Any]) -> str:
+    """A plain document as TOML: scalars first, then one table per mapping; None is left out.
+
+    >>> print(to_toml({"name": "a", "machine": {"rows": 2, "dataflow": {"forward": "os"}}}), end="")
+    name = "a"
+    <BLANKLINE>
+    [machine]
+    rows = 2
+    dataflow = { forward = "os" }
+    """
+    scalars = [f"{key} = {_inline(value)}" for key, value in plain.items() if _is_inline(value)]
+    lines = scalars[:]
+    for key, value in plain.items():
+        if isinstance(value, Mapping):
+            body = [f"{name} = {_inline(item)}" for name, item in value.items() if item is not None]
+            lines += ["", f"[{key}]", *body]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _is_inline(value: Any) -> bool:
+    return value is not None and not isinstance(value, Mapping)
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{escaped}"'
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{key} = {_inline(item)}" for key, item in value.items() if item is not None)
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_inline(item) for item in value)}]"
+    return repr(value)
+
+
+def _expand(data: Any, kind: Any, path: str, source: Source) -> Any:
+    """`data` with shorthands written out, after a check that every key exists."""
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    if isinstance(data, float) and not math.isfinite(data):
+        raise ConfigError(f"{source.place(path)}: given {data}, expected a finite number")
+    if get_origin(kind) is Literal and data not in get_args(kind):
+        raise ConfigError(f"{source.place(path)}: given {data!r}; {did_you_mean(str(data), map(str, get_args(kind)))}")
+    struct = _struct_for(kind, data, path, source)
+    if struct is not None:
+        shorthand = getattr(struct, "shorthand", None)
+        if shorthand is not None and not isinstance(data, Mapping):
+            data = {shorthand: data}
+        if not isinstance(data, Mapping):
+            return data
+        hints = get_type_hints(struct, include_extras=True)
+        names = {field.encode_name: field.name for field in msgspec.structs.fields(struct)}
+        tag = struct.__struct_config__.tag_field
+        for key in data:
+            if key not in names and key != tag:
+                raise ConfigError(
+                    f'{source.place(f"{path}.{key}")}: unknown key "{key}": {did_you_mean(str(key), names)}'
+                )
+        return {
+            key: value if key == tag else _expand(value, hints[names[key]], f"{path}.{key}", source)
+            for key, value in data.items()
+        }
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is dict and isinstance(data, Mapping):
+        return {key: _expand(value, arguments[1], f"{path}.{key}", source) for key, value in data.items()}
+    if origin in (list, tuple) and isinstance(data, list):
+        return [_expand(value, arguments[0], f"{path}[{index}]", source) for index, value in enumerate(data)]
+    return data
+
+
+def _struct_for(kind: Any, data: Any, path: str, source: Source) -> type[msgspec.Struct] | None:
+    """The struct that `data` is meant to become: `kind` itself, or the member of a union that its tag names."""
+    options = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    structs = [option for option in options if isinstance(option, type) and issubclass(option, msgspec.Struct)]
+    if not structs or not isinstance(data, Mapping):
+        return structs[0] if len(structs) == 1 else None
+    field = structs[0].__struct_config__.tag_field
+    if field is None:
+        return structs[0]
+    tags = {str(struct.__struct_config__.tag): struct for struct in structs}
+    if field not in data:
+        raise ConfigError(f'{source.place(path)}: the required key "{field}" is missing. Allowed: {", ".join(tags)}')
+    if data[field] not in tags:
+        place = source.place(f"{path}.{field}")
+        raise ConfigError(f"{place}: given {data[field]!r}; {did_you_mean(str(data[field]), tags)}")
+    return tags[data[field]]
+
+
+def _wrap(hook: Hook) -> Hook:
+    def decode_value(kind: type, value: Any) -> Any:
+        try:
+            return hook(kind, value)
+        except ConfigError as error:
+            # msgspec adds the path to a ValueError; the mark tells our own sentence from msgspec's.
+            raise ValueError(f"{_OURS}{error}") from None
+
+    return decode_value
+
+
+_OURS = "\0"
+
+
+def _explain(error: msgspec.ValidationError, data: Any, source: Source) -> ConfigError:
+    """msgspec's one-line complaint with the place, the value that was given, and ours in place of its idiom."""
+    text = str(error)
+    message, _, path = text.rpartition(" - at `")
+    message, path = (message, path.rstrip("`")) if message else (text, "$")
+    place = source.place(path)
+    if message.startswith(_OURS):
+        return ConfigError(f"{place}: {message.removeprefix(_OURS)}")
+    if match := re.fullmatch(r"Object missing required field `(.+)`", message):
+        return ConfigError(f'{place}: the required key "{match[1]}" is missing')
+    given = _value_at(data, path)
+    expected = message.replace("`", "").removeprefix("Expected ")
+    expected = re.sub(r", got .*", "", expected).replace("object", "table").replace("str", "text")
+    return ConfigError(f"{place}: given {given!r}, expected {expected}")
+
+
+def _value_at(data: Any, path: str) -> Any:
+    for key in re.findall(r"[^.\[\]$]+", path):
+        try:
+            data = data[int(key)] if isinstance(data, list) else data[key]
+        except (KeyError, IndexError, TypeError, ValueError):
+            return None
+    return data
+
+
+def _line_of(text: str, path: str) -> int | None:
+    """The line on which the key of a `$.table.key` path is set, or its nearest ancestor that has one."""
+    keys = re.findall(r"[^.\[\]$]+", path)
+    table: list[str] = []
+    best, best_depth = None, 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := re.match(r"\s*\[+\s*([^\]]+?)\s*\]+", line):
+            table = [part.strip().strip('"') for part in header[1].split(".")]
+            here = table
+        elif key := re.match(r"\s*([A-Za-z0-9_.\"-]+)\s*=", line):
+            here = table + [part.strip('"') for part in key[1].split(".")]
+        else:
+            continue
+        if len(here) > best_depth and keys[: len(here)] == here:
+            best, best_depth = number, len(here)
+    return best
+
+
+def _check(value: Any, path: str, source: Source) -> None:
+    if isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            _check(getattr(value, name), f"{path}.{name}", source)
+        check = getattr(value, "check", None)
+        if check is not None:
+            try:
+                check()
+            except ConfigError as error:
+                raise ConfigError(f"{source.place(path)}: {error}") from None

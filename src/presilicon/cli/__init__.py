@@ -1,0 +1,1 @@
+"""The command line: a thin translation of the same Python calls."""

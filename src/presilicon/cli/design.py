@@ -1,0 +1,65 @@
+"""`presilicon design`: design files checked, shown and compared."""
+
+import click
+
+from presilicon.cli.options import json_option, set_option
+
+
+@click.group("design")
+def command() -> None:
+    """Check, show and compare design files."""
+
+
+@command.command("validate")
+@click.argument("designs", nargs=-1, required=True, metavar="DESIGN...")
+@set_option
+def validate(designs: tuple[str, ...], settings: tuple[str, ...]) -> None:
+    """Check DESIGNs (presets or TOML files); the first thing that is wrong is explained, and the exit code is 2."""
+    from presilicon.designs import load_design
+
+    for name in designs:
+        click.echo(f"{name}: ok ({load_design(name, settings).name})")
+
+
+@command.command("show")
+@click.argument("design")
+@set_option
+@json_option
+def show(design: str, settings: tuple[str, ...], as_json: bool) -> None:
+    """Print DESIGN as TOML with every default written out: a starting point for a file of your own."""
+    from presilicon.base.config import to_toml
+    from presilicon.designs import load_design
+
+    plain = load_design(design, settings).to_plain()
+    if as_json:
+        import json
+
+        click.echo(json.dumps({"schema": 1, "design": plain}, indent=2))
+    else:
+        click.echo(to_toml(plain), nl=False)
+
+
+@command.command("diff")
+@click.argument("left")
+@click.argument("right")
+@json_option
+def diff(left: str, right: str, as_json: bool) -> None:
+    """Print the fields in which two designs differ, defaults included."""
+    from presilicon.designs import diff_designs, load_design
+
+    changes = diff_designs(load_design(left), load_design(right))
+    if as_json:
+        import json
+
+        rows = [{"path": path, "left": before, "right": after} for path, before, after in changes]
+        click.echo(json.dumps({"schema": 1, "differences": rows}, indent=2))
+    elif not changes:
+        click.echo("no difference")
+    else:
+        width = max(len(path) for path, _, _ in changes)
+        for path, before, after in changes:
+            click.echo(f"{path:{width}}  {_show(before)} -> {_show(after)}")
+
+
+def _show(value: object) -> str:
+    return "(absent)" if value is None else str(value)

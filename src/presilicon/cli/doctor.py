@@ -1,0 +1,82 @@
+"""`presilicon doctor`: what is installed, what is missing and how to get it, which devices are seen."""
+
+import importlib.util
+import json
+import os
+import platform
+import shutil
+from importlib import metadata
+from typing import NamedTuple
+
+import click
+
+from presilicon.cli.options import json_option
+
+
+class _Part(NamedTuple):
+    name: str
+    module: str
+    needed_for: str
+    how: str
+
+
+_PARTS = (
+    _Part("torch", "torch", "capture and emulation", "pip install torch"),
+    _Part("numba", "numba", "fast rounding on the CPU (without it a slower torch path is taken)", "pip install numba"),
+    _Part("msgspec", "msgspec", "configuration and records", "pip install msgspec"),
+    _Part("rich", "rich", "tables and progress bars", "pip install rich"),
+    _Part("scikit-learn", "sklearn", "the digits workloads", "pip install scikit-learn"),
+    _Part("matplotlib", "matplotlib", "figures (png, svg)", "pip install 'presilicon[plot]'"),
+    _Part("triton", "triton", "fast rounding on a GPU", "pip install 'presilicon[gpu]'"),
+)
+
+
+@click.command("doctor")
+@json_option
+def command(as_json: bool) -> None:
+    """Say what is installed, what is missing and how to get it, and which devices are seen."""
+    parts = [
+        {
+            "name": part.name,
+            "version": metadata.version(part.name) if importlib.util.find_spec(part.module) else None,
+            "needed_for": part.needed_for,
+            "how": part.how,
+        }
+        for part in _PARTS
+    ]
+    devices = _devices()
+    tools = {tool: shutil.which(tool) is not None for tool in ("git",)}
+    if as_json:
+        document = {
+            "schema": 1,
+            "python": platform.python_version(),
+            "parts": parts,
+            "devices": devices,
+            "tools": tools,
+        }
+        click.echo(json.dumps(document, indent=2))
+        return
+    click.echo(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
+    for row in parts:
+        if row["version"]:
+            click.echo(f"  ok       {row['name']} {row['version']}")
+        else:
+            click.echo(f"  missing  {row['name']}: needed for {row['needed_for']}; get it with: {row['how']}")
+    for tool, there in tools.items():
+        click.echo(f"  ok       {tool}" if there else f"  missing  {tool}: run records will not name a commit")
+    for device in devices:
+        click.echo(f"  device   {device}")
+
+
+def _devices() -> list[str]:
+    devices = [f"cpu: {os.cpu_count()} cores"]
+    if importlib.util.find_spec("torch") is None:
+        return devices
+    import torch
+
+    if not torch.cuda.is_available():
+        return [*devices, "cuda: none seen"]
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        devices.append(f"cuda:{index}: {properties.name}, {properties.total_memory / 2**30:.0f} GiB")
+    return devices

@@ -1,0 +1,60 @@
+"""`presilicon list`: what comes with the package."""
+
+import json
+from typing import Any
+
+import click
+
+from presilicon.cli.options import json_option
+
+
+@click.group("list")
+def command() -> None:
+    """List designs, workloads and number formats."""
+
+
+@command.command("designs")
+@json_option
+def designs(as_json: bool) -> None:
+    """List the design presets."""
+    from presilicon.designs import design_names, load_design
+
+    _print(
+        "designs", [{"name": name, "description": load_design(name).description} for name in design_names()], as_json
+    )
+
+
+@command.command("workloads")
+@json_option
+def workloads(as_json: bool) -> None:
+    """List the workloads."""
+    from presilicon.workloads import load_workload, workload_names
+
+    rows = []
+    for name in workload_names():
+        workload = load_workload(name)
+        rows.append({"name": name, "target": workload.target, "description": workload.description})
+    _print("workloads", rows, as_json)
+
+
+@command.command("formats")
+@json_option
+def formats(as_json: bool) -> None:
+    """List the number formats that have a name."""
+    from presilicon.formats import NAMED_FORMATS
+
+    rows = [
+        {"name": name, "bits_per_element": chosen.bits_per_element, "description": chosen.spelling()}
+        for name, chosen in NAMED_FORMATS.items()
+    ]
+    _print("formats", rows, as_json)
+
+
+def _print(what: str, rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"schema": 1, what: rows}, indent=2))
+        return
+    texts = [[f"{value:g}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
+    widths = [max(len(text[column]) for text in texts) for column in range(len(texts[0]))]
+    for text in texts:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(text, widths, strict=True)).rstrip())

@@ -1,0 +1,85 @@
+"""The `presilicon` command: its subcommands, and what becomes of errors."""
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from presilicon import __version__
+from presilicon.base.errors import PresiliconError
+
+_COMMANDS = {
+    "evaluate": "presilicon.cli.evaluate",
+    "simulate": "presilicon.cli.simulate",
+    "design": "presilicon.cli.design",
+    "runs": "presilicon.cli.runs",
+    "list": "presilicon.cli.listing",
+    "doctor": "presilicon.cli.doctor",
+}
+
+INTERRUPTED = 130
+
+
+class _LazyGroup(click.Group):
+    """A group whose subcommands are imported when they are asked for."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(_COMMANDS[name]).command
+        return command
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        from presilicon.base.errors import unknown
+
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            raise unknown("command", args[0], _COMMANDS)
+        return super().resolve_command(context, args)
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="presilicon")
+def cli() -> None:
+    """How long, and how many joules, a design needs to train a model to an accuracy, before silicon exists."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit: 0 ok, 1 failed, 2 bad usage or configuration, 3 something is missing, 130 interrupted."""
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        result: Any = cli.main(args=arguments, prog_name="presilicon", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except PresiliconError as error:
+        return _complain(str(error), error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
+    except click.ClickException as error:
+        return _complain(error.format_message(), 2)
+    except (KeyboardInterrupt, click.Abort):
+        return _complain("interrupted; what was recorded is kept (see `presilicon runs list`)", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`); what is left to flush goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if os.environ.get("PRESILICON_DEBUG"):
+            raise
+        text = " ".join(str(error).split()) or type(error).__name__
+        return _complain(f"unexpected {type(error).__name__}: {text} (set PRESILICON_DEBUG=1 for the traceback)", 1)
+
+
+def _complain(message: str, exit_code: int) -> int:
+    click.echo(f"presilicon: {message}", err=True)
+    return exit_code

@@ -1,0 +1,31 @@
+"""Options that several commands share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print a JSON document on stdout.")
+
+set_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Override a field of every given design, as in --set machine.rows=64. May be repeated.",
+)
+
+workload_option = click.option("--workload", required=True, metavar="NAME", help="See `presilicon list workloads`.")
+
+out_option = click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("runs"),
+    envvar="PRESILICON_RUNS",
+    show_default=True,
+    show_envvar=True,
+    help="Directory that holds the run directories.",
+)

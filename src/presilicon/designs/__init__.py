@@ -1,0 +1,30 @@
+"""Frozen descriptions of hardware: machines, numerics, energy tables; the design file and the presets."""
+
+from presilicon.designs.design import Design, design_names, diff_designs, load_design
+from presilicon.designs.machine import Dataflow, Dataflows, Machine, SystolicMachine
+from presilicon.designs.numerics import Numerics, RoleFormat
+from presilicon.designs.technology import (
+    EnergyPoint,
+    Technology,
+    curve_pj,
+    load_technology,
+    technology_names,
+)
+
+__all__ = [
+    "Dataflow",
+    "Dataflows",
+    "Design",
+    "EnergyPoint",
+    "Machine",
+    "Numerics",
+    "RoleFormat",
+    "SystolicMachine",
+    "Technology",
+    "curve_pj",
+    "design_names",
+    "diff_designs",
+    "load_design",
+    "load_technology",
+    "technology_names",
+]

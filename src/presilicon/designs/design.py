@@ -1,0 +1,100 @@
+"""Designs: machine and numerics in one TOML file."""
+
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from presilicon.base.config import Source, decode, override, parse_toml, read_toml, to_plain
+from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.designs.machine import Machine
+from presilicon.designs.numerics import Numerics
+from presilicon.designs.technology import load_technology
+from presilicon.formats import Format, parse
+
+
+class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that is decided about the hardware: one file, several views that cannot disagree."""
+
+    name: str
+    machine: Machine
+    numerics: Numerics = Numerics()
+    description: str = ""
+
+    def check(self) -> None:
+        """A design needs a name, and an energy table that exists."""
+        if not self.name.strip():
+            raise ConfigError("name must not be empty")
+        load_technology(self.machine.technology)
+
+    def to_plain(self) -> dict[str, Any]:
+        """The whole design as dicts, strings and numbers, defaults written out."""
+        plain: dict[str, Any] = to_plain(self)
+        return plain
+
+
+def load_design(name_or_path: str | Path, settings: Iterable[str] = ()) -> Design:
+    """The design of a preset name or a TOML file, with `machine.rows=128`-like settings applied.
+
+    A name that holds a path separator or ends in `.toml` is a file.
+
+    Raises:
+        ConfigError: there is no such preset or file, or something in it is wrong.
+
+    >>> load_design("bf16-systolic", ["machine.rows=64"]).machine.rows
+    64
+    """
+    data, source = _read(name_or_path)
+    settings = list(settings)
+    if settings:
+        data = override(data, settings, Design, source)
+        source = Source(f"{source.name} with --set {' '.join(settings)}", source.text)
+    return decode(data, Design, source, _decode_value)
+
+
+def design_names() -> list[str]:
+    """The designs that come with the package."""
+    presets = files("presilicon.designs") / "presets"
+    return sorted(entry.name.removesuffix(".toml") for entry in presets.iterdir() if entry.name.endswith(".toml"))
+
+
+def diff_designs(left: Design, right: Design) -> list[tuple[str, Any, Any]]:
+    """Path, left value and right value of every field in which two designs differ; a missing field is None."""
+    left_fields, right_fields = _flatten(left.to_plain()), _flatten(right.to_plain())
+    paths = list(dict.fromkeys([*left_fields, *right_fields]))
+    return [
+        (path, left_fields.get(path), right_fields.get(path))
+        for path in paths
+        if left_fields.get(path) != right_fields.get(path)
+    ]
+
+
+def _read(name_or_path: str | Path) -> tuple[dict[str, Any], Source]:
+    text = str(name_or_path)
+    if text in design_names():
+        preset = files("presilicon.designs") / "presets" / f"{text}.toml"
+        return parse_toml(preset.read_text(encoding="utf-8"), f"preset {text}")
+    path = Path(name_or_path)
+    if path.suffix == ".toml" or path.exists() or "/" in text or "\\" in text:
+        return read_toml(path)
+    hint = did_you_mean(text, design_names())
+    raise ConfigError(f'there is no design preset and no file "{text}": {hint}. A file name ends in .toml')
+
+
+def _decode_value(kind: type, value: Any) -> Any:
+    if kind is Format:
+        if not isinstance(value, str):
+            raise ConfigError(f'given {value!r}, expected the spelling of a number format, as in "bfloat16"')
+        return parse(value)
+    raise TypeError(f"no rule to read a {kind.__name__}")
+
+
+def _flatten(plain: Any, path: str = "") -> dict[str, Any]:
+    if not isinstance(plain, dict):
+        return {path: plain}
+    fields: dict[str, Any] = {}
+    for key, value in plain.items():
+        fields |= _flatten(value, f"{path}.{key}" if path else str(key))
+    return fields

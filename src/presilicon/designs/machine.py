@@ -1,0 +1,43 @@
+"""Machines: what a training step runs on."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+Dataflow = Literal["weight-stationary", "input-stationary", "output-stationary"]
+
+Size = Annotated[int, Meta(ge=1, le=1 << 20)]
+Positive = Annotated[float, Meta(gt=0)]
+
+
+class Dataflows(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which operand stays in the array, for each of the three matrix products of a layer."""
+
+    forward: Dataflow = "weight-stationary"
+    input_grad: Dataflow = "weight-stationary"
+    weight_grad: Dataflow = "output-stationary"
+
+
+class SystolicMachine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="systolic"):
+    """One chip: a systolic array for matrix products, a vector unit for the rest, a buffer, and DRAM.
+
+    Matrix products take the cycles of the array or the time of their DRAM traffic, whichever is longer (transfers are
+    double-buffered); the rest runs on the vector unit by the same rule. Ops run one after another.
+    """
+
+    rows: Size
+    """Cells in the direction of the reduction."""
+    cols: Size
+    clock_ghz: Positive
+    vector_lanes: Size = 128
+    """float32 operations that the vector unit starts in each cycle."""
+    sram_kib: Size = 4096
+    """On-chip buffer; half of it holds the data in use while the other half is filled."""
+    dram_gb_s: Positive = 100.0
+    technology: str = "horowitz-45nm"
+    """Name of the energy table."""
+    dataflow: Dataflows = Dataflows()
+
+
+Machine = SystolicMachine
+"""Every kind of machine; kinds that come later join here as a tagged union."""

@@ -1,0 +1,103 @@
+"""Turning emulation on and off on a model, in place."""
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Numerics
+from presilicon.emulation.emulation import Emulation
+from presilicon.formats import Key, parse, quantize
+from presilicon.records import Observer, Role
+
+ModelT = TypeVar("ModelT", bound=nn.Module)
+
+
+class _Enter:
+    """A forward pre-hook; a class and not a closure, so that the model can still be saved and copied."""
+
+    def __init__(self, emulation: Emulation, layer: str) -> None:
+        self.emulation = emulation
+        self.layer = layer
+
+    def __call__(self, module: nn.Module, args: Any) -> None:
+        self.emulation.enter(self.layer, training=module.training and torch.is_grad_enabled())
+
+
+class _Leave:
+    def __init__(self, emulation: Emulation) -> None:
+        self.emulation = emulation
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
+        self.emulation.leave()
+
+
+def emulate_(model: ModelT, numerics: Numerics, *, seed: int = 0, observers: Iterable[Observer] = ()) -> ModelT:
+    """Make `model` compute its matrix products as `numerics` says, in place; the same model is returned.
+
+    Operands of linear layers, convolutions, matmul and einsum are rounded to the formats of their roles in the forward
+    pass, the input gradient and the weight gradient; sums stay in float32. The parameters themselves remain the master
+    weights: `state_dict`, the optimizer and the training loop stay as they are. A model whose roles are all float32 computes
+    what it computed before, bit for bit. `seed` feeds stochastic rounding; `observers` see every rounded tensor.
+
+    Every module is hooked, so calling a submodule directly is emulated too. Loss, optimizer, and what is no matrix
+    product, stay in float32. `restore_` undoes it.
+
+    Raises:
+        ConfigError: the model is already emulated.
+    """
+    if emulation_of(model) is not None:
+        raise ConfigError(
+            "this model is emulated already; call restore_(model) before emulating it with other numerics"
+        )
+    emulation = Emulation(numerics, seed, observers)
+    for name, module in model.named_modules():
+        module.register_forward_pre_hook(_Enter(emulation, name))
+        module.register_forward_hook(_Leave(emulation), always_call=True)
+    round_master_(model, numerics, seed=seed)
+    return model
+
+
+def restore_(model: ModelT) -> ModelT:
+    """Undo `emulate_`, in place; master weights keep the values that they have. A plain model is left as it is."""
+    for module in model.modules():
+        for hooks in (module._forward_pre_hooks, module._forward_hooks):
+            for key in [key for key, hook in hooks.items() if isinstance(hook, _Enter | _Leave)]:
+                del hooks[key]
+                module._forward_hooks_always_called.pop(key, None)
+    return model
+
+
+def emulation_of(model: nn.Module) -> Emulation | None:
+    """The emulation that `emulate_` put on a model, or None."""
+    for module in model.modules():
+        for hook in module._forward_pre_hooks.values():
+            if isinstance(hook, _Enter):
+                return hook.emulation
+    return None
+
+
+def round_master_(model: nn.Module, numerics: Numerics, *, seed: int = 0, step: int = 0) -> None:
+    """Round every parameter to the format of the master weights, in place: call it after each optimizer step."""
+    for name, parameter in model.named_parameters():
+        _round_in_place(parameter.data, numerics, "master", name, seed, step)
+
+
+def round_state_(
+    optimizer: torch.optim.Optimizer, model: nn.Module, numerics: Numerics, *, seed: int = 0, step: int = 0
+) -> None:
+    """Round the optimizer's state to its format, in place; step counters and other scalars are left alone."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    for parameter, state in optimizer.state.items():
+        for key, value in state.items():
+            if isinstance(value, Tensor) and value.is_floating_point() and value.shape == parameter.shape:
+                _round_in_place(value, numerics, "state", f"{names.get(parameter, '')}.{key}", seed, step)
+
+
+def _round_in_place(tensor: Tensor, numerics: Numerics, role: Role, name: str, seed: int, step: int) -> None:
+    chosen = numerics.of(role)
+    if chosen.format != parse("float32"):
+        key = Key(seed, step, f"{name}/{role}") if chosen.rounding == "stochastic" else None
+        quantize(tensor, chosen.format, rounding=chosen.rounding, key=key, out=tensor)

@@ -1,0 +1,200 @@
+"""The cost of a training step on a machine: a pure function of graph, design and facts."""
+
+from math import ceil
+
+from msgspec import Struct
+
+from presilicon.designs import Design, Technology, curve_pj, load_technology
+from presilicon.designs.numerics import Numerics
+from presilicon.formats import Format, parse
+from presilicon.records import Cost, Gemm, Op, OpCost, Role, StepFacts, StepGraph, TensorRef
+from presilicon.records.cost import Bound
+from presilicon.simulation.memory import peak_memory_bytes
+from presilicon.simulation.systolic import gemm_cycles
+
+ACCUMULATOR = parse("float32")
+PICO = 1e-12
+
+
+def simulate(graph: StepGraph, design: Design, facts: StepFacts = StepFacts()) -> Cost:
+    """Time, energy, memory and cycles of one training step of `graph` on the machine of `design`.
+
+    Ops run one after another; each takes the longer of its compute cycles and its DRAM traffic. Every op reads its
+    inputs from DRAM and writes its outputs there (no fusion between ops). `facts` changes the step: a skipped backward
+    or update leaves those ops out, and a layer's format replaces the design's own.
+    """
+    formats = _Formats(design.numerics, facts)
+    ops: list[OpCost] = []
+    components = {"mac": 0.0, "vector": 0.0, "sram": 0.0, "dram": 0.0}
+    clock_s = 1e-9 / design.machine.clock_ghz
+    start_s = 0.0
+    for op in graph.ops:
+        if _is_skipped(op, facts):
+            continue
+        work = _array_work(op, op.gemm, design, formats) if op.gemm else _vector_work(op, design, formats)
+        compute_s = work.cycles * clock_s
+        memory_s = work.bytes_dram / (design.machine.dram_gb_s * 1e9)
+        time_s = max(compute_s, memory_s)
+        energy = work.energy_j(design)
+        for component, joules in energy.items():
+            components[component] += joules
+        ops.append(
+            OpCost(
+                index=op.index,
+                name=op.name,
+                kind=op.kind,
+                phase=op.phase,
+                layer=op.layer,
+                unit=work.unit,
+                start_s=start_s,
+                time_s=time_s,
+                cycles=work.cycles,
+                energy_j=sum(energy.values()),
+                bytes_dram=work.bytes_dram,
+                bytes_sram=work.bytes_sram,
+                flops=op.flops,
+                utilization=work.utilization,
+                bound=_bound(compute_s, memory_s),
+            )
+        )
+        start_s += time_s
+    return Cost(
+        time_s=start_s,
+        energy_j=sum(components.values()),
+        cycles=sum(op.cycles for op in ops),
+        memory_bytes=peak_memory_bytes(graph, lambda tensor: formats.bytes_of(tensor, "")),
+        energy_by_component_j=components,
+        ops=tuple(ops),
+    )
+
+
+class _Work(Struct, frozen=True, kw_only=True):
+    """What an op asks of the machine, before time and energy are put on it."""
+
+    unit: str
+    cycles: int
+    operations_j: float
+    bytes_dram: float
+    bytes_sram: float
+    utilization: float = 0.0
+
+    def energy_j(self, design: Design) -> dict[str, float]:
+        technology = load_technology(design.machine.technology)
+        sram_pj_per_byte = curve_pj(technology.sram_64bit, design.machine.sram_kib) / 8
+        dram_pj_per_byte = technology.dram_64bit.pj / 8
+        return {
+            "mac" if self.unit == "array" else "vector": self.operations_j,
+            "sram": self.bytes_sram * sram_pj_per_byte * PICO,
+            "dram": self.bytes_dram * dram_pj_per_byte * PICO,
+        }
+
+
+class _Formats:
+    """The format in force for a layer's role: the facts' own where they name one, or else the design's."""
+
+    def __init__(self, numerics: Numerics, facts: StepFacts) -> None:
+        self._numerics = numerics
+        self._special = {(fact.layer, fact.role): parse(fact.format) for fact in facts.layers if fact.format}
+
+    def of(self, role: Role, layer: str) -> Format:
+        return self._special.get((layer, role)) or self._numerics.of(role).format
+
+    def bytes_of(self, tensor: TensorRef, layer: str) -> float:
+        return tensor.elements * self.of(tensor.role, layer).bits_per_element / 8
+
+
+def _is_skipped(op: Op, facts: StepFacts) -> bool:
+    backward = op.phase in ("input_grad", "weight_grad")
+    return (backward and facts.backward_skipped) or (op.phase == "update" and facts.update_skipped)
+
+
+def _bound(compute_s: float, memory_s: float) -> Bound:
+    if compute_s == memory_s == 0:
+        return "none"
+    return "compute" if compute_s >= memory_s else "memory"
+
+
+def _array_work(op: Op, gemm: Gemm, design: Design, formats: _Formats) -> _Work:
+    """A matrix product on the array.
+
+    The stationary operand crosses DRAM and the buffer once. The streamed operand crosses the buffer once in each fold
+    across the array, and DRAM as often unless it fits in half of the buffer. Partial sums of folds along the reduction
+    stay in the buffer when they fit in half of it, and go to DRAM and back when not.
+    """
+    machine = design.machine
+    dataflow = machine.dataflow.forward
+    if op.phase == "input_grad":
+        dataflow = machine.dataflow.input_grad
+    elif op.phase == "weight_grad":
+        dataflow = machine.dataflow.weight_grad
+    array = gemm_cycles(gemm, machine.rows, machine.cols, dataflow)
+    half_buffer = machine.sram_kib * 1024 / 2
+
+    a, b, rest = _operands(op, gemm)
+    a_bytes, b_bytes = formats.bytes_of(a, op.layer), formats.bytes_of(b, op.layer)
+    a_format, b_format = formats.of(a.role, op.layer), formats.of(b.role, op.layer)
+    out_bytes = sum(formats.bytes_of(tensor, op.layer) for tensor in op.outputs)
+    # im2col reads an input element once for each kernel position, so the buffer sees m * k of them.
+    a_streamed = gemm.count * gemm.m * gemm.k * a_format.bits_per_element / 8
+    sums = gemm.count * gemm.m * gemm.n * ACCUMULATOR.bits_per_element / 8
+
+    if dataflow == "output-stationary":
+        a_passes, b_passes, sum_passes = array.fold_cols, array.fold_rows, 1
+    elif dataflow == "weight-stationary":
+        a_passes, b_passes, sum_passes = array.fold_cols, 1, array.fold_rows
+    else:
+        a_passes, b_passes, sum_passes = 1, array.fold_cols, array.fold_rows
+    bytes_sram = a_streamed * a_passes + b_bytes * b_passes + sums * (2 * sum_passes - 1)
+    bytes_dram = (
+        a_bytes * (a_passes if a_bytes / gemm.count > half_buffer else 1)
+        + b_bytes * (b_passes if b_bytes / gemm.count > half_buffer else 1)
+        + sum(formats.bytes_of(tensor, op.layer) for tensor in rest)
+        + out_bytes
+    )
+    if sums / gemm.count > half_buffer:
+        bytes_dram += 2 * (sum_passes - 1) * sums
+    return _Work(
+        unit="array",
+        cycles=array.cycles,
+        operations_j=gemm.macs * _mac_pj(a_format, b_format, load_technology(machine.technology)) * PICO,
+        bytes_dram=bytes_dram,
+        bytes_sram=bytes_sram,
+        utilization=gemm.macs / (array.cycles * machine.rows * machine.cols),
+    )
+
+
+def _operands(op: Op, gemm: Gemm) -> tuple[TensorRef, TensorRef, tuple[TensorRef, ...]]:
+    """The tensors behind A[m, k] and B[k, n], and what else the op reads.
+
+    B is never an im2col view, so its tensor holds exactly count * k * n elements; of two candidates it is the later.
+    """
+    wanted = gemm.count * gemm.k * gemm.n
+    inputs = [tensor for tensor in op.inputs if tensor.elements > 0]
+    position = max((i for i, tensor in enumerate(inputs) if tensor.elements == wanted), default=len(inputs) - 1)
+    others = inputs[:position] + inputs[position + 1 :]
+    a = max(others, key=lambda tensor: tensor.elements, default=inputs[position])
+    return a, inputs[position], tuple(tensor for tensor in others if tensor is not a)
+
+
+def _mac_pj(a: Format, b: Format, technology: Technology) -> float:
+    """Picojoules of one multiply-add.
+
+    The multiplier's figure is read at the geometric mean of the two significand widths (its area is their product); the
+    adder's at the width of the accumulator.
+    """
+    width = (a.significand_bits * b.significand_bits) ** 0.5
+    multiply = curve_pj(technology.float_multiply, width)
+    return multiply + curve_pj(technology.float_add, ACCUMULATOR.bits_per_element)
+
+
+def _vector_work(op: Op, design: Design, formats: _Formats) -> _Work:
+    """Anything else, in float32 on the vector unit: one result per lane and cycle; moves cost only their traffic."""
+    traffic = sum(formats.bytes_of(tensor, op.layer) for tensor in op.inputs + op.outputs)
+    technology = load_technology(design.machine.technology)
+    return _Work(
+        unit="vector",
+        cycles=ceil(max(op.flops, op.elements_out) / design.machine.vector_lanes),
+        operations_j=op.flops * curve_pj(technology.float_add, 32) * PICO,
+        bytes_dram=traffic,
+        bytes_sram=traffic,
+    )

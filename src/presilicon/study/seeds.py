@@ -1,0 +1,117 @@
+"""Many seeds of many designs, in spawned processes or in this one."""
+
+import multiprocessing
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, NamedTuple
+
+import torch
+
+from presilicon.base.errors import RunFailedError
+from presilicon.designs import Numerics
+from presilicon.emulation import train
+from presilicon.records import Evaluation, Trace
+from presilicon.workloads import Workload
+
+OnEvent = Callable[[dict[str, Any]], None]
+
+
+class SeedTask(NamedTuple):
+    """One training run to do."""
+
+    design: str
+    numerics: Numerics
+    workload: Workload
+    seed: int
+    device: str = "cpu"
+
+
+def train_seeds(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
+    """The trace of each task, in the order of the tasks.
+
+    One thread of torch in each run, whether it happens here (`jobs=1`) or in one of `jobs` spawned processes, so the
+    numbers do not depend on `jobs`. `on_event` hears of evaluations and finished seeds as they happen, in this process.
+    """
+    if jobs <= 1 or len(tasks) <= 1:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return [_run(task, on_event) for task in tasks]
+        finally:
+            torch.set_num_threads(threads)
+    return _train_in_processes(tasks, min(jobs, len(tasks)), on_event)
+
+
+def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
+    # Spawned, never forked: a process that has run parallel Numba must not fork.
+    context = multiprocessing.get_context("spawn")
+    events = context.Queue()
+    listener = threading.Thread(target=_listen, args=(events, on_event), daemon=True)
+    listener.start()
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=(events,))
+    try:
+        futures = [pool.submit(_run_in_worker, task) for task in tasks]
+        return [future.result() for future in futures]
+    except BrokenProcessPool:
+        raise RunFailedError("a worker process died (out of memory, perhaps); try fewer with --jobs 1") from None
+    except BaseException:
+        for child in set(multiprocessing.active_children()) - before:
+            child.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        events.put(None)
+        # A terminated worker may have died holding the queue's lock; then the last events are not worth waiting for.
+        events.cancel_join_thread()
+        listener.join(timeout=5)
+
+
+def _listen(events: Any, on_event: OnEvent) -> None:
+    while (event := events.get()) is not None:
+        on_event(event)
+
+
+_events: Any = None
+
+
+def _start_worker(events: Any) -> None:
+    global _events
+    _events = events
+    # Ctrl-C reaches the whole process group; the parent alone decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+
+
+def _run_in_worker(task: SeedTask) -> Trace:
+    return _run(task, _events.put)
+
+
+def _run(task: SeedTask, on_event: OnEvent) -> Trace:
+    def on_evaluation(point: Evaluation) -> None:
+        on_event(
+            {
+                "event": "evaluation",
+                "design": task.design,
+                "seed": task.seed,
+                "step": point.step,
+                "accuracy": point.accuracy,
+                "loss": point.loss,
+            }
+        )
+
+    trace = train(task.workload, task.numerics, seed=task.seed, device=task.device, on_evaluation=on_evaluation)
+    on_event(
+        {
+            "event": "seed_finished",
+            "design": task.design,
+            "seed": task.seed,
+            "steps": trace.steps,
+            "ending": trace.ending,
+            "test_accuracy": trace.test_accuracy,
+        }
+    )
+    return trace

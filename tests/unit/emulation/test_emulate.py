@@ -1,0 +1,195 @@
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Numerics, RoleFormat, load_design
+from presilicon.emulation import emulate_, emulation_of, restore_, round_master_, round_state_
+from presilicon.formats import parse, quantize
+
+FP8 = Numerics(
+    weight=RoleFormat(parse("e4m3")),
+    activation=RoleFormat(parse("e5m2")),
+    error=RoleFormat(parse("float(exponent=5, mantissa=1)")),
+    gradient=RoleFormat(parse("float(exponent=5, mantissa=3)")),
+)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 3, stride=2, padding=1)
+        self.fc = nn.Linear(16, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(torch.relu(self.conv(x)).flatten(1))
+
+
+def make(seed: int = 0) -> tuple[Net, torch.Tensor]:
+    torch.manual_seed(seed)
+    return Net(), torch.randn(3, 2, 4, 4)
+
+
+def step(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    model.zero_grad()
+    output = model(x)
+    output.square().mean().backward()
+    return output.detach(), {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+def rounded(tensor: torch.Tensor, role: str, numerics: Numerics = FP8) -> torch.Tensor:
+    return quantize(tensor, numerics.of(role).format)
+
+
+def test_float32_numerics_change_nothing_to_the_last_bit() -> None:
+    model, x = make()
+    plain_output, plain_grads = step(model, x)
+    emulate_(model, load_design("fp32-systolic").numerics)
+    output, grads = step(model, x)
+    assert torch.equal(output, plain_output)
+    assert all(torch.equal(grads[name], plain_grads[name]) for name in grads)
+
+
+def test_the_three_products_of_each_layer_by_hand() -> None:
+    """Every operand of every product, written out with plain torch."""
+    model, x = make()
+    emulate_(model, FP8)
+    output, grads = step(model, x)
+
+    w1, w2 = rounded(model.conv.weight.data, "weight"), rounded(model.fc.weight.data, "weight")
+    a1 = rounded(x, "activation")
+    y1 = functional.conv2d(a1, w1, model.conv.bias.data, stride=2, padding=1)
+    a2 = rounded(torch.relu(y1).flatten(1), "activation")
+    y2 = functional.linear(a2, w2, model.fc.bias.data)
+    assert torch.equal(output, y2)
+
+    e2 = rounded(2 * y2 / y2.numel(), "error")
+    assert torch.equal(grads["fc.weight"], rounded(e2.t() @ a2, "gradient"))
+    assert torch.equal(grads["fc.bias"], rounded(e2.sum(0), "gradient"))
+    e1 = (e2 @ w2).view_as(y1) * (y1 > 0)
+    e1 = rounded(e1, "error")
+    weight_grad = torch.nn.grad.conv2d_weight(a1, w1.shape, e1, stride=2, padding=1)
+    assert torch.allclose(grads["conv.weight"], rounded(weight_grad, "gradient"), atol=0, rtol=0)
+    assert torch.equal(grads["conv.bias"], rounded(e1.sum((0, 2, 3)), "gradient"))
+
+
+@pytest.mark.parametrize("role", ["weight", "activation", "error", "gradient"])
+def test_each_role_alone_has_an_effect(role: str) -> None:
+    model, x = make()
+    plain_output, plain_grads = step(model, x)
+    emulate_(model, Numerics(**{role: RoleFormat(parse("e5m2"))}))
+    output, grads = step(model, x)
+    assert torch.equal(output, plain_output) == (role in ("error", "gradient"))
+    assert not torch.equal(grads["conv.weight"], plain_grads["conv.weight"])
+
+
+def test_state_dict_keys_saving_copying_and_restoring() -> None:
+    model, x = make()
+    plain_output, _ = step(model, x)
+    keys = list(model.state_dict())
+    emulate_(model, FP8)
+    emulated_output, _ = step(model, x)
+    assert list(model.state_dict()) == keys
+    assert torch.equal(step(copy.deepcopy(model), x)[0], emulated_output)
+    buffer = io.BytesIO()
+    torch.save(model, buffer)
+    buffer.seek(0)
+    assert torch.equal(step(torch.load(buffer, weights_only=False), x)[0], emulated_output)
+    restore_(model)
+    assert emulation_of(model) is None
+    assert torch.equal(step(model, x)[0], plain_output)
+
+
+def test_a_submodule_called_directly_is_emulated_too() -> None:
+    model, x = make()
+    emulate_(model, FP8)
+    w = rounded(model.conv.weight.data, "weight")
+    expected = functional.conv2d(rounded(x, "activation"), w, model.conv.bias.data, stride=2, padding=1)
+    assert torch.equal(model.conv(x), expected)
+
+
+def test_an_exception_in_forward_leaves_no_mode_behind() -> None:
+    model, x = make()
+    emulate_(model, FP8)
+    with pytest.raises(RuntimeError):
+        model(torch.randn(3, 7, 4, 4))
+    weight = torch.randn(5, 5)
+    assert torch.equal(functional.linear(weight, weight), weight @ weight.t())
+    model(x)
+
+
+def test_matmul_bmm_and_einsum_are_emulated() -> None:
+    class Products(nn.Module):
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
+            return [a @ b, torch.matmul(a, b), a.bmm(b), torch.bmm(a, mat2=b), torch.einsum("bij,bjk->bik", a, b)]
+
+    a, b = torch.randn(2, 3, 4), torch.randn(2, 4, 5)
+    expected = torch.bmm(rounded(a, "activation"), rounded(b, "activation"))
+    for found in emulate_(Products(), FP8)(a, b):
+        assert torch.allclose(found, expected, rtol=1e-6, atol=1e-6)
+        assert not torch.allclose(found, torch.bmm(a, b), rtol=1e-6, atol=1e-6)
+
+
+def test_stochastic_rounding_depends_on_seed_and_step_only() -> None:
+    numerics = Numerics(weight=RoleFormat(parse("e5m2"), "stochastic"))
+
+    def outputs(seed: int) -> list[torch.Tensor]:
+        model, x = make()
+        emulate_(model, numerics, seed=seed)
+        return [step(model, x)[0] for _ in range(3)]
+
+    first, again, other = outputs(1), outputs(1), outputs(2)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first[0], other[0])
+
+
+def test_observers_see_every_role_of_every_layer_in_training_only() -> None:
+    model, x = make()
+    seen = []
+
+    def observe(step: int, layer: str, role: str, tensor: torch.Tensor) -> None:
+        if role in ("weight", "activation", "error"):
+            assert torch.equal(tensor, rounded(tensor, role))
+        seen.append((step, layer, role))
+
+    emulate_(model, FP8, observers=[observe])
+    step(model, x)
+    step(model, x)
+    count = len(seen)
+    model.eval()
+    model(x)
+    assert len(seen) == count
+    wanted = {
+        (s, layer, role) for s in (0, 1) for layer in ("conv", "fc") for role in ("weight", "activation", "error")
+    }
+    assert wanted <= set(seen)
+    assert (0, "fc", "gradient") in seen
+
+
+def test_emulating_twice_is_refused() -> None:
+    model, _ = make()
+    emulate_(model, FP8)
+    with pytest.raises(ConfigError, match="restore_"):
+        emulate_(model, FP8)
+
+
+def test_master_weights_and_optimizer_state_are_kept_in_their_formats() -> None:
+    numerics = Numerics(master=RoleFormat(parse("bfloat16")), state=RoleFormat(parse("e5m2")))
+    model, x = make()
+    emulate_(model, numerics)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for number in range(3):
+        step(model, x)
+        optimizer.step()
+        round_master_(model, numerics, step=number)
+        round_state_(optimizer, model, numerics, step=number)
+    for parameter in model.parameters():
+        assert torch.equal(parameter.data, parameter.data.bfloat16().float())
+        momentum = optimizer.state[parameter]["momentum_buffer"]
+        assert torch.equal(momentum, momentum.to(torch.float8_e5m2).float())
+        assert momentum.any()

@@ -1,0 +1,95 @@
+import pytest
+
+from presilicon.designs import curve_pj, load_design, load_technology
+from presilicon.records import LayerFact, StepFacts
+from presilicon.simulation import gemm_cycles, simulate
+
+DESIGN = load_design("fp32-systolic", ["machine.rows=4", "machine.cols=4", "machine.clock_ghz=1"])
+
+
+def test_cost_of_a_linear_layer_by_hand(linear_step) -> None:
+    m, k, n = 4, 6, 3
+    cost = simulate(linear_step(m, k, n), DESIGN)
+    forward = cost.ops[0]
+    assert forward.cycles == 2 * 1 * (2 * 4 + 4 + m - 2)
+    assert forward.utilization == pytest.approx(m * k * n / (forward.cycles * 16))
+    assert forward.bytes_dram == 4 * (m * k + k * n + m * n)
+    # k = 6 on 4 rows is two folds: the partial sums are written, read and written again.
+    assert forward.bytes_sram == 4 * (m * k + k * n + 3 * m * n)
+    assert forward.bound == "compute"
+    assert forward.time_s == pytest.approx(forward.cycles * 1e-9)
+    technology = load_technology("horowitz-45nm")
+    mac = m * k * n * (3.7 + 0.9)
+    sram = forward.bytes_sram * curve_pj(technology.sram_64bit, 4096) / 8
+    assert forward.energy_j == pytest.approx((mac + sram + forward.bytes_dram * 1950 / 8) * 1e-12)
+
+
+def test_totals_are_the_sum_of_the_ops_and_the_timeline_has_no_gaps(linear_step) -> None:
+    cost = simulate(linear_step(), DESIGN)
+    assert cost.time_s == pytest.approx(sum(op.time_s for op in cost.ops))
+    assert cost.energy_j == pytest.approx(sum(op.energy_j for op in cost.ops))
+    assert cost.energy_j == pytest.approx(sum(cost.energy_by_component_j.values()))
+    assert sum(cost.time_by_phase_s().values()) == pytest.approx(cost.time_s)
+    ends = [0.0] + [op.end_s for op in cost.ops]
+    assert [op.start_s for op in cost.ops] == pytest.approx(ends[:-1])
+    assert 0 < cost.utilization < 1
+    assert [name for name, _, _ in cost.timeline] == [op.name for op in cost.ops]
+
+
+def test_simulate_is_pure(linear_step) -> None:
+    assert simulate(linear_step(), DESIGN) == simulate(linear_step(), DESIGN)
+
+
+def test_bytes_and_energy_follow_the_numerics(linear_step) -> None:
+    wide = simulate(linear_step(), DESIGN)
+    narrow = simulate(linear_step(), load_design("fp8-systolic", ["machine.rows=4", "machine.cols=4"]))
+    assert narrow.ops[0].bytes_dram == wide.ops[0].bytes_dram / 4
+    assert narrow.ops[0].energy_j < wide.ops[0].energy_j
+    assert narrow.ops[0].cycles == wide.ops[0].cycles
+    assert narrow.memory_bytes < wide.memory_bytes
+
+
+def test_each_phase_uses_its_own_dataflow(linear_step) -> None:
+    graph = linear_step()
+    for phase, op in [("forward", 0), ("weight_grad", 2), ("input_grad", 3)]:
+        for dataflow in ("weight-stationary", "input-stationary", "output-stationary"):
+            design = load_design("fp32-systolic", [f"machine.dataflow.{phase}={dataflow}", "machine.rows=4"])
+            expected = gemm_cycles(graph.ops[op].gemm, 4, 128, dataflow).cycles
+            assert simulate(graph, design).ops[op].cycles == expected
+
+
+def test_a_slow_memory_binds(linear_step) -> None:
+    design = load_design("fp32-systolic", ["machine.rows=4", "machine.cols=4", "machine.dram_gb_s=0.001"])
+    op = simulate(linear_step(), design).ops[0]
+    assert op.bound == "memory"
+    assert op.time_s == pytest.approx(op.bytes_dram / 1e6)
+
+
+def test_a_small_buffer_costs_traffic(linear_step) -> None:
+    graph = linear_step(512, 512, 512)
+    large = simulate(graph, load_design("fp32-systolic", ["machine.sram_kib=65536"])).ops[0]
+    small = simulate(graph, load_design("fp32-systolic", ["machine.sram_kib=64"])).ops[0]
+    operand = 512 * 512 * 4
+    assert large.bytes_dram == 3 * operand
+    # 128 columns: A is read for each of the four folds; 128 rows: three times the sums are spilled and read back.
+    assert small.bytes_dram == (4 + 1 + 1 + 2 * 3) * operand
+
+
+def test_facts_change_the_step(linear_step) -> None:
+    graph = linear_step()
+    whole = simulate(graph, DESIGN)
+    no_update = simulate(graph, DESIGN, StepFacts(update_skipped=True))
+    assert [op.name for op in no_update.ops] == [op.name for op in whole.ops[:4]]
+    no_backward = simulate(graph, DESIGN, StepFacts(backward_skipped=True))
+    assert {op.phase for op in no_backward.ops} == {"forward", "update"}
+    narrow = simulate(graph, DESIGN, StepFacts(layers=(LayerFact(layer="fc", role="weight", format="e5m2"),)))
+    assert narrow.ops[0].bytes_dram == whole.ops[0].bytes_dram - 3 * 18
+    other = simulate(graph, DESIGN, StepFacts(layers=(LayerFact(layer="other", role="weight", format="e5m2"),)))
+    assert other == whole
+
+
+def test_peak_memory_by_hand(linear_step) -> None:
+    m, k, n = 4, 6, 3
+    cost = simulate(linear_step(m, k, n), DESIGN)
+    # While the weight gradient is made: the weight, x, e and dw; while the input gradient is: w, e, dx and dw (for later).
+    assert cost.memory_bytes == 4 * (k * n + m * n + m * k + k * n)
