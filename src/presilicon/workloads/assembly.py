@@ -1,0 +1,136 @@
+"""Turns the record of a step into ops: settles phases and roles, names them, and writes products one way round."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+from presilicon.records import Gemm, Op, Phase, Role, TensorRef
+from presilicon.workloads.recorder import Call, Record, View
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The phase of each call, and the role of each storage before the update."""
+
+    phases: list[Phase]
+    roles: dict[int, Role]
+
+
+def assemble(record: Record, parameters: frozenset[int], gradients: frozenset[int]) -> tuple[Op, ...]:
+    """The ops of a recorded step; `parameters` and `gradients` are the storages that the update reads."""
+    settled = _settle(record)
+    names: Counter[str] = Counter()
+    temporary: dict[int, tuple[Role, str]] = {}
+    ops: list[Op] = []
+    for index, (call, phase) in enumerate(zip(record.calls, settled.phases, strict=True)):
+        roles, layer = settled.roles, call.layer
+        if phase == "update":
+            roles, layer = _update_roles(call, record, parameters, gradients, temporary)
+        inputs, outputs = _references(call.inputs, roles), _references(call.outputs, roles)
+        gemm = call.gemm
+        if gemm is not None and _is_turned(phase, inputs):
+            gemm = Gemm(gemm.n, gemm.k, gemm.m, gemm.count)
+            inputs = (_transposed(inputs[1]), _transposed(inputs[0]), *inputs[2:])
+            outputs = tuple(map(_transposed, outputs))
+        name = ".".join(filter(None, (layer, phase, call.label.strip("_"))))
+        names[name] += 1
+        ops.append(
+            Op(
+                index=index,
+                name=name if names[name] == 1 else f"{name}.{names[name]}",
+                kind="optimizer" if phase == "update" and gemm is None else call.kind,
+                operator=call.operator,
+                phase=phase,
+                layer=layer,
+                inputs=inputs,
+                outputs=outputs,
+                flops=call.flops,
+                depends_on=call.depends_on,
+                gemm=gemm,
+                convolution=call.convolution,
+            )
+        )
+    return tuple(ops)
+
+
+def _settle(record: Record) -> Settled:
+    """Goes backward through the calls: what a result flows into, or is used for, says what it is.
+
+    A result that left its autograd node is an error or a gradient by where it went. One that stayed inside the node is
+    what its readers there make of it.
+    """
+    roles = dict(record.roles)
+    phases: list[Phase] = ["forward"] * len(record.calls)
+    readers: defaultdict[tuple[int, int], list[Role]] = defaultdict(list)
+    for index in reversed(range(len(record.calls))):
+        call = record.calls[index]
+        if call.stage == "update":
+            phases[index] = "update"
+        elif call.stage == "backward":
+            made: list[Role] = []
+            for view in call.outputs:
+                uses = record.flowing.get(view.storage) or set(readers[call.node, view.storage]) or {"error"}
+                role: Role = "error" if "error" in uses else "gradient"
+                made.append(role)
+                roles.setdefault(view.storage, role)
+            of_weights = all(role == "gradient" for role in made)
+            phases[index] = "weight_grad" if of_weights else "input_grad"
+            for view in call.inputs:
+                readers[call.node, view.storage].append("gradient" if of_weights else "error")
+    return Settled(phases, roles)
+
+
+def _update_roles(
+    call: Call,
+    record: Record,
+    parameters: frozenset[int],
+    gradients: frozenset[int],
+    temporary: dict[int, tuple[Role, str]],
+) -> tuple[dict[int, Role], str]:
+    """Roles as the update sees them, and the layer whose parameter it updates.
+
+    A temporary takes after the first tensor that it is made of.
+    """
+    roles: dict[int, Role] = {}
+    layers: list[str] = []
+    for storage in dict.fromkeys(view.storage for view in (*call.inputs, *call.outputs)):
+        inherited = temporary.get(storage)
+        if storage in parameters:
+            roles[storage] = "master"
+        elif storage in gradients:
+            roles[storage] = "gradient"
+        elif inherited is not None:
+            roles[storage] = inherited[0]
+        elif storage in record.roles:
+            roles[storage] = record.roles[storage]
+        if storage in record.owners:
+            layers.append(record.owners[storage])
+        elif inherited is not None:
+            layers.append(inherited[1])
+    layer = layers[0] if layers else ""
+    first: Role = next(iter(roles.values()), "state")
+    for view in call.outputs:
+        if view.storage not in roles:
+            roles[view.storage] = first
+            temporary[view.storage] = (first, layer)
+    return roles, layer
+
+
+def _references(views: tuple[View, ...], roles: dict[int, Role]) -> tuple[TensorRef, ...]:
+    return tuple(TensorRef(view.storage, view.shape, roles.get(view.storage, "activation")) for view in views)
+
+
+def _is_turned(phase: Phase, inputs: tuple[TensorRef, ...]) -> bool:
+    """Whether autograd computed the transpose of E W^T or A^T E, which is the same work with the factors exchanged."""
+    left, right = inputs[0].role, inputs[1].role
+    if phase == "weight_grad":
+        return left == "error" and right == "activation"
+    return phase == "input_grad" and left == "weight" and right == "error"
+
+
+def _transposed(tensor: TensorRef) -> TensorRef:
+    if len(tensor.shape) < 2:
+        return tensor
+    *leading, rows, columns = tensor.shape
+    return TensorRef(tensor.id, (*leading, columns, rows), tensor.role)

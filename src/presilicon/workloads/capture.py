@@ -1,0 +1,244 @@
+"""Capture: one training step of any torch model as a graph of ops, on the meta device, without data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
+
+from presilicon.base.errors import ConfigError
+from presilicon.records import StepGraph, TensorRef
+from presilicon.workloads.assembly import assemble
+from presilicon.workloads.layers import Layers
+from presilicon.workloads.locations import locate
+from presilicon.workloads.recorder import DataDependentError, Recorder, parameter_owners
+from presilicon.workloads.replica import replicate_model, replicate_tensors
+from presilicon.workloads.workload import Workload, sgd
+
+
+def capture(
+    model: nn.Module,
+    batch: Any,
+    *,
+    targets: Any = None,
+    loss: Callable[..., Tensor] | None = None,
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
+    name: str | None = None,
+) -> StepGraph:
+    """One training step of a model: forward, input gradients, weight gradients and update.
+
+    The step runs on the meta device: shapes are computed, numbers are not, and a model that fits no memory can be
+    captured. The model itself is left alone: its structure is copied, its weights are not. Modules run in the mode
+    (training or evaluation) that they are in.
+
+    The second step is captured: the first one also makes the optimizer's state. Views and allocations are no ops, but
+    dependencies pass through them. A product's inputs begin with its two factors, and gradients are written one way
+    round whichever way autograd computed them: E W^T and A^T E.
+
+    Args:
+        model: any module that can be trained by backpropagation.
+        batch: what it is called with: a tensor, a tuple of positional arguments, or a dict of keyword arguments. The
+            tensors may be real or meta; only their shapes and types are used.
+        targets: handed to the loss after the model's output, when given.
+        loss: makes a scalar of the output; by default the mean of each floating-point output, summed.
+        optimizer: makes an optimizer of the parameters; by default SGD with momentum. It is always run one parameter
+            at a time (`foreach` and `fused` off), so that each update belongs to its layer.
+        name: of the graph; by default the model's class.
+
+    Raises:
+        ConfigError: when the step cannot run on shapes alone, with the file and line that asked for a value.
+
+    >>> graph = capture(nn.Linear(3, 2), torch.empty(5, 3))
+    >>> [(op.phase, op.gemm) for op in graph.ops if op.gemm]
+    [('forward', Gemm(m=5, k=3, n=2, count=1)), ('weight_grad', Gemm(m=3, k=5, n=2, count=1))]
+    """
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"capture takes a torch.nn.Module, not {type(model).__name__}")
+    if optimizer is not None and (isinstance(optimizer, Optimizer) or not callable(optimizer)):
+        raise ConfigError(
+            "optimizer must be a function that makes an optimizer of the parameters, such as "
+            f"functools.partial(torch.optim.Adam, lr=1e-3), not {type(optimizer).__name__}"
+        )
+    args, kwargs = _arguments(batch)
+    # The caller's random numbers must not depend on whether a graph was captured.
+    with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
+        with _explained(model, "capturing"):
+            replica = replicate_model(model)
+            step = _Step(
+                model=replica,
+                args=replicate_tensors(args),
+                kwargs=replicate_tensors(kwargs),
+                targets=replicate_tensors(targets),
+                loss=replicate_model(loss) if isinstance(loss, nn.Module) else loss,
+                optimizer=(optimizer or sgd)(replica.parameters()),
+            )
+        return _capture(model, step, name or type(model).__name__)
+
+
+def capture_workload(workload: Workload, batch_size: int | None = None) -> StepGraph:
+    """One training step of a workload, at its own batch size or another.
+
+    >>> from presilicon.workloads import load_workload
+    >>> capture_workload(load_workload("digits-mlp"), batch_size=16).flops("forward", matrix_only=True)
+    282624
+    """
+    size = workload.batch_size if batch_size is None else batch_size
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise ConfigError(f"batch_size must be a whole number of at least 1, not {size!r}")
+    inputs, targets = (
+        torch.empty((size, *split.shape[1:]), dtype=split.dtype, device="meta") for split in workload.data().train
+    )
+    with torch.random.fork_rng(devices=[]):
+        model = workload.model()
+    return capture(model, inputs, targets=targets, loss=workload.loss, optimizer=workload.optimizer, name=workload.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """All that a training step needs, on the meta device."""
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    targets: Any
+    loss: Callable[..., Tensor] | None
+    optimizer: Optimizer
+
+
+def _capture(original: nn.Module, step: _Step, name: str) -> StepGraph:
+    parameters = [parameter for parameter in step.model.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise ConfigError(f"{name} has no trainable parameter, so there is no training step to capture")
+    for group in step.optimizer.param_groups:
+        group.update({key: False for key in ("foreach", "fused") if key in group})
+    owners = parameter_owners(step.model)
+    recorder = Recorder(Layers(step.model))
+    with recorder, sdpa_kernel(SDPBackend.MATH):
+        _run(original, step, recorder, owners)
+        step.optimizer.zero_grad(set_to_none=True)
+        recorder.recording = True
+        _claim(step, recorder, owners)
+        _run(original, step, recorder, owners)
+    gradients = frozenset(
+        recorder.storages.number(parameter.grad) for parameter in parameters if parameter.grad is not None
+    )
+    numbers = frozenset(recorder.storages.number(parameter) for parameter in step.model.parameters())
+    return StepGraph(
+        name=name,
+        batch_size=_batch_size((step.args, step.kwargs)),
+        ops=assemble(recorder.record, numbers, gradients),
+        parameters=tuple(
+            TensorRef(recorder.storages.number(parameter), tuple(parameter.shape), "weight") for parameter in parameters
+        ),
+        state=tuple(
+            TensorRef(recorder.storages.number(tensor), tuple(tensor.shape), "state")
+            for parameter in step.model.parameters()
+            for tensor in _state(step.optimizer, parameter)
+        ),
+    )
+
+
+def _claim(step: _Step, recorder: Recorder, owners: dict[int, str]) -> None:
+    """Names everything that exists before the step."""
+    for parameter in step.model.parameters():
+        recorder.claim(parameter, "weight", owners[id(parameter)])
+    for buffer in step.model.buffers():
+        recorder.claim(buffer, "state")
+    for leaf in pytree.tree_leaves((step.args, step.kwargs, step.targets)):
+        if isinstance(leaf, Tensor):
+            recorder.claim(leaf, "activation")
+    for parameter in step.model.parameters():
+        for tensor in _state(step.optimizer, parameter):
+            recorder.claim(tensor, "state", owners[id(parameter)])
+
+
+def _run(original: nn.Module, step: _Step, recorder: Recorder, owners: dict[int, str]) -> None:
+    """One training step; the recorder is told where it is."""
+    # Tensors that the model makes for itself belong on its device; an optimizer's step counters must stay numbers.
+    with _explained(original, "the forward pass of"), torch.device("meta"):
+        recorder.stage = "forward"
+        loss = _scalar_loss(step, step.model(*step.args, **step.kwargs))
+    with _explained(original, "the backward pass of"), torch.device("meta"):
+        recorder.stage = "backward"
+        recorder.watch(loss, owners)
+        loss.backward()
+        recorder.unwatch()
+    with _explained(original, "the optimizer of"):
+        for parameter in step.model.parameters():
+            if recorder.recording and parameter.grad is not None:
+                recorder.leave_gradient(parameter.grad, owners[id(parameter)])
+        recorder.stage = "update"
+        step.optimizer.step()
+
+
+def _scalar_loss(step: _Step, output: Any) -> Tensor:
+    if step.loss is not None:
+        loss = step.loss(output) if step.targets is None else step.loss(output, step.targets)
+    else:
+        floating = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
+        if not floating:
+            raise ConfigError(f"no trainable output was found in what the model returned ({type(output).__name__})")
+        loss = floating[0].mean()
+        for leaf in floating[1:]:
+            loss = loss + leaf.mean()
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+        raise ConfigError(f"the loss must be a single number, not {shape}")
+    if loss.grad_fn is None:
+        raise ConfigError("the loss does not depend on any trainable parameter")
+    return loss
+
+
+@contextmanager
+def _explained(model: nn.Module, what: str) -> Iterator[None]:
+    """Turns whatever goes wrong in the user's code into an error that says where."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except Exception as error:
+        where = locate(error.__traceback__)
+        intro = f"{where}: " if where else ""
+        text = str(error).strip().partition("\n")[0]
+        if isinstance(error, DataDependentError) or _wants_values(text):
+            raise ConfigError(
+                f"{intro}{what} {type(model).__name__} depends on the value of a tensor, and capture knows shapes only "
+                f"({text}); decide by shapes, or use torch.where, or capture the branches as models of their own"
+            ) from error
+        raise ConfigError(f"{intro}{what} {type(model).__name__} failed: {type(error).__name__}: {text}") from error
+
+
+def _wants_values(message: str) -> bool:
+    """Whether torch's message says that a meta tensor has no data, or that an operator's shape depends on it."""
+    return any(words in message for words in ("meta tensor", "Meta tensor", "data-dependent", "no data"))
+
+
+def _arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(batch, Tensor):
+        return (batch,), {}
+    if isinstance(batch, dict):
+        return (), dict(batch)
+    if isinstance(batch, tuple):
+        return tuple(batch), {}
+    raise ConfigError(
+        "batch must be a tensor, a tuple of positional arguments or a dict of keyword arguments, "
+        f"not {type(batch).__name__}"
+    )
+
+
+def _batch_size(values: Any) -> int:
+    tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)]
+    return int(tensors[0].shape[0]) if tensors and tensors[0].dim() else 1
+
+
+def _state(optimizer: Optimizer, parameter: Tensor) -> list[Tensor]:
+    """The optimizer's tensors for a parameter; its counters on the host are none."""
+    held = optimizer.state.get(parameter, {})
+    return [value for value in held.values() if isinstance(value, Tensor) and value.is_meta]

@@ -1,0 +1,70 @@
+"""Which module a step is in: forward by module hooks, backward by the nodes that the forward pass made."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+import torch
+from torch import nn
+
+_sequence_number = getattr(torch.autograd, "_get_sequence_nr", None)
+"""The number of the next autograd node. Private: without it, backward ops have no layer."""
+
+
+class Layers:
+    """Follows a model's forward passes through its modules."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._stack: list[str] = []
+        self._numbers: list[int] = []
+        self._names: list[str] = []
+        for name, module in model.named_modules():
+            # prepend: the user's own hooks run inside the layer, not before it.
+            module.register_forward_pre_hook(self._entering(name), prepend=True)
+            module.register_forward_hook(self._leaving, always_call=True)
+
+    @property
+    def inside(self) -> bool:
+        """Whether a module's forward pass is running."""
+        return bool(self._stack)
+
+    @property
+    def current(self) -> str:
+        """Qualified name of the innermost module whose forward pass is running; empty outside."""
+        return self._stack[-1] if self._stack else ""
+
+    def of_node(self, node: Any) -> str:
+        """The layer whose forward pass made an autograd node; empty when it was made outside or is not known."""
+        number = sequence_number_of(node)
+        if number is None:
+            return ""
+        position = bisect_right(self._numbers, number) - 1
+        return self._names[position] if position >= 0 else ""
+
+    def _entering(self, name: str) -> Any:
+        def enter(*_: Any) -> None:
+            self._stack.append(name)
+            self._note()
+
+        return enter
+
+    def _leaving(self, *_: Any) -> None:
+        self._stack.pop()
+        self._note()
+
+    def _note(self) -> None:
+        number = next_sequence_number()
+        if number is not None:
+            self._numbers.append(number)
+            self._names.append(self.current)
+
+
+def next_sequence_number() -> int | None:
+    """The sequence number that the next autograd node of this thread will get."""
+    return None if _sequence_number is None else int(_sequence_number())
+
+
+def sequence_number_of(node: Any) -> int | None:
+    """The number that the node got when the forward pass made it."""
+    return int(node._sequence_nr()) if hasattr(node, "_sequence_nr") else None

@@ -1,0 +1,162 @@
+"""What kind of work an ATen operator is, and how many FLOPs it does when it is no matrix product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any
+
+import torch
+
+from presilicon.records import OpKind
+
+_KINDS: dict[OpKind, str] = {
+    "copy": """
+        clone copy to_copy cat stack fill zero zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full
+        arange linspace eye scalar_tensor constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d
+        replication_pad1d replication_pad2d replication_pad3d slice_backward select_backward diagonal_backward
+        as_strided_backward unfold_backward slice_scatter select_scatter diagonal_scatter as_strided_scatter repeat roll
+        flip tril triu diag_embed pixel_shuffle pixel_unshuffle channel_shuffle im2col repeat_interleave contiguous
+        reshape_copy view_copy expand_copy permute_copy""",
+    "reduction": """
+        sum mean nansum amax amin aminmax max min argmax argmin var var_mean std std_mean prod norm linalg_vector_norm
+        any all logsumexp cumsum cumprod logcumsumexp count_nonzero topk sort median kthvalue trace""",
+    "normalization": """
+        native_batch_norm native_batch_norm_legit native_batch_norm_legit_no_training batch_norm_with_update
+        native_layer_norm native_group_norm fused_rms_norm native_batch_norm_backward batch_norm_backward
+        native_layer_norm_backward native_group_norm_backward fused_rms_norm_backward weight_norm_interface
+        weight_norm_interface_backward renorm""",
+    "softmax": "softmax log_softmax safe_softmax softmax_backward_data log_softmax_backward_data",
+    "pooling": """
+        max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d adaptive_avg_pool2d adaptive_avg_pool3d
+        adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d max_unpool2d max_unpool3d
+        max_pool2d_with_indices_backward max_pool3d_with_indices_backward avg_pool2d_backward avg_pool3d_backward
+        adaptive_avg_pool2d_backward adaptive_avg_pool3d_backward adaptive_max_pool2d_backward
+        adaptive_max_pool3d_backward fractional_max_pool2d_backward fractional_max_pool3d_backward""",
+    "loss": """
+        nll_loss nll_loss_forward nll_loss2d_forward nll_loss_backward nll_loss2d_backward mse_loss mse_loss_backward
+        smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward binary_cross_entropy
+        binary_cross_entropy_backward binary_cross_entropy_with_logits soft_margin_loss soft_margin_loss_backward
+        multi_margin_loss multi_margin_loss_backward multilabel_margin_loss_forward multilabel_margin_loss_backward
+        ctc_loss ctc_loss_backward""",
+    "gather": """
+        embedding embedding_dense_backward embedding_bag embedding_bag_forward_only embedding_bag_dense_backward index
+        index_put index_put_impl index_select index_select_backward gather scatter scatter_add scatter_reduce index_add
+        index_copy index_fill take masked_scatter""",
+    "random": """
+        bernoulli normal uniform rand randn randint randperm rand_like randn_like randint_like native_dropout
+        multinomial exponential geometric log_normal cauchy random rrelu_with_noise""",
+    "elementwise": """
+        glu glu_backward prelu_kernel prelu_kernel_backward elu_backward hardtanh_backward hardswish_backward
+        hardsigmoid_backward mish_backward softplus_backward softshrink_backward hardshrink_backward leaky_relu_backward
+        log_sigmoid_forward log_sigmoid_backward softplus hardswish mish logit_backward""",
+}
+_KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names.split()}
+
+_ADDITIONS: dict[str, Callable[[list[tuple[int, ...]]], int]] = {
+    "embedding_dense_backward": lambda shapes: prod(shapes[0]),
+    "index_select_backward": lambda shapes: prod(shapes[0]),
+    "embedding_bag": lambda shapes: prod(shapes[1]) * shapes[0][-1],
+    "scatter_add": lambda shapes: prod(shapes[-1]),
+    "scatter_reduce": lambda shapes: prod(shapes[-1]),
+    "index_add": lambda shapes: prod(shapes[-1]),
+}
+"""Additions, from the input shapes, of the gathers and scatters that add as they go."""
+
+_RESULTS_PER_ELEMENT: dict[tuple[OpKind, bool], int] = {
+    # compare, subtract, exponentiate, add, divide
+    ("softmax", False): 5,
+    # multiply by the output, add, subtract, multiply
+    ("softmax", True): 4,
+    # add, centre, square, add, scale, gain, offset
+    ("normalization", False): 7,
+    # offset sum; normalise (2), multiply, gain sum; two subtractions, multiply, scale
+    ("normalization", True): 9,
+}
+"""Arithmetic results per element of the ops that make several passes, forward and (True) backward."""
+
+_ALLOCATING = frozenset(
+    """empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize resize_ set_ detach alias
+    lift_fresh lift t_ transpose_ squeeze_ unsqueeze_ swapaxes_ swapdims_ as_strided_ detach_ rename_
+    is_same_size""".split()
+)
+"""Operators that make or rename a tensor without touching a number."""
+
+_OVERWRITING = frozenset(
+    "copy_ fill_ zero_ bernoulli_ normal_ uniform_ random_ exponential_ geometric_ log_normal_ cauchy_".split()
+)
+"""In-place operators that do not read what they write over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What is known of an ATen operator before it is called."""
+
+    name: str
+    """Without namespace and overload: `add_`, `_softmax`."""
+    kind: OpKind
+    mutable: bool
+    written: tuple[int | str, ...]
+    """Positions, and names of keyword-only arguments, that it writes to."""
+    unread: tuple[int | str, ...]
+    """Those of `written` whose old contents it does not read."""
+    free: bool
+    """It moves no numbers at all."""
+
+
+@cache
+def describe_operator(function: Any) -> Operator:
+    """The description of a `torch._ops.OpOverload`.
+
+    >>> describe_operator(torch.ops.aten.add_.Tensor)
+    Operator(name='add_', kind='elementwise', mutable=True, written=(0,), unread=(), free=False)
+    """
+    schema = function._schema
+    name = schema.name.partition("::")[2]
+    written: list[int | str] = []
+    unread: list[int | str] = []
+    for position, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            key = argument.name if argument.kwarg_only else position
+            written.append(key)
+            if argument.kwarg_only or name in _OVERWRITING:
+                unread.append(key)
+    kind = _KIND_OF.get(name.strip("_"))
+    if kind is None:
+        kind = "elementwise" if torch.Tag.pointwise in function.tags else "other"
+    return Operator(
+        name=name,
+        kind=kind,
+        mutable=bool(schema.is_mutable),
+        written=tuple(written),
+        unread=tuple(unread),
+        free=name in _ALLOCATING,
+    )
+
+
+def count_flops(
+    operator: Operator, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]], args: tuple[Any, ...]
+) -> int:
+    """FLOPs of an operator that is no matrix product: one per arithmetic result, zero for moves.
+
+    A reduction makes one result per element that it reads, an elementwise operator one per element that it writes;
+    softmax and normalization make several passes.
+
+    >>> count_flops(describe_operator(torch.ops.aten.sum.default), [(4, 8)], [()], ())
+    32
+    """
+    name = operator.name.strip("_")
+    if operator.kind == "copy":
+        return 0
+    if operator.kind == "gather":
+        return _ADDITIONS[name](inputs) if name in _ADDITIONS else 0
+    written = max(map(prod, outputs), default=0)
+    if operator.kind in ("elementwise", "random"):
+        return written
+    if name in ("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool2d", "avg_pool3d"):
+        kernel, dimensions = args[1], 2 if "2d" in name else 3
+        return written * (prod(kernel) if len(kernel) > 1 else kernel[0] ** dimensions)
+    backward = name.endswith(("_backward", "_backward_data"))
+    return max([written, *map(prod, inputs)]) * _RESULTS_PER_ELEMENT.get((operator.kind, backward), 1)
