@@ -16,9 +16,8 @@ from torch.utils import _pytree as pytree
 from presilicon.base.errors import ConfigError
 from presilicon.records import StepGraph, TensorRef
 from presilicon.workloads.assembly import assemble
-from presilicon.workloads.layers import Layers
 from presilicon.workloads.locations import locate
-from presilicon.workloads.recorder import DataDependentError, Recorder, parameter_owners
+from presilicon.workloads.recorder import DataDependentError, Recorder
 from presilicon.workloads.replica import replicate_model, replicate_tensors
 from presilicon.workloads.workload import Workload, sgd
 
@@ -118,14 +117,13 @@ def _capture(original: nn.Module, step: _Step, name: str) -> StepGraph:
         raise ConfigError(f"{name} has no trainable parameter, so there is no training step to capture")
     for group in step.optimizer.param_groups:
         group.update({key: False for key in ("foreach", "fused") if key in group})
-    owners = parameter_owners(step.model)
-    recorder = Recorder(Layers(step.model))
+    recorder = Recorder(step.model)
     with recorder, sdpa_kernel(SDPBackend.MATH):
-        _run(original, step, recorder, owners)
+        _run(original, step, recorder)
         step.optimizer.zero_grad(set_to_none=True)
         recorder.recording = True
-        _claim(step, recorder, owners)
-        _run(original, step, recorder, owners)
+        _claim(step, recorder)
+        _run(original, step, recorder)
     gradients = frozenset(
         recorder.storages.number(parameter.grad) for parameter in parameters if parameter.grad is not None
     )
@@ -145,8 +143,9 @@ def _capture(original: nn.Module, step: _Step, name: str) -> StepGraph:
     )
 
 
-def _claim(step: _Step, recorder: Recorder, owners: dict[int, str]) -> None:
+def _claim(step: _Step, recorder: Recorder) -> None:
     """Names everything that exists before the step."""
+    owners = recorder.flows.owners
     for parameter in step.model.parameters():
         recorder.claim(parameter, "weight", owners[id(parameter)])
     for buffer in step.model.buffers():
@@ -159,7 +158,7 @@ def _claim(step: _Step, recorder: Recorder, owners: dict[int, str]) -> None:
             recorder.claim(tensor, "state", owners[id(parameter)])
 
 
-def _run(original: nn.Module, step: _Step, recorder: Recorder, owners: dict[int, str]) -> None:
+def _run(original: nn.Module, step: _Step, recorder: Recorder) -> None:
     """One training step; the recorder is told where it is."""
     # Tensors that the model makes for itself belong on its device; an optimizer's step counters must stay numbers.
     with _explained(original, "the forward pass of"), torch.device("meta"):
@@ -167,13 +166,13 @@ def _run(original: nn.Module, step: _Step, recorder: Recorder, owners: dict[int,
         loss = _scalar_loss(step, step.model(*step.args, **step.kwargs))
     with _explained(original, "the backward pass of"), torch.device("meta"):
         recorder.stage = "backward"
-        recorder.watch(loss, owners)
-        loss.backward()
-        recorder.unwatch()
+        recorder.flows.watch(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
+        recorder.flows.unwatch()
     with _explained(original, "the optimizer of"):
         for parameter in step.model.parameters():
-            if recorder.recording and parameter.grad is not None:
-                recorder.leave_gradient(parameter.grad, owners[id(parameter)])
+            if parameter.grad is not None:
+                recorder.claim_gradient(parameter.grad, recorder.flows.owners[id(parameter)])
         recorder.stage = "update"
         step.optimizer.step()
 

@@ -12,7 +12,7 @@ import torch
 _TORCH = str(Path(torch.__file__).parent)
 _MACHINERY = frozenset(
     str(Path(__file__).with_name(f"{module}.py"))
-    for module in ("capture", "layers", "locations", "operators", "products", "recorder", "replica", "storages")
+    for module in ("capture", "flows", "layers", "operators", "products", "recorder", "replica", "storages")
 )
 
 

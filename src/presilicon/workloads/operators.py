@@ -14,8 +14,8 @@ from presilicon.records import OpKind
 
 _KINDS: dict[OpKind, str] = {
     "copy": """
-        clone copy to_copy cat stack fill zero zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full
-        arange linspace eye scalar_tensor constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d
+        clone copy to_copy cat stack fill zero zeros ones full zeros_like ones_like full_like new_zeros new_ones
+        new_full arange linspace eye scalar_tensor constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d
         replication_pad1d replication_pad2d replication_pad3d slice_backward select_backward diagonal_backward
         as_strided_backward unfold_backward slice_scatter select_scatter diagonal_scatter as_strided_scatter repeat roll
         flip tril triu diag_embed pixel_shuffle pixel_unshuffle channel_shuffle im2col repeat_interleave contiguous
@@ -77,16 +77,12 @@ _RESULTS_PER_ELEMENT: dict[tuple[OpKind, bool], int] = {
 }
 """Arithmetic results per element of the ops that make several passes, forward and (True) backward."""
 
-_ALLOCATING = frozenset(
-    """empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize resize_ set_ detach alias
-    lift_fresh lift t_ transpose_ squeeze_ unsqueeze_ swapaxes_ swapdims_ as_strided_ detach_ rename_
-    is_same_size""".split()
-)
+_ALLOCATING = """
+    empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_ set_ detach alias lift_fresh lift
+    t_ transpose_ squeeze_ unsqueeze_ swapaxes_ swapdims_ as_strided_ detach_"""
 """Operators that make or rename a tensor without touching a number."""
 
-_OVERWRITING = frozenset(
-    "copy_ fill_ zero_ bernoulli_ normal_ uniform_ random_ exponential_ geometric_ log_normal_ cauchy_".split()
-)
+_OVERWRITING = "copy_ fill_ zero_ bernoulli_ normal_ uniform_ random_ exponential_ geometric_ log_normal_ cauchy_"
 """In-place operators that do not read what they write over."""
 
 
@@ -104,6 +100,8 @@ class Operator:
     """Those of `written` whose old contents it does not read."""
     free: bool
     """It moves no numbers at all."""
+    shape_only: bool
+    """It takes the shape of its input and not its numbers."""
 
 
 @cache
@@ -111,7 +109,7 @@ def describe_operator(function: Any) -> Operator:
     """The description of a `torch._ops.OpOverload`.
 
     >>> describe_operator(torch.ops.aten.add_.Tensor)
-    Operator(name='add_', kind='elementwise', mutable=True, written=(0,), unread=(), free=False)
+    Operator(name='add_', kind='elementwise', mutable=True, written=(0,), unread=(), free=False, shape_only=False)
     """
     schema = function._schema
     name = schema.name.partition("::")[2]
@@ -121,7 +119,7 @@ def describe_operator(function: Any) -> Operator:
         if argument.alias_info is not None and argument.alias_info.is_write:
             key = argument.name if argument.kwarg_only else position
             written.append(key)
-            if argument.kwarg_only or name in _OVERWRITING:
+            if argument.kwarg_only or name in _OVERWRITING.split():
                 unread.append(key)
     kind = _KIND_OF.get(name.strip("_"))
     if kind is None:
@@ -132,7 +130,8 @@ def describe_operator(function: Any) -> Operator:
         mutable=bool(schema.is_mutable),
         written=tuple(written),
         unread=tuple(unread),
-        free=name in _ALLOCATING,
+        free=name in _ALLOCATING.split(),
+        shape_only=name.endswith("_like") or name.startswith("new_"),
     )
 
 
@@ -156,7 +155,7 @@ def count_flops(
     if operator.kind in ("elementwise", "random"):
         return written
     if name in ("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool2d", "avg_pool3d"):
-        kernel, dimensions = args[1], 2 if "2d" in name else 3
-        return written * (prod(kernel) if len(kernel) > 1 else kernel[0] ** dimensions)
+        kernel: list[int] = args[1] if len(args[1]) > 1 else args[1] * (2 if "2d" in name else 3)
+        return written * prod(kernel)
     backward = name.endswith(("_backward", "_backward_data"))
     return max([written, *map(prod, inputs)]) * _RESULTS_PER_ELEMENT.get((operator.kind, backward), 1)

@@ -49,9 +49,9 @@ def find_products(name: str, args: Sequence[Any], output: Any) -> list[Product]:
 def im2col(convolution: Convolution) -> Gemm:
     """The forward pass of a convolution as a matrix product, one per group.
 
-    Rows are the positions at which the kernel is laid. That is the output's positions; for a transposed convolution, the
-    input's: it multiplies each of its pixels by the whole kernel and adds the overlapping results, so no inserted zero
-    is ever multiplied.
+    Rows are the positions at which the kernel is laid. That is the output's positions; for a transposed convolution,
+    the input's: it multiplies each of its pixels by the whole kernel and adds the overlapping results, so no inserted
+    zero is ever multiplied.
 
     >>> im2col(Convolution(batch=2, in_channels=3, out_channels=8, input_size=(8, 8), output_size=(6, 6),
     ...                    kernel=(3, 3), stride=(1, 1), padding=(0, 0), dilation=(1, 1)))

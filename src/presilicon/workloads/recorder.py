@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base.errors import ConfigError
-from presilicon.records import Convolution, Gemm, OpKind, Role
-from presilicon.workloads.layers import Layers, next_sequence_number, sequence_number_of
+from presilicon.records import OpKind, Role
+from presilicon.workloads.calls import Call, Record, Stage, View
+from presilicon.workloads.flows import Flows
+from presilicon.workloads.layers import Layers, next_sequence_number
 from presilicon.workloads.operators import Operator, count_flops, describe_operator
 from presilicon.workloads.products import Product, find_products
 from presilicon.workloads.replica import replicate_tensor
 from presilicon.workloads.storages import Storages
 
-Stage = Literal["forward", "backward", "update"]
-
+_READ_VALUE = torch.ops.aten._local_scalar_dense.default
 _NATIVE_BATCH_NORM = torch.ops.aten.native_batch_norm.default
 
 
@@ -27,132 +27,35 @@ class DataDependentError(RuntimeError):
     """The step asked for the value of a tensor that has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """A tensor as a call saw it."""
-
-    storage: int
-    shape: tuple[int, ...]
-
-
-@dataclass(slots=True)
-class Call:
-    """One operator call, or one part of it, before phases and roles are settled."""
-
-    operator: str
-    label: str
-    kind: OpKind
-    stage: Stage
-    layer: str
-    node: int
-    """Which visit of an autograd node it happened in; -1 outside the backward pass."""
-    inputs: tuple[View, ...]
-    outputs: tuple[View, ...]
-    flops: int
-    depends_on: tuple[int, ...]
-    gemm: Gemm | None = None
-    convolution: Convolution | None = None
-
-
-@dataclass(slots=True)
-class Record:
-    """Everything that a step showed."""
-
-    calls: list[Call] = field(default_factory=list)
-    roles: dict[int, Role] = field(default_factory=dict)
-    """Of the storages that exist before the step or are made by its forward pass."""
-    flowing: dict[int, set[Role]] = field(default_factory=dict)
-    """Of the storages that the backward pass handed from node to node: `error`, `gradient`, or both."""
-    owners: dict[int, str] = field(default_factory=dict)
-    """The layer that a parameter, its gradient or its optimizer state belongs to."""
-
-
 class Recorder(TorchDispatchMode):
-    """A dispatch mode that records the calls of one step on the meta device.
+    """A dispatch mode that records the calls of one training step on the meta device.
 
-    The one who runs the step sets `stage`, and calls `watch` between the forward and the backward pass.
+    The one who runs the step sets `stage` as it goes, and `recording` when the step is the one to record.
     """
 
-    def __init__(self, layers: Layers) -> None:
-        super().__init__()
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
         self.record = Record()
         self.storages = Storages()
         self.stage: Stage = "forward"
         self.recording = False
-        self._layers = layers
+        self._layers = Layers(model)
+        self.flows = Flows(model, self._layers, self._note_flow)
         self._producers: dict[int, int] = {}
-        self._weight_nodes: dict[int, bool] = {}
-        self._node = -1
-        self._node_layer = ""
-        self._nodes: list[Any] = []
         self._constants: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def claim(self, tensor: Tensor, role: Role, owner: str = "") -> int:
-        """Says what a tensor is that exists before the step, or was left by its backward pass."""
+    def claim(self, tensor: Tensor, role: Role, owner: str = "") -> None:
+        """Says what a tensor is that exists before the step."""
         number = self.storages.number(tensor)
         self.record.roles.setdefault(number, role)
         if owner:
             self.record.owners.setdefault(number, owner)
-        return number
 
-    def leave_gradient(self, gradient: Tensor, owner: str) -> None:
+    def claim_gradient(self, gradient: Tensor, owner: str) -> None:
         """Says that the backward pass ended with this gradient of a parameter."""
-        number = self.storages.number(gradient)
-        self.record.flowing.setdefault(number, set()).add("gradient")
-        self.record.owners.setdefault(number, owner)
-
-    def watch(self, loss: Tensor, owners: dict[int, str]) -> None:
-        """Hooks every autograd node under the loss: which layer made it, and what flows out of it.
-
-        `owners` names the layer of each parameter by the `id` of the parameter.
-        """
-        seen = {loss.grad_fn}
-        pending = [loss.grad_fn]
-        while pending:
-            node = pending.pop()
-            leaf = getattr(node, "variable", None)
-            layer = owners.get(id(leaf), "") if leaf is not None else self._layers.of_node(node)
-            flows = [self._flow_into(following, owners) for following, _ in node.next_functions]
-            node.register_prehook(self._entering(layer))
-            if flows:
-                node.register_hook(self._leaving(flows))
-            for following, _ in node.next_functions:
-                if following is not None and following not in seen:
-                    seen.add(following)
-                    pending.append(following)
-        # A node's Python face lives as long as somebody holds it, and the hooks with it.
-        self._nodes = list(seen)
-
-    def unwatch(self) -> None:
-        """Lets go of the autograd graph."""
-        self._nodes.clear()
-        self._node, self._node_layer = -1, ""
-
-    def _flow_into(self, node: Any, owners: dict[int, str]) -> Role | None:
-        """What a gradient is that enters this node: the forward tensor that the node made says it."""
-        if node is None:
-            return None
-        leaf = getattr(node, "variable", None)
-        if leaf is not None:
-            return "gradient" if id(leaf) in owners else "error"
-        number = sequence_number_of(node)
-        return "gradient" if number is not None and self._weight_nodes.get(number) else "error"
-
-    def _entering(self, layer: str) -> Any:
-        def enter(_: Any) -> None:
-            self._node += 1
-            self._node_layer = layer
-
-        return enter
-
-    def _leaving(self, flows: list[Role | None]) -> Any:
-        def leave(gradients: tuple[Tensor | None, ...], _: Any) -> None:
-            if self.recording:
-                for flow, gradient in zip(flows, gradients, strict=False):
-                    if flow is not None and gradient is not None:
-                        self.record.flowing.setdefault(self.storages.number(gradient), set()).add(flow)
-
-        return leave
+        if self.recording:
+            self._note_flow(gradient, "gradient")
+            self.record.owners.setdefault(self.storages.number(gradient), owner)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -160,53 +63,38 @@ class Recorder(TorchDispatchMode):
         """Runs the call, and writes it down when recording."""
         kwargs = kwargs or {}
         tensors = list(_tensors([args, kwargs]))
-        if any(not tensor.is_meta for tensor in tensors) and any(tensor.is_meta for tensor in tensors):
+        on_meta = [tensor.is_meta for tensor in tensors]
+        if any(on_meta) and not all(on_meta):
             args, kwargs = self._to_meta(args), self._to_meta(kwargs)
             tensors = list(_tensors([args, kwargs]))
-        if func is torch.ops.aten._local_scalar_dense.default and tensors[0].is_meta:
-            raise DataDependentError("it needs the value of a tensor")
+        if func is _READ_VALUE and any(on_meta):
+            raise DataDependentError("it reads a number out of a tensor")
         output = func(*args, **kwargs)
-        if self.recording:
-            results = [tensor for tensor in _tensors([output]) if tensor.is_meta]
-            # A call without meta tensors is the host's bookkeeping, such as an optimizer's step counter.
-            if results or any(tensor.is_meta for tensor in tensors):
-                self._write(func, args, kwargs, tensors, results, output)
+        # A call without meta tensors is the host's bookkeeping, such as an optimizer's step counter.
+        if self.recording and (any(on_meta) or any(tensor.is_meta for tensor in _tensors([output]))):
+            self._write(func, args, kwargs, [tensor for tensor in tensors if tensor.is_meta], output)
         return output
 
-    def _write(
-        self, func: Any, args: Any, kwargs: dict[str, Any], tensors: list[Tensor], results: list[Tensor], output: Any
-    ) -> None:
+    def _write(self, func: Any, args: Any, kwargs: dict[str, Any], tensors: list[Tensor], output: Any) -> None:
         operator = describe_operator(func)
-        recomputed = self._node >= 0 and torch.is_grad_enabled()
-        stage: Stage = "forward" if self.stage == "backward" and recomputed else self.stage
+        results = list(_tensors([output]))
+        # Gradients are off in a backward pass; where they are on, activations are being computed a second time.
+        again = self.stage == "backward" and self.flows.visit >= 0 and torch.is_grad_enabled()
+        stage: Stage = "forward" if again else self.stage
         if stage == "forward":
             self._note_roles(tensors, results)
-        if operator.free:
+        if operator.free or (not operator.mutable and self._only_views(tensors, results)):
             return
-        if not operator.mutable:
-            known = {self.storages.number(tensor) for tensor in tensors}
-            if all(self.storages.number(tensor) in known for tensor in results):
-                return
         products = find_products(operator.name, args, output)
         for product in products:
-            self._write_product(func, operator, product, stage)
+            label = f"{operator.name}.{product.label}" if product.label else operator.name
+            flops = product.gemm.flops if product.gemm else product.operands[0].numel()
+            self._append(func, label, product.kind, stage, product.operands, [product.output], flops, product)
         if not products:
-            unread = {id(_argument(args, kwargs, key)) for key in operator.unread}
-            reads = [tensor for tensor in tensors if id(tensor) not in unread]
-            writes = [*results]
-            if func is _NATIVE_BATCH_NORM and args[5]:
-                # Its schema hides that training updates the running statistics.
-                writes += [tensor for tensor in args[3:5] if tensor is not None]
-            for key in operator.written:
-                writes += _tensors([_argument(args, kwargs, key)])
+            reads, writes = _traffic(func, operator, args, kwargs, tensors, results)
             shapes = [tuple(tensor.shape) for tensor in reads]
             flops = count_flops(operator, shapes, [tuple(tensor.shape) for tensor in results], args)
             self._append(func, operator.name, operator.kind, stage, reads, writes, flops)
-
-    def _write_product(self, func: Any, operator: Operator, product: Product, stage: Stage) -> None:
-        label = f"{operator.name}.{product.label}" if product.label else operator.name
-        flops = product.gemm.flops if product.gemm else product.operands[0].numel()
-        self._append(func, label, product.kind, stage, product.operands, [product.output], flops, product)
 
     def _append(
         self,
@@ -219,53 +107,56 @@ class Recorder(TorchDispatchMode):
         flops: int,
         product: Product | None = None,
     ) -> None:
-        inputs = [self._view(tensor) for tensor in reads if tensor.is_meta]
-        outputs = [self._view(tensor) for tensor in writes if tensor.is_meta]
+        inputs = tuple(self._view(tensor) for tensor in reads)
+        outputs = tuple(dict.fromkeys(self._view(tensor) for tensor in writes))
         sources = {view.storage for view in inputs}
         # Who writes to a part of a storage leaves the rest as the writer before made it.
         sources |= {self.storages.number(tensor) for tensor in writes if _is_part(tensor)}
-        depends = sorted({self._producers[source] for source in sources if source in self._producers})
-        index = len(self.record.calls)
-        for view in outputs:
-            self._producers[view.storage] = index
+        depends_on = sorted({self._producers[source] for source in sources if source in self._producers})
+        self._producers.update(dict.fromkeys((view.storage for view in outputs), len(self.record.calls)))
+        in_node = self.stage == "backward" and not self._layers.inside
         self.record.calls.append(
             Call(
                 operator=str(func),
                 label=label,
                 kind=kind,
                 stage=stage,
-                layer=self._layer(stage),
-                node=self._node if stage == "backward" else -1,
-                inputs=tuple(inputs) if product else tuple(dict.fromkeys(inputs)),
-                outputs=tuple(dict.fromkeys(outputs)),
+                layer=self.flows.layer if in_node else self._layers.current,
+                node=self.flows.visit if stage == "backward" else -1,
+                # The two factors of a product stay two, even when they are the same tensor.
+                inputs=inputs if product else tuple(dict.fromkeys(inputs)),
+                outputs=outputs,
                 flops=flops,
-                depends_on=tuple(depends),
+                depends_on=tuple(depends_on),
                 gemm=product.gemm if product else None,
                 convolution=product.convolution if product else None,
             )
         )
-
-    def _layer(self, stage: Stage) -> str:
-        if self._layers.inside:
-            return self._layers.current
-        return self._node_layer if self._node >= 0 and self.stage == "backward" else ""
 
     def _view(self, tensor: Tensor) -> View:
         # An expanded tensor holds no more numbers than before: its repeated axes (stride 0) count once.
         shape = tuple(1 if step == 0 else size for size, step in zip(tensor.shape, tensor.stride(), strict=True))
         return View(self.storages.number(tensor), shape)
 
+    def _only_views(self, tensors: list[Tensor], results: list[Tensor]) -> bool:
+        given = {self.storages.number(tensor) for tensor in tensors}
+        return all(self.storages.number(tensor) in given for tensor in results)
+
     def _note_roles(self, tensors: list[Tensor], results: list[Tensor]) -> None:
-        """What is made of weights alone is still a weight (a transposed view, a normalised weight)."""
+        """What is made of weights alone is still a weight."""
         roles = self.record.roles
-        inputs = [roles.get(self.storages.number(tensor), "activation") for tensor in tensors if tensor.is_meta]
-        role: Role = "weight" if inputs and all(given == "weight" for given in inputs) else "activation"
+        inputs = [roles.get(self.storages.number(tensor), "activation") for tensor in tensors]
+        role: Role = "weight" if inputs and set(inputs) == {"weight"} else "activation"
         for tensor in results:
             roles.setdefault(self.storages.number(tensor), role)
         number = next_sequence_number()
         # A custom autograd function computes without gradients; the calls inside say nothing of its node.
         if number is not None and torch.is_grad_enabled():
-            self._weight_nodes.setdefault(number - 1, role == "weight")
+            self.flows.note_node(number - 1, made_of_weights=role == "weight")
+
+    def _note_flow(self, tensor: Tensor, role: Role) -> None:
+        if self.recording:
+            self.record.flowing.setdefault(self.storages.number(tensor), set()).add(role)
 
     def _to_meta(self, value: Any) -> Any:
         """Replaces constants that a closure brought along; scalars may stay where they are."""
@@ -275,14 +166,33 @@ class Recorder(TorchDispatchMode):
                     f"the step uses a trainable tensor of shape {tuple(value.shape)} that is no part of the model: "
                     "make it a parameter, and let the loss reach weights through the model's output only"
                 )
-            if id(value) not in self._constants:
-                self._constants[id(value)] = (value, replicate_tensor(value))
-            return self._constants[id(value)][1]
+            # The constant is held, so that its id is not given to another.
+            return self._constants.setdefault(id(value), (value, replicate_tensor(value)))[1]
         if isinstance(value, list | tuple):
             return type(value)([self._to_meta(item) for item in value])
         if isinstance(value, dict):
             return {key: self._to_meta(item) for key, item in value.items()}
         return value
+
+
+def _traffic(
+    func: Any,
+    operator: Operator,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tensors: list[Tensor],
+    results: list[Tensor],
+) -> tuple[list[Tensor], list[Tensor]]:
+    """What a call reads and what it writes."""
+    if operator.shape_only:
+        return [], results
+    written = {key: kwargs.get(key) if isinstance(key, str) else args[key] for key in operator.written}
+    unread = {id(written[key]) for key in operator.unread}
+    writes = [*results, *(tensor for tensor in _tensors(written) if tensor.is_meta)]
+    if func is _NATIVE_BATCH_NORM and args[5]:
+        # Its schema hides that training updates the running statistics.
+        writes += [tensor for tensor in args[3:5] if tensor is not None]
+    return [tensor for tensor in tensors if id(tensor) not in unread], writes
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:
@@ -293,20 +203,5 @@ def _tensors(values: Any) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def _argument(args: Any, kwargs: dict[str, Any], key: int | str) -> Any:
-    if isinstance(key, str):
-        return kwargs.get(key)
-    return args[key] if key < len(args) else None
-
-
 def _is_part(tensor: Tensor) -> bool:
     return tensor.numel() * tensor.element_size() < tensor.untyped_storage().nbytes()
-
-
-def parameter_owners(model: nn.Module) -> dict[int, str]:
-    """The qualified name of the first module that holds each parameter, by the `id` of the parameter."""
-    owners: dict[int, str] = {}
-    for name, module in model.named_modules():
-        for parameter in module.parameters(recurse=False):
-            owners.setdefault(id(parameter), name)
-    return owners

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedParameter
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -45,7 +45,7 @@ def replicate_model(model: nn.Module) -> nn.Module:
     # What is already in the memo is not copied: that is how a deep copy never touches the weights.
     memo: dict[int, Any] = {}
     for name, parameter in model.named_parameters():
-        if isinstance(parameter, UninitializedTensorMixin):
+        if isinstance(parameter, UninitializedParameter):
             raise ConfigError(f'parameter "{name}" has no shape yet: call the model once before it is captured')
         memo[id(parameter)] = nn.Parameter(
             torch.empty_like(parameter, device="meta", requires_grad=False), requires_grad=parameter.requires_grad

@@ -22,6 +22,6 @@ class Storages:
         address = storage._cdata
         known = self._known.get(address)
         if known is None:
-            known = (len(self._known), StorageWeakRef(storage))
+            known = (len(self._known), StorageWeakRef(storage))  # type: ignore[no-untyped-call]
             self._known[address] = known
         return known[0]

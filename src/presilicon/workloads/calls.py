@@ -1,0 +1,51 @@
+"""What a recorder writes down about a step, before phases and roles are settled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from presilicon.records import Convolution, Gemm, OpKind, Role
+
+Stage = Literal["forward", "backward", "update"]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor as a call saw it."""
+
+    storage: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One operator call, or one part of it."""
+
+    operator: str
+    label: str
+    """The operator's short name, and the part's when the call has several."""
+    kind: OpKind
+    stage: Stage
+    layer: str
+    node: int
+    """Which visit of an autograd node it happened in; -1 outside the backward pass."""
+    inputs: tuple[View, ...]
+    outputs: tuple[View, ...]
+    flops: int
+    depends_on: tuple[int, ...]
+    gemm: Gemm | None = None
+    convolution: Convolution | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Everything that a step showed."""
+
+    calls: list[Call] = field(default_factory=list)
+    roles: dict[int, Role] = field(default_factory=dict)
+    """Of the storages that exist before the step or are made by its forward pass."""
+    flowing: dict[int, set[Role]] = field(default_factory=dict)
+    """Of the storages that the backward pass handed from node to node: `error`, `gradient`, or both."""
+    owners: dict[int, str] = field(default_factory=dict)
+    """The layer that a parameter, its gradient or its optimizer state belongs to."""

@@ -1,0 +1,93 @@
+"""What flows through the backward pass: errors and gradients, and the layers that they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from presilicon.records import Role
+from presilicon.workloads.layers import Layers, sequence_number_of
+
+
+class Flows:
+    """Follows a backward pass from autograd node to autograd node.
+
+    `report` is called with each tensor that leaves a node and what it is. A gradient with respect to a weight, or to
+    something made of weights alone (a transposed view, a normalised weight), is a `gradient`; any other is an `error`.
+    """
+
+    def __init__(self, model: nn.Module, layers: Layers, report: Callable[[Tensor, Role], None]) -> None:
+        self.visit = -1
+        """Counts the nodes that were entered; -1 before the first one."""
+        self.layer = ""
+        """The layer whose forward pass made the node that is running."""
+        self.owners = parameter_owners(model)
+        """The layer of each parameter, by the `id` of the parameter."""
+        self._layers = layers
+        self._report = report
+        self._made_of_weights: dict[int, bool] = {}
+        self._nodes: list[Any] = []
+
+    def note_node(self, number: int, made_of_weights: bool) -> None:
+        """Says what the forward call made whose autograd node has this sequence number; the first word counts."""
+        self._made_of_weights.setdefault(number, made_of_weights)
+
+    def watch(self, loss: Tensor) -> None:
+        """Hooks every node under the loss."""
+        seen: dict[Any, None] = {loss.grad_fn: None}
+        pending: list[Any] = [loss.grad_fn]
+        while pending:
+            node = pending.pop()
+            following = [edge[0] for edge in node.next_functions]
+            node.register_prehook(self._entering(self._layer_of(node)))
+            if following:
+                node.register_hook(self._leaving([self._flow_into(other) for other in following]))
+            fresh = [other for other in following if other is not None and other not in seen]
+            seen.update(dict.fromkeys(fresh))
+            pending.extend(dict.fromkeys(fresh))
+        # Node objects are recognised by identity, which lasts as long as somebody holds them.
+        self._nodes = list(seen)
+
+    def unwatch(self) -> None:
+        """Lets go of the autograd graph."""
+        self._nodes.clear()
+        self.visit, self.layer = -1, ""
+
+    def _layer_of(self, node: Any) -> str:
+        leaf = getattr(node, "variable", None)
+        return self._layers.of_node(node) if leaf is None else self.owners.get(id(leaf), "")
+
+    def _flow_into(self, node: Any) -> Role | None:
+        if node is None:
+            return None
+        leaf = getattr(node, "variable", None)
+        if leaf is not None:
+            return "gradient" if id(leaf) in self.owners else "error"
+        number = sequence_number_of(node)
+        return "gradient" if number is not None and self._made_of_weights.get(number) else "error"
+
+    def _entering(self, layer: str) -> Callable[[Any], None]:
+        def enter(_: Any) -> None:
+            self.visit += 1
+            self.layer = layer
+
+        return enter
+
+    def _leaving(self, flows: list[Role | None]) -> Callable[[Any, Any], None]:
+        def leave(gradients: tuple[Tensor | None, ...], _: Any) -> None:
+            for flow, gradient in zip(flows, gradients, strict=False):
+                if flow is not None and gradient is not None:
+                    self._report(gradient, flow)
+
+        return leave
+
+
+def parameter_owners(model: nn.Module) -> dict[int, str]:
+    """The qualified name of the first module that holds each parameter, by the `id` of the parameter."""
+    owners: dict[int, str] = {}
+    for name, module in model.named_modules():
+        for parameter in module.parameters(recurse=False):
+            owners.setdefault(id(parameter), name)
+    return owners
