@@ -37,8 +37,8 @@ def command(
 ) -> None:
     """Train with each DESIGN's numerics, price every step on its machine, and compare.
 
-    A DESIGN is a preset (see `presilicon list designs`) or a TOML file. The run is recorded under --out, with a one-page
-    report.
+    A DESIGN is a preset (see `presilicon list designs`) or a TOML file. The run is recorded under --out, with a
+    one-page report.
 
     \b
     Example:

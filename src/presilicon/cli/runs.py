@@ -1,5 +1,6 @@
 """`presilicon runs`: what was run, what came of it."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -69,7 +70,7 @@ def export(run: str, file_format: str, target: Path | None, out: Path) -> None:
     else:
         content = export_report(found, file_format)
     if target is None:
-        if isinstance(content, bytes) and click.get_text_stream("stdout").isatty():
+        if isinstance(content, bytes) and sys.stdout.isatty():
             raise ConfigError(f"{file_format} is not for a terminal; name a file with --to")
         click.echo(content, nl=isinstance(content, str) and not content.endswith("\n"))
         return

@@ -39,8 +39,8 @@ def emulate_(model: ModelT, numerics: Numerics, *, seed: int = 0, observers: Ite
 
     Operands of linear layers, convolutions, matmul and einsum are rounded to the formats of their roles in the forward
     pass, the input gradient and the weight gradient; sums stay in float32. The parameters themselves remain the master
-    weights: `state_dict`, the optimizer and the training loop stay as they are. A model whose roles are all float32 computes
-    what it computed before, bit for bit. `seed` feeds stochastic rounding; `observers` see every rounded tensor.
+    weights: `state_dict`, the optimizer and the training loop stay as they are. A model whose roles are all float32
+    computes what it computed before, bit for bit. `seed` feeds stochastic rounding; `observers` see every rounded tensor.
 
     Every module is hooked, so calling a submodule directly is emulated too. Loss, optimizer, and what is no matrix
     product, stay in float32. `restore_` undoes it.
@@ -89,7 +89,7 @@ def round_state_(
     optimizer: torch.optim.Optimizer, model: nn.Module, numerics: Numerics, *, seed: int = 0, step: int = 0
 ) -> None:
     """Round the optimizer's state to its format, in place; step counters and other scalars are left alone."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     for parameter, state in optimizer.state.items():
         for key, value in state.items():
             if isinstance(value, Tensor) and value.is_floating_point() and value.shape == parameter.shape:
@@ -99,5 +99,5 @@ def round_state_(
 def _round_in_place(tensor: Tensor, numerics: Numerics, role: Role, name: str, seed: int, step: int) -> None:
     chosen = numerics.of(role)
     if chosen.format != parse("float32"):
-        key = Key(seed, step, f"{name}/{role}") if chosen.rounding == "stochastic" else None
-        quantize(tensor, chosen.format, rounding=chosen.rounding, key=key, out=tensor)
+        key = Key(seed, step, f"{name}/{role}") if chosen.is_stochastic else None
+        quantize(tensor, chosen.format, rounding=chosen.rounding_mode, key=key, out=tensor)

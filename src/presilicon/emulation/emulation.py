@@ -36,9 +36,9 @@ class Site:
         if role in emulation.active_roles:
             chosen = emulation.numerics.of(role)
             key = None
-            if chosen.rounding == "stochastic":
+            if chosen.is_stochastic:
                 key = Key(emulation.seed, self._step, f"{self._layer}/{role}/{self._call}")
-            tensor = quantize(tensor.detach(), chosen.format, rounding=chosen.rounding, key=key)
+            tensor = quantize(tensor.detach(), chosen.format, rounding=chosen.rounding_mode, key=key)
         if self._training:
             for observer in emulation.observers:
                 observer(self._step, self._layer, role, tensor.detach())

@@ -22,7 +22,7 @@ class _RoundForward(Function):
         return site.round(value, role)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         return (grad if ctx.grad_role is None else ctx.site.round(grad, ctx.grad_role)), None, None, None
 
@@ -36,7 +36,7 @@ class _RoundBackward(Function):
         return value.view_as(value)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return ctx.site.round(grad, ctx.role), None, None
 

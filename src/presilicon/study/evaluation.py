@@ -28,8 +28,8 @@ def evaluate(
 ) -> Result:
     """How long, and how many joules, `design` needs to train `workload` to its accuracy target.
 
-    Trains `seeds` times (seeds `seed`, `seed` + 1, ...) with the design's numerics, prices every step on its machine, and
-    gives medians with intervals. `jobs` > 1 trains in spawned processes: a script that does so needs the usual
+    Trains `seeds` times (seeds `seed`, `seed` + 1, ...) with the design's numerics, prices every step on its machine,
+    and gives medians with intervals. `jobs` > 1 trains in spawned processes: a script that does so needs the usual
     `if __name__ == "__main__":`. The numbers do not depend on `jobs`.
     """
     found = compare([design], workload, seeds=seeds, seed=seed, jobs=jobs, device=device, on_event=on_event)

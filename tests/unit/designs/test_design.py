@@ -49,7 +49,7 @@ def test_settings_reach_every_level() -> None:
         (["machine.dataflow.forward=os"], ["$.machine.dataflow.forward", "output-stationary"]),
         (["numerics.weight=bfloat17"], ["$.numerics.weight", "bfloat17", "bfloat16"]),
         (["numerics.weight=3"], ["$.numerics.weight", "spelling of a number format"]),
-        (["numerics.weight.rounding=sideways"], ["$.numerics.weight.rounding", "stochastic"]),
+        (["numerics.weight.rounding=sideways"], ["$.numerics.weight", "sideways", "stochastic"]),
         (["name="], ["name must not be empty"]),
         (["numeric.weight=e5m2"], ['did you mean "numerics"']),
     ],

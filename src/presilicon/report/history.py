@@ -1,0 +1,108 @@
+"""Recorded runs, for a terminal and as JSON, and their reports made anew."""
+
+import sys
+from collections.abc import Sequence
+from typing import IO, Any
+
+import msgspec
+
+from presilicon.base.errors import ConfigError
+from presilicon.base.units import format_percent
+from presilicon.records import Comparison
+from presilicon.report.document import from_plain
+from presilicon.report.figure import render_figure
+from presilicon.report.page import render_page
+from presilicon.report.table import render_table
+from presilicon.runs import StoredRun
+
+
+def runs_to_json(runs: Sequence[StoredRun]) -> str:
+    """The runs as a JSON document: name, status, kind, times, seed and hash of each."""
+    document = {"schema": 1, "runs": [_summary(run) for run in runs]}
+    return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
+
+
+def print_runs(runs: Sequence[StoredRun], file: IO[str] | None = None) -> None:
+    """Write a line for each run: name, status, what was run."""
+    rows = [("run", "status", "what"), *((run.name, run.status, _what(run)) for run in runs)]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    for name, status, what in rows:
+        (file or sys.stdout).write(f"{name:{widths[0]}}  {status:{widths[1]}}  {what}".rstrip() + "\n")
+
+
+def run_to_json(run: StoredRun) -> str:
+    """One run as a JSON document: its record, what it has evaluated so far, and its result or null."""
+    document = {
+        "schema": 1,
+        "run": _summary(run) | {"config": run.record.config if run.record else None},
+        "evaluations": run.events("evaluation"),
+        "seeds_finished": run.events("seed_finished"),
+        "result": run.comparison(),
+    }
+    return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
+
+
+def print_run(run: StoredRun, file: IO[str] | None = None) -> None:
+    """Write what is known of a run: its record, how far it came, and its table when it has a result."""
+    target = file or sys.stdout
+    lines = [f"{name:12} {value}" for name, value in _summary(run).items() if value is not None]
+    target.write("\n".join(lines) + "\n")
+    done = run.events("seed_finished")
+    if done:
+        target.write("\nseeds finished\n")
+        for event in done:
+            accuracy = format_percent(event["test_accuracy"])
+            target.write(
+                f"  {event['design']} seed {event['seed']}: {event['steps']} steps, {event['ending']}, {accuracy}\n"
+            )
+    if run.comparison() is not None:
+        target.write("\n" + render_table(comparison_of(run)))
+    report = run.path / "report.html"
+    if report.exists():
+        target.write(f"\nreport: {report}\n")
+
+
+def comparison_of(run: StoredRun) -> Comparison:
+    """The comparison that a run came to.
+
+    Raises:
+        ConfigError: it has none (yet).
+    """
+    found = run.comparison()
+    if found is None:
+        raise ConfigError(
+            f"run {run.name} is {run.status} and has no result to show; its evaluations can be exported as csv or json"
+        )
+    return from_plain(found)
+
+
+def export_report(run: StoredRun, file_format: str) -> str | bytes:
+    """The report of a run, made anew from its result: `html`, `png` or `svg`."""
+    comparison = comparison_of(run)
+    return render_page(comparison) if file_format == "html" else render_figure(comparison, file_format)
+
+
+def _summary(run: StoredRun) -> dict[str, Any]:
+    record = run.record
+    summary: dict[str, Any] = {"name": run.name, "status": run.status, "problem": run.problem}
+    if record is not None:
+        summary |= {
+            "kind": record.kind,
+            "what": _what(run),
+            "created": record.created,
+            "ended": record.ended,
+            "seed": record.seed,
+            "config_hash": record.config_hash,
+            "commit": record.commit,
+            "error": record.error,
+        }
+    return summary
+
+
+def _what(run: StoredRun) -> str:
+    if run.record is None:
+        return run.problem or ""
+    config = run.record.config
+    designs = ", ".join(str(design.get("name", "?")) for design in config.get("designs", []))
+    workload = config.get("workload", {}).get("name", "")
+    return f"{designs} on {workload}" if designs else run.record.kind

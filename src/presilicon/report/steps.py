@@ -1,0 +1,79 @@
+"""The cost of one training step, for a terminal and as JSON."""
+
+import sys
+from typing import IO, Any
+
+import msgspec
+
+from presilicon.base.units import format_bytes, format_count, format_joules, format_percent, format_seconds
+from presilicon.records import Cost, OpCost, StepGraph
+
+
+def cost_to_json(cost: Cost, *, design: str, graph: StepGraph) -> str:
+    """The cost as a JSON document: totals, and every op."""
+    document: dict[str, Any] = {
+        "schema": 1,
+        "design": design,
+        "workload": graph.name,
+        "batch_size": graph.batch_size,
+        "flops": graph.flops(),
+        "utilization": cost.utilization,
+        "time_by_phase_s": cost.time_by_phase_s(),
+        **msgspec.to_builtins(cost),
+    }
+    return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
+
+
+def render_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int) -> str:
+    """The totals, where time and energy go, and the `ops` most expensive ops, as plain text."""
+    lines = [
+        f"{design}: one training step of {graph.name}, batch {graph.batch_size}",
+        "",
+        f"time         {format_seconds(cost.time_s)}",
+        f"energy       {format_joules(cost.energy_j)}",
+        f"memory       {format_bytes(cost.memory_bytes)}",
+        f"cycles       {format_count(cost.cycles)}",
+        f"utilization  {format_percent(cost.utilization)} of the array while it is busy",
+        "",
+        "time by phase     "
+        + _shares({phase.replace("_", " "): time_s for phase, time_s in cost.time_by_phase_s().items()}, cost.time_s),
+        "energy by part    " + _shares(cost.energy_by_component_j, cost.energy_j),
+    ]
+    if ops:
+        dearest = sorted(cost.ops, key=lambda op: (-op.time_s, op.index))[:ops]
+        rows = [("op", "time", "share", "bound by", "util", "energy", "DRAM"), *(_row(op, cost) for op in dearest)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines.append("")
+        for row in rows:
+            cells = [
+                row[0].ljust(widths[0]),
+                *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True)),
+            ]
+            lines.append("  ".join(cells))
+        if len(dearest) < len(cost.ops):
+            lines.append(f"... and {len(cost.ops) - len(dearest)} more (--ops N, or --json for all)")
+    return "\n".join(lines) + "\n"
+
+
+def print_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int, file: IO[str] | None = None) -> None:
+    """Write `render_cost` to a file, standard output by default."""
+    (file or sys.stdout).write(render_cost(cost, design=design, graph=graph, ops=ops))
+
+
+def _row(op: OpCost, cost: Cost) -> tuple[str, ...]:
+    return (
+        op.name,
+        format_seconds(op.time_s),
+        format_percent(op.time_s / cost.time_s) if cost.time_s else "-",
+        op.bound,
+        format_percent(op.utilization) if op.unit == "array" else "-",
+        format_joules(op.energy_j),
+        format_bytes(op.bytes_dram),
+    )
+
+
+def _shares(parts: dict[str, float], whole: float) -> str:
+    ordered = sorted(parts.items(), key=lambda part: -part[1])
+    return ", ".join(
+        f"{name} {format_percent(value / whole, decimals=0)}" for name, value in ordered if whole and value
+    )

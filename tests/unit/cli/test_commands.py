@@ -1,0 +1,183 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from presilicon.designs import design_names
+from presilicon.formats import NAMED_FORMATS
+
+
+def test_help_lists_every_command(invoke) -> None:
+    found = invoke("--help")
+    assert found.code == 0
+    for name in ("evaluate", "simulate", "design", "runs", "list", "doctor"):
+        assert f"\n  {name} " in found.out
+
+
+def test_no_arguments_print_help_and_count_as_bad_usage(invoke) -> None:
+    found = invoke()
+    assert found.code == 2
+    assert "Usage" in found.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["evalute"], ['unknown command "evalute"', 'did you mean "evaluate"']),
+        (["evaluate", "fp32-systolic"], ["--workload"]),
+        (["evaluate", "--workload", "digits-cnn"], ["DESIGN"]),
+        (["evaluate", "fp33-systolic", "--workload", "digits-cnn"], ['did you mean "fp32-systolic"']),
+        (["evaluate", "fp32-systolic", "--workload", "digits-cn"], ['did you mean "digits-cnn"']),
+        (["evaluate", "fp32-systolic", "--workload", "digits-cnn", "--seeds", "0"], ["seeds", "0"]),
+        (["evaluate", "fp32-systolic", "--workload", "digits-cnn", "--target", "97"], ["target", "at most 1"]),
+        (["evaluate", "fp32-systolic", "--workload", "digits-cnn", "--device", "tpu"], ["tpu", "cpu"]),
+        (["evaluate", "fp32-systolic", "--workload", "digits-cnn", "--set", "machine.rowz=1"], ['"rows"']),
+        (["simulate", "fp32-systolic", "--workload", "digits-cnn", "--batch", "0"], ["batch", "0"]),
+        (["simulate", "no.toml", "--workload", "digits-cnn"], ["no.toml", "no such file"]),
+        (["design", "validate", "no.toml"], ["no such file"]),
+        (["runs", "show", "none"], ["none"]),
+        (["runs", "export", "--format", "pdf"], ["pdf", "csv"]),
+        (["--nonsense"], ["--nonsense"]),
+    ],
+)
+def test_bad_usage_is_one_clear_message_and_exit_2(invoke, arguments: list[str], words: list[str]) -> None:
+    found = invoke(*arguments)
+    assert found.code == 2
+    assert "Traceback" not in found.err
+    assert len(found.err.strip().splitlines()) == 1
+    for word in words:
+        assert word in found.err
+    assert found.out == ""
+
+
+PRESET = Path(__file__).parents[3] / "src/presilicon/designs/presets/bf16-systolic.toml"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t.replace("rows = 128", "rowz = 128"), ["line 6", "$.machine.rowz", 'did you mean "rows"']),
+        (lambda t: t.replace("rows = 128", "rows = -128"), ["line 6", "$.machine.rows", "-128"]),
+        (lambda t: t.replace("rows = 128", 'rows = "many"'), ["$.machine.rows", "many", "int"]),
+        (lambda t: t.replace("bfloat16", "bfloat61"), ["$.numerics.weight", "bfloat61", "bfloat16"]),
+        (lambda t: t[: len(t) // 2], ["mine.toml"]),
+        (lambda t: "", ["empty"]),
+        (lambda t: t.replace("[machine]", "[machne]"), ['did you mean "machine"']),
+        (lambda t: "name = 1\n" + t.split("\n", 1)[1], ["$.name", "given 1"]),
+    ],
+)
+@pytest.mark.parametrize("command", [["design", "validate"], ["evaluate", "--workload", "digits-cnn"]])
+def test_bad_design_files(invoke, tmp_path, change, words: list[str], command: list[str]) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(change(PRESET.read_text()))
+    found = invoke(command[0], *command[1:], "mine.toml") if command[0] == "design" else invoke(*command, "mine.toml")
+    assert found.code == 2
+    assert len(found.err.strip().splitlines()) == 1
+    for word in words:
+        assert word in found.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_binary_design_file(invoke, tmp_path) -> None:
+    (tmp_path / "mine.toml").write_bytes(bytes(range(256)))
+    found = invoke("design", "validate", "mine.toml")
+    assert found.code == 2
+    assert "not a text file" in found.err
+
+
+def test_list(invoke) -> None:
+    assert [row["name"] for row in invoke("list", "designs", "--json").document["designs"]] == design_names()
+    names = [row["name"] for row in invoke("list", "formats", "--json").document["formats"]]
+    assert set(names) == set(NAMED_FORMATS)
+    assert "digits-cnn" in invoke("list", "workloads").out
+    assert "bfloat16" in invoke("list", "formats").out
+
+
+def test_design_show_is_a_valid_design_file(invoke, tmp_path) -> None:
+    shown = invoke("design", "show", "fp8-systolic", "--set", "machine.rows=64").out
+    (tmp_path / "mine.toml").write_text(shown)
+    assert invoke("design", "validate", "mine.toml").code == 0
+    changes = invoke("design", "diff", "fp8-systolic", "mine.toml", "--json").document["differences"]
+    assert changes == [{"path": "machine.rows", "left": 128, "right": 64}]
+    assert invoke("design", "diff", "fp8-systolic", "fp8-systolic").out == "no difference\n"
+    assert "machine.rows  128 -> 64" in invoke("design", "diff", "fp8-systolic", "mine.toml").out
+    assert invoke("design", "show", "fp8-systolic", "--json").document["design"]["machine"]["rows"] == 128
+
+
+def test_simulate(invoke) -> None:
+    document = invoke("simulate", "bf16-systolic", "--workload", "digits-mlp", "--json").document
+    assert document["schema"] == 1
+    assert document["time_s"] == pytest.approx(sum(op["time_s"] for op in document["ops"]))
+    larger = invoke("simulate", "bf16-systolic", "--workload", "digits-mlp", "--batch", "256", "--json").document
+    assert larger["batch_size"] == 256
+    assert larger["time_s"] > document["time_s"]
+    slower = invoke("simulate", "bf16-systolic", "--workload", "digits-mlp", "--set", "machine.rows=8", "--json").document
+    assert slower["cycles"] != document["cycles"]
+    text = invoke("simulate", "bf16-systolic", "--workload", "digits-mlp", "--ops", "3")
+    assert "... and" in text.out
+    assert "utilization" in text.out
+
+
+def test_doctor(invoke) -> None:
+    parts = {part["name"]: part for part in invoke("doctor", "--json").document["parts"]}
+    assert parts["torch"]["version"]
+    assert "pip install" in parts["triton"]["how"]
+    assert "torch" in invoke("doctor").out
+
+
+def test_runs_of_an_empty_directory(invoke) -> None:
+    assert invoke("runs", "list").out == "no runs in runs\n"
+    assert invoke("runs", "list", "--json").document == {"schema": 1, "runs": []}
+
+
+def test_evaluate_records_reports_and_repeats(invoke, tmp_path) -> None:
+    arguments = ["evaluate", "fp8-systolic", "--workload", "digits-mlp", "--seeds", "2", "--jobs", "1", "--max-steps", "60"]
+    first = invoke(*arguments, "--target", "0.5", "--json")
+    assert first.code == 0
+    assert first.out == invoke(*arguments, "--target", "0.5", "--json").out
+    (design,) = first.document["designs"]
+    assert design["reached"] == "2/2"
+    assert design["time_to_accuracy_s"]["median"] == pytest.approx(
+        design["steps_to_accuracy"]["median"] * design["time_per_step_s"]
+    )
+    assert {seed["seed"] for seed in design["seeds"]} == {0, 1}
+    other = invoke(*arguments, "--target", "0.5", "--seed", "7", "--json").document["designs"][0]
+    assert {seed["seed"] for seed in other["seeds"]} == {7, 8}
+
+    report = Path(first.err.strip().splitlines()[-1].removeprefix("report: "))
+    assert (tmp_path / report).read_text().startswith("<!doctype html>")
+
+    runs = invoke("runs", "list", "--json").document["runs"]
+    assert [run["status"] for run in runs] == ["finished"] * 3
+    assert len({run["name"] for run in runs}) == 3
+    assert "fp8-systolic on digits-mlp" in invoke("runs", "list").out
+    assert "fp8-systolic" in invoke("runs", "show").out
+    assert invoke("runs", "show", runs[0]["name"], "--json").document["result"]["designs"][0]["reached"] == "2/2"
+    rows = invoke("runs", "export", "latest").out.splitlines()
+    assert rows[0].startswith("design,seed,step")
+    assert len(rows) > 4
+    assert invoke("runs", "export", "--format", "json").document["schema"] == 1
+    assert invoke("runs", "export", "--format", "png", "--to", "a/figure.png").code == 0
+    assert (tmp_path / "a/figure.png").read_bytes().startswith(b"\x89PNG")
+    assert invoke("runs", "rm", runs[0]["name"], runs[1]["name"]).code == 0
+    assert len(invoke("runs", "list", "--json").document["runs"]) == 1
+
+
+def test_a_target_that_is_never_held_is_null(invoke) -> None:
+    arguments = ["--workload", "digits-mlp", "--seeds", "1", "--max-steps", "20", "--target", "1.0"]
+    found = invoke("evaluate", "fp8-systolic", *arguments, "--json", "--out", "elsewhere")
+    (design,) = found.document["designs"]
+    assert design["time_to_accuracy_s"] == {"median": None, "low": None, "high": None}
+    assert design["reached"] == "0/1"
+    assert Path("elsewhere").is_dir()
+    assert not Path("runs").exists()
+    assert "never" in invoke("runs", "show", "--out", "elsewhere").out
+
+
+def test_the_table_goes_to_stdout_and_progress_to_stderr(invoke) -> None:
+    arguments = ["--workload", "digits-mlp", "--seeds", "1", "--max-steps", "20", "--target", "0.2"]
+    found = invoke("evaluate", "fp32-systolic", "bf16-systolic", *arguments)
+    assert "TIME TO ACCURACY" in found.out
+    assert "report: " in found.out
+    assert "[2/2] bf16-systolic seed 0" in found.err
+    assert json.loads(next(Path("runs").iterdir()).joinpath("run.json").read_text())["status"] == "finished"
