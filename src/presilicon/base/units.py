@@ -38,7 +38,7 @@ class Scale(NamedTuple):
         return f"{format_number(self.apply(value), digits=digits)} {self.unit}".rstrip()
 
 
-_SECONDS = (
+SECONDS: tuple[Scale, ...] = (
     Scale(PICO, "ps"),
     Scale(NANO, "ns"),
     Scale(MICRO, "us"),
@@ -48,7 +48,7 @@ _SECONDS = (
     Scale(HOUR, "h"),
     Scale(DAY, "d"),
 )
-_JOULES = (
+JOULES: tuple[Scale, ...] = (
     Scale(1e-15, "fJ"),
     Scale(PICO, "pJ"),
     Scale(NANO, "nJ"),
@@ -59,15 +59,15 @@ _JOULES = (
     Scale(MEGA, "MJ"),
     Scale(GIGA, "GJ"),
 )
-_BYTES = (
+BYTES: tuple[Scale, ...] = (
     Scale(1, "B"),
     Scale(KIBI, "KiB"),
     Scale(MEBI, "MiB"),
     Scale(GIBI, "GiB"),
     Scale(TEBI, "TiB"),
 )
-_AREAS = (Scale(1e-6, "um2"), Scale(1.0, "mm2"))
-_COUNTS = (Scale(1, ""), Scale(KILO, "k"), Scale(MEGA, "M"), Scale(GIGA, "G"), Scale(TERA, "T"))
+AREAS: tuple[Scale, ...] = (Scale(1e-6, "um2"), Scale(1.0, "mm2"))
+COUNTS: tuple[Scale, ...] = (Scale(1, ""), Scale(KILO, "k"), Scale(MEGA, "M"), Scale(GIGA, "G"), Scale(TERA, "T"))
 
 
 def _largest_below(value: float, scales: Sequence[Scale], *, base: str) -> Scale:
@@ -85,27 +85,27 @@ def seconds_scale(value_s: float) -> Scale:
     >>> seconds_scale(0.0087).unit, seconds_scale(90).unit
     ('ms', 'min')
     """
-    return _largest_below(value_s, _SECONDS, base="s")
+    return _largest_below(value_s, SECONDS, base="s")
 
 
 def joules_scale(value_j: float) -> Scale:
     """The unit in which an energy is best read."""
-    return _largest_below(value_j, _JOULES, base="J")
+    return _largest_below(value_j, JOULES, base="J")
 
 
 def bytes_scale(value: float) -> Scale:
     """The binary unit in which an amount of memory is best read."""
-    return _largest_below(value, _BYTES, base="B")
+    return _largest_below(value, BYTES, base="B")
 
 
 def area_scale(value_mm2: float) -> Scale:
     """The unit in which an area is best read; um2 below a thousandth of a mm2, where mm2 would be all zeros."""
-    return _AREAS[0] if 0 < abs(value_mm2) < 1e-3 else _AREAS[1]
+    return AREAS[0] if 0 < abs(value_mm2) < 1e-3 else AREAS[1]
 
 
 def count_scale(value: float) -> Scale:
     """One up to 9999, then k, M, G, T: small counts are read exactly."""
-    return _COUNTS[0] if abs(value) < 10_000 else _largest_below(value, _COUNTS, base="")
+    return COUNTS[0] if abs(value) < 10_000 else _largest_below(value, COUNTS, base="")
 
 
 def format_number(value: float, *, digits: int = 3) -> str:

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from functools import cache
 from hashlib import sha256
 from importlib import metadata
@@ -12,9 +13,8 @@ from typing import Any
 
 import msgspec
 
-import presilicon
-
 _PACKAGES = ("torch", "numba", "numpy")
+_ROOT = Path(__file__).parents[1]
 _GIT_TIMEOUT_S = 10
 
 
@@ -35,7 +35,8 @@ def config_hash(plain: Any) -> str:
 
 def versions() -> dict[str, str | None]:
     """The versions of Presilicon, Python and what computes numbers; None for what is not installed. Imports nothing."""
-    found: dict[str, str | None] = {"presilicon": presilicon.__version__, "python": platform.python_version()}
+    own = getattr(sys.modules["presilicon"], "__version__", None)  # imports nothing: the parent package is always there
+    found: dict[str, str | None] = {"presilicon": own, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
             found[package] = metadata.version(package)
@@ -51,7 +52,7 @@ def commit(directory: Path | None = None) -> str | None:
     None when the package is installed rather than checked out (also inside somebody else's checkout), or without git.
     `directory` looks at another place than the package's own.
     """
-    place = directory or Path(presilicon.__file__).parent
+    place = directory or _ROOT
     if directory is None and _git(place, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
     return _git(place, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")

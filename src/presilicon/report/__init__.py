@@ -1,0 +1,32 @@
+"""Reports for people and programs: the table, document, page and figure of a comparison; costs; recorded runs."""
+
+from presilicon.report.document import evaluate_schema, from_plain, published_schema, to_json
+from presilicon.report.figure import FIGURE_FORMATS, render_figure, save_figure
+from presilicon.report.headline import headline
+from presilicon.report.history import comparison_of, export_report, print_run, print_runs, run_to_json, runs_to_json
+from presilicon.report.page import render_page
+from presilicon.report.steps import cost_to_json, print_cost, render_cost
+from presilicon.report.table import print_table, render_table
+
+__all__ = [
+    "FIGURE_FORMATS",
+    "comparison_of",
+    "cost_to_json",
+    "evaluate_schema",
+    "export_report",
+    "from_plain",
+    "headline",
+    "print_cost",
+    "print_run",
+    "print_runs",
+    "print_table",
+    "published_schema",
+    "render_cost",
+    "render_figure",
+    "render_page",
+    "render_table",
+    "run_to_json",
+    "runs_to_json",
+    "save_figure",
+    "to_json",
+]

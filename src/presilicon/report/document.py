@@ -1,0 +1,55 @@
+"""A comparison as the JSON document that `--json` prints, and the schema that describes it."""
+
+from importlib import resources
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from presilicon.base.errors import ConfigError
+from presilicon.records import Comparison, Result
+
+
+class EvaluateDocument(Struct, frozen=True, kw_only=True):
+    """What `presilicon evaluate --json` prints. Null stands for infinity: a target that was never held."""
+
+    schema: Literal[1]
+    designs: tuple[Result, ...]
+
+
+def to_json(comparison: Comparison) -> str:
+    """The comparison as a JSON document, designs in the order in which they were given.
+
+    NaN and infinity never appear: they become null.
+
+    >>> to_json(Comparison(designs=()))
+    '{\\n  "schema": 1,\\n  "designs": []\\n}\\n'
+    """
+    document = EvaluateDocument(schema=1, designs=comparison.designs)
+    return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
+
+
+def from_plain(data: Any) -> Comparison:
+    """The comparison in a document that was read: what `to_json` wrote, or a run's `result` event.
+
+    Raises:
+        ConfigError: it is not such a document; the message says where.
+
+    >>> from_plain({"schema": 1, "designs": []})
+    Comparison(designs=(), schema=1)
+    """
+    try:
+        return Comparison(designs=msgspec.convert(data, EvaluateDocument).designs)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"this is no comparison of designs: {error}") from None
+
+
+def evaluate_schema() -> dict[str, Any]:
+    """The JSON schema of the document, made from the records; `schemas/evaluate.schema.json` is its published copy."""
+    title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "presilicon evaluate --json"}
+    return title | msgspec.json.schema(EvaluateDocument)
+
+
+def published_schema() -> str:
+    """The text of the published schema, as it comes with the package."""
+    return (resources.files(__package__) / "schemas" / "evaluate.schema.json").read_text(encoding="utf-8")

@@ -1,0 +1,77 @@
+"""Intervals with infinite ends: how they are written, ordered and told apart."""
+
+from collections.abc import Callable
+from math import inf
+
+from presilicon.base.units import Scale
+from presilicon.records import Interval, Result
+
+NEVER = "never"
+FEW_SEEDS = 3
+"""Below this many seeds an interval is only the extremes, too little to tell two designs apart."""
+
+
+def format_interval(interval: Interval, scale_of: Callable[[float], Scale], *, ends: bool = True) -> str:
+    """The median and, with `ends`, the low and high end in the same unit; an infinite one is `never`.
+
+    >>> from presilicon.base.units import seconds_scale
+    >>> format_interval(Interval(0.0087, 0.0081, 0.0097), seconds_scale)
+    '8.7 ms [8.1-9.7]'
+    >>> format_interval(Interval(None, 0.0081, None), seconds_scale)
+    'never [8.1 ms-never]'
+    """
+    median = NEVER if interval.median is None else scale_of(interval.median).format(interval.median)
+    text = format_ends(interval, scale_of) if ends else ""
+    return f"{median} {text}".rstrip()
+
+
+def format_ends(interval: Interval, scale_of: Callable[[float], Scale]) -> str:
+    """The low and high end in brackets, in the unit of the median; nothing when both are infinite.
+
+    >>> from presilicon.base.units import seconds_scale
+    >>> format_ends(Interval(0.0087, 0.0081, None), seconds_scale)
+    '[8.1-never]'
+    """
+    if interval.low is None and interval.high is None:
+        return ""
+    if interval.median is None:
+        low, high = (NEVER if end is None else scale_of(end).format(end) for end in (interval.low, interval.high))
+    else:
+        scale = Scale(scale_of(interval.median).factor, "")
+        low, high = (NEVER if end is None else scale.format(end) for end in (interval.low, interval.high))
+    return f"[{low}-{high}]"
+
+
+def span(interval: Interval) -> tuple[float, float]:
+    """The ends as numbers, infinity included."""
+    return (_number(interval.low), _number(interval.high))
+
+
+def overlap(one: Interval, other: Interval) -> bool:
+    """Whether two intervals share a point; what is infinite reaches everywhere above it.
+
+    >>> overlap(Interval(2, 1, 3), Interval(4, 3, 5)), overlap(Interval(2, 1, 3), Interval(5, 4, None))
+    (True, False)
+    """
+    (low, high), (other_low, other_high) = span(one), span(other)
+    return low <= other_high and other_low <= high
+
+
+def rank(
+    designs: tuple[Result, ...], measure: Callable[[Result], Interval] = lambda result: result.time_to_accuracy_s
+) -> tuple[Result, ...]:
+    """The designs with the smallest median first.
+
+    An infinite median comes after all finite ones, then the low end decides, then the test accuracy, then the order
+    in which they were given.
+    """
+    return tuple(
+        sorted(
+            designs,
+            key=lambda result: (_number(measure(result).median), _number(measure(result).low), -result.accuracy),
+        )
+    )
+
+
+def _number(end: float | None) -> float:
+    return inf if end is None else end

@@ -1,0 +1,181 @@
+"""The comparison as one HTML page that needs nothing but a browser: no network, no other files."""
+
+from collections.abc import Sequence
+from html import escape
+from importlib import resources
+from string import Template
+from typing import Any
+
+import msgspec
+
+from presilicon.base.units import format_count, format_joules, format_percent, format_seconds
+from presilicon.records import Comparison, Result
+from presilicon.report.bars import ENERGY, TIME, render_bars
+from presilicon.report.chart import chart_data
+from presilicon.report.curves import median_curve, thin
+from presilicon.report.headline import energy_parts, headline_parts
+from presilicon.report.intervals import NEVER
+from presilicon.report.markup import sentence, typeset
+from presilicon.report.origins import render_provenance
+from presilicon.report.palette import DARK, LIGHT
+from presilicon.report.table import make_grid
+
+_TABLED_POINTS = 24
+_BADGE = ' <span class="best" title="Lowest median time to accuracy">lowest median</span>'
+
+
+def render_page(comparison: Comparison) -> str:
+    """The whole page as text: headline, curves, bars, table and provenance."""
+    designs = comparison.designs
+    workloads = ", ".join(dict.fromkeys(result.workload for result in designs)) or "nothing"
+    names = ", ".join(result.name for result in designs)
+    return Template(_asset("page.html")).substitute(
+        title=escape(f"{names} on {workloads} – Presilicon"),
+        description=escape(f"Time and energy to accuracy of {names} on {workloads}"),
+        style=_palette() + _asset("page.css"),
+        script=_asset("page.js"),
+        headline=sentence(headline_parts(comparison)),
+        subline=sentence(energy_parts(comparison)),
+        facts=_facts(designs),
+        bars=render_bars(designs, TIME) + render_bars(designs, ENERGY),
+        table=_table(comparison),
+        seeds=_seeds(designs),
+        curves=_curves(designs),
+        caption=_caption(designs),
+        legend=_legend(designs),
+        provenance=render_provenance(designs),
+        data=_embed(chart_data(designs)),
+    )
+
+
+def _asset(name: str) -> str:
+    return (resources.files(__package__) / "assets" / name).read_text(encoding="utf-8")
+
+
+def _palette() -> str:
+    """The colours as CSS variables, for both grounds."""
+    light, dark = (
+        "".join(f"--c{index}:{colour};" for index, colour in enumerate(colours)) for colours in (LIGHT, DARK)
+    )
+    return f":root{{{light}}}\n@media screen and (prefers-color-scheme: dark){{:root{{{dark}}}}}\n"
+
+
+def _embed(data: Any) -> str:
+    """Data as JSON that cannot end the script element it stands in."""
+    text = msgspec.json.encode(data).decode()
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _facts(designs: Sequence[Result]) -> str:
+    """The line below the headline: what was trained, to what, how often."""
+    if not designs:
+        return ""
+    seeds = sorted({len(result.seeds) for result in designs})
+    counts = "–".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
+    targets = ", ".join(dict.fromkeys(format_percent(result.target) for result in designs))
+    facts = (
+        ("Workload", ", ".join(dict.fromkeys(result.workload for result in designs))),
+        ("Target", f"{targets} validation accuracy"),
+        ("Designs", str(len(designs))),
+        ("Seeds", f"{counts} each" if len(designs) > 1 else counts),
+    )
+    return "".join(f"<div><dt>{name}</dt><dd>{escape(text)}</dd></div>" for name, text in facts)
+
+
+def _caption(designs: Sequence[Result]) -> str:
+    """How to read the curves."""
+    if any(len(result.seeds) > 1 for result in designs):
+        return (
+            "Thin lines are seeds, bold lines their median; a ring marks the median arrival at the target. "
+            "A bold line ends where fewer than half of the seeds are still training."
+        )
+    return "Each line is a single seed; a ring marks its arrival at the target."
+
+
+def _legend(designs: Sequence[Result]) -> str:
+    """How to read the bars."""
+    texts = []
+    if any(len(result.seeds) > 1 for result in designs):
+        texts.append("A bar is the median over seeds, the line on it the interval, a dot a seed.")
+    if any(result.time_to_accuracy_s.median is None for result in designs):
+        texts.append("Hatched: the median seed did not hold the target within the budget of steps.")
+    return " ".join(texts)
+
+
+def _table(comparison: Comparison) -> str:
+    grid = make_grid(comparison)
+    rows = []
+    for index, row in enumerate(grid.rows):
+        best = index == 0 and grid.best is not None
+        mark = _BADGE if best and len(grid.rows) > 1 else ""
+        cells = [f'<th scope="row">{escape(row[0].text)}{mark}</th>']
+        for cell in row[1:]:
+            detail = f"<small>{typeset(cell.detail)}</small>" if cell.detail else ""
+            style = ' class="never"' if cell.text == NEVER else ""
+            cells.append(f"<td{style}>{typeset(cell.text)}{detail}</td>")
+        opening = '<tr class="winner">' if best else "<tr>"
+        rows.append(f"{opening}{''.join(cells)}</tr>")
+    return _table_of(_head([title.capitalize() for title in grid.header]), rows, "The designs, soonest first")
+
+
+def _seeds(designs: Sequence[Result]) -> str:
+    """How each seed ended."""
+    titles = (
+        "Design",
+        "Seed",
+        "Steps to target",
+        "Time to target",
+        "Energy to target",
+        "Test accuracy",
+        "Steps",
+        "Ending",
+    )
+    rows = []
+    for result in designs:
+        for seed in result.seeds:
+            texts = [
+                str(seed.seed),
+                NEVER if seed.steps_to_accuracy is None else format_count(seed.steps_to_accuracy),
+                NEVER if seed.time_to_accuracy_s is None else format_seconds(seed.time_to_accuracy_s),
+                NEVER if seed.energy_to_accuracy_j is None else format_joules(seed.energy_to_accuracy_j),
+                format_percent(seed.accuracy),
+                format_count(seed.steps),
+                seed.ending,
+            ]
+            rows.append(_row(result.name, texts))
+    return _table_of(_head(titles), rows, "Every seed of every design")
+
+
+def _curves(designs: Sequence[Result]) -> str:
+    """The median curves as numbers: what the chart draws, for those who do not see it."""
+    titles = ("Design", "Step", "Validation accuracy", "Simulated time", "Simulated energy")
+    rows = [
+        _row(
+            result.name,
+            [
+                format_count(point.step),
+                format_percent(point.accuracy),
+                format_seconds(point.time_s),
+                format_joules(point.energy_j),
+            ],
+        )
+        for result in designs
+        for point in thin(median_curve(result), _TABLED_POINTS)
+    ]
+    caption = "Median over seeds of validation accuracy, and what it had cost"
+    return _table_of(_head(titles), rows, caption)
+
+
+def _head(titles: Sequence[str]) -> str:
+    return "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
+
+
+def _row(name: str, texts: Sequence[str]) -> str:
+    return f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{typeset(text)}</td>" for text in texts)}</tr>'
+
+
+def _table_of(head: str, rows: Sequence[str], caption: str) -> str:
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
+        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )

@@ -1,0 +1,202 @@
+"""The comparison as a table for a terminal, or as plain text for everything else."""
+
+import sys
+from collections.abc import Sequence
+from typing import IO, TYPE_CHECKING, NamedTuple
+
+from presilicon.base.units import (
+    count_scale,
+    format_area,
+    format_bytes,
+    format_percent,
+    format_seconds,
+    joules_scale,
+    seconds_scale,
+)
+from presilicon.records import Comparison, Result
+from presilicon.report.headline import headline
+from presilicon.report.intervals import NEVER, format_ends, format_interval, rank
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+MARK = "*"
+"""Stands before the design with the lowest median time to accuracy."""
+
+
+class Cell(NamedTuple):
+    """A value, and what may stand below it where the table is narrow."""
+
+    text: str
+    detail: str = ""
+
+    @property
+    def line(self) -> str:
+        """Both on one line."""
+        return f"{self.text} {self.detail}".rstrip()
+
+
+class Grid(NamedTuple):
+    """The table as texts: the first column names the designs, the best one first."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    best: str | None
+    """The name of the design that is marked, if any."""
+
+
+def make_grid(comparison: Comparison) -> Grid:
+    """The texts of the table, which terminal, plain text and page set each in their way."""
+    ranking = rank(comparison.designs)
+    targets = {format_percent(result.target) for result in ranking}
+    header = (
+        "design",
+        "test accuracy",
+        f"steps to {targets.pop() if len(targets) == 1 else 'target'}",
+        "time/step",
+        "TIME TO ACCURACY",
+        "energy to accuracy",
+        "reached",
+        "memory",
+        "area",
+    )
+    winner = ranking[0] if ranking and ranking[0].time_to_accuracy_s.median is not None else None
+    return Grid(header, tuple(_cells(result) for result in ranking), winner.name if winner else None)
+
+
+def _cells(result: Result) -> tuple[Cell, ...]:
+    several = len(result.seeds) > 1
+    intervals = [
+        Cell(format_interval(interval, scale_of, ends=False), format_ends(interval, scale_of) if several else "")
+        for interval, scale_of in (
+            (result.steps_to_accuracy, count_scale),
+            (result.time_to_accuracy_s, seconds_scale),
+            (result.energy_to_accuracy_j, joules_scale),
+        )
+    ]
+    return (
+        Cell(result.name),
+        Cell(format_percent(result.accuracy)),
+        intervals[0],
+        Cell(format_seconds(result.time_per_step_s)),
+        intervals[1],
+        intervals[2],
+        Cell(result.reached),
+        Cell(format_bytes(result.memory_bytes)),
+        Cell("-" if result.area_mm2 is None else format_area(result.area_mm2)),
+    )
+
+
+def render_table(comparison: Comparison) -> str:
+    """The table as plain text: no colour, as wide as it needs to be, with the headline below it."""
+    grid = make_grid(comparison)
+    rows = [("  " + grid.header[0], *grid.header[1:])]
+    for index, row in enumerate(grid.rows):
+        mark = MARK if grid.best is not None and index == 0 else " "
+        rows.append((f"{mark} {row[0].line}", *(cell.line for cell in row[1:])))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))]
+        ).rstrip()
+        for row in rows
+    ]
+    return "\n".join([*lines, "", headline(comparison), *_notes(grid)]) + "\n"
+
+
+def print_table(comparison: Comparison, file: IO[str] | None = None) -> None:
+    """Write the table to a file, standard output by default: with rich on a terminal, as plain text elsewhere."""
+    file = file or sys.stdout
+    if not file.isatty():
+        file.write(render_table(comparison))
+        return
+    from rich.console import Console
+
+    console = Console(file=file, highlight=False)
+    console.print(rich_table(comparison, console))
+
+
+def rich_table(comparison: Comparison, console: "Console") -> "RenderableType":
+    """The table for a console: one line for each design if that fits, else two, else a list of its values."""
+    from rich.console import Group
+    from rich.measure import Measurement
+    from rich.text import Text
+
+    grid = make_grid(comparison)
+    chosen: RenderableType = _rich_list(grid)
+    for table in (_rich_grid(_stack(grid), between="\n"), _rich_grid(grid, between=" ")):
+        if Measurement.get(console, console.options.update(max_width=10_000), table).maximum <= console.width:
+            chosen = table
+    notes = "\n".join(_notes(grid))
+    tail = [Text(headline(comparison), style="bold"), *([Text(notes, style="dim")] if notes else [])]
+    return Group(chosen, Text(), *tail)
+
+
+def _stack(grid: Grid) -> Grid:
+    """The same grid with fewer and narrower columns, for cells of two lines."""
+    header = ("design\ntime/step", "test acc.\nreached", grid.header[2].replace(" ", "\n", 1))
+    rows = tuple(
+        (
+            Cell(design.text, f"{time.text}/step"),
+            Cell(accuracy.text, reached.text),
+            steps,
+            time_to,
+            energy_to,
+            Cell(memory.text, area.text),
+        )
+        for design, accuracy, steps, time, time_to, energy_to, reached, memory, area in grid.rows
+    )
+    return Grid((*header, "TIME TO\nACCURACY", "energy to\naccuracy", "memory\narea"), rows, grid.best)
+
+
+def _rich_grid(grid: Grid, *, between: str) -> "RenderableType":
+    """A table whose cells have their value, `between`, and their detail."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    loud = next(index for index, title in enumerate(grid.header) if title.startswith("TIME TO"))
+    gap = 1 if between == " " else 0
+    table = Table(box=SIMPLE_HEAD, header_style="dim", padding=(0, gap, 0, 0), pad_edge=False, show_edge=False)
+    for index, title in enumerate(grid.header):
+        heading = title if index else "\n".join(f"  {line}" for line in title.split("\n"))
+        table.add_column(heading, justify="right" if index else "left", no_wrap=True, vertical="top")
+    for number, row in enumerate(grid.rows):
+        best = number == 0 and grid.best is not None
+        texts = []
+        for index, cell in enumerate(row):
+            style = "bold green" if best and index in (0, loud) else "red" if cell.text == NEVER else ""
+            mark = "" if index else f"{MARK} " if best else "  "
+            indent = "" if index else "  "
+            text = Text.assemble((mark, "green"), (cell.text, style))
+            texts.append(text.append(f"{between}{indent}{cell.detail}", style="dim") if cell.detail else text)
+        table.add_row(*texts)
+    return table
+
+
+def _rich_list(grid: Grid) -> "RenderableType":
+    """For a terminal too narrow for any table: the values of each design below one another."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    blocks: list[RenderableType] = []
+    for number, row in enumerate(grid.rows):
+        best = number == 0 and grid.best is not None
+        blocks.append(Text(f"{MARK if best else ' '} {row[0].line}", style="bold green" if best else "bold"))
+        block = Table.grid(padding=(0, 1))
+        for title, cell in zip(grid.header[1:], row[1:], strict=True):
+            block.add_row(Text(f"  {title}", style="dim"), Text(cell.line))
+        blocks += [block, Text()]
+    return Group(*blocks)
+
+
+def _notes(grid: Grid) -> Sequence[str]:
+    """What the signs in the table mean, as far as they occur in it."""
+    cells = [cell.line for row in grid.rows for cell in row[1:]]
+    notes = []
+    if any("[" in cell for cell in cells):
+        notes.append("[low-high] is the interval over seeds; how it was made is in the provenance of the report.")
+    if any(NEVER in cell for cell in cells):
+        notes.append("never: the target was not held within the budget of steps.")
+    return notes

@@ -1,0 +1,102 @@
+import json
+import math
+
+import msgspec
+import pytest
+
+from presilicon.base.errors import ConfigError
+from presilicon.records import Comparison
+from presilicon.report import evaluate_schema, from_plain, published_schema, to_json
+
+TYPES = {
+    "object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool,
+    "null": type(None),
+}  # fmt: skip
+
+
+def problems(value, schema, root, path="$"):
+    """What a document has against a JSON schema, as far as ours use the language."""
+    if "$ref" in schema:
+        return problems(value, root["$defs"][schema["$ref"].rsplit("/", 1)[1]], root, path)
+    if "anyOf" in schema:
+        tries = [problems(value, each, root, path) for each in schema["anyOf"]]
+        return [] if [] in tries else tries[0]
+    if "enum" in schema:
+        return [] if value in schema["enum"] else [f"{path}: {value!r} is not one of {schema['enum']}"]
+    kind = schema.get("type")
+    if kind and (not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")):
+        return [f"{path}: {value!r} is no {kind}"]
+    found = []
+    if kind == "object":
+        found += [f"{path}.{name}: missing" for name in schema.get("required", ()) if name not in value]
+        for name, each in value.items():
+            found += problems(each, schema.get("properties", {}).get(name, {}), root, f"{path}.{name}")
+    if kind == "array" and isinstance(schema.get("items"), dict):
+        for index, each in enumerate(value):
+            found += problems(each, schema["items"], root, f"{path}[{index}]")
+    return found
+
+
+def refuse(text):
+    raise AssertionError(f"{text} is not JSON")
+
+
+def test_the_document_has_the_promised_shape(comparison):
+    document = json.loads(to_json(comparison), parse_constant=refuse)
+    assert list(document) == ["schema", "designs"]
+    assert document["schema"] == 1
+    design = document["designs"][0]
+    assert list(design) == [
+        "name", "workload", "target", "steps_to_accuracy", "time_to_accuracy_s", "energy_to_accuracy_j", "reached",
+        "accuracy", "time_per_step_s", "energy_per_step_j", "memory_bytes", "area_mm2", "seeds", "provenance",
+    ]  # fmt: skip
+    for field in ("steps_to_accuracy", "time_to_accuracy_s", "energy_to_accuracy_j"):
+        assert list(design[field]) == ["median", "low", "high"]
+    assert [each["name"] for each in document["designs"]] == [each.name for each in comparison.designs]
+    assert document["designs"][1]["area_mm2"] is None
+
+
+def test_infinity_is_null(mixed):
+    design = json.loads(to_json(mixed))["designs"][3]
+    assert design["time_to_accuracy_s"] == {"median": None, "low": None, "high": None}
+    assert design["reached"] == "0/5"
+
+
+def test_what_is_no_number_never_appears(comparison):
+    sick = msgspec.structs.replace(
+        comparison.designs[0], accuracy=math.nan, area_mm2=math.inf, provenance={"bandwidth": [math.inf, -math.inf]}
+    )
+    document = json.loads(to_json(Comparison(designs=(sick,))), parse_constant=refuse)
+    assert document["designs"][0]["area_mm2"] is None
+    assert document["designs"][0]["provenance"] == {"bandwidth": [None, None]}
+
+
+def test_a_document_reads_back_as_it_was(mixed):
+    assert from_plain(json.loads(to_json(mixed))) == mixed
+
+
+@pytest.mark.parametrize(
+    "data", [None, [], {}, {"schema": 2, "designs": []}, {"schema": 1, "designs": [{"name": "x"}]}]
+)
+def test_something_else_is_refused(data):
+    with pytest.raises(ConfigError, match="no comparison of designs"):
+        from_plain(data)
+
+
+def test_the_published_schema_is_current():
+    assert json.loads(published_schema()) == evaluate_schema()
+
+
+def test_documents_fit_the_published_schema(comparison, mixed):
+    schema = json.loads(published_schema())
+    for each in (comparison, mixed, Comparison(designs=())):
+        assert problems(json.loads(to_json(each)), schema, schema) == []
+
+
+def test_the_check_against_the_schema_can_fail(comparison):
+    schema = json.loads(published_schema())
+    document = json.loads(to_json(comparison))
+    del document["designs"][1]["reached"]
+    document["designs"][0]["time_to_accuracy_s"]["low"] = "soon"
+    document["schema"] = 2
+    assert len(problems(document, schema, schema)) == 3
