@@ -62,7 +62,7 @@ def _settle(record: Record) -> Settled:
     """
     roles = dict(record.roles)
     phases: list[Phase] = ["forward"] * len(record.calls)
-    readers: defaultdict[tuple[int, int], list[Role]] = defaultdict(list)
+    readers: defaultdict[int, list[tuple[int, Role]]] = defaultdict(list)
     for index in reversed(range(len(record.calls))):
         call = record.calls[index]
         if call.stage == "update":
@@ -70,15 +70,21 @@ def _settle(record: Record) -> Settled:
         elif call.stage == "backward":
             made: list[Role] = []
             for view in call.outputs:
-                uses = record.flowing.get(view.storage) or set(readers[call.node, view.storage]) or {"error"}
+                uses = record.flowing.get(view.storage) or _uses(readers[view.storage], call.node)
                 role: Role = "error" if "error" in uses else "gradient"
                 made.append(role)
                 roles.setdefault(view.storage, role)
             of_weights = all(role == "gradient" for role in made)
             phases[index] = "weight_grad" if of_weights else "input_grad"
             for view in call.inputs:
-                readers[call.node, view.storage].append("gradient" if of_weights else "error")
+                readers[view.storage].append((call.node, "gradient" if of_weights else "error"))
     return Settled(phases, roles)
+
+
+def _uses(readers: list[tuple[int, Role]], node: int) -> set[Role]:
+    """What a result is used for that never entered a node: inside its own, or as a part of a longer sum."""
+    inside: set[Role] = {role for reader, role in readers if reader == node}
+    return inside or {role for _, role in readers} or {"error"}
 
 
 def _update_roles(

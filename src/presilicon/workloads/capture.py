@@ -65,10 +65,13 @@ def capture(
             "optimizer must be a function that makes an optimizer of the parameters, such as "
             f"functools.partial(torch.optim.Adam, lr=1e-3), not {type(optimizer).__name__}"
         )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError(f"{type(model).__name__} has no trainable parameter, so there is no training step to capture")
     args, kwargs = _arguments(batch)
+    label = type(model).__name__
     # The caller's random numbers must not depend on whether a graph was captured.
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
-        with _explained(model, "capturing"):
+        with _explained(f"capturing {label}"):
             replica = replicate_model(model)
             step = _Step(
                 model=replica,
@@ -76,9 +79,9 @@ def capture(
                 kwargs=replicate_tensors(kwargs),
                 targets=replicate_tensors(targets),
                 loss=replicate_model(loss) if isinstance(loss, nn.Module) else loss,
-                optimizer=(optimizer or sgd)(replica.parameters()),
+                optimizer=_make_optimizer(optimizer or sgd, replica),
             )
-        return _capture(model, step, name or type(model).__name__)
+        return _capture(step, label, name or label)
 
 
 def capture_workload(workload: Workload, batch_size: int | None = None) -> StepGraph:
@@ -111,19 +114,24 @@ class _Step:
     optimizer: Optimizer
 
 
-def _capture(original: nn.Module, step: _Step, name: str) -> StepGraph:
-    parameters = [parameter for parameter in step.model.parameters() if parameter.requires_grad]
-    if not parameters:
-        raise ConfigError(f"{name} has no trainable parameter, so there is no training step to capture")
-    for group in step.optimizer.param_groups:
+def _make_optimizer(make: Callable[[Iterable[nn.Parameter]], Optimizer], model: nn.Module) -> Optimizer:
+    optimizer = make(model.parameters())
+    if not isinstance(optimizer, Optimizer):
+        raise ConfigError(f"optimizer must make a torch.optim.Optimizer, not {type(optimizer).__name__}")
+    for group in optimizer.param_groups:
         group.update({key: False for key in ("foreach", "fused") if key in group})
+    return optimizer
+
+
+def _capture(step: _Step, label: str, name: str) -> StepGraph:
+    parameters = [parameter for parameter in step.model.parameters() if parameter.requires_grad]
     recorder = Recorder(step.model)
     with recorder, sdpa_kernel(SDPBackend.MATH):
-        _run(original, step, recorder)
+        _run(step, recorder, label)
         step.optimizer.zero_grad(set_to_none=True)
         recorder.recording = True
         _claim(step, recorder)
-        _run(original, step, recorder)
+        _run(step, recorder, label)
     gradients = frozenset(
         recorder.storages.number(parameter.grad) for parameter in parameters if parameter.grad is not None
     )
@@ -158,18 +166,18 @@ def _claim(step: _Step, recorder: Recorder) -> None:
             recorder.claim(tensor, "state", owners[id(parameter)])
 
 
-def _run(original: nn.Module, step: _Step, recorder: Recorder) -> None:
+def _run(step: _Step, recorder: Recorder, label: str) -> None:
     """One training step; the recorder is told where it is."""
     # Tensors that the model makes for itself belong on its device; an optimizer's step counters must stay numbers.
-    with _explained(original, "the forward pass of"), torch.device("meta"):
+    with _explained(f"the forward pass of {label}"), torch.device("meta"):
         recorder.stage = "forward"
         loss = _scalar_loss(step, step.model(*step.args, **step.kwargs))
-    with _explained(original, "the backward pass of"), torch.device("meta"):
+    with _explained(f"the backward pass of {label}"), torch.device("meta"):
         recorder.stage = "backward"
         recorder.flows.watch(loss)
         loss.backward()  # type: ignore[no-untyped-call]
         recorder.flows.unwatch()
-    with _explained(original, "the optimizer of"):
+    with _explained(f"the optimizer of {label}"):
         for parameter in step.model.parameters():
             if parameter.grad is not None:
                 recorder.claim_gradient(parameter.grad, recorder.flows.owners[id(parameter)])
@@ -196,7 +204,7 @@ def _scalar_loss(step: _Step, output: Any) -> Tensor:
 
 
 @contextmanager
-def _explained(model: nn.Module, what: str) -> Iterator[None]:
+def _explained(what: str) -> Iterator[None]:
     """Turns whatever goes wrong in the user's code into an error that says where."""
     try:
         yield
@@ -204,19 +212,18 @@ def _explained(model: nn.Module, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         where = locate(error.__traceback__)
-        intro = f"{where}: " if where else ""
-        text = str(error).strip().partition("\n")[0]
-        if isinstance(error, DataDependentError) or _wants_values(text):
+        intro = f"{where}: {what}" if where else what
+        text = str(error).strip().partition("\n")[0].partition(". ")[0]
+        if isinstance(error, DataDependentError) or any(words in text for words in _NO_VALUES):
             raise ConfigError(
-                f"{intro}{what} {type(model).__name__} depends on the value of a tensor, and capture knows shapes only "
-                f"({text}); decide by shapes, or use torch.where, or capture the branches as models of their own"
+                f"{intro} needs the values of tensors, and capture knows shapes only ({text}); "
+                "decide by shapes or compute with torch.where, or capture each branch as a model of its own"
             ) from error
-        raise ConfigError(f"{intro}{what} {type(model).__name__} failed: {type(error).__name__}: {text}") from error
+        raise ConfigError(f"{intro} failed: {type(error).__name__}: {text}") from error
 
 
-def _wants_values(message: str) -> bool:
-    """Whether torch's message says that a meta tensor has no data, or that an operator's shape depends on it."""
-    return any(words in message for words in ("meta tensor", "Meta tensor", "data-dependent", "no data"))
+_NO_VALUES = ("meta tensor", "Meta tensor", "meta device", "data-dependent", "data-independent")
+"""How torch says that a tensor without numbers was asked for some, or that a shape depends on them."""
 
 
 def _arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from presilicon.base.errors import ConfigError
 from presilicon.records import Role
 from presilicon.workloads.layers import Layers, sequence_number_of
 
@@ -14,8 +15,9 @@ from presilicon.workloads.layers import Layers, sequence_number_of
 class Flows:
     """Follows a backward pass from autograd node to autograd node.
 
-    `report` is called with each tensor that leaves a node and what it is. A gradient with respect to a weight, or to
-    something made of weights alone (a transposed view, a normalised weight), is a `gradient`; any other is an `error`.
+    `report` is called with each tensor that leaves or enters a node and what it is. A gradient with respect to a
+    weight, or to something made of weights alone (a transposed view, a normalised weight), is a `gradient`; any other
+    is an `error`.
     """
 
     def __init__(self, model: nn.Module, layers: Layers, report: Callable[[Tensor, Role], None]) -> None:
@@ -35,13 +37,17 @@ class Flows:
         self._made_of_weights.setdefault(number, made_of_weights)
 
     def watch(self, loss: Tensor) -> None:
-        """Hooks every node under the loss."""
+        """Hooks every node under the loss.
+
+        Raises:
+            ConfigError: when the loss reaches trainable tensors with real numbers, which are not the model's.
+        """
         seen: dict[Any, None] = {loss.grad_fn: None}
         pending: list[Any] = [loss.grad_fn]
         while pending:
             node = pending.pop()
             following = [edge[0] for edge in node.next_functions]
-            node.register_prehook(self._entering(self._layer_of(node)))
+            node.register_prehook(self._entering(self._layer_of(node), self._flow_into(node)))
             if following:
                 node.register_hook(self._leaving([self._flow_into(other) for other in following]))
             fresh = [other for other in following if other is not None and other not in seen]
@@ -57,7 +63,14 @@ class Flows:
 
     def _layer_of(self, node: Any) -> str:
         leaf = getattr(node, "variable", None)
-        return self._layers.of_node(node) if leaf is None else self.owners.get(id(leaf), "")
+        if leaf is None:
+            return self._layers.of_node(node)
+        if not leaf.is_meta:
+            raise ConfigError(
+                f"the loss depends on a trainable tensor of shape {tuple(leaf.shape)} outside the model that it is "
+                "given: let it reach weights through the model's output, or use the optimizer's weight decay"
+            )
+        return self.owners.get(id(leaf), "")
 
     def _flow_into(self, node: Any) -> Role | None:
         if node is None:
@@ -68,20 +81,25 @@ class Flows:
         number = sequence_number_of(node)
         return "gradient" if number is not None and self._made_of_weights.get(number) else "error"
 
-    def _entering(self, layer: str) -> Callable[[Any], None]:
-        def enter(_: Any) -> None:
+    def _entering(self, layer: str, flow: Role | None) -> Callable[[Any], None]:
+        def enter(gradients: tuple[Tensor | None, ...]) -> None:
             self.visit += 1
             self.layer = layer
+            # What enters may be the sum of what left several nodes.
+            self._report_all([flow] * len(gradients), gradients)
 
         return enter
 
     def _leaving(self, flows: list[Role | None]) -> Callable[[Any, Any], None]:
         def leave(gradients: tuple[Tensor | None, ...], _: Any) -> None:
-            for flow, gradient in zip(flows, gradients, strict=False):
-                if flow is not None and gradient is not None:
-                    self._report(gradient, flow)
+            self._report_all(flows, gradients)
 
         return leave
+
+    def _report_all(self, flows: list[Role | None], gradients: tuple[Tensor | None, ...]) -> None:
+        for flow, gradient in zip(flows, gradients, strict=False):
+            if flow is not None and gradient is not None:
+                self._report(gradient, flow)
 
 
 def parameter_owners(model: nn.Module) -> dict[int, str]:

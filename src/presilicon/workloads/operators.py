@@ -102,14 +102,17 @@ class Operator:
     """It moves no numbers at all."""
     shape_only: bool
     """It takes the shape of its input and not its numbers."""
+    gathers: bool
+    """It reads as much of its first input as it writes, however large the input is."""
 
 
 @cache
 def describe_operator(function: Any) -> Operator:
     """The description of a `torch._ops.OpOverload`.
 
-    >>> describe_operator(torch.ops.aten.add_.Tensor)
-    Operator(name='add_', kind='elementwise', mutable=True, written=(0,), unread=(), free=False, shape_only=False)
+    >>> operator = describe_operator(torch.ops.aten.copy_.default)
+    >>> operator.name, operator.kind, operator.written, operator.unread
+    ('copy_', 'copy', (0,), (0,))
     """
     schema = function._schema
     name = schema.name.partition("::")[2]
@@ -132,6 +135,7 @@ def describe_operator(function: Any) -> Operator:
         unread=tuple(unread),
         free=name in _ALLOCATING.split(),
         shape_only=name.endswith("_like") or name.startswith("new_"),
+        gathers=name in ("embedding", "index", "index_select", "gather", "take"),
     )
 
 

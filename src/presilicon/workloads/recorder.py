@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from presilicon.base.errors import ConfigError
 from presilicon.records import OpKind, Role
 from presilicon.workloads.calls import Call, Record, Stage, View
 from presilicon.workloads.flows import Flows
@@ -109,12 +108,14 @@ class Recorder(TorchDispatchMode):
     ) -> None:
         inputs = tuple(self._view(tensor) for tensor in reads)
         outputs = tuple(dict.fromkeys(self._view(tensor) for tensor in writes))
+        if describe_operator(func).gathers:
+            inputs = (View(inputs[0].storage, outputs[0].shape), *inputs[1:])
         sources = {view.storage for view in inputs}
         # Who writes to a part of a storage leaves the rest as the writer before made it.
         sources |= {self.storages.number(tensor) for tensor in writes if _is_part(tensor)}
         depends_on = sorted({self._producers[source] for source in sources if source in self._producers})
         self._producers.update(dict.fromkeys((view.storage for view in outputs), len(self.record.calls)))
-        in_node = self.stage == "backward" and not self._layers.inside
+        in_node = stage == "backward" and not self._layers.inside
         self.record.calls.append(
             Call(
                 operator=str(func),
@@ -161,13 +162,8 @@ class Recorder(TorchDispatchMode):
     def _to_meta(self, value: Any) -> Any:
         """Replaces constants that a closure brought along; scalars may stay where they are."""
         if isinstance(value, Tensor) and not value.is_meta and value.dim() > 0:
-            if value.requires_grad:
-                raise ConfigError(
-                    f"the step uses a trainable tensor of shape {tuple(value.shape)} that is no part of the model: "
-                    "make it a parameter, and let the loss reach weights through the model's output only"
-                )
             # The constant is held, so that its id is not given to another.
-            return self._constants.setdefault(id(value), (value, replicate_tensor(value)))[1]
+            return self._constants.setdefault(id(value), (value, replicate_tensor(value.detach())))[1]
         if isinstance(value, list | tuple):
             return type(value)([self._to_meta(item) for item in value])
         if isinstance(value, dict):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
+
+from presilicon.base.errors import ConfigError
 
 
 class Storages:
@@ -17,7 +20,13 @@ class Storages:
         self._known: dict[int, tuple[int, StorageWeakRef]] = {}
 
     def number(self, tensor: Tensor) -> int:
-        """The number of the tensor's storage, a new one when it was never seen."""
+        """The number of the tensor's storage, a new one when it was never seen.
+
+        Raises:
+            ConfigError: when the tensor is sparse and has no storage of its own.
+        """
+        if tensor.layout is not torch.strided:
+            raise ConfigError("sparse tensors cannot be captured: make the gradients dense (`sparse=False`)")
         storage = tensor.untyped_storage()
         address = storage._cdata
         known = self._known.get(address)

@@ -1,0 +1,92 @@
+"""Captured FLOPs against torch's own counter, which shares no code with capture."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from presilicon.records import StepGraph
+from presilicon.workloads.capture import capture
+from presilicon.workloads.resnet import resnet50
+
+
+def count(model: nn.Module, batch: Tensor) -> tuple[int, int]:
+    """FLOPs of the matrix products of a forward and of a backward pass, by torch."""
+    model, batch = model.to("meta"), batch.to("meta")
+    with sdpa_kernel(SDPBackend.MATH), torch.device("meta"):
+        with FlopCounterMode(display=False) as forward:
+            loss = sum(leaf.mean() for leaf in tree_leaves(model(batch)))
+        with FlopCounterMode(display=False) as backward:
+            loss.backward()
+    return forward.get_total_flops(), backward.get_total_flops()
+
+
+def captured(graph: StepGraph) -> tuple[int, int]:
+    forward = graph.flops("forward", matrix_only=True)
+    return forward, graph.flops("input_grad", "weight_grad", matrix_only=True)
+
+
+def test_flops_of_every_model_equal_torchs_count(case: Any) -> None:
+    ours = captured(capture(case.make_model(), case.make_batch()))
+    theirs = count(case.make_model(), case.make_batch())
+    if case.name == "checkpointed":
+        # What is computed a second time is forward work to us, and whatever happens in backward() is backward to torch.
+        assert sum(ours) == sum(theirs)
+        assert ours[0] > theirs[0]
+    else:
+        assert ours == theirs
+    assert min(ours) > 0
+
+
+def test_the_comparison_can_fail() -> None:
+    wide = captured(capture(nn.Linear(6, 8), torch.empty(4, 6)))
+    narrow = count(nn.Linear(6, 7), torch.empty(4, 6))
+    assert wide[0] != narrow[0]
+    assert wide[1] != narrow[1]
+
+
+class Grouped(nn.Module):
+    """A grouped convolution, or the same work as one convolution per group."""
+
+    def __init__(self, kind: Callable[..., nn.Module], groups: int, apart: bool) -> None:
+        super().__init__()
+        self.groups = groups if apart else 1
+        rest = 1 if apart else groups
+        self.first = nn.Conv2d(3, 12, 1)
+        self.parts = nn.ModuleList(
+            kind(12 // self.groups, 24 // self.groups, 3, stride=2, padding=1, groups=rest) for _ in range(self.groups)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        chunks = self.first(x).chunk(self.groups, dim=1)
+        return torch.cat([part(chunk) for part, chunk in zip(self.parts, chunks, strict=True)], dim=1)
+
+
+@pytest.mark.parametrize("kind", [nn.Conv2d, nn.ConvTranspose2d])
+@pytest.mark.parametrize("groups", [2, 4, 12])
+def test_a_grouped_convolution_costs_what_its_groups_cost_apart(kind: Callable[..., nn.Module], groups: int) -> None:
+    # torch's counter takes a grouped weight gradient for an ungrouped one, so the judge gets the groups one by one.
+    batch = torch.empty(2, 3, 9, 9)
+    graph = capture(Grouped(kind, groups, apart=False), batch)
+    assert captured(graph) == count(Grouped(kind, groups, apart=True), batch)
+    counts = {op.gemm.count for op in graph.ops if op.layer == "parts.0" and op.gemm}
+    assert counts == {groups}
+
+
+def test_resnet50_matches_the_published_count_and_torchs() -> None:
+    images = 2
+    graph = capture(resnet50(), torch.empty(images, 3, 224, 224, device="meta"))
+    forward = graph.flops("forward", matrix_only=True)
+    first = next(op for op in graph.ops if op.gemm)
+    assert forward / images == pytest.approx(8.18e9, rel=0.01)
+    assert graph.flops("weight_grad", matrix_only=True) == forward
+    assert graph.flops("input_grad", matrix_only=True) == forward - first.flops
+    assert first.layer == "stem.0"
+    assert graph.parameter_elements == 25_557_032
+    with torch.device("meta"):
+        assert captured(graph) == count(resnet50(), torch.empty(images, 3, 224, 224))
