@@ -87,7 +87,7 @@ def command(
         run.write_file("result.json", document)
         report = run.write_file("report.html", render_page(found))
     if as_json:
-        click.echo(document)
+        click.echo(document, nl=False)
     else:
         print_table(found)
     click.echo(f"report: {report}", err=as_json)

@@ -23,7 +23,7 @@ def list_(out: Path, as_json: bool) -> None:
 
     found = list_runs(out)
     if as_json:
-        click.echo(runs_to_json(found))
+        click.echo(runs_to_json(found), nl=False)
     elif not found:
         click.echo(f"no runs in {out}")
     else:
@@ -41,7 +41,7 @@ def show(run: str, out: Path, as_json: bool) -> None:
 
     found = load_run(out, run)
     if as_json:
-        click.echo(run_to_json(found))
+        click.echo(run_to_json(found), nl=False)
     else:
         print_run(found)
 

@@ -31,6 +31,6 @@ def command(design: str, workload: str, batch: int | None, ops: int, settings: t
     graph = capture_workload(chosen, batch_size=batch)
     cost = simulate(graph, loaded)
     if as_json:
-        click.echo(cost_to_json(cost, design=loaded.name, graph=graph))
+        click.echo(cost_to_json(cost, design=loaded.name, graph=graph), nl=False)
     else:
         print_cost(cost, design=loaded.name, graph=graph, ops=ops)

@@ -35,7 +35,7 @@ def test_no_arguments_print_help_and_count_as_bad_usage(invoke) -> None:
         (["simulate", "fp32-systolic", "--workload", "digits-cnn", "--batch", "0"], ["batch", "0"]),
         (["simulate", "no.toml", "--workload", "digits-cnn"], ["no.toml", "no such file"]),
         (["design", "validate", "no.toml"], ["no such file"]),
-        (["runs", "show", "none"], ["none"]),
+        (["runs", "show", "none"], ["no runs in runs"]),
         (["runs", "export", "--format", "pdf"], ["pdf", "csv"]),
         (["--nonsense"], ["--nonsense"]),
     ],
@@ -145,7 +145,7 @@ def test_evaluate_records_reports_and_repeats(invoke, tmp_path) -> None:
     assert {seed["seed"] for seed in other["seeds"]} == {7, 8}
 
     report = Path(first.err.strip().splitlines()[-1].removeprefix("report: "))
-    assert (tmp_path / report).read_text().startswith("<!doctype html>")
+    assert (tmp_path / report).read_text().startswith("<!DOCTYPE html>")
 
     runs = invoke("runs", "list", "--json").document["runs"]
     assert [run["status"] for run in runs] == ["finished"] * 3
