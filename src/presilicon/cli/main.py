@@ -51,7 +51,7 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 ok, 1 failed, 2 bad usage or configuration, 3 a part is missing, 130 interrupted."""
+    """Run the command line and exit: 0 ok, 1 failed, 2 bad usage or config, 3 a part is missing, 130 interrupted."""
     sys.exit(_run(arguments))
 
 

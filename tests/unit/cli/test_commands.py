@@ -105,15 +105,16 @@ def test_design_show_is_a_valid_design_file(invoke, tmp_path) -> None:
 
 
 def test_simulate(invoke) -> None:
-    document = invoke("simulate", "bf16-systolic", "--workload", "digits-mlp", "--json").document
+    arguments = ["simulate", "bf16-systolic", "--workload", "digits-mlp"]
+    document = invoke(*arguments, "--json").document
     assert document["schema"] == 1
     assert document["time_s"] == pytest.approx(sum(op["time_s"] for op in document["ops"]))
-    larger = invoke("simulate", "bf16-systolic", "--workload", "digits-mlp", "--batch", "256", "--json").document
+    larger = invoke(*arguments, "--batch", "256", "--json").document
     assert larger["batch_size"] == 256
     assert larger["time_s"] > document["time_s"]
-    slower = invoke("simulate", "bf16-systolic", "--workload", "digits-mlp", "--set", "machine.rows=8", "--json").document
+    slower = invoke(*arguments, "--set", "machine.rows=8", "--json").document
     assert slower["cycles"] != document["cycles"]
-    text = invoke("simulate", "bf16-systolic", "--workload", "digits-mlp", "--ops", "3")
+    text = invoke(*arguments, "--ops", "3")
     assert "... and" in text.out
     assert "utilization" in text.out
 
@@ -131,7 +132,7 @@ def test_runs_of_an_empty_directory(invoke) -> None:
 
 
 def test_evaluate_records_reports_and_repeats(invoke, tmp_path) -> None:
-    arguments = ["evaluate", "fp8-systolic", "--workload", "digits-mlp", "--seeds", "2", "--jobs", "1", "--max-steps", "60"]
+    arguments = ["evaluate", "fp8-systolic", "--workload", "digits-mlp", "--seeds", "2", "--max-steps", "60"]
     first = invoke(*arguments, "--target", "0.5", "--json")
     assert first.code == 0
     assert first.out == invoke(*arguments, "--target", "0.5", "--json").out

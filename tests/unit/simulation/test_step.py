@@ -91,5 +91,5 @@ def test_facts_change_the_step(linear_step) -> None:
 def test_peak_memory_by_hand(linear_step) -> None:
     m, k, n = 4, 6, 3
     cost = simulate(linear_step(m, k, n), DESIGN)
-    # While the weight gradient is made: the weight, x, e and dw; while the input gradient is: w, e, dx and dw (for later).
+    # While the weight gradient is made: w, x, e, dw; while the input gradient is: w, e, dx, and dw for the update.
     assert cost.memory_bytes == 4 * (k * n + m * n + m * k + k * n)
