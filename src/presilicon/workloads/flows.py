@@ -79,7 +79,14 @@ class Flows:
         if leaf is not None:
             return "gradient" if id(leaf) in self.owners else "error"
         number = sequence_number_of(node)
-        return "gradient" if number is not None and self._made_of_weights.get(number) else "error"
+        if number is None:
+            # Without numbers, at least the transposed view inside every linear layer is known by its name.
+            of_weights = (
+                node.name().startswith("TBackward") and self._flow_into(node.next_functions[0][0]) == "gradient"
+            )
+        else:
+            of_weights = self._made_of_weights.get(number, False)
+        return "gradient" if of_weights else "error"
 
     def _entering(self, layer: str, flow: Role | None) -> Callable[[Any], None]:
         def enter(gradients: tuple[Tensor | None, ...]) -> None:

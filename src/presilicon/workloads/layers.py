@@ -67,4 +67,6 @@ def next_sequence_number() -> int | None:
 
 def sequence_number_of(node: Any) -> int | None:
     """The number that the node got when the forward pass made it."""
-    return int(node._sequence_nr()) if hasattr(node, "_sequence_nr") else None
+    if _sequence_number is None or not hasattr(node, "_sequence_nr"):
+        return None
+    return int(node._sequence_nr())

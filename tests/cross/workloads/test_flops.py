@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
@@ -76,6 +78,39 @@ def test_a_grouped_convolution_costs_what_its_groups_cost_apart(kind: Callable[.
     assert captured(graph) == count(Grouped(kind, groups, apart=True), batch)
     counts = {op.gemm.count for op in graph.ops if op.layer == "parts.0" and op.gemm}
     assert counts == {groups}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kind=st.sampled_from([nn.Conv2d, nn.ConvTranspose2d]),
+    channels=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    size=st.tuples(st.integers(7, 12), st.integers(7, 12)),
+    kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    stride=st.integers(1, 3),
+    padding=st.integers(0, 1),
+    dilation=st.integers(1, 2),
+)
+def test_convolutions_of_any_geometry(
+    kind: Callable[..., nn.Module],
+    channels: tuple[int, int],
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: int,
+    padding: int,
+    dilation: int,
+) -> None:
+    def make() -> nn.Module:
+        inner = kind(4, channels[1], kernel, stride=stride, padding=padding, dilation=dilation)
+        return nn.Sequential(nn.Conv2d(channels[0], 4, 1), inner)
+
+    batch = torch.empty(2, channels[0], *size)
+    graph = capture(make(), batch)
+    assert captured(graph) == count(make(), batch)
+    products = {op.phase: op.gemm for op in graph.ops if op.layer == "1" and op.gemm}
+    forward, errors, weights = (products[phase] for phase in ("forward", "input_grad", "weight_grad"))
+    assert forward.macs == errors.macs == weights.macs
+    assert (errors.m, errors.k, errors.n) == (forward.m, forward.n, forward.k)
+    assert (weights.m, weights.k, weights.n) == (forward.k, forward.m, forward.n)
 
 
 def test_resnet50_matches_the_published_count_and_torchs() -> None:

@@ -234,6 +234,17 @@ def test_capture_works_inside_no_grad_and_inference_mode() -> None:
         assert capture(model, torch.empty(6, 3)) == plain
 
 
+def test_without_sequence_numbers_only_layers_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = load_workload("digits-cnn").model(), torch.empty(4, 1, 8, 8)
+    known = capture(model, batch)
+    monkeypatch.setattr("presilicon.workloads.layers._sequence_number", None)
+    blind = capture(model, batch)
+    assert {op.layer for op in blind.ops if op.phase == "input_grad"} == {""}
+    assert [(op.phase, op.gemm, op.inputs, op.outputs) for op in blind.ops] == [
+        (op.phase, op.gemm, op.inputs, op.outputs) for op in known.ops
+    ]
+
+
 @pytest.mark.parametrize("name", ["digits-cnn", "digits-mlp"])
 def test_workloads_are_captured_with_their_loss_and_optimizer(name: str) -> None:
     workload = load_workload(name)
