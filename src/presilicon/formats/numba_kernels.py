@@ -1,17 +1,25 @@
-"""Rounding compiled by Numba: one pass over float32 bit patterns, without branches so that it vectorises.
+"""Rounding compiled by Numba: passes over float32 bit patterns, without branches so that they vectorise.
 
-Numba widens 32-bit integer arithmetic to 64 bits; every intermediate is cast back, or the loops lose their speed.
+Several rounding cores give the same bits. `general` is right for every grid and mode. `lifted` is for narrow exponent
+ranges: adding and subtracting a power of two whose last place is the wanted step rounds to nearest-even in two float
+operations; `level` is the same with one step for all, as in fixed point. `flat` is for grids that start at float32's
+own subnormals, where rounding is one integer addition. `split` is random rounding for few mantissa bits: an addition
+in the full binades, a fixed-point one below.
+
+Numba widens 32-bit integer arithmetic to 64 bits: every intermediate is cast back, and shift amounts are masked to
+show the compiler that 32 bits are enough; or the loops lose their speed.
+Everything compiled lives in this one file: Numba's cache on disk is renewed when the file changes.
 """
 
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
 
 from presilicon.formats.grid import Grid
-from presilicon.formats.rounding import LFSR_BITS, Key, Stochastic, lfsr_states
+from presilicon.formats.rounding import LFSR_BITS, WEYL, Key, Stochastic, lfsr_states
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,6 +33,9 @@ _MODES = {
     "counter": COUNTER,
     "lfsr": LFSR,
 }
+GENERAL, LIFTED, LEVEL, FLAT, SPLIT = range(5)
+SPAN = 512
+"""Elements whose range is looked at together."""
 
 
 def compiled(function: F) -> F:
@@ -33,28 +44,33 @@ def compiled(function: F) -> F:
 
 
 @compiled
-def random_word(index: Any, first: Any, second: Any) -> Any:
-    """The 32 random bits of an element, as `presilicon.formats.rounding.random_word` defines them."""
-    x = np.uint32(index ^ first)
-    x = np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(16))) * np.uint32(0x7FEB352D))
+def random_word(counter: Any, second: Any) -> Any:
+    """The random word of an element whose counter is `index * WEYL + first`, as `rounding.random_word` defines it."""
+    x = np.uint32(np.uint32(counter ^ np.uint32(counter >> np.uint32(16))) * np.uint32(0x21F0AAAD))
     x = np.uint32(x + second)
-    x = np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(15))) * np.uint32(0x846CA68B))
-    return np.uint32(x ^ np.uint32(x >> np.uint32(16)))
+    return np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(15))) * np.uint32(0xD35A2D97))
 
 
 @compiled
-def round_significand(sig: Any, drop: Any, mode: Any, negative: Any, code_base: Any, word: Any) -> Any:
-    """`sig` without its last `drop` bits, rounded; `code_base` is added to tell even codes from odd ones."""
+def round_randomly(significand: Any, drop: Any, word: Any) -> Any:
+    """`significand` without its last `drop` bits, plus the carry of those bits and the random word."""
+    last = np.uint32(31)
+    kept = np.uint32(np.uint32(min(drop, last)) & last)
+    beyond = np.uint32(np.uint32(min(np.uint32(drop - kept), last)) & last)
+    draw = np.uint32(np.uint32(word >> np.uint32(1)) >> np.uint32(kept ^ last))
+    return np.uint32(np.uint32(np.uint32(significand >> beyond) + draw) >> kept)
+
+
+@compiled
+def round_significand(significand: Any, drop: Any, mode: Any, negative: Any, code_base: Any, word: Any) -> Any:
+    """`significand` without its last `drop` bits, rounded; `code_base` is added to tell even codes from odd ones."""
     one = np.uint32(1)
     if mode >= COUNTER:
-        kept = min(drop, np.uint32(31))
-        beyond = min(np.uint32(drop - kept), np.uint32(31))
-        draw = np.uint32(np.uint32(word >> one) >> np.uint32(np.uint32(31) - kept))
-        return np.uint32(np.uint32(np.uint32(sig >> beyond) + draw) >> kept)
-    drop = min(drop, np.uint32(25))
+        return round_randomly(significand, drop, word)
+    drop = np.uint32(np.uint32(min(drop, np.uint32(25))) & np.uint32(31))
     below = np.uint32(np.uint32(one << drop) - one)
     if mode == NEAREST_EVEN:
-        odd = np.uint32(np.uint32(np.uint32(sig >> drop) + code_base) & one)
+        odd = np.uint32(np.uint32(np.uint32(significand >> drop) + code_base) & one)
         bump = np.uint32(np.uint32(np.uint32(below >> one) + odd) & below)
     elif mode == NEAREST_AWAY:
         bump = np.uint32(np.uint32(one << drop) >> one)
@@ -64,14 +80,90 @@ def round_significand(sig: Any, drop: Any, mode: Any, negative: Any, code_base: 
         bump = np.uint32(0) if negative else below
     else:
         bump = below if negative else np.uint32(0)
-    return np.uint32(np.uint32(sig + bump) >> drop)
+    return np.uint32(np.uint32(significand + bump) >> drop)
+
+
+@compiled
+def round_general(magnitude: Any, negative: Any, word: Any, mode: Any, mantissa: Any, low: Any) -> Any:
+    """A magnitude on the grid, limits aside: every mode, every grid."""
+    one = np.uint32(1)
+    width = np.uint32(23)
+    field = np.uint32(magnitude >> width)
+    hidden = np.uint32(min(field, one) << width)
+    significand = np.uint32(np.uint32(magnitude & np.uint32(0x7FFFFF)) | hidden)
+    exponent = np.uint32(max(field, one))
+    top = np.uint32(max(exponent, low))
+    spare = np.uint32(np.uint32(width - mantissa) & np.uint32(31))
+    drop = np.uint32(spare + np.uint32(top - exponent))
+    code_base = np.uint32(np.uint32(top - low) << np.uint32(mantissa & np.uint32(31)))
+    rounded = np.uint32(round_significand(significand, drop, mode, negative, code_base, word) << spare)
+    # Below 2^low the hidden bit is gone: the exact difference of two floats normalises what is left.
+    full = np.uint32(np.uint32(np.uint32(top - one) << width) + rounded)
+    base = np.uint32(low << width)
+    part = np.float32(np.uint32(base + rounded).view(np.float32) - base.view(np.float32)).view(np.uint32)
+    return part if exponent < low else full
+
+
+@compiled
+def round_lifted(magnitude: Any, word: Any, level: Any, mode: Any, mantissa: Any, low: Any) -> Any:
+    """A magnitude on the grid, limits aside, for nearest-even and random modes.
+
+    Where the lift overflows, far above the grid, what comes out is still above the limit: the value itself, infinity
+    or NaN.
+    """
+    width = np.uint32(23)
+    spare = np.uint32(width - mantissa)
+    top = np.uint32(low << width)
+    if not level:
+        top = np.uint32(max(np.uint32(magnitude & np.uint32(0x7F800000)), top))
+    lift = np.uint32(top + np.uint32(spare << width)).view(np.float32)
+    value = np.uint32(magnitude).view(np.float32)
+    nearest = np.float32(np.float32(value + lift) - lift)
+    if mode == NEAREST_EVEN:
+        return nearest.view(np.uint32)
+    step = np.uint32(top - np.uint32(mantissa << width)).view(np.float32)
+    below = np.float32(nearest - step) if nearest > value else nearest
+    # floor(fraction * 2^24) + draw >= 2^24, with both sides exact in float32
+    grain = np.uint32(top - np.uint32(np.uint32(mantissa + np.uint32(24)) << width)).view(np.float32)
+    draw = np.int32(np.uint32(word >> np.uint32(8)))
+    needed = np.float32(np.float32(np.int32(np.int32(1 << 24) - draw)) * grain)
+    result = np.float32(below + step) if np.float32(value - below) >= needed else below
+    return np.float32(result).view(np.uint32)
+
+
+@compiled
+def round_flat(magnitude: Any, word: Any, mode: Any, mantissa: Any) -> Any:
+    """A magnitude on a grid whose lowest binade is float32's own, for nearest-even and random modes."""
+    one = np.uint32(1)
+    spare = np.uint32(np.uint32(np.uint32(23) - mantissa) & np.uint32(31))
+    below = np.uint32(np.uint32(one << spare) - one)
+    if mode == NEAREST_EVEN:
+        odd = np.uint32(np.uint32(magnitude >> spare) & one)
+        bump = np.uint32(np.uint32(np.uint32(below >> one) + odd) & below)
+    else:
+        bump = np.uint32(word >> np.uint32(np.uint32(np.uint32(32) - spare) & np.uint32(31)))
+    return np.uint32(np.uint32(magnitude + bump) & np.uint32(~below))
+
+
+@compiled
+def round_split(magnitude: Any, word: Any, mode: Any, mantissa: Any, low: Any) -> Any:
+    """A magnitude on a grid of at most 7 mantissa bits, limits aside, for random modes."""
+    width = np.uint32(23)
+    grains = np.uint32(np.uint32(np.uint32(278) + np.uint32(mantissa - low)) << width).view(np.float32)
+    step = np.uint32(np.uint32(low - mantissa) << width).view(np.float32)
+    fixed = np.uint32(np.int32(np.float32(np.uint32(magnitude).view(np.float32) * grains)))
+    rounded = np.uint32(np.uint32(fixed + np.uint32(word >> np.uint32(8))) >> np.uint32(24))
+    part = np.float32(np.float32(np.int32(rounded)) * step).view(np.uint32)
+    return part if magnitude < np.uint32(low << width) else round_flat(magnitude, word, mode, mantissa)
 
 
 @compiled
 def round_bits(
     bits: Any,
     word: Any,
+    core: Any,
     mode: Any,
+    plain: Any,
     mantissa: Any,
     low: Any,
     tiny: Any,
@@ -82,71 +174,109 @@ def round_bits(
     nan: Any,
     negative_zero: Any,
 ) -> Any:
-    """One float32 bit pattern on a grid (see `Grid` for the parameters)."""
-    one = np.uint32(1)
-    width = np.uint32(23)
+    """One float32 bit pattern on a grid (see `Grid`); `core`, `mode` and `plain` are constants to the compiler."""
     magnitude = np.uint32(bits & np.uint32(0x7FFFFFFF))
     sign = np.uint32(bits & np.uint32(0x80000000))
     negative = sign != np.uint32(0)
+    if core in (LIFTED, LEVEL):
+        result = round_lifted(magnitude, word, core == LEVEL, mode, mantissa, low)
+    elif core == SPLIT:
+        result = round_split(magnitude, word, mode, mantissa, low)
+    elif core == FLAT:
+        result = round_flat(magnitude, word, mode, mantissa)
+    else:
+        result = round_general(magnitude, negative, word, mode, mantissa, low)
 
-    field = np.uint32(magnitude >> width)
-    hidden = np.uint32(min(field, one) << width)
-    significand = np.uint32(np.uint32(magnitude & np.uint32(0x7FFFFF)) | hidden)
-    exponent = max(field, one)
-    top = max(exponent, low)
-    spare = np.uint32(width - mantissa)
-    drop = np.uint32(spare + np.uint32(top - exponent))
-    code_base = np.uint32(np.uint32(top - low) << mantissa)
-    rounded = np.uint32(round_significand(significand, drop, mode, negative, code_base, word) << spare)
-
-    # Below 2^low the hidden bit is gone: the exact difference of two floats normalises what is left.
-    full = np.uint32(np.uint32(np.uint32(top - one) << width) + rounded)
-    base = np.uint32(low << width)
-    part = np.float32(np.uint32(base + rounded).view(np.float32) - base.view(np.float32)).view(np.uint32)
-    result = part if exponent < low else full
-
-    largest = max_negative if negative else max_positive
-    over = over_negative if negative else over_positive
+    largest, over = max_positive, over_positive
+    if not plain:
+        largest = max_negative if negative else largest
+        over = over_negative if negative else over
+    beyond = over
     if mode == TOWARD_ZERO:
         beyond = largest
     elif mode == UP:
         beyond = largest if negative else over
     elif mode == DOWN:
         beyond = over if negative else largest
-    else:
-        beyond = over
     result = beyond if result > largest else result
-    result = over if magnitude == np.uint32(0x7F800000) else result
+    if mode in (TOWARD_ZERO, UP, DOWN):
+        result = over if magnitude == np.uint32(0x7F800000) else result
     result = nan if magnitude > np.uint32(0x7F800000) else result
-    result = np.uint32(0) if result < tiny else result
-    kept = np.uint32(negative_zero << np.uint32(31))
-    sign = np.uint32(sign & kept) if result == np.uint32(0) else sign
+    if not plain:
+        result = np.uint32(0) if result < tiny else result
+        kept = np.uint32(negative_zero << np.uint32(31))
+        sign = np.uint32(sign & kept) if result == np.uint32(0) else sign
     return np.uint32(result | sign)
 
 
-def _element_kernel(mode: int) -> Callable[..., None]:
+@compiled
+def fills_binades(source: Any, low: Any) -> Any:
+    """Whether every non-zero element lies where the grid has all its mantissa bits."""
+    smallest = np.uint32(0xFFFFFFFF)
+    for i in range(source.size):
+        smallest = min(smallest, np.uint32(np.uint32(source[i] & np.uint32(0x7FFFFFFF)) - np.uint32(1)))
+    return smallest >= np.uint32(np.uint32(low << np.uint32(23)) - np.uint32(1))
+
+
+@lru_cache(maxsize=None)
+def element_kernel(mode: int, core: int, plain: bool) -> Callable[..., None]:
+    """The pass that rounds each element alone.
+
+    Random rounding above the lowest binade is a single addition; spans where all elements are there take it.
+    """
+    span = SPAN if mode == COUNTER and core == LIFTED else 1 << 62
+
     def kernel(source: Any, target: Any, start: Any, grid: Any, draw: Any, states: Any) -> None:
         mantissa, low, tiny, max_positive, max_negative = grid[0], grid[1], grid[2], grid[3], grid[4]
         over_positive, over_negative, nan, negative_zero = grid[5], grid[6], grid[7], grid[8]
         first, second, mask = draw[0], draw[1], draw[2]
-        word = np.uint32(0)
-        for i in range(source.size):
-            if mode == COUNTER:
-                word = np.uint32(random_word(np.uint32(start + np.uint32(i)), first, second) & mask)
-            elif mode == LFSR:
-                word = np.uint32(states[(np.int64(start) + np.int64(first) + i) % states.size] & mask)
-            target[i] = round_bits(
-                source[i], word, mode, mantissa, low, tiny, max_positive, max_negative,
-                over_positive, over_negative, nan, negative_zero,
-            )  # fmt: skip
+        word, weyl = np.uint32(0), np.uint32(WEYL)
+        counter = np.uint32(np.uint32(np.uint32(start) * weyl) + first)
+        for begin in range(0, source.size, span):
+            read, write = source[begin : begin + span], target[begin : begin + span]
+            if mode == COUNTER and core == LIFTED and fills_binades(read, low):
+                for i in range(read.size):
+                    word = np.uint32(random_word(counter, second) & mask)
+                    counter = np.uint32(counter + weyl)
+                    write[i] = round_bits(
+                        read[i], word, FLAT, mode, plain, mantissa, low, tiny, max_positive, max_negative,
+                        over_positive, over_negative, nan, negative_zero,
+                    )  # fmt: skip
+                continue
+            for i in range(read.size):
+                if mode == COUNTER:
+                    word = np.uint32(random_word(counter, second) & mask)
+                    counter = np.uint32(counter + weyl)
+                elif mode == LFSR:
+                    word = np.uint32(states[(np.int64(start) + np.int64(first) + begin + i) % states.size] & mask)
+                write[i] = round_bits(
+                    read[i], word, core, mode, plain, mantissa, low, tiny, max_positive, max_negative,
+                    over_positive, over_negative, nan, negative_zero,
+                )  # fmt: skip
 
     return compiled(kernel)
 
 
-@cache
-def element_kernel(mode: int) -> Callable[..., None]:
-    """The pass that rounds each element alone, for one mode."""
-    return _element_kernel(mode)
+def core_for(grid: Grid, mode: int) -> int:
+    """The fastest core that is exact for a grid and a mode."""
+    top = max(grid.max_positive, grid.max_negative) >> 23
+    random = mode in (COUNTER, LFSR)
+    if not (random or mode == NEAREST_EVEN) or grid.mantissa == 0:
+        return GENERAL
+    if grid.low <= 1:
+        return GENERAL if random and grid.mantissa == 23 else FLAT
+    level = top < grid.low
+    if grid.low < grid.mantissa + 25 or top + 23 - grid.mantissa > 254 or (grid.mantissa == 23 and not level):
+        return GENERAL
+    if random and grid.mantissa <= 7:
+        return SPLIT
+    return LEVEL if level else LIFTED
+
+
+def is_plain(grid: Grid) -> bool:
+    """Whether the limits are the same on both sides, -0 exists and subnormals too, as in most floats."""
+    sides = (grid.max_positive, grid.over_positive) == (grid.max_negative, grid.over_negative)
+    return sides and grid.tiny == 0 and bool(grid.negative_zero)
 
 
 def mode_number(mode: str | Stochastic) -> int:

@@ -139,7 +139,9 @@ def _run_numba(source: "Tensor", target: "Tensor", grid: Grid, mode: str | Stoch
 
     count = source.numel()
     read, write = source.numpy().view(np.uint32), target.numpy().view(np.uint32)
-    kernel = numba_kernels.element_kernel(numba_kernels.mode_number(mode))
+    number = numba_kernels.mode_number(mode)
+    core, plain = numba_kernels.core_for(grid, number), numba_kernels.is_plain(grid)
+    kernel = numba_kernels.element_kernel(number, core, plain)
     words = numba_kernels.grid_words(grid)
     states = numba_kernels.lfsr_table(isinstance(mode, Stochastic) and mode.source == "lfsr")
     for block in range(-(-count // 2**32)):

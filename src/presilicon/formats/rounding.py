@@ -13,8 +13,11 @@ from presilicon.base.errors import FormatError, did_you_mean
 Rounding = Literal["nearest-even", "nearest-away", "toward-zero", "up", "down", "stochastic"]
 ROUNDINGS: tuple[str, ...] = get_args(Rounding)
 
-RANDOM_BITS = 31
-"""Most random bits that one rounding uses: the discarded fraction is compared to 31 bits."""
+RANDOM_BITS = 24
+"""Most random bits that one rounding uses: as many as a float32 significand has."""
+
+WEYL = 0x9E3779B9
+"""Step of the counter that the generator hashes: 2^32 over the golden ratio."""
 
 LFSR_BITS = 16
 _LFSR_TAPS = (16, 15, 13, 4)
@@ -78,7 +81,7 @@ def check_rounding(rounding: str | Stochastic | None, default: str = "nearest-ev
     """The rounding to perform: a deterministic mode's name, or a `Stochastic`.
 
     >>> check_rounding("stochastic")
-    Stochastic(bits=31, source='counter')
+    Stochastic(bits=24, source='counter')
 
     Raises `FormatError` for an unknown name.
     """
@@ -92,7 +95,9 @@ def check_rounding(rounding: str | Stochastic | None, default: str = "nearest-ev
 
 
 def random_word(key: Key, index: int, source: str = "counter") -> int:
-    """The 32 random bits of element `index`, as plain integers: the reference for every kernel.
+    """The random word of element `index`, as plain integers: the reference for every kernel.
+
+    A word has 32 bits, of which the top 24 are used.
 
     >>> 0 <= random_word(Key(seed=1), 5) < 2**32
     True
@@ -102,11 +107,10 @@ def random_word(key: Key, index: int, source: str = "counter") -> int:
         states = lfsr_states()
         return states[(first + (index & 0xFFFFFFFF)) % len(states)] << (32 - LFSR_BITS)
     mask = 0xFFFFFFFF
-    x = (index & mask) ^ first
-    x = ((x ^ (x >> 16)) * 0x7FEB352D) & mask
+    x = (index * WEYL + first) & mask
+    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & mask
     x = (x + second) & mask
-    x = ((x ^ (x >> 15)) * 0x846CA68B) & mask
-    return x ^ (x >> 16)
+    return ((x ^ (x >> 15)) * 0xD35A2D97) & mask
 
 
 @lru_cache(maxsize=1)

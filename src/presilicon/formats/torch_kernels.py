@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from presilicon.formats.grid import Grid
-from presilicon.formats.rounding import LFSR_BITS, Key, Stochastic, lfsr_states
+from presilicon.formats.rounding import LFSR_BITS, WEYL, Key, Stochastic, lfsr_states
 
 _MASK = 0xFFFFFFFF
 
@@ -27,11 +27,10 @@ def _words(index: Tensor, first: int, second: int, source: str) -> Tensor:
     if source == "lfsr":
         states = torch.tensor(lfsr_states(), dtype=torch.int64, device=index.device)
         return states[(index + first) % len(states)] << (32 - LFSR_BITS)
-    x = index ^ first
-    x = ((x ^ (x >> 16)) * 0x7FEB352D) & _MASK
+    x = (index * WEYL + first) & _MASK
+    x = ((x ^ (x >> 16)) * 0x21F0AAAD) & _MASK
     x = (x + second) & _MASK
-    x = ((x ^ (x >> 15)) * 0x846CA68B) & _MASK
-    return x ^ (x >> 16)
+    return ((x ^ (x >> 15)) * 0xD35A2D97) & _MASK
 
 
 def round_to_grid(x: Tensor, grid: Grid, mode: str | Stochastic, words: Tensor | None = None) -> Tensor:
