@@ -40,7 +40,7 @@ def emulate_(model: ModelT, numerics: Numerics, *, seed: int = 0, observers: Ite
     Operands of linear layers, convolutions, matmul and einsum are rounded to the formats of their roles in the forward
     pass, the input gradient and the weight gradient; sums stay in float32. The parameters themselves remain the master
     weights: `state_dict`, the optimizer and the training loop stay as they are. A model whose roles are all float32
-    computes what it computed before, bit for bit. `seed` feeds stochastic rounding; `observers` see each rounded tensor.
+    computes what it computed before, bit for bit. `seed` feeds stochastic rounding; `observers` see what is rounded.
 
     Every module is hooked, so calling a submodule directly is emulated too. Loss, optimizer, and what is no matrix
     product, stay in float32. `restore_` undoes it.

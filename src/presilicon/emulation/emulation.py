@@ -8,10 +8,12 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from presilicon.designs import Numerics
-from presilicon.emulation.products import EINSUM, Product, products
-from presilicon.emulation.rounding import round_gradient, round_operand
+from presilicon.emulation.calls import Call, pair_call, readers
+from presilicon.emulation.einsum import contract
+from presilicon.emulation.function import multiply_emulated
+from presilicon.emulation.products import Multiply
 from presilicon.formats import Key, parse, quantize
-from presilicon.records import ROLES, Observer, Role
+from presilicon.records import ROLES, Observer, Phase, Role
 
 _FLOAT32 = parse("float32")
 
@@ -26,23 +28,36 @@ class Site:
         self._step = emulation.step
         self._training = training
 
-    def rounds(self, role: Role) -> bool:
-        """Whether tensors of this role need any work here."""
-        return role in self._emulation.active_roles or bool(self._emulation.observers)
-
-    def round(self, tensor: Tensor, role: Role) -> Tensor:
-        """`tensor` in its role's format; observers see the result when the model is training."""
-        emulation = self._emulation
-        if role in emulation.active_roles:
-            chosen = emulation.numerics.of(role)
-            key = None
-            if chosen.is_stochastic:
-                key = Key(emulation.seed, self._step, f"{self._layer}/{role}/{self._call}")
-            tensor = quantize(tensor.detach(), chosen.format, rounding=chosen.rounding_mode, key=key)
+    def round(self, tensor: Tensor, role: Role, axis: int = -1, *, groups: int = 1, part: str = "") -> Tensor:
+        """`tensor` in its role's format, blocks lying along `axis`; observers see the result in training."""
+        rounded = self._quantize(tensor, role, axis, groups, part)
         if self._training:
-            for observer in emulation.observers:
-                observer(self._step, self._layer, role, tensor.detach())
-        return tensor
+            for observer in self._emulation.observers:
+                observer(self._step, self._layer, role, rounded.detach())
+        return rounded
+
+    def regroups(self, role: Role) -> bool:
+        """Whether a tensor of this role is rounded anew for each product that uses it, because its blocks turn."""
+        return role in self._emulation.regrouped_roles
+
+    def regroup(self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1, product: Phase) -> Tensor:
+        """A kept tensor as the backward product needs it: blocked along that product's axis, or as it was rounded."""
+        return self._quantize(tensor, role, axis, groups, product) if self.regroups(role) else tensor
+
+    def multiply(self, product: Phase) -> Multiply | None:
+        """How this product's MAC unit multiplies; None for the library's own float32."""
+        return None
+
+    def _quantize(self, tensor: Tensor, role: Role, axis: int, groups: int, part: str) -> Tensor:
+        emulation = self._emulation
+        if role not in emulation.active_roles:
+            return tensor
+        chosen = emulation.numerics.of(role)
+        key = None
+        if chosen.is_stochastic:
+            key = Key(emulation.seed, self._step, f"{self._layer}/{role}/{self._call}/{part}")
+        chosen_format = chosen.format
+        return quantize(tensor.detach(), chosen_format, rounding=chosen.rounding_mode, key=key)
 
 
 class Emulation:
@@ -53,8 +68,9 @@ class Emulation:
         self.seed = seed
         self.observers: tuple[Observer, ...] = tuple(observers)
         self.step = 0
-        """Training forward passes begun so far, less one: the number of the step in progress."""
+        """The number of the training step in progress: forward passes in training mode, counted from 0."""
         self.active_roles = frozenset(role for role in ROLES if numerics.of(role).format != _FLOAT32)
+        self.regrouped_roles: frozenset[Role] = frozenset()
         self._begun = 0
         self._layers: list[str] = []
         self._mode: _ProductMode | None = None
@@ -62,6 +78,11 @@ class Emulation:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_layers": [], "_mode": None, "_calls": {}}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is rounded or watched, so that products can be left to torch."""
+        return not self.observers and not self.active_roles & {"weight", "activation", "error", "gradient"}
 
     def enter(self, layer: str, training: bool) -> None:
         """A module's forward begins; the outermost one turns emulation on."""
@@ -101,44 +122,16 @@ class _ProductMode(TorchFunctionMode):
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        product = products().get(func)
-        if product is not None:
-            return self._product(func, product, list(args), dict(kwargs))
-        if func is EINSUM:
-            return self._einsum(list(args), dict(kwargs))
-        return func(*args, **kwargs)
+        if self._emulation.is_idle:
+            return func(*args, **kwargs)
+        if func is torch.einsum and isinstance(args[0], str):
+            operands = args[1] if isinstance(args[1], list | tuple) else args[1:]
+            return contract(args[0], operands, lambda pair: self._multiply(pair_call(pair)))
+        reader = readers().get(func)
+        if reader is None:
+            return func(*args, **kwargs)
+        call = reader(*args, **kwargs)
+        return self._multiply(call) if call.a.is_floating_point() else func(*args, **kwargs)
 
-    def _product(self, func: Callable[..., Any], product: Product, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        site = self._emulation.site(self._training)
-        for position, name in zip(product.operands, product.operand_names, strict=True):
-            _replace(args, kwargs, position, name, lambda tensor: round_operand(tensor, site))
-        if product.bias is not None and product.bias_name is not None:
-            # A bias is added in the accumulator, so only its gradient is rounded.
-            _replace(args, kwargs, product.bias, product.bias_name, lambda tensor: _round_bias(tensor, site))
-        return round_gradient(func(*args, **kwargs), site, "error")
-
-    def _einsum(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        site = self._emulation.site(self._training)
-        rounded = [_map_tensors(argument, lambda tensor: round_operand(tensor, site)) for argument in args]
-        return round_gradient(EINSUM(*rounded, **kwargs), site, "error")
-
-
-def _round_bias(tensor: Tensor, site: Site) -> Tensor:
-    return round_gradient(tensor, site, "gradient") if isinstance(tensor, torch.nn.Parameter) else tensor
-
-
-def _replace(
-    args: list[Any], kwargs: dict[str, Any], position: int, name: str, change: Callable[[Tensor], Tensor]
-) -> None:
-    if position < len(args):
-        args[position] = _map_tensors(args[position], change)
-    elif name in kwargs:
-        kwargs[name] = _map_tensors(kwargs[name], change)
-
-
-def _map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        return change(value) if value.is_floating_point() else value
-    if isinstance(value, list | tuple):
-        return type(value)(_map_tensors(item, change) for item in value)
-    return value
+    def _multiply(self, call: Call) -> Tensor:
+        return multiply_emulated(call, self._emulation.site(self._training))

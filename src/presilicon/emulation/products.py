@@ -1,48 +1,193 @@
-"""Which torch functions are matrix products, and where their operands and biases stand."""
+"""The matrix products of a training step: what a layer multiplies forward and in its two gradients.
 
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any, NamedTuple
+A product joins an operand `a` (the activation of a layer) and an operand `b` (its weight). Three multiplications follow
+from it: forward from a and b, the input gradient from the error and b, the weight gradient from a and the error. Each
+knows the axis along which each operand is reduced: block formats group along it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
+from presilicon.emulation.patches import ConvolutionGeometry, dilate, patches
 
-class Product(NamedTuple):
-    """Positions (or names) of the two operands and of what is added to the product."""
-
-    operands: tuple[int, int]
-    operand_names: tuple[str, str]
-    bias: int | None = None
-    bias_name: str | None = None
+Multiply = Callable[[Tensor, Tensor], Tensor]
+"""Multiplies (..., m, k) by (..., k, n) as a MAC unit does; None in its place stands for the library's own product."""
 
 
-_LAYER = Product((0, 1), ("input", "weight"), 2, "bias")
-_PLAIN = Product((0, 1), ("input", "other"))
-_BATCHED = Product((0, 1), ("input", "mat2"))
-_ADDED = Product((1, 2), ("mat1", "mat2"), 0, "input")
-_ADDED_BATCHED = Product((1, 2), ("batch1", "batch2"), 0, "input")
+class Axes(NamedTuple):
+    """The reduction axis of each operand in each of the three multiplications."""
+
+    a_forward: int
+    b_forward: int
+    error_input: int
+    b_input: int
+    a_weight: int
+    error_weight: int
 
 
-@cache
-def products() -> Mapping[Callable[..., Any], Product]:
-    """Every torch function that emulation takes for a matrix product."""
-    table: dict[Callable[..., Any], Product] = {
-        functional.linear: _LAYER,
-        torch.conv1d: _LAYER,
-        torch.conv2d: _LAYER,
-        torch.conv3d: _LAYER,
-        torch.conv_transpose1d: _LAYER,
-        torch.conv_transpose2d: _LAYER,
-        torch.conv_transpose3d: _LAYER,
-        torch.addmm: _ADDED,
-        torch.Tensor.addmm: _ADDED,
-        torch.baddbmm: _ADDED_BATCHED,
-        torch.Tensor.baddbmm: _ADDED_BATCHED,
-    }
-    table |= dict.fromkeys([torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__], _PLAIN)
-    table |= dict.fromkeys([torch.mm, torch.bmm, torch.Tensor.mm, torch.Tensor.bmm], _BATCHED)
-    return table
+class Product(ABC):
+    """One kind of matrix product; its operands come already rounded."""
+
+    axes: Axes
+    groups: int = 1
+    """Independent parts into which the channels of a grouped convolution fall."""
+
+    @abstractmethod
+    def forward(self, a: Tensor, b: Tensor, bias: Tensor | None, multiply: Multiply | None) -> Tensor:
+        """The product itself, with the bias added."""
+
+    @abstractmethod
+    def input_grad(self, error: Tensor, b: Tensor, shape: torch.Size, multiply: Multiply | None) -> Tensor:
+        """The gradient of `a`, which has that shape."""
+
+    @abstractmethod
+    def weight_grad(self, a: Tensor, error: Tensor, shape: torch.Size, multiply: Multiply | None) -> Tensor:
+        """The gradient of `b`, which has that shape."""
+
+    @abstractmethod
+    def bias_grad(self, error: Tensor, shape: torch.Size) -> Tensor:
+        """The gradient of the bias, which has that shape."""
+
+    def rows(self, tensor: Tensor) -> Tensor:
+        """`a` or the error as the weight gradient reduces it; its reduction axis is the one that `axes` names."""
+        return tensor
 
 
-EINSUM = torch.einsum
+class LinearProduct(Product):
+    """Activations (..., k) by weights (n, k)."""
+
+    axes = Axes(a_forward=-1, b_forward=1, error_input=-1, b_input=0, a_weight=0, error_weight=0)
+
+    def forward(self, a: Tensor, b: Tensor, bias: Tensor | None, multiply: Multiply | None) -> Tensor:
+        if multiply is None:
+            return functional.linear(a, b, bias)
+        out = multiply(self.rows(a), b.t()).view(*a.shape[:-1], b.shape[0])
+        return out if bias is None else out + bias
+
+    def input_grad(self, error: Tensor, b: Tensor, shape: torch.Size, multiply: Multiply | None) -> Tensor:
+        return (multiply or torch.matmul)(self.rows(error), b).view(shape)
+
+    def weight_grad(self, a: Tensor, error: Tensor, shape: torch.Size, multiply: Multiply | None) -> Tensor:
+        return (multiply or torch.matmul)(error.t(), a)
+
+    def bias_grad(self, error: Tensor, shape: torch.Size) -> Tensor:
+        return self.rows(error).sum(0)
+
+    def rows(self, tensor: Tensor) -> Tensor:
+        return tensor.reshape(-1, tensor.shape[-1])
+
+
+class MatmulProduct(Product):
+    """Matrices (..., m, k) by (..., k, n), leading dimensions broadcast; what is added to it is broadcast too."""
+
+    axes = Axes(a_forward=-1, b_forward=-2, error_input=-1, b_input=-1, a_weight=-2, error_weight=-2)
+
+    def forward(self, a: Tensor, b: Tensor, bias: Tensor | None, multiply: Multiply | None) -> Tensor:
+        out = (multiply or torch.matmul)(a, b)
+        return out if bias is None else out + bias
+
+    def input_grad(self, error: Tensor, b: Tensor, shape: torch.Size, multiply: Multiply | None) -> Tensor:
+        return (multiply or torch.matmul)(error, b.mT).sum_to_size(shape)
+
+    def weight_grad(self, a: Tensor, error: Tensor, shape: torch.Size, multiply: Multiply | None) -> Tensor:
+        return (multiply or torch.matmul)(a.mT, error).sum_to_size(shape)
+
+    def bias_grad(self, error: Tensor, shape: torch.Size) -> Tensor:
+        return error.sum_to_size(shape)
+
+
+class ConvolutionProduct(Product):
+    """Activations (batch, channels, ...) by kernels (out channels, in channels / groups, ...).
+
+    The library convolves when it may; a MAC unit multiplies im2col matrices, in which the input gradient is a
+    convolution of the dilated error with the mirrored kernels, so that every sum runs through the unit. Block formats
+    group along the channels (which each kernel position reduces) and, for the weight gradient, along the batch.
+    """
+
+    def __init__(self, geometry: ConvolutionGeometry) -> None:
+        self.geometry = geometry
+        self.groups = geometry.groups
+        b_forward, b_input = (0, 1) if geometry.transposed else (1, 0)
+        self.axes = Axes(1, b_forward, 1, b_input, 0, 0)
+
+    def forward(self, a: Tensor, b: Tensor, bias: Tensor | None, multiply: Multiply | None) -> Tensor:
+        g = self.geometry
+        if multiply is None:
+            return torch.convolution(
+                a, b, bias, g.stride, g.padding, g.dilation, g.transposed, g.output_padding, g.groups
+            )
+        out = self._spread(a, b, multiply) if g.transposed else self._gather(a, b, multiply)
+        return out if bias is None else out + bias.view(-1, *[1] * (out.dim() - 2))
+
+    def input_grad(self, error: Tensor, b: Tensor, shape: torch.Size, multiply: Multiply | None) -> Tensor:
+        if multiply is None:
+            return self._backward(error, error.new_empty(shape), b, 0)
+        if self.geometry.transposed:
+            return self._gather(error, b, multiply, tuple(shape[2:]))
+        return self._spread(error, b, multiply, tuple(shape[2:]))
+
+    def weight_grad(self, a: Tensor, error: Tensor, shape: torch.Size, multiply: Multiply | None) -> Tensor:
+        if multiply is None:
+            return self._backward(error, a, error.new_empty(shape), 1)
+        small, large = (a, error) if self.geometry.transposed else (error, a)
+        columns = patches(large, tuple(shape[2:]), self.geometry, tuple(small.shape[2:]))
+        rows = _by_group(small, self.geometry.groups)
+        return multiply(rows.mT, columns).reshape(shape)
+
+    def bias_grad(self, error: Tensor, shape: torch.Size) -> Tensor:
+        return error.sum([0, *range(2, error.dim())])
+
+    def _backward(self, error: Tensor, a: Tensor, b: Tensor, which: int) -> Tensor:
+        g = self.geometry
+        mask = [which == 0, which == 1, False]
+        found: Tensor = torch.ops.aten.convolution_backward(
+            error, a, b, None, g.stride, g.padding, g.dilation, g.transposed, g.output_padding, g.groups, mask
+        )[which]
+        return found
+
+    def _output_size(self, a: Tensor, b: Tensor) -> tuple[int, ...]:
+        """Spatial size of a transposed convolution's result."""
+        g = self.geometry
+        return tuple(
+            (size - 1) * s - 2 * p + d * (k - 1) + o + 1
+            for size, k, s, p, d, o in zip(
+                a.shape[2:], b.shape[2:], g.stride, g.padding, g.dilation, g.output_padding, strict=True
+            )
+        )
+
+    def _gather(self, a: Tensor, b: Tensor, multiply: Multiply, size: tuple[int, ...] | None = None) -> Tensor:
+        """A plain convolution: patches of `a` by the kernels."""
+        g = self.geometry
+        size = size or g.output_size(a.shape[2:], b.shape[2:])
+        columns = patches(a, tuple(b.shape[2:]), g, size)
+        kernels = b.reshape(g.groups, b.shape[0] // g.groups, -1)
+        return _from_groups(multiply(columns, kernels.mT), a.shape[0], size)
+
+    def _spread(self, a: Tensor, b: Tensor, multiply: Multiply, size: tuple[int, ...] | None = None) -> Tensor:
+        """The transpose of a convolution: patches of the dilated `a` by the mirrored kernels."""
+        g = self.geometry
+        kernel = tuple(b.shape[2:])
+        size = size or self._output_size(a, b)
+        columns = patches(dilate(a, kernel, size, g), kernel, g.unit_stride(), size)
+        mirrored = b.flip(list(range(2, b.dim())))
+        per_group = mirrored.reshape(g.groups, b.shape[0] // g.groups, *b.shape[1:])
+        kernels = per_group.movedim(2, -1).reshape(g.groups, -1, b.shape[1])
+        return _from_groups(multiply(columns, kernels), a.shape[0], size)
+
+
+def _by_group(tensor: Tensor, groups: int) -> Tensor:
+    """(batch, channels, ...) as (groups, batch * positions, channels / groups)."""
+    split = tensor.flatten(2).unflatten(1, (groups, -1))
+    return split.permute(1, 0, 3, 2).flatten(1, 2)
+
+
+def _from_groups(tensor: Tensor, batch: int, size: tuple[int, ...]) -> Tensor:
+    """(groups, batch * positions, channels / groups) as (batch, channels, ...)."""
+    groups, _, channels = tensor.shape
+    spread: Tensor = tensor.view(groups, batch, -1, channels).permute(1, 0, 3, 2)
+    return spread.reshape(batch, groups * channels, *size)

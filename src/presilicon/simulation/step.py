@@ -130,7 +130,8 @@ def _array_work(op: Op, gemm: Gemm, design: Design, formats: _Formats) -> _Work:
     array = gemm_cycles(gemm, machine.rows, machine.cols, dataflow)
     half_buffer = machine.sram_kib * 1024 / 2
 
-    a, b, rest = _operands(op, gemm)
+    # A product's inputs begin with its two factors; then comes what is added to it.
+    (a, b), rest = op.inputs[:2], op.inputs[2:]
     a_bytes, b_bytes = formats.bytes_of(a, op.layer), formats.bytes_of(b, op.layer)
     a_format, b_format = formats.of(a.role, op.layer), formats.of(b.role, op.layer)
     out_bytes = sum(formats.bytes_of(tensor, op.layer) for tensor in op.outputs)
@@ -161,19 +162,6 @@ def _array_work(op: Op, gemm: Gemm, design: Design, formats: _Formats) -> _Work:
         bytes_sram=bytes_sram,
         utilization=gemm.macs / (array.cycles * machine.rows * machine.cols),
     )
-
-
-def _operands(op: Op, gemm: Gemm) -> tuple[TensorRef, TensorRef, tuple[TensorRef, ...]]:
-    """The tensors behind A[m, k] and B[k, n], and what else the op reads.
-
-    B is never an im2col view, so its tensor holds exactly count * k * n elements; of two candidates it is the later.
-    """
-    wanted = gemm.count * gemm.k * gemm.n
-    inputs = [tensor for tensor in op.inputs if tensor.elements > 0]
-    position = max((i for i, tensor in enumerate(inputs) if tensor.elements == wanted), default=len(inputs) - 1)
-    others = inputs[:position] + inputs[position + 1 :]
-    a = max(others, key=lambda tensor: tensor.elements, default=inputs[position])
-    return a, inputs[position], tuple(tensor for tensor in others if tensor is not a)
 
 
 def _mac_pj(a: Format, b: Format, technology: Technology) -> float:

@@ -1,0 +1,87 @@
+"""One matrix product inside autograd: three multiplications, each operand in its role's format."""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from presilicon.emulation.calls import Call
+from presilicon.emulation.products import Product
+from presilicon.records import Role
+
+if TYPE_CHECKING:
+    from presilicon.emulation.emulation import Site
+
+
+def multiply_emulated(call: Call, site: "Site") -> Tensor:
+    """The result of `call` with its operands rounded, and a backward pass that does the same to its own."""
+    out: Tensor = _EmulatedProduct.apply(call.a, call.b, call.bias, _roles(call), call.product, site)
+    return out if call.finish is None else call.finish(out)
+
+
+def _roles(call: Call) -> tuple[Role, Role, bool]:
+    """Roles of the two operands, and whether what is added is a parameter."""
+    return _role(call.a), _role(call.b), isinstance(call.bias, torch.nn.Parameter)
+
+
+def _role(operand: Tensor) -> Role:
+    """A parameter, or a view of one, is a weight."""
+    base = operand._base if operand._base is not None else operand
+    return "weight" if isinstance(base, torch.nn.Parameter) else "activation"
+
+
+class _EmulatedProduct(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        a: Tensor,
+        b: Tensor,
+        bias: Tensor | None,
+        roles: tuple[Role, Role, bool],
+        product: Product,
+        site: "Site",
+    ) -> Tensor:
+        axes = product.axes
+        a_role, b_role, _ = roles
+        rounded_a = site.round(a, a_role, axes.a_forward, groups=product.groups)
+        rounded_b = site.round(b, b_role, axes.b_forward, groups=product.groups if axes.b_forward == 0 else 1)
+        ctx.roles, ctx.product, ctx.site = roles, product, site
+        ctx.bias_shape = None if bias is None else bias.shape
+        # What is grouped anew for the backward products is kept as it came; the rest as it was rounded.
+        kept_a = a if site.regroups(a_role) else rounded_a
+        kept_b = b if site.regroups(b_role) else rounded_b
+        ctx.save_for_backward(kept_a, kept_b)
+        return product.forward(rounded_a, rounded_b, bias, site.multiply("forward"))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, error: Tensor) -> tuple[Tensor | None, ...]:
+        a, b = ctx.saved_tensors
+        product: Product = ctx.product
+        site: Site = ctx.site
+        a_role, b_role, bias_is_parameter = ctx.roles
+        axes, groups = product.axes, product.groups
+        needs_a, needs_b, needs_bias = ctx.needs_input_grad[:3]
+        grad_a = grad_b = grad_bias = None
+        rounded: Tensor | None = None
+        if needs_a or needs_bias or not site.regroups("error"):
+            rounded = site.round(error, "error", axes.error_input, groups=groups)
+        if needs_a and rounded is not None:
+            b_groups = groups if axes.b_input == 0 else 1
+            b_again = site.regroup(b, b_role, axes.b_input, groups=b_groups, product="input_grad")
+            grad_a = product.input_grad(rounded, b_again, a.shape, site.multiply("input_grad"))
+            grad_a = site.round(grad_a, "gradient") if a_role == "weight" else grad_a
+        if needs_b:
+            a_again = site.regroup(product.rows(a), a_role, axes.a_weight, product="weight_grad")
+            if rounded is None or site.regroups("error"):
+                e_again = site.regroup(product.rows(error), "error", axes.error_weight, product="weight_grad")
+            else:
+                e_again = product.rows(rounded)
+            grad_b = product.weight_grad(a_again, e_again, b.shape, site.multiply("weight_grad"))
+            grad_b = site.round(grad_b, "gradient") if b_role == "weight" else grad_b
+        if needs_bias and rounded is not None:
+            grad_bias = product.bias_grad(rounded, ctx.bias_shape)
+            grad_bias = site.round(grad_bias, "gradient", part="bias") if bias_is_parameter else grad_bias
+        return grad_a, grad_b, grad_bias, None, None, None
