@@ -182,7 +182,7 @@ class ConvolutionProduct(Product):
 
 def _by_group(tensor: Tensor, groups: int) -> Tensor:
     """(batch, channels, ...) as (groups, batch * positions, channels / groups)."""
-    split = tensor.flatten(2).unflatten(1, (groups, -1))
+    split: Tensor = tensor.flatten(2).unflatten(1, (groups, -1))
     return split.permute(1, 0, 3, 2).flatten(1, 2)
 
 
