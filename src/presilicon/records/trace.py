@@ -1,9 +1,11 @@
 """What emulation recorded: the facts of each step that hardware cares about, and the sequence of them."""
 
 from collections.abc import Iterator
+from math import ceil
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from presilicon.records.graph import Role
 
@@ -40,14 +42,15 @@ class StepFacts(Struct, frozen=True, kw_only=True):
         if not self.layers:
             return self
         layers = tuple(
-            fact
-            if fact.density is None
-            else LayerFact(
-                layer=fact.layer, role=fact.role, format=fact.format, density=-(-fact.density * buckets // 1) / buckets
-            )
+            fact if fact.density is None else replace(fact, density=_round_up(fact.density, buckets))
             for fact in self.layers
         )
-        return StepFacts(layers=layers, update_skipped=self.update_skipped, backward_skipped=self.backward_skipped)
+        return replace(self, layers=layers)
+
+
+def _round_up(density: float, buckets: int) -> float:
+    # The slack keeps a density that is a level already where it is, whatever float multiplication makes of it.
+    return ceil(density * buckets - 1e-9) / buckets
 
 
 class FactsRun(Struct, frozen=True):

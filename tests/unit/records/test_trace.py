@@ -39,4 +39,7 @@ def test_bucketing_never_lowers_a_density_and_keeps_the_rest() -> None:
     assert bucketed.layers[0].format == "e5m2"
     assert bucketed.layers[1] == facts.layers[1]
     assert bucketed.backward_skipped
+    for level in range(21):
+        fact = LayerFact(layer="fc", role="activation", density=level / 20)
+        assert StepFacts(layers=(fact,)).bucketed(20).layers[0].density == level / 20
     assert StepFacts(layers=(LayerFact(layer="a", role="error", density=1.0),)).bucketed().layers[0].density == 1.0
