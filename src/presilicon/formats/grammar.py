@@ -5,11 +5,18 @@ from dataclasses import MISSING, fields, replace
 from typing import Any
 
 from presilicon.base.errors import FormatError, did_you_mean
+from presilicon.formats.block import BlockFloat, Mx, Nvfp4
+from presilicon.formats.fixed import Fixed, Integer
 from presilicon.formats.float import Float
 from presilicon.formats.format import Format
+from presilicon.formats.listed import Logarithmic, Table
+from presilicon.formats.posit import Posit
 from presilicon.formats.rounding import Stochastic, check_rounding
+from presilicon.formats.user import UserFormat
 
-FAMILIES: dict[str, type[Format]] = {cls.kind: cls for cls in (Float,)}
+FAMILIES: dict[str, type[Format]] = {
+    cls.kind: cls for cls in (Float, Fixed, Integer, BlockFloat, Mx, Nvfp4, Posit, Logarithmic, Table)
+}
 """The words that may be called with arguments."""
 
 NAMED_FORMATS: dict[str, Format] = {
@@ -27,6 +34,15 @@ NAMED_FORMATS: dict[str, Format] = {
     "fp6_e3m2": Float(3, 2, specials="none"),
     "fp6_e2m3": Float(2, 3, specials="none"),
     "fp4_e2m1": Float(2, 1, specials="none"),
+    "mxfp8_e5m2": Mx(Float(5, 2)),
+    "mxfp8_e4m3": Mx(Float(4, 3, specials="fn")),
+    "mxfp6_e3m2": Mx(Float(3, 2, specials="none")),
+    "mxfp6_e2m3": Mx(Float(2, 3, specials="none")),
+    "mxfp4": Mx(Float(2, 1, specials="none")),
+    "mxint8": Mx(Fixed(2, 6)),
+    "nvfp4": Nvfp4(),
+    "int8": Integer(8),
+    "int4": Integer(4),
 }
 """Every name that `parse` knows, with its format."""
 
@@ -34,6 +50,18 @@ NAMED_FORMATS: dict[str, Format] = {
 def name_of(fmt: Format) -> str | None:
     """The name of a format that has one."""
     return next((name for name, known in NAMED_FORMATS.items() if known == fmt), None)
+
+
+def register(fmt: UserFormat) -> UserFormat:
+    """Make a user-defined format known to `parse` by its name, and return it.
+
+    Raises `FormatError` where the name is taken by another format.
+    """
+    taken = fmt.name in FAMILIES or NAMED_FORMATS.get(fmt.name, fmt) != fmt
+    if taken:
+        raise FormatError(f'the name "{fmt.name}" belongs to another format; choose another name')
+    NAMED_FORMATS[fmt.name] = fmt
+    return fmt
 
 
 def parse(text: str) -> Format:

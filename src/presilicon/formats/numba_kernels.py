@@ -12,13 +12,13 @@ Everything compiled lives in this one file: Numba's cache on disk is renewed whe
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
 
-from presilicon.formats.grid import Grid
+from presilicon.formats.grid import BlockGrid, Grid
 from presilicon.formats.rounding import LFSR_BITS, WEYL, Key, Stochastic, lfsr_states
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,6 +34,9 @@ _MODES = {
     "lfsr": LFSR,
 }
 GENERAL, LIFTED, LEVEL, FLAT, SPLIT = range(5)
+ORDINARY, FLUSHED, POISONED = range(3)
+STRIP = 64
+"""Columns that are worked on together."""
 SPAN = 512
 """Elements whose range is looked at together."""
 
@@ -218,7 +221,7 @@ def fills_binades(source: Any, low: Any) -> Any:
     return smallest >= np.uint32(np.uint32(low << np.uint32(23)) - np.uint32(1))
 
 
-@lru_cache(maxsize=None)
+@cache
 def element_kernel(mode: int, core: int, plain: bool) -> Callable[..., None]:
     """The pass that rounds each element alone.
 
@@ -255,6 +258,255 @@ def element_kernel(mode: int, core: int, plain: bool) -> Callable[..., None]:
                 )  # fmt: skip
 
     return compiled(kernel)
+
+
+@compiled
+def largest_magnitude(line: Any, largest: Any) -> Any:
+    """The largest magnitude of a line, or `largest`."""
+    for j in range(line.size):
+        largest = max(largest, np.uint32(line[j] & np.uint32(0x7FFFFFFF)))
+    return largest
+
+
+@compiled
+def largest_number(line: Any) -> Any:
+    """The largest magnitude of a line, NaN left out."""
+    largest = np.uint32(0)
+    for j in range(line.size):
+        magnitude = np.uint32(line[j] & np.uint32(0x7FFFFFFF))
+        largest = max(largest, np.uint32(0) if magnitude > np.uint32(0x7F800000) else magnitude)
+    return largest
+
+
+@compiled
+def scale_exponent(magnitude: Any, poison: Any, emax: Any, bump: Any) -> Any:
+    """The exponent k of a group's scale, before its limits; `magnitude` is the group's largest."""
+    if not poison:
+        magnitude = np.uint32(min(magnitude, np.uint32(0x7F7FFFFF)))
+    wide = np.float64(np.uint32(magnitude).view(np.float32))
+    return ((wide.view(np.int64) + bump) >> 52) - 1023 - emax
+
+
+@compiled
+def round_scaled(bits: Any, k: Any, poison: Any, word: Any, mode: Any, grid: Any) -> Any:
+    """One element of a group with scale 2^k, for any k: brought to scale 1, rounded, and brought back."""
+    magnitude = np.uint32(bits & np.uint32(0x7FFFFFFF))
+    sign = np.uint32(bits & np.uint32(0x80000000))
+    if magnitude > np.uint32(0x7F800000):
+        return np.uint32(0)
+    if not poison:
+        magnitude = np.uint32(min(magnitude, np.uint32(0x7F7FFFFF)))
+    factor = np.int64((k + 1023) << 52).view(np.float64)
+    scaled = np.float32(np.float64(np.uint32(magnitude).view(np.float32)) / factor)
+    # What vanishes in the scaling must still count as more than zero when rounding up.
+    lost = scaled == np.float32(0) and magnitude != np.uint32(0)
+    unit = np.uint32(1) if lost else scaled.view(np.uint32)
+    value = round_bits(
+        np.uint32(unit | sign), word, GENERAL, mode, False, grid[0], grid[1], grid[2], grid[3], grid[4], grid[5],
+        grid[6], grid[7], grid[8],
+    )  # fmt: skip
+    back = np.float64(np.uint32(value).view(np.float32)) * factor
+    if abs(back) >= 2.0**128:
+        # The largest float32 below 2^128 / factor, a power of two.
+        ceiling = np.uint32(np.float32(2.0**128 / factor).view(np.uint32) - np.uint32(1))
+        most = round_bits(
+            ceiling, word, GENERAL, TOWARD_ZERO, False, grid[0], grid[1], grid[2], grid[3], grid[4],
+            grid[5], grid[6], grid[7], grid[8],
+        )  # fmt: skip
+        back = np.copysign(np.float64(np.uint32(most).view(np.float32)) * factor, back)
+    return np.float32(back).view(np.uint32)
+
+
+@compiled
+def element_word(index: Any, mode: Any, draw: Any, states: Any) -> Any:
+    """The random word of one element, by its index."""
+    if mode == COUNTER:
+        counter = np.uint32(np.uint32(np.uint32(index) * np.uint32(WEYL)) + draw[0])
+        return np.uint32(random_word(counter, draw[1]) & draw[2])
+    if mode == LFSR:
+        return np.uint32(states[(np.int64(index) + np.int64(draw[0])) % states.size] & draw[2])
+    return np.uint32(0)
+
+
+@compiled
+def round_line_slowly(
+    read: Any, write: Any, index: Any, k: Any, treatment: Any, poison: Any, mode: Any, grid: Any, draw: Any, states: Any
+) -> None:
+    """A line of a group in the rare cases: scales at float32's ends, special numbers, flushed groups."""
+    for j in range(read.size):
+        if treatment == POISONED:
+            write[j] = np.uint32(0x7FC00000)
+        elif treatment == FLUSHED:
+            kept = np.uint32(0) if np.uint32(read[j] & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000) else read[j]
+            write[j] = np.uint32(kept & np.uint32(0x80000000))
+        else:
+            write[j] = round_scaled(read[j], k, poison, element_word(index + j, mode, draw, states), mode, grid)
+
+
+@cache
+def tile_kernel(mode: int, core: int, plain: bool, columns: int) -> Callable[..., None]:
+    """The pass over groups whose members lie side by side: `columns` wide, `tile_rows` high.
+
+    `source` is a stack of matrices of `rows` x `width`; tiles from `begin` to `end` are numbered row by row.
+    """
+
+    def kernel(
+        source: Any, target: Any, begin: Any, end: Any, rows: Any, width: Any, tile_rows: Any,
+        grid: Any, block: Any, draw: Any, states: Any,
+    ) -> None:  # fmt: skip
+        mantissa, low, tiny, max_positive, max_negative = grid[0], grid[1], grid[2], grid[3], grid[4]
+        nan, negative_zero = grid[7], grid[8]
+        emax, bump, lowest, highest = block[0], block[1], block[2], block[3]
+        flush, poison, first_fast, last_fast = block[4], block[5], block[6], block[7]
+        first, second, mask = draw[0], draw[1], draw[2]
+        word, weyl = np.uint32(0), np.uint32(WEYL)
+        across, down = -(-width // columns), -(-rows // tile_rows)
+        band, place = begin // across, begin % across
+        for _ in range(begin, end):
+            if place == across:
+                band, place = band + 1, 0
+            matrix, strip = band // down, band % down
+            top = matrix * rows + strip * tile_rows
+            height = min(tile_rows, rows - strip * tile_rows)
+            left = place * columns
+            right = min(left + columns, width)
+            place += 1
+            magnitude = np.uint32(0)
+            for r in range(top, top + height):
+                line = source[r * width + left : r * width + right]
+                if line.size == columns:
+                    for j in range(columns):
+                        magnitude = max(magnitude, np.uint32(line[j] & np.uint32(0x7FFFFFFF)))
+                else:
+                    magnitude = largest_magnitude(line, magnitude)
+            raw = scale_exponent(magnitude, poison, emax, bump)
+            k = min(max(raw, lowest), highest)
+            fast = magnitude < np.uint32(0x7F800000) and first_fast <= k <= last_fast
+            if not fast or (flush and raw < lowest):
+                treatment = ORDINARY
+                if flush and raw < lowest:
+                    treatment = FLUSHED
+                if poison and magnitude >= np.uint32(0x7F800000):
+                    treatment = POISONED
+                for r in range(top, top + height):
+                    read, write = (
+                        source[r * width + left : r * width + right],
+                        target[r * width + left : r * width + right],
+                    )
+                    round_line_slowly(
+                        read, write, r * width + left, k, treatment, poison, mode, grid, draw, states
+                    )  # fmt: skip
+                continue
+            moved = np.uint32(np.int32(k) << np.int32(23))
+            here = np.uint32(low + np.uint32(np.int32(k)))
+            cut = np.uint32(tiny + moved) if tiny else np.uint32(0)
+            positive, negative = np.uint32(max_positive + moved), np.uint32(max_negative + moved)
+            for r in range(top, top + height):
+                read, write = source[r * width + left : r * width + right], target[r * width + left : r * width + right]
+                counter = np.uint32(np.uint32(np.uint32(r * width + left) * weyl) + first)
+                if read.size == columns:
+                    for j in range(columns):
+                        if mode == COUNTER:
+                            word = np.uint32(random_word(counter, second) & mask)
+                            counter = np.uint32(counter + weyl)
+                        elif mode == LFSR:
+                            word = element_word(r * width + left + j, mode, draw, states)
+                        write[j] = round_bits(
+                            read[j], word, core, mode, plain, mantissa, here, cut, positive, negative, positive,
+                            negative, nan, negative_zero,
+                        )  # fmt: skip
+                else:
+                    for j in range(read.size):
+                        word = element_word(r * width + left + j, mode, draw, states)
+                        write[j] = round_bits(
+                            read[j], word, core, mode, plain, mantissa, here, cut, positive, negative, positive,
+                            negative, nan, negative_zero,
+                        )  # fmt: skip
+
+    return compiled(kernel)
+
+
+@cache
+def column_kernel(mode: int, core: int, plain: bool) -> Callable[..., None]:
+    """The pass over groups whose members lie a row apart: `group` rows high, one column wide.
+
+    `source` is a stack of matrices of `rows` x `width`; strips of `STRIP` columns are worked on together.
+    """
+
+    def kernel(
+        source: Any, target: Any, begin: Any, end: Any, rows: Any, width: Any, group: Any,
+        grid: Any, block: Any, draw: Any, states: Any,
+    ) -> None:  # fmt: skip
+        mantissa, low, tiny, max_positive, max_negative = grid[0], grid[1], grid[2], grid[3], grid[4]
+        nan, negative_zero = grid[7], grid[8]
+        emax, bump, lowest, highest = block[0], block[1], block[2], block[3]
+        flush, poison, first_fast, last_fast = block[4], block[5], block[6], block[7]
+        first, second, mask = draw[0], draw[1], draw[2]
+        word, weyl = np.uint32(0), np.uint32(WEYL)
+        magnitudes, offsets = np.empty(STRIP, np.uint32), np.empty(STRIP, np.uint32)
+        lows, raws = np.empty(STRIP, np.uint32), np.empty(STRIP, np.int64)
+        across, down = -(-width // STRIP), -(-rows // group)
+        for number in range(begin, end):
+            band, place = number // across, number % across
+            matrix, strip = band // down, band % down
+            top = matrix * rows + strip * group
+            height = min(group, rows - strip * group)
+            left = place * STRIP
+            count = min(STRIP, width - left)
+            magnitudes[:] = 0
+            for r in range(top, top + height):
+                line = source[r * width + left : r * width + left + count]
+                for j in range(line.size):
+                    magnitudes[j] = max(magnitudes[j], np.uint32(line[j] & np.uint32(0x7FFFFFFF)))
+            fast = True
+            for j in range(count):
+                raw = scale_exponent(magnitudes[j], poison, emax, bump)
+                k = min(max(raw, lowest), highest)
+                raws[j] = raw
+                offsets[j] = np.uint32(np.int32(k) << np.int32(23))
+                lows[j] = np.uint32(low + np.uint32(np.int32(k)))
+                fast &= magnitudes[j] < np.uint32(0x7F800000) and first_fast <= k <= last_fast
+                fast &= not (flush and raw < lowest)
+            for r in range(top, top + height):
+                start = r * width + left
+                read, write = source[start : start + count], target[start : start + count]
+                if not fast:
+                    for j in range(count):
+                        treatment = FLUSHED if flush and raws[j] < lowest else ORDINARY
+                        if poison and magnitudes[j] >= np.uint32(0x7F800000):
+                            treatment = POISONED
+                        k = min(max(raws[j], lowest), highest)
+                        round_line_slowly(
+                            read[j : j + 1], write[j : j + 1], start + j, k, treatment, poison, mode, grid, draw, states
+                        )  # fmt: skip
+                    continue
+                counter = np.uint32(np.uint32(np.uint32(start) * weyl) + first)
+                for j in range(read.size):
+                    if mode == COUNTER:
+                        word = np.uint32(random_word(counter, second) & mask)
+                        counter = np.uint32(counter + weyl)
+                    elif mode == LFSR:
+                        word = element_word(start + j, mode, draw, states)
+                    moved = offsets[j]
+                    cut = np.uint32(tiny + moved) if tiny else np.uint32(0)
+                    positive, negative = np.uint32(max_positive + moved), np.uint32(max_negative + moved)
+                    write[j] = round_bits(
+                        read[j], word, core, mode, plain, mantissa, lows[j], cut, positive, negative, positive,
+                        negative, nan, negative_zero,
+                    )  # fmt: skip
+
+    return compiled(kernel)
+
+
+def block_words(block: BlockGrid, core: int, lowest: int) -> Any:
+    """The block grid as the kernels take it, with the range of k in which `core` is exact."""
+    grid = block.grid
+    top = max(grid.max_positive, grid.max_negative) >> 23
+    first_fast = (1 if core == GENERAL else grid.mantissa + 25) - grid.low
+    reach = max(top, grid.low) if core == LEVEL else top
+    last_fast = min(231 + grid.mantissa - reach, 254 - grid.low, 126 - block.emax)
+    numbers = [block.emax, block.bump, lowest, block.highest, block.flush, block.poison, first_fast, last_fast]
+    return np.array(numbers, dtype=np.int64)
 
 
 def core_for(grid: Grid, mode: int) -> int:

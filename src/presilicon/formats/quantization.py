@@ -5,9 +5,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from presilicon.base.errors import FormatError
+from presilicon.formats.block import BlockFloat, Mx, Nvfp4
+from presilicon.formats.fixed import Fixed, Integer
+from presilicon.formats.float import Float
 from presilicon.formats.format import Format
 from presilicon.formats.grid import Grid, grid_of
+from presilicon.formats.posit import Posit
 from presilicon.formats.rounding import Key, Rounding, Stochastic, check_rounding
+from presilicon.formats.user import UserFormat
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +32,8 @@ def quantize(
         x: A float32 tensor of any shape and strides on the CPU or a CUDA device. float64 is rounded from its own
             value and gives float64; float16 and bfloat16 are widened exactly and give float32.
         fmt: The format, as `parse` gives it.
-        rounding: A mode's name, or a `Stochastic` with its random bits and source. None is nearest-even.
+        rounding: A mode's name, or a `Stochastic` with its random bits and source. None is nearest-even, or a user
+            format's own `convert`.
         key: Seed, step and tensor of stochastic rounding; None is `Key()`. The random word of an element depends on
             the key and its row-major index only.
         out: Where to write, of the result's shape and type; `out=x` works in place. Reusing an output saves more
@@ -37,23 +43,28 @@ def quantize(
         `out`, or a new tensor. It carries no gradient: emulation adds its own.
 
     Raises:
-        FormatError: An integer or complex tensor, a device that is neither CPU nor CUDA, or an unfit `out`.
+        FormatError: An integer or complex tensor, a device that is neither CPU nor CUDA, an unfit `out`, a tensor
+            that lacks a block format's axis.
 
     >>> import torch
     >>> from presilicon.formats import parse
     >>> quantize(torch.tensor([1.1, 1.2, -70000.0, float("nan")]), parse("e5m2"))
     tensor([1.0000, 1.2500,   -inf,    nan])
     """
-    import torch
-
     mode = check_rounding(rounding)
     x = _check_input(x, fmt)
     if out is not None:
         _check_output(out, x, fmt)
         out = out.detach()
-    if x.device.type == "cpu" and x.dtype == torch.float32 and numba_is_here():
-        return _quantize_numba(x, grid_of(fmt), mode, key or Key(), out)
-    return _quantize_torch(x, grid_of(fmt), mode, key or Key(), out)
+    key = key or Key()
+    match fmt:
+        case Float():
+            return _on_grid(x, grid_of(fmt), mode, key, out)
+        case Fixed():
+            return _fixed(x, fmt, mode, key, out)
+        case BlockFloat() | Mx():
+            return _blocks(x, fmt, mode, key, out)
+    return _deliver(_composed(x, fmt, None if rounding is None else mode, key), out)
 
 
 @lru_cache(maxsize=1)
@@ -89,66 +100,100 @@ def _check_output(out: "Tensor", x: "Tensor", fmt: Format) -> None:
         )
 
 
-def _quantize_torch(x: "Tensor", grid: Grid, mode: str | Stochastic, key: Key, out: "Tensor | None") -> "Tensor":
-    from presilicon.formats import torch_kernels
-
-    words = None
-    if isinstance(mode, Stochastic):
-        words = torch_kernels.random_words(key, mode, 0, x.numel(), x.device).view(x.shape)
-    result = torch_kernels.round_to_grid(x, grid, mode, words)
+def _deliver(result: "Tensor", out: "Tensor | None") -> "Tensor":
     return result if out is None else out.copy_(result)
 
 
-def _quantize_numba(x: "Tensor", grid: Grid, mode: str | Stochastic, key: Key, out: "Tensor | None") -> "Tensor":
+def _is_compiled(x: "Tensor") -> bool:
     import torch
 
-    if out is None:
-        out = torch.empty_like(x)
-    if x.stride() == out.stride() and _is_flat(x, row_major=isinstance(mode, Stochastic)):
-        _run_numba(_flat(x), _flat(out), grid, mode, key)
-        return out
-    dense = x.contiguous()
-    if out.is_contiguous():
-        _run_numba(_flat(dense), _flat(out), grid, mode, key)
-        return out
-    fresh = torch.empty_like(dense, memory_format=torch.contiguous_format)
-    _run_numba(_flat(dense), _flat(fresh), grid, mode, key)
-    return out.copy_(fresh)
+    return x.device.type == "cpu" and x.dtype == torch.float32 and numba_is_here()
 
 
-def _is_flat(x: "Tensor", row_major: bool) -> bool:
-    """Whether the elements lie one after another in memory: in row-major order, or in any."""
-    if x.is_contiguous() or row_major:
-        return x.is_contiguous()
-    expected = 1
-    for stride, size in sorted(zip(x.stride(), x.shape, strict=True)):
-        if size != 1 and stride != expected:
-            return False
-        expected *= size
-    return True
+def draw(x: "Tensor", mode: str | Stochastic, key: Key) -> "Tensor | None":
+    """The random words of a tensor's elements, where the mode needs them."""
+    from presilicon.formats.torch_kernels import random_words
+
+    if not isinstance(mode, Stochastic):
+        return None
+    return random_words(key, mode, 0, x.numel(), x.device).view(x.shape)
 
 
-def _flat(x: "Tensor") -> "Tensor":
-    return x.as_strided((x.numel(),), (1,))
+def _on_grid(x: "Tensor", grid: Grid, mode: str | Stochastic, key: Key, out: "Tensor | None") -> "Tensor":
+    if _is_compiled(x):
+        from presilicon.formats.cpu_passes import round_elements
+
+        return round_elements(x, grid, mode, key, out)
+    from presilicon.formats.torch_kernels import round_to_grid
+
+    return _deliver(round_to_grid(x, grid, mode, draw(x, mode, key)), out)
 
 
-def _run_numba(source: "Tensor", target: "Tensor", grid: Grid, mode: str | Stochastic, key: Key) -> None:
-    import numpy as np
+def _fixed(x: "Tensor", fmt: Fixed, mode: str | Stochastic, key: Key, out: "Tensor | None") -> "Tensor":
+    result = _on_grid(x, grid_of(fmt), mode, key, out)
+    if fmt.overflow == "wrap":
+        from presilicon.formats.torch_kernels import wrap
 
-    from presilicon.formats import numba_kernels, threads
+        return wrap(result, fmt.integer, fmt.signed)
+    return result
 
-    count = source.numel()
-    read, write = source.numpy().view(np.uint32), target.numpy().view(np.uint32)
-    number = numba_kernels.mode_number(mode)
-    core, plain = numba_kernels.core_for(grid, number), numba_kernels.is_plain(grid)
-    kernel = numba_kernels.element_kernel(number, core, plain)
-    words = numba_kernels.grid_words(grid)
-    states = numba_kernels.lfsr_table(isinstance(mode, Stochastic) and mode.source == "lfsr")
-    for block in range(-(-count // 2**32)):
-        draw = numba_kernels.draw_words(mode, key, block)
-        base = block * 2**32
 
-        def work(start: int, stop: int, base: int = base, draw: object = draw) -> None:
-            kernel(read[base + start : base + stop], write[base + start : base + stop], start, words, draw, states)
+def _blocks(x: "Tensor", fmt: BlockFloat | Mx, mode: str | Stochastic, key: Key, out: "Tensor | None") -> "Tensor":
+    if _is_compiled(x) and not (isinstance(mode, Stochastic) and x.numel() > 2**32):
+        from presilicon.formats import cpu_passes
 
-        threads.split(work, min(count - base, 2**32))
+        return cpu_passes.round_blocks(x, fmt, mode, key, out)
+    from presilicon.formats import torch_blocks
+
+    return _deliver(torch_blocks.round_blocks(x, fmt, mode, draw(x, mode, key)), out)
+
+
+def _composed(x: "Tensor", fmt: Format, asked: str | Stochastic | None, key: Key) -> "Tensor":
+    """Formats that are made of other steps than one pass; `asked` is None where no rounding was given."""
+    import torch
+
+    mode = check_rounding(None) if asked is None else asked
+    match fmt:
+        case Integer():
+            scale = integer_scale(x, fmt)
+            return _on_grid(x / scale, grid_of(fmt.codes), mode, key, None) * scale
+        case Nvfp4():
+            from presilicon.formats.scaled_blocks import round_scaled_blocks
+
+            return round_scaled_blocks(x, fmt, lambda scaled: _on_grid(scaled, _FP4, mode, key, None))
+        case Posit():
+            from presilicon.formats.posit_codes import posit_codes, posit_values
+
+            wide = x.to(torch.float64)
+            return posit_values(posit_codes(wide, fmt, mode, draw(x, mode, key)), fmt).to(x.dtype)
+        case UserFormat() if fmt.convert is not None and asked is None:
+            from presilicon.formats.user_passes import user_codes, user_values
+
+            return user_values(user_codes(x.to(torch.float64), fmt), fmt).to(x.dtype)
+    from presilicon.formats.listing import round_to_list, value_list
+
+    listed = value_list(fmt).on(x.device)
+    places = round_to_list(x.to(torch.float64), listed, mode, draw(x, mode, key))
+    values = torch.where(places < 0, torch.nan, listed.values[places.clamp(min=0)])
+    return values.to(x.dtype)
+
+
+_FP4 = grid_of(Float(2, 1, specials="none"))
+
+
+def integer_scale(x: "Tensor", fmt: Integer) -> "Tensor":
+    """The scale that an integer format uses for a tensor, in a shape that broadcasts over it."""
+    import torch
+
+    if not isinstance(fmt.scale, str):
+        return torch.tensor(fmt.scale, dtype=torch.float32, device=x.device).to(x.dtype)
+    magnitude = torch.where(torch.isfinite(x), x.abs(), 0.0)
+    if fmt.scale == "tensor" or x.dim() == 0:
+        largest = magnitude.amax() if x.numel() else magnitude.new_zeros(())
+    else:
+        if not -x.dim() <= fmt.axis < x.dim():
+            raise FormatError(f"{fmt}: axis {fmt.axis} does not exist in a tensor of shape {tuple(x.shape)}")
+        others = [d for d in range(x.dim()) if d != fmt.axis % x.dim()]
+        largest = magnitude.amax(others, keepdim=True) if x.numel() else magnitude.new_zeros(())
+    scale = (largest / fmt.codes.max).to(torch.float32).to(x.dtype)
+    return torch.where(scale > 0, scale, 1.0)

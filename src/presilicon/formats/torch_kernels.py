@@ -1,6 +1,7 @@
 """Rounding in plain torch operations, for tensors on any device and for float64: exact, not fast.
 
-Every step is integer arithmetic in int64, so the bits are those of the compiled kernels.
+Numbers are widened to float64 and every decision is integer arithmetic in int64, so the bits are those of the compiled
+kernels.
 """
 
 import torch
@@ -10,6 +11,7 @@ from presilicon.formats.grid import Grid
 from presilicon.formats.rounding import LFSR_BITS, WEYL, Key, Stochastic, lfsr_states
 
 _MASK = 0xFFFFFFFF
+_WIDTH, _BIAS = 52, 1023
 
 
 def random_words(key: Key, mode: Stochastic, start: int, count: int, device: torch.device) -> Tensor:
@@ -35,24 +37,22 @@ def _words(index: Tensor, first: int, second: int, source: str) -> Tensor:
 
 def round_to_grid(x: Tensor, grid: Grid, mode: str | Stochastic, words: Tensor | None = None) -> Tensor:
     """`x` (float32 or float64) on a grid; the result has the shape and type of `x`."""
-    wide = x.dtype == torch.float64
-    width, bias = (52, 1023) if wide else (23, 127)
-    bits = x.view(torch.int64) if wide else x.view(torch.int32).to(torch.int64)
-    magnitude = bits & ((1 << (63 if wide else 31)) - 1)
+    bits = x.to(torch.float64).view(torch.int64)
+    magnitude = bits & ((1 << 63) - 1)
     negative = bits < 0
 
-    field = magnitude >> width
+    low = grid.low - 127 + _BIAS
+    field = magnitude >> _WIDTH
     exponent = field.clamp(min=1)
-    significand = (magnitude & ((1 << width) - 1)) | ((field > 0).to(torch.int64) << width)
-    top = exponent.clamp(min=grid.low - 127 + bias)
-    drop = width - grid.mantissa + top - exponent
-    code_base = (top - (grid.low - 127 + bias)) << grid.mantissa
+    significand = (magnitude & ((1 << _WIDTH) - 1)) | ((field > 0).to(torch.int64) << _WIDTH)
+    top = exponent.clamp(min=low)
+    drop = _WIDTH - grid.mantissa + top - exponent
+    code_base = (top - low) << grid.mantissa
     rounded = _round(significand, drop, mode, negative, code_base, words)
-    value = rounded.to(torch.float64) * _power_of_two(top - bias - grid.mantissa)
+    value = rounded.to(torch.float64) * power_of_two(top - _BIAS - grid.mantissa)
 
-    infinite = magnitude == (0x7FF if wide else 0xFF) << width
-    value = _limit(value, grid, mode, negative, infinite)
-    value = torch.where(torch.isnan(x), torch.full_like(value, _value(grid.nan)), value)
+    value = _limit(value, grid, mode, negative, torch.isinf(x))
+    value = torch.where(torch.isnan(x), torch.full_like(value, value_of_bits(grid.nan)), value)
     signed = negative if grid.negative_zero else negative & (value != 0)
     return torch.where(signed, -value, value).to(x.dtype)
 
@@ -82,8 +82,8 @@ def _round(
 
 
 def _limit(value: Tensor, grid: Grid, mode: str | Stochastic, negative: Tensor, infinite: Tensor) -> Tensor:
-    largest = torch.where(negative, _value(grid.max_negative), _value(grid.max_positive)).to(torch.float64)
-    over = torch.where(negative, _value(grid.over_negative), _value(grid.over_positive)).to(torch.float64)
+    largest = _by_sign(negative, grid.max_negative, grid.max_positive)
+    over = _by_sign(negative, grid.over_negative, grid.over_positive)
     match mode:
         case "toward-zero":
             beyond = largest
@@ -95,12 +95,28 @@ def _limit(value: Tensor, grid: Grid, mode: str | Stochastic, negative: Tensor, 
             beyond = over
     value = torch.where(value > largest, beyond, value)
     value = torch.where(infinite, over, value)
-    return torch.where(value < _value(grid.tiny), 0.0, value)
+    return torch.where(value < value_of_bits(grid.tiny), 0.0, value)
 
 
-def _power_of_two(exponent: Tensor) -> Tensor:
-    return ((exponent + 1023) << 52).view(torch.float64)
+def _by_sign(negative: Tensor, if_negative: int, if_positive: int) -> Tensor:
+    choices = torch.tensor([value_of_bits(if_positive), value_of_bits(if_negative)], dtype=torch.float64)
+    return choices.to(negative.device)[negative.to(torch.int64)]
 
 
-def _value(bits: int) -> float:
+def power_of_two(exponent: Tensor) -> Tensor:
+    """2^exponent as float64, for integer exponents of normal numbers."""
+    return ((exponent + _BIAS) << _WIDTH).view(torch.float64)
+
+
+def value_of_bits(bits: int) -> float:
+    """The float32 of a bit pattern."""
     return float(torch.tensor(bits, dtype=torch.int32).view(torch.float32))
+
+
+def wrap(values: Tensor, integer: int, signed: bool) -> Tensor:
+    """Values modulo 2^integer, brought into the range of two's complement (or from 0 up), in place."""
+    span = 2.0**integer
+    values.fmod_(span)
+    top = span / 2 if signed else span
+    values.sub_((values >= top) * span)
+    return values.add_((values < (top - span)) * span)

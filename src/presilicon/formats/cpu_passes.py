@@ -1,0 +1,112 @@
+"""The compiled passes over whole CPU tensors: float32 in memory order, split over torch's threads."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from presilicon.formats import numba_kernels, threads
+from presilicon.formats.block import BlockFloat, Mx
+from presilicon.formats.grid import Grid, block_grid_of
+from presilicon.formats.rounding import Key, Stochastic
+from presilicon.formats.torch_blocks import block_axis, group_size, is_square
+
+
+def round_elements(x: Tensor, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
+    """`x` on a grid, into `out` or a new tensor."""
+    if out is None:
+        out = torch.empty_like(x)
+    if x.stride() == out.stride() and _is_flat(x, row_major=isinstance(mode, Stochastic)):
+        _element_pass(_words(x), _words(out), grid, mode, key)
+        return out
+    dense, fresh = _dense(x, out)
+    _element_pass(_words(dense), _words(fresh), grid, mode, key)
+    return out if fresh is out else out.copy_(fresh)
+
+
+def round_blocks(x: Tensor, fmt: BlockFloat | Mx, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
+    """`x` in a block format, into `out` or a new tensor."""
+    if out is None:
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    axis = block_axis(tuple(x.shape), fmt)
+    if x.numel():
+        dense, fresh = _dense(x, out)
+        _block_pass(_words(dense), _words(fresh), tuple(x.shape), axis, fmt, mode, key)
+        out = out if fresh is out else out.copy_(fresh)
+    return out
+
+
+def _dense(x: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+    """A row-major tensor to read and one to write: the given ones where they are so."""
+    fresh = out if out.is_contiguous() else torch.empty(x.shape, dtype=x.dtype)
+    return x.contiguous(), fresh
+
+
+def _is_flat(x: Tensor, row_major: bool) -> bool:
+    """Whether the elements lie one after another in memory: in row-major order, or in any."""
+    if x.is_contiguous() or row_major:
+        return x.is_contiguous()
+    expected = 1
+    for stride, size in sorted(zip(x.stride(), x.shape, strict=True)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _words(x: Tensor) -> Any:
+    return x.as_strided((x.numel(),), (1,)).numpy().view(np.uint32)
+
+
+def _element_pass(read: Any, write: Any, grid: Grid, mode: str | Stochastic, key: Key) -> None:
+    number = numba_kernels.mode_number(mode)
+    kernel = numba_kernels.element_kernel(number, numba_kernels.core_for(grid, number), numba_kernels.is_plain(grid))
+    words, states = numba_kernels.grid_words(grid), numba_kernels.lfsr_table(number == numba_kernels.LFSR)
+    for block in range(-(-read.size // 2**32)):
+        draw = numba_kernels.draw_words(mode, key, block)
+        base = block * 2**32
+
+        def work(start: int, stop: int, base: int = base, draw: Any = draw) -> None:
+            kernel(read[base + start : base + stop], write[base + start : base + stop], start, words, draw, states)
+
+        threads.split(work, min(read.size - base, 2**32))
+
+
+def _block_pass(
+    read: Any, write: Any, shape: tuple[int, ...], axis: int, fmt: BlockFloat | Mx, mode: str | Stochastic, key: Key
+) -> None:
+    block = block_grid_of(fmt)
+    number = numba_kernels.mode_number(mode)
+    core, plain = numba_kernels.core_for(block.grid, number), numba_kernels.is_plain(block.grid)
+    lowest = block.lowest
+    if block.window:
+        top = int(numba_kernels.largest_number(read))
+        exponent = int(numba_kernels.scale_exponent(np.uint32(top), block.poison, block.emax, block.bump))
+        lowest = max(lowest, exponent - block.window)
+    grid, limits = numba_kernels.grid_words(block.grid), numba_kernels.block_words(block, core, lowest)
+    draw, states = numba_kernels.draw_words(mode, key, 0), numba_kernels.lfsr_table(number == numba_kernels.LFSR)
+    size = group_size(fmt)
+    after = int(np.prod(shape[axis + 1 :], dtype=np.int64))
+    if is_square(fmt) or after == 1:
+        width = shape[-1] if shape else 1
+        rows = 1 if not is_square(fmt) else shape[-2] if len(shape) > 1 else 1
+        if not is_square(fmt):
+            width = shape[axis] if shape else 1
+        tile_rows = size if is_square(fmt) else 1
+        tile = numba_kernels.tile_kernel(number, core, plain, size)
+        count = read.size // (rows * width) * -(-rows // tile_rows) * -(-width // size)
+        threads.split(
+            lambda start, stop: tile(
+                read, write, start, stop, rows, width, tile_rows, grid, limits, draw, states
+            ),
+            count, multiple=1, weight=size * tile_rows,
+        )  # fmt: skip
+        return
+    rows, width = shape[axis], after
+    column = numba_kernels.column_kernel(number, core, plain)
+    count = read.size // (rows * width) * -(-rows // size) * -(-width // numba_kernels.STRIP)
+    threads.split(
+        lambda start, stop: column(read, write, start, stop, rows, width, size, grid, limits, draw, states),
+        count, multiple=1, weight=size * numba_kernels.STRIP,
+    )  # fmt: skip
