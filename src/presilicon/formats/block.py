@@ -56,6 +56,16 @@ class BlockFloat(Format):
         if self.top is not None:
             require_integer(name, "top", self.top, -126, 127)
 
+    @property
+    def is_blocked(self) -> bool:
+        """True: a group shares its exponent or scale."""
+        return True
+
+    @property
+    def turns(self) -> bool:
+        """Not when groups are square tiles."""
+        return not self.square
+
     def along(self, axis: int) -> "BlockFloat":
         """The same format with groups along another axis."""
         return replace(self, axis=axis)
@@ -122,6 +132,11 @@ class Mx(Format):
         require_word(name, "scale", self.scale, ("floor", "ceil", "even", "rceil"))
         _check_axis(name, self.axis)
 
+    @property
+    def is_blocked(self) -> bool:
+        """True: a group shares its exponent or scale."""
+        return True
+
     def along(self, axis: int) -> "Mx":
         """The same format with blocks along another axis."""
         return replace(self, axis=axis)
@@ -172,6 +187,11 @@ class Nvfp4(Format):
         require_integer(name, "block", self.block, 1, 1 << 20)
         _check_axis(name, self.axis)
         require(isinstance(self.tensor_scale, bool), name, f"tensor_scale={self.tensor_scale!r}", "true, false")
+
+    @property
+    def is_blocked(self) -> bool:
+        """True: a group shares its exponent or scale."""
+        return True
 
     def along(self, axis: int) -> "Nvfp4":
         """The same format with blocks along another axis."""

@@ -40,6 +40,20 @@ class Format(ABC):
     def exponent_bits(self) -> int:
         """Width of each number's own exponent field; 0 where it has none."""
 
+    @property
+    def is_blocked(self) -> bool:
+        """Whether neighbours share an exponent or a scale, so that it matters which numbers are neighbours."""
+        return False
+
+    @property
+    def turns(self) -> bool:
+        """Whether its blocks lie along one axis; square tiles lie the same way for both."""
+        return self.is_blocked
+
+    def along(self, axis: int) -> "Format":
+        """The same format with its blocks along another axis; a format without blocks is what it was."""
+        return self
+
     def __str__(self) -> str:
         from presilicon.formats.grammar import name_of
 
