@@ -1,11 +1,14 @@
 """Numerics: the format of each role that a number can play in a training step."""
 
-from typing import ClassVar, cast
+from typing import ClassVar, Literal, cast
 
 from msgspec import Struct
 
 from presilicon.formats import Format, Rounding, Stochastic, parse, parse_rounding
-from presilicon.records import Role
+from presilicon.formats.mac import MacUnit
+from presilicon.records import Phase, Role
+
+Grouping = Literal["per-product", "fixed"]
 
 
 class RoleFormat(Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,10 +42,10 @@ FLOAT32 = RoleFormat(parse("float32"))
 
 
 class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The format of each role. A role that is not named stays in float32.
+    """The format of each role, and the MAC unit of each product. What is not named stays in float32.
 
     Forward multiplies activation and weight; the input gradient, error and weight; the weight gradient, activation and
-    error. Products are added in float32. The optimizer works on the master weights; `weight` is a rounded copy of them.
+    error. The optimizer works on the master weights; `weight` is a rounded copy of them.
     """
 
     weight: RoleFormat = FLOAT32
@@ -54,8 +57,23 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     master: RoleFormat = FLOAT32
     state: RoleFormat = FLOAT32
     """Optimizer state."""
+    grouping: Grouping = "per-product"
+    """How block formats lie. `per-product`: along the reduction axis of each product, so that a tensor used in two of
+    them is blocked twice, from its unrounded values. `fixed`: one copy, blocked along the reduction axis of the first
+    product that uses it (forward; for errors the input gradient). Square tiles lie the same way in every product."""
+    mac: MacUnit = MacUnit()
+    """How products are added up, in all three."""
+    mac_forward: MacUnit | None = None
+    """In place of `mac` where it is named."""
+    mac_input_grad: MacUnit | None = None
+    mac_weight_grad: MacUnit | None = None
 
     def of(self, role: Role) -> RoleFormat:
         """The format of `role`."""
         chosen: RoleFormat = getattr(self, role)
         return chosen
+
+    def mac_of(self, phase: Phase) -> MacUnit:
+        """The MAC unit of a product."""
+        chosen: MacUnit | None = getattr(self, f"mac_{phase}", None)
+        return chosen or self.mac

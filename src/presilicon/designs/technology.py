@@ -24,6 +24,7 @@ class EnergyPoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 Curve = Annotated[tuple[EnergyPoint, ...], Meta(min_length=2)]
+CURVES = ("float_multiply", "float_add", "int_multiply", "int_add", "sram_64bit")
 
 
 class Technology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,6 +40,10 @@ class Technology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """By significand bits, the hidden one included."""
     float_add: Curve
     """By total bits."""
+    int_multiply: Curve
+    """By bits; for fixed point, and for block formats, whose mantissas are integers."""
+    int_add: Curve
+    """By bits."""
     sram_64bit: Curve
     """Energy of one 64-bit access, by capacity in KiB."""
     dram_64bit: EnergyPoint
@@ -46,7 +51,7 @@ class Technology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def check(self) -> None:
         """The sizes of every curve must rise."""
-        for name in ("float_multiply", "float_add", "sram_64bit"):
+        for name in CURVES:
             sizes = [point.size for point in getattr(self, name)]
             if sizes != sorted(set(sizes)):
                 raise ConfigError(f"the sizes of {name} must rise, given {sizes}")
@@ -54,7 +59,7 @@ class Technology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def figures(self) -> list[str]:
         """Every figure as a line of provenance."""
         lines = []
-        for name in ("float_multiply", "float_add", "sram_64bit"):
+        for name in CURVES:
             for point in getattr(self, name):
                 lines.append(f"{name} at {point.size:g}: {point.pj:g} pJ ({point.label})")
         return [*lines, f"dram_64bit: {self.dram_64bit.pj:g} pJ ({self.dram_64bit.label})"]

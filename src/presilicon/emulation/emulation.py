@@ -13,7 +13,8 @@ from presilicon.emulation.einsum import contract
 from presilicon.emulation.function import multiply_emulated
 from presilicon.emulation.products import Multiply
 from presilicon.formats import Key, parse, quantize
-from presilicon.records import ROLES, Observer, Phase, Role
+from presilicon.formats.matmul import matmul
+from presilicon.records import PHASES, ROLES, Observer, Phase, Role
 
 _FLOAT32 = parse("float32")
 
@@ -46,18 +47,27 @@ class Site:
 
     def multiply(self, product: Phase) -> Multiply | None:
         """How this product's MAC unit multiplies; None for the library's own float32."""
-        return None
+        mac = self._emulation.numerics.mac_of(product)
+        if mac.is_float32:
+            return None
+        key = self._key(f"mac/{product}") if mac.is_stochastic else None
+        return lambda a, b: matmul(a, b, mac, key=key)
 
     def _quantize(self, tensor: Tensor, role: Role, axis: int, groups: int, part: str) -> Tensor:
         emulation = self._emulation
         if role not in emulation.active_roles:
             return tensor
         chosen = emulation.numerics.of(role)
-        key = None
-        if chosen.is_stochastic:
-            key = Key(emulation.seed, self._step, f"{self._layer}/{role}/{self._call}/{part}")
-        chosen_format = chosen.format
-        return quantize(tensor.detach(), chosen_format, rounding=chosen.rounding_mode, key=key)
+        key = self._key(f"{role}/{part}") if chosen.is_stochastic else None
+        if not chosen.format.is_blocked:
+            return quantize(tensor.detach(), chosen.format, rounding=chosen.rounding_mode, key=key)
+        # Blocks must not reach from one group of channels into the next.
+        split = tensor.unflatten(axis, (groups, -1)) if groups > 1 else tensor
+        lying = chosen.format.along(axis + 1 if groups > 1 else axis)
+        return quantize(split.detach(), lying, rounding=chosen.rounding_mode, key=key).view(tensor.shape)
+
+    def _key(self, name: str) -> Key:
+        return Key(self._emulation.seed, self._step, f"{self._layer}/{self._call}/{name}")
 
 
 class Emulation:
@@ -70,7 +80,13 @@ class Emulation:
         self.step = 0
         """The number of the training step in progress: forward passes in training mode, counted from 0."""
         self.active_roles = frozenset(role for role in ROLES if numerics.of(role).format != _FLOAT32)
-        self.regrouped_roles: frozenset[Role] = frozenset()
+        self.regrouped_roles = frozenset(
+            role for role in self.active_roles if numerics.grouping == "per-product" and numerics.of(role).format.turns
+        )
+        rounds = self.active_roles & {"weight", "activation", "error", "gradient"}
+        exact = all(numerics.mac_of(phase).is_float32 for phase in PHASES)
+        self.is_idle = exact and not rounds and not self.observers
+        """Whether nothing is rounded or watched, so that products can be left to torch."""
         self._begun = 0
         self._layers: list[str] = []
         self._mode: _ProductMode | None = None
@@ -78,11 +94,6 @@ class Emulation:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_layers": [], "_mode": None, "_calls": {}}
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is rounded or watched, so that products can be left to torch."""
-        return not self.observers and not self.active_roles & {"weight", "activation", "error", "gradient"}
 
     def enter(self, layer: str, training: bool) -> None:
         """A module's forward begins; the outermost one turns emulation on."""

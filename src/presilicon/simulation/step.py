@@ -12,7 +12,6 @@ from presilicon.records.cost import Bound
 from presilicon.simulation.memory import peak_memory_bytes
 from presilicon.simulation.systolic import gemm_cycles
 
-ACCUMULATOR = parse("float32")
 PICO = 1e-12
 
 
@@ -127,17 +126,19 @@ def _array_work(op: Op, gemm: Gemm, design: Design, formats: _Formats) -> _Work:
         dataflow = machine.dataflow.input_grad
     elif op.phase == "weight_grad":
         dataflow = machine.dataflow.weight_grad
-    array = gemm_cycles(gemm, machine.rows, machine.cols, dataflow)
+    mac = design.numerics.mac_of(op.phase)
     half_buffer = machine.sram_kib * 1024 / 2
 
     # A product's inputs begin with its two factors; then comes what is added to it.
     (a, b), rest = op.inputs[:2], op.inputs[2:]
     a_bytes, b_bytes = formats.bytes_of(a, op.layer), formats.bytes_of(b, op.layer)
     a_format, b_format = formats.of(a.role, op.layer), formats.of(b.role, op.layer)
+    passes = mac.passes(a_format.significand_bits, b_format.significand_bits)
+    array = gemm_cycles(gemm, machine.rows, machine.cols, dataflow, passes=passes)
     out_bytes = sum(formats.bytes_of(tensor, op.layer) for tensor in op.outputs)
     # im2col reads an input element once for each kernel position, so the buffer sees m * k of them.
     a_streamed = gemm.count * gemm.m * gemm.k * a_format.bits_per_element / 8
-    sums = gemm.count * gemm.m * gemm.n * ACCUMULATOR.bits_per_element / 8
+    sums = gemm.count * gemm.m * gemm.n * mac.accumulate.bits_per_element / 8
 
     if dataflow == "output-stationary":
         a_passes, b_passes, sum_passes = array.fold_cols, array.fold_rows, 1
@@ -157,22 +158,26 @@ def _array_work(op: Op, gemm: Gemm, design: Design, formats: _Formats) -> _Work:
     return _Work(
         unit="array",
         cycles=array.cycles,
-        operations_j=gemm.macs * _mac_pj(a_format, b_format, load_technology(machine.technology)) * PICO,
+        operations_j=gemm.macs
+        * _mac_pj(a_format, b_format, mac.accumulate, load_technology(machine.technology))
+        * PICO,
         bytes_dram=bytes_dram,
         bytes_sram=bytes_sram,
         utilization=gemm.macs / (array.cycles * machine.rows * machine.cols),
     )
 
 
-def _mac_pj(a: Format, b: Format, technology: Technology) -> float:
+def _mac_pj(a: Format, b: Format, accumulate: Format, technology: Technology) -> float:
     """Picojoules of one multiply-add.
 
-    The multiplier's figure is read at the geometric mean of the two significand widths (its area is their product); the
-    adder's at the width of the accumulator.
+    The multiplier's figure is read at the geometric mean of the two significand widths (its area is their product), the
+    adder's at the width of the accumulator. Numbers without an exponent of their own are multiplied as integers.
     """
     width = (a.significand_bits * b.significand_bits) ** 0.5
-    multiply = curve_pj(technology.float_multiply, width)
-    return multiply + curve_pj(technology.float_add, ACCUMULATOR.bits_per_element)
+    is_integer = a.exponent_bits == b.exponent_bits == 0
+    multiply = curve_pj(technology.int_multiply if is_integer else technology.float_multiply, width)
+    adder = technology.int_add if accumulate.exponent_bits == 0 else technology.float_add
+    return multiply + curve_pj(adder, accumulate.bits_per_element)
 
 
 def _vector_work(op: Op, design: Design, formats: _Formats) -> _Work:

@@ -36,20 +36,24 @@ class ArrayCycles(Struct, frozen=True):
     fold_cols: int
 
 
-def gemm_cycles(gemm: Gemm, rows: int, cols: int, dataflow: Dataflow, convention: Convention = "exact") -> ArrayCycles:
+def gemm_cycles(
+    gemm: Gemm, rows: int, cols: int, dataflow: Dataflow, convention: Convention = "exact", passes: int = 1
+) -> ArrayCycles:
     """Compute cycles of `gemm` on a rows x cols array, all `count` products one after another.
+
+    `passes` is how often a cell's multiplier works for one product: the array advances once in so many
+    cycles while operands stream, and in every cycle while it is loaded or drained.
 
     >>> gemm_cycles(Gemm(m=4, k=2, n=2), rows=2, cols=2, dataflow="weight-stationary").cycles
     8
     """
     if dataflow == "weight-stationary":
-        on_rows, on_cols, streamed, overhead = gemm.k, gemm.n, gemm.m, 2 * rows
+        on_rows, on_cols, streamed, still = gemm.k, gemm.n, gemm.m, rows
     elif dataflow == "input-stationary":
-        on_rows, on_cols, streamed, overhead = gemm.k, gemm.m, gemm.n, 2 * rows
+        on_rows, on_cols, streamed, still = gemm.k, gemm.m, gemm.n, rows
     else:
-        drain = rows if convention == "exact" else 0
-        on_rows, on_cols, streamed, overhead = gemm.m, gemm.n, gemm.k, rows + drain
+        on_rows, on_cols, streamed, still = gemm.m, gemm.n, gemm.k, rows if convention == "exact" else 0
     fold_rows, fold_cols = ceil(on_rows / rows), ceil(on_cols / cols)
-    per_fold = overhead + cols + streamed - 2
+    per_fold = still + passes * (streamed + rows + cols - 2)
     per_product = fold_rows * fold_cols * per_fold - (1 if convention == "scale-sim" else 0)
     return ArrayCycles(gemm.count * per_product, gemm.count * fold_rows * fold_cols, fold_rows, fold_cols)

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from presilicon.records import StepGraph
 from presilicon.workloads.capture import capture
-from presilicon.workloads.resnet import resnet50
+from presilicon.workloads.networks.resnet import resnet50
 
 
 def count(model: nn.Module, batch: Tensor) -> tuple[int, int]:

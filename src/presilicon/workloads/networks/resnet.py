@@ -1,8 +1,30 @@
-"""ResNet-50 in plain torch (He et al., 2015; the stride on the 3x3 convolution, as torchvision has it)."""
+"""ResNets in plain torch (He et al., 2015; the stride on the 3x3 convolution, as torchvision has it)."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions around a shortcut."""
+
+    expansion = 1
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, width, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU()
+        self.shortcut = _shortcut(channels, width, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """From (batch, channels, h, w) to (batch, width, h / stride, w / stride)."""
+        y: Tensor = self.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        out: Tensor = self.relu(y + self.shortcut(x))
+        return out
 
 
 class Bottleneck(nn.Module):
@@ -19,12 +41,7 @@ class Bottleneck(nn.Module):
         self.conv3 = nn.Conv2d(width, width * self.expansion, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(width * self.expansion)
         self.relu = nn.ReLU()
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or channels != width * self.expansion:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(channels, width * self.expansion, 1, stride=stride, bias=False),
-                nn.BatchNorm2d(width * self.expansion),
-            )
+        self.shortcut = _shortcut(channels, width * self.expansion, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         """From (batch, channels, h, w) to (batch, 4 width, h / stride, w / stride)."""
@@ -36,9 +53,9 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A stem, stages of bottleneck blocks, and a classifier."""
+    """A stem, stages of blocks, and a classifier."""
 
-    def __init__(self, blocks: tuple[int, ...], classes: int) -> None:
+    def __init__(self, block: type[BasicBlock] | type[Bottleneck], depths: tuple[int, ...], classes: int) -> None:
         super().__init__()
         self.stem = nn.Sequential(
             nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False),
@@ -48,13 +65,13 @@ class ResNet(nn.Module):
         )
         stages: list[nn.Module] = []
         channels = 64
-        for stage, depth in enumerate(blocks):
+        for stage, depth in enumerate(depths):
             width = 64 * 2**stage
             layers: list[nn.Module] = []
-            for block in range(depth):
-                stride = 2 if block == 0 and stage > 0 else 1
-                layers.append(Bottleneck(channels, width, stride))
-                channels = width * Bottleneck.expansion
+            for number in range(depth):
+                stride = 2 if number == 0 and stage > 0 else 1
+                layers.append(block(channels, width, stride))
+                channels = width * block.expansion
             stages.append(nn.Sequential(*layers))
         self.stages = nn.Sequential(*stages)
         self.classifier = nn.Linear(channels, classes)
@@ -66,6 +83,17 @@ class ResNet(nn.Module):
         return scores
 
 
+def resnet18(classes: int = 1000) -> nn.Module:
+    """ResNet-18: 11.7 million parameters, 3.63 GFLOP per 224x224 image forward."""
+    return ResNet(BasicBlock, (2, 2, 2, 2), classes)
+
+
 def resnet50(classes: int = 1000) -> nn.Module:
     """ResNet-50: 25.6 million parameters, 8.18 GFLOP per 224x224 image forward."""
-    return ResNet((3, 4, 6, 3), classes)
+    return ResNet(Bottleneck, (3, 4, 6, 3), classes)
+
+
+def _shortcut(channels: int, width: int, stride: int) -> nn.Module:
+    if stride == 1 and channels == width:
+        return nn.Identity()
+    return nn.Sequential(nn.Conv2d(channels, width, 1, stride=stride, bias=False), nn.BatchNorm2d(width))

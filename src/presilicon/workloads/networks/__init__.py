@@ -1,0 +1,1 @@
+"""Networks that the field measures itself by, in plain torch."""

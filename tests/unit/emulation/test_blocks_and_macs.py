@@ -1,0 +1,142 @@
+"""Block formats lie along each product's reduction axis, and MAC units add up every product, in training."""
+
+import pytest
+import torch
+from torch import nn
+
+from presilicon.designs import Numerics, RoleFormat, load_design
+from presilicon.emulation import emulate_
+from presilicon.formats import parse, quantize
+from presilicon.formats.mac import MacUnit
+from presilicon.formats.matmul import matmul
+
+BLOCK = parse("bfp(mantissa=3, group=4)")
+
+
+def linear(numerics: Numerics, rows: int = 6, inner: int = 8, cols: int = 5):
+    """Output, weight gradient and input gradient of a linear layer under `numerics`, with what went in."""
+    torch.manual_seed(0)
+    layer = nn.Linear(inner, cols, bias=False)
+    x, error = torch.randn(rows, inner, requires_grad=True), torch.randn(rows, cols)
+    emulate_(layer, numerics)
+    out = layer(x)
+    out.backward(error)
+    return out.detach(), layer.weight.grad, x.grad, x.detach(), layer.weight.detach(), error
+
+
+def along(tensor: torch.Tensor, axis: int) -> torch.Tensor:
+    return quantize(tensor, BLOCK.along(axis))
+
+
+def test_blocks_follow_the_reduction_axis_of_each_product() -> None:
+    role = RoleFormat(BLOCK)
+    out, weight_grad, input_grad, x, w, e = linear(Numerics(weight=role, activation=role, error=role))
+    assert torch.equal(out, along(x, 1) @ along(w, 1).t())
+    assert torch.equal(input_grad, along(e, 1) @ along(w, 0))
+    assert torch.equal(weight_grad, along(e, 0).t() @ along(x, 0))
+    assert not torch.equal(along(w, 0), along(w, 1))
+
+
+def test_a_fixed_grouping_keeps_one_copy() -> None:
+    role = RoleFormat(BLOCK)
+    numerics = Numerics(weight=role, activation=role, error=role, grouping="fixed")
+    out, weight_grad, input_grad, x, w, e = linear(numerics)
+    assert torch.equal(out, along(x, 1) @ along(w, 1).t())
+    assert torch.equal(input_grad, along(e, 1) @ along(w, 1))
+    assert torch.equal(weight_grad, along(e, 1).t() @ along(x, 1))
+
+
+def test_square_tiles_need_no_second_copy() -> None:
+    tile = parse("bfp(mantissa=3, group=4, square=true)")
+    role = RoleFormat(tile)
+    out, weight_grad, input_grad, x, w, e = linear(Numerics(weight=role, activation=role, error=role))
+    rounded = {name: quantize(tensor, tile) for name, tensor in (("x", x), ("w", w), ("e", e))}
+    assert torch.equal(out, rounded["x"] @ rounded["w"].t())
+    assert torch.equal(input_grad, rounded["e"] @ rounded["w"])
+    assert torch.equal(weight_grad, rounded["e"].t() @ rounded["x"])
+
+
+def test_blocks_of_a_grouped_convolution_stay_inside_their_group() -> None:
+    torch.manual_seed(0)
+    layer = nn.Conv2d(12, 12, 3, groups=2, bias=False)
+    x = torch.randn(2, 12, 5, 5)
+    emulate_(layer, Numerics(activation=RoleFormat(BLOCK)))
+    halves = [quantize(half.contiguous(), BLOCK.along(1)) for half in x.chunk(2, dim=1)]
+    expected = torch.cat(
+        [nn.functional.conv2d(half, w) for half, w in zip(halves, layer.weight.chunk(2), strict=True)], dim=1
+    )
+    assert torch.allclose(layer(x), expected, rtol=0, atol=1e-6)
+
+
+MAC = MacUnit(accumulate=parse("float(exponent=6, mantissa=9)"), order="chunked", chunk=4)
+
+
+@pytest.mark.parametrize("phase", ["forward", "input_grad", "weight_grad"])
+def test_each_product_has_its_own_mac_unit(phase: str) -> None:
+    plain = linear(Numerics())
+    out, weight_grad, input_grad, x, w, e = linear(Numerics(**{f"mac_{phase}": MAC}))
+    expected = {"forward": plain[0], "weight_grad": plain[1], "input_grad": plain[2]}
+    expected[phase] = {
+        "forward": lambda: matmul(x, w.t(), MAC),
+        "input_grad": lambda: matmul(e, w, MAC),
+        "weight_grad": lambda: matmul(e.t(), x, MAC),
+    }[phase]()
+    assert torch.equal(out, expected["forward"])
+    assert torch.equal(weight_grad, expected["weight_grad"])
+    assert torch.equal(input_grad, expected["input_grad"])
+    assert not torch.equal(
+        expected[phase], {"forward": plain[0], "weight_grad": plain[1], "input_grad": plain[2]}[phase]
+    )
+
+
+def test_convolutions_run_through_the_mac_unit() -> None:
+    torch.manual_seed(0)
+    layer = nn.Conv2d(3, 4, 3, stride=2, padding=1)
+    x = torch.randn(2, 3, 6, 6, requires_grad=True)
+    native = layer(x)
+    native.square().sum().backward()
+    native_grads = [x.grad.clone(), layer.weight.grad.clone()]
+    x.grad = layer.weight.grad = None
+    emulate_(layer, Numerics(mac=MAC))
+    out = layer(x)
+    out.square().sum().backward()
+    for found, exact in [
+        (out.detach(), native.detach()),
+        (x.grad, native_grads[0]),
+        (layer.weight.grad, native_grads[1]),
+    ]:
+        assert not torch.equal(found, exact)
+        assert torch.allclose(found, exact, rtol=0.03, atol=0.03 * float(exact.abs().max()))
+    columns = nn.functional.unfold(x.detach(), 3, padding=1, stride=2).transpose(1, 2)
+    expected = matmul(columns.reshape(-1, 27), layer.weight.detach().view(4, 27).t(), MAC)
+    expected = expected.view(2, 9, 4).transpose(1, 2).reshape(2, 4, 3, 3) + layer.bias.detach().view(1, 4, 1, 1)
+    assert torch.equal(out.detach(), expected)
+
+
+def test_a_design_file_names_block_formats_and_mac_units(tmp_path) -> None:
+    path = tmp_path / "bfp4.toml"
+    path.write_text(
+        """
+name = "bfp4-systolic"
+[machine]
+kind = "systolic"
+rows = 128
+cols = 128
+clock_ghz = 0.5
+[numerics]
+weight = "bfp(mantissa=4, exponent=8, group=16)"
+activation = "bfp(mantissa=4, exponent=8, group=16)"
+error = { format = "bfp(mantissa=4, exponent=8, group=16)", rounding = "stochastic" }
+master = "float32"
+[numerics.mac]
+accumulate = "float(exponent=6, mantissa=9)"
+order = "chunked"
+chunk = 64
+[numerics.mac_weight_grad]
+accumulate = "float32"
+"""
+    )
+    numerics = load_design(path).numerics
+    assert numerics.mac_of("forward").chunk == 64
+    assert numerics.mac_of("weight_grad").is_float32
+    assert numerics.error.is_stochastic
