@@ -13,6 +13,7 @@ from presilicon.base.errors import PresiliconError
 _COMMANDS = {
     "evaluate": "presilicon.cli.evaluate",
     "simulate": "presilicon.cli.simulate",
+    "quantize": "presilicon.cli.quantize",
     "design": "presilicon.cli.design",
     "runs": "presilicon.cli.runs",
     "list": "presilicon.cli.listing",

@@ -17,17 +17,19 @@ class RoleFormat(Struct, frozen=True, forbid_unknown_fields=True):
     shorthand: ClassVar[str] = "format"
 
     format: Format
-    rounding: str = "nearest-even"
-    """A rounding mode; `stochastic(bits=8, source=lfsr)` names the random source that the hardware has."""
+    rounding: str | None = None
+    """A rounding mode, nearest-even if none is named (a user-defined format may have a rounding of its own);
+    `stochastic(bits=8, source=lfsr)` names the random source that the hardware has."""
 
     def check(self) -> None:
         """The rounding must be one that exists."""
-        parse_rounding(self.rounding)
+        if self.rounding is not None:
+            parse_rounding(self.rounding)
 
     @property
-    def rounding_mode(self) -> Rounding | Stochastic:
+    def rounding_mode(self) -> Rounding | Stochastic | None:
         """The rounding as `quantize` takes it."""
-        return cast("Rounding | Stochastic", parse_rounding(self.rounding))
+        return None if self.rounding is None else cast("Rounding | Stochastic", parse_rounding(self.rounding))
 
     @property
     def is_stochastic(self) -> bool:
@@ -35,7 +37,7 @@ class RoleFormat(Struct, frozen=True, forbid_unknown_fields=True):
         return isinstance(self.rounding_mode, Stochastic)
 
     def __str__(self) -> str:
-        return str(self.format) if self.rounding == "nearest-even" else f"{self.format} ({self.rounding})"
+        return str(self.format) if self.rounding is None else f"{self.format} ({self.rounding})"
 
 
 FLOAT32 = RoleFormat(parse("float32"))

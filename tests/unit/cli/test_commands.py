@@ -119,6 +119,35 @@ def test_simulate(invoke) -> None:
     assert "utilization" in text.out
 
 
+def test_quantize(invoke) -> None:
+    document = invoke("quantize", "e5m2", "1.1", "-70000", "nan", "0x1.8p1", "--json").document
+    assert [row["value"] for row in document["values"]] == [1.0, "-inf", "nan", 3.0]
+    assert document["values"][0]["fields"] == [
+        {"name": "sign", "bits": "0"},
+        {"name": "exponent", "bits": "01111"},
+        {"name": "mantissa", "bits": "00"},
+    ]
+    assert invoke("quantize", "e5m2", "1.1", "--rounding", "up", "--json").document["values"][0]["value"] == 1.25
+    text = invoke("quantize", "bfp(mantissa=4, group=4)", "0.1", "0.2", "3", "-4").out
+    assert "scale" in text
+    draws = {
+        invoke("quantize", "e5m2", "1.1", "--rounding", "stochastic", "--seed", str(seed), "--json").document["values"][
+            0
+        ]["value"]
+        for seed in range(30)
+    }
+    assert draws == {1.0, 1.25}
+    for arguments, word in [
+        (["e5m2", "one"], "not a number"),
+        (["e5m9m", "1"], "e5m9m"),
+        (["e5m2", "1", "--rounding", "sideways"], "sideways"),
+        (["float(exponent=0, mantissa=3)", "1"], "exponent"),
+    ]:
+        found = invoke("quantize", *arguments)
+        assert found.code == 2
+        assert word in found.err
+
+
 def test_doctor(invoke) -> None:
     parts = {part["name"]: part for part in invoke("doctor", "--json").document["parts"]}
     assert parts["torch"]["version"]

@@ -1,0 +1,78 @@
+"""`presilicon quantize`: what a number format makes of single numbers."""
+
+import json
+import math
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from presilicon.cli.options import json_option
+
+
+@click.command("quantize", context_settings={"ignore_unknown_options": True})
+@click.argument("format_text", metavar="FORMAT")
+@click.argument("values", nargs=-1, required=True, metavar="VALUE...")
+@click.option(
+    "--rounding", metavar="MODE", help="nearest-even (default), nearest-away, toward-zero, up, down, stochastic."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of stochastic rounding.")
+@json_option
+def command(format_text: str, values: tuple[str, ...], rounding: str | None, seed: int, as_json: bool) -> None:
+    """Show each VALUE in FORMAT: its value, code, bits by field, error and neighbours.
+
+    In block formats the values given together form one row and share groups.
+
+    \b
+    Examples:
+      presilicon quantize e5m2 1.1 -70000 nan
+      presilicon quantize "bfp(mantissa=4, group=4)" 0.1 0.2 3 4
+    """
+    from presilicon.formats import Key, describe, parse, parse_rounding
+
+    fmt = parse(format_text)
+    numbers = [_number(value) for value in values]
+    mode: Any = None if rounding is None else parse_rounding(rounding)
+    described = describe(numbers, fmt, mode, Key(seed=seed))
+    if as_json:
+        rows = [{name: _plain(item) for name, item in asdict(each).items()} for each in described]
+        document = {"schema": 1, "format": str(fmt), "bits_per_element": fmt.bits_per_element, "values": rows}
+        click.echo(json.dumps(document, indent=2))
+        return
+    click.echo(f"{fmt}: {fmt.bits_per_element:g} bits per number")
+    header = ("given", "value", "error", "code", "bits", "below", "above", "scale")
+    rows = [
+        (
+            f"{each.given:.9g}",
+            f"{each.value:.9g}",
+            f"{each.error:.3g}",
+            f"{each.code:#x}",
+            " ".join(f"{field.name}={field.bits}" for field in each.fields) or each.bits,
+            _show(each.below),
+            _show(each.above),
+            _show(each.scale),
+        )
+        for each in described
+    ]
+    kept = [column for column in range(len(header)) if column < 7 or any(row[column] != "-" for row in rows)]
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in kept]
+    for row in [header, *rows]:
+        click.echo("  ".join(row[column].ljust(width) for column, width in zip(kept, widths, strict=True)).rstrip())
+
+
+def _number(text: str) -> float:
+    from presilicon.base.errors import ConfigError
+
+    try:
+        return float.fromhex(text) if "0x" in text.lower() else float(text)
+    except (ValueError, OverflowError):
+        raise ConfigError(f'"{text}" is not a number; write 1.5, -3e-4, 0x1.8p3, inf or nan') from None
+
+
+def _show(value: float | None) -> str:
+    return "-" if value is None else f"{value:.9g}"
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinities and NaN: they become their names."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
