@@ -9,6 +9,7 @@ from presilicon.formats.float import Float
 from presilicon.formats.format import Format
 from presilicon.formats.grammar import parse_rounding
 from presilicon.formats.rounding import Stochastic
+from presilicon.formats.user import UserFormat
 
 Order = Literal["sequential", "chunked", "pairwise", "systolic", "aligned"]
 ORDERS: tuple[str, ...] = get_args(Order)
@@ -88,6 +89,11 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"fused=true cannot go with multiply={self.multiply}: a fused unit does not round the product; "
                 "drop one of the two"
             )
+        if self.is_user_defined:
+            from presilicon.formats.mac_user import check_user
+
+            check_user(self)
+            return
         from presilicon.formats.mac_plan import sum_grid
 
         for name in ("multiply", "accumulate", "partial"):
@@ -119,6 +125,11 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def rounding_mode(self) -> str | Stochastic:
         """The rounding as `quantize` takes it."""
         return parse_rounding(self.rounding)
+
+    @property
+    def is_user_defined(self) -> bool:
+        """Whether products or sums are made by a user's own functions on codes."""
+        return isinstance(self.multiply, UserFormat) or isinstance(self.accumulate, UserFormat)
 
     @property
     def is_stochastic(self) -> bool:

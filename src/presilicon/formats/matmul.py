@@ -56,7 +56,7 @@ def matmul(
     """
     import torch
 
-    plan = plan_of(mac)
+    plan = None if mac.is_user_defined else plan_of(mac)
     a, b = _check_operand("a", a, mac), _check_operand("b", b, mac)
     if a.device != b.device:
         raise FormatError(f"{mac}: a is on {a.device} and b on {b.device}; both must be on the same device")
@@ -69,7 +69,12 @@ def matmul(
     if library and mac.is_float32:
         return torch.matmul(a, b) if out is None else out.detach().copy_(torch.matmul(a, b))
     left, right = _as_batches(a, b)
-    if a.device.type == "cpu" and numba_is_here():
+    if plan is None:
+        from presilicon.formats.mac_user import multiply_codes
+
+        mac.check()
+        result = multiply_codes(left, right, mac)
+    elif a.device.type == "cpu" and numba_is_here():
         from presilicon.formats.mac_cpu import multiply
 
         result = multiply(left, right, plan, key or Key())

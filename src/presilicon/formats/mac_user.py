@@ -1,0 +1,176 @@
+"""Matrix products with a user's own arithmetic on codes.
+
+A unit whose `accumulate` is a `UserFormat` works on that format's codes from end to end: its operands are converted to
+codes, each multiply-add is the user's `mad`, or `mul` and then `add`, and the result is the value of the last code. A
+unit whose `multiply` alone is one has an odd multiplier before a float32 adder: a product is the value of `mul`. Up to 8 bits `mul` and `add` are tables; wider ones, and `mad`, are compiled.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from presilicon.base.errors import FormatError
+from presilicon.formats.codes import encode
+from presilicon.formats.float import Float
+from presilicon.formats.mac import MacUnit
+from presilicon.formats.quantization import numba_is_here
+from presilicon.formats.user import UserFormat
+from presilicon.formats.user_passes import operation_table, user_function, user_values
+
+_ORDERS = ("sequential", "chunked", "systolic")
+
+
+def check_user(mac: MacUnit) -> None:
+    """Raise `FormatError` for a unit that user-defined arithmetic cannot be."""
+    accumulate, multiply = mac.accumulate, mac.multiply
+    if isinstance(accumulate, UserFormat):
+        if accumulate.add is None:
+            raise FormatError(f"accumulate={accumulate}: a unit needs its `add`; give one, as UserFormat(..., add=...)")
+        if accumulate.mad is None and accumulate.mul is None:
+            raise FormatError(f"accumulate={accumulate}: a unit needs its `mad` or its `mul`")
+        if multiply not in (None, accumulate):
+            raise FormatError(f"multiply={multiply} cannot go with accumulate={accumulate}; leave it out")
+    elif not (isinstance(multiply, UserFormat) and accumulate == Float(8, 23)):
+        raise FormatError(f"multiply={multiply} cannot go with accumulate={accumulate}; allowed: float32, {multiply}")
+    elif multiply.mul is None:
+        raise FormatError(f"multiply={multiply}: a unit needs its `mul`; give one, as UserFormat(..., mul=...)")
+    if mac.order not in _ORDERS or mac.width != 1:
+        raise FormatError(
+            f"order={mac.order} with width {mac.width} cannot go with {accumulate}; allowed: {', '.join(_ORDERS)}"
+        )
+    if mac.partial is not None or mac.rounding != "nearest-even":
+        raise FormatError(
+            f"a unit with user-defined arithmetic has no other rounding than {multiply or accumulate}'s own"
+        )
+
+
+def multiply_codes(a: Tensor, b: Tensor, mac: MacUnit) -> Tensor:
+    """The product of (batch, M, K) and (batch, K, N), as float32."""
+    size = (mac.rows if mac.order == "systolic" else mac.chunk) or max(a.shape[-1], 1)
+    fmt = mac.accumulate if isinstance(mac.accumulate, UserFormat) else mac.multiply
+    assert isinstance(fmt, UserFormat)
+    left, right = _codes(a, fmt), _codes(b, fmt)
+    if not isinstance(mac.accumulate, UserFormat):
+        return _add_values(left, right, fmt, size)
+    zero = int(_codes(torch.zeros(1), fmt))
+    if numba_is_here() and a.device.type == "cpu":
+        out = _add_codes_compiled(left, right, fmt, size, zero)
+    elif fmt.mad is None and fmt.bits <= 8:
+        out = _add_codes(left, right, fmt, size, zero)
+    else:
+        raise FormatError(
+            f"{fmt}: this arithmetic needs Numba and tensors on the CPU; it is tabulated only up to 8 bits, without mad"
+        )
+    return user_values(out, fmt).float()
+
+
+def _codes(x: Tensor, fmt: UserFormat) -> Tensor:
+    codes = encode(x, fmt)
+    assert isinstance(codes, Tensor)
+    return codes.to(torch.int64)
+
+
+def _table(fmt: UserFormat, name: str, device: torch.device) -> Tensor:
+    return torch.from_numpy(operation_table(fmt, name)).to(device=device, dtype=torch.int64)
+
+
+def _add_codes(a: Tensor, b: Tensor, fmt: UserFormat, size: int, zero: int) -> Tensor:
+    """All outputs at once, one step of the reduction after another, by tables."""
+    mul, add = _table(fmt, "mul", a.device), _table(fmt, "add", a.device)
+    total: Tensor | None = None
+    for begin in range(0, a.shape[-1], size):
+        part = torch.full((a.shape[0], a.shape[1], b.shape[2]), zero, dtype=torch.int64, device=a.device)
+        for k in range(begin, min(begin + size, a.shape[-1])):
+            part = add[part, mul[a[:, :, k, None], b[:, None, k, :]]]
+        total = part if total is None else add[total, part]
+    return torch.full((a.shape[0], a.shape[1], b.shape[2]), zero, device=a.device) if total is None else total
+
+
+def _add_values(a: Tensor, b: Tensor, fmt: UserFormat, size: int) -> Tensor:
+    """Products by the user's `mul`, added in float32, chunk by chunk."""
+    multiply = _multiplier(fmt, a.device)
+    total = torch.zeros((a.shape[0], a.shape[1], b.shape[2]), device=a.device)
+    for number, begin in enumerate(range(0, a.shape[-1], size)):
+        part = torch.zeros_like(total)
+        for k in range(begin, min(begin + size, a.shape[-1])):
+            part += multiply(a[:, :, k, None], b[:, None, k, :])
+        total = part if number == 0 else total + part
+    return total
+
+
+def _multiplier(fmt: UserFormat, device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
+    if fmt.bits <= 8:
+        values = user_values(_table(fmt, "mul", device), fmt).float()
+        return lambda x, y: values[x, y]
+    vectorized = _pairwise(fmt, "mul")
+
+    def multiply(x: Tensor, y: Tensor) -> Tensor:
+        shape = (x.shape[0], x.shape[1], y.shape[2])
+        left, right = x.expand(shape), y.expand(shape)
+        codes = torch.empty(left.shape, dtype=torch.int64)
+        vectorized(left.contiguous().view(-1).numpy(), right.contiguous().view(-1).numpy(), codes.view(-1).numpy())
+        return user_values(codes, fmt).float().to(x.device)
+
+    return multiply
+
+
+@lru_cache(maxsize=16)
+def _pairwise(fmt: UserFormat, name: str) -> Callable[[Any, Any, Any], None]:
+    function = user_function(fmt, name)
+
+    def loop(left: Any, right: Any, target: Any) -> None:
+        for i in range(left.size):
+            target[i] = function(left[i], right[i])
+
+    if not hasattr(function, "py_func"):
+        return loop
+    import numba
+
+    compiled: Callable[[Any, Any, Any], None] = numba.njit(nogil=True)(loop)
+    return compiled
+
+
+def _add_codes_compiled(a: Tensor, b: Tensor, fmt: UserFormat, size: int, zero: int) -> Tensor:
+    out = torch.full((a.shape[0], a.shape[1], b.shape[2]), zero, dtype=torch.int64)
+    kernel = _kernel(fmt)
+    for batch in range(a.shape[0]):
+        kernel(a[batch].contiguous().numpy(), b[batch].contiguous().numpy(), out[batch].numpy(), size, zero)
+    if out.numel() and (int(out.min()) < 0 or int(out.max()) >= 1 << fmt.bits):
+        raise FormatError(f"{fmt}: its arithmetic gives codes outside 0 to {(1 << fmt.bits) - 1}")
+    return out
+
+
+@lru_cache(maxsize=16)
+def _kernel(fmt: UserFormat) -> Callable[..., None]:
+    """Rows of outputs, one step of the reduction after another: `mad`, or tables or functions for `mul` and `add`."""
+    import numba
+    import numpy as np
+
+    add_function = user_function(fmt, "add")
+    if fmt.mad is not None:
+        step = user_function(fmt, "mad")
+    elif fmt.bits <= 8:
+        products, sums = operation_table(fmt, "mul"), operation_table(fmt, "add")
+        # Constant arrays are compiled in; a table of 8-bit codes has 64 KiB.
+        step = numba.njit(nogil=True)(lambda x, y, acc: sums[acc, products[x, y]])
+    else:
+        multiply = user_function(fmt, "mul")
+        step = numba.njit(nogil=True)(lambda x, y, acc: add_function(acc, multiply(x, y)))
+
+    def kernel(a: Any, b: Any, out: Any, size: int, zero: int) -> None:
+        part = np.empty(b.shape[1], np.int64)
+        for m in range(a.shape[0]):
+            for begin in range(0, a.shape[1], size):
+                part[:] = zero
+                for k in range(begin, min(begin + size, a.shape[1])):
+                    x = a[m, k]
+                    for n in range(b.shape[1]):
+                        part[n] = step(x, b[k, n], part[n])
+                for n in range(b.shape[1]):
+                    out[m, n] = part[n] if begin == 0 else add_function(out[m, n], part[n])
+
+    compiled: Callable[..., None] = numba.njit(nogil=True)(kernel)
+    return compiled
