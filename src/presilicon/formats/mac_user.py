@@ -2,7 +2,9 @@
 
 A unit whose `accumulate` is a `UserFormat` works on that format's codes from end to end: its operands are converted to
 codes, each multiply-add is the user's `mad`, or `mul` and then `add`, and the result is the value of the last code. A
-unit whose `multiply` alone is one has an odd multiplier before a float32 adder: a product is the value of `mul`. Up to 8 bits `mul` and `add` are tables; wider ones, and `mad`, are compiled.
+unit whose `multiply` alone is one has an odd multiplier before a float32 adder: a product is the value of `mul`.
+
+Up to 8 bits `mul` and `add` are tables; wider ones, and `mad`, are compiled.
 """
 
 from collections.abc import Callable
