@@ -61,7 +61,8 @@ def _words(x: Tensor) -> Any:
 
 def _element_pass(read: Any, write: Any, grid: Grid, mode: str | Stochastic, key: Key) -> None:
     number = numba_kernels.mode_number(mode)
-    kernel = numba_kernels.element_kernel(number, numba_kernels.core_for(grid, number), numba_kernels.is_plain(grid))
+    core, plain = numba_kernels.core_for(grid, number), numba_kernels.is_plain(grid)
+    kernel = numba_kernels.element_kernel(number, core, plain, _is_one(read, write))
     words, states = numba_kernels.grid_words(grid), numba_kernels.lfsr_table(number == numba_kernels.LFSR)
     for block in range(-(-read.size // 2**32)):
         draw = numba_kernels.draw_words(mode, key, block)
@@ -86,27 +87,31 @@ def _block_pass(
         lowest = max(lowest, exponent - block.window)
     grid, limits = numba_kernels.grid_words(block.grid), numba_kernels.block_words(block, core, lowest)
     draw, states = numba_kernels.draw_words(mode, key, 0), numba_kernels.lfsr_table(number == numba_kernels.LFSR)
-    size = group_size(fmt)
+    size, square, in_place = group_size(fmt), is_square(fmt), _is_one(read, write)
     after = int(np.prod(shape[axis + 1 :], dtype=np.int64))
-    if is_square(fmt) or after == 1:
-        width = shape[-1] if shape else 1
-        rows = 1 if not is_square(fmt) else shape[-2] if len(shape) > 1 else 1
-        if not is_square(fmt):
-            width = shape[axis] if shape else 1
-        tile_rows = size if is_square(fmt) else 1
-        tile = numba_kernels.tile_kernel(number, core, plain, size)
+    if square or after == 1:
+        rows = shape[-2] if square and len(shape) > 1 else 1
+        width, tile_rows = (shape[axis] if shape else 1), (size if square else 1)
+        if rows == 1 and width % size == 0:
+            width = read.size
+        tile = numba_kernels.tile_kernel(number, core, plain, in_place)
         count = read.size // (rows * width) * -(-rows // tile_rows) * -(-width // size)
-        threads.split(
-            lambda start, stop: tile(
-                read, write, start, stop, rows, width, tile_rows, grid, limits, draw, states
-            ),
-            count, multiple=1, weight=size * tile_rows,
-        )  # fmt: skip
+
+        def work(start: int, stop: int) -> None:
+            tile(read, write, start, stop, rows, width, tile_rows, size, grid, limits, draw, states)
+
+        threads.split(work, count, multiple=1, weight=size * tile_rows)
         return
     rows, width = shape[axis], after
-    column = numba_kernels.column_kernel(number, core, plain)
+    column = numba_kernels.column_kernel(number, core, plain, in_place)
+    strip = min(numba_kernels.STRIP, width)
     count = read.size // (rows * width) * -(-rows // size) * -(-width // numba_kernels.STRIP)
-    threads.split(
-        lambda start, stop: column(read, write, start, stop, rows, width, size, grid, limits, draw, states),
-        count, multiple=1, weight=size * numba_kernels.STRIP,
-    )  # fmt: skip
+
+    def column_work(start: int, stop: int) -> None:
+        column(read, write, start, stop, rows, width, size, grid, limits, draw, states)
+
+    threads.split(column_work, count, multiple=1, weight=size * strip)
+
+
+def _is_one(read: Any, write: Any) -> bool:
+    return bool(read.ctypes.data == write.ctypes.data)

@@ -34,8 +34,9 @@ _MODES = {
     "lfsr": LFSR,
 }
 GENERAL, LIFTED, LEVEL, FLAT, SPLIT = range(5)
-ORDINARY, FLUSHED, POISONED = range(3)
-STRIP = 64
+RUN = 64
+"""Groups that are worked on together."""
+STRIP = 256
 """Columns that are worked on together."""
 SPAN = 512
 """Elements whose range is looked at together."""
@@ -222,8 +223,8 @@ def fills_binades(source: Any, low: Any) -> Any:
 
 
 @cache
-def element_kernel(mode: int, core: int, plain: bool) -> Callable[..., None]:
-    """The pass that rounds each element alone.
+def element_kernel(mode: int, core: int, plain: bool, in_place: bool = False) -> Callable[..., None]:
+    """The pass that rounds each element alone; `in_place` tells the compiler that source and target are one.
 
     Random rounding above the lowest binade is a single addition; spans where all elements are there take it.
     """
@@ -236,7 +237,8 @@ def element_kernel(mode: int, core: int, plain: bool) -> Callable[..., None]:
         word, weyl = np.uint32(0), np.uint32(WEYL)
         counter = np.uint32(np.uint32(np.uint32(start) * weyl) + first)
         for begin in range(0, source.size, span):
-            read, write = source[begin : begin + span], target[begin : begin + span]
+            write = target[begin : begin + span]
+            read = write if in_place else source[begin : begin + span]
             if mode == COUNTER and core == LIFTED and fills_binades(read, low):
                 for i in range(read.size):
                     word = np.uint32(random_word(counter, second) & mask)
@@ -258,14 +260,6 @@ def element_kernel(mode: int, core: int, plain: bool) -> Callable[..., None]:
                 )  # fmt: skip
 
     return compiled(kernel)
-
-
-@compiled
-def largest_magnitude(line: Any, largest: Any) -> Any:
-    """The largest magnitude of a line, or `largest`."""
-    for j in range(line.size):
-        largest = max(largest, np.uint32(line[j] & np.uint32(0x7FFFFFFF)))
-    return largest
 
 
 @compiled
@@ -329,29 +323,34 @@ def element_word(index: Any, mode: Any, draw: Any, states: Any) -> Any:
 
 
 @compiled
-def round_line_slowly(
-    read: Any, write: Any, index: Any, k: Any, treatment: Any, poison: Any, mode: Any, grid: Any, draw: Any, states: Any
-) -> None:
-    """A line of a group in the rare cases: scales at float32's ends, special numbers, flushed groups."""
-    for j in range(read.size):
-        if treatment == POISONED:
-            write[j] = np.uint32(0x7FC00000)
-        elif treatment == FLUSHED:
-            kept = np.uint32(0) if np.uint32(read[j] & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000) else read[j]
-            write[j] = np.uint32(kept & np.uint32(0x80000000))
-        else:
-            write[j] = round_scaled(read[j], k, poison, element_word(index + j, mode, draw, states), mode, grid)
+def round_slowly(
+    bits: Any, index: Any, magnitude: Any, raw: Any, mode: Any, grid: Any, block: Any, draw: Any, states: Any
+) -> Any:
+    """An element of a group in the rare cases: scales at float32's ends, special numbers, flushed groups.
+
+    `magnitude` is the group's largest, `raw` its scale exponent before the limits.
+    """
+    lowest, highest, flush, poison = block[2], block[3], block[4], block[5]
+    if poison and magnitude >= np.uint32(0x7F800000):
+        return np.uint32(0x7FC00000)
+    if flush and raw < lowest:
+        is_nan = np.uint32(bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+        return np.uint32(0) if is_nan else np.uint32(bits & np.uint32(0x80000000))
+    k = min(max(raw, lowest), highest)
+    return round_scaled(bits, k, poison, element_word(index, mode, draw, states), mode, grid)
 
 
 @cache
-def tile_kernel(mode: int, core: int, plain: bool, columns: int) -> Callable[..., None]:
-    """The pass over groups whose members lie side by side: `columns` wide, `tile_rows` high.
+def tile_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable[..., None]:
+    """The pass over groups whose members lie side by side, `columns` wide and `tile_rows` high.
 
-    `source` is a stack of matrices of `rows` x `width`; tiles from `begin` to `end` are numbered row by row.
+    `source` is a stack of matrices of `rows` x `width`; tiles from `begin` to `end` are numbered row by row. Runs of
+    equal tiles are worked on together: copied and searched for their largest magnitudes, then rounded in place, so
+    that short inner loops stay vectors. Unsigned indices spare Numba's check for negative ones.
     """
 
     def kernel(
-        source: Any, target: Any, begin: Any, end: Any, rows: Any, width: Any, tile_rows: Any,
+        source: Any, target: Any, begin: Any, end: Any, rows: Any, width: Any, tile_rows: Any, columns: Any,
         grid: Any, block: Any, draw: Any, states: Any,
     ) -> None:  # fmt: skip
         mantissa, low, tiny, max_positive, max_negative = grid[0], grid[1], grid[2], grid[3], grid[4]
@@ -360,74 +359,68 @@ def tile_kernel(mode: int, core: int, plain: bool, columns: int) -> Callable[...
         flush, poison, first_fast, last_fast = block[4], block[5], block[6], block[7]
         first, second, mask = draw[0], draw[1], draw[2]
         word, weyl = np.uint32(0), np.uint32(WEYL)
+        magnitudes, raws = np.empty(RUN, np.uint32), np.empty(RUN, np.int64)
         across, down = -(-width // columns), -(-rows // tile_rows)
-        band, place = begin // across, begin % across
-        for _ in range(begin, end):
-            if place == across:
-                band, place = band + 1, 0
+        tile = begin
+        while tile < end:
+            band, place = tile // across, tile % across
             matrix, strip = band // down, band % down
             top = matrix * rows + strip * tile_rows
-            height = min(tile_rows, rows - strip * tile_rows)
-            left = place * columns
-            right = min(left + columns, width)
-            place += 1
-            magnitude = np.uint32(0)
-            for r in range(top, top + height):
-                line = source[r * width + left : r * width + right]
-                if line.size == columns:
-                    for j in range(columns):
-                        magnitude = max(magnitude, np.uint32(line[j] & np.uint32(0x7FFFFFFF)))
-                else:
-                    magnitude = largest_magnitude(line, magnitude)
-            raw = scale_exponent(magnitude, poison, emax, bump)
-            k = min(max(raw, lowest), highest)
-            fast = magnitude < np.uint32(0x7F800000) and first_fast <= k <= last_fast
-            if not fast or (flush and raw < lowest):
-                treatment = ORDINARY
-                if flush and raw < lowest:
-                    treatment = FLUSHED
-                if poison and magnitude >= np.uint32(0x7F800000):
-                    treatment = POISONED
-                for r in range(top, top + height):
-                    read, write = (
-                        source[r * width + left : r * width + right],
-                        target[r * width + left : r * width + right],
-                    )
-                    round_line_slowly(
-                        read, write, r * width + left, k, treatment, poison, mode, grid, draw, states
-                    )  # fmt: skip
-                continue
-            moved = np.uint32(np.int32(k) << np.int32(23))
-            here = np.uint32(low + np.uint32(np.int32(k)))
-            cut = np.uint32(tiny + moved) if tiny else np.uint32(0)
-            positive, negative = np.uint32(max_positive + moved), np.uint32(max_negative + moved)
-            for r in range(top, top + height):
-                read, write = source[r * width + left : r * width + right], target[r * width + left : r * width + right]
-                counter = np.uint32(np.uint32(np.uint32(r * width + left) * weyl) + first)
-                if read.size == columns:
-                    for j in range(columns):
+            bottom = top + min(tile_rows, rows - strip * tile_rows)
+            full = width // columns - place
+            run = np.uint64(min(RUN, full, end - tile) if full > 0 else 1)
+            wide = np.uint64(columns if full > 0 else width - place * columns)
+            tile += np.int64(run)
+            for t in range(run):
+                magnitudes[t] = np.uint32(0)
+            for r in range(top, bottom):
+                base = np.uint64(r * width + place * columns)
+                for t in range(run):
+                    here, largest = np.uint64(base + t * wide), magnitudes[t]
+                    for j in range(wide):
+                        bits = target[here + j] if in_place else source[here + j]
+                        if not in_place:
+                            target[here + j] = bits
+                        largest = max(largest, np.uint32(bits & np.uint32(0x7FFFFFFF)))
+                    magnitudes[t] = largest
+            fast = True
+            for t in range(run):
+                raw = scale_exponent(magnitudes[t], poison, emax, bump)
+                k = min(max(raw, lowest), highest)
+                raws[t] = raw
+                fast &= (magnitudes[t] < np.uint32(0x7F800000)) & (first_fast <= k) & (k <= last_fast)
+                fast &= (flush == 0) | (raw >= lowest)
+            for r in range(top, bottom):
+                base = np.uint64(r * width + place * columns)
+                for t in range(run):
+                    here = np.uint64(base + t * wide)
+                    if not fast:
+                        for j in range(wide):
+                            target[here + j] = round_slowly(
+                                target[here + j], here + j, magnitudes[t], raws[t], mode, grid, block, draw, states
+                            )
+                        continue
+                    k = np.int32(min(max(raws[t], lowest), highest))
+                    moved, exponent = np.uint32(k << np.int32(23)), np.uint32(low + np.uint32(k))
+                    cut = np.uint32(tiny + moved) if tiny else np.uint32(0)
+                    positive, negative = np.uint32(max_positive + moved), np.uint32(max_negative + moved)
+                    counter = np.uint32(np.uint32(np.uint32(here) * weyl) + first)
+                    for j in range(wide):
                         if mode == COUNTER:
                             word = np.uint32(random_word(counter, second) & mask)
                             counter = np.uint32(counter + weyl)
                         elif mode == LFSR:
-                            word = element_word(r * width + left + j, mode, draw, states)
-                        write[j] = round_bits(
-                            read[j], word, core, mode, plain, mantissa, here, cut, positive, negative, positive,
-                            negative, nan, negative_zero,
-                        )  # fmt: skip
-                else:
-                    for j in range(read.size):
-                        word = element_word(r * width + left + j, mode, draw, states)
-                        write[j] = round_bits(
-                            read[j], word, core, mode, plain, mantissa, here, cut, positive, negative, positive,
-                            negative, nan, negative_zero,
+                            word = element_word(here + j, mode, draw, states)
+                        target[here + j] = round_bits(
+                            target[here + j], word, core, mode, plain, mantissa, exponent, cut, positive, negative,
+                            positive, negative, nan, negative_zero,
                         )  # fmt: skip
 
     return compiled(kernel)
 
 
 @cache
-def column_kernel(mode: int, core: int, plain: bool) -> Callable[..., None]:
+def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable[..., None]:
     """The pass over groups whose members lie a row apart: `group` rows high, one column wide.
 
     `source` is a stack of matrices of `rows` x `width`; strips of `STRIP` columns are worked on together.
@@ -443,56 +436,54 @@ def column_kernel(mode: int, core: int, plain: bool) -> Callable[..., None]:
         flush, poison, first_fast, last_fast = block[4], block[5], block[6], block[7]
         first, second, mask = draw[0], draw[1], draw[2]
         word, weyl = np.uint32(0), np.uint32(WEYL)
-        magnitudes, offsets = np.empty(STRIP, np.uint32), np.empty(STRIP, np.uint32)
-        lows, raws = np.empty(STRIP, np.uint32), np.empty(STRIP, np.int64)
+        magnitudes, raws = np.empty(STRIP, np.uint32), np.empty(STRIP, np.int64)
+        offsets, exponents = np.empty(STRIP, np.uint32), np.empty(STRIP, np.uint32)
         across, down = -(-width // STRIP), -(-rows // group)
         for number in range(begin, end):
             band, place = number // across, number % across
             matrix, strip = band // down, band % down
             top = matrix * rows + strip * group
-            height = min(group, rows - strip * group)
-            left = place * STRIP
-            count = min(STRIP, width - left)
-            magnitudes[:] = 0
-            for r in range(top, top + height):
-                line = source[r * width + left : r * width + left + count]
-                for j in range(line.size):
-                    magnitudes[j] = max(magnitudes[j], np.uint32(line[j] & np.uint32(0x7FFFFFFF)))
+            bottom = top + min(group, rows - strip * group)
+            count = np.uint64(min(STRIP, width - place * STRIP))
+            for j in range(count):
+                magnitudes[j] = np.uint32(0)
+            for r in range(top, bottom):
+                base = np.uint64(r * width + place * STRIP)
+                for j in range(count):
+                    bits = target[base + j] if in_place else source[base + j]
+                    if not in_place:
+                        target[base + j] = bits
+                    magnitudes[j] = max(magnitudes[j], np.uint32(bits & np.uint32(0x7FFFFFFF)))
             fast = True
             for j in range(count):
                 raw = scale_exponent(magnitudes[j], poison, emax, bump)
                 k = min(max(raw, lowest), highest)
                 raws[j] = raw
                 offsets[j] = np.uint32(np.int32(k) << np.int32(23))
-                lows[j] = np.uint32(low + np.uint32(np.int32(k)))
-                fast &= magnitudes[j] < np.uint32(0x7F800000) and first_fast <= k <= last_fast
-                fast &= not (flush and raw < lowest)
-            for r in range(top, top + height):
-                start = r * width + left
-                read, write = source[start : start + count], target[start : start + count]
+                exponents[j] = np.uint32(low + np.uint32(np.int32(k)))
+                fast &= (magnitudes[j] < np.uint32(0x7F800000)) & (first_fast <= k) & (k <= last_fast)
+                fast &= (flush == 0) | (raw >= lowest)
+            for r in range(top, bottom):
+                base = np.uint64(r * width + place * STRIP)
                 if not fast:
                     for j in range(count):
-                        treatment = FLUSHED if flush and raws[j] < lowest else ORDINARY
-                        if poison and magnitudes[j] >= np.uint32(0x7F800000):
-                            treatment = POISONED
-                        k = min(max(raws[j], lowest), highest)
-                        round_line_slowly(
-                            read[j : j + 1], write[j : j + 1], start + j, k, treatment, poison, mode, grid, draw, states
-                        )  # fmt: skip
+                        target[base + j] = round_slowly(
+                            target[base + j], base + j, magnitudes[j], raws[j], mode, grid, block, draw, states
+                        )
                     continue
-                counter = np.uint32(np.uint32(np.uint32(start) * weyl) + first)
-                for j in range(read.size):
+                counter = np.uint32(np.uint32(np.uint32(base) * weyl) + first)
+                for j in range(count):
                     if mode == COUNTER:
                         word = np.uint32(random_word(counter, second) & mask)
                         counter = np.uint32(counter + weyl)
                     elif mode == LFSR:
-                        word = element_word(start + j, mode, draw, states)
+                        word = element_word(base + j, mode, draw, states)
                     moved = offsets[j]
                     cut = np.uint32(tiny + moved) if tiny else np.uint32(0)
                     positive, negative = np.uint32(max_positive + moved), np.uint32(max_negative + moved)
-                    write[j] = round_bits(
-                        read[j], word, core, mode, plain, mantissa, lows[j], cut, positive, negative, positive,
-                        negative, nan, negative_zero,
+                    target[base + j] = round_bits(
+                        target[base + j], word, core, mode, plain, mantissa, exponents[j], cut, positive, negative,
+                        positive, negative, nan, negative_zero,
                     )  # fmt: skip
 
     return compiled(kernel)
