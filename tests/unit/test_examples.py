@@ -1,0 +1,37 @@
+"""The examples are run: their parts always, the whole of them with the long tests."""
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from presilicon.formats import NAMED_FORMATS, parse, quantize
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_the_user_format_rounds_as_it_says() -> None:
+    example = runpy.run_path(str(EXAMPLES / "user_format.py"))
+    try:
+        new_fp = example["NEW_FP"]
+        codes = [code for code in range(256) if code & 127 <= 0b1111011]
+        assert all(new_fp.convert(new_fp.as_float(code)) == code for code in codes)
+        x = torch.cat([torch.randn(2000) * scale for scale in (1e-5, 1.0, 1e4, 1e6)])
+        saturating = parse("float(exponent=5, mantissa=2, overflow=saturate)")
+        assert torch.equal(quantize(x, new_fp), quantize(x, saturating))
+        assert abs(new_fp.as_float(new_fp.mad(0x3D, 0x3D, 0x3D))) <= abs(
+            new_fp.as_float(0x3D) ** 2 + new_fp.as_float(0x3D)
+        )
+    finally:
+        NAMED_FORMATS.pop("new_fp")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_examples_run(example: Path) -> None:
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) > 2
