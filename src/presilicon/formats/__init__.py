@@ -14,6 +14,8 @@ from presilicon.formats.float import Float
 from presilicon.formats.format import Format
 from presilicon.formats.grammar import NAMED_FORMATS, parse, parse_rounding, register
 from presilicon.formats.listed import Logarithmic, Table
+from presilicon.formats.mac import MacUnit
+from presilicon.formats.matmul import matmul
 from presilicon.formats.posit import Posit
 from presilicon.formats.quantization import quantize
 from presilicon.formats.rounding import Key, Rounding, Stochastic
@@ -29,6 +31,7 @@ __all__ = [
     "Integer",
     "Key",
     "Logarithmic",
+    "MacUnit",
     "Mx",
     "Nvfp4",
     "Posit",
@@ -39,6 +42,7 @@ __all__ = [
     "decode",
     "describe",
     "encode",
+    "matmul",
     "parse",
     "parse_rounding",
     "quantize",

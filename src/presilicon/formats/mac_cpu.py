@@ -11,7 +11,6 @@ from presilicon.formats.grid import Grid, grid_of
 from presilicon.formats.mac import FLOAT32
 from presilicon.formats.mac_kernels import (
     LIFTED,
-    NEAREST_EVEN,
     ORDER_NUMBERS,
     TILE,
     exact_kernel,
@@ -19,7 +18,7 @@ from presilicon.formats.mac_kernels import (
     wide_grid,
 )
 from presilicon.formats.mac_plan import Plan
-from presilicon.formats.numba_kernels import lfsr_table, mode_number
+from presilicon.formats.numba_kernels import NEAREST_EVEN, lfsr_table, mode_number
 from presilicon.formats.rounding import Key, Stochastic
 
 _FLOAT32_GRID = grid_of(FLOAT32)

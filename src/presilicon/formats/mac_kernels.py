@@ -10,7 +10,7 @@ generator: Numba's cache on disk is renewed when the file changes.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -209,7 +209,7 @@ def align_line(total: Any, products: Any, factors: Any, b: Any, begin: Any, left
         total[j] = infinite if infinite != 0.0 else units * power_of_two(top - align_bits)
 
 
-@lru_cache(maxsize=None)
+@cache
 def exact_kernel(order: int, has_product: bool, product_mode: int, partial_mode: int, mode: int) -> Callable[..., None]:
     """The kernel for every unit and every input: output rows `start` to `stop`, the tiles that are not yet `done`."""
 
@@ -372,7 +372,7 @@ def chunk_roundings(size: Any, fused: Any) -> Any:
     return size if fused else 2 * size
 
 
-@lru_cache(maxsize=None)
+@cache
 def lean_kernel(native: bool, fused: bool, mode: int) -> Callable[..., None]:
     """The kernel in float32, for sequential sums; it marks as `done` the tiles that it has computed.
 

@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Literal
 
 from presilicon.base.errors import FormatError
+from presilicon.formats.fixed import Fixed
 from presilicon.formats.format import Format
 from presilicon.formats.grid import Grid, grid_of
 from presilicon.formats.mac import MacUnit
@@ -96,10 +97,10 @@ def plan_of(mac: MacUnit) -> Plan:
 
 def sum_grid(name: str, fmt: Format) -> Grid:
     """The grid of the format of products or sums; `name` is the field that holds it."""
+    allowed = "allowed: floating point, and fixed point that saturates"
+    if isinstance(fmt, Fixed) and fmt.overflow == "wrap":
+        raise FormatError(f"{name}={fmt}: a MAC unit cannot round to a format that wraps; {allowed}")
     try:
         return grid_of(fmt)
     except FormatError:
-        raise FormatError(
-            f"{name}={fmt}: a MAC unit cannot round to this format; allowed: floating point and fixed point, "
-            "whose steps a rounding circuit can place"
-        ) from None
+        raise FormatError(f"{name}={fmt}: a MAC unit cannot round to this format; {allowed}") from None

@@ -140,7 +140,7 @@ def round_exact(x: Exact, grid: Grid, mode: str | Stochastic, word: int = 0) -> 
     if not isinstance(x, Fraction) and math.isnan(x):
         return _value(grid.nan)
     negative = math.copysign(1, x) < 0
-    magnitude = _round_magnitude(abs(x), grid, mode, negative, word)
+    magnitude = _round_magnitude(-x if negative else x, grid, mode, negative, word)
     if magnitude == 0 and not grid.negative_zero:
         return 0.0
     return -magnitude if negative else magnitude

@@ -123,8 +123,8 @@ def _as_batches(a: "Tensor", b: "Tensor") -> "tuple[Tensor, Tensor]":
     if math.prod(b.shape[:-2]) == 1:
         rows = math.prod(a.shape[:-1])
         return a.reshape(1, rows, a.shape[-1]), b.reshape(1, b.shape[-2], b.shape[-1])
-    batches = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    count = batches.numel()
+    batches = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
+    count = math.prod(batches)
     left = a.expand(*batches, *a.shape[-2:]).reshape(count, *a.shape[-2:])
     right = b.expand(*batches, *b.shape[-2:]).reshape(count, *b.shape[-2:])
     return left, right

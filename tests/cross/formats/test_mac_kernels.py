@@ -172,8 +172,9 @@ def test_random_words_do_not_depend_on_tiles_threads_or_batches() -> None:
 
 def test_draws_pass_the_border_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond 2^32 draws the key words change; a huge number of outputs is imitated by a small block."""
-    from presilicon.formats import mac_kernels
     import numpy as np
+
+    from presilicon.formats import mac_kernels
 
     keys = np.array([[1, 2], [3, 4]], dtype=np.uint32)
     states = np.zeros(1, dtype=np.uint32)
