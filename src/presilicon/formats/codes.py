@@ -7,6 +7,7 @@ from presilicon.formats.block import BlockFloat, Mx, Nvfp4
 from presilicon.formats.fixed import Fixed, Integer
 from presilicon.formats.float import Float
 from presilicon.formats.format import Format
+from presilicon.formats.listed import Logarithmic
 from presilicon.formats.posit import Posit
 from presilicon.formats.quantization import draw, integer_scale, quantize
 from presilicon.formats.rounding import Key, Rounding, Stochastic, check_rounding
@@ -153,6 +154,7 @@ def _element_values(codes: "Tensor", fmt: Format) -> "Tensor":
     from presilicon.formats.listing import value_list
 
     listed = value_list(fmt).on(codes.device)
-    values = torch.full((1 << code_bits(fmt),), torch.nan, dtype=torch.float64, device=codes.device)
+    spare = 0.0 if isinstance(fmt, Logarithmic) else torch.nan
+    values = torch.full((1 << code_bits(fmt),), spare, dtype=torch.float64, device=codes.device)
     values[listed.codes] = listed.values
     return values[codes]

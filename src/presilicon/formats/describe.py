@@ -1,6 +1,7 @@
 """What a format makes of single numbers: value, code, fields, error, neighbours."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from presilicon.formats.block import BlockFloat, Mx, Nvfp4
 from presilicon.formats.fixed import Fixed, Integer
@@ -48,7 +49,7 @@ def describe(
 ) -> list[Description]:
     """Each number in the format, for people to look at.
 
-    In block formats the numbers form one row, grouped as the format says, whatever its axis.
+    In block formats the numbers form one row, grouped as the format says, whatever its axis; each is its own channel.
 
     >>> description = describe([1.1], Float(5, 2))[0]
     >>> description.value, description.bits, [f"{f.name}={f.bits}" for f in description.fields]
@@ -64,6 +65,8 @@ def describe(
 
     if isinstance(fmt, BlockFloat | Mx | Nvfp4):
         fmt = fmt.along(-1)
+    if isinstance(fmt, Integer):
+        fmt = replace(fmt, axis=0)
     x = torch.tensor(values, dtype=torch.float64).to(torch.float32)
     quantised = quantize(x, fmt, rounding=rounding, key=key)
     codes = encode(x, fmt, rounding=rounding, key=key)
@@ -177,7 +180,7 @@ def _neighbours(value: float, ordered: list[float] | None, fmt: Format) -> tuple
         return None, None
     if ordered is None:
         return _wide_neighbours(value, fmt)
-    slack = abs(value) * 2.0**-30
+    slack = 0.0 if math.isinf(value) else abs(value) * 2.0**-30
     below = bisect_left(ordered, value - slack)
     above = bisect_right(ordered, value + slack)
     return ordered[below - 1] if below else None, ordered[above] if above < len(ordered) else None
@@ -185,8 +188,6 @@ def _neighbours(value: float, ordered: list[float] | None, fmt: Format) -> tuple
 
 def _wide_neighbours(value: float, fmt: Format) -> tuple[float | None, float | None]:
     """Neighbours in formats too wide to list: what rounding down and up gives just beside the value."""
-    import math
-
     import torch
 
     from presilicon.formats.quantization import quantize

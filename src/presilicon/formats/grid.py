@@ -101,7 +101,7 @@ def _fixed_grid(fmt: Fixed) -> Grid:
     wraps = fmt.overflow == "wrap"
     mantissa = 23 if wraps else min(23, fmt.bits - int(fmt.signed) + 1)
     positive = LARGEST_BITS if wraps else float_bits(fmt.max)
-    negative = LARGEST_BITS if wraps else float_bits(-fmt.min)
+    negative = LARGEST_BITS if wraps else float_bits(abs(fmt.min))
     return Grid(
         mantissa=mantissa,
         low=127 + mantissa - fmt.fraction,

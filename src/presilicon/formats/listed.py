@@ -13,7 +13,7 @@ class Logarithmic(Format):
 
     The values are 2^(k / 2^fraction), rounded to float32; the smallest k is the code of 0. Nearest rounding is nearest
     in the logarithm, as a converter of this hardware does it; magnitudes below half of the smallest (in the logarithm)
-    become 0. Infinities saturate, NaN becomes 0, there is no -0.
+    become 0. Infinities saturate, NaN becomes 0; a 0 with the sign bit set reads as 0.
 
     >>> lns = Logarithmic(5, 3)
     >>> lns.bits, lns.bits_per_element

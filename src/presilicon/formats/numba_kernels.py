@@ -273,6 +273,16 @@ def largest_number(line: Any) -> Any:
 
 
 @compiled
+def largest_in_tile(target: Any, top: Any, bottom: Any, width: Any, left: Any, wide: Any) -> Any:
+    """The largest magnitude of a tile, NaN left out."""
+    largest = np.uint32(0)
+    for r in range(top, bottom):
+        start = r * width + left
+        largest = np.uint32(max(largest, largest_number(target[start : start + wide])))
+    return largest
+
+
+@compiled
 def scale_exponent(magnitude: Any, poison: Any, emax: Any, bump: Any) -> Any:
     """The exponent k of a group's scale, before its limits; `magnitude` is the group's largest."""
     if not poison:
@@ -385,7 +395,11 @@ def tile_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable[.
                     magnitudes[t] = largest
             fast = True
             for t in range(run):
-                raw = scale_exponent(magnitudes[t], poison, emax, bump)
+                largest = magnitudes[t]
+                if largest > np.uint32(0x7F800000) and not poison:
+                    left = place * columns + np.int64(t) * np.int64(wide)
+                    largest = largest_in_tile(target, top, bottom, width, left, np.int64(wide))
+                raw = scale_exponent(largest, poison, emax, bump)
                 k = min(max(raw, lowest), highest)
                 raws[t] = raw
                 fast &= (magnitudes[t] < np.uint32(0x7F800000)) & (first_fast <= k) & (k <= last_fast)
@@ -456,7 +470,10 @@ def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable
                     magnitudes[j] = max(magnitudes[j], np.uint32(bits & np.uint32(0x7FFFFFFF)))
             fast = True
             for j in range(count):
-                raw = scale_exponent(magnitudes[j], poison, emax, bump)
+                largest = magnitudes[j]
+                if largest > np.uint32(0x7F800000) and not poison:
+                    largest = largest_in_tile(target, top, bottom, width, place * STRIP + np.int64(j), 1)
+                raw = scale_exponent(largest, poison, emax, bump)
                 k = min(max(raw, lowest), highest)
                 raws[j] = raw
                 offsets[j] = np.uint32(np.int32(k) << np.int32(23))

@@ -1,0 +1,110 @@
+"""The other families: what they say of themselves, what cannot exist, and how they show single numbers."""
+
+import pickle
+
+import pytest
+
+from presilicon.base.errors import FormatError
+from presilicon.formats import NAMED_FORMATS, Fixed, describe, parse
+
+SPELLINGS = [
+    "fixed(8, 4)", "fixed(integer=4, fraction=3, signed=false, overflow=wrap)", "int(8, scale=0.1)", "bfp(4)",
+    "bfp(mantissa=4, exponent=8, group=16)", "bfp(2, 3, 16, 0, square=true, top=-4, below=flush)", "nvfp4(axis=1)",
+    "mx(element=e4m3fn, scale=even)", "mx(element=fixed(2, 2), block=8)", "mxfp4(axis=0)", "posit(16, 1)", "posit(8)",
+    "lns(5, 3)", "table([1, 2.5, -3])", "int8(scale=channel, axis=1)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spelling", [*SPELLINGS, *NAMED_FORMATS])
+def test_spellings_are_read_back(spelling: str) -> None:
+    fmt = parse(spelling)
+    assert parse(str(fmt)) == fmt
+    assert pickle.loads(pickle.dumps(fmt)) == fmt
+    assert hash(parse(str(fmt))) == hash(fmt)
+    assert fmt.significand_bits >= 1
+    assert fmt.exponent_bits >= 0
+
+
+@pytest.mark.parametrize(
+    ("spelling", "bits", "significand", "exponent"),
+    [
+        ("int8", 8.0, 8, 0), ("fixed(8, 4)", 12.0, 12, 0), ("bfp(2, exponent=3)", 3 + 3 / 16, 2, 0),
+        ("bfp(4, exponent=3)", 5 + 3 / 16, 4, 0), ("bfp(4, square=true)", 5 + 8 / 256, 4, 0),
+        ("mxfp8_e4m3", 8.25, 4, 4), ("mxfp6_e2m3", 6.25, 4, 2), ("mxfp4", 4.25, 2, 2), ("mxint8", 8.25, 8, 0),
+        ("nvfp4", 4.5, 2, 2), ("posit(16, 2)", 16.0, 12, 7), ("lns(5, 3)", 9.0, 4, 5), ("table([0, 1, 2])", 2.0, 1, 1),
+    ],
+)  # fmt: skip
+def test_widths(spelling: str, bits: float, significand: int, exponent: int) -> None:
+    fmt = parse(spelling)
+    assert (fmt.bits_per_element, fmt.significand_bits, fmt.exponent_bits) == (bits, significand, exponent)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "words"),
+    [
+        ("bfp(4, group=0)", "group=0"),
+        ("bfp(0)", "mantissa=0"),
+        ("bfp(4, exponent=9)", "exponent=9"),
+        ("bfp(4, below=flsh)", 'did you mean "flush"'),
+        ("bfp(4, axis=last)", "axis='last'"),
+        ("bfp(4, square=1)", "square=1"),
+        ("fixed(0, 4)", "integer=0"),
+        ("fixed(20, 20)", "width 40"),
+        ("fixed(20, 8, overflow=wrap)", "2 to 24 bits"),
+        ("fixed(1, 0)", "width 1"),
+        ("int(1)", "bits=1"),
+        ("int(8, scale=-1)", "scale=-1"),
+        ("int(8, scale=tensr)", 'did you mean "tensor"'),
+        ("mx(element=bfloat16)", "at most 5 exponent bits"),
+        ("mx(element=int8)", "a float or a signed"),
+        ("mx(element=e4m3n)", 'did you mean "e4m3fn"'),
+        ("mxfp4(block=0)", "block=0"),
+        ("mxfp4(scale=flor)", 'did you mean "floor"'),
+        ("nvfp4(block=0)", "block=0"),
+        ("posit(32, 3)", "values up to"),
+        ("posit(2)", "bits=2"),
+        ("lns(9, 3)", "integer=9"),
+        ("lns(7, 12)", "width 20"),
+        ("table([1])", "1 different values"),
+        ("table([1, word])", "values="),
+    ],
+)
+def test_formats_that_cannot_exist(spelling: str, words: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        parse(spelling)
+    assert words in str(caught.value)
+
+
+def test_describe_shows_fields_error_and_neighbours() -> None:
+    first, second = describe([3.3, -1000.0], Fixed(4, 2))
+    assert (first.value, first.below, first.above, first.code) == (3.25, 3.0, 3.5, 13)
+    assert [(f.name, f.bits) for f in first.fields] == [("integer", "0011"), ("fraction", "01")]
+    assert first.error == pytest.approx(-0.05, abs=1e-6)
+    assert (second.value, second.below, second.above) == (-8.0, None, -7.75)
+
+
+def test_describe_blocks() -> None:
+    small, large = describe([0.3, 3.0], parse("bfp(3)"))
+    assert (small.value, large.value, small.scale) == (0.5, 3.0, 2.0)
+    assert (small.below, small.above, large.above) == (0.0, 1.0, 3.5)
+    assert [(f.name, f.bits) for f in large.fields] == [("sign", "0"), ("mantissa", "110")]
+
+
+@pytest.mark.parametrize("spelling", [*SPELLINGS, *NAMED_FORMATS])
+def test_describe_every_format(spelling: str) -> None:
+    for shown in describe([0.7, -1.3, 1e9, 0.0], parse(spelling)):
+        assert int(shown.bits, 2) == shown.code
+        assert "".join(f.bits for f in shown.fields) == shown.bits
+        assert shown.below is None or shown.below < shown.value
+        assert shown.above is None or shown.above > shown.value
+
+
+def test_describe_wide_formats() -> None:
+    shown = describe([1.0], parse("float32"))[0]
+    assert (shown.below, shown.above) == (1 - 2.0**-24, 1 + 2.0**-23)
+
+
+def test_describe_nan() -> None:
+    shown = describe([float("nan"), float("inf")], parse("e5m2"))
+    assert shown[0].value != shown[0].value
+    assert (shown[0].below, shown[1].below) == (None, 57344.0)
