@@ -1,6 +1,8 @@
 """What an implementation of a MAC unit needs to know, worked out once from its description."""
 
-from dataclasses import dataclass
+import math
+import struct
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -8,10 +10,13 @@ from presilicon.base.errors import FormatError
 from presilicon.formats.fixed import Fixed
 from presilicon.formats.format import Format
 from presilicon.formats.grid import Grid, grid_of
-from presilicon.formats.mac import MacUnit
+from presilicon.formats.mac import FLOAT32, MacUnit
 from presilicon.formats.rounding import Stochastic
 
 NEAREST_EVEN = "nearest-even"
+
+MOST_LEAN_BITS = 11
+"""Significant bits of sums up to which a float32 sum may be rounded again: twice as many, and one, are 23."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,37 @@ class Plan:
         """The random source, where anything is rounded stochastically."""
         return self.total_mode if isinstance(self.total_mode, Stochastic) else None
 
+    @property
+    def is_sequential(self) -> bool:
+        """Whether each chunk is one running sum."""
+        return self.order == "lanes" and self.width == 1
+
+    @property
+    def is_native(self) -> bool:
+        """Whether sums within a chunk are float32 sums, one after another, which the processor computes itself."""
+        float32 = grid_of(FLOAT32)
+        product = self.product is None or (self.product == float32 and self.product_mode == NEAREST_EVEN)
+        return self.is_sequential and self.partial == float32 and self.partial_mode == NEAREST_EVEN and product
+
+    @property
+    def is_leanable(self) -> bool:
+        """Whether sums rounded to nearest-even could be computed in float32, if the numbers allow it."""
+        nearest = all(mode == NEAREST_EVEN for mode in (self.product_mode, self.partial_mode, self.total_mode))
+        plain = all(grid.tiny == 0 and grid.negative_zero for grid in (self.partial, self.product or self.partial))
+        narrow = 1 <= self.partial.mantissa < MOST_LEAN_BITS and self.partial == self.total
+        return nearest and plain and narrow and self.is_sequential
+
+    @property
+    def lean_limits(self) -> "LeanLimits":
+        """What the numbers must keep to for that."""
+        grid, product = self.partial, self.product
+        spare = 23 - grid.mantissa
+        limits = LeanLimits(grid.mantissa + 1, min(_largest(grid), 2.0 ** (126 - spare)))
+        if product is None:
+            return limits
+        last = product.low - 127 - product.mantissa
+        return replace(limits, product_bits=product.mantissa + 1, product_last=last, product_largest=_largest(product))
+
     def chunk_size(self, depth: int) -> int:
         """Products per chunk when the reduction axis has `depth` of them."""
         return max(1, min(self.chunk or depth, depth))
@@ -58,6 +94,26 @@ class Plan:
             case "aligned":
                 sums = -(-size // self.width)
         return products + sums + 1
+
+
+@dataclass(frozen=True, slots=True)
+class LeanLimits:
+    """Within these, float32 arithmetic gives the bits of the exact one: see `mac_kernels.is_lean`."""
+
+    bits: int
+    """Significant bits of sums, which products must not exceed."""
+    largest: float
+    """What four times the sum of the products' magnitudes must not exceed."""
+    product_bits: int = 48
+    product_last: int = -400
+    """Exponent of the last place of the products' own format, where they have one."""
+    product_largest: float = math.inf
+
+
+def _largest(grid: Grid) -> float:
+    """The largest magnitude that a grid has with either sign."""
+    bits = min(grid.max_positive, grid.max_negative)
+    return float(struct.unpack("<f", bits.to_bytes(4, "little"))[0])
 
 
 @lru_cache(maxsize=256)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from presilicon.base.errors import FormatError
 from presilicon.formats.mac import MacUnit
 from presilicon.formats.mac_plan import plan_of
-from presilicon.formats.quantization import numba_is_here
+from presilicon.formats.quantization import numba_is_here, triton_is_here
 from presilicon.formats.rounding import Key
 
 if TYPE_CHECKING:
@@ -78,6 +78,10 @@ def matmul(
         from presilicon.formats.mac_cpu import multiply
 
         result = multiply(left, right, plan, key or Key())
+    elif a.device.type == "cuda" and triton_is_here():
+        from presilicon.formats import mac_gpu
+
+        result = mac_gpu.multiply(left, right, plan, key or Key())
     else:
         from presilicon.formats import mac_torch
 

@@ -12,8 +12,7 @@ from mac_inputs import KINDS, count_differences, operand, reference, units
 from presilicon.formats import Float, Key, parse, quantize
 from presilicon.formats.grid import grid_of
 from presilicon.formats.mac import MacUnit
-from presilicon.formats.mac_cpu import is_leanable, is_native
-from presilicon.formats.mac_plan import plan_of
+from presilicon.formats.mac_plan import Plan, plan_of
 from presilicon.formats.mac_reference import multiply_matrices, round_exact
 from presilicon.formats.matmul import matmul
 from presilicon.formats.reference import quantize_value
@@ -99,9 +98,9 @@ def test_the_lean_kernel_is_the_exact_one(fmt: str, accumulate: Float, monkeypat
     a[17] = 0.0
     a[19, 6] = 1.0 + 2.0**-23
     mac = MacUnit(accumulate=accumulate, chunk=16)
-    assert is_leanable(plan_of(mac))
+    assert plan_of(mac).is_leanable
     fast = matmul(a, b, mac)
-    monkeypatch.setattr("presilicon.formats.mac_cpu.is_leanable", lambda plan: False)
+    monkeypatch.setattr(Plan, "is_leanable", False)
     exact = matmul(a, b, mac)
     assert torch.equal(fast.view(torch.int32), exact.view(torch.int32))
     some = [0, 3, 5, 7, 11, 13, 17, 19]
@@ -209,7 +208,7 @@ def test_the_comparison_can_fail(mutant: str) -> None:
 
 
 def test_native_units() -> None:
-    assert is_native(plan_of(MacUnit(chunk=64)))
-    assert is_native(plan_of(MacUnit(accumulate=IBM, partial=FLOAT32, chunk=64, rounding="stochastic")))
-    assert not is_native(plan_of(MacUnit(rounding="toward-zero")))
-    assert not is_native(plan_of(MacUnit(order="pairwise")))
+    assert plan_of(MacUnit(chunk=64)).is_native
+    assert plan_of(MacUnit(accumulate=IBM, partial=FLOAT32, chunk=64, rounding="stochastic")).is_native
+    assert not plan_of(MacUnit(rounding="toward-zero")).is_native
+    assert not plan_of(MacUnit(order="pairwise")).is_native

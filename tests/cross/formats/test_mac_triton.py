@@ -1,0 +1,57 @@
+"""The GPU kernels of MAC units, run by Triton's interpreter on a CPU, against the compiled CPU kernels, bit for bit.
+
+The interpreter must be asked for before Triton is imported, so each case runs in a process of its own.
+"""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+
+SCRIPT = """
+import sys, warnings
+warnings.filterwarnings("ignore", module="triton")
+sys.path.insert(0, {folder!r})
+import torch
+from inputs import same_bits
+from mac_inputs import KINDS, operand
+from presilicon.formats import Fixed, Float, Key, MacUnit, mac_gpu, matmul, parse
+from presilicon.formats.mac_plan import plan_of
+
+mac_gpu._TILE, mac_gpu._EXACT_TILE, mac_gpu._NATIVE_TILE = 16, 8, (8, 16)
+IBM, FLOAT16, FLOAT32 = Float(6, 9), parse("float16"), parse("float32")
+
+size = {batches}
+for mac in {units}:
+    for seed, (left, right) in enumerate({pairs}):
+        a, b = operand(left, (size, 9, 5), seed), operand(right, (size, 5, 21), seed + 9)
+        found = mac_gpu.multiply(a, b, plan_of(mac), Key(seed), dot=False)
+        wrong = int((~same_bits(found, matmul(a, b, mac, key=Key(seed), library=False))).sum())
+        assert not wrong, (str(mac), left, right, wrong)
+        changed = mac_gpu.multiply(a, b * 1.25, plan_of(mac), Key(seed), dot=False)
+        assert not bool(same_bits(found, changed).all()), "the comparison could not fail"
+print("equal")
+"""
+
+PAIRS = '[("e5m2", "e4m3"), ("e5m2", "float16"), ("bits", "specials"), ("ties", "e5m2")]'
+CASES = {
+    "every sum rounded": "[MacUnit(accumulate=IBM, chunk=5), MacUnit(accumulate=Float(4, 3))]",
+    "chunk boundaries": '[MacUnit(accumulate=IBM, partial=FLOAT32, chunk=5, rounding=r) for r in ("up", "stochastic")]',
+    "rounded products": '[MacUnit(accumulate=FLOAT16, multiply=parse("bfloat16"), rounding="stochastic(bits=7)")]',
+    "other grids": '[MacUnit(accumulate=Fixed(6, 5), rounding="nearest-away", chunk=4)]',
+    "other orders": '[MacUnit(accumulate=IBM, order="pairwise"), MacUnit(order="aligned", align_bits=20, width=4)]',
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_triton_is_the_kernel(case: str) -> None:
+    batches = 2 if case == "every sum rounded" else 1
+    script = SCRIPT.format(folder=str(Path(__file__).parent), units=CASES[case], pairs=PAIRS, batches=batches)
+    environment = os.environ | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
+    assert done.stdout.strip() == "equal", done.stderr[-2000:]
