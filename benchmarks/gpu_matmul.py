@@ -1,7 +1,7 @@
 """Emulated matrix products on a GPU against the float32 library product: bits first, then time.
 
     PYTHONPATH=src python benchmarks/gpu_matmul.py                 # 4096 x 4096 x 4096
-    PYTHONPATH=src python benchmarks/gpu_matmul.py --size 2048 --check 300
+    PYTHONPATH=src python benchmarks/gpu_matmul.py --size 2048 --check 300 --sweep
 
 First each unit's bits are compared with the plain torch implementation on troublesome operands of moderate size. Then
 each is timed (medians, by events) with TF32 off, as a ratio to `torch.matmul` in the same run.
@@ -71,11 +71,31 @@ def milliseconds(work: Callable[[], object], repeats: int) -> float:
     return statistics.median(times)
 
 
+def sweep(size: int, library: float, repeats: int) -> None:
+    """The two headline units with other tiles; the best belong into `mac_gpu`."""
+    a, b = operands("e5m2", size, size, size)
+    for rows, columns, warps in ((64, 128, 4), (128, 128, 8), (32, 128, 4), (64, 64, 4), (16, 1024, 8), (32, 256, 4)):
+        mac_gpu.LEAN_TILE, mac_gpu.LEAN_WARPS = (rows, columns), warps
+        mac_gpu.EXACT_TILE = (min(rows, 32), 32)
+        time = milliseconds(lambda: matmul(a, b, ROWS[0][2]), repeats)
+        print(f"every multiply-add, tile {rows} x {columns}, {warps} warps: {time:.2f} ms, {time / library:.1f} x")
+    for rows, columns, depth, warps in (
+        (64, 64, 32, 4), (64, 64, 16, 4), (128, 64, 16, 8), (64, 128, 16, 8), (128, 128, 16, 8), (128, 64, 32, 8),
+        (64, 32, 32, 4),
+    ):  # fmt: skip
+        mac_gpu.NATIVE_TILE, mac_gpu.NATIVE_DEPTH, mac_gpu.NATIVE_WARPS = (rows, columns), depth, warps
+        time = milliseconds(lambda: matmul(a, b, ROWS[1][2]), repeats)
+        print(
+            f"chunk boundaries, tile {rows} x {columns} x {depth}, {warps} warps: {time:.2f} ms, {time / library:.1f} x"
+        )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=4096)
     parser.add_argument("--check", type=int, default=300, help="size of the products whose bits are compared")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--sweep", action="store_true", help="time other tile sizes too")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     wrong = 0
@@ -93,6 +113,8 @@ def main() -> int:
         a, b = operands(fmt, size, size, size)
         time = milliseconds(lambda a=a, b=b, mac=mac: matmul(a, b, mac), options.repeats)  # type: ignore[misc]
         print(f"{name + ' (' + fmt + ')':55} {time:9.2f} ms {time / library:7.1f} x")
+    if options.sweep:
+        sweep(size, library, options.repeats)
     return 1 if wrong else 0
 
 

@@ -13,8 +13,11 @@ from presilicon.formats.torch_kernels import value_of_bits
 
 _MODES = {"nearest-even": 0, "nearest-away": 1, "toward-zero": 2, "up": 3, "down": 4}
 _COUNTER, _LIFTED = 5, 7
-_TILE, _EXACT_TILE = 128, 32
-_NATIVE_TILE, _NATIVE_DEPTH = (128, 128), 16
+LEAN_TILE, LEAN_WARPS = (64, 128), 4
+"""Rows and columns of outputs per program: the largest without spilled registers, and no exchange between threads."""
+NATIVE_TILE, NATIVE_DEPTH, NATIVE_WARPS = (64, 64), 32, 4
+EXACT_TILE = (32, 32)
+"""A divisor of `LEAN_TILE`."""
 
 
 def multiply(a: Tensor, b: Tensor, plan: Plan, key: Key, dot: bool = True) -> Tensor:
@@ -37,37 +40,39 @@ def multiply(a: Tensor, b: Tensor, plan: Plan, key: Key, dot: bool = True) -> Te
     sizes = (rows, columns, depth, chunk)
     mode = _mode(plan.total_mode, plan.total)
     if plan.is_native and plan.product is None:
-        tile_rows, tile_columns = _NATIVE_TILE
-        grid = (math.ceil(rows / tile_rows), math.ceil(columns / tile_columns), batches)
-        mac_triton.native_kernel[grid](
+        mac_triton.native_kernel[(*_tiles(rows, columns, NATIVE_TILE), batches)](
             left, right, out, keys, integers, reals, *sizes, outputs, MODE=mode, DRAW_BITS=bits, DOT=dot,
-            ROWS=tile_rows, COLUMNS=tile_columns, DEPTH=_NATIVE_DEPTH, num_warps=8,
+            ROWS=NATIVE_TILE[0], COLUMNS=NATIVE_TILE[1], DEPTH=NATIVE_DEPTH, num_warps=NATIVE_WARPS,
         )  # fmt: skip
         return out
-    grid = (math.ceil(rows / _TILE), math.ceil(columns / _TILE), batches)
+    down, across = _tiles(rows, columns, LEAN_TILE)
     if plan.is_leanable:
-        flags = lean_tiles(a, b, plan, _TILE)
-        spare = 23 - plan.partial.mantissa
-        low, up = plan.partial.low << 23, (spare << 23) + 0x400000
-        mac_triton.lean_kernel[grid](
-            left, right, out, flags, *sizes, LOW=low, UP=up, ROWS=_TILE, COLUMNS=_TILE, num_warps=8
-        )
+        flags = lean_tiles(a, b, plan, LEAN_TILE)
+        low, up = plan.partial.low << 23, (23 - plan.partial.mantissa << 23) + 0x400000
+        mac_triton.lean_kernel[(down, across, batches)](
+            left, right, out, flags, *sizes, LOW=low, UP=up, ROWS=LEAN_TILE[0], COLUMNS=LEAN_TILE[1],
+            num_warps=LEAN_WARPS,
+        )  # fmt: skip
     else:
-        flags = torch.zeros(grid[2], grid[0], grid[1], dtype=torch.int32, device=a.device)
-    share = _TILE // _EXACT_TILE
+        flags = torch.zeros(batches, down, across, dtype=torch.int32, device=a.device)
+    share = LEAN_TILE[0] // EXACT_TILE[0], LEAN_TILE[1] // EXACT_TILE[1]
     product = plan.product or plan.partial
-    mac_triton.exact_kernel[(grid[0] * share, grid[1] * share, batches)](
+    mac_triton.exact_kernel[(down * share[0], across * share[1], batches)](
         left, right, out, flags, keys, integers, reals, *sizes, outputs, HAS_PRODUCT=plan.product is not None,
         PRODUCT_MODE=_mode(plan.product_mode, product), PARTIAL_MODE=_mode(plan.partial_mode, plan.partial), MODE=mode,
-        DRAW_BITS=bits, SHARE=share, ROWS=_EXACT_TILE, COLUMNS=_EXACT_TILE,
+        DRAW_BITS=bits, SHARE_ROWS=share[0], SHARE_COLUMNS=share[1], ROWS=EXACT_TILE[0], COLUMNS=EXACT_TILE[1],
     )  # fmt: skip
     return out
 
 
-def lean_tiles(a: Tensor, b: Tensor, plan: Plan, tile: int) -> Tensor:
+def _tiles(rows: int, columns: int, tile: tuple[int, int]) -> tuple[int, int]:
+    return math.ceil(rows / tile[0]), math.ceil(columns / tile[1])
+
+
+def lean_tiles(a: Tensor, b: Tensor, plan: Plan, tile: tuple[int, int]) -> Tensor:
     """For each tile of outputs, whether float32 arithmetic gives the exact bits: see `mac_kernels.is_lean`."""
     limits = plan.lean_limits
-    left, right = _ranges(a, tile), _ranges(b.mT, tile)
+    left, right = _ranges(a, tile[0]), _ranges(b.mT, tile[1])
     rows, columns = (tensor.unsqueeze(2) for tensor in left), (tensor.unsqueeze(1) for tensor in right)
     largest_a, smallest_a, bits_a, norm = rows
     largest_b, smallest_b, bits_b, _ = columns

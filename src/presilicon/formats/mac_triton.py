@@ -137,15 +137,16 @@ def _draw(index, keys, MODE: tl.constexpr, DRAW_BITS: tl.constexpr):
 def exact_kernel(
     a, b, out, flags, keys, integers, reals, rows, columns, depth, chunk, outputs,
     HAS_PRODUCT: tl.constexpr, PRODUCT_MODE: tl.constexpr, PARTIAL_MODE: tl.constexpr, MODE: tl.constexpr,
-    DRAW_BITS: tl.constexpr, SHARE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    DRAW_BITS: tl.constexpr, SHARE_ROWS: tl.constexpr, SHARE_COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Every rounding exact, for the tiles whose flag is not set; a flag covers SHARE x SHARE of these tiles.
+    """Every rounding exact, for the tiles whose flag is not set; a flag covers SHARE_ROWS x SHARE_COLUMNS tiles.
 
     `integers` and `reals` hold the grids of products, partial sums and totals, one after another.
     """
     batch = tl.program_id(2).to(tl.int64)
-    across = tl.cdiv(tl.num_programs(1), SHARE)
-    tile = (batch * tl.cdiv(tl.num_programs(0), SHARE) + tl.program_id(0) // SHARE) * across + tl.program_id(1) // SHARE
+    down, across = tl.num_programs(0) // SHARE_ROWS, tl.num_programs(1) // SHARE_COLUMNS
+    tile = (batch * down + tl.program_id(0) // SHARE_ROWS) * across + tl.program_id(1) // SHARE_COLUMNS
     if tl.load(flags + tile) == 0:
         i = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
         j = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)

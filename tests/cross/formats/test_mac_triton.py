@@ -23,7 +23,7 @@ from mac_inputs import KINDS, operand
 from presilicon.formats import Fixed, Float, Key, MacUnit, mac_gpu, matmul, parse
 from presilicon.formats.mac_plan import plan_of
 
-mac_gpu._TILE, mac_gpu._EXACT_TILE, mac_gpu._NATIVE_TILE = 16, 8, (8, 16)
+mac_gpu.LEAN_TILE, mac_gpu.EXACT_TILE, mac_gpu.NATIVE_TILE = (8, 16), (8, 8), (8, 16)
 IBM, FLOAT16, FLOAT32 = Float(6, 9), parse("float16"), parse("float32")
 
 size = {batches}
@@ -33,12 +33,12 @@ for mac in {units}:
         found = mac_gpu.multiply(a, b, plan_of(mac), Key(seed), dot=False)
         wrong = int((~same_bits(found, matmul(a, b, mac, key=Key(seed), library=False))).sum())
         assert not wrong, (str(mac), left, right, wrong)
-        changed = mac_gpu.multiply(a, b * 1.25, plan_of(mac), Key(seed), dot=False)
-        assert not bool(same_bits(found, changed).all()), "the comparison could not fail"
+    other = matmul(a, b, MacUnit(accumulate=Float(5, 1)))
+    assert not bool(same_bits(found, other).all()), "the comparison could not fail"
 print("equal")
 """
 
-PAIRS = '[("e5m2", "e4m3"), ("e5m2", "float16"), ("bits", "specials"), ("ties", "e5m2")]'
+PAIRS = '[("bits", "specials"), ("e5m2", "float16"), ("e5m2", "e4m3")]'
 CASES = {
     "every sum rounded": "[MacUnit(accumulate=IBM, chunk=5), MacUnit(accumulate=Float(4, 3))]",
     "chunk boundaries": '[MacUnit(accumulate=IBM, partial=FLOAT32, chunk=5, rounding=r) for r in ("up", "stochastic")]',
