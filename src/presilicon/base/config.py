@@ -5,6 +5,7 @@ A struct may offer a shorthand: with the class variable `shorthand = "format"`, 
 that span fields.
 """
 
+import json
 import math
 import re
 import tomllib
@@ -63,8 +64,9 @@ def parse_toml(text: str, name: str) -> tuple[dict[str, Any], Source]:
     """The document in a TOML text that came from `name`."""
     try:
         return tomllib.loads(text), Source(name, text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name}: not valid TOML: {error}") from None
+    except (ValueError, RecursionError) as error:
+        what = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ConfigError(f"{name}: not valid TOML: {what}") from None
 
 
 def decode(data: Mapping[str, Any], kind: type[T], source: Source, hook: Hook | None = None) -> T:
@@ -97,9 +99,10 @@ def override(data: Mapping[str, Any], settings: Iterable[str], kind: type, sourc
         if not equals or not all(keys):
             raise ConfigError(f'--set "{setting}": write a path and a value, as in --set machine.rows=128')
         try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = text.strip()
+            read = tomllib.loads(f"value = {text}")
+        except (ValueError, RecursionError):
+            read = {}
+        value = read["value"] if set(read) == {"value"} else text.strip()
         table = result
         for depth, key in enumerate(keys[:-1]):
             below = table.setdefault(key, {})
@@ -157,8 +160,7 @@ def _inline(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'"{escaped}"'
+        return json.dumps(value, ensure_ascii=False)  # a JSON string is a TOML string
     if isinstance(value, Mapping):
         inner = ", ".join(f"{key} = {_inline(item)}" for key, item in value.items() if item is not None)
         return f"{{ {inner} }}" if inner else "{}"
@@ -214,10 +216,10 @@ def _struct_for(kind: Any, data: Any, path: str, source: Source) -> type[msgspec
     tags = {str(struct.__struct_config__.tag): struct for struct in structs}
     if field not in data:
         raise ConfigError(f'{source.place(path)}: the required key "{field}" is missing. Allowed: {", ".join(tags)}')
-    if data[field] not in tags:
+    if str(data[field]) not in tags:
         place = source.place(f"{path}.{field}")
         raise ConfigError(f"{place}: given {data[field]!r}; {did_you_mean(str(data[field]), tags)}")
-    return tags[data[field]]
+    return tags[str(data[field])]
 
 
 def _wrap(hook: Hook) -> Hook:

@@ -38,7 +38,7 @@ def command(as_json: bool) -> None:
     parts = [
         {
             "name": part.name,
-            "version": metadata.version(part.name) if importlib.util.find_spec(part.module) else None,
+            "version": _version(part),
             "needed_for": part.needed_for,
             "how": part.how,
         }
@@ -66,6 +66,15 @@ def command(as_json: bool) -> None:
         click.echo(f"  ok       {tool}" if there else f"  missing  {tool}: run records will not name a commit")
     for device in devices:
         click.echo(f"  device   {device}")
+
+
+def _version(part: _Part) -> str | None:
+    if importlib.util.find_spec(part.module) is None:
+        return None
+    try:
+        return metadata.version(part.name)
+    except metadata.PackageNotFoundError:
+        return "of unknown version"
 
 
 def _devices() -> list[str]:

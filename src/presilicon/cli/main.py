@@ -1,7 +1,9 @@
 """The `presilicon` command: its subcommands, and what becomes of errors."""
 
 import os
+import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -21,6 +23,7 @@ _COMMANDS = {
 }
 
 INTERRUPTED = 130
+_INTERRUPTED = "interrupted; what was recorded is kept (see `presilicon runs list`)"
 
 
 class _LazyGroup(click.Group):
@@ -56,7 +59,24 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(_run(arguments))
 
 
+class _Interrupts:
+    """Turns SIGINT and SIGTERM into KeyboardInterrupt, and remembers them: an import may swallow the exception."""
+
+    seen = False
+
+    def handle(self, number: int, frame: Any) -> None:
+        self.seen = True
+        raise KeyboardInterrupt
+
+    def install(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with suppress(ValueError):  # only the main thread may
+                signal.signal(number, self.handle)
+
+
 def _run(arguments: list[str] | None) -> int:
+    interrupts = _Interrupts()
+    interrupts.install()
     try:
         result: Any = cli.main(args=arguments, prog_name="presilicon", standalone_mode=False)
         sys.stdout.flush()
@@ -69,12 +89,13 @@ def _run(arguments: list[str] | None) -> int:
     except click.ClickException as error:
         return _complain(error.format_message(), 2)
     except (KeyboardInterrupt, click.Abort):
-        return _complain("interrupted; what was recorded is kept (see `presilicon runs list`)", INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output has gone (`| head`); what is left to flush goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _complain(_INTERRUPTED, INTERRUPTED)
+    except SystemExit as ended:
+        # click ends so when the reader of our output has gone (`| head`): that is no failure.
+        return 0 if type(sys.stdout).__name__ == "PacifyFlushWrapper" else int(ended.code or 0)
     except Exception as error:
+        if interrupts.seen:
+            return _complain(_INTERRUPTED, INTERRUPTED)
         if os.environ.get("PRESILICON_DEBUG"):
             raise
         text = " ".join(str(error).split()) or type(error).__name__

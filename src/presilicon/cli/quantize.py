@@ -35,8 +35,8 @@ def command(format_text: str, values: tuple[str, ...], rounding: str | None, see
     mode: Any = None if rounding is None else parse_rounding(rounding)
     described = describe(numbers, fmt, mode, Key(seed=seed))
     if as_json:
-        rows = [{name: _plain(item) for name, item in asdict(each).items()} for each in described]
-        document = {"schema": 1, "format": str(fmt), "bits_per_element": fmt.bits_per_element, "values": rows}
+        plain = [{name: _plain(item) for name, item in asdict(each).items()} for each in described]
+        document = {"schema": 1, "format": str(fmt), "bits_per_element": fmt.bits_per_element, "values": plain}
         click.echo(json.dumps(document, indent=2))
         return
     click.echo(f"{fmt}: {fmt.bits_per_element:g} bits per number")

@@ -27,6 +27,8 @@ class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """A design needs a name, and an energy table that exists."""
         if not self.name.strip():
             raise ConfigError("name must not be empty")
+        if not self.name.isprintable() or len(self.name) > 100:
+            raise ConfigError(f"name must be printable and at most 100 characters long, not {self.name[:120]!r}")
         load_technology(self.machine.technology)
 
     def to_plain(self) -> dict[str, Any]:
@@ -76,11 +78,20 @@ def _read(name_or_path: str | Path) -> tuple[dict[str, Any], Source]:
     if text in design_names():
         preset = files("presilicon.designs") / "presets" / f"{text}.toml"
         return parse_toml(preset.read_text(encoding="utf-8"), f"preset {text}")
+    if len(text) > 4096:
+        raise ConfigError(f"a design's name or path cannot be {len(text)} characters long")
     path = Path(name_or_path)
-    if path.suffix == ".toml" or path.exists() or "/" in text or "\\" in text:
+    if text and (path.suffix == ".toml" or "/" in text or "\\" in text or _exists(path)):
         return read_toml(path)
     hint = did_you_mean(text, design_names())
     raise ConfigError(f'there is no design preset and no file "{text}": {hint}. A file name ends in .toml')
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name too long for the file system
+        return False
 
 
 def _decode_value(kind: type, value: Any) -> Any:

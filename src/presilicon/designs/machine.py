@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 Dataflow = Literal["weight-stationary", "input-stationary", "output-stationary"]
 
 Size = Annotated[int, Meta(ge=1, le=1 << 20)]
-Positive = Annotated[float, Meta(gt=0)]
+Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
 
 
 class Dataflows(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -43,11 +43,19 @@ def emulate_(model: ModelT, numerics: Numerics, *, seed: int = 0, observers: Ite
     computes what it computed before, bit for bit. `seed` feeds stochastic rounding; `observers` see what is rounded.
 
     Every module is hooked, so calling a submodule directly is emulated too. Loss, optimizer, and what is no matrix
-    product, stay in float32. `restore_` undoes it.
+    product, stay in float32. Recurrent layers, scaled dot-product attention and nn.MultiheadAttention compute products
+    that emulation does not reach yet: an `UncoveredWarning` names each. `restore_` undoes it.
 
     Raises:
-        ConfigError: the model is already emulated.
+        ConfigError: the model is already emulated, or its parameters are neither float32 nor float64.
     """
+    given: tuple[Any, Any] = (model, numerics)
+    if not isinstance(given[0], nn.Module) or not isinstance(given[1], Numerics):
+        what = " and ".join(type(each).__name__ for each in given)
+        raise ConfigError(f"emulate_ takes a torch.nn.Module and a design's numerics (design.numerics), not {what}")
+    for name, parameter in model.named_parameters():
+        if parameter.is_floating_point() and parameter.dtype not in (torch.float32, torch.float64):
+            raise ConfigError(f"{name} is {parameter.dtype}: emulation rounds float32 models itself; try model.float()")
     if emulation_of(model) is not None:
         raise ConfigError(
             "this model is emulated already; call restore_(model) before emulating it with other numerics"

@@ -1,5 +1,6 @@
 """The state of an emulated model: which numerics are in force, at which step, in which layer."""
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from presilicon.designs import Numerics
-from presilicon.emulation.calls import Call, pair_call, readers
+from presilicon.emulation.calls import Call, pair_call, readers, uncovered
 from presilicon.emulation.einsum import contract
 from presilicon.emulation.function import multiply_emulated
 from presilicon.emulation.products import Multiply
@@ -17,6 +18,10 @@ from presilicon.formats.matmul import matmul
 from presilicon.records import PHASES, ROLES, Observer, Phase, Role
 
 _FLOAT32 = parse("float32")
+
+
+class UncoveredWarning(UserWarning):
+    """A model computes matrix products in a way that emulation does not reach."""
 
 
 class Site:
@@ -91,6 +96,7 @@ class Emulation:
         self._layers: list[str] = []
         self._mode: _ProductMode | None = None
         self._calls: dict[str, int] = {}
+        self._warned: set[tuple[str, str]] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_layers": [], "_mode": None, "_calls": {}}
@@ -98,7 +104,8 @@ class Emulation:
     def enter(self, layer: str, training: bool) -> None:
         """A module's forward begins; the outermost one turns emulation on."""
         if not self._layers:
-            if training:
+            # Inside a backward pass this is a recomputation (activation checkpointing) of the step in progress.
+            if training and torch._C._current_graph_task_id() == -1:
                 self.step = self._begun
                 self._begun += 1
             self._calls = {}
@@ -112,6 +119,14 @@ class Emulation:
         if not self._layers and self._mode is not None:
             self._mode.__exit__(None, None, None)
             self._mode = None
+
+    def warn(self, func: Callable[..., Any]) -> None:
+        """Say once for each layer that a function's matrix products stay in float32: no silent gaps."""
+        place = (self._layers[-1], func.__name__)
+        if place not in self._warned:
+            self._warned.add(place)
+            message = f'layer "{place[0]}": the matrix products of {place[1]} are not emulated and stay in float32'
+            warnings.warn(message, UncoveredWarning, stacklevel=4)
 
     def site(self, training: bool) -> Site:
         """The place of the next matrix product of the layer that is running."""
@@ -140,6 +155,8 @@ class _ProductMode(TorchFunctionMode):
             return contract(args[0], operands, lambda pair: self._multiply(pair_call(pair)))
         reader = readers().get(func)
         if reader is None:
+            if func in uncovered():
+                self._emulation.warn(func)
             return func(*args, **kwargs)
         call = reader(*args, **kwargs)
         return self._multiply(call) if call.a.is_floating_point() else func(*args, **kwargs)

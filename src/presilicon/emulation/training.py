@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from presilicon.base.errors import ConfigError
 from presilicon.base.seeds import derive_seed
 from presilicon.designs import Numerics
 from presilicon.emulation.attach import emulate_, round_master_, round_state_
@@ -31,13 +32,37 @@ def train(
     """Train until the workload's target is held, the budget is spent or the loss is no number; return the trace.
 
     The target counts as held when `workload.sustain` consecutive evaluations of the validation split reach it. The test
-    split is looked at once, at the end. Weights, data order and stochastic rounding each have a stream of their own
-    derived from `seed`, so two designs with the same seed start from the same weights and see the same batches.
+    split is looked at once, at the end. Weights, data order, stochastic rounding and randomness in the forward pass
+    each have a stream of their own derived from `seed`, so two designs with the same seed start from the same weights
+    and see the same batches.
+
+    Raises:
+        ConfigError: the batch is larger than the training split.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(seed, "weights"))
-        model = workload.model().to(device)
+    cuda = [torch.device(device).index or 0] if device.startswith("cuda") else []
+    with torch.random.fork_rng(devices=cuda):
+        return _train(workload, numerics, seed, device, tuple(observers), hooks, on_evaluation)
+
+
+def _train(
+    workload: Workload,
+    numerics: Numerics,
+    seed: int,
+    device: str,
+    observers: tuple[Observer, ...],
+    hooks: Sequence[TrainingHook],
+    on_evaluation: OnEvaluation | None,
+) -> Trace:
+    torch.manual_seed(derive_seed(seed, "weights"))
+    model = workload.model().to(device)
     data = _on_device(workload.data(), device)
+    if workload.batch_size > len(data.train[0]):
+        raise ConfigError(
+            f'workload "{workload.name}": batch_size is {workload.batch_size}, '
+            f"but the training split has only {len(data.train[0])} examples"
+        )
+    # Dropout and the like draw from a stream of their own, whatever the model's making has drawn.
+    torch.manual_seed(derive_seed(seed, "forward"))
     rounding_seed = derive_seed(seed, "rounding")
     emulate_(model, numerics, seed=rounding_seed, observers=observers)
     optimizer = workload.optimizer(model.parameters())

@@ -46,7 +46,7 @@ class Cost(Struct, frozen=True, kw_only=True):
     memory_bytes: float
     """Peak of what must be held at once: weights, gradients, optimizer state, saved activations, transients."""
     energy_by_component_j: dict[str, float]
-    """The same joules by where they went: `mac`, `vector`, `sram`, `dram`, `leakage`."""
+    """The same joules by where they went: `mac`, `vector`, `sram`, `dram`."""
     ops: tuple[OpCost, ...]
 
     @property

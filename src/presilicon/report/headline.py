@@ -77,7 +77,7 @@ def _winner(best: Result, others: Sequence[Result]) -> _Sentence:
 
 def _nobody(best: Result, others: Sequence[Result]) -> _Sentence:
     """The sentence when no design has a finite median."""
-    subject: _Sentence = ["No design reached "] if others else [_name(best), " did not reach "]
+    subject: _Sentence = ["No design held "] if others else [_name(best), " did not hold "]
     if best.time_to_accuracy_s.low is not None:
         arrived, _, seeds = best.reached.partition("/")
         of_whom: _Sentence = [" of ", _name(best)] if others else []
@@ -90,7 +90,9 @@ def _nobody(best: Result, others: Sequence[Result]) -> _Sentence:
     nearest = max([best, *others], key=_best_accuracy)
     whose: _Sentence = [" (", _name(nearest), ")"] if others else []
     seen = Part("value", format_percent(_best_accuracy(nearest)))
-    return [*subject, f"{_goal(best)} within the budget; the best seen was ", seen, *whose, "."]
+    if not any(seed.curve for result in [best, *others] for seed in result.seeds):
+        return [*subject, f"{_goal(best)}: the validation split was never looked at within the budget."]
+    return [*subject, f"{_goal(best)} within the budget; the highest seen at a single look was ", seen, *whose, "."]
 
 
 def _arrivals(best: Result) -> _Sentence:

@@ -51,10 +51,10 @@ def print_run(run: StoredRun, file: IO[str] | None = None) -> None:
     if done:
         target.write("\nseeds finished\n")
         for event in done:
-            accuracy = format_percent(event["test_accuracy"])
-            target.write(
-                f"  {event['design']} seed {event['seed']}: {event['steps']} steps, {event['ending']}, {accuracy}\n"
-            )
+            accuracy = event.get("test_accuracy")
+            shown = format_percent(accuracy) if isinstance(accuracy, int | float) else "unknown accuracy"
+            said = {name: event.get(name, "?") for name in ("design", "seed", "steps", "ending")}
+            target.write("  {design} seed {seed}: {steps} steps, {ending}, ".format(**said) + f"{shown}\n")
     if run.comparison() is not None:
         target.write("\n" + render_table(comparison_of(run)))
     report = run.path / "report.html"
@@ -102,7 +102,7 @@ def _summary(run: StoredRun) -> dict[str, Any]:
 def _what(run: StoredRun) -> str:
     if run.record is None:
         return run.problem or ""
-    config = run.record.config
-    designs = ", ".join(str(design.get("name", "?")) for design in config.get("designs", []))
-    workload = config.get("workload", {}).get("name", "")
-    return f"{designs} on {workload}" if designs else run.record.kind
+    designs, workload = run.record.config.get("designs"), run.record.config.get("workload")
+    listed = designs if isinstance(designs, list) else []
+    names = ", ".join(str(design.get("name", "?")) for design in listed if isinstance(design, dict))
+    return f"{names} on {workload.get('name', '?')}" if names and isinstance(workload, dict) else run.record.kind

@@ -43,7 +43,7 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
     """
     try:
         lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
+    except OSError:
         return
     for line in lines:
         try:

@@ -53,10 +53,15 @@ def _curve_points(run: StoredRun) -> list[dict[str, Any]]:
     comparison = run.comparison() or {}
     return [
         {**point, "design": result.get("name"), "seed": seed.get("seed")}
-        for result in comparison.get("designs", ())
-        for seed in result.get("seeds", ())
-        for point in seed.get("curve", ())
+        for result in _dicts(comparison.get("designs"))
+        for seed in _dicts(result.get("seeds"))
+        for point in _dicts(seed.get("curve"))
     ]
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    """The dicts in a list; none in anything else, such as what a damaged file holds."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list | tuple) else []
 
 
 _WRITERS: dict[str, Callable[[StoredRun], str]] = {"json": _as_json, "csv": _as_csv}

@@ -81,14 +81,16 @@ def load_run(root: Path, name: str) -> StoredRun:
 
 
 def remove_run(root: Path, name: str, *, force: bool = False) -> StoredRun:
-    """Delete a run, named as for `load_run`, and return what it was.
+    """Delete a run, given its full name or `latest`, and return what it was.
 
     Raises:
         ConfigError: there is no such run, it is still running (unless forced), or it cannot be deleted.
     """
     run = load_run(root, name)
+    if run.name != name and name != "latest":
+        raise ConfigError(f'"{name}" is only the beginning of a name; to remove that run, write {run.name}')
     if run.status == "running" and not force:
-        raise ConfigError(f"{run.name} is still running: stop it first")
+        raise ConfigError(f"{run.name} is still running: stop it first, or remove it with --force")
     try:
         if run.path.is_symlink():
             run.path.unlink()

@@ -1,27 +1,26 @@
 """How much memory a training step holds at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
 
-from presilicon.records import StepGraph, TensorRef
+from presilicon.records import Op, TensorRef
 
 
-def peak_memory_bytes(graph: StepGraph, bytes_of: Callable[[TensorRef], float]) -> float:
-    """Peak over the step of weights, optimizer state and every tensor from its making to its last use.
+def peak_transient_bytes(ops: Sequence[Op], resident: Set[int], bytes_of: Callable[[TensorRef, str], float]) -> float:
+    """Peak over the step of every tensor from its making to its last use, what is resident left out.
 
-    Weights and state are held throughout. Views and in-place results share the storage of what they came from, so they
-    are counted once, at the largest size that an op saw.
+    Views and in-place results share the storage of what they came from, so they are counted once, at the largest size
+    that an op saw. `bytes_of` takes a tensor and the layer of the op that uses it.
     """
-    resident = {tensor.id for tensor in graph.parameters + graph.state}
     size: dict[int, float] = {}
     first: dict[int, int] = {}
     last: dict[int, int] = {}
-    for position, op in enumerate(graph.ops):
+    for position, op in enumerate(ops):
         for tensor in op.inputs + op.outputs:
             if tensor.id not in resident:
-                size[tensor.id] = max(size.get(tensor.id, 0.0), bytes_of(tensor))
+                size[tensor.id] = max(size.get(tensor.id, 0.0), bytes_of(tensor, op.layer))
                 first.setdefault(tensor.id, position)
                 last[tensor.id] = position
-    change = [0.0] * (len(graph.ops) + 1)
+    change = [0.0] * (len(ops) + 1)
     for key, held in size.items():
         change[first[key]] += held
         change[last[key] + 1] -= held
@@ -29,4 +28,4 @@ def peak_memory_bytes(graph: StepGraph, bytes_of: Callable[[TensorRef], float]) 
     for delta in change:
         transient += delta
         peak = max(peak, transient)
-    return peak + sum(map(bytes_of, graph.parameters + graph.state))
+    return peak

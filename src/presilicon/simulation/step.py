@@ -4,12 +4,13 @@ from math import ceil
 
 from msgspec import Struct
 
+from presilicon.base.errors import unknown
 from presilicon.designs import Design, Technology, curve_pj, load_technology
 from presilicon.designs.numerics import Numerics
 from presilicon.formats import Format, parse
 from presilicon.records import Cost, Gemm, Op, OpCost, Role, StepFacts, StepGraph, TensorRef
 from presilicon.records.cost import Bound
-from presilicon.simulation.memory import peak_memory_bytes
+from presilicon.simulation.memory import peak_transient_bytes
 from presilicon.simulation.systolic import gemm_cycles
 
 PICO = 1e-12
@@ -20,16 +21,25 @@ def simulate(graph: StepGraph, design: Design, facts: StepFacts = StepFacts()) -
 
     Ops run one after another; each takes the longer of its compute cycles and its DRAM traffic. Every op reads its
     inputs from DRAM and writes its outputs there (no fusion between ops). `facts` changes the step: a skipped backward
-    or update leaves those ops out, and a layer's format replaces the design's own.
+    or update leaves those ops out, and a layer's format replaces the design's own. The density of a layer changes
+    nothing here: a dense array does not skip zeros.
+
+    Where weights are kept in another format than the master weights, their rounded copy is written after the update,
+    and both are held in memory.
+
+    Raises:
+        ConfigError: the facts name a layer that the graph does not have.
     """
     formats = _Formats(design.numerics, facts)
+    _check_layers(graph, facts)
+    executed = [op for op in graph.ops if not _is_skipped(op, facts)]
+    if formats.copies_weights and graph.parameters and not facts.update_skipped:
+        executed.append(_copy_weights(graph))
     ops: list[OpCost] = []
     components = {"mac": 0.0, "vector": 0.0, "sram": 0.0, "dram": 0.0}
     clock_s = 1e-9 / design.machine.clock_ghz
     start_s = 0.0
-    for op in graph.ops:
-        if _is_skipped(op, facts):
-            continue
+    for op in executed:
         work = _array_work(op, op.gemm, design, formats) if op.gemm else _vector_work(op, design, formats)
         compute_s = work.cycles * clock_s
         memory_s = work.bytes_dram / (design.machine.dram_gb_s * 1e9)
@@ -61,7 +71,7 @@ def simulate(graph: StepGraph, design: Design, facts: StepFacts = StepFacts()) -
         time_s=start_s,
         energy_j=sum(components.values()),
         cycles=sum(op.cycles for op in ops),
-        memory_bytes=peak_memory_bytes(graph, lambda tensor: formats.bytes_of(tensor, "")),
+        memory_bytes=_memory_bytes(graph, executed, formats),
         energy_by_component_j=components,
         ops=tuple(ops),
     )
@@ -100,6 +110,44 @@ class _Formats:
 
     def bytes_of(self, tensor: TensorRef, layer: str) -> float:
         return tensor.elements * self.of(tensor.role, layer).bits_per_element / 8
+
+    @property
+    def copies_weights(self) -> bool:
+        """Whether the weights that products use are another copy than the master weights."""
+        return self._numerics.weight.format != self._numerics.master.format
+
+
+def _check_layers(graph: StepGraph, facts: StepFacts) -> None:
+    layers = {op.layer for op in graph.ops}
+    for fact in facts.layers:
+        if fact.layer not in layers:
+            raise unknown("layer", fact.layer, layers - {""})
+
+
+def _copy_weights(graph: StepGraph) -> Op:
+    """The rounding of the master weights to the copy that the next step uses."""
+    master = tuple(TensorRef(tensor.id, tensor.shape, "master") for tensor in graph.parameters)
+    return Op(
+        index=len(graph.ops),
+        name="update.round_weights",
+        kind="copy",
+        operator="presilicon.round",
+        phase="update",
+        layer="",
+        inputs=master,
+        outputs=graph.parameters,
+        flops=graph.parameter_elements,
+    )
+
+
+def _memory_bytes(graph: StepGraph, executed: list[Op], formats: "_Formats") -> float:
+    """What the step holds at its peak: master weights, their rounded copy, optimizer state, and what comes and goes."""
+    resident = {tensor.id for tensor in graph.parameters + graph.state}
+    held = sum(formats.bytes_of(tensor, "") for tensor in graph.state)
+    for tensor in graph.parameters:
+        held += formats.bytes_of(TensorRef(tensor.id, tensor.shape, "master"), "")
+        held += formats.bytes_of(tensor, "") if formats.copies_weights else 0.0
+    return held + peak_transient_bytes(executed, resident, formats.bytes_of)
 
 
 def _is_skipped(op: Op, facts: StepFacts) -> bool:
@@ -181,7 +229,10 @@ def _mac_pj(a: Format, b: Format, accumulate: Format, technology: Technology) ->
 
 
 def _vector_work(op: Op, design: Design, formats: _Formats) -> _Work:
-    """Anything else, in float32 on the vector unit: one result per lane and cycle; moves cost only their traffic."""
+    """Anything else, in float32 on the vector unit: one result per lane and cycle; a move takes lanes, no arithmetic.
+
+    Its arithmetic is priced by the adder's figure, whatever it is.
+    """
     traffic = sum(formats.bytes_of(tensor, op.layer) for tensor in op.inputs + op.outputs)
     technology = load_technology(design.machine.technology)
     return _Work(

@@ -1,24 +1,26 @@
 """Time-to-accuracy and energy-to-accuracy of designs on a workload: emulation and simulation, joined."""
 
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
 from presilicon.base.errors import ConfigError, MissingToolError
-from presilicon.designs import Design, load_technology
+from presilicon.designs import Design, load_design, load_technology
 from presilicon.records import Comparison, Result, SeedResult, StepGraph, Trace
 from presilicon.runs import commit, config_hash, versions
 from presilicon.simulation import simulate
 from presilicon.study.price import price_trace
 from presilicon.study.seeds import OnEvent, SeedTask, train_seeds
 from presilicon.study.statistics import interval, method
-from presilicon.workloads import Workload
+from presilicon.workloads import Workload, load_workload
 from presilicon.workloads.capture import capture_workload
 
 
 def evaluate(
-    design: Design,
-    workload: Workload,
+    design: Design | str,
+    workload: Workload | str,
     *,
     seeds: int = 5,
     seed: int = 0,
@@ -29,16 +31,17 @@ def evaluate(
     """How long, and how many joules, `design` needs to train `workload` to its accuracy target.
 
     Trains `seeds` times (seeds `seed`, `seed` + 1, ...) with the design's numerics, prices every step on its machine,
-    and gives medians with intervals. `jobs` > 1 trains in spawned processes: a script that does so needs the usual
-    `if __name__ == "__main__":`. The numbers do not depend on `jobs`.
+    and gives medians with intervals. A text names a preset, a design file, or a workload that comes with the package.
+    `jobs` > 1 trains in spawned processes: a script that does so needs the usual `if __name__ == "__main__":`. The
+    numbers do not depend on `jobs`.
     """
     found = compare([design], workload, seeds=seeds, seed=seed, jobs=jobs, device=device, on_event=on_event)
     return found.designs[0]
 
 
 def compare(
-    designs: Sequence[Design],
-    workload: Workload,
+    designs: Sequence[Design | str],
+    workload: Workload | str,
     *,
     seeds: int = 5,
     seed: int = 0,
@@ -50,34 +53,47 @@ def compare(
 
     `on_event` hears of evaluations and finished seeds as they happen: dicts with `event`, `design` and `seed`.
     """
-    if not designs:
+    workload = load_workload(workload) if isinstance(workload, str) else workload
+    loaded = [load_design(design) if isinstance(design, str) else design for design in designs]
+    if not loaded:
         raise ConfigError("there is nothing to compare; give at least one design")
+    twice = [name for name, count in Counter(design.name for design in loaded).items() if count > 1]
+    if twice:
+        raise ConfigError(f'two designs are called "{twice[0]}"; give each its own name, as in --set name=other')
+    if workload.max_steps < workload.sustain * workload.evaluate_every:
+        raise ConfigError(
+            f"max_steps is {workload.max_steps}, but holding the target takes {workload.sustain} evaluations, one in "
+            f"every {workload.evaluate_every} steps: give at least {workload.sustain * workload.evaluate_every} steps"
+        )
+    if jobs > 1:
+        workload.require_picklable()
     if seeds < 1:
         raise ConfigError(f"seeds: given {seeds}, expected at least 1")
     check_device(device)
     graph = capture_workload(workload)
     chosen = range(seed, seed + seeds)
-    tasks = [SeedTask(design.name, design.numerics, workload, each, device) for design in designs for each in chosen]
+    tasks = [SeedTask(design.name, design.numerics, workload, each, device) for design in loaded for each in chosen]
     traces = train_seeds(tasks, jobs, on_event or (lambda event: None))
     results = [
-        _join(design, workload, graph, traces[number * seeds : (number + 1) * seeds])
-        for number, design in enumerate(designs)
+        _join(design, workload, graph, traces[number * seeds : (number + 1) * seeds], device)
+        for number, design in enumerate(loaded)
     ]
     return Comparison(designs=tuple(results))
 
 
 def check_device(device: str) -> None:
     """Refuse a device that is not there, before any work is done."""
-    if device.split(":")[0] not in ("cpu", "cuda"):
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise ConfigError(f'device: given "{device}", allowed: cpu, cuda, cuda:N')
     if device != "cpu":
         import torch
 
-        if not torch.cuda.is_available():
-            raise MissingToolError(f'device "{device}": torch sees no CUDA device here; use --device cpu')
+        seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if int(device.partition(":")[2] or 0) >= seen:
+            raise MissingToolError(f'device "{device}": torch sees {seen} CUDA devices here; use --device cpu')
 
 
-def _join(design: Design, workload: Workload, graph: StepGraph, traces: Sequence[Trace]) -> Result:
+def _join(design: Design, workload: Workload, graph: StepGraph, traces: Sequence[Trace], device: str) -> Result:
     typical = simulate(graph, design)
     outcomes = [
         price_trace(trace, lambda facts: simulate(graph, design, facts), workload.target, workload.sustain)
@@ -97,7 +113,7 @@ def _join(design: Design, workload: Workload, graph: StepGraph, traces: Sequence
         memory_bytes=typical.memory_bytes,
         area_mm2=None,
         seeds=tuple(outcomes),
-        provenance=_provenance(design, workload, [trace.seed for trace in traces]),
+        provenance=_provenance(design, workload, [trace.seed for trace in traces], device),
     )
 
 
@@ -105,12 +121,13 @@ def _collect(outcomes: Sequence[SeedResult], field: Callable[[SeedResult], float
     return [field(outcome) for outcome in outcomes]
 
 
-def _provenance(design: Design, workload: Workload, seeds: list[int]) -> dict[str, Any]:
+def _provenance(design: Design, workload: Workload, seeds: list[int], device: str) -> dict[str, Any]:
     technology = load_technology(design.machine.technology)
     config = {"design": design.to_plain(), "workload": workload.describe(), "seeds": seeds}
     return {
         "config_hash": config_hash(config),
         **config,
+        "device": device,
         "versions": versions(),
         "commit": commit(),
         "interval": method(len(seeds)),

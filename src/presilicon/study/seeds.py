@@ -1,10 +1,11 @@
 """Many seeds of many designs, in spawned processes or in this one."""
 
 import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple
 
@@ -49,15 +50,20 @@ def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent)
     # Spawned, never forked: a process that has run parallel Numba must not fork.
     context = multiprocessing.get_context("spawn")
     events = context.Queue()
-    listener = threading.Thread(target=_listen, args=(events, on_event), daemon=True)
+    listener = _Listener(events, on_event)
     listener.start()
     before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=(events,))
     try:
         futures = [pool.submit(_run_in_worker, task) for task in tasks]
-        return [future.result() for future in futures]
+        listener.futures = futures
+        traces = [future.result() for future in futures]
     except BrokenProcessPool:
         raise RunFailedError("a worker process died (out of memory, perhaps); try fewer with --jobs 1") from None
+    except CancelledError:
+        for child in set(multiprocessing.active_children()) - before:
+            child.terminate()
+        raise RunFailedError(f"the run could not be recorded: {listener.error}") from listener.error
     except BaseException:
         for child in set(multiprocessing.active_children()) - before:
             child.terminate()
@@ -68,11 +74,32 @@ def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent)
         # A terminated worker may have died holding the queue's lock; then the last events are not worth waiting for.
         events.cancel_join_thread()
         listener.join(timeout=5)
+    if listener.error is not None:
+        raise RunFailedError(f"the run could not be recorded: {listener.error}") from listener.error
+    return traces
 
 
-def _listen(events: Any, on_event: OnEvent) -> None:
-    while (event := events.get()) is not None:
-        on_event(event)
+class _Listener(threading.Thread):
+    """Hands the workers' events on, in this process; if that fails, the work is stopped and the queue still emptied."""
+
+    def __init__(self, events: Any, on_event: OnEvent) -> None:
+        super().__init__(daemon=True)
+        self.error: Exception | None = None
+        self.futures: Sequence[Future[Trace]] = ()
+        self._events = events
+        self._on_event = on_event
+
+    def run(self) -> None:
+        """Until a None comes through the queue."""
+        while (event := self._events.get()) is not None:
+            if self.error is None:
+                try:
+                    self._on_event(event)
+                except Exception as error:
+                    self.error = error
+            if self.error is not None:
+                for future in self.futures:
+                    future.cancel()
 
 
 _events: Any = None
@@ -83,7 +110,16 @@ def _start_worker(events: Any) -> None:
     _events = events
     # Ctrl-C reaches the whole process group; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
     torch.set_num_threads(1)
+
+
+def _die_with_parent() -> None:
+    """A worker whose parent was killed would train on for nobody."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _run_in_worker(task: SeedTask) -> Trace:

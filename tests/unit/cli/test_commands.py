@@ -1,4 +1,7 @@
 import json
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -83,6 +86,78 @@ def test_a_binary_design_file(invoke, tmp_path) -> None:
     found = invoke("design", "validate", "mine.toml")
     assert found.code == 2
     assert "not a text file" in found.err
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("a = " + "[" * 5000, "not valid TOML"),
+        ("a = " + "9" * 5000, "not valid TOML"),
+        (PRESET.read_text().replace('kind = "systolic"', 'kind = ["systolic"]'), "$.machine.kind"),
+        (PRESET.read_text().replace('name = "bf16-systolic"', 'name = "a\\u001b[31m"'), "printable"),
+        (PRESET.read_text().replace("clock_ghz = 0.5", "clock_ghz = 1e-320"), "$.machine.clock_ghz"),
+    ],
+    ids=["deep", "long", "list", "escape", "tiny"],
+)
+def test_hostile_design_files(invoke, tmp_path, text: str, word: str) -> None:
+    (tmp_path / "mine.toml").write_text(text)
+    found = invoke("design", "validate", "mine.toml")
+    assert found.code == 2
+    assert word in found.err
+
+
+def test_hostile_names(invoke) -> None:
+    assert invoke("design", "validate", "x" * 5000).code == 2
+    assert invoke("design", "validate", "x" * 300).code == 2
+    assert invoke("design", "validate", "").code == 2
+
+
+def test_damaged_runs_do_not_hide_the_others(invoke, tmp_path) -> None:
+    arguments = [
+        "evaluate",
+        "fp32-systolic",
+        "--workload",
+        "digits-mlp",
+        "--seeds",
+        "1",
+        "--max-steps",
+        "30",
+        "--target",
+        "0.1",
+    ]
+    assert invoke(*arguments).code == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    record = json.loads((run / "run.json").read_text())
+    for number, config in enumerate([{"designs": 5}, {"designs": ["a"]}, {"workload": 3}]):
+        odd = tmp_path / "runs" / f"odd-{number}"
+        odd.mkdir()
+        (odd / "run.json").write_text(json.dumps(record | {"config": config}))
+        (odd / "events.jsonl").write_text(
+            '{"event": "seed_finished"}\n{"event": "result", "comparison": {"designs": [{"seeds": 7}]}}\n'
+        )
+    (tmp_path / "runs" / "odd-0" / "events.jsonl").unlink()
+    (tmp_path / "runs" / "odd-0" / "events.jsonl").mkdir()
+    assert len(invoke("runs", "list").out.splitlines()) == 5
+    for number in range(3):
+        assert invoke("runs", "show", f"odd-{number}").code in (0, 2)
+        assert invoke("runs", "export", f"odd-{number}").code == 0
+    assert "only the beginning" in invoke("runs", "rm", "odd").err or invoke("runs", "rm", "odd").code == 2
+    assert invoke("runs", "rm", "odd-1").code == 0
+
+
+def test_doctor_survives_a_module_without_metadata(invoke, tmp_path, monkeypatch) -> None:
+    (tmp_path / "triton.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: (_ for _ in ()).throw(PackageNotFoundError(name)))
+    assert "unknown version" in invoke("doctor").out
+
+
+def test_a_reader_that_leaves_early_is_no_failure(tmp_path) -> None:
+    command = f"{sys.executable} -m presilicon design show bf16-systolic | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() in ("0", "-13")
+    assert done.stderr == ""
 
 
 def test_list(invoke) -> None:
@@ -194,7 +269,7 @@ def test_evaluate_records_reports_and_repeats(invoke, tmp_path) -> None:
 
 
 def test_a_target_that_is_never_held_is_null(invoke) -> None:
-    arguments = ["--workload", "digits-mlp", "--seeds", "1", "--max-steps", "20", "--target", "1.0"]
+    arguments = ["--workload", "digits-mlp", "--seeds", "1", "--max-steps", "30", "--target", "1.0"]
     found = invoke("evaluate", "fp8-systolic", *arguments, "--json", "--out", "elsewhere")
     (design,) = found.document["designs"]
     assert design["time_to_accuracy_s"] == {"median": None, "low": None, "high": None}
@@ -205,7 +280,7 @@ def test_a_target_that_is_never_held_is_null(invoke) -> None:
 
 
 def test_the_table_goes_to_stdout_and_progress_to_stderr(invoke) -> None:
-    arguments = ["--workload", "digits-mlp", "--seeds", "1", "--max-steps", "20", "--target", "0.2"]
+    arguments = ["--workload", "digits-mlp", "--seeds", "1", "--max-steps", "30", "--target", "0.1"]
     found = invoke("evaluate", "fp32-systolic", "bf16-systolic", *arguments)
     assert "TIME TO ACCURACY" in found.out
     assert "report: " in found.out

@@ -5,10 +5,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Numerics, RoleFormat, load_design
-from presilicon.emulation import emulate_, emulation_of, restore_, round_master_, round_state_
+from presilicon.emulation import UncoveredWarning, emulate_, emulation_of, restore_, round_master_, round_state_
 from presilicon.formats import parse, quantize
 
 FP8 = Numerics(
@@ -193,3 +194,45 @@ def test_master_weights_and_optimizer_state_are_kept_in_their_formats() -> None:
         momentum = optimizer.state[parameter]["momentum_buffer"]
         assert torch.equal(momentum, momentum.to(torch.float8_e5m2).float())
         assert momentum.any()
+
+
+def test_a_model_that_is_not_float32_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"model\.float\(\)"):
+        emulate_(nn.Linear(2, 2).bfloat16(), FP8)
+    with pytest.raises(ConfigError, match=r"design\.numerics"):
+        emulate_(nn.Linear(2, 2), load_design("fp8-systolic"))
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "word"),
+    [
+        (nn.LSTM(4, 4), (torch.randn(3, 2, 4),), "lstm"),
+        (nn.MultiheadAttention(4, 2), (torch.randn(3, 2, 4),) * 3, "multi_head_attention_forward"),
+        (nn.Bilinear(4, 4, 4), (torch.randn(2, 4), torch.randn(2, 4)), "bilinear"),
+    ],
+)
+def test_products_out_of_reach_are_named_once(model: nn.Module, inputs: tuple, word: str) -> None:
+    emulate_(model, FP8)
+    with pytest.warns(UncoveredWarning, match=word) as caught:
+        model(*inputs)
+    assert len(caught) == 1
+    model(*inputs)
+    restore_(model)
+    model(*inputs)
+
+
+def test_checkpointing_recomputes_the_same_step() -> None:
+    numerics = Numerics(weight=RoleFormat(parse("e5m2"), "stochastic"), error=RoleFormat(parse("e5m2"), "stochastic"))
+
+    def gradients(checkpointed: bool) -> list[torch.Tensor]:
+        model, x = make()
+        emulate_(model, numerics)
+        for _ in range(2):
+            model.zero_grad()
+            hidden = checkpoint(model.conv, x, use_reentrant=False) if checkpointed else model.conv(x)
+            model.fc(torch.relu(hidden).flatten(1)).square().mean().backward()
+        assert emulation_of(model).step == 3
+        return [parameter.grad for parameter in model.parameters()]
+
+    for plain, again in zip(gradients(False), gradients(True), strict=True):
+        assert torch.equal(plain, again)

@@ -48,7 +48,8 @@ class ReversibleBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """From (batch, channels, h, w) to the same."""
         x1, x2 = x.chunk(2, dim=1)
-        y1, y2 = _Reversible.apply(x1, x2, self, *self.f.parameters(), *self.g.parameters())
+        parameters = (*self.f.parameters(), *self.g.parameters())
+        y1, y2 = _Reversible.apply(x1, x2, self, *parameters)  # type: ignore[no-untyped-call]
         return torch.cat([y1, y2], dim=1)
 
     def inverse(self, y: Tensor) -> Tensor:

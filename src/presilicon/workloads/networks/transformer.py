@@ -41,10 +41,11 @@ class Block(nn.Module):
         """From (batch, tokens, width) to the same."""
         if self.before:
             x = x + self.attention(self.norm1(x))
-            return x + self.perceptron(self.norm2(x))
-        x = self.norm1(x + self.attention(x))
-        out: Tensor = self.norm2(x + self.perceptron(x))
-        return out
+            x = x + self.perceptron(self.norm2(x))
+        else:
+            x = self.norm1(x + self.attention(x))
+            x = self.norm2(x + self.perceptron(x))
+        return x
 
 
 class Bert(nn.Module):

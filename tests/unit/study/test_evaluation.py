@@ -1,0 +1,73 @@
+import copy
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+import presilicon as ps
+from presilicon.base.errors import ConfigError, RunFailedError
+from presilicon.study.seeds import SeedTask, train_seeds
+
+QUICK = replace(ps.load_workload("digits-mlp"), target=0.5, max_steps=60)
+
+
+def test_randomness_in_the_forward_pass_is_seeded_too() -> None:
+    # A model that can be sent to another process: a test's own functions cannot be imported there.
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 10))
+    workload = replace(QUICK, model=partial(copy.deepcopy, model))
+    design = ps.load_design("bf16-systolic")
+    torch.manual_seed(1)
+    first = ps.evaluate(design, workload, seeds=2)
+    torch.manual_seed(2)
+    state = torch.random.get_rng_state()
+    assert ps.evaluate(design, workload, seeds=2) == first
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert ps.evaluate(design, workload, seeds=2, jobs=2) == first
+
+
+def test_names_stand_for_designs_and_workloads() -> None:
+    found = ps.evaluate("bf16-systolic", replace(QUICK, target=0.2), seeds=1)
+    assert found.name == "bf16-systolic"
+    with pytest.raises(ConfigError, match="digits-mlp"):
+        ps.evaluate("bf16-systolic", "digits-mlpp")
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"batch_size": 5000}, "only 1079 examples"),
+        ({"max_steps": 5}, "at least 30 steps"),
+    ],
+)
+def test_workloads_that_cannot_arrive_are_refused(change: dict, word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        ps.evaluate("fp32-systolic", replace(QUICK, **change), seeds=1)
+
+
+def test_two_designs_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match='two designs are called "fp32-systolic"'):
+        ps.compare(["fp32-systolic", "fp32-systolic"], QUICK)
+
+
+def test_a_workload_that_cannot_travel_is_refused_before_training() -> None:
+    with pytest.raises(ConfigError, match="model cannot be sent to another process"):
+        ps.evaluate("fp32-systolic", replace(QUICK, model=lambda: nn.Linear(64, 10)), seeds=2, jobs=2)
+
+
+def test_devices_that_are_not_there() -> None:
+    for device in ("cpu:1", "tpu", "cuda:x"):
+        with pytest.raises(ConfigError, match="allowed: cpu"):
+            ps.evaluate("fp32-systolic", QUICK, device=device)
+
+
+def test_a_record_that_cannot_be_written_ends_the_work() -> None:
+    numerics, endless = ps.load_design("fp32-systolic").numerics, replace(QUICK, target=1.0, max_steps=100_000)
+    tasks = [SeedTask("a", numerics, endless, seed) for seed in range(2)]
+
+    def on_event(event: dict) -> None:
+        raise OSError("no space left")
+
+    with pytest.raises(RunFailedError, match="no space left"):
+        train_seeds(tasks, jobs=2, on_event=on_event)
