@@ -92,7 +92,7 @@ def _run(arguments: list[str] | None) -> int:
         return _complain(_INTERRUPTED, INTERRUPTED)
     except SystemExit as ended:
         # click ends so when the reader of our output has gone (`| head`): that is no failure.
-        return 0 if type(sys.stdout).__name__ == "PacifyFlushWrapper" else int(ended.code or 0)
+        return 0 if type(sys.stdout).__name__.endswith("PacifyFlushWrapper") else int(ended.code or 0)
     except Exception as error:
         if interrupts.seen:
             return _complain(_INTERRUPTED, INTERRUPTED)

@@ -156,7 +156,7 @@ def test_doctor_survives_a_module_without_metadata(invoke, tmp_path, monkeypatch
 def test_a_reader_that_leaves_early_is_no_failure(tmp_path) -> None:
     command = f"{sys.executable} -m presilicon design show bf16-systolic | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() in ("0", "-13")
+    assert done.stdout.strip() == "0"
     assert done.stderr == ""
 
 
@@ -236,7 +236,18 @@ def test_runs_of_an_empty_directory(invoke) -> None:
 
 
 def test_evaluate_records_reports_and_repeats(invoke, tmp_path) -> None:
-    arguments = ["evaluate", "fp8-systolic", "--workload", "digits-mlp", "--seeds", "2", "--max-steps", "60"]
+    arguments = [
+        "evaluate",
+        "fp8-systolic",
+        "--workload",
+        "digits-mlp",
+        "--seeds",
+        "2",
+        "--max-steps",
+        "60",
+        "--jobs",
+        "1",
+    ]
     first = invoke(*arguments, "--target", "0.5", "--json")
     assert first.code == 0
     assert first.out == invoke(*arguments, "--target", "0.5", "--json").out
@@ -280,7 +291,7 @@ def test_a_target_that_is_never_held_is_null(invoke) -> None:
 
 
 def test_the_table_goes_to_stdout_and_progress_to_stderr(invoke) -> None:
-    arguments = ["--workload", "digits-mlp", "--seeds", "1", "--max-steps", "30", "--target", "0.1"]
+    arguments = ["--workload", "digits-mlp", "--seeds", "1", "--max-steps", "30", "--target", "0.1", "--jobs", "1"]
     found = invoke("evaluate", "fp32-systolic", "bf16-systolic", *arguments)
     assert "TIME TO ACCURACY" in found.out
     assert "report: " in found.out

@@ -1,0 +1,188 @@
+"""The Triton passes over whole GPU tensors: float32 in memory order."""
+
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from presilicon.formats import triton_kernels
+from presilicon.formats.block import BlockFloat, Mx
+from presilicon.formats.grid import BlockGrid, Grid, block_grid_of
+from presilicon.formats.rounding import LFSR_BITS, Key, Stochastic, lfsr_states
+from presilicon.formats.torch_blocks import block_axis, group_size, is_square
+
+_MODES = {"nearest-even": 0, "nearest-away": 1, "toward-zero": 2, "up": 3, "down": 4, "counter": 5, "lfsr": 6}
+_ELEMENTS, _WARPS = 512, 2
+"""Elements that one program rounds, and its warps: small ones keep more loads in flight (measured on an H200)."""
+_LAUNCH = 1 << 30
+"""Elements in one launch of the element kernel: offsets within it fit 32 bits."""
+
+
+def round_elements(x: Tensor, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
+    """`x` on a grid, into `out` or a new tensor; random words follow the row-major index."""
+    source, target, out = _prepare(x, out)
+    number, mask, states = _random(mode, x.device)
+    for begin in range(0, x.numel(), _LAUNCH):
+        count = min(_LAUNCH, x.numel() - begin)
+        first, second = key.words(begin >> 32)
+        triton_kernels.element_kernel[(triton.cdiv(count, _ELEMENTS),)](
+            source[begin : begin + count],
+            target[begin : begin + count],
+            states,
+            count,
+            _signed(begin & 0xFFFFFFFF),
+            _signed(first),
+            _signed(second),
+            MASK=mask,
+            STATES=2**LFSR_BITS - 1,
+            MODE=number,
+            CORE=core_for(grid, number),
+            **_constants(grid),
+            BLOCK=_ELEMENTS,
+            num_warps=_WARPS,
+        )
+    return _finish(target, out)
+
+
+def round_blocks(x: Tensor, fmt: BlockFloat | Mx, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
+    """`x` in a block format, into `out` or a new tensor."""
+    axis = block_axis(tuple(x.shape), fmt)
+    source, target, out = _prepare(x, out)
+    if x.numel() == 0:
+        return out
+    block = block_grid_of(fmt)
+    rows, cols, tile_rows, tile_cols = _tiling(tuple(x.shape), axis, fmt)
+    tiles = x.numel() // (rows * cols) * triton.cdiv(rows, tile_rows) * triton.cdiv(cols, tile_cols)
+    members = triton.next_power_of_2(tile_rows * tile_cols)
+    groups = max(1, _ELEMENTS // members)
+    number, mask, states = _random(mode, x.device)
+    core = core_for(block.grid, number)
+    first_fast, last_fast = fast_scales(block, core)
+    first, second = key.words(0)
+    triton_kernels.block_kernel[(triton.cdiv(tiles, groups),)](
+        source,
+        target,
+        states,
+        tiles,
+        rows,
+        cols,
+        _signed(first),
+        _signed(second),
+        _lowest(x, block),
+        TILE_ROWS=tile_rows,
+        TILE_COLS=tile_cols,
+        FLAT=tile_rows == 1 and cols % tile_cols == 0,
+        EMAX=block.emax,
+        BUMP=block.bump,
+        HIGHEST=block.highest,
+        FLUSH=block.flush,
+        POISON=block.poison,
+        FIRST_FAST=first_fast,
+        LAST_FAST=last_fast,
+        MASK=mask,
+        STATES=2**LFSR_BITS - 1,
+        MODE=number,
+        CORE=core,
+        **_constants(block.grid),
+        GROUPS=groups,
+        MEMBERS=members,
+        num_warps=_WARPS,
+    )
+    return _finish(target, out)
+
+
+def core_for(grid: Grid, mode: int) -> int:
+    """The number of the cheapest core that is exact for a grid and a mode: 0 general, 1 lifted, 2 level, 3 flat, 4 split."""
+    top = max(grid.max_positive, grid.max_negative) >> 23
+    random = mode >= 5
+    if not (random or mode == 0) or grid.mantissa == 0:
+        return 0
+    if grid.low <= 1:
+        return 0 if random and grid.mantissa == 23 else 3
+    level = top < grid.low
+    if grid.low < grid.mantissa + 25 or top + 23 - grid.mantissa > 254 or (grid.mantissa == 23 and not level):
+        return 0
+    if random:
+        return 4 if grid.mantissa <= 7 else 0
+    return 2 if level else 1
+
+
+def fast_scales(block: BlockGrid, core: int) -> tuple[int, int]:
+    """The exponents of scales by which the grid can simply be moved, its limits staying normal numbers."""
+    grid = block.grid
+    top, bottom = (choose(grid.max_positive, grid.max_negative) >> 23 for choose in (max, min))
+    first = max((1 if core == 0 else grid.mantissa + 25) - grid.low, 1 - bottom)
+    reach = max(top, grid.low) if core == 2 else top
+    return first, min(231 + grid.mantissa - reach, 254 - grid.low, 126 - block.emax)
+
+
+def is_plain(grid: Grid) -> bool:
+    """Whether the limits are the same on both sides, -0 exists and subnormals too, as in most floats."""
+    sides = (grid.max_positive, grid.over_positive) == (grid.max_negative, grid.over_negative)
+    return sides and grid.tiny == 0 and bool(grid.negative_zero)
+
+
+def _prepare(x: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Row-major words to read and to write, and where the result goes."""
+    if out is None:
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    fresh = out if out.is_contiguous() else torch.empty_like(x, memory_format=torch.contiguous_format)
+    return x.contiguous().view(-1).view(torch.int32), fresh.view(-1).view(torch.int32), out
+
+
+def _finish(target: Tensor, out: Tensor) -> Tensor:
+    if out.is_contiguous():
+        return out
+    return out.copy_(target.view(torch.float32).view(out.shape))
+
+
+def _tiling(shape: tuple[int, ...], axis: int, fmt: BlockFloat | Mx) -> tuple[int, int, int, int]:
+    """Rows and columns of the stacked matrices, and of the tiles that share a scale."""
+    size = group_size(fmt)
+    if is_square(fmt):
+        return (shape[-2] if len(shape) > 1 else 1), (shape[-1] if shape else 1), size, size
+    after = prod(shape[axis + 1 :])
+    if after == 1:
+        return 1, (shape[axis] if shape else 1), 1, size
+    return shape[axis], after, size, 1
+
+
+def _lowest(x: Tensor, block: BlockGrid) -> int:
+    """The lowest exponent of a scale; a window hangs below the largest of the tensor."""
+    if not block.window:
+        return block.lowest
+    finite = x.abs().nan_to_num(nan=0.0, posinf=torch.finfo(torch.float32).max).double().amax()
+    top = (int(finite.view(torch.int64)) + block.bump >> 52) - 1023 - block.emax
+    return max(block.lowest, top - block.window)
+
+
+def _random(mode: str | Stochastic, device: torch.device) -> tuple[int, int, Tensor]:
+    """The kernels' number of a mode, the mask of its random bits, and the shift register's states."""
+    if not isinstance(mode, Stochastic):
+        return _MODES[mode], 0, _no_states(device)
+    mask = (0xFFFFFFFF << (32 - mode.bits)) & 0xFFFFFFFF
+    return _MODES[mode.source], mask, _states(device) if mode.source == "lfsr" else _no_states(device)
+
+
+def _constants(grid: Grid) -> dict[str, Any]:
+    return {"PLAIN": is_plain(grid)} | {name.upper(): getattr(grid, name) for name in Grid.__slots__}
+
+
+def _signed(word: int) -> int:
+    """A 32-bit word as the signed number of the same bits, so that a kernel's argument always has one type."""
+    return word - (1 << 32) if word >> 31 else word
+
+
+@lru_cache(maxsize=8)
+def _no_states(device: torch.device) -> Tensor:
+    return torch.zeros(1, dtype=torch.int32, device=device)
+
+
+@lru_cache(maxsize=8)
+def _states(device: torch.device) -> Tensor:
+    """The shift register's states in the top bits of words."""
+    words = [_signed(state << (32 - LFSR_BITS)) for state in lfsr_states()]
+    return torch.tensor(words, dtype=torch.int32, device=device)

@@ -1,0 +1,385 @@
+"""Rounding on a GPU, in Triton: passes over float32 bit patterns that are bound by memory.
+
+The arithmetic is that of `numba_kernels.round_general` and `round_scaled`, with a format's grid as compile-time
+constants. Triton's interpreter (TRITON_INTERPRET=1) runs the same kernels on a CPU, which is how they are tested
+without a GPU. Modes are numbered as in `gpu_passes`.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _random_word(index, first, second):
+    x = index * 0x9E3779B9 + first
+    x = (x ^ (x >> 16)) * 0x21F0AAAD + second
+    return (x ^ (x >> 15)) * 0xD35A2D97
+
+
+@triton.jit
+def _word(index, states, first, second, inside, MASK: tl.constexpr, STATES: tl.constexpr, MODE: tl.constexpr):
+    """The random words of elements, by their index."""
+    word = tl.zeros_like(index)
+    if MODE == 5:
+        word = _random_word(index, first.to(tl.uint32), second.to(tl.uint32)) & MASK
+    elif MODE == 6:
+        place = (index.to(tl.int64) + first.to(tl.uint32).to(tl.int64)) % STATES
+        word = tl.load(states + place, mask=inside, other=0).to(tl.uint32, bitcast=True) & MASK
+    return word
+
+
+@triton.jit
+def _round_significand(significand, drop, negative, code_base, word, MODE: tl.constexpr):
+    """`significand` without its last `drop` bits, rounded."""
+    if MODE >= 5:
+        kept = tl.minimum(drop, 31)
+        beyond = tl.minimum(drop - kept, 31)
+        draw = (word >> 1) >> (31 - kept)
+        return ((significand >> beyond) + draw) >> kept
+    drop = tl.minimum(drop, 25)
+    unit = tl.full(drop.shape, 1, tl.uint32) << drop
+    below = unit - 1
+    if MODE == 0:
+        bump = ((below >> 1) + (((significand >> drop) + code_base) & 1)) & below
+    elif MODE == 1:
+        bump = unit >> 1
+    elif MODE == 2:
+        bump = tl.zeros_like(below)
+    elif MODE == 3:
+        bump = tl.where(negative, 0, below)
+    else:
+        bump = tl.where(negative, below, 0)
+    return (significand + bump) >> drop
+
+
+@triton.jit
+def _round_general(magnitude, negative, word, low, MODE: tl.constexpr, MANTISSA: tl.constexpr):
+    """Magnitudes on the grid, limits aside: every mode, every grid."""
+    field = magnitude >> 23
+    significand = (magnitude & 0x7FFFFF) | (tl.minimum(field, 1) << 23)
+    exponent = tl.maximum(field, 1)
+    top = tl.maximum(exponent, low)
+    spare: tl.constexpr = 23 - MANTISSA
+    code_base = (top - low) << MANTISSA
+    rounded = _round_significand(significand, spare + (top - exponent), negative, code_base, word, MODE) << spare
+    full = ((top - 1) << 23) + rounded
+    # Below 2^low the hidden bit is gone: the exact difference of two floats normalises what is left.
+    base = (tl.zeros_like(magnitude) + low) << 23
+    part = (base + rounded).to(tl.float32, bitcast=True) - base.to(tl.float32, bitcast=True)
+    return tl.where(exponent < low, part.to(tl.uint32, bitcast=True), full)
+
+
+@triton.jit
+def _round_flat(magnitude, word, MODE: tl.constexpr, MANTISSA: tl.constexpr):
+    """Magnitudes in full binades, for nearest-even and random modes: one integer addition."""
+    spare: tl.constexpr = 23 - MANTISSA
+    if spare == 0:
+        return magnitude
+    below: tl.constexpr = (1 << spare) - 1
+    if MODE == 0:
+        bump = (below >> 1) + ((magnitude >> spare) & 1)
+    else:
+        bump = word >> (32 - spare)
+    return (magnitude + bump) & (0xFFFFFFFF - below)
+
+
+@triton.jit
+def _round_lifted(magnitude, low, LEVEL: tl.constexpr, MANTISSA: tl.constexpr):
+    """Magnitudes to nearest-even by adding and subtracting a power of two whose last place is the wanted step."""
+    top = (tl.zeros_like(magnitude) + low) << 23
+    if not LEVEL:
+        top = tl.maximum(magnitude & 0x7F800000, top)
+    lift = (top + ((23 - MANTISSA) << 23)).to(tl.float32, bitcast=True)
+    return ((magnitude.to(tl.float32, bitcast=True) + lift) - lift).to(tl.uint32, bitcast=True)
+
+
+@triton.jit
+def _round_split(magnitude, word, low, MODE: tl.constexpr, MANTISSA: tl.constexpr):
+    """Magnitudes rounded at random, at most 7 mantissa bits: an addition in full binades, fixed point below."""
+    zero = tl.zeros_like(magnitude)
+    grains = ((zero + 278 + MANTISSA - low) << 23).to(tl.float32, bitcast=True)
+    step = ((zero + low - MANTISSA) << 23).to(tl.float32, bitcast=True)
+    below = magnitude < (zero + low) << 23
+    small = tl.where(below, magnitude, 0).to(tl.uint32)
+    fixed = (small.to(tl.float32, bitcast=True) * grains).to(tl.int32).to(tl.uint32, bitcast=True)
+    rounded = ((fixed + (word >> 8)) >> 24).to(tl.int32, bitcast=True)
+    part = (rounded.to(tl.float32) * step).to(tl.uint32, bitcast=True)
+    return tl.where(below, part, _round_flat(magnitude, word, MODE, MANTISSA))
+
+
+@triton.jit
+def _round_magnitude(magnitude, negative, word, low, CORE: tl.constexpr, MODE: tl.constexpr, MANTISSA: tl.constexpr):
+    """Magnitudes on the grid, limits aside, by the core that the host chose."""
+    if CORE == 1:
+        return _round_lifted(magnitude, low, False, MANTISSA)
+    elif CORE == 2:
+        return _round_lifted(magnitude, low, True, MANTISSA)
+    elif CORE == 3:
+        return _round_flat(magnitude, word, MODE, MANTISSA)
+    elif CORE == 4:
+        return _round_split(magnitude, word, low, MODE, MANTISSA)
+    return _round_general(magnitude, negative, word, low, MODE, MANTISSA)
+
+
+@triton.jit
+def _limit(
+    bits,
+    result,
+    max_positive,
+    max_negative,
+    over_positive,
+    over_negative,
+    tiny,
+    MODE: tl.constexpr,
+    PLAIN: tl.constexpr,
+    NAN: tl.constexpr,
+    NEGATIVE_ZERO: tl.constexpr,
+):
+    """Rounded magnitudes with the format's limits, special numbers and signs put on."""
+    magnitude = bits & 0x7FFFFFFF
+    sign = bits & 0x80000000
+    largest = tl.zeros_like(bits) + max_positive
+    over = tl.zeros_like(bits) + over_positive
+    if not PLAIN:
+        largest = tl.where(sign != 0, max_negative, largest).to(tl.uint32)
+        over = tl.where(sign != 0, over_negative, over).to(tl.uint32)
+    beyond = over
+    if MODE == 2:
+        beyond = largest
+    elif MODE == 3:
+        beyond = tl.where(sign != 0, largest, over)
+    elif MODE == 4:
+        beyond = tl.where(sign != 0, over, largest)
+    result = tl.where(result > largest, beyond, result)
+    if MODE >= 2 and MODE <= 4:
+        result = tl.where(magnitude == 0x7F800000, over, result)
+    result = tl.where(magnitude > 0x7F800000, NAN, result).to(tl.uint32)
+    if not PLAIN:
+        result = tl.where(result < tiny, 0, result).to(tl.uint32)
+        if NEGATIVE_ZERO == 0:
+            sign = tl.where(result == 0, 0, sign).to(tl.uint32)
+    return result | sign
+
+
+@triton.jit
+def round_bits(
+    bits,
+    word,
+    CORE: tl.constexpr,
+    MODE: tl.constexpr,
+    PLAIN: tl.constexpr,
+    MANTISSA: tl.constexpr,
+    LOW: tl.constexpr,
+    TINY: tl.constexpr,
+    MAX_POSITIVE: tl.constexpr,
+    MAX_NEGATIVE: tl.constexpr,
+    OVER_POSITIVE: tl.constexpr,
+    OVER_NEGATIVE: tl.constexpr,
+    NAN: tl.constexpr,
+    NEGATIVE_ZERO: tl.constexpr,
+):
+    """float32 bit patterns on a grid (see `Grid` for the parameters)."""
+    magnitude = bits & 0x7FFFFFFF
+    result = _round_magnitude(magnitude, (bits >> 31) != 0, word, LOW, CORE, MODE, MANTISSA)
+    return _limit(
+        bits, result, MAX_POSITIVE, MAX_NEGATIVE, OVER_POSITIVE, OVER_NEGATIVE, TINY, MODE, PLAIN, NAN, NEGATIVE_ZERO
+    )
+
+
+@triton.jit(do_not_specialize=["first", "second"])
+def element_kernel(
+    source,
+    target,
+    states,
+    count,
+    start,
+    first,
+    second,
+    MASK: tl.constexpr,
+    STATES: tl.constexpr,
+    CORE: tl.constexpr,
+    MODE: tl.constexpr,
+    PLAIN: tl.constexpr,
+    MANTISSA: tl.constexpr,
+    LOW: tl.constexpr,
+    TINY: tl.constexpr,
+    MAX_POSITIVE: tl.constexpr,
+    MAX_NEGATIVE: tl.constexpr,
+    OVER_POSITIVE: tl.constexpr,
+    OVER_NEGATIVE: tl.constexpr,
+    NAN: tl.constexpr,
+    NEGATIVE_ZERO: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Each element alone. Random rounding in full binades is one addition; programs that see no others take it."""
+    offset = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = offset < count
+    bits = tl.load(source + offset, mask=inside, other=0).to(tl.uint32, bitcast=True)
+    word = _word((offset + start).to(tl.uint32), states, first, second, inside, MASK, STATES, MODE)
+    full = False
+    if MODE >= 5 and CORE != 3:
+        full = tl.min((bits & 0x7FFFFFFF) - 1) >= (LOW << 23) - 1
+    if full:
+        result = round_bits(
+            bits, word, 3, MODE, PLAIN, MANTISSA, LOW, TINY, MAX_POSITIVE, MAX_NEGATIVE, OVER_POSITIVE, OVER_NEGATIVE,
+            NAN, NEGATIVE_ZERO,
+        )  # fmt: skip
+    else:
+        result = round_bits(
+            bits, word, CORE, MODE, PLAIN, MANTISSA, LOW, TINY, MAX_POSITIVE, MAX_NEGATIVE, OVER_POSITIVE,
+            OVER_NEGATIVE, NAN, NEGATIVE_ZERO,
+        )  # fmt: skip
+    tl.store(target + offset, result.to(tl.int32, bitcast=True), mask=inside)
+
+
+@triton.jit
+def _scale_exponent(largest, EMAX: tl.constexpr, BUMP: tl.constexpr):
+    """The exponent of a group's scale before the limits, from its largest magnitude."""
+    wide = largest.to(tl.float32, bitcast=True).to(tl.float64).to(tl.int64, bitcast=True)
+    return ((wide + BUMP) >> 52) - 1023 - EMAX
+
+
+@triton.jit
+def _power_of_two(exponent):
+    return ((exponent + 1023) << 52).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _round_scaled(
+    bits,
+    word,
+    lowest,
+    EMAX: tl.constexpr,
+    BUMP: tl.constexpr,
+    HIGHEST: tl.constexpr,
+    FLUSH: tl.constexpr,
+    POISON: tl.constexpr,
+    MODE: tl.constexpr,
+    MANTISSA: tl.constexpr,
+    LOW: tl.constexpr,
+    TINY: tl.constexpr,
+    MAX_POSITIVE: tl.constexpr,
+    MAX_NEGATIVE: tl.constexpr,
+    OVER_POSITIVE: tl.constexpr,
+    OVER_NEGATIVE: tl.constexpr,
+    NAN: tl.constexpr,
+    NEGATIVE_ZERO: tl.constexpr,
+):
+    """Groups of any exponent, special numbers among them: brought to scale 1, rounded, and brought back."""
+    sign = bits & 0x80000000
+    magnitude = bits & 0x7FFFFFFF
+    is_nan = magnitude > 0x7F800000
+    if POISON:
+        clean = magnitude
+    else:
+        clean = tl.where(is_nan, 0, tl.minimum(magnitude, 0x7F7FFFFF)).to(tl.uint32)
+    largest = tl.max(clean, axis=1)[:, None]
+    special = largest >= 0x7F800000
+    raw = _scale_exponent(tl.where(special, 0, largest).to(tl.uint32), EMAX, BUMP)
+    exponent = tl.minimum(tl.maximum(raw, lowest.to(tl.int64)), HIGHEST)
+    # Scaling by a power of two is exact in float64, and in float32 but for what vanishes.
+    scaled = (clean.to(tl.float32, bitcast=True).to(tl.float64) * _power_of_two(-exponent)).to(tl.float32)
+    unit = scaled.to(tl.uint32, bitcast=True)
+    unit = tl.where((unit == 0) & (clean != 0), 1, unit).to(tl.uint32)
+    value = round_bits(
+        unit | sign, word, 0, MODE, False, MANTISSA, LOW, TINY, MAX_POSITIVE, MAX_NEGATIVE, OVER_POSITIVE,
+        OVER_NEGATIVE, NAN, NEGATIVE_ZERO,
+    )  # fmt: skip
+    if EMAX + HIGHEST >= 127:
+        # An element whose scaled value is no float32 gives way to the largest whose value is one.
+        beyond = _power_of_two(128 - exponent).to(tl.float32).to(tl.uint32, bitcast=True)
+        most = round_bits(
+            beyond - 1, beyond, 0, 2, False, MANTISSA, LOW, TINY, MAX_POSITIVE, MAX_NEGATIVE, OVER_POSITIVE,
+            OVER_NEGATIVE, NAN, NEGATIVE_ZERO,
+        )  # fmt: skip
+        value = tl.where((value & 0x7FFFFFFF) >= beyond, most | sign, value).to(tl.uint32)
+    back = (value.to(tl.float32, bitcast=True).to(tl.float64) * _power_of_two(exponent)).to(tl.float32)
+    result = back.to(tl.uint32, bitcast=True)
+    if FLUSH:
+        result = tl.where(raw < lowest.to(tl.int64), sign, result).to(tl.uint32)
+    if POISON:
+        return tl.where(special, 0x7FC00000, result).to(tl.uint32)
+    return tl.where(is_nan, 0, result).to(tl.uint32)
+
+
+@triton.jit(do_not_specialize=["first", "second", "lowest"])
+def block_kernel(
+    source,
+    target,
+    states,
+    tiles,
+    rows,
+    cols,
+    first,
+    second,
+    lowest,
+    TILE_ROWS: tl.constexpr,
+    TILE_COLS: tl.constexpr,
+    FLAT: tl.constexpr,
+    EMAX: tl.constexpr,
+    BUMP: tl.constexpr,
+    HIGHEST: tl.constexpr,
+    FLUSH: tl.constexpr,
+    POISON: tl.constexpr,
+    FIRST_FAST: tl.constexpr,
+    LAST_FAST: tl.constexpr,
+    MASK: tl.constexpr,
+    STATES: tl.constexpr,
+    CORE: tl.constexpr,
+    MODE: tl.constexpr,
+    PLAIN: tl.constexpr,
+    MANTISSA: tl.constexpr,
+    LOW: tl.constexpr,
+    TINY: tl.constexpr,
+    MAX_POSITIVE: tl.constexpr,
+    MAX_NEGATIVE: tl.constexpr,
+    OVER_POSITIVE: tl.constexpr,
+    OVER_NEGATIVE: tl.constexpr,
+    NAN: tl.constexpr,
+    NEGATIVE_ZERO: tl.constexpr,
+    GROUPS: tl.constexpr,
+    MEMBERS: tl.constexpr,
+):
+    """Tiles of a stack of matrices, each with a scale of its own; `FLAT` when they lie one after another in memory.
+
+    `MEMBERS` is the size of a tile, rounded up to a power of two.
+    """
+    tile = (tl.program_id(0).to(tl.int64) * GROUPS + tl.arange(0, GROUPS))[:, None]
+    member = tl.arange(0, MEMBERS)[None, :]
+    inside = (tile < tiles) & (member < TILE_ROWS * TILE_COLS)
+    if FLAT:
+        offset = tile * (TILE_ROWS * TILE_COLS) + member
+    else:
+        across = (cols + TILE_COLS - 1) // TILE_COLS
+        down = (rows + TILE_ROWS - 1) // TILE_ROWS
+        row = (tile // across) % down * TILE_ROWS + member // TILE_COLS
+        col = tile % across * TILE_COLS + member % TILE_COLS
+        inside = inside & (row < rows) & (col < cols)
+        offset = (tile // (across * down) * rows + row) * cols + col
+    bits = tl.load(source + offset, mask=inside, other=0).to(tl.uint32, bitcast=True)
+    word = _word(offset.to(tl.uint32), states, first, second, inside, MASK, STATES, MODE)
+    magnitude = bits & 0x7FFFFFFF
+    # Most groups need no scaling: the grid itself is moved to their exponent.
+    largest = tl.max(magnitude, axis=1)[:, None]
+    moved = ((largest + (BUMP >> 29)) >> 23).to(tl.int32) - 127 - EMAX
+    lowest = lowest.to(tl.int32)
+    exponent = tl.where(largest == 0, 0, tl.minimum(tl.maximum(moved, lowest), HIGHEST))
+    fast = (exponent >= FIRST_FAST) & (exponent <= LAST_FAST) & (largest < 0x7F800000)
+    fast = fast & ((largest >= 0x00800000) | (largest == 0))
+    if FLUSH:
+        fast = fast & ((moved >= lowest) | (largest == 0))
+    if tl.min(fast.to(tl.int32)) == 1:
+        shift = (exponent << 23).to(tl.uint32, bitcast=True)
+        low = (LOW + exponent).to(tl.uint32, bitcast=True)
+        result = _round_magnitude(magnitude, (bits >> 31) != 0, word, low, CORE, MODE, MANTISSA)
+        tiny = TINY + shift if TINY > 0 else shift * 0
+        positive, negative = MAX_POSITIVE + shift, MAX_NEGATIVE + shift
+        result = _limit(
+            bits, result, positive, negative, positive, negative, tiny, MODE, PLAIN, NAN, NEGATIVE_ZERO
+        )  # fmt: skip
+    else:
+        result = _round_scaled(
+            bits, word, lowest, EMAX, BUMP, HIGHEST, FLUSH, POISON, MODE, MANTISSA, LOW, TINY, MAX_POSITIVE,
+            MAX_NEGATIVE, OVER_POSITIVE, OVER_NEGATIVE, NAN, NEGATIVE_ZERO,
+        )  # fmt: skip
+    tl.store(target + offset, result.to(tl.int32, bitcast=True), mask=inside)
