@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mac_inputs import KINDS, count_differences, operand, reference, units
 
-from presilicon.formats import Float, Key, parse, quantize
+from presilicon.formats import Fixed, Float, Format, Key, parse, quantize
 from presilicon.formats.grid import grid_of
 from presilicon.formats.mac import MacUnit
 from presilicon.formats.mac_plan import Plan, plan_of
@@ -29,6 +29,7 @@ ODD_ONES = [
     Float(8, 13),
     Float(5, 10, overflow="saturate"),
 ]
+FIXED = [Fixed(6, 5), Fixed(16, 16), Fixed(4, 4, signed=False), Fixed(2, 0)]
 MODES = ["nearest-even", "nearest-away", "toward-zero", "up", "down", "stochastic", "stochastic(bits=5, source=lfsr)"]
 
 kinds = st.sampled_from(KINDS)
@@ -46,9 +47,9 @@ def test_orders(mac: MacUnit, left: str, right: str, size: tuple[int, int, int],
 
 @pytest.mark.parametrize("rounding", MODES)
 @settings(max_examples=30, deadline=None)
-@given(st.sampled_from([IBM, FLOAT16, BFLOAT16, FLOAT32, *ODD_ONES]), kinds, kinds, sizes, seeds, st.booleans())
+@given(st.sampled_from([IBM, FLOAT16, BFLOAT16, FLOAT32, *ODD_ONES, *FIXED]), kinds, kinds, sizes, seeds, st.booleans())
 def test_roundings(
-    rounding: str, fmt: Float, left: str, right: str, size: tuple[int, int, int], seed: int, chunked: bool
+    rounding: str, fmt: Format, left: str, right: str, size: tuple[int, int, int], seed: int, chunked: bool
 ) -> None:
     rows, depth, columns = size
     mac = MacUnit(accumulate=fmt, rounding=rounding, chunk=4 if chunked else None)
@@ -79,8 +80,8 @@ def test_partial_sums_in_their_own_format(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rounding", MODES)
-@pytest.mark.parametrize("fmt", [IBM, FLOAT16, BFLOAT16, FLOAT32, *ODD_ONES], ids=str)
-def test_every_order_format_and_rounding(fmt: Float, rounding: str) -> None:
+@pytest.mark.parametrize("fmt", [IBM, FLOAT16, BFLOAT16, FLOAT32, *ODD_ONES, *FIXED], ids=str)
+def test_every_order_format_and_rounding(fmt: Format, rounding: str) -> None:
     for mac in units([fmt], rounding):
         for seed, (left, right) in enumerate(zip(KINDS, KINDS[3:] + KINDS[:3], strict=True)):
             a, b = operand(left, (3, 13), seed), operand(right, (13, 17), seed + 100)
