@@ -12,6 +12,9 @@ from presilicon.formats.grid import Grid, block_grid_of
 from presilicon.formats.rounding import Key, Stochastic
 from presilicon.formats.torch_blocks import block_axis, group_size, is_square
 
+_NEAR = 1 << 16
+"""Elements that the column pass works on together: they stay in the second-level cache."""
+
 
 def round_elements(x: Tensor, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
     """`x` on a grid, into `out` or a new tensor."""
@@ -104,13 +107,13 @@ def _block_pass(
         return
     rows, width = shape[axis], after
     column = numba_kernels.column_kernel(number, core, plain, in_place)
-    strip = min(numba_kernels.STRIP, width)
-    count = read.size // (rows * width) * -(-rows // size) * -(-width // numba_kernels.STRIP)
+    strip = max(16, _NEAR // size)
+    count = read.size // (rows * width) * -(-rows // size) * -(-width // strip)
 
     def column_work(start: int, stop: int) -> None:
-        column(read, write, start, stop, rows, width, size, grid, limits, draw, states)
+        column(read, write, start, stop, rows, width, size, strip, grid, limits, draw, states)
 
-    threads.split(column_work, count, multiple=1, weight=size * strip)
+    threads.split(column_work, count, multiple=1, weight=size * min(strip, width))
 
 
 def _is_one(read: Any, write: Any) -> bool:

@@ -36,8 +36,6 @@ _MODES = {
 GENERAL, LIFTED, LEVEL, FLAT, SPLIT = range(5)
 RUN = 64
 """Groups that are worked on together."""
-STRIP = 256
-"""Columns that are worked on together."""
 SPAN = 512
 """Elements whose range is looked at together."""
 
@@ -437,11 +435,11 @@ def tile_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable[.
 def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable[..., None]:
     """The pass over groups whose members lie a row apart: `group` rows high, one column wide.
 
-    `source` is a stack of matrices of `rows` x `width`; strips of `STRIP` columns are worked on together.
+    `source` is a stack of matrices of `rows` x `width`; `strip` columns are worked on together, as in `tile_kernel`.
     """
 
     def kernel(
-        source: Any, target: Any, begin: Any, end: Any, rows: Any, width: Any, group: Any,
+        source: Any, target: Any, begin: Any, end: Any, rows: Any, width: Any, group: Any, strip: Any,
         grid: Any, block: Any, draw: Any, states: Any,
     ) -> None:  # fmt: skip
         mantissa, low, tiny, max_positive, max_negative = grid[0], grid[1], grid[2], grid[3], grid[4]
@@ -450,19 +448,19 @@ def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable
         flush, poison, first_fast, last_fast = block[4], block[5], block[6], block[7]
         first, second, mask = draw[0], draw[1], draw[2]
         word, weyl = np.uint32(0), np.uint32(WEYL)
-        magnitudes, raws = np.empty(STRIP, np.uint32), np.empty(STRIP, np.int64)
-        offsets, exponents = np.empty(STRIP, np.uint32), np.empty(STRIP, np.uint32)
-        across, down = -(-width // STRIP), -(-rows // group)
+        magnitudes, raws = np.empty(strip, np.uint32), np.empty(strip, np.int64)
+        offsets, exponents = np.empty(strip, np.uint32), np.empty(strip, np.uint32)
+        across, down = -(-width // strip), -(-rows // group)
         for number in range(begin, end):
             band, place = number // across, number % across
-            matrix, strip = band // down, band % down
-            top = matrix * rows + strip * group
-            bottom = top + min(group, rows - strip * group)
-            count = np.uint64(min(STRIP, width - place * STRIP))
+            matrix, level = band // down, band % down
+            top = matrix * rows + level * group
+            bottom = top + min(group, rows - level * group)
+            count = np.uint64(min(strip, width - place * strip))
             for j in range(count):
                 magnitudes[j] = np.uint32(0)
             for r in range(top, bottom):
-                base = np.uint64(r * width + place * STRIP)
+                base = np.uint64(r * width + place * strip)
                 for j in range(count):
                     bits = target[base + j] if in_place else source[base + j]
                     if not in_place:
@@ -470,18 +468,19 @@ def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable
                     magnitudes[j] = max(magnitudes[j], np.uint32(bits & np.uint32(0x7FFFFFFF)))
             fast = True
             for j in range(count):
-                largest = magnitudes[j]
-                if largest > np.uint32(0x7F800000) and not poison:
-                    largest = largest_in_tile(target, top, bottom, width, place * STRIP + np.int64(j), 1)
-                raw = scale_exponent(largest, poison, emax, bump)
-                k = min(max(raw, lowest), highest)
-                raws[j] = raw
+                fast &= magnitudes[j] < np.uint32(0x7F800000)
+                raws[j] = scale_exponent(magnitudes[j], poison, emax, bump)
+            if not fast and not poison:
+                for j in range(count):
+                    largest = largest_in_tile(target, top, bottom, width, place * strip + np.int64(j), 1)
+                    raws[j] = scale_exponent(largest, poison, emax, bump)
+            for j in range(count):
+                k = min(max(raws[j], lowest), highest)
                 offsets[j] = np.uint32(np.int32(k) << np.int32(23))
                 exponents[j] = np.uint32(low + np.uint32(np.int32(k)))
-                fast &= (magnitudes[j] < np.uint32(0x7F800000)) & (first_fast <= k) & (k <= last_fast)
-                fast &= (flush == 0) | (raw >= lowest)
+                fast &= (first_fast <= k) & (k <= last_fast) & ((flush == 0) | (raws[j] >= lowest))
             for r in range(top, bottom):
-                base = np.uint64(r * width + place * STRIP)
+                base = np.uint64(r * width + place * strip)
                 if not fast:
                     for j in range(count):
                         target[base + j] = round_slowly(

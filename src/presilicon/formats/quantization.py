@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from presilicon.base.errors import FormatError
@@ -73,21 +74,29 @@ def numba_is_here() -> bool:
     return find_spec("numba") is not None
 
 
+@lru_cache(maxsize=1)
+def triton_is_here() -> bool:
+    """Whether the compiled GPU kernels can be used."""
+    return find_spec("triton") is not None
+
+
 def _check_input(x: "Tensor", fmt: Format) -> "Tensor":
     import torch
 
     if not isinstance(x, torch.Tensor):
         raise FormatError(f"{fmt}: a torch tensor is needed, not {type(x).__name__}; try torch.as_tensor(...)")
-    what = f"{fmt}: a tensor of shape {tuple(x.shape)}"
     if x.device.type not in ("cpu", "cuda") or x.layout != torch.strided:
         place = f"on device {x.device}" if x.layout == torch.strided else f"of layout {x.layout}"
-        raise FormatError(f"{what} {place} cannot be quantised; allowed: strided tensors on cpu, cuda")
+        raise FormatError(
+            f"{fmt}: a tensor of shape {tuple(x.shape)} {place} cannot be quantised; "
+            "allowed: strided tensors on cpu, cuda"
+        )
     if x.dtype in (torch.float16, torch.bfloat16):
         return x.detach().to(torch.float32)
     if x.dtype not in (torch.float32, torch.float64):
         raise FormatError(
-            f"{what} and type {x.dtype} cannot be quantised; allowed: float32, float64, float16, bfloat16; "
-            "try x.float()"
+            f"{fmt}: a tensor of shape {tuple(x.shape)} and type {x.dtype} cannot be quantised; "
+            "allowed: float32, float64, float16, bfloat16; try x.float()"
         )
     return x.detach()
 
@@ -104,10 +113,21 @@ def _deliver(result: "Tensor", out: "Tensor | None") -> "Tensor":
     return result if out is None else out.copy_(result)
 
 
-def _is_compiled(x: "Tensor") -> bool:
+def _passes(x: "Tensor") -> ModuleType | None:
+    """The compiled passes that take `x`; None where plain torch does the work, slowly."""
     import torch
 
-    return x.device.type == "cpu" and x.dtype == torch.float32 and numba_is_here()
+    if x.dtype != torch.float32:
+        return None
+    if x.device.type == "cpu" and numba_is_here():
+        from presilicon.formats import cpu_passes
+
+        return cpu_passes
+    if x.device.type == "cuda" and triton_is_here():
+        from presilicon.formats import gpu_passes
+
+        return gpu_passes
+    return None
 
 
 def draw(x: "Tensor", mode: str | Stochastic, key: Key) -> "Tensor | None":
@@ -120,10 +140,10 @@ def draw(x: "Tensor", mode: str | Stochastic, key: Key) -> "Tensor | None":
 
 
 def _on_grid(x: "Tensor", grid: Grid, mode: str | Stochastic, key: Key, out: "Tensor | None") -> "Tensor":
-    if _is_compiled(x):
-        from presilicon.formats.cpu_passes import round_elements
-
-        return round_elements(x, grid, mode, key, out)
+    passes = _passes(x)
+    if passes is not None:
+        result: Tensor = passes.round_elements(x, grid, mode, key, out)
+        return result
     from presilicon.formats.torch_kernels import round_to_grid
 
     return _deliver(round_to_grid(x, grid, mode, draw(x, mode, key)), out)
@@ -139,10 +159,10 @@ def _fixed(x: "Tensor", fmt: Fixed, mode: str | Stochastic, key: Key, out: "Tens
 
 
 def _blocks(x: "Tensor", fmt: BlockFloat | Mx, mode: str | Stochastic, key: Key, out: "Tensor | None") -> "Tensor":
-    if _is_compiled(x) and not (isinstance(mode, Stochastic) and x.numel() > 2**32):
-        from presilicon.formats import cpu_passes
-
-        return cpu_passes.round_blocks(x, fmt, mode, key, out)
+    passes = _passes(x)
+    if passes is not None and not (isinstance(mode, Stochastic) and x.numel() > 2**32):
+        result: Tensor = passes.round_blocks(x, fmt, mode, key, out)
+        return result
     from presilicon.formats import torch_blocks
 
     return _deliver(torch_blocks.round_blocks(x, fmt, mode, draw(x, mode, key)), out)
