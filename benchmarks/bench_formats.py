@@ -20,7 +20,7 @@ from presilicon.formats import parse, quantize
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = [
-    # name, format, rounding, limit of the ratio, kind of peer rows
+    # name, format, rounding, limit of the ratio, kind of peers; the first row of a kind is what peers are held against
     ("float e5m2, nearest-even", "e5m2", "nearest-even", 1.2, "float"),
     ("float e4m3fn, nearest-even", "e4m3fn", "nearest-even", 1.2, "float"),
     ("float bfloat16, nearest-even", "bfloat16", "nearest-even", 1.2, "float"),
@@ -88,7 +88,7 @@ def main() -> None:
             continue
         print(f"\n{'peer':44}{'Mel/s':>8}{'ours is':>10}")
         for kind, peers in measure_peers(options.elements, threads).items():
-            mine = max(options.elements / ours[name] for name, *_, row_kind in ROWS if row_kind == kind)
+            mine = options.elements / ours[next(name for name, *_, of in ROWS if of == kind)]
             for peer, rate in peers.items():
                 print(f"{kind + ': ' + peer:44}{rate / 1e6:8.1f}{mine / rate:9.1f}x")
 
