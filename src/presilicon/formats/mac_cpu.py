@@ -8,8 +8,12 @@ from presilicon.formats import threads
 from presilicon.formats.grid import Grid
 from presilicon.formats.mac_kernels import (
     LIFTED,
+    NARROW,
+    NATIVE,
     ORDER_NUMBERS,
+    SEPARATE,
     TILE,
+    WIDE,
     exact_kernel,
     lean_kernel,
     wide_grid,
@@ -43,25 +47,35 @@ def multiply(a: Tensor, b: Tensor, plan: Plan, key: Key) -> Tensor:
     )
     exact = exact_kernel(ORDER_NUMBERS[plan.order], has_product, *modes)
     grids = tuple(wide_grid(grid) for grid in (plan.product or plan.partial, plan.partial, plan.total))
-    native = plan.is_native
-    lean_arguments = _lean_arguments(plan) if native or plan.is_leanable else None
+    steps = _lean_steps(plan)
 
     def work(start: int, stop: int) -> None:
-        if lean_arguments is not None:
-            kernel = lean_kernel(native, not has_product, modes[2])
-            kernel(left, right, target, done, start, stop, chunk, *lean_arguments, grids[2], *draws)
-        if not done[start:stop].all():
-            exact(left, right, target, done, start, stop, chunk, plan.width, plan.align_bits, *grids, *draws)
+        for step in steps:
+            kernel = lean_kernel(step, modes[2])
+            kernel(left, right, target, done, start, stop, chunk, *_lean_arguments(plan, step), grids[2], *draws)
+            if done[start:stop].all():
+                return
+        exact(left, right, target, done, start, stop, chunk, plan.width, plan.align_bits, *grids, *draws)
 
     threads.split(work, batches * rows, multiple=1, weight=columns * depth)
     return out
 
 
-def _lean_arguments(plan: Plan) -> tuple[object, ...]:
+def _lean_steps(plan: Plan) -> list[int]:
+    """The lean kernels to try on each tile, fastest first."""
+    if plan.is_native:
+        return [NATIVE if plan.product is None else SEPARATE]
+    return [NARROW] * plan.is_leanable + [WIDE] * plan.is_wide_leanable
+
+
+def _lean_arguments(plan: Plan, step: int) -> tuple[object, ...]:
     grid, limits = plan.partial, plan.lean_limits
-    low, up = np.uint32(grid.low << 23), np.uint32((23 - grid.mantissa << 23) + 0x400000)
     products = (limits.product_bits, limits.product_last, limits.product_largest)
-    return low, up, limits.bits, limits.largest, products
+    if step == WIDE:
+        low, up = np.int64(grid.low - 127 + 1023 << 52), np.int64((52 - grid.mantissa << 52) + (1 << 51))
+        return low, up, limits.bits, limits.largest, products
+    narrow_low, narrow_up = np.uint32(grid.low << 23), np.uint32((23 - grid.mantissa << 23) + 0x400000)
+    return narrow_low, narrow_up, limits.bits, limits.largest, products
 
 
 def _kernel_mode(mode: str | Stochastic, grid: Grid) -> int:

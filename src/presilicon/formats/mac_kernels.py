@@ -2,8 +2,8 @@
 
 Two kernels share the work. `exact_kernel` is right for every unit and every input: it works in float64, where the
 product of two float32 is exact and a sum is rounded to odd, so that the rounding to the format that follows is the
-only one. `lean_kernel` is many times faster: it works in float32, on those tiles whose numbers cannot make a difference
-(see `is_lean`), or for units that add in float32 anyway.
+only one. `lean_kernel` is many times faster: it rounds the sums that float32 or float64 gives, on those tiles whose
+numbers cannot make a difference (see `is_lean`), or it serves units that add in float32 anyway.
 
 A tile is one output row by `TILE` columns. Everything compiled lives in this one file, apart from the random
 generator: Numba's cache on disk is renewed when the file changes.
@@ -188,25 +188,34 @@ def add_line(line: Any, other: Any, index: Any, keys: Any, states: Any, bits: An
 
 
 @compiled
-def align_line(total: Any, products: Any, factors: Any, b: Any, begin: Any, left: Any, align_bits: Any) -> None:
+def align_lines(
+    total: Any, products: Any, factors: Any, b: Any, begin: Any, left: Any, align_bits: Any, top: Any, infinite: Any
+) -> None:
     """A line of totals plus a few lines of products, aligned and cut; `factors` times rows of `b` are the products.
 
     Cut terms are integers below 2^(align_bits + 2), and at most 1,025 of them: their sum is exact in float64.
+    `top` and `infinite` are room for a line of exponents, and of what is not finite.
     """
+    nothing = np.int64(-2000)
     for j in range(total.size):
-        infinite = 0.0 if abs(total[j]) < np.inf else total[j]
-        top = exponent_of(total[j]) if total[j] != 0.0 else np.int64(-2000)
-        for term in range(factors.size):
-            p = products[term, j]
-            e = exponent_of(np.float64(factors[term])) + exponent_of(np.float64(b[begin + term, left + j]))
-            top = max(top, e) if p != 0.0 else top
-            infinite += 0.0 if abs(p) < np.inf else p
-        top = np.int64(0) if top == np.int64(-2000) else top
-        scale = power_of_two(align_bits - top)
-        units = 0.0 + np.trunc(total[j] * scale)
-        for term in range(factors.size):
-            units += np.trunc(products[term, j] * scale)
-        total[j] = infinite if infinite != 0.0 else units * power_of_two(top - align_bits)
+        top[j] = exponent_of(total[j]) if total[j] != 0.0 else nothing
+        infinite[j] = 0.0 if abs(total[j]) < np.inf else total[j]
+    for term in range(factors.size):
+        side, line = exponent_of(np.float64(factors[term])), b[begin + term, left : left + total.size]
+        product = products[term, : total.size]
+        for j in range(total.size):
+            exponent = side + exponent_of(np.float64(line[j]))
+            top[j] = max(top[j], exponent) if product[j] != 0.0 else top[j]
+            infinite[j] += 0.0 if abs(product[j]) < np.inf else product[j]
+    for j in range(total.size):
+        top[j] = np.int64(0) if top[j] == nothing else top[j]
+        total[j] = 0.0 + np.trunc(total[j] * power_of_two(align_bits - top[j]))
+    for term in range(factors.size):
+        product = products[term, : total.size]
+        for j in range(total.size):
+            total[j] += np.trunc(product[j] * power_of_two(align_bits - top[j]))
+    for j in range(total.size):
+        total[j] = infinite[j] if infinite[j] != 0.0 else total[j] * power_of_two(top[j] - align_bits)
 
 
 @cache
@@ -222,7 +231,8 @@ def exact_kernel(order: int, has_product: bool, product_mode: int, partial_mode:
         slots_needed = chunk if order == PAIRWISE else (1 if order == ALIGNED else width)
         slots = np.empty((slots_needed, TILE), dtype=np.float64)
         products = np.empty((width if order == ALIGNED else 1, TILE), dtype=np.float64)
-        totals = np.empty(TILE, dtype=np.float64)
+        totals, infinite = np.empty(TILE, dtype=np.float64), np.empty(TILE, dtype=np.float64)
+        top = np.empty(TILE, dtype=np.int64)
         for row in range(start, stop):
             batch, i = row // rows, row % rows
             for tile in range(done.shape[1]):
@@ -256,7 +266,8 @@ def exact_kernel(order: int, has_product: bool, product_mode: int, partial_mode:
                             index += stride
                         if order == ALIGNED and (k % width == width - 1 or k == size - 1):
                             begin, end = first + k - k % width, first + k + 1
-                            align_line(base, products, a[batch, i, begin:end], b[batch], begin, left, align_bits)
+                            factors = a[batch, i, begin:end]
+                            align_lines(base, products, factors, b[batch], begin, left, align_bits, top, infinite)
                             round_line(base, index, keys, states, bits, partial_mode, partial_grid)
                             index += stride
                     if order == PAIRWISE and size == 1:
@@ -284,14 +295,20 @@ def exact_kernel(order: int, has_product: bool, product_mode: int, partial_mode:
 
 @compiled
 def range_of(numbers: Any) -> Any:
-    """Largest magnitude, smallest that is not 0, and union of the mantissas of a float32 line, as bit patterns."""
-    largest, smallest, union = np.uint32(0), np.uint32(0xFFFFFFFF), np.uint32(0)
+    """Largest magnitude (bits), exponent of the lowest bit set in any number, and union of the mantissas of a line."""
+    largest, last, union = np.uint32(0), np.int32(1000), np.uint32(0)
     for j in range(numbers.size):
         bits = np.uint32(np.float32(numbers[j]).view(np.uint32) & np.uint32(0x7FFFFFFF))
+        field = np.uint32(bits >> np.uint32(23))
+        hidden = np.uint32(min(field, np.uint32(1)) << np.uint32(23))
+        mantissa = np.uint32(np.uint32(bits & np.uint32(0x7FFFFF)) | hidden)
+        lowest = np.float32(np.int32(np.uint32(mantissa & np.uint32(np.uint32(~mantissa) + np.uint32(1)))))
+        place = np.int32(np.int32(lowest.view(np.uint32) >> np.uint32(23)) - np.int32(127 + 150))
+        place = np.int32(place + np.int32(max(field, np.uint32(1))))
+        last = np.int32(min(last, place if bits != np.uint32(0) else np.int32(1000)))
         largest = np.uint32(max(largest, bits))
-        smallest = np.uint32(min(smallest, bits if bits != np.uint32(0) else np.uint32(0xFFFFFFFF)))
-        union = np.uint32(union | bits)
-    return largest, smallest, union
+        union = np.uint32(union | mantissa)
+    return largest, last, union
 
 
 @compiled
@@ -315,34 +332,38 @@ def sum_of_magnitudes(numbers: Any) -> Any:
 
 
 @compiled
-def is_lean(row: Any, norm: Any, tile: Any, bits: Any, limit: Any, products: Any) -> Any:
-    """Whether float32 arithmetic gives the bits of the exact one, for these ranges of a row of A and a tile of B.
+def is_lean(row: Any, norm: Any, tile: Any, bits: Any, limit: Any, products: Any, wide: Any) -> Any:
+    """Whether rounded float32 (or, if `wide`, float64) sums are the exact ones, for a row of A and a tile of B.
 
-    The sums have p = `bits` <= 11 significant bits, the products s. A float32 sum rounded again to p bits differs from
-    the exact sum rounded once only where the float32 sum lies on a midpoint of the format and the exact one beside it.
-    If s <= p this cannot be: with e the exponent of the sum, the midpoint is an odd multiple of 2^(e-p), and one of the
-    two terms, which have p bits at most, would need bits from 2^(e-p) down to 2^(e-24), more than 11. Where the steps
-    are constant (subnormals, fixed point), sums before the addition are multiples of the step, and the same count
-    holds for the product.
+    The sums have p = `bits` significant bits, the products s, the arithmetic w = 24 or 53. Its sum rounded again to p
+    bits differs from the exact sum rounded once only where it lies on a midpoint of the format and the exact one beside
+    it, by 2^(e-w) at most, with e the exponent of the sum. The midpoint is an odd multiple of 2^(e-p). Say s <= p: then
+    the larger term is a multiple of 2^(e-p) and no midpoint, so the other term has bits from 2^(e-p) down to 2^(e-w);
+    but it has no more than p < w - p. Now s > p: the same, if p + s < w, unless the product is the midpoint and the
+    sum before it less than 2^(e-w); but that is a multiple of the last place of all products, and this may be asked
+    to be larger. Where the steps are constant (subnormals, fixed point), sums before the addition are multiples of
+    the step, and the first argument holds for the product.
 
     Nothing passes `limit`: rounding to nearest moves a sum by no more than the term just added, so a chunk's sum stays
     below 2 S, for the sum S of all products' magnitudes, and the total below 4 S. Nothing underflows in float32: every
     product, so every sum, is a multiple of a power of two that is at least 2^-126.
     """
-    largest, smallest = max(row[0], tile[0]), min(row[1], tile[1])
-    if largest >= np.uint32(0x7F800000):
+    largest_row, last_row, union_row = row
+    largest_tile, last_tile, union_tile = tile
+    if max(largest_row, largest_tile) >= np.uint32(0x7F800000):
         return False
-    if row[0] == np.uint32(0) or tile[0] == np.uint32(0):
+    if largest_row == np.uint32(0) or largest_tile == np.uint32(0):
         return True
-    if smallest < np.uint32(0x800000):
-        return False
-    significand = significant_bits(row[2]) + significant_bits(tile[2])
-    last = np.int64(row[1] >> np.uint32(23)) + np.int64(tile[1] >> np.uint32(23)) - np.int64(254) - significand + 2
-    high = np.float64(np.uint32(tile[0]).view(np.float32))
-    product = np.float64(np.uint32(row[0]).view(np.float32)) * high
+    significand = significant_bits(union_row) + significant_bits(union_tile)
+    last = np.int64(last_row) + np.int64(last_tile)
+    high = np.float64(np.uint32(largest_tile).view(np.float32))
+    product = np.float64(np.uint32(largest_row).view(np.float32)) * high
     product_bits, product_last, product_limit = products
-    exact_product = significand <= product_bits and last >= product_last and product <= product_limit
-    return exact_product and significand <= bits and 4.0 * norm * high <= limit and last >= np.int64(-126)
+    lean = significand <= product_bits and last >= product_last and product <= product_limit
+    if wide:
+        near = exponent_of(product) - last <= np.int64(51)
+        return lean and 4.0 * norm * high <= limit and significand + bits <= 52 and (significand <= bits or near)
+    return lean and 4.0 * norm * high <= limit and significand <= bits and last >= np.int64(-126)
 
 
 @compiled
@@ -359,26 +380,78 @@ def lift(x: Any, low: Any, up: Any) -> Any:
 
 
 @compiled
-def advance(x: Any, a: Any, b: Any, low: Any, up: Any, native: Any, fused: Any) -> Any:
-    """One multiply-add of the lean kernel."""
-    if native:
-        return fma(a, b, x) if fused else np.float32(np.float32(a * b) + x)
+def lift_wide(x: Any, low: Any, up: Any) -> Any:
+    """The same for a float64."""
+    bits = np.float64(x).view(np.int64)
+    lifter = np.int64(max(bits & np.int64(0x7FF0000000000000), low) + up).view(np.float64)
+    result = np.float64((x + lifter) - lifter).view(np.int64)
+    return np.int64(result | (bits & np.int64(-0x8000000000000000))).view(np.float64)
+
+
+NATIVE, SEPARATE, NARROW, WIDE = range(4)
+"""What a lean step is: a fused float32 one, one whose product is rounded too, or a rounded float32 or float64 one."""
+
+
+@compiled
+def advance(x: Any, a: Any, b: Any, low: Any, up: Any, step: Any) -> Any:
+    """One multiply-add of the lean kernel in float32."""
+    if step == NATIVE:
+        return fma(a, b, x)
+    if step == SEPARATE:
+        return np.float32(np.float32(a * b) + x)
     return lift(fma(a, b, x), low, up)
 
 
 @compiled
-def chunk_roundings(size: Any, fused: Any) -> Any:
-    """Roundings of a chunk of sequential sums before its sum joins the total."""
-    return size if fused else 2 * size
+def add_steps(line: Any, factors: Any, panel: Any, low: Any, up: Any, step: Any) -> None:
+    """A line of sums plus the products of a few factors and lines of a panel."""
+    few = np.empty(UNROLL, dtype=np.float32)
+    k = 0
+    while k + UNROLL <= factors.size:
+        few[:] = factors[k : k + UNROLL]
+        for j in range(line.size):
+            x = line[j]
+            for u in range(UNROLL):
+                x = advance(x, few[u], panel[k + u, j], low, up, step)
+            line[j] = x
+        k += UNROLL
+    while k < factors.size:
+        factor = factors[k]
+        for j in range(line.size):
+            line[j] = advance(line[j], factor, panel[k, j], low, up, step)
+        k += 1
+
+
+@compiled
+def add_wide_steps(line: Any, factors: Any, panel: Any, low: Any, up: Any) -> None:
+    """The same in float64, where products are exact."""
+    few = np.empty(UNROLL, dtype=np.float64)
+    k = 0
+    while k + UNROLL <= factors.size:
+        few[:] = factors[k : k + UNROLL]
+        for j in range(line.size):
+            x = line[j]
+            for u in range(UNROLL):
+                x = lift_wide(few[u] * panel[k + u, j] + x, low, up)
+            line[j] = x
+        k += UNROLL
+    while k < factors.size:
+        factor = np.float64(factors[k])
+        for j in range(line.size):
+            line[j] = lift_wide(factor * panel[k, j] + line[j], low, up)
+        k += 1
 
 
 @cache
-def lean_kernel(native: bool, fused: bool, mode: int) -> Callable[..., None]:
-    """The kernel in float32, for sequential sums; it marks as `done` the tiles that it has computed.
+def lean_kernel(step: int, mode: int) -> Callable[..., None]:
+    """The kernel for sequential sums that need no more than rounding; it marks as `done` the tiles it has computed.
 
-    `native`: sums within a chunk are float32 as they come, whatever the numbers, and only the sums of chunks are
-    rounded, with `mode`. Otherwise every sum is rounded to nearest-even, where `is_lean` allows it.
+    With native steps, sums within a chunk are float32 as they come, whatever the numbers, and only the sums of chunks
+    are rounded, with `mode`. Otherwise every sum is rounded to nearest-even, where `is_lean` allows it.
     """
+    native, wide = step in (NATIVE, SEPARATE), step == WIDE
+    roundings = 2 if step == SEPARATE else 1
+    kind = np.float64 if wide else np.float32
 
     def kernel(
         a: Any, b: Any, out: Any, done: Any, start: Any, stop: Any, chunk: Any, low: Any, up: Any,
@@ -386,89 +459,83 @@ def lean_kernel(native: bool, fused: bool, mode: int) -> Callable[..., None]:
     ) -> None:  # fmt: skip
         rows, depth, columns = a.shape[1], a.shape[2], b.shape[2]
         stride = np.int64(a.shape[0]) * rows * columns
-        partial = np.empty((BAND, TILE), dtype=np.float32)
-        panel = np.empty((PANEL, TILE), dtype=np.float32)
-        factors = np.empty(UNROLL, dtype=np.float32)
+        partial, panel = np.empty((BAND, TILE), dtype=kind), np.empty((PANEL, TILE), dtype=kind)
         exact, total = np.empty(TILE, dtype=np.float64), np.empty(TILE, dtype=np.float64)
-        row_ranges, norms = np.empty((BAND, 3), dtype=np.uint32), np.empty(BAND, dtype=np.float64)
-        tile_range = np.empty(3, dtype=np.uint32)
+        mine = np.empty(BAND, dtype=np.bool_)
         row = start
         while row < stop:
             batch = row // rows
             band = min(BAND, stop - row, (batch + 1) * rows - row)
             i0 = row - batch * rows
-            if not native:
-                for r in range(band):
-                    row_ranges[r, 0], row_ranges[r, 1], row_ranges[r, 2] = range_of(a[batch, i0 + r])
-                    norms[r] = sum_of_magnitudes(a[batch, i0 + r])
             for tile in range(done.shape[1]):
                 left = tile * TILE
                 span = min(TILE, columns - left)
                 right = left + span
-                if not native:
-                    tile_range[0], tile_range[1], tile_range[2] = np.uint32(0), np.uint32(0xFFFFFFFF), np.uint32(0)
+                if native:
+                    mine[:] = True
+                else:
+                    tile_range = (np.uint32(0), np.int32(1000), np.uint32(0))
                     for k in range(depth):
-                        largest, smallest, union = range_of(b[batch, k, left:right])
-                        tile_range[0] = max(tile_range[0], largest)
-                        tile_range[1] = min(tile_range[1], smallest)
-                        tile_range[2] |= union
-                for r in range(band):
-                    done[row + r, tile] = native or is_lean(
-                        row_ranges[r], norms[r], tile_range, sum_bits, limit, products
-                    )
-                step = np.int64(0)
+                        largest, last, union = range_of(b[batch, k, left:right])
+                        tile_range = (
+                            np.uint32(max(tile_range[0], largest)),
+                            np.int32(min(tile_range[1], last)),
+                            np.uint32(tile_range[2] | union),
+                        )
+                    for r in range(band):
+                        line = a[batch, i0 + r]
+                        mine[r] = not done[row + r, tile] and is_lean(
+                            range_of(line), sum_of_magnitudes(line), tile_range, sum_bits, limit, products, wide
+                        )
+                if not mine[:band].any():
+                    continue
+                number = np.int64(0)
                 for first in range(0, depth, chunk):
                     size = min(chunk, depth - first)
-                    for begin in range(0, size, PANEL):
-                        count = min(PANEL, size - begin)
+                    number += roundings * size
+                    for begin in range(first, first + size, PANEL):
+                        count = min(PANEL, first + size - begin)
                         for k in range(count):
                             for j in range(span):
-                                panel[k, j] = b[batch, first + begin + k, left + j]
+                                panel[k, j] = kind(b[batch, begin + k, left + j])
                         for r in range(band):
-                            if not done[row + r, tile]:
+                            if not mine[r]:
                                 continue
-                            line = partial[r, :span]
-                            if begin == 0:
-                                line[:] = np.float32(0)
-                            k = 0
-                            while k + UNROLL <= count:
-                                for u in range(UNROLL):
-                                    factors[u] = a[batch, i0 + r, first + begin + k + u]
-                                for j in range(span):
-                                    x = line[j]
-                                    for u in range(UNROLL):
-                                        x = advance(x, factors[u], panel[k + u, j], low, up, native, fused)
-                                    line[j] = x
-                                k += UNROLL
-                            while k < count:
-                                factor = a[batch, i0 + r, first + begin + k]
-                                for j in range(span):
-                                    line[j] = advance(line[j], factor, panel[k, j], low, up, native, fused)
-                                k += 1
+                            line, factors = partial[r, :span], a[batch, i0 + r, begin : begin + count]
+                            if begin == first:
+                                line[:] = kind(0)
+                            if wide:
+                                add_wide_steps(line, factors, panel, low, up)
+                            else:
+                                add_steps(line, factors, panel, low, up, step)
                     for r in range(band):
-                        if not done[row + r, tile]:
+                        if not mine[r]:
                             continue
                         line, target = partial[r, :span], out[batch, i0 + r, left:right]
                         if native:
-                            index = (step + np.int64(chunk_roundings(size, fused))) * stride
-                            index += np.int64(row + r) * columns + left
+                            index = number * stride + np.int64(row + r) * columns + left
                             for j in range(span):
                                 exact[j] = np.float64(line[j])
                                 total[j] = np.float64(target[j])
                             if first == 0:
-                                round_line(exact[:span], index, keys, states, bits, mode, grid)
-                                for j in range(span):
-                                    target[j] = np.float32(exact[j])
+                                total[:] = exact
+                                round_line(total[:span], index, keys, states, bits, mode, grid)
                             else:
                                 add_line(total[:span], exact[:span], index, keys, states, bits, mode, grid)
-                                for j in range(span):
-                                    target[j] = np.float32(total[j])
+                            for j in range(span):
+                                target[j] = np.float32(total[j])
                         elif first == 0:
-                            target[:] = line
+                            for j in range(span):
+                                target[j] = np.float32(line[j])
+                        elif wide:
+                            for j in range(span):
+                                target[j] = np.float32(lift_wide(np.float64(target[j]) + line[j], low, up))
                         else:
                             for j in range(span):
-                                target[j] = lift(np.float32(target[j] + line[j]), low, up)
-                    step += np.int64(chunk_roundings(size, fused)) + 1
+                                target[j] = lift(np.float32(target[j] + np.float32(line[j])), low, up)
+                    number += 1
+                for r in range(band):
+                    done[row + r, tile] = done[row + r, tile] or mine[r]
             row += band
 
     return compiled(kernel)

@@ -56,10 +56,14 @@ class Plan:
     @property
     def is_leanable(self) -> bool:
         """Whether sums rounded to nearest-even could be computed in float32, if the numbers allow it."""
+        return self.is_wide_leanable and self.partial.mantissa < MOST_LEAN_BITS
+
+    @property
+    def is_wide_leanable(self) -> bool:
+        """The same, in float64."""
         nearest = all(mode == NEAREST_EVEN for mode in (self.product_mode, self.partial_mode, self.total_mode))
         plain = all(grid.tiny == 0 and grid.negative_zero for grid in (self.partial, self.product or self.partial))
-        narrow = 1 <= self.partial.mantissa < MOST_LEAN_BITS and self.partial == self.total
-        return nearest and plain and narrow and self.is_sequential
+        return nearest and plain and self.partial.mantissa > 0 and self.partial == self.total and self.is_sequential
 
     @property
     def lean_limits(self) -> "LeanLimits":

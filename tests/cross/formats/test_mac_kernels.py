@@ -89,9 +89,11 @@ def test_every_order_format_and_rounding(fmt: Format, rounding: str) -> None:
             assert count_differences(a, operand(left, (13, 17), seed + 200), mac, Key(seed)) == 0
 
 
-@pytest.mark.parametrize("fmt", ["e5m2", "e4m3", "bfloat16"])
+@pytest.mark.parametrize("fmt", ["e5m2", "e4m3", "bfloat16", "float16"])
 @pytest.mark.parametrize("accumulate", [IBM, FLOAT16, BFLOAT16, Float(4, 3)], ids=str)
-def test_the_lean_kernel_is_the_exact_one(fmt: str, accumulate: Float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lean_kernels_give_what_the_exact_one_gives(
+    fmt: str, accumulate: Float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Wide enough for several tiles, with rows on both sides of each condition of `is_lean`."""
     a, b = operand(fmt, (200, 70), 1), operand(fmt, (70, 600), 2)
     a[3], a[5], a[7] = a[3] * 2.0**-60, a[5] * 2.0**10, a[7] * 2.0**-9
@@ -102,8 +104,11 @@ def test_the_lean_kernel_is_the_exact_one(fmt: str, accumulate: Float, monkeypat
     assert plan_of(mac).is_leanable
     fast = matmul(a, b, mac)
     monkeypatch.setattr(Plan, "is_leanable", False)
+    wide = matmul(a, b, mac)
+    monkeypatch.setattr(Plan, "is_wide_leanable", False)
     exact = matmul(a, b, mac)
     assert torch.equal(fast.view(torch.int32), exact.view(torch.int32))
+    assert torch.equal(wide.view(torch.int32), exact.view(torch.int32))
     some = [0, 3, 5, 7, 11, 13, 17, 19]
     columns = b[:, [0, 1, 299, 300, 301, 599]]
     assert torch.equal(
@@ -136,6 +141,14 @@ def test_where_float32_would_round_twice() -> None:
     once = round_exact(exact, grid_of(FLOAT16), "nearest-even")
     assert matmul(a, b, mac).item() == once == 1 + 2.0**-10
     assert twice.item() != once
+
+
+@pytest.mark.parametrize("gap", range(45, 60))
+def test_small_accumulators_beside_products_on_midpoints(gap: int) -> None:
+    """Around the 53 bits of float64: the accumulator decides the tie as long as it is not zero."""
+    a = torch.tensor([[2.0**-gap, 1 + 2.0**-11], [-(2.0**-gap), 1 + 3 * 2.0**-11], [0.0, 1 + 2.0**-11]])
+    assert count_differences(a, torch.ones(2, 3), MacUnit(accumulate=Float(8, 10))) == 0
+    assert matmul(a, torch.ones(2), MacUnit(accumulate=Float(8, 10))).tolist() == [1 + 2.0**-10, 1 + 2.0**-10, 1.0]
 
 
 def test_a_tiny_accumulator_beside_a_product_on_a_midpoint() -> None:
