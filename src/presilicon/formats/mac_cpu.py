@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from presilicon.formats import threads
+from presilicon.formats.cores import NEAREST_EVEN, mode_number
 from presilicon.formats.grid import Grid
 from presilicon.formats.mac_kernels import (
     LIFTED,
@@ -19,7 +20,7 @@ from presilicon.formats.mac_kernels import (
     wide_grid,
 )
 from presilicon.formats.mac_plan import Plan
-from presilicon.formats.numba_kernels import NEAREST_EVEN, lfsr_table, mode_number
+from presilicon.formats.numba_kernels import lfsr_table
 from presilicon.formats.rounding import Key, Stochastic
 
 

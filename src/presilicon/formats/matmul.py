@@ -95,14 +95,17 @@ def _check_operand(name: str, x: "Tensor", mac: MacUnit) -> "Tensor":
 
     if not isinstance(x, torch.Tensor):
         raise FormatError(f"{mac}: {name} must be a torch tensor, not {type(x).__name__}; try torch.as_tensor(...)")
-    what = f"{mac}: {name} of shape {tuple(x.shape)}"
-    if x.device.type not in ("cpu", "cuda") or x.layout != torch.strided:
-        place = f"on device {x.device}" if x.layout == torch.strided else f"of layout {x.layout}"
-        raise FormatError(f"{what} {place} cannot be multiplied; allowed: strided tensors on cpu, cuda")
-    if x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        raise FormatError(f"{what} and type {x.dtype} cannot be multiplied; allowed: float32, float16, bfloat16")
-    if x.dim() == 0:
-        raise FormatError(f"{what} has no axis to reduce; allowed: one dimension or more")
+    problem = ""
+    if x.layout != torch.strided:
+        problem = f" of layout {x.layout} cannot be multiplied; allowed: strided tensors"
+    elif x.device.type not in ("cpu", "cuda"):
+        problem = f" on device {x.device} cannot be multiplied; allowed: cpu, cuda"
+    elif x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        problem = f" and type {x.dtype} cannot be multiplied; allowed: float32, float16, bfloat16"
+    elif x.dim() == 0:
+        problem = " has no axis to reduce; allowed: one dimension or more"
+    if problem:
+        raise FormatError(f"{mac}: {name} of shape {tuple(x.shape)}{problem}")
     return x.detach().to(torch.float32)
 
 
@@ -110,6 +113,8 @@ def _result_shape(a: "Tensor", b: "Tensor", mac: MacUnit) -> "tuple[int, ...]":
     """The shape of the product, by the rules of `torch.matmul`."""
     import torch
 
+    if a.dim() == b.dim() == 2 and a.shape[1] == b.shape[0]:
+        return torch.Size((a.shape[0], b.shape[1]))
     try:
         return torch.matmul(a.to("meta"), b.to("meta")).shape
     except RuntimeError:
