@@ -51,6 +51,7 @@ def command(
 
     loaded = [load_design(name, settings) for name in designs]
     chosen = load_workload(workload)
+    chosen.require_data()
     if target is not None:
         chosen = replace(chosen, target=target)
     if max_steps is not None:

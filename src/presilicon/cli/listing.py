@@ -27,13 +27,18 @@ def designs(as_json: bool) -> None:
 @command.command("workloads")
 @json_option
 def workloads(as_json: bool) -> None:
-    """List the workloads."""
+    """List the workloads: their accuracy targets, and the commands that take them.
+
+    Those without data can be simulated, not evaluated.
+    """
     from presilicon.workloads import load_workload, workload_names
 
     rows = []
     for name in workload_names():
         workload = load_workload(name)
-        rows.append({"name": name, "target": workload.target, "description": workload.description})
+        commands = ["evaluate", "simulate"] if workload.can_evaluate else ["simulate"]
+        described = {"target": workload.target, "commands": commands, "description": workload.description}
+        rows.append({"name": name, **described})
     _print("workloads", rows, as_json)
 
 
@@ -54,7 +59,15 @@ def _print(what: str, rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"schema": 1, what: rows}, indent=2))
         return
-    texts = [[f"{value:g}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
+    texts = [[_text(value) for value in row.values()] for row in rows]
     widths = [max(len(text[column]) for text in texts) for column in range(len(texts[0]))]
     for text in texts:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(text, widths, strict=True)).rstrip())
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        return ", ".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -37,7 +37,7 @@ def train(
     and see the same batches.
 
     Raises:
-        ConfigError: the batch is larger than the training split.
+        ConfigError: the workload comes without data, or its batch is larger than the training split.
     """
     cuda = [torch.device(device).index or 0] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices=cuda):
@@ -53,9 +53,10 @@ def _train(
     hooks: Sequence[TrainingHook],
     on_evaluation: OnEvaluation | None,
 ) -> Trace:
+    load_data, target = workload.require_data()
     torch.manual_seed(derive_seed(seed, "weights"))
     model = workload.model().to(device)
-    data = _on_device(workload.data(), device)
+    data = _on_device(load_data(), device)
     if workload.batch_size > len(data.train[0]):
         raise ConfigError(
             f'workload "{workload.name}": batch_size is {workload.batch_size}, '
@@ -98,7 +99,7 @@ def _train(
             evaluations.append(point)
             if on_evaluation is not None:
                 on_evaluation(point)
-            held = held + 1 if point.accuracy >= workload.target else 0
+            held = held + 1 if point.accuracy >= target else 0
             if held >= workload.sustain:
                 ending = "target"
                 break

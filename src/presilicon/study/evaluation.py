@@ -60,6 +60,7 @@ def compare(
     twice = [name for name, count in Counter(design.name for design in loaded).items() if count > 1]
     if twice:
         raise ConfigError(f'two designs are called "{twice[0]}"; give each its own name, as in --set name=other')
+    workload.require_data()
     if workload.max_steps < workload.sustain * workload.evaluate_every:
         raise ConfigError(
             f"max_steps is {workload.max_steps}, but holding the target takes {workload.sustain} evaluations, one in "
@@ -95,14 +96,14 @@ def check_device(device: str) -> None:
 
 def _join(design: Design, workload: Workload, graph: StepGraph, traces: Sequence[Trace], device: str) -> Result:
     typical = simulate(graph, design)
+    _, target = workload.require_data()
     outcomes = [
-        price_trace(trace, lambda facts: simulate(graph, design, facts), workload.target, workload.sustain)
-        for trace in traces
+        price_trace(trace, lambda facts: simulate(graph, design, facts), target, workload.sustain) for trace in traces
     ]
     return Result(
         name=design.name,
         workload=workload.name,
-        target=workload.target,
+        target=target,
         steps_to_accuracy=interval(_collect(outcomes, lambda seed: seed.steps_to_accuracy)),
         time_to_accuracy_s=interval(_collect(outcomes, lambda seed: seed.time_to_accuracy_s)),
         energy_to_accuracy_j=interval(_collect(outcomes, lambda seed: seed.energy_to_accuracy_j)),

@@ -94,12 +94,19 @@ def capture_workload(workload: Workload, batch_size: int | None = None) -> StepG
     size = workload.batch_size if batch_size is None else batch_size
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise ConfigError(f"batch_size must be a whole number of at least 1, not {size!r}")
-    inputs, targets = (
-        torch.empty((size, *split.shape[1:]), dtype=split.dtype, device="meta") for split in workload.data().train
-    )
+    inputs, targets = workload.batch(size)
     with torch.random.fork_rng(devices=[]):
-        model = workload.model()
+        model = _make_model(workload)
     return capture(model, inputs, targets=targets, loss=workload.loss, optimizer=workload.optimizer, name=workload.name)
+
+
+def _make_model(workload: Workload) -> nn.Module:
+    """The workload's model, made without its numbers where that is possible: large models take long to draw."""
+    try:
+        with torch.device("meta"):
+            return workload.model()
+    except (RuntimeError, NotImplementedError):
+        return workload.model()
 
 
 @dataclass(frozen=True, slots=True)

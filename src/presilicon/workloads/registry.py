@@ -2,16 +2,17 @@
 
 from presilicon.base.errors import unknown
 from presilicon.workloads.digits import DIGITS_CNN, DIGITS_MLP
+from presilicon.workloads.published import PUBLISHED
 from presilicon.workloads.workload import Workload
 
-_WORKLOADS = {workload.name: workload for workload in (DIGITS_CNN, DIGITS_MLP)}
+_WORKLOADS = {workload.name: workload for workload in (DIGITS_CNN, DIGITS_MLP, *PUBLISHED)}
 
 
 def workload_names() -> tuple[str, ...]:
     """The names that `load_workload` takes, sorted.
 
-    >>> workload_names()
-    ('digits-cnn', 'digits-mlp')
+    >>> workload_names()[:4]
+    ('alexnet', 'bert-base', 'bert-large', 'dcgan-discriminator')
     """
     return tuple(sorted(_WORKLOADS))
 

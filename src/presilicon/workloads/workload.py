@@ -1,4 +1,4 @@
-"""A workload: a model, its data, how it is trained, and the validation accuracy that counts as arrival."""
+"""A workload: a model, how it is trained, and, to evaluate it, data and the validation accuracy to reach."""
 
 from __future__ import annotations
 
@@ -65,9 +65,23 @@ def sgd(
     return SGD(parameters, lr=learning_rate, momentum=momentum, weight_decay=weight_decay, foreach=False)
 
 
+def adamw(
+    parameters: Iterable[nn.Parameter],
+    learning_rate: float = 1e-4,
+    betas: tuple[float, float] = (0.9, 0.999),
+    weight_decay: float = 0.01,
+) -> Optimizer:
+    """Adam with decoupled weight decay (plain Adam when that is 0), one parameter at a time."""
+    from torch.optim import AdamW
+
+    return AdamW(parameters, lr=learning_rate, betas=betas, weight_decay=weight_decay, foreach=False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A torch model, its data, its optimizer, and the validation accuracy to reach.
+    """A torch model, its optimizer, and its data with the validation accuracy to reach.
+
+    One that comes without data has an `example` of its batches instead: it can be simulated, not trained.
 
     The callables are called, never changed. Seeds are tried in spawned processes, so they should be functions of a
     module or `functools.partial` of such functions; a lambda works only in a single process.
@@ -77,15 +91,19 @@ class Workload:
     >>> Workload(name="mine", model=dict, data=dict, target=97)
     Traceback (most recent call last):
     presilicon.base.errors.ConfigError: workload "mine": target must be above 0 and at most 1, not 97
+    >>> Workload(name="mine", model=dict, example=dict).can_evaluate
+    False
     """
 
     name: str
     model: Callable[[], nn.Module]
     """Makes the model with fresh weights; called after the run's seed was set."""
-    data: Callable[[], Splits]
+    data: Callable[[], Splits] | None = None
     """The same splits at every call, whatever the run's seed."""
-    target: float
-    """The validation accuracy, between 0 and 1, that counts as arrival."""
+    target: float | None = None
+    """The validation accuracy, between 0 and 1, that counts as arrival; given with the data."""
+    example: Callable[[int], tuple[Any, Any]] | None = None
+    """Inputs and targets of a batch of that size, best on the meta device; by default as in the training split."""
     description: str = ""
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
     """A scalar from the model's output and the targets."""
@@ -104,16 +122,50 @@ class Workload:
         if not isinstance(self.name, str) or not self.name.strip():
             raise ConfigError(f"a workload's name must be a non-empty text, not {self.name!r}")
         where = f'workload "{self.name}"'
-        for field in ("model", "data", "loss", "optimizer", "accuracy"):
+        for field in ("model", "data", "example", "loss", "optimizer", "accuracy"):
             value = getattr(self, field)
-            if not callable(value):
+            if not (callable(value) or (value is None and field in ("data", "example"))):
                 raise ConfigError(f"{where}: {field} must be a function, not {type(value).__name__}")
         for field in ("batch_size", "evaluate_every", "sustain", "max_steps"):
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{where}: {field} must be a whole number of at least 1, not {value!r}")
-        if not isinstance(self.target, int | float) or isinstance(self.target, bool) or not 0 < self.target <= 1:
+        if self.data is None and self.example is None:
+            raise ConfigError(f"{where}: give data and a target to train it, or an example batch to simulate it")
+        if self.data is None and self.target is not None:
+            raise ConfigError(f"{where}: the target {self.target!r} needs data to reach it on")
+        if self.data is not None and not _is_accuracy(self.target):
             raise ConfigError(f"{where}: target must be above 0 and at most 1, not {self.target!r}")
+
+    @property
+    def can_evaluate(self) -> bool:
+        """Whether it has data to train on; every workload can be simulated."""
+        return self.data is not None
+
+    def require_data(self) -> tuple[Callable[[], Splits], float]:
+        """What makes its splits, and its target.
+
+        Raises:
+            ConfigError: when it comes without data.
+        """
+        if self.data is None or self.target is None:
+            raise ConfigError(
+                f'workload "{self.name}" can be simulated, not trained: it comes without data; '
+                "`presilicon list workloads` says which can be evaluated"
+            )
+        return self.data, self.target
+
+    def batch(self, size: int) -> tuple[Any, Any]:
+        """Inputs and targets of a batch of `size` examples, for capture: shapes and types count, numbers do not."""
+        if self.example is not None:
+            return self.example(size)
+        from torch import empty
+
+        inputs, targets = self.require_data()[0]().train
+        return (
+            empty((size, *inputs.shape[1:]), dtype=inputs.dtype, device="meta"),
+            empty((size, *targets.shape[1:]), dtype=targets.dtype, device="meta"),
+        )
 
     def describe(self) -> dict[str, Any]:
         """The workload as plain data, for provenance and hashing: functions by their qualified names.
@@ -123,7 +175,8 @@ class Workload:
         'presilicon.workloads.workload.sgd(momentum=0.0)'
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: _spell(value) if callable(value) else value for name, value in values.items()}
+        given = {name: value for name, value in values.items() if value is not None}
+        return {name: _spell(value) if callable(value) else value for name, value in given.items()}
 
     def require_picklable(self) -> None:
         """Check that the workload can be sent to another process.
@@ -139,6 +192,10 @@ class Workload:
                     f'workload "{self.name}": {field.name} cannot be sent to another process ({error}); '
                     "use a function of a module or functools.partial of one, or run with a single job"
                 ) from error
+
+
+def _is_accuracy(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
 
 
 def _spell(value: object) -> str:

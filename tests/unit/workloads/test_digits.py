@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from presilicon.workloads import Workload, load_workload, workload_names
+from presilicon.workloads import Workload, load_workload
 from presilicon.workloads.digits import load_digits
 
 
@@ -63,7 +63,7 @@ def steps_to_target(workload: Workload, seed: int) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("name", workload_names())
+@pytest.mark.parametrize("name", ["digits-cnn", "digits-mlp"])
 def test_float32_reaches_the_target_in_some_hundreds_of_steps(name: str) -> None:
     workload = load_workload(name)
     assert all(100 <= (steps_to_target(workload, seed) or 0) <= 1000 for seed in range(2))

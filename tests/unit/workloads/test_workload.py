@@ -8,7 +8,11 @@ import torch
 from torch import nn
 
 from presilicon.base.errors import ConfigError
+from presilicon.designs import Numerics
+from presilicon.emulation import train
+from presilicon.study import compare
 from presilicon.workloads import Splits, Workload, load_workload, workload_names
+from presilicon.workloads.capture import capture_workload
 from presilicon.workloads.workload import argmax_accuracy, sgd
 
 
@@ -51,6 +55,11 @@ def test_a_user_gives_four_things_and_can_train() -> None:
         ({"max_steps": "many"}, "max_steps"),
         ({"model": nn.Linear(1, 1).weight}, "model"),
         ({"loss": "mse"}, "loss"),
+        ({"data": "digits"}, "data must be a function"),
+        ({"example": 3}, "example must be a function"),
+        ({"data": None, "target": None}, "give data and a target to train it, or an example"),
+        ({"data": None, "example": make_data}, "the target 0.9 needs data"),
+        ({"target": None}, "target must be above 0"),
     ],
 )
 def test_impossible_values_are_named(change: dict[str, object], words: str) -> None:
@@ -109,3 +118,30 @@ def test_listing_and_loading_workloads_imports_neither_torch_nor_sklearn() -> No
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_without_data_there_is_an_example_and_no_training() -> None:
+    workload = mine(data=None, target=None, example=lambda size: (torch.empty(size, 4), torch.empty(size)))
+    assert not workload.can_evaluate
+    assert workload.batch(3)[0].shape == (3, 4)
+    assert {"data", "target"}.isdisjoint(workload.describe())
+    with pytest.raises(ConfigError, match='"mine" can be simulated, not trained: it comes without data'):
+        workload.require_data()
+    for refuse in (lambda: train(workload, Numerics()), lambda: compare(["fp32-systolic"], workload)):
+        with pytest.raises(ConfigError, match="comes without data"):
+            refuse()
+
+
+def test_the_example_follows_from_the_data_unless_it_is_given() -> None:
+    inputs, targets = mine().batch(5)
+    assert (inputs.shape, targets.shape, inputs.device.type) == ((5, 4), (5,), "meta")
+    assert targets.dtype == torch.int64
+    assert mine(example=lambda size: (size, None)).batch(5) == (5, None)
+
+
+def test_a_model_that_cannot_be_made_on_the_meta_device_is_made_with_numbers() -> None:
+    def make() -> nn.Module:
+        return nn.Linear(4, int(torch.tensor([2.0]).item()))
+
+    graph = capture_workload(mine(model=make))
+    assert [op.gemm.n for op in graph.ops if op.gemm and op.phase == "forward"] == [2]

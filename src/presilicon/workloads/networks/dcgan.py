@@ -1,6 +1,9 @@
 """DCGAN's two networks in plain torch (Radford et al., 2015), for 64x64 images."""
 
-from torch import nn
+from collections import OrderedDict
+
+from torch import Tensor, nn
+from torch.nn import functional
 
 
 def dcgan_generator(latent: int = 100, width: int = 64) -> nn.Module:
@@ -28,3 +31,15 @@ def dcgan_discriminator(width: int = 64) -> nn.Module:
             nn.LeakyReLU(0.2),
         ]
     return nn.Sequential(*layers, nn.Conv2d(width * 8, 1, 4, 1, 0, bias=False), nn.Flatten())
+
+
+def dcgan_generator_step() -> nn.Module:
+    """What a step of the generator runs: its images go through the discriminator, whose weights stay as they are."""
+    return nn.Sequential(
+        OrderedDict(generator=dcgan_generator(), discriminator=dcgan_discriminator().requires_grad_(False))
+    )
+
+
+def adversarial_loss(score: Tensor, target: Tensor) -> Tensor:
+    """Binary cross-entropy of scores before the sigmoid against 1 (real) and 0 (made)."""
+    return functional.binary_cross_entropy_with_logits(score, target)

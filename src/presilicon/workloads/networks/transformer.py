@@ -106,6 +106,11 @@ def gpt_block(width: int = 768, heads: int = 12) -> nn.Module:
     return Block(width, heads, causal=True, before=True)
 
 
+def regression_loss(output: Tensor, target: Tensor) -> Tensor:
+    """Mean squared error: the loss of a block on its own."""
+    return functional.mse_loss(output, target)
+
+
 def token_loss(output: Tensor, target: Tensor) -> Tensor:
     """Mean cross-entropy over every place of every sequence."""
     return functional.cross_entropy(output.flatten(0, 1), target.flatten())
