@@ -8,6 +8,7 @@ from torch import Tensor
 
 from presilicon.formats import numba_kernels, threads
 from presilicon.formats.block import BlockFloat, Mx
+from presilicon.formats.cores import LFSR, core_for, is_plain, mode_number
 from presilicon.formats.grid import Grid, block_grid_of
 from presilicon.formats.rounding import Key, Stochastic
 from presilicon.formats.torch_blocks import block_axis, group_size, is_square
@@ -63,10 +64,10 @@ def _words(x: Tensor) -> Any:
 
 
 def _element_pass(read: Any, write: Any, grid: Grid, mode: str | Stochastic, key: Key) -> None:
-    number = numba_kernels.mode_number(mode)
-    core, plain = numba_kernels.core_for(grid, number), numba_kernels.is_plain(grid)
+    number = mode_number(mode)
+    core, plain = core_for(grid, number), is_plain(grid)
     kernel = numba_kernels.element_kernel(number, core, plain, _is_one(read, write))
-    words, states = numba_kernels.grid_words(grid), numba_kernels.lfsr_table(number == numba_kernels.LFSR)
+    words, states = numba_kernels.grid_words(grid), numba_kernels.lfsr_table(number == LFSR)
     for block in range(-(-read.size // 2**32)):
         draw = numba_kernels.draw_words(mode, key, block)
         base = block * 2**32
@@ -81,15 +82,15 @@ def _block_pass(
     read: Any, write: Any, shape: tuple[int, ...], axis: int, fmt: BlockFloat | Mx, mode: str | Stochastic, key: Key
 ) -> None:
     block = block_grid_of(fmt)
-    number = numba_kernels.mode_number(mode)
-    core, plain = numba_kernels.core_for(block.grid, number), numba_kernels.is_plain(block.grid)
+    number = mode_number(mode)
+    core, plain = core_for(block.grid, number), is_plain(block.grid)
     lowest = block.lowest
     if block.window:
         top = int(numba_kernels.largest_number(read))
         exponent = int(numba_kernels.scale_exponent(np.uint32(top), block.poison, block.emax, block.bump))
         lowest = max(lowest, exponent - block.window)
     grid, limits = numba_kernels.grid_words(block.grid), numba_kernels.block_words(block, core, lowest)
-    draw, states = numba_kernels.draw_words(mode, key, 0), numba_kernels.lfsr_table(number == numba_kernels.LFSR)
+    draw, states = numba_kernels.draw_words(mode, key, 0), numba_kernels.lfsr_table(number == LFSR)
     size, square, in_place = group_size(fmt), is_square(fmt), _is_one(read, write)
     after = int(np.prod(shape[axis + 1 :], dtype=np.int64))
     if square or after == 1:

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from presilicon.formats import triton_kernels
 from presilicon.formats.block import BlockFloat, Mx
+from presilicon.formats.cores import COUNTER, GENERAL, LEVEL, LIFTED, core_for, fast_scales, is_plain, mode_number
 from presilicon.formats.grid import BlockGrid, Grid, block_grid_of
 from presilicon.formats.rounding import LFSR_BITS, Key, Stochastic, lfsr_states
 from presilicon.formats.torch_blocks import block_axis, group_size, is_square
 
-_MODES = {"nearest-even": 0, "nearest-away": 1, "toward-zero": 2, "up": 3, "down": 4, "counter": 5, "lfsr": 6}
 _ELEMENTS, _WARPS = 512, 2
 """Elements that one program rounds, and its warps: small ones keep more loads in flight (measured on an H200)."""
 _LAUNCH = 1 << 30
@@ -39,7 +39,7 @@ def round_elements(x: Tensor, grid: Grid, mode: str | Stochastic, key: Key, out:
             MASK=mask,
             STATES=2**LFSR_BITS - 1,
             MODE=number,
-            CORE=core_for(grid, number),
+            CORE=_core(grid, number),
             **_constants(grid),
             BLOCK=_ELEMENTS,
             num_warps=_WARPS,
@@ -59,7 +59,7 @@ def round_blocks(x: Tensor, fmt: BlockFloat | Mx, mode: str | Stochastic, key: K
     members = triton.next_power_of_2(tile_rows * tile_cols)
     groups = max(1, _ELEMENTS // members)
     number, mask, states = _random(mode, x.device)
-    core = core_for(block.grid, number)
+    core = _core(block.grid, number)
     first_fast, last_fast = fast_scales(block, core)
     first, second = key.words(0)
     triton_kernels.block_kernel[(triton.cdiv(tiles, groups),)](
@@ -94,35 +94,10 @@ def round_blocks(x: Tensor, fmt: BlockFloat | Mx, mode: str | Stochastic, key: K
     return _finish(target, out)
 
 
-def core_for(grid: Grid, mode: int) -> int:
-    """The number of the cheapest core that is exact for a grid and a mode: 0 general, 1 lifted, 2 level, 3 flat, 4 split."""
-    top = max(grid.max_positive, grid.max_negative) >> 23
-    random = mode >= 5
-    if not (random or mode == 0) or grid.mantissa == 0:
-        return 0
-    if grid.low <= 1:
-        return 0 if random and grid.mantissa == 23 else 3
-    level = top < grid.low
-    if grid.low < grid.mantissa + 25 or top + 23 - grid.mantissa > 254 or (grid.mantissa == 23 and not level):
-        return 0
-    if random:
-        return 4 if grid.mantissa <= 7 else 0
-    return 2 if level else 1
-
-
-def fast_scales(block: BlockGrid, core: int) -> tuple[int, int]:
-    """The exponents of scales by which the grid can simply be moved, its limits staying normal numbers."""
-    grid = block.grid
-    top, bottom = (choose(grid.max_positive, grid.max_negative) >> 23 for choose in (max, min))
-    first = max((1 if core == 0 else grid.mantissa + 25) - grid.low, 1 - bottom)
-    reach = max(top, grid.low) if core == 2 else top
-    return first, min(231 + grid.mantissa - reach, 254 - grid.low, 126 - block.emax)
-
-
-def is_plain(grid: Grid) -> bool:
-    """Whether the limits are the same on both sides, -0 exists and subnormals too, as in most floats."""
-    sides = (grid.max_positive, grid.over_positive) == (grid.max_negative, grid.over_negative)
-    return sides and grid.tiny == 0 and bool(grid.negative_zero)
+def _core(grid: Grid, number: int) -> int:
+    """The core for a grid and a mode; rounding at random by lifting is for CPUs."""
+    core = core_for(grid, number)
+    return GENERAL if number >= COUNTER and core in (LIFTED, LEVEL) else core
 
 
 def _prepare(x: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -162,9 +137,9 @@ def _lowest(x: Tensor, block: BlockGrid) -> int:
 def _random(mode: str | Stochastic, device: torch.device) -> tuple[int, int, Tensor]:
     """The kernels' number of a mode, the mask of its random bits, and the shift register's states."""
     if not isinstance(mode, Stochastic):
-        return _MODES[mode], 0, _no_states(device)
+        return mode_number(mode), 0, _no_states(device)
     mask = (0xFFFFFFFF << (32 - mode.bits)) & 0xFFFFFFFF
-    return _MODES[mode.source], mask, _states(device) if mode.source == "lfsr" else _no_states(device)
+    return mode_number(mode), mask, _states(device) if mode.source == "lfsr" else _no_states(device)
 
 
 def _constants(grid: Grid) -> dict[str, Any]:

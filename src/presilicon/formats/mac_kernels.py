@@ -16,18 +16,9 @@ from typing import Any
 import numpy as np
 from numba.extending import intrinsic
 
+from presilicon.formats.cores import COUNTER, DOWN, LFSR, NEAREST_AWAY, NEAREST_EVEN, TOWARD_ZERO, UP
 from presilicon.formats.grid import Grid
-from presilicon.formats.numba_kernels import (
-    COUNTER,
-    DOWN,
-    LFSR,
-    NEAREST_AWAY,
-    NEAREST_EVEN,
-    TOWARD_ZERO,
-    UP,
-    compiled,
-    random_word,
-)
+from presilicon.formats.numba_kernels import compiled, random_word
 from presilicon.formats.rounding import WEYL
 
 LIFTED = 7

@@ -28,6 +28,7 @@ def lean_kernel(
 ):  # fmt: skip
     """Every sum rounded to nearest-even in float32, for the tiles whose flag is set."""
     batch = tl.program_id(2).to(tl.int64)
+    rows_wide, columns_wide = rows + 0 * batch, columns + 0 * batch  # offsets may pass 32 bits
     tile = (batch * tl.num_programs(0) + tl.program_id(0)) * tl.num_programs(1) + tl.program_id(1)
     if tl.load(flags + tile) != 0:
         i = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -38,8 +39,8 @@ def lean_kernel(
         for first in range(0, depth, chunk):
             partial = tl.zeros((ROWS, COLUMNS), tl.float32)
             for k in range(first, tl.minimum(first + chunk, depth)):
-                x = tl.load(left + k * rows, mask=i < rows, other=0.0)
-                y = tl.load(right + k * columns, mask=j < columns, other=0.0)
+                x = tl.load(left + k * rows_wide, mask=i < rows, other=0.0)
+                y = tl.load(right + k * columns_wide, mask=j < columns, other=0.0)
                 partial = _lift(x[:, None] * y[None, :] + partial, LOW, UP)
             total = tl.where(first == 0, partial, _lift(total + partial, LOW, UP))
         target = out + (batch * rows + i[:, None]) * columns + j[None, :]
@@ -145,6 +146,7 @@ def exact_kernel(
     `integers` and `reals` hold the grids of products, partial sums and totals, one after another.
     """
     batch = tl.program_id(2).to(tl.int64)
+    rows_wide, columns_wide = rows + 0 * batch, columns + 0 * batch  # offsets may pass 32 bits
     down, across = tl.num_programs(0) // SHARE_ROWS, tl.num_programs(1) // SHARE_COLUMNS
     tile = (batch * down + tl.program_id(0) // SHARE_ROWS) * across + tl.program_id(1) // SHARE_COLUMNS
     if tl.load(flags + tile) == 0:
@@ -159,8 +161,8 @@ def exact_kernel(
         for first in range(0, depth, chunk):
             partial = tl.zeros((ROWS, COLUMNS), tl.float64)
             for k in range(first, tl.minimum(first + chunk, depth)):
-                x = tl.load(left + k * rows, mask=i < rows, other=0.0).to(tl.float64)
-                y = tl.load(right + k * columns, mask=j < columns, other=0.0).to(tl.float64)
+                x = tl.load(left + k * rows_wide, mask=i < rows, other=0.0).to(tl.float64)
+                y = tl.load(right + k * columns_wide, mask=j < columns, other=0.0).to(tl.float64)
                 product = x[:, None] * y[None, :]
                 if HAS_PRODUCT:
                     word = _draw(index, keys, PRODUCT_MODE, DRAW_BITS)
@@ -185,6 +187,7 @@ def native_kernel(
 ):  # fmt: skip
     """Fused float32 sums within chunks, rounded at the chunks' ends."""
     batch = tl.program_id(2).to(tl.int64)
+    rows_wide, columns_wide = rows + 0 * batch, columns + 0 * batch  # offsets may pass 32 bits
     i = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     j = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (i[:, None] < rows) & (j[None, :] < columns)
@@ -198,7 +201,7 @@ def native_kernel(
         last = tl.minimum(first + chunk, depth)
         if DOT:
             for begin in range(first, last, DEPTH):
-                k = begin + tl.arange(0, DEPTH)
+                k = (begin + tl.arange(0, DEPTH)).to(tl.int64)
                 x_inside = (k[None, :] < last) & (i[:, None] < rows)
                 y_inside = (k[:, None] < last) & (j[None, :] < columns)
                 x = tl.load(left + k[None, :] * rows + i[:, None], mask=x_inside, other=0.0)
@@ -207,8 +210,8 @@ def native_kernel(
                 partial = tl.dot(x, y, partial, input_precision="ieee")
         else:
             for k in range(first, last):
-                x = tl.load(left + k * rows + i, mask=i < rows, other=0.0)
-                y = tl.load(right + k * columns + j, mask=j < columns, other=0.0)
+                x = tl.load(left + k * rows_wide + i, mask=i < rows, other=0.0)
+                y = tl.load(right + k * columns_wide + j, mask=j < columns, other=0.0)
                 partial = tl.fma(
                     tl.broadcast_to(x[:, None], (ROWS, COLUMNS)), tl.broadcast_to(y[None, :], (ROWS, COLUMNS)), partial
                 )

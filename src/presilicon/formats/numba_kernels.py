@@ -18,22 +18,26 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 
+from presilicon.formats.cores import (
+    COUNTER,
+    DOWN,
+    FLAT,
+    GENERAL,
+    LEVEL,
+    LFSR,
+    LIFTED,
+    NEAREST_AWAY,
+    NEAREST_EVEN,
+    SPLIT,
+    TOWARD_ZERO,
+    UP,
+    fast_scales,
+)
 from presilicon.formats.grid import BlockGrid, Grid
 from presilicon.formats.rounding import LFSR_BITS, WEYL, Key, Stochastic, lfsr_states
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-NEAREST_EVEN, NEAREST_AWAY, TOWARD_ZERO, UP, DOWN, COUNTER, LFSR = range(7)
-_MODES = {
-    "nearest-even": NEAREST_EVEN,
-    "nearest-away": NEAREST_AWAY,
-    "toward-zero": TOWARD_ZERO,
-    "up": UP,
-    "down": DOWN,
-    "counter": COUNTER,
-    "lfsr": LFSR,
-}
-GENERAL, LIFTED, LEVEL, FLAT, SPLIT = range(5)
 RUN = 64
 """Groups that are worked on together."""
 SPAN = 512
@@ -507,40 +511,8 @@ def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable
 
 def block_words(block: BlockGrid, core: int, lowest: int) -> Any:
     """The block grid as the kernels take it, with the range of k in which `core` is exact."""
-    grid = block.grid
-    top = max(grid.max_positive, grid.max_negative) >> 23
-    first_fast = (1 if core == GENERAL else grid.mantissa + 25) - grid.low
-    reach = max(top, grid.low) if core == LEVEL else top
-    last_fast = min(231 + grid.mantissa - reach, 254 - grid.low, 126 - block.emax)
-    numbers = [block.emax, block.bump, lowest, block.highest, block.flush, block.poison, first_fast, last_fast]
-    return np.array(numbers, dtype=np.int64)
-
-
-def core_for(grid: Grid, mode: int) -> int:
-    """The fastest core that is exact for a grid and a mode."""
-    top = max(grid.max_positive, grid.max_negative) >> 23
-    random = mode in (COUNTER, LFSR)
-    if not (random or mode == NEAREST_EVEN) or grid.mantissa == 0:
-        return GENERAL
-    if grid.low <= 1:
-        return GENERAL if random and grid.mantissa == 23 else FLAT
-    level = top < grid.low
-    if grid.low < grid.mantissa + 25 or top + 23 - grid.mantissa > 254 or (grid.mantissa == 23 and not level):
-        return GENERAL
-    if random and grid.mantissa <= 7:
-        return SPLIT
-    return LEVEL if level else LIFTED
-
-
-def is_plain(grid: Grid) -> bool:
-    """Whether the limits are the same on both sides, -0 exists and subnormals too, as in most floats."""
-    sides = (grid.max_positive, grid.over_positive) == (grid.max_negative, grid.over_negative)
-    return sides and grid.tiny == 0 and bool(grid.negative_zero)
-
-
-def mode_number(mode: str | Stochastic) -> int:
-    """The kernels' number for a rounding mode."""
-    return _MODES[mode.source if isinstance(mode, Stochastic) else mode]
+    limits = [block.emax, block.bump, lowest, block.highest, block.flush, block.poison, *fast_scales(block, core)]
+    return np.array(limits, dtype=np.int64)
 
 
 @lru_cache(maxsize=1024)

@@ -65,6 +65,8 @@ def quantize(
             return _fixed(x, fmt, mode, key, out)
         case BlockFloat() | Mx():
             return _blocks(x, fmt, mode, key, out)
+        case Integer(scale=1.0):
+            return _on_grid(x, grid_of(fmt.codes), mode, key, out)
     return _deliver(_composed(x, fmt, None if rounding is None else mode, key), out)
 
 

@@ -2,7 +2,7 @@
 
 The arithmetic is that of `numba_kernels.round_general` and `round_scaled`, with a format's grid as compile-time
 constants. Triton's interpreter (TRITON_INTERPRET=1) runs the same kernels on a CPU, which is how they are tested
-without a GPU. Modes are numbered as in `gpu_passes`.
+without a GPU. Modes and cores are numbered as in `cores`.
 """
 
 import triton
