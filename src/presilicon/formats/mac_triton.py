@@ -28,7 +28,6 @@ def lean_kernel(
 ):  # fmt: skip
     """Every sum rounded to nearest-even in float32, for the tiles whose flag is set."""
     batch = tl.program_id(2).to(tl.int64)
-    rows_wide, columns_wide = rows + 0 * batch, columns + 0 * batch  # offsets may pass 32 bits
     tile = (batch * tl.num_programs(0) + tl.program_id(0)) * tl.num_programs(1) + tl.program_id(1)
     if tl.load(flags + tile) != 0:
         i = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -38,9 +37,12 @@ def lean_kernel(
         total = tl.zeros((ROWS, COLUMNS), tl.float32)
         for first in range(0, depth, chunk):
             partial = tl.zeros((ROWS, COLUMNS), tl.float32)
-            for k in range(first, tl.minimum(first + chunk, depth)):
-                x = tl.load(left + k * rows_wide, mask=i < rows, other=0.0)
-                y = tl.load(right + k * columns_wide, mask=j < columns, other=0.0)
+            for _ in range(first, tl.minimum(first + chunk, depth)):
+                x = tl.load(left, mask=i < rows, other=0.0)
+                y = tl.load(right, mask=j < columns, other=0.0)
+                # Moving the pointers keeps 64-bit products, which large matrices need, out of the loop.
+                left += rows
+                right += columns
                 partial = _lift(x[:, None] * y[None, :] + partial, LOW, UP)
             total = tl.where(first == 0, partial, _lift(total + partial, LOW, UP))
         target = out + (batch * rows + i[:, None]) * columns + j[None, :]
