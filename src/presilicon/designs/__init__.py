@@ -1,7 +1,7 @@
 """Frozen descriptions of hardware: machines, numerics, energy tables; the design file and the presets."""
 
 from presilicon.designs.design import Design, design_names, diff_designs, load_design
-from presilicon.designs.machine import Dataflow, Dataflows, Machine, SystolicMachine
+from presilicon.designs.machine import Dataflow, Dataflows, Machine, Reduction, SystolicMachine, Transpose
 from presilicon.designs.numerics import Numerics, RoleFormat
 from presilicon.designs.technology import (
     EnergyPoint,
@@ -18,9 +18,11 @@ __all__ = [
     "EnergyPoint",
     "Machine",
     "Numerics",
+    "Reduction",
     "RoleFormat",
     "SystolicMachine",
     "Technology",
+    "Transpose",
     "curve_pj",
     "design_names",
     "diff_designs",

@@ -4,7 +4,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from presilicon.base.errors import ConfigError
+
 Dataflow = Literal["weight-stationary", "input-stationary", "output-stationary"]
+Reduction = Literal["rows", "columns"]
+Transpose = Literal["free", "in-place", "transposer"]
 
 Size = Annotated[int, Meta(ge=1, le=1 << 20)]
 Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
@@ -26,7 +30,6 @@ class SystolicMachine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     rows: Size
-    """Cells in the direction of the reduction."""
     cols: Size
     clock_ghz: Positive
     vector_lanes: Size = 128
@@ -37,6 +40,26 @@ class SystolicMachine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     technology: str = "horowitz-45nm"
     """Name of the energy table."""
     dataflow: Dataflows = Dataflows()
+    reduction: Reduction = "rows"
+    """Where the reduction of a forward product lies: `rows`, sums move down a column of cells; `columns`, sums move
+    along a row of cells."""
+    fold_overlap: bool = False
+    """Whether cells have a second stationary register, so that the next fold is loaded (or the last one's sums are
+    drained) while operands stream."""
+    transpose: Transpose = "free"
+    """How the input gradient E W^T gets its transposed weights. `in-place`: from the layout of W that the forward
+    product uses, sums moving the other way. `transposer`: a unit of the array's size makes a transposed copy.
+    `free`: nothing is charged, as in SCALE-Sim."""
+
+    def check(self) -> None:
+        """Weights that are transposed in place stay in the array, in both products that use them."""
+        for phase in ("forward", "input_grad"):
+            given = getattr(self.dataflow, phase)
+            if self.transpose == "in-place" and given != "weight-stationary":
+                raise ConfigError(
+                    f'dataflow.{phase} is "{given}", but transpose = "in-place" keeps the weights in the array: '
+                    'make it "weight-stationary", or transpose "transposer" or "free"'
+                )
 
 
 Machine = SystolicMachine

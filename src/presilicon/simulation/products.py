@@ -1,0 +1,152 @@
+"""Matrix products on the systolic array: cycles, traffic and energy, and what stays in the array after them."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from presilicon.designs import Dataflow, Design, Reduction, SystolicMachine, Technology, curve_pj, load_technology
+from presilicon.formats import Format
+from presilicon.records import Gemm, Op, Phase
+from presilicon.simulation.systolic import ArrayCycles, gemm_cycles, transposer_cycles
+from presilicon.simulation.work import PICO, Formats, Work
+
+_OTHER: dict[Reduction, Reduction] = {"rows": "columns", "columns": "rows"}
+
+
+class Resident(Struct, frozen=True, kw_only=True):
+    """Weights whose last tile a product left in the array."""
+
+    storage: int
+    height: int
+    """Rows of W, as the forward product uses it."""
+    width: int
+    transposed: bool
+    """Whether the cells hold the layout that a transposed copy has."""
+    format: Format
+
+
+def array_work(op: Op, gemm: Gemm, design: Design, formats: Formats, resident: Resident | None = None) -> Work:
+    """A matrix product on the array.
+
+    The stationary operand crosses DRAM and the buffer once. The streamed operand crosses the buffer once in each fold
+    across the array, and DRAM as often unless it fits in half of the buffer. Partial sums of folds along the reduction
+    stay in the buffer when they fit in half of it, and go to DRAM and back when not.
+
+    The input gradient uses transposed weights. In place, it reads them in the layout of the forward product, with the
+    reduction in the other direction of the array. With a transposer, the copy costs its cycles, and one read and one
+    write of the weights in the buffer, in DRAM too when the buffer cannot hold them. Where the array holds the last
+    tile of the same weights in the same layout (`resident`), that tile is neither fetched nor loaded.
+    """
+    machine = design.machine
+    dataflow = dataflow_of(machine, op.phase)
+    mac = design.numerics.mac_of(op.phase)
+    half_buffer = machine.sram_kib * 1024 / 2
+
+    # A product's inputs begin with its two factors; then comes what is added to it.
+    (a, b), rest = op.inputs[:2], op.inputs[2:]
+    a_bytes, b_bytes = formats.bytes_of(a, op.layer), formats.bytes_of(b, op.layer)
+    a_format, b_format = formats.of(a.role, op.layer), formats.of(b.role, op.layer)
+    transposes = op.phase == "input_grad" and b.role == "weight"
+    in_place = transposes and machine.transpose == "in-place"
+    found = resident is not None and resident == _leaves(op, machine, formats)
+    array = gemm_cycles(
+        gemm,
+        machine.rows,
+        machine.cols,
+        dataflow,
+        passes=mac.passes(a_format.significand_bits, b_format.significand_bits),
+        reduction=_OTHER[machine.reduction] if in_place else machine.reduction,
+        fold_overlap=machine.fold_overlap,
+        resident=found,
+    )
+    out_bytes = sum(formats.bytes_of(tensor, op.layer) for tensor in op.outputs)
+    # im2col reads an input element once for each kernel position, so the buffer sees m * k of them.
+    a_streamed = gemm.count * gemm.m * gemm.k * a_format.bits_per_element / 8
+    sums = gemm.count * gemm.m * gemm.n * mac.accumulate.bits_per_element / 8
+
+    bytes_sram = a_streamed * array.fold_n + b_bytes * array.fold_m + sums * (2 * array.fold_k - 1)
+    bytes_dram = (
+        a_bytes * (array.fold_n if a_bytes / gemm.count > half_buffer else 1)
+        + b_bytes * (array.fold_m if b_bytes / gemm.count > half_buffer else 1)
+        + sum(formats.bytes_of(tensor, op.layer) for tensor in rest)
+        + out_bytes
+    )
+    if sums / gemm.count > half_buffer:
+        bytes_dram += 2 * (array.fold_k - 1) * sums
+    cycles = array.cycles
+    if found:
+        saved = _last_tile(gemm, array, machine, in_place) * b_format.bits_per_element / 8
+        bytes_sram -= saved
+        bytes_dram -= saved
+    if transposes and machine.transpose == "transposer":
+        cycles += transposer_cycles(gemm.n, gemm.k, machine.rows, machine.cols, gemm.count)
+        bytes_sram += 2 * b_bytes
+        bytes_dram += 2 * b_bytes if b_bytes / gemm.count > half_buffer else 0.0
+    return Work(
+        unit="array",
+        cycles=cycles,
+        operations_j=gemm.macs
+        * _mac_pj(a_format, b_format, mac.accumulate, load_technology(machine.technology))
+        * PICO,
+        bytes_dram=bytes_dram,
+        bytes_sram=bytes_sram,
+        utilization=gemm.macs / (cycles * machine.rows * machine.cols),
+    )
+
+
+def resident_after(
+    op: Op, design: Design, formats: Formats, whole: Mapping[int, int], before: Resident | None
+) -> Resident | None:
+    """What the array holds once `op` is done: nothing that another product, or an update of the weights, has replaced.
+
+    `whole` gives the elements of each parameter: a part of one (the three projections of attention share a storage)
+    is never taken for another part of it.
+    """
+    if op.gemm is None:
+        changed = before is not None and any(tensor.id == before.storage for tensor in op.outputs)
+        return None if changed else before
+    weight = op.inputs[1]
+    return _leaves(op, design.machine, formats) if whole.get(weight.id) == weight.elements else None
+
+
+def dataflow_of(machine: SystolicMachine, phase: Phase) -> Dataflow:
+    """The dataflow of a product; what is no gradient (products of an update too) runs as forward products do."""
+    if phase == "input_grad":
+        return machine.dataflow.input_grad
+    return machine.dataflow.weight_grad if phase == "weight_grad" else machine.dataflow.forward
+
+
+def _leaves(op: Op, machine: SystolicMachine, formats: Formats) -> Resident | None:
+    """The weights whose tile a product holds in the array; None when it holds no weights there."""
+    weight, gemm = op.inputs[1], op.gemm
+    stays = dataflow_of(machine, op.phase) == "weight-stationary" and weight.role == "weight"
+    if gemm is None or gemm.count != 1 or not stays:
+        return None
+    backward = op.phase == "input_grad"
+    return Resident(
+        storage=weight.id,
+        height=gemm.n if backward else gemm.k,
+        width=gemm.k if backward else gemm.n,
+        transposed=backward and machine.transpose != "in-place",
+        format=formats.of(weight.role, op.layer),
+    )
+
+
+def _last_tile(gemm: Gemm, array: ArrayCycles, machine: SystolicMachine, in_place: bool) -> int:
+    """Elements of the last tile of the weights: what is left over in a ragged fold."""
+    on_rows = (machine.reduction == "rows") != in_place
+    lanes_k, lanes_n = (machine.rows, machine.cols) if on_rows else (machine.cols, machine.rows)
+    return (gemm.k - (array.fold_k - 1) * lanes_k) * (gemm.n - (array.fold_n - 1) * lanes_n)
+
+
+def _mac_pj(a: Format, b: Format, accumulate: Format, technology: Technology) -> float:
+    """Picojoules of one multiply-add.
+
+    The multiplier's figure is read at the geometric mean of the two significand widths (its area is their product), the
+    adder's at the width of the accumulator. Numbers without an exponent of their own are multiplied as integers.
+    """
+    width = (a.significand_bits * b.significand_bits) ** 0.5
+    is_integer = a.exponent_bits == b.exponent_bits == 0
+    multiply = curve_pj(technology.int_multiply if is_integer else technology.float_multiply, width)
+    adder = technology.int_add if accumulate.exponent_bits == 0 else technology.float_add
+    return multiply + curve_pj(adder, accumulate.bits_per_element)
