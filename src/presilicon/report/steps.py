@@ -6,7 +6,7 @@ from typing import IO, Any
 import msgspec
 
 from presilicon.base.units import format_bytes, format_count, format_joules, format_percent, format_seconds
-from presilicon.records import Cost, OpCost, StepGraph
+from presilicon.records import Cost, Gemm, OpCost, StepGraph
 
 
 def cost_to_json(cost: Cost, *, design: str, graph: StepGraph) -> str:
@@ -58,6 +58,46 @@ def render_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int) -> str:
 def print_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int, file: IO[str] | None = None) -> None:
     """Write `render_cost` to a file, standard output by default."""
     (file or sys.stdout).write(render_cost(cost, design=design, graph=graph, ops=ops))
+
+
+def product_to_json(cost: OpCost, *, design: str, gemm: Gemm, settings: dict[str, Any]) -> str:
+    """The cost of one matrix product as a JSON document; `settings` is what of the design it was priced with."""
+    document = {
+        "schema": 1,
+        "design": design,
+        "gemm": {"m": gemm.m, "k": gemm.k, "n": gemm.n},
+        **settings,
+        "cycles": cost.cycles,
+        "time_s": cost.time_s,
+        "energy_j": cost.energy_j,
+        "utilization": cost.utilization,
+        "bytes_dram": cost.bytes_dram,
+        "bytes_sram": cost.bytes_sram,
+        "macs": gemm.macs,
+        "bound": cost.bound,
+    }
+    return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
+
+
+def render_product(cost: OpCost, *, design: str, gemm: Gemm, settings: dict[str, Any]) -> str:
+    """The cost of one matrix product as plain text."""
+    priced = ", ".join(f"{name.replace('_', ' ')} {_word(value)}" for name, value in settings.items())
+    lines = [
+        f"{design}: C[{gemm.m}, {gemm.n}] = A[{gemm.m}, {gemm.k}] B[{gemm.k}, {gemm.n}]",
+        priced,
+        "",
+        f"time         {format_seconds(cost.time_s)}, bound by {cost.bound}",
+        f"energy       {format_joules(cost.energy_j)}",
+        f"cycles       {cost.cycles:,} of compute",
+        f"utilization  {format_percent(cost.utilization)} of the array in these cycles",
+        f"DRAM         {format_bytes(cost.bytes_dram)}",
+        f"buffer       {format_bytes(cost.bytes_sram)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _word(value: Any) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def _row(op: OpCost, cost: Cost) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """The cost of a step graph on a machine: cycles, time, energy, memory."""
 
-from presilicon.simulation.step import simulate
+from presilicon.simulation.step import simulate, simulate_gemm
 from presilicon.simulation.systolic import ArrayCycles, gemm_cycles, transposer_cycles
 
-__all__ = ["ArrayCycles", "gemm_cycles", "simulate", "transposer_cycles"]
+__all__ = ["ArrayCycles", "gemm_cycles", "simulate", "simulate_gemm", "transposer_cycles"]

@@ -7,7 +7,7 @@ from msgspec import Struct
 from presilicon.designs import Dataflow, Design, Reduction, SystolicMachine, Technology, curve_pj, load_technology
 from presilicon.formats import Format
 from presilicon.records import Gemm, Op, Phase
-from presilicon.simulation.systolic import ArrayCycles, gemm_cycles, transposer_cycles
+from presilicon.simulation.systolic import ArrayCycles, Convention, gemm_cycles, transposer_cycles
 from presilicon.simulation.work import PICO, Formats, Work
 
 _OTHER: dict[Reduction, Reduction] = {"rows": "columns", "columns": "rows"}
@@ -25,7 +25,15 @@ class Resident(Struct, frozen=True, kw_only=True):
     format: Format
 
 
-def array_work(op: Op, gemm: Gemm, design: Design, formats: Formats, resident: Resident | None = None) -> Work:
+def array_work(
+    op: Op,
+    gemm: Gemm,
+    design: Design,
+    formats: Formats,
+    *,
+    resident: Resident | None = None,
+    convention: Convention = "exact",
+) -> Work:
     """A matrix product on the array.
 
     The stationary operand crosses DRAM and the buffer once. The streamed operand crosses the buffer once in each fold
@@ -35,7 +43,8 @@ def array_work(op: Op, gemm: Gemm, design: Design, formats: Formats, resident: R
     The input gradient uses transposed weights. In place, it reads them in the layout of the forward product, with the
     reduction in the other direction of the array. With a transposer, the copy costs its cycles, and one read and one
     write of the weights in the buffer, in DRAM too when the buffer cannot hold them. Where the array holds the last
-    tile of the same weights in the same layout (`resident`), that tile is neither fetched nor loaded.
+    tile of the same weights in the same layout (`resident`), that tile is neither fetched nor loaded; SCALE-Sim's
+    convention always loads it.
     """
     machine = design.machine
     dataflow = dataflow_of(machine, op.phase)
@@ -48,12 +57,13 @@ def array_work(op: Op, gemm: Gemm, design: Design, formats: Formats, resident: R
     a_format, b_format = formats.of(a.role, op.layer), formats.of(b.role, op.layer)
     transposes = op.phase == "input_grad" and b.role == "weight"
     in_place = transposes and machine.transpose == "in-place"
-    found = resident is not None and resident == _leaves(op, machine, formats)
+    found = convention == "exact" and resident is not None and resident == _leaves(op, machine, formats)
     array = gemm_cycles(
         gemm,
         machine.rows,
         machine.cols,
         dataflow,
+        convention,
         passes=mac.passes(a_format.significand_bits, b_format.significand_bits),
         reduction=_OTHER[machine.reduction] if in_place else machine.reduction,
         fold_overlap=machine.fold_overlap,

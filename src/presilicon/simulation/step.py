@@ -4,14 +4,17 @@ from math import ceil
 
 from presilicon.base.errors import unknown
 from presilicon.designs import Design, curve_pj, load_technology
-from presilicon.records import Cost, Op, OpCost, StepFacts, StepGraph, TensorRef
+from presilicon.records import Cost, Gemm, Op, OpCost, StepFacts, StepGraph, TensorRef
 from presilicon.records.cost import Bound
 from presilicon.simulation.memory import peak_transient_bytes
 from presilicon.simulation.products import Resident, array_work, resident_after
+from presilicon.simulation.systolic import Convention
 from presilicon.simulation.work import PICO, Formats, Work
 
 
-def simulate(graph: StepGraph, design: Design, facts: StepFacts = StepFacts()) -> Cost:
+def simulate(
+    graph: StepGraph, design: Design, facts: StepFacts = StepFacts(), *, convention: Convention = "exact"
+) -> Cost:
     """Time, energy, memory and cycles of one training step of `graph` on the machine of `design`.
 
     Ops run one after another; each takes the longer of its compute cycles and its DRAM traffic. Every op reads its
@@ -22,8 +25,10 @@ def simulate(graph: StepGraph, design: Design, facts: StepFacts = StepFacts()) -
     Where weights are kept in another format than the master weights, their rounded copy is written after the update,
     and both are held in memory.
 
+    `convention` says how the cycles of the array are counted: as its cells need them, or as SCALE-Sim counts them.
+
     Raises:
-        ConfigError: the facts name a layer that the graph does not have.
+        ConfigError: the facts name a layer that the graph does not have, or SCALE-Sim has no count of such an array.
     """
     formats = Formats(design.numerics, facts)
     _check_layers(graph, facts)
@@ -38,7 +43,7 @@ def simulate(graph: StepGraph, design: Design, facts: StepFacts = StepFacts()) -
     start_s = 0.0
     for op in executed:
         if op.gemm:
-            work = array_work(op, op.gemm, design, formats, resident=resident)
+            work = array_work(op, op.gemm, design, formats, resident=resident, convention=convention)
         else:
             work = _vector_work(op, design, formats)
         resident = resident_after(op, design, formats, whole, resident)
@@ -76,6 +81,33 @@ def simulate(graph: StepGraph, design: Design, facts: StepFacts = StepFacts()) -
         energy_by_component_j=components,
         ops=tuple(ops),
     )
+
+
+def simulate_gemm(gemm: Gemm, design: Design, *, convention: Convention = "exact") -> OpCost:
+    """What one matrix product costs as a forward product: A in the format of activations, B in that of weights.
+
+    >>> from presilicon.designs import load_design
+    >>> cost = simulate_gemm(Gemm(m=512, k=256, n=128), load_design("bf16-systolic"))
+    >>> cost.cycles, cost.bytes_dram
+    (1788, 458752.0)
+    """
+    a, b = (
+        TensorRef(0, (gemm.count, gemm.m, gemm.k), "activation"),
+        TensorRef(1, (gemm.count, gemm.k, gemm.n), "weight"),
+    )
+    op = Op(
+        index=0,
+        name="gemm",
+        kind="gemm",
+        operator="presilicon.gemm",
+        phase="forward",
+        layer="",
+        inputs=(a, b),
+        outputs=(TensorRef(2, (gemm.count, gemm.m, gemm.n), "activation"),),
+        flops=gemm.flops,
+        gemm=gemm,
+    )
+    return simulate(StepGraph(name="gemm", batch_size=gemm.m, ops=(op,)), design, convention=convention).ops[0]
 
 
 def _check_layers(graph: StepGraph, facts: StepFacts) -> None:
