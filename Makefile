@@ -1,6 +1,6 @@
 # `make demo` for the main job, `make test` for everything that CI checks. Each target does its own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint clean
+.PHONY: help install demo test test-all lint bench clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -10,6 +10,7 @@ help:
 	@echo "make demo      evaluate three designs end to end and write a report"
 	@echo "make test      lint, types, import contracts, tests"
 	@echo "make test-all  the same with the long tests"
+	@echo "make bench     speed against physical limits and peers, as ratios of one run"
 	@echo "make install   .venv with everything that the tests need"
 	@echo "make clean     remove what these targets made"
 
@@ -37,6 +38,10 @@ test: lint
 test-all: lint
 	$(BIN)/pytest -n 2 --dist worksteal -m 'not gpu'
 
+bench: install
+	$(BIN)/python benchmarks/bench_formats.py --peers
+	$(BIN)/python benchmarks/bench_matmul.py
+
 clean:
-	rm -rf .venv runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
