@@ -37,6 +37,7 @@ _HOMES = {
     "emulate_": "presilicon.emulation",
     "restore_": "presilicon.emulation",
     "train": "presilicon.emulation",
+    "memory_timeline": "presilicon.simulation",
     "simulate": "presilicon.simulation",
     "compare": "presilicon.study",
     "evaluate": "presilicon.study",
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from presilicon.emulation import emulate_, restore_, train
     from presilicon.formats import Format, parse, quantize
     from presilicon.records import Cost, Result, StepFacts, StepGraph, Trace
-    from presilicon.simulation import simulate
+    from presilicon.simulation import memory_timeline, simulate
     from presilicon.study import compare, evaluate
     from presilicon.workloads import Splits, Workload, load_workload
     from presilicon.workloads.capture import capture

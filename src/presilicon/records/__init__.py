@@ -16,6 +16,7 @@ from presilicon.records.graph import (
     StepGraph,
     TensorRef,
 )
+from presilicon.records.memory import Lifetime, MemoryPart, MemoryPoint, MemoryTimeline
 from presilicon.records.protocols import CostRule, Observer, TrainingHook
 from presilicon.records.result import Comparison, CurvePoint, Interval, Result, SeedResult
 from presilicon.records.trace import Evaluation, FactsRun, LayerFact, StepFacts, Trace
@@ -33,6 +34,10 @@ __all__ = [
     "Gemm",
     "Interval",
     "LayerFact",
+    "Lifetime",
+    "MemoryPart",
+    "MemoryPoint",
+    "MemoryTimeline",
     "Observer",
     "Op",
     "OpCost",

@@ -1,6 +1,7 @@
 """The cost of a step graph on a machine: cycles, time, energy, memory."""
 
+from presilicon.simulation.memory import memory_timeline
 from presilicon.simulation.step import simulate, simulate_gemm
 from presilicon.simulation.systolic import ArrayCycles, gemm_cycles, transposer_cycles
 
-__all__ = ["ArrayCycles", "gemm_cycles", "simulate", "simulate_gemm", "transposer_cycles"]
+__all__ = ["ArrayCycles", "gemm_cycles", "memory_timeline", "simulate", "simulate_gemm", "transposer_cycles"]

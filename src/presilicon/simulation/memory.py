@@ -1,31 +1,130 @@
-"""How much memory a training step holds at once."""
+"""What a training step holds in memory: every storage from its making to its last use, by what it is for."""
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from presilicon.records import Op, TensorRef
+from presilicon.designs import Design
+from presilicon.records import Cost, MemoryPart, MemoryPoint, MemoryTimeline, Op, StepFacts, StepGraph, TensorRef
+from presilicon.records.memory import MEMORY_PARTS
+from presilicon.simulation.execution import executed_ops
+from presilicon.simulation.lifetimes import find_lifetimes
+from presilicon.simulation.work import Formats
+
+_BACKWARD = ("input_grad", "weight_grad")
+_GIVEN = ("weight", "state", "activation")
+"""Roles of what may be there before the step: frozen weights, running statistics, the batch."""
 
 
-def peak_transient_bytes(ops: Sequence[Op], resident: Set[int], bytes_of: Callable[[TensorRef, str], float]) -> float:
-    """Peak over the step of every tensor from its making to its last use, what is resident left out.
+class Holding(NamedTuple):
+    """A storage, what it is for, and the positions of the ops between which it is held."""
+
+    part: MemoryPart
+    size_bytes: float
+    first: int
+    last: int
+
+
+def memory_timeline(graph: StepGraph, design: Design, cost: Cost, facts: StepFacts = StepFacts()) -> MemoryTimeline:
+    """What the step holds while each op of `cost` runs, with the peak named, and the lifetimes of its data.
+
+    `cost` is what `simulate` gave for the same graph, design and facts; its `memory_bytes` is the peak of this.
+
+    >>> from presilicon.designs import load_design
+    >>> from presilicon.simulation import simulate
+    >>> double = Op(index=0, name="double", kind="elementwise", operator="aten.mul", phase="forward", layer="",
+    ...             inputs=(TensorRef(0, (8,), "activation"),), outputs=(TensorRef(1, (8,), "activation"),), flops=8)
+    >>> graph = StepGraph(name="tiny", batch_size=1, ops=(double,))
+    >>> design = load_design("fp32-systolic")
+    >>> timeline = memory_timeline(graph, design, simulate(graph, design))
+    >>> timeline.peak.name, timeline.peak_bytes
+    ('double', 64.0)
+    """
+    formats = Formats(design.numerics, facts)
+    executed = executed_ops(graph, formats, facts)
+    holdings = find_holdings(graph, executed, formats)
+    points = tuple(
+        MemoryPoint(
+            name=op.name,
+            phase=op.phase,
+            start_s=op.start_s,
+            end_s=op.end_s,
+            **{f"{part}_bytes": size for part, size in zip(MEMORY_PARTS, sizes, strict=True)},
+        )
+        for op, sizes in zip(cost.ops, held_by_part(list(holdings.values()), len(executed)), strict=True)
+    )
+    parts = {storage: holding.part for storage, holding in holdings.items()}
+    return MemoryTimeline(points=points, lifetimes=find_lifetimes(executed, cost, parts, formats))
+
+
+def peak_bytes(graph: StepGraph, executed: Sequence[Op], formats: Formats) -> float:
+    """The most that the step holds at once."""
+    holdings = list(find_holdings(graph, executed, formats).values())
+    return max((sum(sizes) for sizes in held_by_part(holdings, len(executed))), default=0.0)
+
+
+def held_by_part(holdings: Sequence[Holding], count: int) -> list[list[float]]:
+    """Bytes of each of `MEMORY_PARTS` while each of `count` ops runs."""
+    change = [[0.0] * len(MEMORY_PARTS) for _ in range(count + 1)]
+    for holding in holdings:
+        column = MEMORY_PARTS.index(holding.part)
+        change[holding.first][column] += holding.size_bytes
+        change[holding.last + 1][column] -= holding.size_bytes
+    held = [0.0] * len(MEMORY_PARTS)
+    rows = []
+    for row in change[:count]:
+        held = [before + delta for before, delta in zip(held, row, strict=True)]
+        rows.append(held)
+    return rows
+
+
+def find_holdings(graph: StepGraph, executed: Sequence[Op], formats: Formats) -> dict[tuple[int, bool], Holding]:
+    """Every storage of the step, by its id and whether it is the rounded copy of a weight.
 
     Views and in-place results share the storage of what they came from, so they are counted once, at the largest size
-    that an op saw. `bytes_of` takes a tensor and the layer of the op that uses it.
+    that an op saw. Weights and state are held throughout, the batch from the start, anything else from its making; and
+    all but weights and state until its last use.
     """
+    end = len(executed) - 1
+    if end < 0:
+        return {}
+    holdings: dict[tuple[int, bool], Holding] = {}
+    for tensor in graph.state:
+        holdings[tensor.id, False] = Holding("state", formats.bytes_of(tensor, ""), 0, end)
+    for tensor in graph.parameters:
+        master = TensorRef(tensor.id, tensor.shape, "master")
+        holdings[tensor.id, False] = Holding("weights", formats.bytes_of(master, ""), 0, end)
+        if formats.copies_weights:
+            holdings[tensor.id, True] = Holding("rounded_weights", formats.bytes_of(tensor, ""), 0, end)
+    resident = {storage for storage, _ in holdings}
+    turn = next((position for position, op in enumerate(executed) if op.phase in _BACKWARD), len(executed))
     size: dict[int, float] = {}
-    first: dict[int, int] = {}
+    first: dict[int, tuple[int, TensorRef]] = {}
     last: dict[int, int] = {}
-    for position, op in enumerate(ops):
+    given: set[int] = set()
+    needed: set[int] = set()
+    for position, op in enumerate(executed):
+        for tensor in op.inputs:
+            if tensor.id not in first and tensor.role in _GIVEN:
+                given.add(tensor.id)
+            if op.phase in _BACKWARD:
+                needed.add(tensor.id)
         for tensor in op.inputs + op.outputs:
             if tensor.id not in resident:
-                size[tensor.id] = max(size.get(tensor.id, 0.0), bytes_of(tensor, op.layer))
-                first.setdefault(tensor.id, position)
+                size[tensor.id] = max(size.get(tensor.id, 0.0), formats.bytes_of(tensor, op.layer))
+                first.setdefault(tensor.id, (position, tensor))
                 last[tensor.id] = position
-    change = [0.0] * (len(ops) + 1)
-    for key, held in size.items():
-        change[first[key]] += held
-        change[last[key] + 1] -= held
-    transient = peak = 0.0
-    for delta in change:
-        transient += delta
-        peak = max(peak, transient)
-    return peak
+    for storage, held in size.items():
+        made, tensor = first[storage]
+        if storage in given and tensor.role in ("weight", "state"):
+            part: MemoryPart = "weights" if tensor.role == "weight" else "state"
+            holdings[storage, False] = Holding(part, held, 0, end)
+            continue
+        maker = executed[made].phase
+        if maker == "forward" and tensor.role in _GIVEN and (storage in needed or made < turn <= last[storage]):
+            part = "activations"
+        elif tensor.role == "gradient" and maker in _BACKWARD:
+            part = "gradients"
+        else:
+            part = "transients"
+        holdings[storage, False] = Holding(part, held, 0 if storage in given else made, last[storage])
+    return holdings

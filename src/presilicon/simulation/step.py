@@ -6,7 +6,8 @@ from presilicon.base.errors import unknown
 from presilicon.designs import Design, curve_pj, load_technology
 from presilicon.records import Cost, Gemm, Op, OpCost, StepFacts, StepGraph, TensorRef
 from presilicon.records.cost import Bound
-from presilicon.simulation.memory import peak_transient_bytes
+from presilicon.simulation.execution import executed_ops
+from presilicon.simulation.memory import peak_bytes
 from presilicon.simulation.products import Resident, array_work, resident_after
 from presilicon.simulation.systolic import Convention
 from presilicon.simulation.work import PICO, Formats, Work
@@ -32,9 +33,7 @@ def simulate(
     """
     formats = Formats(design.numerics, facts)
     _check_layers(graph, facts)
-    executed = [op for op in graph.ops if not _is_skipped(op, facts)]
-    if formats.copies_weights and graph.parameters and not facts.update_skipped:
-        executed.append(_copy_weights(graph))
+    executed = executed_ops(graph, formats, facts)
     ops: list[OpCost] = []
     components = {"mac": 0.0, "vector": 0.0, "sram": 0.0, "dram": 0.0}
     clock_s = 1e-9 / design.machine.clock_ghz
@@ -77,7 +76,7 @@ def simulate(
         time_s=start_s,
         energy_j=sum(components.values()),
         cycles=sum(op.cycles for op in ops),
-        memory_bytes=_memory_bytes(graph, executed, formats),
+        memory_bytes=peak_bytes(graph, executed, formats),
         energy_by_component_j=components,
         ops=tuple(ops),
     )
@@ -115,37 +114,6 @@ def _check_layers(graph: StepGraph, facts: StepFacts) -> None:
     for fact in facts.layers:
         if fact.layer not in layers:
             raise unknown("layer", fact.layer, layers - {""})
-
-
-def _copy_weights(graph: StepGraph) -> Op:
-    """The rounding of the master weights to the copy that the next step uses."""
-    master = tuple(TensorRef(tensor.id, tensor.shape, "master") for tensor in graph.parameters)
-    return Op(
-        index=len(graph.ops),
-        name="update.round_weights",
-        kind="copy",
-        operator="presilicon.round",
-        phase="update",
-        layer="",
-        inputs=master,
-        outputs=graph.parameters,
-        flops=graph.parameter_elements,
-    )
-
-
-def _memory_bytes(graph: StepGraph, executed: list[Op], formats: Formats) -> float:
-    """What the step holds at its peak: master weights, their rounded copy, optimizer state, and what comes and goes."""
-    resident = {tensor.id for tensor in graph.parameters + graph.state}
-    held = sum(formats.bytes_of(tensor, "") for tensor in graph.state)
-    for tensor in graph.parameters:
-        held += formats.bytes_of(TensorRef(tensor.id, tensor.shape, "master"), "")
-        held += formats.bytes_of(tensor, "") if formats.copies_weights else 0.0
-    return held + peak_transient_bytes(executed, resident, formats.bytes_of)
-
-
-def _is_skipped(op: Op, facts: StepFacts) -> bool:
-    backward = op.phase in ("input_grad", "weight_grad")
-    return (backward and facts.backward_skipped) or (op.phase == "update" and facts.update_skipped)
 
 
 def _bound(compute_s: float, memory_s: float) -> Bound:

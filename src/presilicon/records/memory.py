@@ -1,0 +1,96 @@
+"""What a training step holds in memory over its time, and how long each piece of data must be kept."""
+
+from math import floor
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from presilicon.records.graph import Phase, Role
+
+MemoryPart = Literal["weights", "rounded_weights", "gradients", "state", "activations", "transients"]
+MEMORY_PARTS: tuple[MemoryPart, ...] = get_args(MemoryPart)
+
+
+class MemoryPoint(Struct, frozen=True, kw_only=True):
+    """What is held while one op runs."""
+
+    name: str
+    """Of the op."""
+    phase: Phase
+    start_s: float
+    end_s: float
+    weights_bytes: float = 0.0
+    """Master weights, and weights that are not trained."""
+    rounded_weights_bytes: float = 0.0
+    """Their copy in the format that products use, where that is another one."""
+    gradients_bytes: float = 0.0
+    """Of the weights, from their making to the update."""
+    state_bytes: float = 0.0
+    """Of the optimizer and of normalization layers."""
+    activations_bytes: float = 0.0
+    """What the forward pass made, or was given, and the backward pass still reads."""
+    transients_bytes: float = 0.0
+    """What comes and goes: errors, and results that only their neighbours read."""
+
+    @property
+    def total_bytes(self) -> float:
+        """All of it."""
+        return sum(self.parts().values())
+
+    def parts(self) -> dict[MemoryPart, float]:
+        """Bytes of each part."""
+        return {part: getattr(self, f"{part}_bytes") for part in MEMORY_PARTS}
+
+
+class Lifetime(Struct, frozen=True, kw_only=True):
+    """One piece of data, from the start of the op that writes it to the end of the last op that reads it.
+
+    Storage that is written again holds new data, with a lifetime of its own. What outlives the step, such as a weight,
+    is last read in the next one: then `last_read_s` is past the step's end. Data that a step is given is there from 0.
+
+    >>> data = Lifetime(tensor=1, role="activation", part="activations", size_bytes=4.0, write_s=1e-6, last_read_s=9e-6)
+    >>> data.refreshes(retention_s=3e-6), data.refreshes(retention_s=10e-6)
+    (2, 0)
+    """
+
+    tensor: int
+    """The storage, as in the graph."""
+    role: Role
+    part: MemoryPart
+    size_bytes: float
+    write_s: float
+    last_read_s: float
+    writer: str = ""
+    """Name of the op that writes it; empty when the step is given it."""
+    last_reader: str = ""
+
+    @property
+    def time_s(self) -> float:
+        """How long the data must be kept."""
+        return self.last_read_s - self.write_s
+
+    def refreshes(self, retention_s: float) -> int:
+        """How often a memory that keeps data for `retention_s` must refresh it."""
+        return floor(self.time_s / retention_s)
+
+
+class MemoryTimeline(Struct, frozen=True, kw_only=True):
+    """What a training step holds, op by op, and the lifetimes of its data."""
+
+    points: tuple[MemoryPoint, ...]
+    lifetimes: tuple[Lifetime, ...]
+    """In order of writing. Data that no op of the step writes again and again, such as a frozen weight, is left out."""
+
+    @property
+    def peak(self) -> MemoryPoint:
+        """Where most is held, the first such place."""
+        return max(self.points, key=lambda point: point.total_bytes)
+
+    @property
+    def peak_bytes(self) -> float:
+        """The most that is held at once."""
+        return self.peak.total_bytes if self.points else 0.0
+
+    def longest(self, part: MemoryPart) -> Lifetime | None:
+        """The data of that part that must be kept longest; None when there is none."""
+        return max((each for each in self.lifetimes if each.part == part), key=lambda each: each.time_s, default=None)

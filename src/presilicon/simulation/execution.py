@@ -1,0 +1,33 @@
+"""Which ops a step runs, given the facts about it."""
+
+from presilicon.records import Op, StepFacts, StepGraph, TensorRef
+from presilicon.simulation.work import Formats
+
+
+def executed_ops(graph: StepGraph, formats: Formats, facts: StepFacts) -> list[Op]:
+    """The ops of the graph that are not skipped, and the rounding of updated weights where a copy of them is kept."""
+    executed = [op for op in graph.ops if not _is_skipped(op, facts)]
+    if formats.copies_weights and graph.parameters and not facts.update_skipped:
+        executed.append(_copy_weights(graph))
+    return executed
+
+
+def _is_skipped(op: Op, facts: StepFacts) -> bool:
+    backward = op.phase in ("input_grad", "weight_grad")
+    return (backward and facts.backward_skipped) or (op.phase == "update" and facts.update_skipped)
+
+
+def _copy_weights(graph: StepGraph) -> Op:
+    """The rounding of the master weights to the copy that the next step uses."""
+    master = tuple(TensorRef(tensor.id, tensor.shape, "master") for tensor in graph.parameters)
+    return Op(
+        index=len(graph.ops),
+        name="update.round_weights",
+        kind="copy",
+        operator="presilicon.round",
+        phase="update",
+        layer="",
+        inputs=master,
+        outputs=graph.parameters,
+        flops=graph.parameter_elements,
+    )

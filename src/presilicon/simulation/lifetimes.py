@@ -1,0 +1,79 @@
+"""How long the data of a training step must be kept: what a memory that forgets has to refresh."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from presilicon.records import Cost, Lifetime, MemoryPart, Op, Role
+from presilicon.simulation.work import Formats
+
+Key = tuple[int, bool]
+"""A storage, and whether it is the rounded copy of a weight."""
+
+
+class _Data(Struct):
+    """Data that is being followed; a read moves its end."""
+
+    role: Role
+    size_bytes: float
+    write_s: float
+    writer: str
+    read_s: float | None = None
+    reader: str = ""
+
+
+def find_lifetimes(
+    executed: Sequence[Op], cost: Cost, parts: Mapping[Key, MemoryPart], formats: Formats
+) -> tuple[Lifetime, ...]:
+    """The lifetimes of all data of the step, in order of writing.
+
+    A write to the whole of a storage ends what was there; a write to a part of it does not, so that the older part is
+    not forgotten. Weights and state are written near the end of a step and read in the next one.
+    """
+    elements: dict[Key, int] = {}
+    for op in executed:
+        for tensor in op.inputs + op.outputs:
+            key = _key(tensor.id, tensor.role, parts)
+            elements[key] = max(elements.get(key, 0), tensor.elements)
+    current: dict[Key, _Data] = {}
+    given: dict[Key, _Data] = {}
+    found: list[tuple[Key, _Data]] = []
+    for op, price in zip(executed, cost.ops, strict=True):
+        for tensor in op.inputs:
+            key = _key(tensor.id, tensor.role, parts)
+            if key not in current:
+                current[key] = given[key] = _Data(tensor.role, formats.bytes_of(tensor, op.layer), 0.0, "")
+            data = current[key]
+            data.read_s, data.reader = price.end_s, op.name
+            data.size_bytes = max(data.size_bytes, formats.bytes_of(tensor, op.layer))
+        for tensor in op.outputs:
+            key = _key(tensor.id, tensor.role, parts)
+            if key in current and tensor.elements < elements[key]:
+                continue
+            current[key] = _Data(tensor.role, formats.bytes_of(tensor, op.layer), price.start_s, op.name)
+            found.append((key, current[key]))
+    for key, before in given.items():
+        if parts[key] in ("weights", "rounded_weights", "state"):
+            after = current[key]
+            if after is not before and before.read_s is not None:
+                after.read_s, after.reader = cost.time_s + before.read_s, before.reader
+        else:
+            found.append((key, before))
+    return tuple(
+        Lifetime(
+            tensor=key[0],
+            role=data.role,
+            part=parts[key],
+            size_bytes=data.size_bytes,
+            write_s=data.write_s,
+            last_read_s=data.read_s,
+            writer=data.writer,
+            last_reader=data.reader,
+        )
+        for key, data in sorted(found, key=lambda pair: (pair[1].write_s, pair[0]))
+        if data.read_s is not None
+    )
+
+
+def _key(storage: int, role: Role, parts: Mapping[Key, MemoryPart]) -> Key:
+    return (storage, True) if role == "weight" and (storage, True) in parts else (storage, False)
