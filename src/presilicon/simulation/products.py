@@ -8,6 +8,7 @@ from presilicon.designs import Dataflow, Design, Reduction, SystolicMachine, Tec
 from presilicon.formats import Format
 from presilicon.records import Gemm, Op, Phase
 from presilicon.simulation.systolic import ArrayCycles, Convention, gemm_cycles, transposer_cycles
+from presilicon.simulation.tiling import ElementBytes, find_tiling
 from presilicon.simulation.work import PICO, Formats, Work
 
 _OTHER: dict[Reduction, Reduction] = {"rows": "columns", "columns": "rows"}
@@ -36,9 +37,9 @@ def array_work(
 ) -> Work:
     """A matrix product on the array.
 
-    The stationary operand crosses DRAM and the buffer once. The streamed operand crosses the buffer once in each fold
-    across the array, and DRAM as often unless it fits in half of the buffer. Partial sums of folds along the reduction
-    stay in the buffer when they fit in half of it, and go to DRAM and back when not.
+    Between the buffer and the array, an operand crosses once in each fold that uses it, and partial sums once and back
+    in each fold along the reduction. Between DRAM and the buffer, the tiling with the least traffic decides; half of
+    the buffer holds the tiles in use. The cycles are those of whole streams, however the tiles cut them.
 
     The input gradient uses transposed weights. In place, it reads them in the layout of the forward product, with the
     reduction in the other direction of the array. With a transposer, the copy costs its cycles, and one read and one
@@ -53,7 +54,7 @@ def array_work(
 
     # A product's inputs begin with its two factors; then comes what is added to it.
     (a, b), rest = op.inputs[:2], op.inputs[2:]
-    a_bytes, b_bytes = formats.bytes_of(a, op.layer), formats.bytes_of(b, op.layer)
+    b_bytes = formats.bytes_of(b, op.layer)
     a_format, b_format = formats.of(a.role, op.layer), formats.of(b.role, op.layer)
     transposes = op.phase == "input_grad" and b.role == "weight"
     in_place = transposes and machine.transpose == "in-place"
@@ -69,23 +70,18 @@ def array_work(
         fold_overlap=machine.fold_overlap,
         resident=found,
     )
-    out_bytes = sum(formats.bytes_of(tensor, op.layer) for tensor in op.outputs)
     # im2col reads an input element once for each kernel position, so the buffer sees m * k of them.
     a_streamed = gemm.count * gemm.m * gemm.k * a_format.bits_per_element / 8
     sums = gemm.count * gemm.m * gemm.n * mac.accumulate.bits_per_element / 8
-
     bytes_sram = a_streamed * array.fold_n + b_bytes * array.fold_m + sums * (2 * array.fold_k - 1)
-    bytes_dram = (
-        a_bytes * (array.fold_n if a_bytes / gemm.count > half_buffer else 1)
-        + b_bytes * (array.fold_m if b_bytes / gemm.count > half_buffer else 1)
-        + sum(formats.bytes_of(tensor, op.layer) for tensor in rest)
-        + out_bytes
-    )
-    if sums / gemm.count > half_buffer:
-        bytes_dram += 2 * (array.fold_k - 1) * sums
+    element = _element_bytes(op, gemm, a_format, b_format, mac.accumulate)
+    lanes = _lanes(machine, in_place)
+    tiling = find_tiling(gemm, _steps(dataflow, *lanes), element, half_buffer)
+    bytes_dram = tiling.bytes_dram(gemm, element)
+    bytes_dram += sum(formats.bytes_of(tensor, op.layer) for tensor in (*rest, *op.outputs))
     cycles = array.cycles
     if found:
-        saved = _last_tile(gemm, array, machine, in_place) * b_format.bits_per_element / 8
+        saved = _last_tile(gemm, array, *lanes) * b_format.bits_per_element / 8
         bytes_sram -= saved
         bytes_dram -= saved
     if transposes and machine.transpose == "transposer":
@@ -142,11 +138,40 @@ def _leaves(op: Op, machine: SystolicMachine, formats: Formats) -> Resident | No
     )
 
 
-def _last_tile(gemm: Gemm, array: ArrayCycles, machine: SystolicMachine, in_place: bool) -> int:
-    """Elements of the last tile of the weights: what is left over in a ragged fold."""
+def _element_bytes(op: Op, gemm: Gemm, a: Format, b: Format, sums: Format) -> ElementBytes:
+    """Bytes of an element of the product in the buffer.
+
+    A tensor that im2col spreads out over more elements is held once, and what a stride skips is not fetched; results
+    that are added into fewer elements (the input gradient of a convolution) are added in the buffer.
+    """
+
+    def share(elements: int, spread: int) -> float:
+        return min(1.0, elements / (gemm.count * spread))
+
+    outputs = sum(tensor.elements for tensor in op.outputs)
+    return ElementBytes(
+        a.bits_per_element / 8 * share(op.inputs[0].elements, gemm.m * gemm.k),
+        b.bits_per_element / 8 * share(op.inputs[1].elements, gemm.k * gemm.n),
+        sums.bits_per_element / 8 * share(outputs, gemm.m * gemm.n),
+    )
+
+
+def _lanes(machine: SystolicMachine, in_place: bool) -> tuple[int, int]:
+    """Cells along the reduction of a product, and across it."""
     on_rows = (machine.reduction == "rows") != in_place
-    lanes_k, lanes_n = (machine.rows, machine.cols) if on_rows else (machine.cols, machine.rows)
-    return (gemm.k - (array.fold_k - 1) * lanes_k) * (gemm.n - (array.fold_n - 1) * lanes_n)
+    return (machine.rows, machine.cols) if on_rows else (machine.cols, machine.rows)
+
+
+def _steps(dataflow: Dataflow, on_reduction: int, across: int) -> tuple[int, int, int]:
+    """The sizes along m, k and n that one fold takes; a dimension that streams can be cut anywhere."""
+    if dataflow == "weight-stationary":
+        return 1, on_reduction, across
+    return (across, on_reduction, 1) if dataflow == "input-stationary" else (on_reduction, 1, across)
+
+
+def _last_tile(gemm: Gemm, array: ArrayCycles, on_reduction: int, across: int) -> int:
+    """Elements of the last tile of the weights: what is left over in a ragged fold."""
+    return (gemm.k - (array.fold_k - 1) * on_reduction) * (gemm.n - (array.fold_n - 1) * across)
 
 
 def _mac_pj(a: Format, b: Format, accumulate: Format, technology: Technology) -> float:

@@ -69,11 +69,20 @@ def test_a_slow_memory_binds(linear_step) -> None:
 def test_a_small_buffer_costs_traffic(linear_step) -> None:
     graph = linear_step(512, 512, 512)
     large = simulate(graph, load_design("fp32-systolic", ["machine.sram_kib=65536"])).ops[0]
-    small = simulate(graph, load_design("fp32-systolic", ["machine.sram_kib=64"])).ops[0]
+    small = simulate(graph, load_design("fp32-systolic", ["machine.sram_kib=1024"])).ops[0]
     operand = 512 * 512 * 4
     assert large.bytes_dram == 3 * operand
-    # 128 columns: A is read for each of the four folds; 128 rows: three times the sums are spilled and read back.
-    assert small.bytes_dram == (4 + 1 + 1 + 2 * 3) * operand
+    # 512 KiB in use: sums of 256 x 256 take half, tiles of 256 x 128 and 128 x 256 the rest. Both are read twice.
+    assert small.bytes_dram == (2 + 2 + 1) * operand
+    assert small.cycles == large.cycles
+
+
+def test_a_buffer_smaller_than_a_tile_is_refused(linear_step) -> None:
+    design = load_design("fp32-systolic", ["machine.sram_kib=64"])
+    with pytest.raises(ConfigError, match=r"machine\.sram_kib.*32 KiB.*1 x 128 x 128.*at least 130 KiB"):
+        simulate(linear_step(512, 512, 512), design)
+    # A layer that is smaller than the array needs no whole tile.
+    assert simulate(linear_step(4, 6, 3), design).ops[0].bytes_dram == 4 * (4 * 6 + 6 * 3 + 4 * 3)
 
 
 def test_facts_change_the_step(linear_step) -> None:
