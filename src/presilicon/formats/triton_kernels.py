@@ -73,14 +73,14 @@ def _round_general(magnitude, negative, word, low, MODE: tl.constexpr, MANTISSA:
 def _round_flat(magnitude, word, MODE: tl.constexpr, MANTISSA: tl.constexpr):
     """Magnitudes in full binades, for nearest-even and random modes: one integer addition."""
     spare: tl.constexpr = 23 - MANTISSA
-    if spare == 0:
-        return magnitude
     below: tl.constexpr = (1 << spare) - 1
-    if MODE == 0:
-        bump = (below >> 1) + ((magnitude >> spare) & 1)
+    if spare == 0:
+        result = magnitude
+    elif MODE == 0:
+        result = (magnitude + (below >> 1) + ((magnitude >> spare) & 1)) & (0xFFFFFFFF - below)
     else:
-        bump = word >> (32 - spare)
-    return (magnitude + bump) & (0xFFFFFFFF - below)
+        result = (magnitude + (word >> (32 - spare))) & (0xFFFFFFFF - below)
+    return result
 
 
 @triton.jit

@@ -1,0 +1,104 @@
+"""The same bits on a GPU as on the CPU. By hand: `pytest -m gpu tests/gpu` on a machine with a CUDA device."""
+
+import pytest
+import torch
+from torch import nn
+
+from presilicon.designs import Numerics, RoleFormat, load_design
+from presilicon.emulation import emulate_
+from presilicon.formats import Key, MacUnit, Stochastic, matmul, parse, quantize
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is seen"),
+]
+
+KEY = Key(seed=3, step=5, tensor="w")
+MODES = [
+    "nearest-even",
+    "nearest-away",
+    "toward-zero",
+    "up",
+    "down",
+    Stochastic(),
+    Stochastic(4),
+    Stochastic(8, "lfsr"),
+]
+FORMATS = [
+    "float32", "float16", "bfloat16", "tf32", "e5m2", "e4m3", "e4m3fn", "fp6_e2m3", "fp6_e3m2", "fp4_e2m1",
+    "fixed(8, 4)", "int8", "int(8, scale=tensor)", "float(exponent=6, mantissa=9)", "bfp(mantissa=4, group=16)",
+    "bfp(mantissa=3, group=5, axis=0)", "bfp(mantissa=4, exponent=3, below=flush)", "bfp(mantissa=2, square=true)",
+    "mxfp8_e5m2", "mxfp8_e4m3", "mxfp6_e3m2", "mxfp4", "mxint8", "nvfp4", "posit(8, 1)", "lns(4, 3)",
+]  # fmt: skip
+
+
+def equal(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    same = found.cpu().view(torch.int32) == expected.view(torch.int32)
+    return bool((same | (found.cpu().isnan() & expected.isnan())).all())
+
+
+def inputs() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    words = torch.randint(-(2**31), 2**31, (64, 257), generator=generator, dtype=torch.int64)
+    return [words.to(torch.int32).view(torch.float32), torch.randn(128, 96, generator=generator) * 3]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_rounding(name: str) -> None:
+    fmt = parse(name)
+    for x in inputs():
+        for mode in MODES:
+            expected = quantize(x, fmt, rounding=mode, key=KEY)
+            assert equal(quantize(x.cuda(), fmt, rounding=mode, key=KEY), expected), mode
+            strided = x.cuda().t().contiguous().t()
+            assert equal(quantize(strided, fmt, rounding=mode, key=KEY), expected), mode
+
+
+@pytest.mark.parametrize(
+    "mac",
+    [
+        MacUnit(accumulate=parse("float(exponent=6, mantissa=9)"), order="chunked", chunk=16),
+        MacUnit(accumulate=parse("float(exponent=6, mantissa=9)"), partial=parse("float32"), order="chunked", chunk=16),
+        MacUnit(accumulate=parse("float16"), rounding="stochastic"),
+        MacUnit(order="systolic", rows=16),
+        MacUnit(accumulate=parse("float16"), order="pairwise"),
+        MacUnit(order="aligned", width=8, align_bits=24),
+    ],
+    ids=str,
+)
+def test_matrix_products(mac: MacUnit) -> None:
+    generator = torch.Generator().manual_seed(1)
+    fmt = parse("e5m2")
+    a, b = (quantize(torch.randn(shape, generator=generator), fmt) for shape in [(2, 37, 65), (2, 65, 41)])
+    assert equal(matmul(a.cuda(), b.cuda(), mac, key=KEY), matmul(a, b, mac, key=KEY))
+
+
+def test_an_emulated_layer() -> None:
+    torch.manual_seed(0)
+    mac = MacUnit(accumulate=parse("float(exponent=6, mantissa=9)"), order="chunked", chunk=16)
+    numerics = Numerics(weight=RoleFormat(parse("e4m3")), error=RoleFormat(parse("e5m2"), "stochastic"), mac=mac)
+    results = []
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(0)
+        layer = nn.Conv2d(3, 4, 3, padding=1, bias=False).to(device)
+        x = torch.randn(2, 3, 8, 8).to(device)
+        emulate_(layer, numerics)
+        layer(x).square().sum().backward()
+        results.append(layer.weight.grad.cpu())
+    assert torch.equal(*results)
+
+
+def test_presets_train_on_a_gpu() -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2)).cuda()
+    emulate_(model, load_design("fp8-systolic").numerics)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(256, 8, device="cuda")
+    target = (x.sum(1) > 0).long()
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.6 * losses[0]
