@@ -27,6 +27,7 @@ _PARTS = (
     _Part("rich", "rich", "tables and progress bars", "pip install rich"),
     _Part("scikit-learn", "sklearn", "the digits workloads", "pip install scikit-learn"),
     _Part("matplotlib", "matplotlib", "figures (png, svg)", "pip install 'presilicon[plot]'"),
+    _Part("mlc-chakra", "chakra", "Chakra execution traces", "pip install 'presilicon[chakra]'"),
     _Part("triton", "triton", "fast rounding on a GPU", "pip install 'presilicon[gpu]'"),
 )
 

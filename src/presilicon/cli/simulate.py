@@ -24,6 +24,7 @@ _LARGEST_ARRAY = 1 << 20
 @click.option("--gemm", metavar="MxKxN", help="In place of a workload: one product C[M,N] = A[M,K] B[K,N].")
 @click.option("--batch", type=click.IntRange(min=1), help="Batch size, in place of the workload's own.")
 @click.option("--ops", type=click.IntRange(min=0), default=12, show_default=True, help="How many ops to list.")
+@click.option("--chakra", type=click.Path(dir_okay=False), help="Write the step as a Chakra execution trace, as well.")
 @click.option("--array", metavar="ROWSxCOLUMNS", help="Size of the systolic array, in place of the design's.")
 @click.option("--dataflow", type=click.Choice(get_args(Dataflow)), help="Of every product, in place of the design's.")
 @click.option("--fold-overlap/--no-fold-overlap", default=None, help="Whether loads hide behind streaming.")
@@ -44,6 +45,7 @@ def command(
     gemm: str | None,
     batch: int | None,
     ops: int,
+    chakra: str | None,
     array: str | None,
     dataflow: str | None,
     fold_overlap: bool | None,
@@ -70,7 +72,7 @@ def command(
     if fold_overlap is not None:
         overrides.append(f"machine.fold_overlap={str(fold_overlap).lower()}")
     if sides is not None:
-        for option in ("batch", "ops"):
+        for option in ("batch", "ops", "chakra"):
             if context.get_parameter_source(option) is not ParameterSource.DEFAULT:
                 raise ConfigError(f"--{option} is for --workload; a single product has no batch and no ops to list")
         overrides.append("machine.transpose=free")  # a single product uses nothing transposed
@@ -82,7 +84,7 @@ def command(
     if sides is not None:
         _print_product(sides, loaded, counted, as_json)
     else:
-        _print_step(str(workload), loaded, counted, batch, ops, as_json)
+        _print_step(str(workload), loaded, counted, batch, ops, as_json, chakra)
 
 
 def _print_product(sides: tuple[int, ...], design: "Design", convention: "Convention", as_json: bool) -> None:
@@ -104,18 +106,26 @@ def _print_product(sides: tuple[int, ...], design: "Design", convention: "Conven
 
 
 def _print_step(
-    name: str, design: "Design", convention: "Convention", batch: int | None, ops: int, as_json: bool
+    name: str,
+    design: "Design",
+    convention: "Convention",
+    batch: int | None,
+    ops: int,
+    as_json: bool,
+    chakra: str | None,
 ) -> None:
     from presilicon.workloads import load_workload
 
     workload = load_workload(name)
 
     from presilicon.report import cost_to_json, print_cost
-    from presilicon.simulation import simulate
+    from presilicon.simulation import simulate, write_chakra
     from presilicon.workloads.capture import capture_workload
 
     graph = capture_workload(workload, batch_size=batch)
     cost = simulate(graph, design, convention=convention)
+    if chakra is not None:
+        write_chakra(chakra, graph, design, cost)
     if as_json:
         click.echo(cost_to_json(cost, design=design.name, graph=graph), nl=False)
     else:

@@ -1,5 +1,6 @@
 """The cost of a step graph on a machine: cycles, time, energy, memory."""
 
+from presilicon.simulation.chakra import write_chakra
 from presilicon.simulation.checkpointing import checkpoint, even_segments
 from presilicon.simulation.memory import memory_timeline
 from presilicon.simulation.step import simulate, simulate_gemm
@@ -14,4 +15,5 @@ __all__ = [
     "simulate",
     "simulate_gemm",
     "transposer_cycles",
+    "write_chakra",
 ]

@@ -20,6 +20,7 @@ def _is_skipped(op: Op, facts: StepFacts) -> bool:
 def _copy_weights(graph: StepGraph) -> Op:
     """The rounding of the master weights to the copy that the next step uses."""
     master = tuple(TensorRef(tensor.id, tensor.shape, "master") for tensor in graph.parameters)
+    writers = {tensor.id: op.index for op in graph.ops if op.phase == "update" for tensor in op.outputs}
     return Op(
         index=len(graph.ops),
         name="update.round_weights",
@@ -30,4 +31,5 @@ def _copy_weights(graph: StepGraph) -> Op:
         inputs=master,
         outputs=graph.parameters,
         flops=graph.parameter_elements,
+        depends_on=tuple(sorted({writers[tensor.id] for tensor in master if tensor.id in writers})),
     )

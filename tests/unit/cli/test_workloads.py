@@ -1,5 +1,8 @@
 """Workloads on the command line: what each of them can be used for."""
 
+import sys
+from typing import Any
+
 import pytest
 
 from presilicon.workloads import workload_names
@@ -23,9 +26,33 @@ def test_evaluate_refuses_a_workload_without_data(invoke, tmp_path, options: lis
     assert list(tmp_path.iterdir()) == []
 
 
+def _time_s(document: dict[str, Any], phase: str) -> float:
+    return sum(op["time_s"] for op in document["ops"] if op["phase"] == phase)
+
+
 def test_a_network_is_simulated_at_a_batch_size(invoke) -> None:
     arguments = ["simulate", "bf16-systolic", "--workload", "resnet18", "--json"]
     small, large = (invoke(*arguments, "--batch", size).document for size in ("8", "16"))
     assert small["batch_size"] == 8
-    assert 1.7 < large["time_s"] / small["time_s"] < 2
+    # Twice the images: the update takes as long as before, and the rest no more than twice as long.
+    times = {phase: [_time_s(each, phase) for each in (small, large)] for phase in ("forward", "update")}
+    assert times["update"][0] == times["update"][1]
+    assert 1.5 < times["forward"][1] / times["forward"][0] <= 2
     assert len(small["ops"]) == len(large["ops"]) > 400
+
+
+def test_a_step_is_written_as_a_chakra_trace(invoke, tmp_path) -> None:
+    pytest.importorskip("chakra.schema.protobuf.et_def_pb2", reason="pip install 'presilicon[chakra]'")
+    arguments = ["simulate", "bf16-systolic", "--workload", "digits-mlp", "--chakra", "step.et"]
+    assert invoke(*arguments).code == 0
+    assert b"hidden1.forward" in (tmp_path / "step.et").read_bytes()
+
+
+def test_a_chakra_trace_needs_its_library_and_a_whole_step(invoke, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "chakra.schema.protobuf", None)
+    missing = invoke("simulate", "bf16-systolic", "--workload", "digits-mlp", "--chakra", "step.et")
+    assert (missing.code, missing.out) == (3, "")
+    assert "pip install 'presilicon[chakra]'" in missing.err
+    product = invoke("simulate", "bf16-systolic", "--gemm", "8x8x8", "--chakra", "step.et")
+    assert product.code == 2
+    assert "--chakra is for --workload" in product.err
