@@ -37,6 +37,9 @@ class SystolicMachine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     sram_kib: Size = 4096
     """On-chip buffer; half of it holds the data in use while the other half is filled."""
     dram_gb_s: Positive = 100.0
+    prefetch: bool = False
+    """Whether DRAM transfers of the next op, as far as they need no result of this one and fit in the half of the
+    buffer that is being filled, begin while this one computes."""
     technology: str = "horowitz-45nm"
     """Name of the energy table."""
     dataflow: Dataflows = Dataflows()

@@ -29,7 +29,22 @@ class OpCost(Struct, frozen=True, kw_only=True):
     flops: int
     utilization: float
     """Useful multiply-adds over what the array could have done in `cycles`; zero for ops off the array."""
+    compute_s: float
+    """What the unit takes, were memory free."""
+    memory_s: float
+    """What the DRAM traffic takes, were compute free."""
+    prefetched_s: float
+    """How much of that ran before the start of the op, while the one before computed."""
+    intensity: float
+    """FLOPs per byte of DRAM traffic; zero when nothing moves."""
+    roof_flops_s: float
+    """FLOPs per second that the unit and the DRAM bandwidth allow at this intensity."""
     bound: Bound
+
+    @property
+    def flops_s(self) -> float:
+        """FLOPs per second that it reaches, to hold against `roof_flops_s`."""
+        return self.flops / self.time_s if self.time_s else 0.0
 
     @property
     def end_s(self) -> float:

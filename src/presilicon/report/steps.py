@@ -41,7 +41,10 @@ def render_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int) -> str:
     ]
     if ops:
         dearest = sorted(cost.ops, key=lambda op: (-op.time_s, op.index))[:ops]
-        rows = [("op", "time", "share", "bound by", "util", "energy", "DRAM"), *(_row(op, cost) for op in dearest)]
+        rows = [
+            ("op", "time", "share", "bound by", "util", "FLOP/B", "energy", "DRAM"),
+            *(_row(op, cost) for op in dearest),
+        ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines.append("")
         for row in rows:
@@ -74,6 +77,10 @@ def product_to_json(cost: OpCost, *, design: str, gemm: Gemm, settings: dict[str
         "bytes_dram": cost.bytes_dram,
         "bytes_sram": cost.bytes_sram,
         "macs": gemm.macs,
+        "compute_s": cost.compute_s,
+        "memory_s": cost.memory_s,
+        "intensity": cost.intensity,
+        "roof_flops_s": cost.roof_flops_s,
         "bound": cost.bound,
     }
     return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
@@ -107,6 +114,7 @@ def _row(op: OpCost, cost: Cost) -> tuple[str, ...]:
         format_percent(op.time_s / cost.time_s) if cost.time_s else "-",
         op.bound,
         format_percent(op.utilization) if op.unit == "array" else "-",
+        f"{op.intensity:.3g}" if op.intensity < 1000 else f"{op.intensity:,.0f}",
         format_joules(op.energy_j),
         format_bytes(op.bytes_dram),
     )

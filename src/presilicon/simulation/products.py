@@ -59,13 +59,14 @@ def array_work(
     transposes = op.phase == "input_grad" and b.role == "weight"
     in_place = transposes and machine.transpose == "in-place"
     found = convention == "exact" and resident is not None and resident == _leaves(op, machine, formats)
+    passes = mac.passes(a_format.significand_bits, b_format.significand_bits)
     array = gemm_cycles(
         gemm,
         machine.rows,
         machine.cols,
         dataflow,
         convention,
-        passes=mac.passes(a_format.significand_bits, b_format.significand_bits),
+        passes=passes,
         reduction=_OTHER[machine.reduction] if in_place else machine.reduction,
         fold_overlap=machine.fold_overlap,
         resident=found,
@@ -96,6 +97,7 @@ def array_work(
         * PICO,
         bytes_dram=bytes_dram,
         bytes_sram=bytes_sram,
+        peak_flops_s=2e9 * machine.rows * machine.cols * machine.clock_ghz / passes,
         utilization=gemm.macs / (cycles * machine.rows * machine.cols),
     )
 

@@ -1,5 +1,7 @@
 """What an op asks of the machine, and the formats in which it asks."""
 
+from functools import cache
+
 from msgspec import Struct
 
 from presilicon.designs import Design, curve_pj, load_technology
@@ -18,18 +20,24 @@ class Work(Struct, frozen=True, kw_only=True):
     operations_j: float
     bytes_dram: float
     bytes_sram: float
+    peak_flops_s: float
+    """Of the unit, every cell or lane at work in every cycle."""
     utilization: float = 0.0
 
     def energy_j(self, design: Design) -> dict[str, float]:
         """Joules by component: the arithmetic, the buffer, DRAM."""
-        technology = load_technology(design.machine.technology)
-        sram_pj_per_byte = curve_pj(technology.sram_64bit, design.machine.sram_kib) / 8
-        dram_pj_per_byte = technology.dram_64bit.pj / 8
+        sram_pj, dram_pj = _pj_per_byte(design.machine.technology, design.machine.sram_kib)
         return {
             "mac" if self.unit == "array" else "vector": self.operations_j,
-            "sram": self.bytes_sram * sram_pj_per_byte * PICO,
-            "dram": self.bytes_dram * dram_pj_per_byte * PICO,
+            "sram": self.bytes_sram * sram_pj * PICO,
+            "dram": self.bytes_dram * dram_pj * PICO,
         }
+
+
+@cache
+def _pj_per_byte(technology: str, sram_kib: int) -> tuple[float, float]:
+    table = load_technology(technology)
+    return curve_pj(table.sram_64bit, sram_kib) / 8, table.dram_64bit.pj / 8
 
 
 class Formats:
@@ -37,6 +45,7 @@ class Formats:
 
     def __init__(self, numerics: Numerics, facts: StepFacts) -> None:
         self._numerics = numerics
+        self._bits: dict[Role, float] = {}
         self._special = {(fact.layer, fact.role): parse(fact.format) for fact in facts.layers if fact.format}
 
     def of(self, role: Role, layer: str) -> Format:
@@ -45,7 +54,13 @@ class Formats:
 
     def bytes_of(self, tensor: TensorRef, layer: str) -> float:
         """What a tensor takes in memory, as an op of `layer` sees it."""
-        return tensor.elements * self.of(tensor.role, layer).bits_per_element / 8
+        if (layer, tensor.role) in self._special:
+            bits = self._special[layer, tensor.role].bits_per_element
+        else:
+            if tensor.role not in self._bits:
+                self._bits[tensor.role] = self._numerics.of(tensor.role).format.bits_per_element
+            bits = self._bits[tensor.role]
+        return tensor.elements * bits / 8
 
     @property
     def copies_weights(self) -> bool:
