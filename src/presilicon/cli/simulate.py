@@ -1,6 +1,7 @@
 """`presilicon simulate`: what one training step, or one matrix product, costs on a design."""
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
 
 import click
@@ -12,6 +13,7 @@ from presilicon.designs.machine import Dataflow
 
 if TYPE_CHECKING:
     from presilicon.designs import Design
+    from presilicon.records import Cost, StepGraph
     from presilicon.simulation.systolic import Convention
 
 _LARGEST_SIDE = 1 << 30
@@ -25,6 +27,7 @@ _LARGEST_ARRAY = 1 << 20
 @click.option("--batch", type=click.IntRange(min=1), help="Batch size, in place of the workload's own.")
 @click.option("--ops", type=click.IntRange(min=0), default=12, show_default=True, help="How many ops to list.")
 @click.option("--chakra", type=click.Path(dir_okay=False), help="Write the step as a Chakra execution trace, as well.")
+@click.option("--memory-plot", type=click.Path(dir_okay=False), help="Draw what the step holds over time (.png, .svg).")
 @click.option("--array", metavar="ROWSxCOLUMNS", help="Size of the systolic array, in place of the design's.")
 @click.option("--dataflow", type=click.Choice(get_args(Dataflow)), help="Of every product, in place of the design's.")
 @click.option("--fold-overlap/--no-fold-overlap", default=None, help="Whether loads hide behind streaming.")
@@ -46,6 +49,7 @@ def command(
     batch: int | None,
     ops: int,
     chakra: str | None,
+    memory_plot: str | None,
     array: str | None,
     dataflow: str | None,
     fold_overlap: bool | None,
@@ -72,9 +76,10 @@ def command(
     if fold_overlap is not None:
         overrides.append(f"machine.fold_overlap={str(fold_overlap).lower()}")
     if sides is not None:
-        for option in ("batch", "ops", "chakra"):
+        for option in ("batch", "ops", "chakra", "memory_plot"):
             if context.get_parameter_source(option) is not ParameterSource.DEFAULT:
-                raise ConfigError(f"--{option} is for --workload; a single product has no batch and no ops to list")
+                given = option.replace("_", "-")
+                raise ConfigError(f"--{given} is for --workload; a single product has no batch and no ops to list")
         overrides.append("machine.transpose=free")  # a single product uses nothing transposed
 
     from presilicon.designs import load_design
@@ -84,7 +89,7 @@ def command(
     if sides is not None:
         _print_product(sides, loaded, counted, as_json)
     else:
-        _print_step(str(workload), loaded, counted, batch, ops, as_json, chakra)
+        _print_step(str(workload), loaded, counted, batch, ops, as_json, chakra, memory_plot)
 
 
 def _print_product(sides: tuple[int, ...], design: "Design", convention: "Convention", as_json: bool) -> None:
@@ -113,6 +118,7 @@ def _print_step(
     ops: int,
     as_json: bool,
     chakra: str | None,
+    memory_plot: str | None,
 ) -> None:
     from presilicon.workloads import load_workload
 
@@ -130,6 +136,17 @@ def _print_step(
         click.echo(cost_to_json(cost, design=design.name, graph=graph), nl=False)
     else:
         print_cost(cost, design=design.name, graph=graph, ops=ops)
+    if memory_plot is not None:
+        _draw_memory(Path(memory_plot), graph, design, cost, as_json)
+
+
+def _draw_memory(path: Path, graph: "StepGraph", design: "Design", cost: "Cost", as_json: bool) -> None:
+    from presilicon.report import render_memory, save_memory_plot
+    from presilicon.simulation import memory_timeline
+
+    timeline = memory_timeline(graph, design, cost)
+    save_memory_plot(timeline, path, title=f"{graph.name}, batch {graph.batch_size}, on {design.name}")
+    click.echo(f"\n{render_memory(timeline)}memory plot: {path}", err=as_json)
 
 
 def _sizes(option: str, text: str, form: str, count: int, largest: int) -> tuple[int, ...]:

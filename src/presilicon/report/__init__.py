@@ -4,6 +4,7 @@ from presilicon.report.document import evaluate_schema, from_plain, published_sc
 from presilicon.report.figure import FIGURE_FORMATS, render_figure, save_figure
 from presilicon.report.headline import headline
 from presilicon.report.history import comparison_of, export_report, print_run, print_runs, run_to_json, runs_to_json
+from presilicon.report.memory import render_memory, save_memory_plot
 from presilicon.report.page import render_page
 from presilicon.report.steps import cost_to_json, print_cost, render_cost
 from presilicon.report.table import print_table, render_table
@@ -23,10 +24,12 @@ __all__ = [
     "published_schema",
     "render_cost",
     "render_figure",
+    "render_memory",
     "render_page",
     "render_table",
     "run_to_json",
     "runs_to_json",
     "save_figure",
+    "save_memory_plot",
     "to_json",
 ]

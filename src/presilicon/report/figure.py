@@ -1,6 +1,6 @@
 """The comparison as a figure for a paper or a README: curves, and bars of time and energy to accuracy."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,12 @@ def save_figure(comparison: Comparison, path: Path) -> Path:
         ConfigError: the ending is not one of these, there is nothing to draw, or the file cannot be written.
         MissingToolError: matplotlib is not installed.
     """
-    content = render_figure(comparison, path.suffix.lower().removeprefix("."))
+    return save_drawing(path, lambda format: render_figure(comparison, format))
+
+
+def save_drawing(path: Path, render: Callable[[str], bytes]) -> Path:
+    """Write what `render` makes for the format that the file's ending names, and return the path."""
+    content = render(path.suffix.lower().removeprefix("."))
     try:
         path.write_bytes(content)
     except OSError as error:
@@ -59,18 +64,28 @@ def render_figure(comparison: Comparison, format: str) -> bytes:
         ConfigError: there is no such format, or nothing to draw.
         MissingToolError: matplotlib is not installed.
     """
-    if format not in FIGURE_FORMATS:
-        raise unknown("figure format", format, FIGURE_FORMATS)
+    _check_format(format)
     if not comparison.designs:
         raise ConfigError("a figure needs at least one design")
+    return render_drawing(lambda: _draw(comparison.designs), format)
+
+
+def render_drawing(draw: Callable[[], Any], format: str) -> bytes:
+    """What `draw` makes with matplotlib, in the style of all our figures, as a file of that format."""
+    _check_format(format)
     try:
         import matplotlib
     except ImportError:
         raise MissingToolError("figures need matplotlib: pip install 'presilicon[plot]'") from None
     file = BytesIO()
     with matplotlib.rc_context(_STYLE):
-        _draw(comparison.designs).savefig(file, format=format, dpi=200, metadata=_TIMELESS[format])
+        draw().savefig(file, format=format, dpi=200, metadata=_TIMELESS[format])
     return file.getvalue()
+
+
+def _check_format(format: str) -> None:
+    if format not in FIGURE_FORMATS:
+        raise unknown("figure format", format, FIGURE_FORMATS)
 
 
 def _draw(designs: tuple[Result, ...]) -> Any:

@@ -56,3 +56,19 @@ def test_a_chakra_trace_needs_its_library_and_a_whole_step(invoke, monkeypatch) 
     product = invoke("simulate", "bf16-systolic", "--gemm", "8x8x8", "--chakra", "step.et")
     assert product.code == 2
     assert "--chakra is for --workload" in product.err
+
+
+def test_the_memory_of_a_step_is_drawn(invoke, tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    arguments = ["simulate", "bf16-systolic", "--workload", "digits-mlp", "--memory-plot", "memory.svg"]
+    outcome = invoke(*arguments)
+    assert outcome.code == 0
+    assert "peak memory" in outcome.out
+    assert "digits-mlp, batch 32, on bf16-systolic" in (tmp_path / "memory.svg").read_text()
+    # With --json, talk goes to stderr.
+    both = invoke(*arguments, "--json")
+    assert both.document["memory_bytes"] > 0
+    assert "memory plot: memory.svg" in both.err
+    assert (
+        "--memory-plot is for --workload" in invoke("simulate", "bf16-systolic", "--gemm", "8x8x8", *arguments[4:]).err
+    )
