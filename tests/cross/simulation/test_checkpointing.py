@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint as checkpoint_once
 from torch.utils.checkpoint import checkpoint_sequential
 
 from presilicon.base.errors import ConfigError
@@ -13,6 +14,7 @@ from presilicon.designs import load_design
 from presilicon.records import StepGraph
 from presilicon.simulation import checkpoint, even_segments, memory_timeline, simulate
 from presilicon.workloads.capture import capture
+from presilicon.workloads.networks.transformer import Bert, Gpt
 
 DESIGN = load_design("fp32-systolic")
 
@@ -81,6 +83,32 @@ def test_the_graph_is_the_one_that_torch_runs(make: Layers, blocks: int, segment
     assert len({op.name for op in ours.ops}) == len(ours.ops)
     assert simulate(ours, DESIGN).memory_bytes == simulate(real, DESIGN).memory_bytes
     assert ours.flops() == real.flops() > plain.flops()
+
+
+class Checkpointed(nn.Module):
+    """A block that computes its activations twice."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint_once(self.block, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("make", [Bert, Gpt])
+def test_blocks_of_a_transformer_are_recomputed_as_torch_does(make: Callable[..., nn.Module]) -> None:
+    sizes = {"layers": 3, "width": 16, "heads": 2, "vocabulary": 20, "places": 8}
+    tokens = torch.empty(2, 8, dtype=torch.int64, device="meta")
+    changed = make(**sizes)
+    for number in range(2):
+        changed.blocks[number] = Checkpointed(changed.blocks[number])
+    plain, real = capture(make(**sizes), tokens), capture(changed, tokens)
+    ours = checkpoint(plain, [["blocks.0"], ["blocks.1"]])
+    # Layers are called otherwise in the changed model; all else is the same.
+    assert [(*each[:4], *each[5:]) for each in shape_of(ours)] == [(*each[:4], *each[5:]) for each in shape_of(real)]
+    assert simulate(ours, DESIGN).memory_bytes == simulate(real, DESIGN).memory_bytes
+    assert peak_of_activations(ours) < peak_of_activations(plain)
 
 
 def test_the_comparison_can_fail() -> None:
