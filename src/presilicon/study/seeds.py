@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple
 
@@ -56,14 +56,10 @@ def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent)
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=(events,))
     try:
         futures = [pool.submit(_run_in_worker, task) for task in tasks]
-        listener.futures = futures
+        _wait(futures, listener)
         traces = [future.result() for future in futures]
     except BrokenProcessPool:
         raise RunFailedError("a worker process died (out of memory, perhaps); try fewer with --jobs 1") from None
-    except CancelledError:
-        for child in set(multiprocessing.active_children()) - before:
-            child.terminate()
-        raise RunFailedError(f"the run could not be recorded: {listener.error}") from listener.error
     except BaseException:
         for child in set(multiprocessing.active_children()) - before:
             child.terminate()
@@ -74,32 +70,42 @@ def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent)
         # A terminated worker may have died holding the queue's lock; then the last events are not worth waiting for.
         events.cancel_join_thread()
         listener.join(timeout=5)
-    if listener.error is not None:
-        raise RunFailedError(f"the run could not be recorded: {listener.error}") from listener.error
+    listener.check()
     return traces
 
 
+def _wait(futures: Sequence[Future[Trace]], listener: "_Listener") -> None:
+    """Until all are done; the first failure, of the work or of recording it, is raised at once."""
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, timeout=0.2, return_when=FIRST_EXCEPTION)
+        listener.check()
+        for future in done:
+            future.result()
+
+
 class _Listener(threading.Thread):
-    """Hands the workers' events on, in this process; if that fails, the work is stopped and the queue still emptied."""
+    """Hands the workers' events on, in this process; if that fails it remembers why, and still empties the queue."""
 
     def __init__(self, events: Any, on_event: OnEvent) -> None:
         super().__init__(daemon=True)
-        self.error: Exception | None = None
-        self.futures: Sequence[Future[Trace]] = ()
+        self._error: Exception | None = None
         self._events = events
         self._on_event = on_event
 
     def run(self) -> None:
         """Until a None comes through the queue."""
         while (event := self._events.get()) is not None:
-            if self.error is None:
+            if self._error is None:
                 try:
                     self._on_event(event)
                 except Exception as error:
-                    self.error = error
-            if self.error is not None:
-                for future in self.futures:
-                    future.cancel()
+                    self._error = error
+
+    def check(self) -> None:
+        """Raise what went wrong in handing events on."""
+        if self._error is not None:
+            raise RunFailedError(f"the run could not be recorded: {self._error}") from self._error
 
 
 _events: Any = None
