@@ -15,8 +15,7 @@ import torch
 
 import presilicon as ps
 from presilicon.designs import Numerics, RoleFormat
-from presilicon.formats import UserFormat, register
-from presilicon.formats.mac import MacUnit
+from presilicon.formats import MacUnit, UserFormat, register
 
 BIAS = 15
 TOP = 0b11110  # the largest exponent of a number; 0b11111 would be infinity, which this hardware does not have
