@@ -1,7 +1,7 @@
 """`presilicon list`: what comes with the package."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -45,14 +45,24 @@ def workloads(as_json: bool) -> None:
 @command.command("formats")
 @json_option
 def formats(as_json: bool) -> None:
-    """List the number formats that have a name."""
+    """List the number formats that have a name, and the families to make others from."""
+    from dataclasses import fields
+
     from presilicon.formats import NAMED_FORMATS
+    from presilicon.formats.grammar import FAMILIES
 
     rows = [
         {"name": name, "bits_per_element": chosen.bits_per_element, "description": chosen.spelling()}
         for name, chosen in NAMED_FORMATS.items()
     ]
+    families = {name: [field.name for field in fields(cast(Any, family))] for name, family in FAMILIES.items()}
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "formats": rows, "families": families}, indent=2))
+        return
     _print("formats", rows, as_json)
+    click.echo("\nfamilies, and their arguments by position or name (docs/formats.md):")
+    for name, arguments in families.items():
+        click.echo(f"  {name}({', '.join(arguments)})")
 
 
 def _print(what: str, rows: list[dict[str, Any]], as_json: bool) -> None:

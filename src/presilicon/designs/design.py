@@ -13,6 +13,7 @@ from presilicon.designs.machine import Machine
 from presilicon.designs.numerics import Numerics
 from presilicon.designs.technology import load_technology
 from presilicon.formats import Format, parse
+from presilicon.records import PHASES
 
 
 class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,6 +31,13 @@ class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if not self.name.isprintable() or len(self.name) > 100:
             raise ConfigError(f"name must be printable and at most 100 characters long, not {self.name[:120]!r}")
         load_technology(self.machine.technology)
+        for phase in PHASES[:3]:
+            mac = self.numerics.mac_of(phase)
+            if mac.order == "systolic" and mac.rows != self.machine.rows:
+                raise ConfigError(
+                    f"the MAC unit adds in the order of {mac.rows} rows, but the machine has {self.machine.rows}: "
+                    f"set rows = {self.machine.rows} in [numerics.mac]"
+                )
 
     def to_plain(self) -> dict[str, Any]:
         """The whole design as dicts, strings and numbers, defaults written out."""

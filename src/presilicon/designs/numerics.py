@@ -4,8 +4,7 @@ from typing import ClassVar, Literal, cast
 
 from msgspec import Struct
 
-from presilicon.formats import Format, Rounding, Stochastic, parse, parse_rounding
-from presilicon.formats.mac import MacUnit
+from presilicon.formats import Format, MacUnit, Rounding, Stochastic, parse, parse_rounding
 from presilicon.records import Phase, Role
 
 Grouping = Literal["per-product", "fixed"]

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Numerics
-from presilicon.emulation.emulation import Emulation
+from presilicon.emulation.emulation import Emulation, fitting
 from presilicon.formats import Key, parse, quantize
-from presilicon.records import Observer, Role
+from presilicon.records import PHASES, Observer, Role
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -38,9 +38,10 @@ def emulate_(model: ModelT, numerics: Numerics, *, seed: int = 0, observers: Ite
     """Make `model` compute its matrix products as `numerics` says, in place; the same model is returned.
 
     Operands of linear layers, convolutions, matmul and einsum are rounded to the formats of their roles in the forward
-    pass, the input gradient and the weight gradient; sums stay in float32. The parameters themselves remain the master
-    weights: `state_dict`, the optimizer and the training loop stay as they are. A model whose roles are all float32
-    computes what it computed before, bit for bit. `seed` feeds stochastic rounding; `observers` see what is rounded.
+    pass, the input gradient and the weight gradient, and their products are added up by the MAC unit of each. The
+    parameters themselves remain the master weights: `state_dict`, the optimizer and the training loop stay as they
+    are. A model whose roles and units are all float32 computes what it computed before, bit for bit. `seed` feeds
+    stochastic rounding; `observers` see what is rounded.
 
     Every module is hooked, so calling a submodule directly is emulated too. Loss, optimizer, and what is no matrix
     product, stay in float32. Recurrent layers, scaled dot-product attention and nn.MultiheadAttention compute products
@@ -53,7 +54,10 @@ def emulate_(model: ModelT, numerics: Numerics, *, seed: int = 0, observers: Ite
     if not isinstance(given[0], nn.Module) or not isinstance(given[1], Numerics):
         what = " and ".join(type(each).__name__ for each in given)
         raise ConfigError(f"emulate_ takes a torch.nn.Module and a design's numerics (design.numerics), not {what}")
+    exact = all(numerics.mac_of(phase).is_float32 for phase in PHASES)
     for name, parameter in model.named_parameters():
+        if parameter.dtype == torch.float64 and not exact:
+            raise ConfigError(f"{name} is torch.float64, but MAC units multiply float32; try model.float()")
         if parameter.is_floating_point() and parameter.dtype not in (torch.float32, torch.float64):
             raise ConfigError(f"{name} is {parameter.dtype}: emulation rounds float32 models itself; try model.float()")
     if emulation_of(model) is not None:
@@ -106,6 +110,7 @@ def round_state_(
 
 def _round_in_place(tensor: Tensor, numerics: Numerics, role: Role, name: str, seed: int, step: int) -> None:
     chosen = numerics.of(role)
+    fmt = fitting(chosen.format, tensor)
     if chosen.format != parse("float32"):
         key = Key(seed, step, f"{name}/{role}") if chosen.is_stochastic else None
-        quantize(tensor, chosen.format, rounding=chosen.rounding_mode, key=key, out=tensor)
+        quantize(tensor, fmt, rounding=chosen.rounding_mode, key=key, out=tensor)

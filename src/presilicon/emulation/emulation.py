@@ -13,8 +13,7 @@ from presilicon.emulation.calls import Call, pair_call, readers, uncovered
 from presilicon.emulation.einsum import contract
 from presilicon.emulation.function import multiply_emulated
 from presilicon.emulation.products import Multiply
-from presilicon.formats import Key, parse, quantize
-from presilicon.formats.matmul import matmul
+from presilicon.formats import Format, Key, matmul, parse, quantize
 from presilicon.records import PHASES, ROLES, Observer, Phase, Role
 
 _FLOAT32 = parse("float32")
@@ -35,7 +34,10 @@ class Site:
         self._training = training
 
     def round(self, tensor: Tensor, role: Role, axis: int = -1, *, groups: int = 1, part: str = "") -> Tensor:
-        """`tensor` in its role's format, blocks lying along `axis`; observers see the result in training."""
+        """`tensor` in its role's format, blocks lying along `axis`; observers see the result in training.
+
+        Gradients of weights are not reduced again: their blocks lie as the format itself says.
+        """
         rounded = self._quantize(tensor, role, axis, groups, part)
         if self._training:
             for observer in self._emulation.observers:
@@ -68,11 +70,24 @@ class Site:
             return quantize(tensor.detach(), chosen.format, rounding=chosen.rounding_mode, key=key)
         # Blocks must not reach from one group of channels into the next.
         split = tensor.unflatten(axis, (groups, -1)) if groups > 1 else tensor
-        lying = chosen.format.along(axis + 1 if groups > 1 else axis)
+        if role == "gradient":
+            lying = fitting(chosen.format, split)
+        else:
+            lying = chosen.format.along(axis + 1 if groups > 1 else axis)
         return quantize(split.detach(), lying, rounding=chosen.rounding_mode, key=key).view(tensor.shape)
 
     def _key(self, name: str) -> Key:
-        return Key(self._emulation.seed, self._step, f"{self._layer}/{self._call}/{name}")
+        purpose = "" if self._training else "evaluation/"
+        return Key(self._emulation.seed, self._step, f"{purpose}{self._layer}/{self._call}/{name}")
+
+
+def fitting(fmt: Format, tensor: Tensor) -> Format:
+    """The format for a tensor that no product reduces: blocks along its own axis, or the last if that is absent.
+
+    A bias has one axis only, whatever the weights beside it have.
+    """
+    axis = getattr(fmt, "axis", -1) if fmt.turns else -1
+    return fmt if -tensor.dim() <= axis < tensor.dim() else fmt.along(-1)
 
 
 class Emulation:

@@ -40,7 +40,9 @@ def encode(
     from dataclasses import replace
 
     from presilicon.formats import block_codes
+    from presilicon.formats.quantization import check_input
 
+    x = check_input(x, fmt)
     match fmt:
         case BlockFloat() | Mx():
             blocks = block_codes.encode_blocks(x, fmt, rounding, key)
@@ -73,6 +75,9 @@ def decode(codes: "Tensor | BlockCodes", fmt: Format) -> "Tensor":
             f"{fmt}: decode needs {'the BlockCodes that encode gives' if grouped else 'a tensor of codes'}"
         )
     elements = codes.elements if isinstance(codes, block_codes.BlockCodes) else codes
+    if not isinstance(elements, torch.Tensor) or elements.is_floating_point() or elements.is_complex():
+        given = elements.dtype if isinstance(elements, torch.Tensor) else type(elements).__name__
+        raise FormatError(f"{fmt}: codes are a tensor of integers, not {given}")
     wide = elements.to(torch.int64)
     most = (1 << code_bits(fmt)) - 1
     if wide.numel() and (int(wide.min()) < 0 or int(wide.max()) > most):

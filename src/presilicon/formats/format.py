@@ -66,6 +66,11 @@ class Format(ABC):
         >>> Float(5, 2, overflow="saturate").spelling()
         'float(exponent=5, mantissa=2, overflow=saturate)'
         """
+        inside = ", ".join(f"{name}={spell_value(value)}" for name, value in self.arguments().items())
+        return f"{self.kind}({inside})"
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that make this format, those at their default left out (also what follows from others)."""
         arguments = {field.name: getattr(self, field.name) for field in _fields(self)}
         for field in _fields(self):
             if field.default is MISSING:
@@ -73,8 +78,7 @@ class Format(ABC):
             shorter = {name: value for name, value in arguments.items() if name != field.name}
             if self._is_spelt_by(shorter):
                 arguments = shorter
-        inside = ", ".join(f"{name}={spell_value(value)}" for name, value in arguments.items())
-        return f"{self.kind}({inside})"
+        return arguments
 
     def _is_spelt_by(self, arguments: dict[str, Any]) -> bool:
         try:

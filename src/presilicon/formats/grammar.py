@@ -1,7 +1,7 @@
 """The spelling of formats: names such as `bfloat16`, and calls such as `float(exponent=6, mantissa=9)`."""
 
 import ast
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, fields
 from typing import Any
 
 from presilicon.base.errors import FormatError, did_you_mean
@@ -94,13 +94,16 @@ def parse_rounding(text: str) -> str | Stochastic:
     >>> parse_rounding("stochastic(bits=8)")
     Stochastic(bits=8, source='counter')
     """
+    if not isinstance(text, str):
+        raise FormatError(f'a rounding is spelt as text, not {text!r}; try "stochastic(bits=8, source=lfsr)"')
     if not text.strip().startswith("stochastic("):
         return check_rounding(text.strip())
     try:
         call = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
-        raise FormatError(f'rounding "{text}" cannot be read; try stochastic(bits=8, source=lfsr)') from None
-    assert isinstance(call, ast.Call)
+    except (SyntaxError, ValueError):
+        call = None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise FormatError(f'rounding "{text}" cannot be read; try stochastic(bits=8, source=lfsr)')
     return Stochastic(**_arguments(call, Stochastic, text))
 
 
@@ -116,7 +119,8 @@ def _build(tree: ast.expr, text: str) -> Format:
             return FAMILIES[name](**_arguments(tree, FAMILIES[name], text))
         case ast.Call(func=ast.Name(id=name), args=[]) if name in NAMED_FORMATS:
             base = NAMED_FORMATS[name]
-            return replace(base, **_arguments(tree, type(base), text, complete=False))  # type: ignore[type-var]
+            # What the base derives (a bias from its exponent) is derived anew.
+            return type(base)(**base.arguments() | _arguments(tree, type(base), text, complete=False))
         case ast.Call(func=ast.Name(id=name)) if name in NAMED_FORMATS:
             raise FormatError(f'format "{text}": options of {name} are given by name, as in {name}(option=value)')
         case ast.Call(func=ast.Name(id=name)):

@@ -79,6 +79,10 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.order not in ORDERS:
             raise FormatError(f'order="{self.order}": {did_you_mean(str(self.order), ORDERS)}')
         self._check_number("chunk", self.chunk, 2**31)
+        if self.width is None:
+            raise FormatError("width=None cannot be; allowed: an integer from 1, 1 for a single lane")
+        if self.fused not in (None, True, False) or isinstance(self.fused, float):
+            raise FormatError(f"fused={self.fused!r} cannot be; allowed: true, false, or none to follow from multiply")
         self._check_number("width", self.width, MOST_WIDTH)
         self._check_number("rows", self.rows, 2**31)
         self._check_number("align_bits", self.align_bits, MOST_ALIGN_BITS)

@@ -35,6 +35,10 @@ def check_user(mac: MacUnit) -> None:
             raise FormatError(f"accumulate={accumulate}: a unit needs its `mad` or its `mul`")
         if multiply not in (None, accumulate):
             raise FormatError(f"multiply={multiply} cannot go with accumulate={accumulate}; leave it out")
+        if mac.fused and accumulate.mad is None:
+            raise FormatError(f"fused=true needs the `mad` of {accumulate}; give one, as UserFormat(..., mad=...)")
+        if not _is_fused(mac) and accumulate.mul is None:
+            raise FormatError(f"a unit of {accumulate} that rounds its products needs its `mul`")
     elif not (isinstance(multiply, UserFormat) and accumulate == Float(8, 23)):
         raise FormatError(f"multiply={multiply} cannot go with accumulate={accumulate}; allowed: float32, {multiply}")
     elif multiply.mul is None:
@@ -49,6 +53,12 @@ def check_user(mac: MacUnit) -> None:
         )
 
 
+def _is_fused(mac: MacUnit) -> bool:
+    """Whether a product enters its sum through `mad`: where there is one, unless products are to be rounded first."""
+    has_mad = isinstance(mac.accumulate, UserFormat) and mac.accumulate.mad is not None
+    return has_mad and mac.multiply is None and mac.fused is not False
+
+
 def multiply_codes(a: Tensor, b: Tensor, mac: MacUnit) -> Tensor:
     """The product of (batch, M, K) and (batch, K, N), as float32."""
     size = (mac.rows if mac.order == "systolic" else mac.chunk) or max(a.shape[-1], 1)
@@ -59,8 +69,8 @@ def multiply_codes(a: Tensor, b: Tensor, mac: MacUnit) -> Tensor:
         return _add_values(left, right, fmt, size)
     zero = int(_codes(torch.zeros(1), fmt))
     if numba_is_here() and a.device.type == "cpu":
-        out = _add_codes_compiled(left, right, fmt, size, zero)
-    elif fmt.mad is None and fmt.bits <= 8:
+        out = _add_codes_compiled(left, right, fmt, size, zero, _is_fused(mac))
+    elif not _is_fused(mac) and fmt.bits <= 8:
         out = _add_codes(left, right, fmt, size, zero)
     else:
         raise FormatError(
@@ -114,6 +124,8 @@ def _multiplier(fmt: UserFormat, device: torch.device) -> Callable[[Tensor, Tens
         left, right = x.expand(shape), y.expand(shape)
         codes = torch.empty(left.shape, dtype=torch.int64)
         vectorized(left.contiguous().view(-1).numpy(), right.contiguous().view(-1).numpy(), codes.view(-1).numpy())
+        outside = codes[(codes < 0) | (codes >= 1 << fmt.bits)]
+        _check_range(fmt, int(outside[0]) if outside.numel() else 0)
         return user_values(codes, fmt).float().to(x.device)
 
     return multiply
@@ -135,24 +147,29 @@ def _pairwise(fmt: UserFormat, name: str) -> Callable[[Any, Any, Any], None]:
     return compiled
 
 
-def _add_codes_compiled(a: Tensor, b: Tensor, fmt: UserFormat, size: int, zero: int) -> Tensor:
+def _add_codes_compiled(a: Tensor, b: Tensor, fmt: UserFormat, size: int, zero: int, fused: bool) -> Tensor:
     out = torch.full((a.shape[0], a.shape[1], b.shape[2]), zero, dtype=torch.int64)
-    kernel = _kernel(fmt)
+    kernel = _kernel(fmt, fused)
     for batch in range(a.shape[0]):
-        kernel(a[batch].contiguous().numpy(), b[batch].contiguous().numpy(), out[batch].numpy(), size, zero)
-    if out.numel() and (int(out.min()) < 0 or int(out.max()) >= 1 << fmt.bits):
-        raise FormatError(f"{fmt}: its arithmetic gives codes outside 0 to {(1 << fmt.bits) - 1}")
+        wrong = kernel(a[batch].contiguous().numpy(), b[batch].contiguous().numpy(), out[batch].numpy(), size, zero)
+        _check_range(fmt, wrong)
     return out
 
 
+def _check_range(fmt: UserFormat, wrong: int) -> None:
+    """`wrong` is a code outside the fields, or 0 when there was none."""
+    if wrong:
+        raise FormatError(f"{fmt}: its arithmetic gives the code {wrong}, outside 0 to {(1 << fmt.bits) - 1}")
+
+
 @lru_cache(maxsize=16)
-def _kernel(fmt: UserFormat) -> Callable[..., None]:
+def _kernel(fmt: UserFormat, fused: bool) -> Callable[..., int]:
     """Rows of outputs, one step of the reduction after another: `mad`, or tables or functions for `mul` and `add`."""
     import numba
     import numpy as np
 
     add_function = user_function(fmt, "add")
-    if fmt.mad is not None:
+    if fused:
         step = user_function(fmt, "mad")
     elif fmt.bits <= 8:
         products, sums = operation_table(fmt, "mul"), operation_table(fmt, "add")
@@ -162,17 +179,25 @@ def _kernel(fmt: UserFormat) -> Callable[..., None]:
         multiply = user_function(fmt, "mul")
         step = numba.njit(nogil=True)(lambda x, y, acc: add_function(acc, multiply(x, y)))
 
-    def kernel(a: Any, b: Any, out: Any, size: int, zero: int) -> None:
+    top = (1 << fmt.bits) - 1
+
+    def kernel(a: Any, b: Any, out: Any, size: int, zero: int) -> int:
         part = np.empty(b.shape[1], np.int64)
+        wrong = 0
         for m in range(a.shape[0]):
             for begin in range(0, a.shape[1], size):
                 part[:] = zero
                 for k in range(begin, min(begin + size, a.shape[1])):
                     x = a[m, k]
                     for n in range(b.shape[1]):
-                        part[n] = step(x, b[k, n], part[n])
+                        code = step(x, b[k, n], part[n])
+                        wrong = code if code < 0 or code > top else wrong
+                        part[n] = code
                 for n in range(b.shape[1]):
-                    out[m, n] = part[n] if begin == 0 else add_function(out[m, n], part[n])
+                    code = part[n] if begin == 0 else add_function(out[m, n], part[n])
+                    wrong = code if code < 0 or code > top else wrong
+                    out[m, n] = code
+        return wrong
 
-    compiled: Callable[..., None] = numba.njit(nogil=True)(kernel)
+    compiled: Callable[..., int] = numba.njit(nogil=True)(kernel)
     return compiled

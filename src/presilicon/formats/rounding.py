@@ -54,19 +54,20 @@ class Stochastic:
     ('stochastic', 'stochastic(bits=8, source=lfsr)')
     """
 
-    bits: int = RANDOM_BITS
-    """Random bits per rounding; hardware has few."""
+    bits: int = 0
+    """Random bits per rounding; hardware has few. 0 stands for all that the source has: 24, or 16 of the register."""
     source: Literal["counter", "lfsr"] = "counter"
     """`counter`: a hash of key and index. `lfsr`: element `i` takes the top bits of a 16-bit maximal-length shift
     register (taps 16, 15, 13, 4), `i` steps after a start that the key chooses; at most 16 bits."""
 
     def __post_init__(self) -> None:
         if self.source not in ("counter", "lfsr"):
-            raise FormatError(f'stochastic: source="{self.source}": {did_you_mean(self.source, ("counter", "lfsr"))}')
-        if self.source == "lfsr" and self.bits == RANDOM_BITS:
-            object.__setattr__(self, "bits", LFSR_BITS)
+            hint = did_you_mean(str(self.source), ("counter", "lfsr"))
+            raise FormatError(f'stochastic: source="{self.source}": {hint}')
         most = LFSR_BITS if self.source == "lfsr" else RANDOM_BITS
-        if not isinstance(self.bits, int) or not 1 <= self.bits <= most:
+        if self.bits == 0 and not isinstance(self.bits, bool):
+            object.__setattr__(self, "bits", most)
+        if not isinstance(self.bits, int) or isinstance(self.bits, bool) or not 1 <= self.bits <= most:
             raise FormatError(f"stochastic: bits={self.bits!r} cannot be; allowed: an integer from 1 to {most}")
 
     def __str__(self) -> str:

@@ -44,7 +44,7 @@ def to_groups(x: Tensor, fmt: BlockFloat | Mx | Nvfp4) -> tuple[Tensor, Callable
         blocks = padded.reshape(*padded.shape[:-1], padded.shape[-1] // size, size)
 
         def back(blocks: Tensor) -> Tensor:
-            lines = blocks.reshape(*blocks.shape[:-2], -1)[..., :length]
+            lines = blocks.flatten(-2)[..., :length]
             return lines.reshape(shape) if len(shape) == 0 else lines.movedim(-1, axis)
 
         return blocks, back

@@ -110,6 +110,50 @@ def test_tables_work_without_numba(monkeypatch) -> None:
     assert torch.equal(matmul(a, b, mac), compiled)
 
 
+BOTH = UserFormat("quarter_both", FIELDS, as_float, convert, add=add, mul=mul, mad=mad)
+
+
+def test_products_are_rounded_first_where_that_is_asked() -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(5, 11), torch.randn(11, 4)
+    split, fused = (matmul(a, b, MacUnit(accumulate=fmt)) for fmt in (TABLES, FUSED))
+    assert torch.equal(matmul(a, b, MacUnit(accumulate=BOTH)), fused)
+    assert torch.equal(matmul(a, b, MacUnit(accumulate=BOTH, fused=True)), fused)
+    assert torch.equal(matmul(a, b, MacUnit(accumulate=BOTH, fused=False)), split)
+    assert torch.equal(matmul(a, b, MacUnit(accumulate=BOTH, multiply=BOTH)), split)
+    with pytest.raises(FormatError, match="`mad`"):
+        matmul(a, b, MacUnit(accumulate=TABLES, fused=True))
+    with pytest.raises(FormatError, match="`mul`"):
+        matmul(a, b, MacUnit(accumulate=FUSED, fused=False))
+
+
+def too_large(a, b):
+    return 5000
+
+
+def mad_too_large(a, b, c):
+    return 400 if c == 0 else 7
+
+
+def negative(a, b):
+    return -1
+
+
+@pytest.mark.parametrize(
+    "mac",
+    [
+        MacUnit(accumulate=UserFormat("wide_mad", FIELDS, as_float, convert, add=add, mad=mad_too_large)),
+        MacUnit(multiply=UserFormat("wide_mul", (("unused", 1), *FIELDS), as_float, convert, mul=too_large)),
+        MacUnit(multiply=UserFormat("wide_negative", (("unused", 1), *FIELDS), as_float, convert, mul=negative)),
+        MacUnit(accumulate=UserFormat("wide_table", FIELDS, as_float, convert, add=add, mul=too_large)),
+    ],
+    ids=lambda mac: str(mac.multiply or mac.accumulate),
+)
+def test_codes_outside_the_fields_are_refused(mac: MacUnit) -> None:
+    with pytest.raises(FormatError, match="outside 0 to"):
+        matmul(torch.ones(2, 3), torch.ones(3, 2), mac)
+
+
 def test_zero_size() -> None:
     assert matmul(torch.empty(2, 0), torch.empty(0, 3), MacUnit(accumulate=TABLES)).tolist() == [[0.0] * 3] * 2
 

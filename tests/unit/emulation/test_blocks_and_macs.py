@@ -4,11 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from presilicon.base.errors import ConfigError
 from presilicon.designs import Numerics, RoleFormat, load_design
 from presilicon.emulation import emulate_
-from presilicon.formats import parse, quantize
-from presilicon.formats.mac import MacUnit
-from presilicon.formats.matmul import matmul
+from presilicon.formats import MacUnit, matmul, parse, quantize
 
 BLOCK = parse("bfp(mantissa=3, group=4)")
 
@@ -140,3 +139,35 @@ accumulate = "float32"
     assert numerics.mac_of("forward").chunk == 64
     assert numerics.mac_of("weight_grad").is_float32
     assert numerics.error.is_stochastic
+
+
+def test_tensors_that_no_product_reduces_lie_as_the_format_says() -> None:
+    role = RoleFormat(parse("bfp(mantissa=3, group=4, axis=0)"))
+    _, weight_grad, *_ = linear(Numerics(gradient=role))
+    _, plain, *_ = linear(Numerics())
+    assert torch.equal(weight_grad, along(plain, 0))
+    model = nn.Linear(8, 5)
+    emulate_(model, Numerics(master=RoleFormat(parse("bfp(mantissa=3, group=4, axis=1)"))))
+    assert torch.equal(model.bias.data, along(model.bias.data, -1))
+
+
+def test_float64_models_need_units_that_can_multiply_them() -> None:
+    with pytest.raises(ConfigError, match="MAC units multiply float32"):
+        emulate_(nn.Linear(2, 2).double(), Numerics(mac=MAC))
+
+
+def test_the_order_of_a_systolic_unit_is_that_of_the_machine() -> None:
+    settings = ["machine.rows=8", "numerics.mac.order=systolic"]
+    with pytest.raises(ConfigError, match="rows = 8"):
+        load_design("fp32-systolic", [*settings, "numerics.mac.rows=4"])
+    assert load_design("fp32-systolic", [*settings, "numerics.mac.rows=8"]).numerics.mac.rows == 8
+
+
+def test_evaluation_draws_its_own_random_numbers() -> None:
+    layer = nn.Linear(8, 5, bias=False)
+    emulate_(layer, Numerics(weight=RoleFormat(parse("e5m2"), "stochastic")))
+    x = torch.randn(3, 8)
+    trained = layer(x).detach()
+    layer.eval()
+    assert not torch.equal(layer(x), trained)
+    assert torch.equal(layer(x), layer(x))
