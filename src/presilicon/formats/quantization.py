@@ -53,11 +53,13 @@ def quantize(
     tensor([1.0000, 1.2500,   -inf,    nan])
     """
     mode = check_rounding(rounding)
-    x = _check_input(x, fmt)
+    x = check_input(x, fmt)
     if out is not None:
         _check_output(out, x, fmt)
         out = out.detach()
     key = key or Key()
+    if not isinstance(key, Key):
+        raise FormatError(f"{fmt}: a key is a Key(seed, step, tensor), not {key!r}")
     match fmt:
         case Float():
             return _on_grid(x, grid_of(fmt), mode, key, out)
@@ -82,9 +84,12 @@ def triton_is_here() -> bool:
     return find_spec("triton") is not None
 
 
-def _check_input(x: "Tensor", fmt: Format) -> "Tensor":
+def check_input(x: "Tensor", fmt: Format) -> "Tensor":
+    """`x` as a strided tensor of float32 or float64 without gradient, or a `FormatError` that says what is wrong."""
     import torch
 
+    if not isinstance(fmt, Format):
+        raise FormatError(f"a format is needed, not {fmt!r}; try parse({fmt!r})")
     if not isinstance(x, torch.Tensor):
         raise FormatError(f"{fmt}: a torch tensor is needed, not {type(x).__name__}; try torch.as_tensor(...)")
     if x.device.type not in ("cpu", "cuda") or x.layout != torch.strided:
@@ -216,6 +221,6 @@ def integer_scale(x: "Tensor", fmt: Integer) -> "Tensor":
         if not -x.dim() <= fmt.axis < x.dim():
             raise FormatError(f"{fmt}: axis {fmt.axis} does not exist in a tensor of shape {tuple(x.shape)}")
         others = [d for d in range(x.dim()) if d != fmt.axis % x.dim()]
-        largest = magnitude.amax(others, keepdim=True) if x.numel() else magnitude.new_zeros(())
+        largest = magnitude.amax(others, keepdim=True) if others and x.numel() else magnitude
     scale = (largest / fmt.codes.max).to(torch.float32).to(x.dtype)
     return torch.where(scale > 0, scale, 1.0)

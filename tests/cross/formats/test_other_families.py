@@ -10,7 +10,7 @@ from inputs import bfloat16_patterns, near_ties, random_patterns, same_bits
 
 from presilicon.formats import Fixed, Float, Key, Posit, Stochastic, decode, parse, quantize
 from presilicon.formats.grid import grid_of
-from presilicon.formats.quantization import draw
+from presilicon.formats.quantization import draw, integer_scale
 from presilicon.formats.reference import quantize_value
 from presilicon.formats.rounding import check_rounding
 from presilicon.formats.torch_kernels import round_to_grid
@@ -84,6 +84,15 @@ def test_scales_fit_the_data() -> None:
     assert steps.abs().amax(1).round().tolist() == [127.0, 127.0, 0.0, 127.0]
     assert per_channel[1, 6] == 0
     assert torch.equal(quantize(x[0], parse("int8(scale=tensor)")), per_channel[0])
+
+
+def test_each_element_of_a_vector_is_a_channel() -> None:
+    x = torch.tensor([1.0, -1000.0, 1e-3, 0.0, float("inf")])
+    scale = integer_scale(x, parse("int8(scale=channel)"))
+    assert torch.equal(scale, torch.tensor([1 / 127, 1000 / 127, 1e-3 / 127, 1.0, 1.0]))
+    assert torch.equal(quantize(x, parse("int8(scale=channel)")), torch.tensor([127.0, -127, 127, 0, 127]) * scale)
+    assert quantize(x[:0], parse("int8(scale=channel)")).shape == (0,)
+    assert quantize(x[:0].view(0, 3), parse("int8(scale=channel)")).shape == (0, 3)
 
 
 @pytest.mark.parametrize(("bits", "es"), [(16, 1), (16, 2), (16, 3), (32, 2), (24, 2)])
