@@ -16,6 +16,9 @@ ROUNDINGS: tuple[str, ...] = get_args(Rounding)
 RANDOM_BITS = 24
 """Most random bits that one rounding uses: as many as a float32 significand has."""
 
+ALL_BITS = -1
+"""Stands for as many random bits as a source has."""
+
 WEYL = 0x9E3779B9
 """Step of the counter that the generator hashes: 2^32 over the golden ratio."""
 
@@ -54,8 +57,8 @@ class Stochastic:
     ('stochastic', 'stochastic(bits=8, source=lfsr)')
     """
 
-    bits: int = 0
-    """Random bits per rounding; hardware has few. 0 stands for all that the source has: 24, or 16 of the register."""
+    bits: int = ALL_BITS
+    """Random bits per rounding; hardware has few. The default is all that the source has: 24, or 16 of the register."""
     source: Literal["counter", "lfsr"] = "counter"
     """`counter`: a hash of key and index. `lfsr`: element `i` takes the top bits of a 16-bit maximal-length shift
     register (taps 16, 15, 13, 4), `i` steps after a start that the key chooses; at most 16 bits."""
@@ -65,7 +68,7 @@ class Stochastic:
             hint = did_you_mean(str(self.source), ("counter", "lfsr"))
             raise FormatError(f'stochastic: source="{self.source}": {hint}')
         most = LFSR_BITS if self.source == "lfsr" else RANDOM_BITS
-        if self.bits == 0 and not isinstance(self.bits, bool):
+        if self.bits == ALL_BITS:
             object.__setattr__(self, "bits", most)
         if not isinstance(self.bits, int) or isinstance(self.bits, bool) or not 1 <= self.bits <= most:
             raise FormatError(f"stochastic: bits={self.bits!r} cannot be; allowed: an integer from 1 to {most}")
