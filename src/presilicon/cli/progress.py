@@ -71,7 +71,6 @@ _ENDINGS = {
     "target": "target held",
     "budget": "budget spent",
     "diverged": "diverged",
-    "interrupted": "interrupted",
 }
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from presilicon.records.graph import Role
 
-Ending = Literal["target", "budget", "diverged", "interrupted"]
+Ending = Literal["target", "budget", "diverged"]
 
 
 class LayerFact(Struct, frozen=True, kw_only=True):

@@ -53,11 +53,7 @@ def _value(value: Any) -> str:
             text = msgspec.json.format(msgspec.json.encode(value)).decode()
             return _folded(_leaves(value), f"<pre>{escape(text)}</pre>")
         case dict():
-            pairs = (
-                f'<div class="pair"><b>{escape(str(key).replace("_", " "))}</b> {_value(each)}</div>'
-                for key, each in value.items()
-            )
-            return " ".join(pairs) or "none"
+            return " ".join(_pair(str(key), each) for key, each in value.items()) or "none"
         case list() | tuple():
             items = [_value(each) for each in value]
             listing = f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
