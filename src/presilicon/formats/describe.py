@@ -136,7 +136,7 @@ def _scale(codes: object, fmt: Format, index: int) -> float:
     place = index // group_size(fmt)
     code = codes.scales.reshape(-1)[place]
     if isinstance(fmt, Nvfp4):
-        return float(float_values(code.long(), SCALE_FORMAT)) * codes.tensor_scale
+        return float(float_values(code.long(), SCALE_FORMAT).float() * codes.tensor_scale)
     if isinstance(fmt, Mx) and int(code) == 255:
         return float("nan")
     return float(2.0 ** int(code)) * codes.tensor_scale
@@ -170,7 +170,11 @@ def _block_values(fmt: Format, scale: float | None) -> list[float] | None:
             units = _ordered_values(fmt.codes)
         case _:
             units = None
-    return None if units is None else [v * scale for v in units]
+    if units is None or isinstance(fmt, Mx):
+        return None if units is None else [v * scale for v in units]
+    import torch
+
+    return (torch.tensor(units, dtype=torch.float32) * torch.tensor(scale, dtype=torch.float32)).tolist()
 
 
 def _neighbours(value: float, ordered: list[float] | None, fmt: Format) -> tuple[float | None, float | None]:
@@ -180,9 +184,7 @@ def _neighbours(value: float, ordered: list[float] | None, fmt: Format) -> tuple
         return None, None
     if ordered is None:
         return _wide_neighbours(value, fmt)
-    slack = 0.0 if math.isinf(value) else abs(value) * 2.0**-30
-    below = bisect_left(ordered, value - slack)
-    above = bisect_right(ordered, value + slack)
+    below, above = bisect_left(ordered, value), bisect_right(ordered, value)
     return ordered[below - 1] if below else None, ordered[above] if above < len(ordered) else None
 
 

@@ -99,6 +99,18 @@ def test_describe_every_format(spelling: str) -> None:
         assert shown.above is None or shown.above > shown.value
 
 
+@pytest.mark.parametrize("spelling", ["nvfp4", "int8(scale=tensor)", "int(8, scale=0.1)", "e5m2", "posit(8)", "mxfp4"])
+def test_neighbours_are_next_to_the_value(spelling: str) -> None:
+    """Numbers between the value and its neighbours are rounded to one of them, and to nothing between."""
+    fmt, numbers = parse(spelling), [0.7, -1.3, 0.123, 57.3]
+    for i, shown in enumerate(describe(numbers, fmt)[:-1]):
+        for end in (shown.below, shown.above):
+            assert end is not None
+            steps = [shown.value + (end - shown.value) * k / 16 for k in range(1, 17)]
+            there = [describe([*numbers[:i], step, *numbers[i + 1 :]], fmt)[i].value for step in steps]
+            assert set(there) == {shown.value, end}
+
+
 def test_describe_wide_formats() -> None:
     shown = describe([1.0], parse("float32"))[0]
     assert (shown.below, shown.above) == (1 - 2.0**-24, 1 + 2.0**-23)
