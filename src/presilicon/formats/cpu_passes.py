@@ -1,16 +1,21 @@
 """The compiled passes over whole CPU tensors: float32 in memory order, split over torch's threads."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from presilicon.formats import numba_kernels, threads
-from presilicon.formats.block import BlockFloat, Mx
+from presilicon.formats import numba_kernels, threads, torch_kernels
+from presilicon.formats.block import BlockFloat, Mx, Nvfp4
 from presilicon.formats.cores import LFSR, core_for, is_plain, mode_number
-from presilicon.formats.grid import Grid, block_grid_of
+from presilicon.formats.fixed import Fixed
+from presilicon.formats.format import Format
+from presilicon.formats.grid import Grid, block_grid_of, grid_of
 from presilicon.formats.rounding import Key, Stochastic
+from presilicon.formats.scaled_blocks import SCALE_FORMAT, tensor_scale
+from presilicon.formats.step_tables import step_table
 from presilicon.formats.torch_blocks import block_axis, group_size, is_square
 
 _NEAR = 1 << 16
@@ -39,6 +44,133 @@ def round_blocks(x: Tensor, fmt: BlockFloat | Mx, mode: str | Stochastic, key: K
         _block_pass(_words(dense), _words(fresh), tuple(x.shape), axis, fmt, mode, key)
         out = out if fresh is out else out.copy_(fresh)
     return out
+
+
+def round_steps(x: Tensor, fmt: Format, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
+    """`x` in a format that is a list of values, into `out` or a new tensor."""
+    if out is None:
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    table = step_table(fmt, None if isinstance(mode, Stochastic) else mode)
+    arrays = (table.first, table.edges, table.low, table.high, table.near, table.far)
+    number = mode_number(mode)
+    kernel = numba_kernels.step_kernel(number, table.halvings)
+    dense, fresh = _dense(x, out)
+    read, write = _words(dense), _words(fresh)
+    draw, states = numba_kernels.draw_words(mode, key, 0), numba_kernels.lfsr_table(number == LFSR)
+
+    def work(start: int, stop: int) -> None:
+        kernel(read[start:stop], write[start:stop], start, arrays, draw, states)
+
+    threads.split(work, read.size)
+    return out if fresh is out else out.copy_(fresh)
+
+
+def wrap(values: Tensor, fmt: Fixed) -> Tensor:
+    """Rounded values modulo the format's range, in place."""
+    span = 2.0**fmt.integer
+    if not _is_flat(values, row_major=False):
+        return torch_kernels.wrap(values, fmt.integer, fmt.signed)
+    words, top = _words(values), np.float32(span / 2 if fmt.signed else span)
+
+    def work(start: int, stop: int) -> None:
+        numba_kernels.wrap_numbers(words[start:stop], np.float32(span), top)
+
+    threads.split(work, words.size)
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class _Scaled:
+    """How scales lie over a row-major tensor, as `numba_kernels.scaled_kernel` takes it."""
+
+    columns: bool
+    rows: int
+    width: int
+    length: int
+    size: int
+    scales: int
+
+
+def _scaled_by_channel(shape: tuple[int, ...], axis: int | None) -> _Scaled:
+    count = int(np.prod(shape, dtype=np.int64))
+    if axis is None:
+        return _Scaled(False, -(-count // _NEAR), 0, count, _NEAR, 1)
+    inner = int(np.prod(shape[axis + 1 :], dtype=np.int64))
+    if inner == 1:
+        rows = count // shape[axis]
+        return _Scaled(True, rows, shape[axis], rows, rows, shape[axis])
+    return _Scaled(False, count // inner, 0, inner, inner, shape[axis])
+
+
+def _scaled_by_block(shape: tuple[int, ...], axis: int, size: int) -> _Scaled:
+    length = shape[axis] if shape else 1
+    inner = int(np.prod(shape[axis + 1 :], dtype=np.int64))
+    lines = int(np.prod(shape, dtype=np.int64)) // length
+    scales = lines * -(-length // size)
+    if inner == 1:
+        return _Scaled(False, scales, 0, length, size, scales)
+    return _Scaled(True, lines // inner * length, inner, length, size, scales)
+
+
+def largest_by_channel(x: Tensor, axis: int | None) -> Tensor:
+    """The largest finite magnitude of each channel along `axis`, or of the whole tensor; `x` is not empty."""
+    return _largest(x, _scaled_by_channel(tuple(x.shape), axis))
+
+
+def round_by_channel(
+    x: Tensor, scale: Tensor, axis: int | None, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None
+) -> Tensor:
+    """`x` over its channels' scales, on a grid, times the scales."""
+    return _round_scaled(x, scale, _scaled_by_channel(tuple(x.shape), axis), grid, mode, key, out)
+
+
+def round_nvfp4(x: Tensor, fmt: Nvfp4, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
+    """`x` in NVFP4, its scaled elements on a grid; `x` is not empty."""
+    layout = _scaled_by_block(tuple(x.shape), block_axis(tuple(x.shape), fmt), group_size(fmt))
+    largest = _largest(x, layout)
+    tensor = tensor_scale(largest.amax(), fmt)
+    ratio = largest / 6.0 / tensor
+    scales = round_elements(ratio, grid_of(SCALE_FORMAT), "nearest-even", key, ratio).clamp_(min=2.0**-9)
+    return _round_scaled(x, scales * tensor, layout, grid, mode, key, out)
+
+
+def _largest(x: Tensor, layout: _Scaled) -> Tensor:
+    read = _words(x.contiguous())
+    shares = []
+
+    def work(start: int, stop: int) -> None:
+        into = np.zeros(layout.scales, dtype=np.uint32)
+        if layout.columns:
+            numba_kernels.largest_by_column(read, start, stop, layout.width, layout.length, layout.size, into)
+        else:
+            numba_kernels.largest_by_row(read, start, stop, layout.length, layout.size, layout.scales, into)
+        shares.append(into)
+
+    threads.split(work, layout.rows, multiple=1, weight=layout.width or layout.size)
+    return torch.from_numpy(np.maximum.reduce(shares).view(np.float32))
+
+
+def _round_scaled(
+    x: Tensor, scale: Tensor, layout: _Scaled, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None
+) -> Tensor:
+    if out is None:
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    dense, fresh = _dense(x, out)
+    read, write, scales = _words(dense), _words(fresh), scale.reshape(-1).numpy()
+    number = mode_number(mode)
+    core, plain = core_for(grid, number), is_plain(grid)
+    kernel = numba_kernels.scaled_kernel(number, core, plain, layout.columns, _is_one(read, write))
+    words, states = numba_kernels.grid_words(grid), numba_kernels.lfsr_table(number == LFSR)
+    draw = numba_kernels.draw_words(mode, key, 0)
+
+    def work(start: int, stop: int) -> None:
+        kernel(
+            read, write, start, stop, layout.width, layout.length, layout.size, layout.scales, scales, words, draw,
+            states,
+        )  # fmt: skip
+
+    threads.split(work, layout.rows, multiple=1, weight=layout.width or layout.size)
+    return out if fresh is out else out.copy_(fresh)
 
 
 def _dense(x: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,6 +17,7 @@ from presilicon.formats.format import Format
 from presilicon.formats.listed import Logarithmic, Table
 from presilicon.formats.rounding import Stochastic
 from presilicon.formats.user import UserFormat
+from presilicon.formats.user_passes import all_values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,12 +29,17 @@ class ValueList:
     codes: Tensor
     nan: int
     """Place of what NaN becomes; -1: it stays NaN."""
-    nan_code: int = 0
+    nan_code: int
+    ends: Tensor
+    """The values as nearest and random rounding see them: an infinity lies as far beyond the last number as that is
+    from the one before."""
+    minus_zero: int
+    """Place of -0, with 0 above it; -1: there are not both."""
 
     def on(self, device: torch.device) -> "ValueList":
         """The same list on a device."""
         values, bounds, codes = self.values.to(device), self.bounds.to(device), self.codes.to(device)
-        return ValueList(values, bounds, codes, self.nan, self.nan_code)
+        return ValueList(values, bounds, codes, self.nan, self.nan_code, self.ends.to(device), self.minus_zero)
 
 
 @lru_cache(maxsize=64)
@@ -52,14 +58,22 @@ def value_list(fmt: Format) -> ValueList:
 
 
 def _list(values: np.ndarray, codes: np.ndarray, bounds: np.ndarray | None = None, nan_code: int = -1) -> ValueList:
-    middle = (values[1:] + values[:-1]) / 2 if bounds is None else bounds
-    nearest_to_zero = int(np.argmin(np.abs(values)))
+    ends = values.astype(np.float64)
+    if np.isinf(ends[-1]):
+        ends[-1] = 2 * ends[-2] - ends[-3]
+    if np.isinf(ends[0]):
+        ends[0] = 2 * ends[1] - ends[2]
+    middle = (ends[1:] + ends[:-1]) / 2 if bounds is None else bounds
+    twins = np.flatnonzero((values[1:] == 0) & (values[:-1] == 0))
+    nearest_to_zero = int(np.argmin(np.abs(values))) + len(twins)
     return ValueList(
         torch.from_numpy(values.astype(np.float64)),
         torch.from_numpy(middle.astype(np.float64)),
         torch.from_numpy(codes.astype(np.int64)),
         nan=-1 if nan_code >= 0 else nearest_to_zero,
         nan_code=max(nan_code, 0),
+        ends=torch.from_numpy(ends),
+        minus_zero=int(twins[0]) if len(twins) else -1,
     )
 
 
@@ -88,20 +102,25 @@ def _logarithmic_list(fmt: Logarithmic) -> ValueList:
 
 def _user_list(fmt: UserFormat) -> ValueList:
     codes = np.arange(1 << fmt.bits)
-    values = np.array([float(fmt.as_float(int(code))) for code in codes], dtype=np.float64)
-    with np.errstate(over="ignore"):
-        values = values.astype(np.float32).astype(np.float64)
-    finite = np.isfinite(values)
+    values = all_values(fmt)
     nan_codes = codes[np.isnan(values)]
-    kept, first = np.unique(values[finite] + 0.0, return_index=True)
-    if len(kept) < 2:
-        raise FormatError(f"{fmt}: as_float gives {len(kept)} different finite values; at least 2 are needed")
-    return _list(kept, codes[finite][first], nan_code=int(nan_codes[0]) if len(nan_codes) else -1)
+    numbers = ~np.isnan(values)
+    # By value, -0 before 0, and the smallest code of each.
+    order = np.lexsort((codes[numbers], ~np.signbit(values[numbers]), values[numbers]))
+    kept, owners = values[numbers][order], codes[numbers][order]
+    new = np.ones(len(kept), dtype=bool)
+    new[1:] = (kept[1:] != kept[:-1]) | (np.signbit(kept[1:]) != np.signbit(kept[:-1]))
+    kept, owners = kept[new], owners[new]
+    different = len(np.unique(kept[np.isfinite(kept)]))
+    if different < 2:
+        raise FormatError(f"{fmt}: as_float gives {different} different finite values; at least 2 are needed")
+    return _list(kept, owners, nan_code=int(nan_codes[0]) if len(nan_codes) else -1)
 
 
 def round_to_list(x: Tensor, listed: ValueList, mode: str | Stochastic, words: Tensor | None) -> Tensor:
     """The places in the list of `x` (float64), rounded; infinities saturate, and NaN is at `listed.nan` or -1."""
-    values = listed.values
+    directed = mode in ("toward-zero", "up", "down")
+    values = listed.values if directed else listed.ends
     last = len(values) - 1
     below = (torch.searchsorted(values, x.contiguous(), right=True) - 1).clamp(0, last - 1)
     low, high = values[below], values[below + 1]
@@ -125,4 +144,7 @@ def round_to_list(x: Tensor, listed: ValueList, mode: str | Stochastic, words: T
         case _:
             up = torch.zeros_like(x, dtype=torch.bool)
     up = torch.where(x <= low, False, torch.where(x >= high, True, up))
-    return torch.where(torch.isnan(x), listed.nan, below + up.to(torch.int64))
+    places = below + up.to(torch.int64)
+    if listed.minus_zero >= 0:
+        places = torch.where(x == 0, listed.minus_zero + (~torch.signbit(x)).to(torch.int64), places)
+    return torch.where(torch.isnan(x), listed.nan, places)

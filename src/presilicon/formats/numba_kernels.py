@@ -265,6 +265,133 @@ def element_kernel(mode: int, core: int, plain: bool, in_place: bool = False) ->
 
 
 @compiled
+def find_step(bits: Any, first: Any, edges: Any, halvings: Any) -> Any:
+    """The step of a float32 bit pattern (see `StepTable`); `halvings` is a constant to the compiler."""
+    negative = np.uint32(np.uint32(0) - np.uint32(bits >> np.uint32(31)))
+    key = np.uint32(bits ^ np.uint32(negative | np.uint32(0x80000000)))
+    place = np.uint64(first[np.uint64(key >> np.uint32(16))])
+    for s in range(halvings):
+        ahead = np.uint64(place + np.uint64(1 << (halvings - 1 - s)))
+        place = np.uint64(place + (np.uint64(edges[ahead] <= np.uint64(key)) << np.uint64(halvings - 1 - s)))
+    return place
+
+
+@cache
+def step_kernel(mode: int, halvings: int) -> Callable[..., None]:
+    """The pass that looks each element up among steps."""
+
+    def kernel(source: Any, target: Any, start: Any, table: Any, draw: Any, states: Any) -> None:
+        first, edges, low, high, near, far = table
+        ends = np.empty(2, np.float64)
+        for i in range(source.size):
+            bits = source[i]
+            place = find_step(bits, first, edges, halvings)
+            if mode < COUNTER:
+                target[i] = low[place]
+                continue
+            word = element_word(start + i, mode, draw, states)
+            value, below, above = np.float64(np.uint32(bits).view(np.float32)), near[place], far[place]
+            positive = np.int64(value >= 0.0)
+            ends[0], ends[1] = above, below
+            share = abs(value - ends[positive]) / (above - below)
+            between = np.int64(value > below) & np.int64(value < above)
+            grains = np.int64(share * 2.0**24)
+            away = (grains + np.int64(word >> np.uint32(8))) >> np.int64(24)
+            up = np.int64(value >= above) | (between & (away ^ positive ^ np.int64(1)))
+            one = np.uint32(-up)
+            target[i] = np.uint32(np.uint32(high[place] & one) | np.uint32(low[place] & np.uint32(~one)))
+
+    return compiled(kernel)
+
+
+@compiled
+def wrap_numbers(words: Any, span: Any, top: Any) -> None:
+    """Float32 patterns of a fixed-point format modulo `span`, a power of two, in place: below `top` and above it."""
+    for i in range(words.size):
+        value = np.uint32(words[i]).view(np.float32)
+        inside = np.float32(value - np.float32(span * np.floor(np.float32(value / span))))
+        words[i] = np.float32(np.float32(inside - span) if inside >= top else inside).view(np.uint32)
+
+
+@compiled
+def largest_by_row(source: Any, begin: Any, end: Any, length: Any, size: Any, turns: Any, into: Any) -> None:
+    """The largest finite magnitude of rows `begin` to `end`, as `scaled_kernel` counts rows of one scale."""
+    groups = -(-length // size)
+    for row in range(begin, end):
+        here = (row // groups) * length + (row % groups) * size
+        line = source[here : here + min(size, length - (row % groups) * size)]
+        largest = np.uint32(0)
+        for j in range(line.size):
+            magnitude = np.uint32(line[j] & np.uint32(0x7FFFFFFF))
+            largest = max(largest, np.uint32(0) if magnitude >= np.uint32(0x7F800000) else magnitude)
+        into[row % turns] = max(into[row % turns], largest)
+
+
+@compiled
+def largest_by_column(source: Any, begin: Any, end: Any, width: Any, length: Any, size: Any, into: Any) -> None:
+    """The largest finite magnitudes over rows `begin` to `end`, as `scaled_kernel` counts rows of many scales."""
+    groups = -(-length // size)
+    for row in range(begin, end):
+        base = ((row // length) * groups + (row % length) // size) * width
+        most, line = into[base : base + width], source[row * width : (row + 1) * width]
+        for j in range(line.size):
+            magnitude = np.uint32(line[j] & np.uint32(0x7FFFFFFF))
+            most[j] = max(most[j], np.uint32(0) if magnitude >= np.uint32(0x7F800000) else magnitude)
+
+
+@compiled
+def round_divided(bits: Any, scale: Any, word: Any, core: Any, mode: Any, plain: Any, grid: Any) -> Any:
+    """A number over its scale, rounded, times the scale, each in float32; NaN counts as 0."""
+    is_nan = np.uint32(bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+    value = np.uint32(np.uint32(0) if is_nan else bits).view(np.float32)
+    unit = round_bits(
+        np.float32(value / scale).view(np.uint32), word, core, mode, plain, grid[0], grid[1], grid[2], grid[3],
+        grid[4], grid[5], grid[6], grid[7], grid[8],
+    )  # fmt: skip
+    return np.float32(np.uint32(unit).view(np.float32) * scale).view(np.uint32)
+
+
+@cache
+def scaled_kernel(mode: int, core: int, plain: bool, columns: bool, in_place: bool) -> Callable[..., None]:
+    """The pass over elements with a scale, rows `begin` to `end`.
+
+    Without `columns` a row has one scale: lines of `length` elements are cut into rows of `size`, the last shorter, and
+    row r takes scale r modulo `turns`. With `columns` rows are `width` wide and each column has its scale: `length`
+    rows make a matrix, and `size` of them, the last group shorter, share a row of scales.
+    """
+
+    def kernel(
+        source: Any, target: Any, begin: Any, end: Any, width: Any, length: Any, size: Any, turns: Any, scales: Any,
+        words: Any, draw: Any, states: Any,
+    ) -> None:  # fmt: skip
+        grid = (words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7], words[8])
+        groups = -(-length // size)
+        word, weyl = np.uint32(0), np.uint32(WEYL)
+        for row in range(begin, end):
+            if columns:
+                here, wide = row * width, width
+                base = (((row // length) * groups + (row % length) // size) * width) % turns
+                factors = scales[base : base + width]
+            else:
+                here = (row // groups) * length + (row % groups) * size
+                wide = min(size, length - (row % groups) * size)
+                factors = scales[row % turns : row % turns + 1]
+            write = target[here : here + wide]
+            read = write if in_place else source[here : here + wide]
+            scale = factors[0]
+            counter = np.uint32(np.uint32(np.uint32(here) * weyl) + draw[0])
+            for j in range(write.size):
+                if mode == COUNTER:
+                    word = np.uint32(random_word(counter, draw[1]) & draw[2])
+                    counter = np.uint32(counter + weyl)
+                elif mode == LFSR:
+                    word = element_word(here + j, mode, draw, states)
+                write[j] = round_divided(read[j], factors[j] if columns else scale, word, core, mode, plain, grid)
+
+    return compiled(kernel)
+
+
+@compiled
 def largest_number(line: Any) -> Any:
     """The largest magnitude of a line, NaN left out."""
     largest = np.uint32(0)

@@ -11,6 +11,7 @@ from presilicon.formats.fixed import Fixed, Integer
 from presilicon.formats.float import Float
 from presilicon.formats.format import Format
 from presilicon.formats.grid import Grid, grid_of
+from presilicon.formats.listed import Logarithmic, Table
 from presilicon.formats.posit import Posit
 from presilicon.formats.rounding import Key, Rounding, Stochastic, check_rounding
 from presilicon.formats.user import UserFormat
@@ -69,7 +70,13 @@ def quantize(
             return _blocks(x, fmt, mode, key, out)
         case Integer(scale=1.0):
             return _on_grid(x, grid_of(fmt.codes), mode, key, out)
-    return _deliver(_composed(x, fmt, None if rounding is None else mode, key), out)
+    asked = None if rounding is None else mode
+    passes = _listed_passes(x, mode)
+    if passes is not None:
+        result = _compiled(passes, x, fmt, asked, key, out)
+        if result is not None:
+            return result
+    return _deliver(_composed(x, fmt, asked, key), out)
 
 
 @lru_cache(maxsize=1)
@@ -137,6 +144,35 @@ def _passes(x: "Tensor") -> ModuleType | None:
     return None
 
 
+def _listed_passes(x: "Tensor", mode: str | Stochastic) -> ModuleType | None:
+    """The compiled passes for lists of values and for scales that are numbers: those of the CPU."""
+    if x.device.type != "cpu" or x.numel() == 0 or (isinstance(mode, Stochastic) and x.numel() > 2**32):
+        return None
+    return _passes(x)
+
+
+def _compiled(
+    passes: ModuleType, x: "Tensor", fmt: Format, asked: str | Stochastic | None, key: Key, out: "Tensor | None"
+) -> "Tensor | None":
+    """What `_composed` gives, by compiled passes; None where there is none for the format."""
+    mode = check_rounding(None) if asked is None else asked
+    result: Tensor
+    match fmt:
+        case Integer():
+            axis = None if fmt.scale != "channel" or x.dim() == 0 else fmt.axis % x.dim()
+            scale = integer_scale(x, fmt)
+            result = passes.round_by_channel(x, scale, axis, grid_of(fmt.codes), mode, key, out)
+        case Nvfp4():
+            result = passes.round_nvfp4(x, fmt, _FP4, mode, key, out)
+        case UserFormat() if fmt.convert is not None and asked is None:
+            return None
+        case Posit() | Logarithmic() | Table() | UserFormat() if fmt.bits <= 16:
+            result = passes.round_steps(x, fmt, mode, key, out)
+        case _:
+            return None
+    return result
+
+
 def draw(x: "Tensor", mode: str | Stochastic, key: Key) -> "Tensor | None":
     """The random words of a tensor's elements, where the mode needs them."""
     from presilicon.formats.torch_kernels import random_words
@@ -159,6 +195,10 @@ def _on_grid(x: "Tensor", grid: Grid, mode: str | Stochastic, key: Key, out: "Te
 def _fixed(x: "Tensor", fmt: Fixed, mode: str | Stochastic, key: Key, out: "Tensor | None") -> "Tensor":
     result = _on_grid(x, grid_of(fmt), mode, key, out)
     if fmt.overflow == "wrap":
+        passes = _passes(x) if x.device.type == "cpu" else None
+        if passes is not None:
+            wrapped: Tensor = passes.wrap(result, fmt)
+            return wrapped
         from presilicon.formats.torch_kernels import wrap
 
         return wrap(result, fmt.integer, fmt.signed)
@@ -214,13 +254,20 @@ def integer_scale(x: "Tensor", fmt: Integer) -> "Tensor":
 
     if not isinstance(fmt.scale, str):
         return torch.tensor(fmt.scale, dtype=torch.float32, device=x.device).to(x.dtype)
-    magnitude = torch.where(torch.isfinite(x), x.abs(), 0.0)
-    if fmt.scale == "tensor" or x.dim() == 0:
-        largest = magnitude.amax() if x.numel() else magnitude.new_zeros(())
+    whole = fmt.scale == "tensor" or x.dim() == 0
+    if not whole and not -x.dim() <= fmt.axis < x.dim():
+        raise FormatError(f"{fmt}: axis {fmt.axis} does not exist in a tensor of shape {tuple(x.shape)}")
+    axis = None if whole else fmt.axis % x.dim()
+    passes = _listed_passes(x, "nearest-even")
+    if passes is not None:
+        kept = [n if d == axis else 1 for d, n in enumerate(x.shape)]
+        largest = passes.largest_by_channel(x, axis).view(() if whole else kept)
     else:
-        if not -x.dim() <= fmt.axis < x.dim():
-            raise FormatError(f"{fmt}: axis {fmt.axis} does not exist in a tensor of shape {tuple(x.shape)}")
-        others = [d for d in range(x.dim()) if d != fmt.axis % x.dim()]
-        largest = magnitude.amax(others, keepdim=True) if others and x.numel() else magnitude
+        magnitude = torch.where(torch.isfinite(x), x.abs(), 0.0)
+        others = [d for d in range(x.dim()) if d != axis]
+        if x.numel() == 0:
+            largest = magnitude.new_zeros(()) if whole else magnitude
+        else:
+            largest = magnitude.amax(others, keepdim=not whole) if others else magnitude
     scale = (largest / fmt.codes.max).to(torch.float32).to(x.dtype)
     return torch.where(scale > 0, scale, 1.0)

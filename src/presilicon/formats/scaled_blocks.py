@@ -19,12 +19,17 @@ def block_scales(x: Tensor, fmt: Nvfp4) -> tuple[Tensor, Tensor]:
     """The e4m3fn scale of each block (..., blocks) and the tensor's scale, as float32."""
     finite = torch.where(torch.isfinite(x), x.abs(), 0.0).to(torch.float32)
     blocks, _ = to_groups(finite, fmt)
-    one = torch.ones((), dtype=torch.float32, device=x.device)
-    tensor = finite.amax() / 2688.0 if fmt.tensor_scale and x.numel() else one
-    tensor = torch.where(tensor >= 2.0**-126, tensor, one)
+    tensor = tensor_scale(finite.amax() if x.numel() else finite.new_zeros(()), fmt)
     ratio = blocks.amax(-1) / 6.0 / tensor
     scales = round_to_grid(ratio, grid_of(SCALE_FORMAT), "nearest-even").clamp(min=2.0**-9)
     return scales, tensor
+
+
+def tensor_scale(largest: Tensor, fmt: Nvfp4) -> Tensor:
+    """The tensor's scale, from its largest finite magnitude."""
+    one = torch.ones_like(largest)
+    tensor = largest / 2688.0 if fmt.tensor_scale else one
+    return torch.where(tensor >= 2.0**-126, tensor, one)
 
 
 def round_scaled_blocks(x: Tensor, fmt: Nvfp4, round_elements: Callable[[Tensor], Tensor]) -> Tensor:

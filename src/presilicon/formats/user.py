@@ -43,6 +43,10 @@ class UserFormat(Format):
         label = f'user format "{self.name}"'
         usable = isinstance(self.name, str) and self.name.isidentifier() and not keyword.iskeyword(self.name)
         require(usable, label, f"name={self.name!r}", "a word such as new_fp")
+        pairs = isinstance(self.fields, tuple | list) and all(
+            isinstance(f, tuple | list) and len(f) == 2 for f in self.fields
+        )
+        require(pairs, label, f"fields={self.fields!r}", 'pairs of a name and a width, such as (("s", 1), ("m", 7))')
         object.__setattr__(self, "fields", tuple((str(n), w) for n, w in self.fields))
         for field, width in self.fields:
             require_integer(label, field, width, 1, 32)
@@ -50,6 +54,9 @@ class UserFormat(Format):
         different = len({n for n, _ in self.fields}) == len(self.fields)
         require(different, label, f"fields {[n for n, _ in self.fields]}", "different names")
         require(callable(self.as_float), label, f"as_float={self.as_float!r}", "a function of a code")
+        for name in ("convert", "add", "mul", "mad", "log"):
+            function = getattr(self, name)
+            require(function is None or callable(function), label, f"{name}={function!r}", "a function of codes")
         open_ended = self.convert is None and self.bits > 16
         require(not open_ended, label, "convert=None", "a function, above 16 bits")
 

@@ -1,6 +1,7 @@
 """A user's functions on codes, over whole tensors: compiled by Numba, or tabulated up to 8 bits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -40,6 +41,28 @@ def _loop(fmt: UserFormat, name: str) -> Callable[[Any, Any], None]:
     return numba.njit(nogil=True)(loop)  # type: ignore[no-any-return]
 
 
+@contextmanager
+def naming(fmt: UserFormat, name: str) -> Iterator[None]:
+    """Turns whatever a user's function raises into one line with the names of format and function."""
+    try:
+        yield
+    except FormatError:
+        raise
+    except Exception as error:
+        line = next((text.strip() for text in str(error).splitlines() if text.strip()), "no message")
+        raise FormatError(f"{fmt}: its function `{name}` fails: {type(error).__name__}: {line}") from error
+
+
+def all_values(fmt: UserFormat) -> Any:
+    """The values of all codes of a format of up to 16 bits, as float64 that hold float32 numbers."""
+    with naming(fmt, "as_float"), np.errstate(over="ignore"):
+        given: list[Any] = [fmt.as_float(code) for code in range(1 << fmt.bits)]
+        wrong = next((v for v in given if isinstance(v, str)), None)
+        if wrong is not None:
+            raise FormatError(f"{fmt}: its function `as_float` gives {wrong!r}; a number is needed")
+        return np.array([float(v) for v in given], dtype=np.float64).astype(np.float32).astype(np.float64)
+
+
 def user_codes(x: Tensor, fmt: UserFormat) -> Tensor:
     """The codes that the user's `convert` gives for `x` (float64), as int64.
 
@@ -47,7 +70,8 @@ def user_codes(x: Tensor, fmt: UserFormat) -> Tensor:
     """
     source = x.detach().cpu().contiguous().view(-1).numpy()
     target = np.empty(source.shape, dtype=np.int64)
-    _loop(fmt, "convert")(source, target)
+    with naming(fmt, "convert"):
+        _loop(fmt, "convert")(source, target)
     if target.size and (target.min() < 0 or target.max() >= 1 << fmt.bits):
         wrong = int(target[(target < 0) | (target >= 1 << fmt.bits)][0])
         raise FormatError(f"{fmt}: convert gave the code {wrong}, outside 0 to {(1 << fmt.bits) - 1}")
@@ -60,14 +84,14 @@ def user_values(codes: Tensor, fmt: UserFormat) -> Tensor:
         return _values(fmt).to(codes.device)[codes]
     source = codes.detach().cpu().contiguous().view(-1).numpy()
     target = np.empty(source.shape, dtype=np.float64)
-    _loop(fmt, "as_float")(source, target)
+    with naming(fmt, "as_float"):
+        _loop(fmt, "as_float")(source, target)
     return torch.from_numpy(target).view(codes.shape).to(codes.device).float().double()
 
 
 @lru_cache(maxsize=16)
 def _values(fmt: UserFormat) -> Tensor:
-    values = [float(fmt.as_float(code)) for code in range(1 << fmt.bits)]
-    return torch.tensor(values, dtype=torch.float64).float().double()
+    return torch.from_numpy(all_values(fmt))
 
 
 @lru_cache(maxsize=16)
@@ -88,8 +112,9 @@ def operation_table(fmt: UserFormat, name: str) -> Any:
         raise FormatError(f"{fmt}: tables are for up to 8 bits, this format has {fmt.bits}")
     function = user_function(fmt, name)
     codes = range(1 << fmt.bits)
-    results = [function(a) for a in codes] if name == "log" else [[function(a, b) for b in codes] for a in codes]
-    table = np.array(results, dtype=np.int64)
+    with naming(fmt, name):
+        results = [function(a) for a in codes] if name == "log" else [[function(a, b) for b in codes] for a in codes]
+        table = np.array(results, dtype=np.int64)
     if table.min() < 0 or table.max() >= 1 << fmt.bits:
         raise FormatError(f"{fmt}: {name} gives codes outside 0 to {(1 << fmt.bits) - 1}")
     return table.astype(np.uint8)

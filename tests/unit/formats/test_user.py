@@ -129,6 +129,10 @@ def bad_code(x):  # type: ignore[no-untyped-def]
         ({"fields": (("s", 33),)}, "s=33"),
         ({"fields": ()}, "0 bits"),
         ({"as_float": 3}, "as_float=3"),
+        ({"add": 3}, "add=3"),
+        ({"mad": "x"}, "mad='x'"),
+        ({"fields": ("s", "m")}, "pairs of a name"),
+        ({"fields": 8}, "fields=8"),
         ({"fields": (("m", 20),), "convert": None}, "convert=None"),
     ],
 )
@@ -140,3 +144,30 @@ def test_formats_that_cannot_exist(arguments: dict[str, object], words: str) -> 
 def test_a_conversion_that_leaves_the_fields() -> None:
     with pytest.raises(FormatError, match="code 256"):
         quantize(torch.ones(2), UserFormat("bad", FIELDS, as_float, bad_code))
+
+
+def raises(code):  # type: ignore[no-untyped-def]
+    raise ValueError("no such code")
+
+
+def text(code):  # type: ignore[no-untyped-def]
+    return "1.5"
+
+
+def uncompilable(x):  # type: ignore[no-untyped-def]
+    return open("nothing").fileno() + x
+
+
+@pytest.mark.parametrize(
+    ("functions", "words"),
+    [
+        ({"as_float": raises}, "broken: its function `as_float` fails: ValueError: no such code"),
+        ({"as_float": text}, "broken: its function `as_float` gives '1.5'"),
+        ({"convert": uncompilable}, "broken: its function `convert` fails: TypingError"),
+    ],
+)
+def test_functions_that_fail(functions: dict[str, object], words: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        quantize(torch.ones(2), UserFormat("broken", FIELDS, **{"as_float": as_float, **functions}))  # type: ignore[arg-type]
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
