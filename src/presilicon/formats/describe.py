@@ -8,6 +8,7 @@ from presilicon.formats.fixed import Fixed, Integer
 from presilicon.formats.float import Float
 from presilicon.formats.format import Format
 from presilicon.formats.listed import Logarithmic
+from presilicon.formats.posit import Posit
 from presilicon.formats.rounding import Key, Rounding, Stochastic
 from presilicon.formats.user import UserFormat
 
@@ -109,6 +110,8 @@ def _fields(code: int, fmt: Format) -> tuple[Field, ...]:
             widths = [("sign", 1), ("mantissa", element.mantissa)]
         case Logarithmic():
             widths = [("sign", 1), ("integer", element.integer), ("fraction", element.fraction)]
+        case Posit():
+            widths = _posit_widths(code, element)
         case UserFormat():
             widths = list(element.fields)
         case _:
@@ -120,6 +123,14 @@ def _fields(code: int, fmt: Format) -> tuple[Field, ...]:
             fields.append(Field(name, digits[place : place + width]))
         place += width
     return tuple(fields)
+
+
+def _posit_widths(code: int, fmt: Posit) -> list[tuple[str, int]]:
+    """Sign, regime (a run of equal bits and the one that ends it), exponent and fraction, as far as they fit."""
+    after = f"{code:0{fmt.bits}b}"[1:]
+    regime = min(len(after) - len(after.lstrip(after[0])) + 1, len(after))
+    exponent = min(fmt.es, len(after) - regime)
+    return [("sign", 1), ("regime", regime), ("exponent", exponent), ("fraction", len(after) - regime - exponent)]
 
 
 def _scale(codes: object, fmt: Format, index: int) -> float:

@@ -111,6 +111,14 @@ def test_neighbours_are_next_to_the_value(spelling: str) -> None:
             assert set(there) == {shown.value, end}
 
 
+def test_describe_posits_by_field() -> None:
+    fields = [
+        [f"{f.name}={f.bits}" for f in shown.fields] for shown in describe([1.5, 2.0**24, 0.0], parse("posit(8)"))
+    ]
+    assert fields[0] == ["sign=0", "regime=10", "exponent=00", "fraction=100"]
+    assert fields[1:] == [["sign=0", "regime=1111111"], ["sign=0", "regime=0000000"]]
+
+
 def test_describe_wide_formats() -> None:
     shown = describe([1.0], parse("float32"))[0]
     assert (shown.below, shown.above) == (1 - 2.0**-24, 1 + 2.0**-23)
