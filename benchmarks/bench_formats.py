@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from timing import take_turns
 
-from presilicon.formats import parse, quantize
+from presilicon.formats import Stochastic, parse, quantize
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = [
@@ -34,6 +34,14 @@ ROWS = [
     ("mxfp8_e4m3", "mxfp8_e4m3", "nearest-even", 2.0, "mx"),
     ("mxfp4", "mxfp4", "nearest-even", 2.0, "mx"),
     ("mxint8", "mxint8", "nearest-even", 2.0, "mx"),
+    # no limit was set for these, and no peer is held against them
+    ("fixed(8, 4), wrapping", "fixed(8, 4, overflow=wrap)", "nearest-even", None, ""),
+    ("int8 scaled to the tensor", "int(8, scale=tensor)", "nearest-even", None, ""),
+    ("nvfp4", "nvfp4", "nearest-even", None, ""),
+    ("posit(8, 2)", "posit(8, 2)", "nearest-even", None, ""),
+    ("posit(16, 2)", "posit(16, 2)", "nearest-even", None, ""),
+    ("lns(5, 3)", "lns(5, 3)", "nearest-even", None, ""),
+    ("float e5m2, stochastic, shift register", "e5m2", Stochastic(source="lfsr"), None, ""),
 ]
 
 
@@ -81,9 +89,8 @@ def main() -> None:
         for name, _, _, limit, _ in ROWS:
             ratio = ours[name] / ours["copy"]
             rate = options.elements / ours[name] / 1e6
-            print(
-                f"{name:44}{1e3 * ours[name]:8.2f}{ratio:8.2f}{limit:7.1f}{rate:8.0f}{'' if ratio <= limit else '  !'}"
-            )
+            shown, over = (f"{limit:7.1f}", "  !" if ratio > limit else "") if limit else (f"{'':7}", "")
+            print(f"{name:44}{1e3 * ours[name]:8.2f}{ratio:8.2f}{shown}{rate:8.0f}{over}")
         if not options.peers:
             continue
         print(f"\n{'peer':44}{'Mel/s':>8}{'ours is':>10}")
