@@ -11,9 +11,9 @@ from torch.overrides import TorchFunctionMode
 from presilicon.designs import Numerics
 from presilicon.emulation.calls import Call, pair_call, readers, uncovered
 from presilicon.emulation.einsum import contract
-from presilicon.emulation.function import multiply_emulated
+from presilicon.emulation.function import log_emulated, multiply_emulated
 from presilicon.emulation.products import Multiply
-from presilicon.formats import Format, Key, matmul, parse, quantize
+from presilicon.formats import Format, Key, UserFormat, matmul, parse, quantize
 from presilicon.records import PHASES, ROLES, Observer, Phase, Role
 
 _FLOAT32 = parse("float32")
@@ -168,6 +168,9 @@ class _ProductMode(TorchFunctionMode):
         if func is torch.einsum and isinstance(args[0], str):
             operands = args[1] if isinstance(args[1], list | tuple) else args[1:]
             return contract(args[0], operands, lambda pair: self._multiply(pair_call(pair)))
+        activation = self._emulation.numerics.activation.format
+        if func in (torch.log, torch.Tensor.log) and isinstance(activation, UserFormat) and activation.log is not None:
+            return log_emulated(args[0] if args else kwargs["input"], activation)
         reader = readers().get(func)
         if reader is None:
             if func in uncovered():

@@ -9,6 +9,8 @@ from torch.autograd.function import once_differentiable
 
 from presilicon.emulation.calls import Call
 from presilicon.emulation.products import Product
+from presilicon.formats import UserFormat
+from presilicon.formats.user_passes import user_log
 from presilicon.records import Role
 
 if TYPE_CHECKING:
@@ -30,6 +32,25 @@ def _role(operand: Tensor) -> Role:
     """A parameter, or a view of one, is a weight."""
     base = operand._base if operand._base is not None else operand
     return "weight" if isinstance(base, torch.nn.Parameter) else "activation"
+
+
+def log_emulated(x: Tensor, fmt: UserFormat) -> Tensor:
+    """The logarithm by a user-defined format's own `log`; backward is the exact derivative."""
+    out: Tensor = _UserLog.apply(x, fmt)
+    return out
+
+
+class _UserLog(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, fmt: UserFormat) -> Tensor:
+        ctx.save_for_backward(x)
+        return user_log(x, fmt)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, error: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return error / x, None
 
 
 class _EmulatedProduct(Function):

@@ -38,6 +38,7 @@ class UserFormat(Format):
     mad: Callable[[int, int, int], int] | None = None
     """`mad(a, b, c)` is the code of a * b + c."""
     log: Callable[[int], int] | None = None
+    """`log(a)` is the code of the logarithm of `a`: what `torch.log` is in a model with activations in this format."""
 
     def __post_init__(self) -> None:
         label = f'user format "{self.name}"'

@@ -118,3 +118,22 @@ def operation_table(fmt: UserFormat, name: str) -> Any:
     if table.min() < 0 or table.max() >= 1 << fmt.bits:
         raise FormatError(f"{fmt}: {name} gives codes outside 0 to {(1 << fmt.bits) - 1}")
     return table.astype(np.uint8)
+
+
+def user_log(x: Tensor, fmt: UserFormat) -> Tensor:
+    """The logarithm as the user's `log` computes it: `x` in codes, `log` of each, and the values of those, as float32.
+
+    Raises `FormatError` without a `log`, and where it gives a code that does not fit the fields.
+    """
+    from presilicon.formats.codes import encode
+
+    codes = encode(x, fmt)
+    assert isinstance(codes, Tensor)
+    source = codes.cpu().to(torch.int64).contiguous().view(-1).numpy()
+    target = np.empty(source.shape, dtype=np.int64)
+    loop = _loop(fmt, "log")
+    with naming(fmt, "log"):
+        loop(source, target)
+    if target.size and (target.min() < 0 or target.max() >= 1 << fmt.bits):
+        raise FormatError(f"{fmt}: log gives codes outside 0 to {(1 << fmt.bits) - 1}")
+    return user_values(torch.from_numpy(target).view(x.shape).to(x.device), fmt).float()

@@ -7,7 +7,7 @@ from torch import nn
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Numerics, RoleFormat, load_design
 from presilicon.emulation import emulate_
-from presilicon.formats import MacUnit, matmul, parse, quantize
+from presilicon.formats import MacUnit, UserFormat, matmul, parse, quantize
 
 BLOCK = parse("bfp(mantissa=3, group=4)")
 
@@ -171,3 +171,31 @@ def test_evaluation_draws_its_own_random_numbers() -> None:
     layer.eval()
     assert not torch.equal(layer(x), trained)
     assert torch.equal(layer(x), layer(x))
+
+
+def log_of_code(code):
+    """A coarse logarithm: the position of the leading one, in quarters."""
+    position = 0
+    while code > 1:
+        code >>= 1
+        position += 1
+    return 4 * position
+
+
+def quarter_value(code):
+    return code * 0.25
+
+
+def test_a_user_formats_own_log_is_what_the_model_computes() -> None:
+    class Logarithm(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.log(x) + x.log()
+
+    fmt = UserFormat("quarters_with_log", (("m", 8),), quarter_value, log=log_of_code)
+    model = emulate_(Logarithm(), Numerics(activation=RoleFormat(fmt)))
+    x = torch.tensor([0.25, 1.0, 2.1, 60.0], requires_grad=True)
+    out = model(x)
+    expected = [2 * quarter_value(log_of_code(round(float(value) * 4))) for value in x.detach()]
+    assert out.tolist() == expected
+    out.sum().backward()
+    assert torch.equal(x.grad, 2 / x.detach())
