@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from presilicon.base.errors import ConfigError
 from presilicon.cli.options import json_option, set_option
-from presilicon.designs.machine import Dataflow
+from presilicon.designs.systolic import Dataflow
 
 if TYPE_CHECKING:
     from presilicon.designs import Design

@@ -1,8 +1,9 @@
 """Frozen descriptions of hardware: machines, numerics, energy tables; the design file and the presets."""
 
 from presilicon.designs.design import Design, design_names, diff_designs, load_design
-from presilicon.designs.machine import Dataflow, Dataflows, Machine, Reduction, SystolicMachine, Transpose
+from presilicon.designs.machine import Machine
 from presilicon.designs.numerics import Numerics, RoleFormat
+from presilicon.designs.systolic import Dataflow, Dataflows, Reduction, SystolicMachine, Transpose
 from presilicon.designs.technology import (
     EnergyPoint,
     Technology,

@@ -11,7 +11,8 @@ from presilicon.base.config import Source, decode, override, parse_toml, read_to
 from presilicon.base.errors import ConfigError, did_you_mean
 from presilicon.designs.machine import Machine
 from presilicon.designs.numerics import Numerics
-from presilicon.designs.technology import load_technology
+from presilicon.designs.systolic import SystolicMachine
+from presilicon.designs.technology import Technology, load_technology
 from presilicon.formats import Format, parse
 from presilicon.records import PHASES
 
@@ -30,14 +31,24 @@ class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError("name must not be empty")
         if not self.name.isprintable() or len(self.name) > 100:
             raise ConfigError(f"name must be printable and at most 100 characters long, not {self.name[:120]!r}")
-        load_technology(self.machine.technology)
+        self.technology  # noqa: B018  it must exist
+        if isinstance(self.machine, SystolicMachine):
+            self._check_order(self.machine)
+
+    def _check_order(self, machine: SystolicMachine) -> None:
         for phase in PHASES[:3]:
             mac = self.numerics.mac_of(phase)
-            if mac.order == "systolic" and mac.rows != self.machine.rows:
+            if mac.order == "systolic" and mac.rows != machine.rows:
                 raise ConfigError(
-                    f"the MAC unit adds in the order of {mac.rows} rows, but the machine has {self.machine.rows}: "
-                    f"set rows = {self.machine.rows} in [numerics.mac]"
+                    f"the MAC unit adds in the order of {mac.rows} rows, but the machine has {machine.rows}: "
+                    f"set rows = {machine.rows} in [numerics.mac]"
                 )
+
+    @property
+    def technology(self) -> Technology | None:
+        """The energy table that the machine names; None for a machine that has figures of its own."""
+        name = getattr(self.machine, "technology", None)
+        return None if name is None else load_technology(name)
 
     def to_plain(self) -> dict[str, Any]:
         """The whole design as dicts, strings and numbers, defaults written out."""

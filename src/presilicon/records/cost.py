@@ -72,8 +72,9 @@ class Cost(Struct, frozen=True, kw_only=True):
     @property
     def utilization(self) -> float:
         """Useful multiply-adds over what the array could have done while it was busy."""
-        busy = sum(op.cycles for op in self.ops if op.unit == "array")
-        return sum(op.utilization * op.cycles for op in self.ops if op.unit == "array") / busy if busy else 0.0
+        busy_s = sum(op.compute_s for op in self.ops if op.unit != "vector")
+        useful_s = sum(op.utilization * op.compute_s for op in self.ops if op.unit != "vector")
+        return useful_s / busy_s if busy_s else 0.0
 
     def time_by_phase_s(self) -> dict[str, float]:
         """Seconds spent in each phase."""

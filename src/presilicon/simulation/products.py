@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from presilicon.designs import Dataflow, Design, Reduction, SystolicMachine, Technology, curve_pj, load_technology
+from presilicon.designs import Dataflow, Reduction, SystolicMachine, Technology, curve_pj
 from presilicon.formats import Format
 from presilicon.records import Gemm, Op, Phase
-from presilicon.simulation.systolic import ArrayCycles, Convention, gemm_cycles, transposer_cycles
+from presilicon.simulation.pricing import Step
+from presilicon.simulation.systolic import ArrayCycles, gemm_cycles, transposer_cycles
 from presilicon.simulation.tiling import ElementBytes, find_tiling
 from presilicon.simulation.work import PICO, Formats, Work
 
@@ -29,11 +30,11 @@ class Resident(Struct, frozen=True, kw_only=True):
 def array_work(
     op: Op,
     gemm: Gemm,
-    design: Design,
-    formats: Formats,
+    step: Step,
+    machine: SystolicMachine,
+    technology: Technology,
     *,
     resident: Resident | None = None,
-    convention: Convention = "exact",
 ) -> Work:
     """A matrix product on the array.
 
@@ -47,9 +48,9 @@ def array_work(
     tile of the same weights in the same layout (`resident`), that tile is neither fetched nor loaded; SCALE-Sim's
     convention always loads it.
     """
-    machine = design.machine
+    formats, convention = step.formats, step.convention
     dataflow = dataflow_of(machine, op.phase)
-    mac = design.numerics.mac_of(op.phase)
+    mac = step.design.numerics.mac_of(op.phase)
     half_buffer = machine.sram_kib * 1024 / 2
 
     # A product's inputs begin with its two factors; then comes what is added to it.
@@ -92,9 +93,7 @@ def array_work(
     return Work(
         unit="array",
         cycles=cycles,
-        operations_j=gemm.macs
-        * _mac_pj(a_format, b_format, mac.accumulate, load_technology(machine.technology))
-        * PICO,
+        operations_j=gemm.macs * _mac_pj(a_format, b_format, mac.accumulate, technology) * PICO,
         bytes_dram=bytes_dram,
         bytes_sram=bytes_sram,
         peak_flops_s=2e9 * machine.rows * machine.cols * machine.clock_ghz / passes,
@@ -103,7 +102,7 @@ def array_work(
 
 
 def resident_after(
-    op: Op, design: Design, formats: Formats, whole: Mapping[int, int], before: Resident | None
+    op: Op, machine: SystolicMachine, formats: Formats, whole: Mapping[int, int], before: Resident | None
 ) -> Resident | None:
     """What the array holds once `op` is done: nothing that another product, or an update of the weights, has replaced.
 
@@ -114,7 +113,7 @@ def resident_after(
         changed = before is not None and any(tensor.id == before.storage for tensor in op.outputs)
         return None if changed else before
     weight = op.inputs[1]
-    return _leaves(op, design.machine, formats) if whole.get(weight.id) == weight.elements else None
+    return _leaves(op, machine, formats) if whole.get(weight.id) == weight.elements else None
 
 
 def dataflow_of(machine: SystolicMachine, phase: Phase) -> Dataflow:

@@ -1,10 +1,8 @@
 """What an op asks of the machine, and the formats in which it asks."""
 
-from functools import cache
-
 from msgspec import Struct
 
-from presilicon.designs import Design, curve_pj, load_technology
+from presilicon.designs import SystolicMachine, Technology, curve_pj
 from presilicon.designs.numerics import Numerics
 from presilicon.formats import Format, parse
 from presilicon.records import Role, StepFacts, TensorRef
@@ -24,20 +22,14 @@ class Work(Struct, frozen=True, kw_only=True):
     """Of the unit, every cell or lane at work in every cycle."""
     utilization: float = 0.0
 
-    def energy_j(self, design: Design) -> dict[str, float]:
+    def energy_j(self, machine: SystolicMachine, technology: Technology) -> dict[str, float]:
         """Joules by component: the arithmetic, the buffer, DRAM."""
-        sram_pj, dram_pj = _pj_per_byte(design.machine.technology, design.machine.sram_kib)
+        sram_pj = curve_pj(technology.sram_64bit, machine.sram_kib) / 8
         return {
             "mac" if self.unit == "array" else "vector": self.operations_j,
             "sram": self.bytes_sram * sram_pj * PICO,
-            "dram": self.bytes_dram * dram_pj * PICO,
+            "dram": self.bytes_dram * technology.dram_64bit.pj / 8 * PICO,
         }
-
-
-@cache
-def _pj_per_byte(technology: str, sram_kib: int) -> tuple[float, float]:
-    table = load_technology(technology)
-    return curve_pj(table.sram_64bit, sram_kib) / 8, table.dram_64bit.pj / 8
 
 
 class Formats:
