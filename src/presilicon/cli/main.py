@@ -18,6 +18,7 @@ _COMMANDS = {
     "quantize": "presilicon.cli.quantize",
     "design": "presilicon.cli.design",
     "runs": "presilicon.cli.runs",
+    "reproduce": "presilicon.cli.reproduce",
     "list": "presilicon.cli.listing",
     "doctor": "presilicon.cli.doctor",
 }

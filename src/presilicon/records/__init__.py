@@ -18,6 +18,7 @@ from presilicon.records.graph import (
 )
 from presilicon.records.memory import Lifetime, MemoryPart, MemoryPoint, MemoryTimeline
 from presilicon.records.protocols import CostRule, Observer, TrainingHook
+from presilicon.records.reproduction import Reproduced, Reproduction
 from presilicon.records.result import Comparison, CurvePoint, Interval, Result, SeedResult
 from presilicon.records.trace import Evaluation, FactsRun, LayerFact, StepFacts, Trace
 
@@ -43,6 +44,8 @@ __all__ = [
     "OpCost",
     "OpKind",
     "Phase",
+    "Reproduced",
+    "Reproduction",
     "Result",
     "Role",
     "SeedResult",

@@ -6,6 +6,7 @@ from presilicon.report.headline import headline
 from presilicon.report.history import comparison_of, export_report, print_run, print_runs, run_to_json, runs_to_json
 from presilicon.report.memory import render_memory, save_memory_plot
 from presilicon.report.page import render_page
+from presilicon.report.reproduction import render_reproduction, reproduction_to_json
 from presilicon.report.steps import cost_to_json, print_cost, render_cost
 from presilicon.report.table import print_table, render_table
 
@@ -26,7 +27,9 @@ __all__ = [
     "render_figure",
     "render_memory",
     "render_page",
+    "render_reproduction",
     "render_table",
+    "reproduction_to_json",
     "run_to_json",
     "runs_to_json",
     "save_figure",
