@@ -10,7 +10,7 @@ from presilicon.cli.options import json_option
 
 @click.group("list")
 def command() -> None:
-    """List designs, workloads and number formats."""
+    """List designs, workloads, numerics and number formats."""
 
 
 @command.command("designs")
@@ -40,6 +40,17 @@ def workloads(as_json: bool) -> None:
         described = {"target": workload.target, "commands": commands, "description": workload.description}
         rows.append({"name": name, **described})
     _print("workloads", rows, as_json)
+
+
+@command.command("numerics")
+@json_option
+def numerics(as_json: bool) -> None:
+    """List the recipes: number formats of every role, by name, with who trains so."""
+    from presilicon.designs import load_recipe, recipe_names
+
+    recipes = [load_recipe(name) for name in recipe_names()]
+    rows = [{"name": recipe.name, "description": recipe.description, "source": recipe.source} for recipe in recipes]
+    _print("numerics", rows, as_json)
 
 
 @command.command("formats")

@@ -18,6 +18,10 @@ set_option = click.option(
     help="Override a field of every given design, as in --set machine.rows=64. May be repeated.",
 )
 
+numerics_option = click.option(
+    "--numerics", metavar="NAME", help="Number formats in place of the design's own: see `presilicon list numerics`."
+)
+
 workload_option = click.option("--workload", required=True, metavar="NAME", help="See `presilicon list workloads`.")
 
 out_option = click.option(

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from presilicon.base.errors import ConfigError
-from presilicon.cli.options import json_option, set_option
+from presilicon.cli.options import json_option, numerics_option, set_option
 from presilicon.designs.systolic import Dataflow
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ _LARGEST_ARRAY = 1 << 20
     show_default=True,
     help="Count the array's cycles as its cells need them, or as SCALE-Sim does.",
 )
+@numerics_option
 @set_option
 @json_option
 @click.pass_context
@@ -54,6 +55,7 @@ def command(
     dataflow: str | None,
     fold_overlap: bool | None,
     convention: str,
+    numerics: str | None,
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -84,7 +86,7 @@ def command(
 
     from presilicon.designs import load_design
 
-    loaded = load_design(design, overrides)
+    loaded = load_design(design, overrides, numerics=numerics)
     counted = cast("Convention", convention)
     if sides is not None:
         _print_product(sides, loaded, counted, as_json)

@@ -3,6 +3,7 @@
 from presilicon.designs.design import Design, design_names, diff_designs, load_design
 from presilicon.designs.machine import Machine
 from presilicon.designs.numerics import Numerics, RoleFormat
+from presilicon.designs.recipe import Recipe, load_recipe, recipe_names
 from presilicon.designs.systolic import Dataflow, Dataflows, Reduction, SystolicMachine, Transpose
 from presilicon.designs.technology import (
     EnergyPoint,
@@ -19,6 +20,7 @@ __all__ = [
     "EnergyPoint",
     "Machine",
     "Numerics",
+    "Recipe",
     "Reduction",
     "RoleFormat",
     "SystolicMachine",
@@ -28,6 +30,8 @@ __all__ = [
     "design_names",
     "diff_designs",
     "load_design",
+    "load_recipe",
     "load_technology",
+    "recipe_names",
     "technology_names",
 ]

@@ -10,10 +10,10 @@ from msgspec import Struct
 from presilicon.base.config import Source, decode, override, parse_toml, read_toml, to_plain
 from presilicon.base.errors import ConfigError, did_you_mean
 from presilicon.designs.machine import Machine
-from presilicon.designs.numerics import Numerics
+from presilicon.designs.numerics import Numerics, decode_format
+from presilicon.designs.recipe import recipe_table
 from presilicon.designs.systolic import SystolicMachine
 from presilicon.designs.technology import Technology, load_technology
-from presilicon.formats import Format, parse
 from presilicon.records import PHASES
 
 
@@ -56,10 +56,11 @@ class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return plain
 
 
-def load_design(name_or_path: str | Path, settings: Iterable[str] = ()) -> Design:
+def load_design(name_or_path: str | Path, settings: Iterable[str] = (), *, numerics: str | None = None) -> Design:
     """The design of a preset name or a TOML file, with `machine.rows=128`-like settings applied.
 
-    A name that holds a path separator or ends in `.toml` is a file.
+    A name that holds a path separator or ends in `.toml` is a file. `numerics` names a recipe (`bf16`) that takes the
+    place of the design's own; a file may name one too, `numerics = "bf16"`.
 
     Raises:
         ConfigError: there is no such preset or file, or something in it is wrong.
@@ -68,11 +69,18 @@ def load_design(name_or_path: str | Path, settings: Iterable[str] = ()) -> Desig
     64
     """
     data, source = _read(name_or_path)
+    if numerics is not None:
+        data = {**data, "numerics": recipe_table(numerics)}
+    elif isinstance(data.get("numerics"), str):
+        try:
+            data = {**data, "numerics": recipe_table(data["numerics"])}
+        except ConfigError as error:
+            raise ConfigError(f"{source.place('$.numerics')}: {error}") from None
     settings = list(settings)
     if settings:
         data = override(data, settings, Design, source)
         source = Source(f"{source.name} with --set {' '.join(settings)}", source.text)
-    return decode(data, Design, source, _decode_value)
+    return decode(data, Design, source, decode_format)
 
 
 def design_names() -> list[str]:
@@ -111,14 +119,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:  # a name too long for the file system
         return False
-
-
-def _decode_value(kind: type, value: Any) -> Any:
-    if kind is Format:
-        if not isinstance(value, str):
-            raise ConfigError(f'given {value!r}, expected the spelling of a number format, as in "bfloat16"')
-        return parse(value)
-    raise TypeError(f"no rule to read a {kind.__name__}")
 
 
 def _flatten(plain: Any, path: str = "") -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Numerics: the format of each role that a number can play in a training step."""
 
-from typing import ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from presilicon.base.errors import ConfigError
 from presilicon.formats import Format, MacUnit, Rounding, Stochastic, parse, parse_rounding
 from presilicon.records import Phase, Role
 
@@ -20,10 +21,21 @@ class RoleFormat(Struct, frozen=True, forbid_unknown_fields=True):
     """A rounding mode, nearest-even if none is named (a user-defined format may have a rounding of its own);
     `stochastic(bits=8, source=lfsr)` names the random source that the hardware has."""
 
+    stored_bits: Annotated[int, Meta(ge=1, le=1024)] | None = None
+    """Bits of an element in memory, where that is more than the format needs: TensorFloat-32 has 19 and takes 32."""
+
     def check(self) -> None:
-        """The rounding must be one that exists."""
+        """The rounding must be one that exists, and the format must fit in the bits that it is stored in."""
         if self.rounding is not None:
             parse_rounding(self.rounding)
+        needed = self.format.bits_per_element
+        if self.stored_bits is not None and self.stored_bits < needed:
+            raise ConfigError(f"stored_bits: given {self.stored_bits}, but {self.format} needs {needed:g}")
+
+    @property
+    def bits_per_element(self) -> float:
+        """Bits of an element in memory, shared exponents and scales included."""
+        return self.format.bits_per_element if self.stored_bits is None else float(self.stored_bits)
 
     @property
     def rounding_mode(self) -> Rounding | Stochastic | None:
@@ -78,3 +90,12 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The MAC unit of a product."""
         chosen: MacUnit | None = getattr(self, f"mac_{phase}", None)
         return chosen or self.mac
+
+
+def decode_format(kind: type, value: Any) -> Any:
+    """A number format from its spelling in a file; the hook that `decode` takes."""
+    if kind is Format:
+        if not isinstance(value, str):
+            raise ConfigError(f'given {value!r}, expected the spelling of a number format, as in "bfloat16"')
+        return parse(value)
+    raise TypeError(f"no rule to read a {kind.__name__}")

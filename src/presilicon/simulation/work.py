@@ -50,11 +50,15 @@ class Formats:
             bits = self._special[layer, tensor.role].bits_per_element
         else:
             if tensor.role not in self._bits:
-                self._bits[tensor.role] = self._numerics.of(tensor.role).format.bits_per_element
+                self._bits[tensor.role] = self._numerics.of(tensor.role).bits_per_element
             bits = self._bits[tensor.role]
         return tensor.elements * bits / 8
 
     @property
     def copies_weights(self) -> bool:
-        """Whether the weights that products use are another copy than the master weights."""
-        return self._numerics.weight.format != self._numerics.master.format
+        """Whether the weights that products use are another copy than the master weights.
+
+        Those that take more bits in memory than their format has are rounded on their way to the multiplier.
+        """
+        weight = self._numerics.weight
+        return weight.stored_bits is None and weight.format != self._numerics.master.format
