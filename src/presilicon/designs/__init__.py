@@ -1,5 +1,6 @@
 """Frozen descriptions of hardware: machines, numerics, energy tables; the design file and the presets."""
 
+from presilicon.designs.caterpillar import CaterpillarMachine, Schedule
 from presilicon.designs.design import Design, design_names, diff_designs, load_design
 from presilicon.designs.machine import Machine
 from presilicon.designs.numerics import Numerics, RoleFormat
@@ -14,6 +15,7 @@ from presilicon.designs.technology import (
 )
 
 __all__ = [
+    "CaterpillarMachine",
     "Dataflow",
     "Dataflows",
     "Design",
@@ -23,6 +25,7 @@ __all__ = [
     "Recipe",
     "Reduction",
     "RoleFormat",
+    "Schedule",
     "SystolicMachine",
     "Technology",
     "Transpose",

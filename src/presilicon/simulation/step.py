@@ -1,8 +1,9 @@
 """The cost of a training step on a machine: a pure function of graph, design and facts."""
 
 from presilicon.base.errors import unknown
-from presilicon.designs import Design, SystolicMachine, Technology
+from presilicon.designs import CaterpillarMachine, Design, SystolicMachine, Technology
 from presilicon.records import Cost, Gemm, Op, OpCost, StepFacts, StepGraph, TensorRef
+from presilicon.simulation.caterpillar_machine import price_caterpillar
 from presilicon.simulation.execution import executed_ops
 from presilicon.simulation.memory import peak_bytes
 from presilicon.simulation.pricing import Priced, Step
@@ -62,6 +63,8 @@ def _price(step: Step) -> Priced:
     match step.design.machine:
         case SystolicMachine() as machine:
             return price_systolic(step, machine)
+        case CaterpillarMachine() as machine:
+            return price_caterpillar(step, machine)
 
 
 def simulate_gemm(gemm: Gemm, design: Design, *, convention: Convention = "exact") -> OpCost:

@@ -1,0 +1,57 @@
+"""CATERPILLAR: a ring of cores, each a square of processing elements with row and column buses."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from presilicon.designs.systolic import Positive, Size
+
+Schedule = Literal["sgd", "minibatch", "pipelined"]
+
+Side = Annotated[int, Meta(ge=1, le=1 << 10)]
+Kibibytes = Annotated[float, Meta(ge=1 / 1024, le=1 << 20)]
+
+
+class CaterpillarMachine(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="caterpillar"
+):
+    """A ring of cores; a core is nr x nr processing elements (PEs), each with a MAC unit and three levels of memory.
+
+    The accumulators hold sums, MEM B (two ports) activations and errors, MEM A (one port) the weights, which are spread
+    over all PEs. Matrix products run as rank-1 updates with operands broadcast on the row and column buses of a core;
+    products of a matrix and a vector as sums that move from PE to PE. Panels circulate on the ring while cores compute.
+    """
+
+    nr: Side
+    """PEs along each side of a core."""
+    cores: Size
+    clock_ghz: Positive
+    mem_a_kib: Kibibytes
+    """One-port memory of one PE."""
+    mem_b_kib: Kibibytes
+    """Two-port memory of one PE."""
+    port_words: Side = 4
+    """Words that one access of MEM A reads or writes. With one, an update of a weight in place takes two cycles."""
+    accumulators: Side = 1
+    """Sums that a PE holds at once: an operand from MEM B or a bus is used for as many products."""
+    mac_stages: Side = 4
+    """Pipeline stages of the MAC unit, the last of which accumulates."""
+    ring_words: Side = 4
+    """Words that a core sends to its neighbour in each cycle."""
+    hop_cycles: Annotated[int, Meta(ge=0, le=1 << 20)] = 2
+    """Cycles from one core to the next, besides those of the words themselves."""
+    dram_gb_s: Positive = 100.0
+    schedule: Schedule = "minibatch"
+    """`sgd`: one sample after another, weights updated after each. `minibatch`: whole batches. `pipelined`: every layer
+    has its own cores, samples stream through them, and layers update at once, from stale weights."""
+    technology: str = "horowitz-45nm"
+    """Name of the energy table."""
+    bus_pj_bit: Positive = 0.05
+    """Picojoules of a bit on a row or column bus, or on the way to the next PE; energy tables have no wires."""
+    hop_pj_bit: Positive = 0.2
+    """Picojoules of a bit from one core to the next."""
+
+    @property
+    def pes(self) -> int:
+        """Processing elements of all cores."""
+        return self.cores * self.nr**2
