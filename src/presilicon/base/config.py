@@ -246,10 +246,10 @@ def _explain(error: msgspec.ValidationError, data: Any, source: Source) -> Confi
         return ConfigError(f"{place}: {message.removeprefix(_OURS)}")
     if match := re.fullmatch(r"Object missing required field `(.+)`", message):
         return ConfigError(f'{place}: the required key "{match[1]}" is missing')
-    given = _value_at(data, path)
+    given = f"given {_value_at(data, path)!r}, " if "[...]" not in path else ""  # msgspec does not name keys of a dict
     expected = message.replace("`", "").removeprefix("Expected ")
     expected = re.sub(r", got .*", "", expected).replace("object", "table").replace("str", "text")
-    return ConfigError(f"{place}: given {given!r}, expected {expected}")
+    return ConfigError(f"{place}: {given}expected {expected}")
 
 
 def _value_at(data: Any, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""Frozen descriptions of hardware: machines, numerics, energy tables; the design file and the presets."""
+"""Frozen descriptions of hardware: machines, numerics, technology tables; the design file and the presets."""
 
 from presilicon.designs.caterpillar import CaterpillarMachine, Schedule
 from presilicon.designs.design import Design, design_names, diff_designs, load_design
@@ -7,19 +7,26 @@ from presilicon.designs.numerics import Numerics, RoleFormat
 from presilicon.designs.recipe import Recipe, load_recipe, recipe_names
 from presilicon.designs.systolic import Dataflow, Dataflows, Reduction, SystolicMachine, Transpose
 from presilicon.designs.technology import (
+    AreaPoint,
+    AreaTable,
     EnergyPoint,
+    Figure,
     Technology,
     curve_pj,
+    curve_um2,
     load_technology,
     technology_names,
 )
 
 __all__ = [
+    "AreaPoint",
+    "AreaTable",
     "CaterpillarMachine",
     "Dataflow",
     "Dataflows",
     "Design",
     "EnergyPoint",
+    "Figure",
     "Machine",
     "Numerics",
     "Recipe",
@@ -30,6 +37,7 @@ __all__ = [
     "Technology",
     "Transpose",
     "curve_pj",
+    "curve_um2",
     "design_names",
     "diff_designs",
     "load_design",

@@ -26,12 +26,14 @@ class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     description: str = ""
 
     def check(self) -> None:
-        """A design needs a name, and an energy table that exists."""
+        """A design needs a name, and a technology table that exists and has its DRAM."""
         if not self.name.strip():
             raise ConfigError("name must not be empty")
         if not self.name.isprintable() or len(self.name) > 100:
             raise ConfigError(f"name must be printable and at most 100 characters long, not {self.name[:120]!r}")
-        self.technology  # noqa: B018  it must exist
+        technology, kind = self.technology, getattr(self.machine, "dram_kind", None)
+        if technology is not None and kind is not None:
+            technology.dram_figure(kind)
         if isinstance(self.machine, SystolicMachine):
             self._check_order(self.machine)
 
@@ -46,7 +48,7 @@ class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def technology(self) -> Technology | None:
-        """The energy table that the machine names; None for a machine that has figures of its own."""
+        """The technology table that the machine names; None for a machine that has figures of its own."""
         name = getattr(self.machine, "technology", None)
         return None if name is None else load_technology(name)
 

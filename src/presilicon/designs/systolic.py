@@ -41,7 +41,9 @@ class SystolicMachine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Whether DRAM transfers of the next op, as far as they need no result of this one and fit in the half of the
     buffer that is being filled, begin while this one computes."""
     technology: str = "horowitz-45nm"
-    """Name of the energy table."""
+    """Name of the technology table, or the path of a TOML file with one."""
+    dram_kind: str = "ddr3"
+    """The kind of DRAM, of those that the technology table has."""
     dataflow: Dataflows = Dataflows()
     reduction: Reduction = "rows"
     """Where the reduction of a forward product lies: `rows`, sums move down a column of cells; `columns`, sums move

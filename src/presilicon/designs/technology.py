@@ -1,10 +1,12 @@
-"""Energy tables: picojoules per operation at a process node, each figure labelled with where it comes from."""
+"""Technology tables: energy, area and leakage at a process node, each figure labelled with where it comes from."""
 
 import math
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
 from presilicon.base.config import decode, parse_toml
@@ -14,72 +16,196 @@ Positive = Annotated[float, Meta(gt=0)]
 Label = Literal["verified", "recalled", "assumed"]
 
 
-class EnergyPoint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One figure of a table: the energy of an operation at a size (bits or KiB)."""
+class Figure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A number of a table, and where it comes from."""
 
-    size: Positive
-    pj: Positive
+    unit: ClassVar[str] = ""
+    field: ClassVar[str] = ""
+    """The field that holds the number."""
+
     label: Label
     """`verified` against a public copy of the source, `recalled` and not checked, or `assumed` by us."""
+    source: str = ""
+    """Where it comes from; the table's own source if nothing is said."""
+
+    @property
+    def value(self) -> float:
+        """The number itself, in `unit`."""
+        number: float = getattr(self, self.field)
+        return number
 
 
-Curve = Annotated[tuple[EnergyPoint, ...], Meta(min_length=2)]
-CURVES = ("float_multiply", "float_add", "int_multiply", "int_add", "sram_64bit")
+class Energy(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Picojoules of one operation."""
+
+    unit: ClassVar[str] = "pJ"
+    field: ClassVar[str] = "pj"
+
+    pj: Positive
+
+
+class EnergyPoint(Energy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Picojoules of an operation at a size (bits or KiB)."""
+
+    size: Positive
+
+
+class CellArea(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Square micrometres of a cell."""
+
+    unit: ClassVar[str] = "um2"
+    field: ClassVar[str] = "um2"
+
+    um2: Positive
+
+
+class AreaPoint(CellArea, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Square micrometres of a unit at a size (bits or KiB)."""
+
+    size: Positive
+
+
+class Overhead(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many times its cells a block of logic takes, with control, clock and wiring."""
+
+    unit: ClassVar[str] = "times"
+    field: ClassVar[str] = "factor"
+
+    factor: Annotated[float, Meta(ge=1)]
+
+
+class Leakage(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Power that silicon takes whether it works or not."""
+
+    unit: ClassVar[str] = "mW/mm2"
+    field: ClassVar[str] = "mw_mm2"
+
+    mw_mm2: Positive
+
+
+EnergyCurve = Annotated[tuple[EnergyPoint, ...], Meta(min_length=2)]
+AreaCurve = Annotated[tuple[AreaPoint, ...], Meta(min_length=2)]
+Path = tuple[str | int, ...]
+"""Where a figure stands in a table: names of fields, keys, and places in a curve."""
+
+
+class AreaTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Areas at a process node, by the same sizes as the energies."""
+
+    float_multiply: AreaCurve
+    """By significand bits, the hidden one included."""
+    float_add: AreaCurve
+    """By total bits."""
+    int_multiply: AreaCurve
+    """By bits."""
+    int_add: AreaCurve
+    """By bits."""
+    sram_bit: AreaCurve
+    """Of one bit in a memory with all that belongs to it, by capacity in KiB."""
+    register_bit: CellArea
+    """Of one bit in a register."""
+    overhead: Overhead
+    """On all of these but SRAM."""
 
 
 class Technology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The energy table of a process node.
+    """The table of a process node.
 
-    Sizes between and beyond the figures are read off the power law through the two nearest ones, in `curve_pj`.
+    Sizes between and beyond the figures are read off the power law through the two nearest ones, by `curve_pj` and
+    `curve_um2`.
     """
 
     name: str
     node_nm: Positive
     source: str
-    float_multiply: Curve
+    float_multiply: EnergyCurve
     """By significand bits, the hidden one included."""
-    float_add: Curve
+    float_add: EnergyCurve
     """By total bits."""
-    int_multiply: Curve
+    int_multiply: EnergyCurve
     """By bits; for fixed point, and for block formats, whose mantissas are integers."""
-    int_add: Curve
+    int_add: EnergyCurve
     """By bits."""
-    sram_64bit: Curve
+    sram_64bit: EnergyCurve
     """Energy of one 64-bit access, by capacity in KiB."""
-    dram_64bit: EnergyPoint
-    """Energy of 64 bits moved to or from DRAM; `size` is 64."""
+    dram: Annotated[dict[str, Energy], Meta(min_length=1)]
+    """Energy of 64 bits moved to or from DRAM, by kind of DRAM."""
+    register_bit: Energy | None = None
+    """Energy of writing one bit to a register; without it, registers cost nothing."""
+    area: AreaTable | None = None
+    """Without it, the area of a design is not known."""
+    leakage: Leakage | None = None
+    """Per area; without it, leakage is not counted."""
 
     def check(self) -> None:
-        """The sizes of every curve must rise."""
-        for name in CURVES:
-            sizes = [point.size for point in getattr(self, name)]
+        """The sizes of every curve must rise, and leakage needs an area."""
+        for path, points in _curves(self):
+            sizes = [point.size for point in points]
             if sizes != sorted(set(sizes)):
-                raise ConfigError(f"the sizes of {name} must rise, given {sizes}")
+                raise ConfigError(f"the sizes of {'.'.join(path)} must rise, given {sizes}")
+        if self.leakage is not None and self.area is None:
+            raise ConfigError("leakage is given per mm2, but the table has no areas: add [area], or leave it out")
+
+    def dram_figure(self, kind: str) -> Energy:
+        """The figure of a kind of DRAM.
+
+        Raises:
+            ConfigError: the table has no such kind; the message lists those that it has.
+        """
+        if kind not in self.dram:
+            raise unknown(f"kind of DRAM in technology {self.name}", kind, self.dram)
+        return self.dram[kind]
+
+    def entries(self) -> dict[Path, Figure]:
+        """Every figure of the table, by its path.
+
+        >>> load_technology("horowitz-45nm").entries()["float_multiply", 1].value
+        3.7
+        """
+        return dict(_figures(self, ()))
+
+    def scaled(self, path: Path, factor: float) -> "Technology":
+        """The same table with one figure, of `entries`, multiplied."""
+        scaled: Technology = _scale(self, path, factor)
+        return scaled
 
     def figures(self) -> list[str]:
         """Every figure as a line of provenance."""
-        lines = []
-        for name in CURVES:
-            for point in getattr(self, name):
-                lines.append(f"{name} at {point.size:g}: {point.pj:g} pJ ({point.label})")
-        return [*lines, f"dram_64bit: {self.dram_64bit.pj:g} pJ ({self.dram_64bit.label})"]
+        return [
+            f"{name_of(self, path)}: {figure.value:g} {figure.unit} ({figure.label})"
+            + (f"; {figure.source}" if figure.source else "")
+            for path, figure in self.entries().items()
+        ]
 
 
-def curve_pj(curve: tuple[EnergyPoint, ...], size: float) -> float:
+def name_of(technology: Technology, path: Path) -> str:
+    """A figure's path as people read it.
+
+    >>> name_of(load_technology("horowitz-45nm"), ("area", "float_add", 0))
+    'area.float_add at 16'
+    """
+    figure = technology.entries()[path]
+    names = ".".join(part for part in path if isinstance(part, str))
+    return f"{names} at {figure.size:g}" if isinstance(figure, EnergyPoint | AreaPoint) else names
+
+
+def curve_pj(curve: Sequence[EnergyPoint], size: float) -> float:
     """Energy at `size` by the power law through the two figures around it, or the two nearest when it lies outside.
 
     >>> points = (EnergyPoint(size=8, pj=10, label="verified"), EnergyPoint(size=32, pj=20, label="verified"))
     >>> curve_pj(points, 8), round(curve_pj(points, 128), 6)
     (10.0, 40.0)
     """
-    right = next((i for i, point in enumerate(curve) if point.size >= size), len(curve) - 1)
-    low, high = curve[max(right - 1, 0)], curve[max(right, 1)]
-    slope = math.log(high.pj / low.pj) / math.log(high.size / low.size)
-    return low.pj * math.exp(slope * math.log(size / low.size))
+    return _power_law(curve, size)
+
+
+def curve_um2(curve: Sequence[AreaPoint], size: float) -> float:
+    """Area at `size`, read as `curve_pj` reads energies."""
+    return _power_law(curve, size)
 
 
 def technology_names() -> list[str]:
-    """The energy tables that come with the package."""
+    """The tables that come with the package."""
     return sorted(
         entry.name.removesuffix(".toml")
         for entry in (files("presilicon.designs") / "technologies").iterdir()
@@ -89,9 +215,50 @@ def technology_names() -> list[str]:
 
 @cache
 def load_technology(name: str) -> Technology:
-    """The energy table called `name`."""
+    """The table called `name`."""
     if name not in technology_names():
         raise unknown("technology", name, technology_names())
-    text = (files("presilicon.designs") / "technologies" / f"{name}.toml").read_text()
+    text = (files("presilicon.designs") / "technologies" / f"{name}.toml").read_text(encoding="utf-8")
     data, source = parse_toml(text, f"technology {name}")
     return decode(data, Technology, source)
+
+
+def _power_law(curve: Sequence[EnergyPoint | AreaPoint], size: float) -> float:
+    right = next((i for i, point in enumerate(curve) if point.size >= size), len(curve) - 1)
+    low, high = curve[max(right - 1, 0)], curve[max(right, 1)]
+    slope = math.log(high.value / low.value) / math.log(high.size / low.size)
+    return low.value * math.exp(slope * math.log(size / low.size))
+
+
+def _curves(technology: Technology) -> Iterator[tuple[tuple[str, ...], Sequence[EnergyPoint | AreaPoint]]]:
+    for prefix, table in (((), technology), (("area",), technology.area)):
+        for name in () if table is None else table.__struct_fields__:
+            if isinstance(getattr(table, name), tuple):
+                yield (*prefix, name), getattr(table, name)
+
+
+def _figures(value: object, path: Path) -> Iterator[tuple[Path, Figure]]:
+    match value:
+        case Figure():
+            yield path, value
+        case Struct():
+            for name in value.__struct_fields__:
+                yield from _figures(getattr(value, name), (*path, name))
+        case dict():
+            for key, item in value.items():
+                yield from _figures(item, (*path, key))
+        case tuple():
+            for place, item in enumerate(value):
+                yield from _figures(item, (*path, place))
+
+
+def _scale(value: Any, path: Path, factor: float) -> Any:
+    """`value` with the figure at `path` multiplied, everything else shared."""
+    if isinstance(value, Figure):
+        return msgspec.structs.replace(value, **{value.field: value.value * factor})
+    first, rest = path[0], path[1:]
+    if isinstance(value, Struct):
+        return msgspec.structs.replace(value, **{str(first): _scale(getattr(value, str(first)), rest, factor)})
+    if isinstance(value, dict):
+        return {key: _scale(item, rest, factor) if key == first else item for key, item in value.items()}
+    return tuple(_scale(item, rest, factor) if place == first else item for place, item in enumerate(value))

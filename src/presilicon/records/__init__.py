@@ -3,6 +3,7 @@
 Everything here is plain, comparable, hashable where it is used as a key, and serialisable: no torch, no numpy.
 """
 
+from presilicon.records.area import Area
 from presilicon.records.cost import Cost, OpCost
 from presilicon.records.graph import (
     PHASES,
@@ -25,6 +26,7 @@ from presilicon.records.trace import Evaluation, FactsRun, LayerFact, StepFacts,
 __all__ = [
     "PHASES",
     "ROLES",
+    "Area",
     "Comparison",
     "Convolution",
     "Cost",

@@ -1,5 +1,6 @@
 """The cost of a step graph on a machine: cycles, time, energy, memory."""
 
+from presilicon.simulation.area import area, mac_area_um2, register_area_um2, sram_area_um2
 from presilicon.simulation.chakra import write_chakra
 from presilicon.simulation.checkpointing import checkpoint, even_segments
 from presilicon.simulation.memory import memory_timeline
@@ -8,12 +9,16 @@ from presilicon.simulation.systolic import ArrayCycles, gemm_cycles, transposer_
 
 __all__ = [
     "ArrayCycles",
+    "area",
     "checkpoint",
     "even_segments",
     "gemm_cycles",
+    "mac_area_um2",
     "memory_timeline",
+    "register_area_um2",
     "simulate",
     "simulate_gemm",
+    "sram_area_um2",
     "transposer_cycles",
     "write_chakra",
 ]

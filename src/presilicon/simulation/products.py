@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from presilicon.designs import Dataflow, Reduction, SystolicMachine, Technology, curve_pj
+from presilicon.designs import Dataflow, Reduction, SystolicMachine, Technology
 from presilicon.formats import Format
 from presilicon.records import Gemm, Op, Phase
+from presilicon.simulation.energy import mac_pj
 from presilicon.simulation.pricing import Step
 from presilicon.simulation.systolic import ArrayCycles, gemm_cycles, transposer_cycles
 from presilicon.simulation.tiling import ElementBytes, find_tiling
@@ -93,7 +94,7 @@ def array_work(
     return Work(
         unit="array",
         cycles=cycles,
-        operations_j=gemm.macs * _mac_pj(a_format, b_format, mac.accumulate, technology) * PICO,
+        operations_j=gemm.macs * mac_pj(a_format, b_format, mac.accumulate, technology) * PICO,
         bytes_dram=bytes_dram,
         bytes_sram=bytes_sram,
         peak_flops_s=2e9 * machine.rows * machine.cols * machine.clock_ghz / passes,
@@ -173,16 +174,3 @@ def _steps(dataflow: Dataflow, on_reduction: int, across: int) -> tuple[int, int
 def _last_tile(gemm: Gemm, array: ArrayCycles, on_reduction: int, across: int) -> int:
     """Elements of the last tile of the weights: what is left over in a ragged fold."""
     return (gemm.k - (array.fold_k - 1) * on_reduction) * (gemm.n - (array.fold_n - 1) * across)
-
-
-def _mac_pj(a: Format, b: Format, accumulate: Format, technology: Technology) -> float:
-    """Picojoules of one multiply-add.
-
-    The multiplier's figure is read at the geometric mean of the two significand widths (its area is their product), the
-    adder's at the width of the accumulator. Numbers without an exponent of their own are multiplied as integers.
-    """
-    width = (a.significand_bits * b.significand_bits) ** 0.5
-    is_integer = a.exponent_bits == b.exponent_bits == 0
-    multiply = curve_pj(technology.int_multiply if is_integer else technology.float_multiply, width)
-    adder = technology.int_add if accumulate.exponent_bits == 0 else technology.float_add
-    return multiply + curve_pj(adder, accumulate.bits_per_element)

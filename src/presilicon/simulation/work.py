@@ -28,7 +28,7 @@ class Work(Struct, frozen=True, kw_only=True):
         return {
             "mac" if self.unit == "array" else "vector": self.operations_j,
             "sram": self.bytes_sram * sram_pj * PICO,
-            "dram": self.bytes_dram * technology.dram_64bit.pj / 8 * PICO,
+            "dram": self.bytes_dram * technology.dram_figure(machine.dram_kind).pj / 8 * PICO,
         }
 
 

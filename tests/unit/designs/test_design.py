@@ -2,7 +2,7 @@ import pytest
 
 from presilicon.base.config import to_toml
 from presilicon.base.errors import ConfigError
-from presilicon.designs import Design, design_names, diff_designs, load_design, load_technology, technology_names
+from presilicon.designs import Design, design_names, diff_designs, load_design
 
 
 @pytest.mark.parametrize("name", design_names())
@@ -72,10 +72,3 @@ def test_diff_lists_changed_fields_only() -> None:
     left, right = load_design("fp32-systolic"), load_design("fp32-systolic", ["machine.rows=64"])
     assert diff_designs(left, right) == [("machine.rows", 128, 64)]
     assert diff_designs(left, left) == []
-
-
-@pytest.mark.parametrize("name", technology_names())
-def test_technologies_load_and_label_every_figure(name: str) -> None:
-    technology = load_technology(name)
-    assert technology.name == name
-    assert all("pJ (" in line for line in technology.figures())

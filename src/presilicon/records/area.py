@@ -1,0 +1,17 @@
+"""What a design takes of a die."""
+
+from msgspec import Struct
+
+
+class Area(Struct, frozen=True, kw_only=True):
+    """The area of a design by its parts, or why it is not known."""
+
+    parts_mm2: dict[str, float]
+    """Square millimetres by part; empty where the area is not known."""
+    how: str
+    """What the parts are counted from, or why there are none."""
+
+    @property
+    def mm2(self) -> float | None:
+        """The whole; None where it is not known."""
+        return sum(self.parts_mm2.values()) if self.parts_mm2 else None

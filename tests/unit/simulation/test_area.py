@@ -1,0 +1,78 @@
+"""Areas against sums made by hand."""
+
+import pytest
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import curve_um2, load_design, load_technology
+from presilicon.formats import parse
+from presilicon.simulation import area, mac_area_um2, register_area_um2, sram_area_um2
+
+HOROWITZ = load_technology("horowitz-45nm")
+SMALL = ["machine.rows=2", "machine.cols=2", "machine.vector_lanes=1", "machine.sram_kib=8"]
+FLOAT32_MAC = 7700 + 4184
+
+
+def test_a_two_by_two_array_by_hand() -> None:
+    found = area(load_design("fp32-systolic", SMALL))
+    cells, registers, lane = 4 * FLOAT32_MAC, 4 * 96 * 5.98, FLOAT32_MAC + 96 * 5.98
+    logic = cells + registers + lane
+    assert found.parts_mm2 == pytest.approx(
+        {
+            "multipliers and adders": cells * 1e-6,
+            "registers": registers * 1e-6,
+            "vector unit": lane * 1e-6,
+            "control and wiring": 0.4 * logic * 1e-6,
+            "sram": 8 * 8192 * 0.69e-6,
+        }
+    )
+    assert found.mm2 == pytest.approx((1.4 * logic + 8 * 8192 * 0.69) * 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "part", "bits"),
+    [
+        # bfloat16 weights or float32 sums stay, whichever is wider.
+        (["machine.fold_overlap=true"], "registers", 32),
+        (["machine.fold_overlap=true", "machine.dataflow.weight_grad=weight-stationary"], "registers", 16),
+        (["machine.transpose=transposer"], "transposer", 16),
+    ],
+)
+def test_options_cost_registers_in_every_cell(settings: list[str], part: str, bits: int) -> None:
+    plain, other = area(load_design("bf16-systolic", SMALL)), area(load_design("bf16-systolic", SMALL + settings))
+    extra = 4 * bits * 5.98e-6
+    assert other.parts_mm2[part] - plain.parts_mm2.get(part, 0.0) == pytest.approx(extra)
+    assert other.mm2 is not None
+    assert plain.mm2 is not None
+    assert other.mm2 - plain.mm2 == pytest.approx(1.4 * extra)
+
+
+def test_a_multiplier_takes_the_significands_and_an_adder_the_sum() -> None:
+    table = HOROWITZ.area
+    assert table is not None
+    bf16, e4m3, float32, int8, int32 = map(parse, ("bfloat16", "e4m3", "float32", "int(8)", "fixed(32, 0)"))
+    assert mac_area_um2(float32, float32, float32, HOROWITZ) == pytest.approx(FLOAT32_MAC)
+    mixed = curve_um2(table.float_multiply, (8 * 4) ** 0.5) + 4184
+    assert mac_area_um2(bf16, e4m3, float32, HOROWITZ) == pytest.approx(mixed)
+    assert mac_area_um2(int8, int8, int32, HOROWITZ) < 0.1 * mixed
+    sliced = curve_um2(table.float_multiply, 2) + 4184
+    assert mac_area_um2(bf16, bf16, float32, HOROWITZ, slice_bits=2) == pytest.approx(sliced)
+
+
+def test_a_table_without_areas_says_so() -> None:
+    found = area(load_design("fp32-systolic", ["machine.technology=tpuv4i-7nm"]))
+    assert found.mm2 is None
+    assert found.parts_mm2 == {}
+    assert found.how == "not known: technology tpuv4i-7nm has no areas"
+    bare = load_technology("tpuv4i-7nm")
+    for ask in (lambda: sram_area_um2(8, bare), lambda: register_area_um2(8, bare)):
+        with pytest.raises(ConfigError, match="has no areas: add"):
+            ask()
+
+
+def test_areas_follow_another_table() -> None:
+    design = load_design("fp32-systolic", SMALL)
+    doubled = HOROWITZ
+    for path in HOROWITZ.entries():
+        if path[0] == "area" and "overhead" not in path:
+            doubled = doubled.scaled(path, 2)
+    assert area(design, doubled).mm2 == pytest.approx(2 * (area(design).mm2 or 0.0))
