@@ -61,7 +61,8 @@ class Cost(Struct, frozen=True, kw_only=True):
     memory_bytes: float
     """Peak of what must be held at once: weights, gradients, optimizer state, saved activations, transients."""
     energy_by_component_j: dict[str, float]
-    """The same joules by where they went: `mac`, `vector`, `sram`, `dram`."""
+    """The same joules by where they went: `mac`, `vector`, `register`, `sram`, `dram`, and `leakage` where the
+    technology has a figure for it; a kind of machine may have parts of its own."""
     ops: tuple[OpCost, ...]
 
     @property

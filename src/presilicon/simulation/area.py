@@ -4,7 +4,7 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import AreaTable, Design, SystolicMachine, Technology, curve_um2
 from presilicon.formats import Format, parse
 from presilicon.records import PHASES, Area
-from presilicon.simulation.energy import mac_sizes
+from presilicon.simulation.macs import mac_sizes
 
 _MM2 = 1e-6
 """Square millimetres in a square micrometre."""

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from presilicon.designs import Dataflow, Reduction, SystolicMachine, Technology
+from presilicon.designs import Dataflow, Reduction, SystolicMachine
 from presilicon.formats import Format
 from presilicon.records import Gemm, Op, Phase
-from presilicon.simulation.energy import mac_pj
+from presilicon.simulation.energy import Rates, transposer_writes
 from presilicon.simulation.pricing import Step
 from presilicon.simulation.systolic import ArrayCycles, gemm_cycles, transposer_cycles
 from presilicon.simulation.tiling import ElementBytes, find_tiling
-from presilicon.simulation.work import PICO, Formats, Work
+from presilicon.simulation.work import Formats, Work
 
 _OTHER: dict[Reduction, Reduction] = {"rows": "columns", "columns": "rows"}
 
@@ -33,7 +33,7 @@ def array_work(
     gemm: Gemm,
     step: Step,
     machine: SystolicMachine,
-    technology: Technology,
+    rates: Rates,
     *,
     resident: Resident | None = None,
 ) -> Work:
@@ -42,6 +42,9 @@ def array_work(
     Between the buffer and the array, an operand crosses once in each fold that uses it, and partial sums once and back
     in each fold along the reduction. Between DRAM and the buffer, the tiling with the least traffic decides; half of
     the buffer holds the tiles in use. The cycles are those of whole streams, however the tiles cut them.
+
+    Each multiply-add writes the registers of what moves through its cell, and of its sum; loading and draining the
+    cells are not charged to registers.
 
     The input gradient uses transposed weights. In place, it reads them in the layout of the forward product, with the
     reduction in the other direction of the array. With a transposer, the copy costs its cycles, and one read and one
@@ -87,14 +90,18 @@ def array_work(
         saved = _last_tile(gemm, array, *lanes) * b_format.bits_per_element / 8
         bytes_sram -= saved
         bytes_dram -= saved
+    register_bits = gemm.macs * _moved_bits(dataflow, a_format, b_format, mac.accumulate)
     if transposes and machine.transpose == "transposer":
+        writes = transposer_writes(gemm.n, gemm.k, machine.rows, machine.cols, gemm.count)
+        register_bits += writes * b_format.bits_per_element
         cycles += transposer_cycles(gemm.n, gemm.k, machine.rows, machine.cols, gemm.count)
         bytes_sram += 2 * b_bytes
         bytes_dram += 2 * b_bytes if b_bytes / gemm.count > half_buffer else 0.0
     return Work(
         unit="array",
         cycles=cycles,
-        operations_j=gemm.macs * mac_pj(a_format, b_format, mac.accumulate, technology) * PICO,
+        operations_j=gemm.macs * rates.mac_j(a_format, b_format, mac.accumulate),
+        register_bits=register_bits,
         bytes_dram=bytes_dram,
         bytes_sram=bytes_sram,
         peak_flops_s=2e9 * machine.rows * machine.cols * machine.clock_ghz / passes,
@@ -156,6 +163,13 @@ def _element_bytes(op: Op, gemm: Gemm, a: Format, b: Format, sums: Format) -> El
         b.bits_per_element / 8 * share(op.inputs[1].elements, gemm.k * gemm.n),
         sums.bits_per_element / 8 * share(outputs, gemm.m * gemm.n),
     )
+
+
+def _moved_bits(dataflow: Dataflow, a: Format, b: Format, sums: Format) -> float:
+    """Bits that one multiply-add writes to registers: all but the operand that stays."""
+    everything = a.bits_per_element + b.bits_per_element + sums.bits_per_element
+    stays = {"weight-stationary": b.bits_per_element, "input-stationary": a.bits_per_element, "output-stationary": 0.0}
+    return everything - stays[dataflow]
 
 
 def _lanes(machine: SystolicMachine, in_place: bool) -> tuple[int, int]:

@@ -3,41 +3,46 @@
 from collections.abc import Iterator
 from math import ceil
 
-from presilicon.designs import SystolicMachine, Technology, curve_pj
+from presilicon.designs import SystolicMachine
 from presilicon.records import Op, OpCost
+from presilicon.simulation.energy import Rates, systolic_rates
 from presilicon.simulation.pricing import Priced, Step, bound_of
 from presilicon.simulation.products import Resident, array_work, resident_after
 from presilicon.simulation.timeline import Demand, Span, lay_out
-from presilicon.simulation.work import PICO, Formats, Work
+from presilicon.simulation.work import Formats, Work
 
 
 def price_systolic(step: Step, machine: SystolicMachine) -> Priced:
     """Ops one after another, each as long as its compute cycles or its DRAM traffic (less what was prefetched).
 
-    Every op reads its inputs from DRAM and writes its outputs there (no fusion between ops).
+    Every op reads its inputs from DRAM and writes its outputs there (no fusion between ops). Cells and lanes that have
+    nothing to do cost their leakage, as all of the die does all the time, where the technology has a figure for it.
     """
     assert step.technology is not None
-    works = _works(step, machine, step.technology)
+    rates = systolic_rates(step.design, machine, step.technology)
+    works = _works(step, machine, rates)
     spans = lay_out(_demands(step.executed, works, machine, step.formats), prefetch=machine.prefetch)
-    components = {"mac": 0.0, "vector": 0.0, "sram": 0.0, "dram": 0.0}
+    components = dict.fromkeys(("mac", "vector", "register", "sram", "dram"), 0.0)
+    if rates.leakage_w is not None:
+        components["leakage"] = 0.0
     ops: list[OpCost] = []
     for op, work, span in zip(step.executed, works, spans, strict=True):
-        energy = work.energy_j(machine, step.technology)
+        energy = work.energy_j(rates, span.time_s)
         for component, joules in energy.items():
             components[component] += joules
         ops.append(_op_cost(op, work, span, sum(energy.values()), machine))
     return Priced(ops=tuple(ops), time_s=sum(op.time_s for op in ops), energy_by_component_j=components)
 
 
-def _works(step: Step, machine: SystolicMachine, technology: Technology) -> list[Work]:
+def _works(step: Step, machine: SystolicMachine, rates: Rates) -> list[Work]:
     whole = {tensor.id: tensor.elements for tensor in step.graph.parameters}
     resident: Resident | None = None
     works: list[Work] = []
     for op in step.executed:
         if op.gemm:
-            works.append(array_work(op, op.gemm, step, machine, technology, resident=resident))
+            works.append(array_work(op, op.gemm, step, machine, rates, resident=resident))
         else:
-            works.append(_vector_work(op, machine, technology, step.formats))
+            works.append(_vector_work(op, machine, rates, step.formats))
         resident = resident_after(op, machine, step.formats, whole, resident)
     return works
 
@@ -89,16 +94,13 @@ def _op_cost(op: Op, work: Work, span: Span, energy_j: float, machine: SystolicM
     )
 
 
-def _vector_work(op: Op, machine: SystolicMachine, technology: Technology, formats: Formats) -> Work:
-    """Anything else, in float32 on the vector unit: one result per lane and cycle; a move takes lanes, no arithmetic.
-
-    Its arithmetic is priced by the adder's figure, whatever it is.
-    """
+def _vector_work(op: Op, machine: SystolicMachine, rates: Rates, formats: Formats) -> Work:
+    """Anything else, in float32 on the vector unit: a result per lane and cycle; a move takes lanes, no arithmetic."""
     traffic = sum(formats.bytes_of(tensor, op.layer) for tensor in op.inputs + op.outputs)
     return Work(
         unit="vector",
         cycles=ceil(max(op.flops, op.elements_out) / machine.vector_lanes),
-        operations_j=op.flops * curve_pj(technology.float_add, 32) * PICO,
+        operations_j=op.flops * rates.vector_j,
         bytes_dram=traffic,
         bytes_sram=traffic,
         peak_flops_s=machine.vector_lanes * machine.clock_ghz * 1e9,

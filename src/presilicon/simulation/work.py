@@ -2,12 +2,10 @@
 
 from msgspec import Struct
 
-from presilicon.designs import SystolicMachine, Technology, curve_pj
 from presilicon.designs.numerics import Numerics
 from presilicon.formats import Format, parse
 from presilicon.records import Role, StepFacts, TensorRef
-
-PICO = 1e-12
+from presilicon.simulation.energy import Rates
 
 
 class Work(Struct, frozen=True, kw_only=True):
@@ -16,20 +14,26 @@ class Work(Struct, frozen=True, kw_only=True):
     unit: str
     cycles: int
     operations_j: float
+    """Of the arithmetic."""
+    register_bits: float = 0.0
+    """Bits written to registers of the array and the transposer."""
     bytes_dram: float
     bytes_sram: float
     peak_flops_s: float
     """Of the unit, every cell or lane at work in every cycle."""
     utilization: float = 0.0
 
-    def energy_j(self, machine: SystolicMachine, technology: Technology) -> dict[str, float]:
-        """Joules by component: the arithmetic, the buffer, DRAM."""
-        sram_pj = curve_pj(technology.sram_64bit, machine.sram_kib) / 8
-        return {
+    def energy_j(self, rates: Rates, time_s: float) -> dict[str, float]:
+        """Joules by component, for an op that takes `time_s`: arithmetic, registers, the buffer, DRAM, leakage."""
+        energy = {
             "mac" if self.unit == "array" else "vector": self.operations_j,
-            "sram": self.bytes_sram * sram_pj * PICO,
-            "dram": self.bytes_dram * technology.dram_figure(machine.dram_kind).pj / 8 * PICO,
+            "register": self.register_bits * rates.register_bit_j,
+            "sram": self.bytes_sram * rates.sram_byte_j,
+            "dram": self.bytes_dram * rates.dram_byte_j,
         }
+        if rates.leakage_w is not None:
+            energy["leakage"] = rates.leakage_w * time_s
+        return energy
 
 
 class Formats:

@@ -1,9 +1,10 @@
+import msgspec
 import pytest
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import curve_pj, load_design, load_technology
 from presilicon.records import LayerFact, StepFacts
-from presilicon.simulation import gemm_cycles, simulate
+from presilicon.simulation import area, gemm_cycles, simulate
 
 DESIGN = load_design("fp32-systolic", ["machine.rows=4", "machine.cols=4", "machine.clock_ghz=1"])
 
@@ -22,7 +23,10 @@ def test_cost_of_a_linear_layer_by_hand(linear_step) -> None:
     technology = load_technology("horowitz-45nm")
     mac = m * k * n * (3.7 + 0.9)
     sram = forward.bytes_sram * curve_pj(technology.sram_64bit, 4096) / 8
-    assert forward.energy_j == pytest.approx((mac + sram + forward.bytes_dram * 1950 / 8) * 1e-12)
+    register = m * k * n * 64 * 0.009
+    leakage = 12e-3 * (area(DESIGN).mm2 or 0.0) * forward.time_s
+    dynamic = mac + register + sram + forward.bytes_dram * 1950 / 8
+    assert forward.energy_j == pytest.approx(dynamic * 1e-12 + leakage)
 
 
 def test_totals_are_the_sum_of_the_ops_and_the_timeline_has_no_gaps(linear_step) -> None:
@@ -141,10 +145,10 @@ def test_passes_stretch_the_streaming(linear_step) -> None:
 def test_integer_operands_use_the_integer_multiplier(linear_step) -> None:
     settings = ["machine.rows=4", "machine.cols=4", "machine.dram_gb_s=100"]
     names = ["numerics.weight=int8", "numerics.activation=int8"]
-    cost = simulate(linear_step(), load_design("fp32-systolic", [*settings, *names]))
-    forward = simulate(linear_step(), load_design("fp32-systolic", settings)).ops[0]
+    technology = msgspec.structs.replace(load_technology("horowitz-45nm"), leakage=None, register_bit=None)
+    cost = simulate(linear_step(), load_design("fp32-systolic", [*settings, *names]), technology=technology)
+    forward = simulate(linear_step(), load_design("fp32-systolic", settings), technology=technology).ops[0]
     saved = 4 * 6 * 3 * (3.7 - 0.2) * 1e-12
-    technology = load_technology("horowitz-45nm")
     bytes_saved = forward.bytes_dram - cost.ops[0].bytes_dram, forward.bytes_sram - cost.ops[0].bytes_sram
     traffic = (bytes_saved[0] * 1950 + bytes_saved[1] * curve_pj(technology.sram_64bit, 4096)) / 8 * 1e-12
     assert forward.energy_j - cost.ops[0].energy_j == pytest.approx(saved + traffic)
