@@ -10,7 +10,7 @@ from presilicon.cli.options import json_option
 
 @click.group("list")
 def command() -> None:
-    """List designs, workloads, numerics and number formats."""
+    """List designs, workloads, numerics, technologies and number formats."""
 
 
 @command.command("designs")
@@ -51,6 +51,31 @@ def numerics(as_json: bool) -> None:
     recipes = [load_recipe(name) for name in recipe_names()]
     rows = [{"name": recipe.name, "description": recipe.description, "source": recipe.source} for recipe in recipes]
     _print("numerics", rows, as_json)
+
+
+@command.command("technologies")
+@json_option
+def technologies(as_json: bool) -> None:
+    """List the technology tables: process node, whether they have areas, and where their figures come from.
+
+    A design may name a file of your own in their place (docs/technologies.md).
+    """
+    from presilicon.designs import load_technology, technology_names
+
+    tables = [load_technology(name) for name in technology_names()]
+    _print(
+        "technologies",
+        [
+            {
+                "name": table.name,
+                "node": f"{table.node_nm:g} nm",
+                "figures": "energy" if table.area is None else "energy and area",
+                "source": table.source,
+            }
+            for table in tables
+        ],
+        as_json,
+    )
 
 
 @command.command("formats")

@@ -13,7 +13,7 @@ from presilicon.designs.machine import Machine
 from presilicon.designs.numerics import Numerics, decode_format
 from presilicon.designs.recipe import recipe_table
 from presilicon.designs.systolic import SystolicMachine
-from presilicon.designs.technology import Technology, load_technology
+from presilicon.designs.technology import Technology, is_path, load_technology
 from presilicon.records import PHASES
 
 
@@ -62,7 +62,8 @@ def load_design(name_or_path: str | Path, settings: Iterable[str] = (), *, numer
     """The design of a preset name or a TOML file, with `machine.rows=128`-like settings applied.
 
     A name that holds a path separator or ends in `.toml` is a file. `numerics` names a recipe (`bf16`) that takes the
-    place of the design's own; a file may name one too, `numerics = "bf16"`.
+    place of the design's own; a file may name one too, `numerics = "bf16"`. A technology table that is a file is looked
+    for beside the design's own file; one in `settings`, from the working directory.
 
     Raises:
         ConfigError: there is no such preset or file, or something in it is wrong.
@@ -71,6 +72,8 @@ def load_design(name_or_path: str | Path, settings: Iterable[str] = (), *, numer
     64
     """
     data, source = _read(name_or_path)
+    if str(name_or_path) not in design_names():
+        data = _beside(data, Path(name_or_path).parent)
     if numerics is not None:
         data = {**data, "numerics": recipe_table(numerics)}
     elif isinstance(data.get("numerics"), str):
@@ -82,6 +85,7 @@ def load_design(name_or_path: str | Path, settings: Iterable[str] = (), *, numer
     if settings:
         data = override(data, settings, Design, source)
         source = Source(f"{source.name} with --set {' '.join(settings)}", source.text)
+    _check_technology(data, source)
     return decode(data, Design, source, decode_format)
 
 
@@ -114,6 +118,26 @@ def _read(name_or_path: str | Path) -> tuple[dict[str, Any], Source]:
         return read_toml(path)
     hint = did_you_mean(text, design_names())
     raise ConfigError(f'there is no design preset and no file "{text}": {hint}. A file name ends in .toml')
+
+
+def _beside(data: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """`data` with the path of a technology table counted from `folder`."""
+    machine = data.get("machine")
+    name = machine.get("technology") if isinstance(machine, dict) else None
+    if not isinstance(machine, dict) or not isinstance(name, str) or not is_path(name):
+        return data
+    return {**data, "machine": {**machine, "technology": str(folder / name)}}
+
+
+def _check_technology(data: dict[str, Any], source: Source) -> None:
+    """Read the technology table before the design, so that what is wrong with it is reported at its place."""
+    machine = data.get("machine")
+    name = machine.get("technology") if isinstance(machine, dict) else None
+    if isinstance(name, str):
+        try:
+            load_technology(name)
+        except ConfigError as error:
+            raise ConfigError(f"{source.place('$.machine.technology')}: {error}") from None
 
 
 def _exists(path: Path) -> bool:

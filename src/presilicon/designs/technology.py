@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
+from pathlib import Path as FilePath
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from presilicon.base.config import decode, parse_toml
-from presilicon.base.errors import ConfigError, unknown
+from presilicon.base.config import decode, parse_toml, read_toml
+from presilicon.base.errors import ConfigError, did_you_mean, unknown
 
 Positive = Annotated[float, Meta(gt=0)]
 Label = Literal["verified", "recalled", "assumed"]
@@ -213,13 +214,43 @@ def technology_names() -> list[str]:
     )
 
 
+def load_technology(name_or_path: str) -> Technology:
+    """The table of a name that comes with the package, or of a TOML file.
+
+    A name that holds a path separator or ends in `.toml` is a file.
+
+    Raises:
+        ConfigError: there is no such table or file, or something in it is wrong.
+    """
+    if not is_path(name_or_path):
+        return _packaged(name_or_path)
+    path = FilePath(name_or_path)
+    try:
+        seen = path.stat()
+    except (OSError, ValueError):
+        return _in_file(path, 0, 0)
+    return _in_file(path, seen.st_mtime_ns, seen.st_size)
+
+
+def is_path(name_or_path: str) -> bool:
+    """Whether the text names a file, and not a table that comes with the package."""
+    return name_or_path.endswith(".toml") or "/" in name_or_path or "\\" in name_or_path
+
+
 @cache
-def load_technology(name: str) -> Technology:
-    """The table called `name`."""
+def _packaged(name: str) -> Technology:
     if name not in technology_names():
-        raise unknown("technology", name, technology_names())
+        near = did_you_mean(name, technology_names())
+        raise ConfigError(f'unknown technology "{name}": {near}; or give the path of a file that ends in .toml')
     text = (files("presilicon.designs") / "technologies" / f"{name}.toml").read_text(encoding="utf-8")
     data, source = parse_toml(text, f"technology {name}")
+    return decode(data, Technology, source)
+
+
+@lru_cache(maxsize=64)
+def _in_file(path: FilePath, _mtime_ns: int, _size: int) -> Technology:
+    """The table in a file; a file that was written again is read again."""
+    data, source = read_toml(path)
     return decode(data, Technology, source)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from presilicon.base.config import decode, parse_toml
+from presilicon.base.config import decode, parse_toml, to_toml
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Technology, curve_um2, load_design, load_technology, technology_names
 from presilicon.designs.technology import name_of
@@ -84,3 +84,29 @@ def test_area_curves_pass_through_their_figures() -> None:
     assert table is not None
     assert curve_um2(table.int_add, 16) == pytest.approx(67)
     assert curve_um2(table.float_multiply, 24) == pytest.approx(7700)
+
+
+def test_a_file_is_looked_for_beside_the_design_and_else_from_here(tmp_path, monkeypatch) -> None:
+    folder = tmp_path / "study"
+    folder.mkdir()
+    (folder / "mine.toml").write_text(MINIMAL)
+    preset = to_toml(load_design("fp32-systolic").to_plain())
+    (folder / "design.toml").write_text(
+        preset.replace('technology = "horowitz-45nm"', 'technology = "mine.toml"').replace("ddr3", "lpddr5")
+    )
+    monkeypatch.chdir(tmp_path)
+    beside = load_design("study/design.toml").technology
+    assert beside == load_technology("study/mine.toml") == read(MINIMAL)
+    assert load_design(folder / "design.toml").technology == beside
+    settings = ["machine.technology=study/mine.toml", "machine.dram_kind=lpddr5"]
+    assert load_design("fp32-systolic", settings).technology == beside
+    with pytest.raises(ConfigError, match=r"\$\.machine\.technology: mine\.toml: there is no such file"):
+        load_design("fp32-systolic", ["machine.technology=mine.toml"])
+
+
+def test_a_file_that_was_changed_is_read_again(tmp_path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(MINIMAL)
+    assert load_technology(str(path)).node_nm == 28
+    path.write_text(MINIMAL.replace("node_nm = 28", "node_nm = 5"))
+    assert load_technology(str(path)).node_nm == 5
