@@ -67,12 +67,12 @@ class AreaPoint(CellArea, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Overhead(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many times its cells a block of logic takes, with control, clock and wiring."""
+    """What control, clock and wiring take on top of the cells of a block of logic, as a share of them."""
 
-    unit: ClassVar[str] = "times"
-    field: ClassVar[str] = "factor"
+    unit: ClassVar[str] = "of the cells"
+    field: ClassVar[str] = "share"
 
-    factor: Annotated[float, Meta(ge=1)]
+    share: Positive
 
 
 class Leakage(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -106,8 +106,7 @@ def _systolic_area(design: Design, machine: SystolicMachine, technology: Technol
     if machine.transpose == "transposer":
         weight_bits = numerics.weight.format.bits_per_element
         parts["transposer"] = count * register_area_um2(weight_bits, technology)
-    overhead = _table(technology).overhead.factor - 1
-    parts["control and wiring"] = overhead * sum(parts.values())
+    parts["control and wiring"] = _table(technology).overhead.share * sum(parts.values())
     parts["sram"] = sram_area_um2(machine.sram_kib, technology)
     return Area(
         parts_mm2={name: um2 * _MM2 for name, um2 in parts.items()},

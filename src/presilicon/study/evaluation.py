@@ -4,13 +4,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
+from presilicon.base.config import to_plain
 from presilicon.base.errors import ConfigError, MissingToolError
-from presilicon.designs import Design, load_design, load_technology
-from presilicon.records import Comparison, Result, SeedResult, StepGraph, Trace
+from presilicon.designs import Design, load_design
+from presilicon.records import Comparison, Cost, Result, SeedResult, StepGraph, Trace
 from presilicon.runs import commit, config_hash, versions
-from presilicon.simulation import simulate
+from presilicon.simulation import area, simulate
 from presilicon.study.price import price_trace
 from presilicon.study.seeds import OnEvent, SeedTask, train_seeds
 from presilicon.study.statistics import interval, method
@@ -53,6 +54,32 @@ def compare(
 
     `on_event` hears of evaluations and finished seeds as they happen: dicts with `event`, `design` and `seed`.
     """
+    return price(train_designs(designs, workload, seeds=seeds, seed=seed, jobs=jobs, device=device, on_event=on_event))
+
+
+class Trained(NamedTuple):
+    """Designs that were trained and are still to be priced."""
+
+    designs: tuple[Design, ...]
+    workload: Workload
+    graph: StepGraph
+    """The training step of the workload."""
+    traces: tuple[tuple[Trace, ...], ...]
+    """Of every seed of every design."""
+    device: str
+
+
+def train_designs(
+    designs: Sequence[Design | str],
+    workload: Workload | str,
+    *,
+    seeds: int = 5,
+    seed: int = 0,
+    jobs: int = 1,
+    device: str = "cpu",
+    on_event: OnEvent | None = None,
+) -> Trained:
+    """The part of `compare` that takes long: the workload trained with the numerics of every design."""
     workload = load_workload(workload) if isinstance(workload, str) else workload
     loaded = [load_design(design) if isinstance(design, str) else design for design in designs]
     if not loaded:
@@ -75,9 +102,15 @@ def compare(
     chosen = range(seed, seed + seeds)
     tasks = [SeedTask(design.name, design.numerics, workload, each, device) for design in loaded for each in chosen]
     traces = train_seeds(tasks, jobs, on_event or (lambda event: None))
+    by_design = tuple(tuple(traces[first : first + seeds]) for first in range(0, len(traces), seeds))
+    return Trained(tuple(loaded), workload, graph, by_design, device)
+
+
+def price(trained: Trained) -> Comparison:
+    """Every step of every design priced on its machine, and the designs compared."""
     results = [
-        _join(design, workload, graph, traces[number * seeds : (number + 1) * seeds], device)
-        for number, design in enumerate(loaded)
+        _join(design, trained.workload, trained.graph, traces, trained.device)
+        for design, traces in zip(trained.designs, trained.traces, strict=True)
     ]
     return Comparison(designs=tuple(results))
 
@@ -112,9 +145,9 @@ def _join(design: Design, workload: Workload, graph: StepGraph, traces: Sequence
         time_per_step_s=typical.time_s,
         energy_per_step_j=typical.energy_j,
         memory_bytes=typical.memory_bytes,
-        area_mm2=None,
+        area_mm2=area(design).mm2,
         seeds=tuple(outcomes),
-        provenance=_provenance(design, workload, [trace.seed for trace in traces], device),
+        provenance=_provenance(design, workload, typical, [trace.seed for trace in traces], device),
     )
 
 
@@ -122,11 +155,20 @@ def _collect(outcomes: Sequence[SeedResult], field: Callable[[SeedResult], float
     return [field(outcome) for outcome in outcomes]
 
 
-def _provenance(design: Design, workload: Workload, seeds: list[int], device: str) -> dict[str, Any]:
-    technology = load_technology(design.machine.technology)
-    config = {"design": design.to_plain(), "workload": workload.describe(), "seeds": seeds}
+def _provenance(design: Design, workload: Workload, typical: Cost, seeds: list[int], device: str) -> dict[str, Any]:
+    plain = design.to_plain()
+    technology = design.technology
+    config = {
+        "design": plain,
+        "technology": to_plain(technology),
+        "workload": workload.describe(),
+        "seeds": seeds,
+    }
+    # What a table holds counts, not where its file lies.
+    named = plain if technology is None else plain | {"machine": plain["machine"] | {"technology": technology.name}}
+    found = area(design)
     return {
-        "config_hash": config_hash(config),
+        "config_hash": config_hash(config | {"design": named}),
         **config,
         "device": device,
         "versions": versions(),
@@ -134,6 +176,22 @@ def _provenance(design: Design, workload: Workload, seeds: list[int], device: st
         "interval": method(len(seeds)),
         "crossing": f"first of {workload.sustain} consecutive evaluations at or above the target, validation split",
         "accuracy": "test split at the end of training; it never decides when to stop",
-        "energy": {"technology": technology.name, "source": technology.source, "figures": technology.figures()},
-        "area": "not modelled yet",
+        "energy": _energy(design, typical),
+        "area": {"how": found.how, "parts_mm2": found.parts_mm2} if found.parts_mm2 else found.how,
+    }
+
+
+def _energy(design: Design, typical: Cost) -> dict[str, Any]:
+    """Where the joules come from, and whether leakage is among them."""
+    leaked_j = typical.energy_by_component_j.get("leakage")
+    watts = leaked_j / typical.time_s if leaked_j is not None and typical.time_s else None
+    leakage = "not counted" if watts is None else f"{watts:.3g} W all the time"
+    technology = design.technology
+    if technology is None:
+        return {"technology": None, "source": "figures of the machine itself, in the design", "leakage": leakage}
+    return {
+        "technology": technology.name,
+        "source": technology.source,
+        "leakage": leakage,
+        "figures": technology.figures(),
     }

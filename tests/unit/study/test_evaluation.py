@@ -1,6 +1,7 @@
 import copy
 from dataclasses import replace
 from functools import partial
+from importlib.resources import files
 
 import pytest
 import torch
@@ -71,3 +72,29 @@ def test_a_record_that_cannot_be_written_ends_the_work() -> None:
 
     with pytest.raises(RunFailedError, match="no space left"):
         train_seeds(tasks, jobs=2, on_event=on_event)
+
+
+def test_area_and_its_parts_are_in_the_result() -> None:
+    found = ps.evaluate("bf16-systolic", replace(QUICK, target=0.2), seeds=1)
+    parts = found.provenance["area"]["parts_mm2"]
+    assert found.area_mm2 == pytest.approx(sum(parts.values()))
+    assert "horowitz-45nm" in found.provenance["area"]["how"]
+    assert found.provenance["energy"]["leakage"] == f"{0.012 * found.area_mm2:.3g} W all the time"
+    bare = ps.evaluate(ps.load_design("bf16-systolic", ["machine.technology=tpuv4i-7nm"]), QUICK, seeds=1)
+    assert bare.area_mm2 is None
+    assert bare.provenance["area"] == "not known: technology tpuv4i-7nm has no areas"
+    assert bare.provenance["energy"]["leakage"] == "not counted"
+
+
+def test_the_hash_covers_what_a_table_holds_and_not_where_it_lies(tmp_path) -> None:
+    table = (files("presilicon.designs") / "technologies" / "horowitz-45nm.toml").read_text()
+    hashes = []
+    for place, text in [("a", table), ("b", table), ("b", table.replace("pj = 1950", "pj = 1951"))]:
+        path = tmp_path / place / "mine.toml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        design = ps.load_design("bf16-systolic", [f"machine.technology={path}"])
+        found = ps.evaluate(design, replace(QUICK, target=0.2), seeds=1)
+        assert found.provenance["technology"]["name"] == "horowitz-45nm"
+        hashes.append(found.provenance["config_hash"])
+    assert hashes[0] == hashes[1] != hashes[2]
