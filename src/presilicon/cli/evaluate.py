@@ -19,6 +19,12 @@ from presilicon.cli.progress import seed_progress
 @click.option("--max-steps", type=click.IntRange(min=1), help="Training budget, in place of the workload's own.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Training runs at the same time.  [default: one per core]")
 @click.option("--device", default="cpu", show_default=True, help="Where to emulate: cpu or cuda.")
+@click.option(
+    "--sensitivity",
+    "with_sensitivity",
+    is_flag=True,
+    help="Say whether the rankings survive a factor of two in each figure of the technology tables.",
+)
 @set_option
 @out_option
 @json_option
@@ -31,6 +37,7 @@ def command(
     max_steps: int | None,
     jobs: int | None,
     device: str,
+    with_sensitivity: bool,
     settings: tuple[str, ...],
     out: Path,
     as_json: bool,
@@ -46,9 +53,13 @@ def command(
     """
     from dataclasses import replace
 
+    from presilicon.base.config import to_plain
+    from presilicon.base.errors import ConfigError
     from presilicon.designs import load_design
     from presilicon.workloads import load_workload
 
+    if with_sensitivity and len(designs) < 2:
+        raise ConfigError("--sensitivity is about the ranking of designs: give at least two")
     loaded = [load_design(name, settings) for name in designs]
     chosen = load_workload(workload)
     chosen.require_data()
@@ -67,12 +78,15 @@ def command(
 
     config = {
         "designs": [design.to_plain() for design in loaded],
+        "technologies": [to_plain(design.technology) for design in loaded],
         "workload": chosen.describe(),
         "seeds": seeds,
         "device": device,
     }
     with create_run(out, "evaluate", config, seed=seed) as run:
-        from presilicon.study import compare
+        from msgspec import structs
+
+        from presilicon.study import price, sensitivity, train_designs
 
         for design in loaded:
             run.record("design", design=design.name, config=design.to_plain())
@@ -82,7 +96,10 @@ def command(
                 run.record(event["event"], **{name: value for name, value in event.items() if name != "event"})
                 show(event)
 
-            found = compare(loaded, chosen, seeds=seeds, seed=seed, jobs=jobs, device=device, on_event=on_event)
+            trained = train_designs(loaded, chosen, seeds=seeds, seed=seed, jobs=jobs, device=device, on_event=on_event)
+        found = price(trained)
+        if with_sensitivity:
+            found = structs.replace(found, sensitivity=sensitivity(trained))
         document = to_json(found)
         run.record("result", comparison=found)
         run.write_file("result.json", document)

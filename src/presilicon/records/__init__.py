@@ -21,12 +21,14 @@ from presilicon.records.memory import Lifetime, MemoryPart, MemoryPoint, MemoryT
 from presilicon.records.protocols import CostRule, Observer, TrainingHook
 from presilicon.records.reproduction import Reproduced, Reproduction
 from presilicon.records.result import Comparison, CurvePoint, Interval, Result, SeedResult
+from presilicon.records.sensitivity import ClosestCall, RankingChange, RankingSensitivity, Sensitivity
 from presilicon.records.trace import Evaluation, FactsRun, LayerFact, StepFacts, Trace
 
 __all__ = [
     "PHASES",
     "ROLES",
     "Area",
+    "ClosestCall",
     "Comparison",
     "Convolution",
     "Cost",
@@ -46,11 +48,14 @@ __all__ = [
     "OpCost",
     "OpKind",
     "Phase",
+    "RankingChange",
+    "RankingSensitivity",
     "Reproduced",
     "Reproduction",
     "Result",
     "Role",
     "SeedResult",
+    "Sensitivity",
     "StepFacts",
     "StepGraph",
     "TensorRef",

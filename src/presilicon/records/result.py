@@ -4,6 +4,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from presilicon.records.sensitivity import Sensitivity
+
 
 class Interval(Struct, frozen=True):
     """A median with a low and a high end; None stands for infinity (a seed that never arrived)."""
@@ -65,3 +67,5 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
     designs: tuple[Result, ...]
     schema: int = 1
+    sensitivity: Sensitivity | None = None
+    """Whether the rankings hang on single figures of the technology tables, where that was asked."""

@@ -7,6 +7,7 @@ from presilicon.report.history import comparison_of, export_report, print_run, p
 from presilicon.report.memory import render_memory, save_memory_plot
 from presilicon.report.page import render_page
 from presilicon.report.reproduction import render_reproduction, reproduction_to_json
+from presilicon.report.sensitivity import render_sensitivity
 from presilicon.report.steps import cost_to_json, print_cost, render_cost
 from presilicon.report.table import print_table, render_table
 
@@ -28,6 +29,7 @@ __all__ = [
     "render_memory",
     "render_page",
     "render_reproduction",
+    "render_sensitivity",
     "render_table",
     "reproduction_to_json",
     "run_to_json",

@@ -7,14 +7,16 @@ import msgspec
 from msgspec import Struct
 
 from presilicon.base.errors import ConfigError
-from presilicon.records import Comparison, Result
+from presilicon.records import Comparison, Result, Sensitivity
 
 
-class EvaluateDocument(Struct, frozen=True, kw_only=True):
+class EvaluateDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What `presilicon evaluate --json` prints. Null stands for infinity: a target that was never held."""
 
     schema: Literal[1]
     designs: tuple[Result, ...]
+    sensitivity: Sensitivity | None = None
+    """With `--sensitivity`."""
 
 
 def to_json(comparison: Comparison) -> str:
@@ -25,7 +27,7 @@ def to_json(comparison: Comparison) -> str:
     >>> to_json(Comparison(designs=()))
     '{\\n  "schema": 1,\\n  "designs": []\\n}\\n'
     """
-    document = EvaluateDocument(schema=1, designs=comparison.designs)
+    document = EvaluateDocument(schema=1, designs=comparison.designs, sensitivity=comparison.sensitivity)
     return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
 
 
@@ -36,12 +38,13 @@ def from_plain(data: Any) -> Comparison:
         ConfigError: it is not such a document; the message says where.
 
     >>> from_plain({"schema": 1, "designs": []})
-    Comparison(designs=(), schema=1)
+    Comparison(designs=(), schema=1, sensitivity=None)
     """
     try:
-        return Comparison(designs=msgspec.convert(data, EvaluateDocument).designs)
+        document = msgspec.convert(data, EvaluateDocument)
     except msgspec.ValidationError as error:
         raise ConfigError(f"this is no comparison of designs: {error}") from None
+    return Comparison(designs=document.designs, sensitivity=document.sensitivity)
 
 
 def evaluate_schema() -> dict[str, Any]:

@@ -16,6 +16,7 @@ from presilicon.base.units import (
 from presilicon.records import Comparison, Result
 from presilicon.report.headline import headline
 from presilicon.report.intervals import NEVER, format_ends, format_interval, rank
+from presilicon.report.sensitivity import render_sensitivity
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -101,7 +102,7 @@ def render_table(comparison: Comparison) -> str:
         ).rstrip()
         for row in rows
     ]
-    return "\n".join([*lines, "", headline(comparison), *_notes(grid)]) + "\n"
+    return "\n".join([*lines, "", headline(comparison), *_notes(grid), *_sensitivity(comparison)]) + "\n"
 
 
 def print_table(comparison: Comparison, file: IO[str] | None = None) -> None:
@@ -129,6 +130,7 @@ def rich_table(comparison: Comparison, console: "Console") -> "RenderableType":
             chosen = table
     notes = "\n".join(_notes(grid))
     tail = [Text(headline(comparison), style="bold"), *([Text(notes, style="dim")] if notes else [])]
+    tail += [Text(line) for line in _sensitivity(comparison)]
     return Group(chosen, Text(), *tail)
 
 
@@ -189,6 +191,10 @@ def _rich_list(grid: Grid) -> "RenderableType":
             block.add_row(Text(f"  {title}", style="dim"), Text(cell.line))
         blocks += [block, Text()]
     return Group(*blocks)
+
+
+def _sensitivity(comparison: Comparison) -> Sequence[str]:
+    return [] if comparison.sensitivity is None else ["", render_sensitivity(comparison.sensitivity)]
 
 
 def _notes(grid: Grid) -> Sequence[str]:

@@ -33,3 +33,28 @@ def test_validate_reports_what_is_wrong_in_a_table_of_ones_own(invoke, tmp_path)
         assert "$.machine.technology: mine.toml" in found.err
         for word in words:
             assert word in found.err
+
+
+def test_evaluate_with_sensitivity(invoke) -> None:
+    arguments = ["evaluate", "fp32-systolic", "fp8-systolic", "--workload", "digits-mlp", "--seeds", "1", "--jobs", "1"]
+    arguments += ["--max-steps", "40", "--target", "0.3"]
+    document = invoke(*arguments, "--sensitivity", "--json").document
+    assert [ranking["quantity"] for ranking in document["sensitivity"]["rankings"]] == [
+        "energy_to_accuracy_j",
+        "area_mm2",
+    ]
+    assert all(ranking["survives"] for ranking in document["sensitivity"]["rankings"])
+    text = invoke(*arguments, "--sensitivity").out
+    assert "sensitivity: the 28 figures of horowitz-45nm, one at a time, times 2 and 1/2" in text
+    assert "fp8-systolic < fp32-systolic: survives" in text
+    assert "sensitivity" in invoke("runs", "show").out
+    plain = invoke(*arguments, "--json").document
+    assert "sensitivity" not in plain
+    assert plain["designs"][0]["area_mm2"] > plain["designs"][1]["area_mm2"]
+
+
+def test_sensitivity_needs_two_designs(invoke, tmp_path) -> None:
+    found = invoke("evaluate", "fp32-systolic", "--workload", "digits-mlp", "--sensitivity")
+    assert found.code == 2
+    assert "give at least two" in found.err
+    assert not (tmp_path / "runs").exists()

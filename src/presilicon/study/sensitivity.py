@@ -1,0 +1,160 @@
+"""Whether the ranking of designs survives a change in each figure of the technology tables, with nothing retrained."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from math import inf, isfinite
+from statistics import median
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Design, Figure, Technology
+from presilicon.designs.technology import Path, name_of
+from presilicon.records import StepFacts, StepGraph, Trace
+from presilicon.records.sensitivity import ClosestCall, RankingChange, RankingSensitivity, Sensitivity
+from presilicon.simulation import area, simulate
+from presilicon.study.evaluation import Trained
+
+Measure = Callable[[int, Technology | None], float]
+"""The value of a design, by its place, with such a table; infinity where there is none."""
+
+
+def sensitivity(trained: Trained, *, factor: float = 2.0) -> Sensitivity:
+    """Whether the rankings by median energy-to-accuracy and by area survive `factor` in each figure.
+
+    Each figure of each table is multiplied and divided by `factor`, one at a time and in all designs that use the
+    table. The traces stay as they are: what hardware costs does not change how training goes.
+
+    Raises:
+        ConfigError: there are fewer than two designs, or the factor is not above 1.
+    """
+    _, target = trained.workload.require_data()
+    counts = [[_steps_to(trace, target, trained.workload.sustain) for trace in traces] for traces in trained.traces]
+
+    def energy_to_accuracy_j(place: int, technology: Technology | None) -> float:
+        prices: dict[StepFacts, float] = {}
+        for facts in {facts for count in counts[place] if count for facts in count}:
+            cost = simulate(trained.graph, trained.designs[place], facts, technology=technology)
+            prices[facts] = cost.energy_j
+        return median(
+            inf if count is None else sum(number * prices[facts] for facts, number in count.items())
+            for count in counts[place]
+        )
+
+    return _sensitivity(trained.designs, "energy_to_accuracy_j", energy_to_accuracy_j, factor)
+
+
+def step_sensitivity(graph: StepGraph, designs: Sequence[Design], *, factor: float = 2.0) -> Sensitivity:
+    """Whether the rankings by energy per step and by area survive `factor` in each figure, with no training at all.
+
+    Raises:
+        ConfigError: there are fewer than two designs, or the factor is not above 1.
+    """
+
+    def energy_per_step_j(place: int, technology: Technology | None) -> float:
+        return simulate(graph, designs[place], technology=technology).energy_j
+
+    return _sensitivity(designs, "energy_per_step_j", energy_per_step_j, factor)
+
+
+def _steps_to(trace: Trace, target: float, sustain: int) -> Counter[StepFacts] | None:
+    """How many steps of each kind it took to hold the target; None if that never happened."""
+    arrived = trace.crossing(target, sustain)
+    if arrived is None:
+        return None
+    counts: Counter[StepFacts] = Counter()
+    for run in trace.runs:
+        taken = min(run.count, arrived - counts.total())
+        if taken:
+            counts[run.facts.bucketed()] += taken
+    return counts
+
+
+def _sensitivity(designs: Sequence[Design], quantity: str, energy: Measure, factor: float) -> Sensitivity:
+    if len(designs) < 2:
+        raise ConfigError("sensitivity is about the ranking of designs: give at least two")
+    if factor <= 1:
+        raise ConfigError(f"factor: given {factor:g}, expected a number above 1")
+
+    def area_mm2(place: int, technology: Technology | None) -> float:
+        found = area(designs[place], technology).mm2
+        return inf if found is None else found
+
+    tables = _tables(designs)
+    rankings = [_rank(quantity, designs, range(len(designs)), energy, factor)]
+    sized = [place for place in range(len(designs)) if isfinite(area_mm2(place, designs[place].technology))]
+    if len(sized) > 1:
+        rankings.append(_rank("area_mm2", designs, sized, area_mm2, factor))
+    return Sensitivity(
+        factor=factor,
+        figures={table.name: len(table.entries()) for table in tables},
+        rankings=tuple(rankings),
+    )
+
+
+def _rank(
+    quantity: str, designs: Sequence[Design], places: Sequence[int], measure: Measure, factor: float
+) -> RankingSensitivity:
+    base = {place: measure(place, designs[place].technology) for place in places}
+    order = sorted(places, key=lambda place: base[place])
+    changes: list[RankingChange] = []
+    closest: ClosestCall | None = None
+    for table, path, figure, scale in _variations([designs[place] for place in places], factor):
+        scaled = table.scaled(path, scale)
+        values = {
+            place: measure(place, scaled) if designs[place].technology == table else base[place] for place in places
+        }
+        pairs = [
+            (designs[better].name, designs[worse].name)
+            for position, better in enumerate(order)
+            for worse in order[position + 1 :]
+            if base[better] < base[worse] and values[better] > values[worse]
+        ]
+        if pairs:
+            changes.append(
+                RankingChange(
+                    technology=table.name,
+                    entry=name_of(table, path),
+                    value=figure.value,
+                    unit=figure.unit,
+                    label=figure.label,
+                    factor=scale,
+                    pairs=tuple(pairs),
+                )
+            )
+        for better, worse in pairwise(order):
+            if isfinite(base[worse]):
+                ratio = values[worse] / values[better]
+                if closest is None or ratio < closest.scaled_ratio:
+                    closest = ClosestCall(
+                        better=designs[better].name,
+                        worse=designs[worse].name,
+                        ratio=base[worse] / base[better],
+                        technology=table.name,
+                        entry=name_of(table, path),
+                        factor=scale,
+                        scaled_ratio=ratio,
+                    )
+    return RankingSensitivity(
+        quantity=quantity,
+        order=tuple(designs[place].name for place in order),
+        values=tuple(base[place] if isfinite(base[place]) else None for place in order),
+        survives=not changes,
+        changes=tuple(changes),
+        closest=closest,
+    )
+
+
+def _variations(designs: Sequence[Design], factor: float) -> Iterator[tuple[Technology, Path, Figure, float]]:
+    for table in _tables(designs):
+        for path, figure in table.entries().items():
+            yield table, path, figure, factor
+            yield table, path, figure, 1 / factor
+
+
+def _tables(designs: Sequence[Design]) -> list[Technology]:
+    """The different tables that the designs use, in order."""
+    tables: list[Technology] = []
+    for design in designs:
+        if design.technology is not None and design.technology not in tables:
+            tables.append(design.technology)
+    return tables
