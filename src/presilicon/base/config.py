@@ -198,10 +198,22 @@ def _expand(data: Any, kind: Any, path: str, source: Source) -> Any:
         }
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is dict and isinstance(data, Mapping):
-        return {key: _expand(value, arguments[1], f"{path}.{key}", source) for key, value in data.items()}
+        items = {key: _expand(value, arguments[1], f"{path}.{key}", source) for key, value in data.items()}
+        for key, value in items.items():
+            _check_item(value, arguments[1], f"{path}.{key}", source)
+        return items
     if origin in (list, tuple) and isinstance(data, list):
         return [_expand(value, arguments[0], f"{path}[{index}]", source) for index, value in enumerate(data)]
     return data
+
+
+def _check_item(value: Any, kind: Any, path: str, source: Source) -> None:
+    """Convert one item of a dict by itself: in a whole document, msgspec does not say which key is wrong."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        try:
+            msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            raise _explain(error, value, source, path) from None
 
 
 def _struct_for(kind: Any, data: Any, path: str, source: Source) -> type[msgspec.Struct] | None:
@@ -236,20 +248,23 @@ def _wrap(hook: Hook) -> Hook:
 _OURS = "\0"
 
 
-def _explain(error: msgspec.ValidationError, data: Any, source: Source) -> ConfigError:
-    """msgspec's one-line complaint with the place, the value that was given, and ours in place of its idiom."""
+def _explain(error: msgspec.ValidationError, data: Any, source: Source, root: str = "$") -> ConfigError:
+    """msgspec's one-line complaint with the place, the value that was given, and ours in place of its idiom.
+
+    `data` stands at `root` in the document.
+    """
     text = str(error)
     message, _, path = text.rpartition(" - at `")
     message, path = (message, path.rstrip("`")) if message else (text, "$")
-    place = source.place(path)
+    place = source.place(root + path.removeprefix("$"))
     if message.startswith(_OURS):
         return ConfigError(f"{place}: {message.removeprefix(_OURS)}")
     if match := re.fullmatch(r"Object missing required field `(.+)`", message):
         return ConfigError(f'{place}: the required key "{match[1]}" is missing')
-    given = f"given {_value_at(data, path)!r}, " if "[...]" not in path else ""  # msgspec does not name keys of a dict
+    given = _value_at(data, path)
     expected = message.replace("`", "").removeprefix("Expected ")
     expected = re.sub(r", got .*", "", expected).replace("object", "table").replace("str", "text")
-    return ConfigError(f"{place}: {given}expected {expected}")
+    return ConfigError(f"{place}: given {given!r}, expected {expected}")
 
 
 def _value_at(data: Any, path: str) -> Any:

@@ -47,7 +47,8 @@ def test_areas_and_leakage_may_be_left_out() -> None:
     [
         ('name = "mine"', "", ['"name" is missing']),
         ("size = 8, pj = 1", "size = 80, pj = 1", ["sizes of int_multiply must rise"]),
-        ("pj = 300", "pj = -300", ["mine.toml, line 10, $.dram", "expected float > 0"]),
+        ("pj = 300", "pj = -300", ["mine.toml, line 10, $.dram.lpddr5.pj: given -300, expected float > 0"]),
+        ("{ pj = 300,", "{", ['$.dram.lpddr5: the required key "pj" is missing']),
         ('300, label = "assumed"', '300, label = "guessed"', ["given 'guessed'", "verified"]),
         ("dram = {", "drams = {", ['unknown key "drams"', 'did you mean "dram"']),
         ("dram = {", 'leakage = { mw_mm2 = 1, label = "assumed" }\ndram = {', ["no areas", "add [area]"]),
