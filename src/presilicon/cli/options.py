@@ -22,6 +22,10 @@ numerics_option = click.option(
     "--numerics", metavar="NAME", help="Number formats in place of the design's own: see `presilicon list numerics`."
 )
 
+clock_option = click.option(
+    "--clock-ghz", type=float, help="Clock of the cycles in --times, in place of the design's own."
+)
+
 workload_option = click.option("--workload", required=True, metavar="NAME", help="See `presilicon list workloads`.")
 
 out_option = click.option(

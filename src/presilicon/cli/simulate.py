@@ -8,16 +8,33 @@ import click
 from click.core import ParameterSource
 
 from presilicon.base.errors import ConfigError
-from presilicon.cli.options import json_option, numerics_option, set_option
+from presilicon.cli.options import clock_option, json_option, numerics_option, set_option
 from presilicon.designs.systolic import Dataflow
 
 if TYPE_CHECKING:
-    from presilicon.designs import Design
-    from presilicon.records import Cost, StepGraph
     from presilicon.simulation.systolic import Convention
 
 _LARGEST_SIDE = 1 << 30
 _LARGEST_ARRAY = 1 << 20
+_OF_A_STEP = (
+    "batch",
+    "ops",
+    "chakra",
+    "memory_plot",
+    "roofline_plot",
+    "trace",
+    "repeat",
+    "checkpoint",
+    "times",
+    "clock_ghz",
+)
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+def _check_segments(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    if value is None or value == "sqrt" or (re.fullmatch("[0-9]{1,9}", value) and int(value) >= 2):
+        return value
+    raise ConfigError(f"--checkpoint {value[:60]!r}: give sqrt, or a number of segments of at least 2")
 
 
 @click.command("simulate")
@@ -26,8 +43,24 @@ _LARGEST_ARRAY = 1 << 20
 @click.option("--gemm", metavar="MxKxN", help="In place of a workload: one product C[M,N] = A[M,K] B[K,N].")
 @click.option("--batch", type=click.IntRange(min=1), help="Batch size, in place of the workload's own.")
 @click.option("--ops", type=click.IntRange(min=0), default=12, show_default=True, help="How many ops to list.")
-@click.option("--chakra", type=click.Path(dir_okay=False), help="Write the step as a Chakra execution trace, as well.")
-@click.option("--memory-plot", type=click.Path(dir_okay=False), help="Draw what the step holds over time (.png, .svg).")
+@click.option(
+    "--checkpoint",
+    callback=_check_segments,
+    metavar="sqrt|N",
+    help="Forget activations in N even segments, and recompute them.",
+)
+@click.option(
+    "--times",
+    type=click.Path(path_type=Path),
+    help="Times of ops by another simulator or a profiler, in place of ours: see docs/simulation.md.",
+)
+@clock_option
+@click.option("--chakra", type=_FILE, help="Write the step as a Chakra execution trace, as well.")
+@click.option("--trace", type=_FILE, help="Write the step as a trace for Perfetto (.json, .json.gz).")
+@click.option("--repeat", type=click.IntRange(min=1), help="Steps in that trace: one in full, the others summed up.")
+@click.option("--memory-plot", type=_FILE, help="Draw what the step holds over time (.png, .svg).")
+@click.option("--roofline-plot", type=_FILE, help="Draw the ops under the roofs of the machine (.png, .svg).")
+@click.option("--frames", type=_FILE, help="Write each cell in each cycle of a small --gemm (.json).")
 @click.option("--array", metavar="ROWSxCOLUMNS", help="Size of the systolic array, in place of the design's.")
 @click.option("--dataflow", type=click.Choice(get_args(Dataflow)), help="Of every product, in place of the design's.")
 @click.option("--fold-overlap/--no-fold-overlap", default=None, help="Whether loads hide behind streaming.")
@@ -49,8 +82,15 @@ def command(
     gemm: str | None,
     batch: int | None,
     ops: int,
-    chakra: str | None,
-    memory_plot: str | None,
+    checkpoint: str | None,
+    times: Path | None,
+    clock_ghz: float | None,
+    chakra: Path | None,
+    trace: Path | None,
+    repeat: int | None,
+    memory_plot: Path | None,
+    roofline_plot: Path | None,
+    frames: Path | None,
     array: str | None,
     dataflow: str | None,
     fold_overlap: bool | None,
@@ -64,7 +104,9 @@ def command(
     \b
     Examples:
       presilicon simulate bf16-systolic --workload digits-cnn --batch 256
+      presilicon simulate bf16-systolic --workload resnet50 --checkpoint sqrt --trace step.json.gz
       presilicon simulate bf16-systolic --gemm 512x256x128 --array 32x32 --dataflow output-stationary
+      presilicon simulate bf16-systolic --gemm 4x4x4 --array 4x4 --frames cells.json
     """
     if (workload is None) == (gemm is None):
         raise ConfigError("give either --workload NAME or --gemm MxKxN, as in --gemm 512x256x128")
@@ -78,77 +120,46 @@ def command(
     if fold_overlap is not None:
         overrides.append(f"machine.fold_overlap={str(fold_overlap).lower()}")
     if sides is not None:
-        for option in ("batch", "ops", "chakra", "memory_plot"):
-            if context.get_parameter_source(option) is not ParameterSource.DEFAULT:
-                given = option.replace("_", "-")
-                raise ConfigError(f"--{given} is for --workload; a single product has no batch and no ops to list")
-        overrides.append("machine.transpose=free")  # a single product uses nothing transposed
+        _refuse_of_a_step(context)
+    elif frames is not None:
+        raise ConfigError("--frames is for --gemm: the cells of a small product, as in --gemm 4x4x4 --array 4x4")
+    if repeat is not None and trace is None:
+        raise ConfigError("--repeat is for --trace: how many steps the trace covers")
+    if clock_ghz is not None and times is None:
+        raise ConfigError("--clock-ghz is for --times: what turns the cycles of that file into seconds")
 
+    from presilicon.cli.simulate_outputs import Outputs, print_product, print_step
     from presilicon.designs import load_design
 
+    if sides is not None and hasattr(load_design(design).machine, "transpose"):
+        overrides.append("machine.transpose=free")  # a single product uses nothing transposed
     loaded = load_design(design, overrides, numerics=numerics)
     counted = cast("Convention", convention)
     if sides is not None:
-        _print_product(sides, loaded, counted, as_json)
+        print_product(sides, loaded, counted, frames, as_json)
     else:
-        _print_step(str(workload), loaded, counted, batch, ops, as_json, chakra, memory_plot)
+        outputs = Outputs(
+            chakra=chakra, trace=trace, repeat=repeat or 1, memory_plot=memory_plot, roofline_plot=roofline_plot
+        )
+        print_step(
+            str(workload),
+            loaded,
+            counted,
+            batch=batch,
+            ops=ops,
+            checkpoint=checkpoint,
+            times=times,
+            clock_ghz=clock_ghz,
+            outputs=outputs,
+            as_json=as_json,
+        )
 
 
-def _print_product(sides: tuple[int, ...], design: "Design", convention: "Convention", as_json: bool) -> None:
-    from presilicon.records import Gemm
-    from presilicon.report.steps import product_to_json, render_product
-    from presilicon.simulation import simulate_gemm
-
-    gemm, machine = Gemm(*sides), design.machine
-    cost = simulate_gemm(gemm, design, convention=convention)
-    priced = {
-        "array": f"{machine.rows}x{machine.cols}",
-        "dataflow": machine.dataflow.forward,
-        "reduction": machine.reduction,
-        "fold_overlap": machine.fold_overlap,
-        "convention": convention,
-    }
-    write = product_to_json if as_json else render_product
-    click.echo(write(cost, design=design.name, gemm=gemm, settings=priced), nl=False)
-
-
-def _print_step(
-    name: str,
-    design: "Design",
-    convention: "Convention",
-    batch: int | None,
-    ops: int,
-    as_json: bool,
-    chakra: str | None,
-    memory_plot: str | None,
-) -> None:
-    from presilicon.workloads import load_workload
-
-    workload = load_workload(name)
-
-    from presilicon.report import cost_to_json, print_cost
-    from presilicon.simulation import simulate, write_chakra
-    from presilicon.workloads.capture import capture_workload
-
-    graph = capture_workload(workload, batch_size=batch)
-    cost = simulate(graph, design, convention=convention)
-    if chakra is not None:
-        write_chakra(chakra, graph, design, cost)
-    if as_json:
-        click.echo(cost_to_json(cost, design=design.name, graph=graph), nl=False)
-    else:
-        print_cost(cost, design=design.name, graph=graph, ops=ops)
-    if memory_plot is not None:
-        _draw_memory(Path(memory_plot), graph, design, cost, as_json)
-
-
-def _draw_memory(path: Path, graph: "StepGraph", design: "Design", cost: "Cost", as_json: bool) -> None:
-    from presilicon.report import render_memory, save_memory_plot
-    from presilicon.simulation import memory_timeline
-
-    timeline = memory_timeline(graph, design, cost)
-    save_memory_plot(timeline, path, title=f"{graph.name}, batch {graph.batch_size}, on {design.name}")
-    click.echo(f"\n{render_memory(timeline)}memory plot: {path}", err=as_json)
+def _refuse_of_a_step(context: click.Context) -> None:
+    for option in _OF_A_STEP:
+        if context.get_parameter_source(option) is not ParameterSource.DEFAULT:
+            given = option.replace("_", "-")
+            raise ConfigError(f"--{given} is for --workload; a single product has no batch and no ops to list")
 
 
 def _sizes(option: str, text: str, form: str, count: int, largest: int) -> tuple[int, ...]:

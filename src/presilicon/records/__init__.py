@@ -5,6 +5,8 @@ Everything here is plain, comparable, hashable where it is used as a key, and se
 
 from presilicon.records.area import Area
 from presilicon.records.cost import Cost, OpCost
+from presilicon.records.foreign import Coverage, ForeignTime, ForeignTimes
+from presilicon.records.frames import ArrayFrames, CellFrame
 from presilicon.records.graph import (
     PHASES,
     ROLES,
@@ -28,14 +30,19 @@ __all__ = [
     "PHASES",
     "ROLES",
     "Area",
+    "ArrayFrames",
+    "CellFrame",
     "ClosestCall",
     "Comparison",
     "Convolution",
     "Cost",
     "CostRule",
+    "Coverage",
     "CurvePoint",
     "Evaluation",
     "FactsRun",
+    "ForeignTime",
+    "ForeignTimes",
     "Gemm",
     "Interval",
     "LayerFact",

@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from presilicon.records.graph import OpKind, Phase
 
-Bound = Literal["compute", "memory", "none"]
+Bound = Literal["compute", "memory", "none", "given"]
+"""What an op waits for longest; `given` where its time comes from elsewhere (see `records.foreign`)."""
 
 
 class OpCost(Struct, frozen=True, kw_only=True):

@@ -6,9 +6,11 @@ from presilicon.report.headline import headline
 from presilicon.report.history import comparison_of, export_report, print_run, print_runs, run_to_json, runs_to_json
 from presilicon.report.memory import render_memory, save_memory_plot
 from presilicon.report.page import render_page
+from presilicon.report.perfetto import save_trace, trace_document
 from presilicon.report.reproduction import render_reproduction, reproduction_to_json
+from presilicon.report.roofline import save_roofline_plot
 from presilicon.report.sensitivity import render_sensitivity
-from presilicon.report.steps import cost_to_json, print_cost, render_cost
+from presilicon.report.steps import cost_to_json, print_cost, render_checkpointing, render_cost, render_coverage
 from presilicon.report.table import print_table, render_table
 
 __all__ = [
@@ -24,7 +26,9 @@ __all__ = [
     "print_runs",
     "print_table",
     "published_schema",
+    "render_checkpointing",
     "render_cost",
+    "render_coverage",
     "render_figure",
     "render_memory",
     "render_page",
@@ -36,5 +40,8 @@ __all__ = [
     "runs_to_json",
     "save_figure",
     "save_memory_plot",
+    "save_roofline_plot",
+    "save_trace",
     "to_json",
+    "trace_document",
 ]

@@ -1,16 +1,17 @@
 """The cost of one training step, for a terminal and as JSON."""
 
 import sys
+from collections.abc import Mapping
 from typing import IO, Any
 
 import msgspec
 
 from presilicon.base.units import format_bytes, format_count, format_joules, format_percent, format_seconds
-from presilicon.records import Cost, Gemm, OpCost, StepGraph
+from presilicon.records import Cost, Coverage, Gemm, OpCost, StepGraph
 
 
-def cost_to_json(cost: Cost, *, design: str, graph: StepGraph) -> str:
-    """The cost as a JSON document: totals, and every op."""
+def cost_to_json(cost: Cost, *, design: str, graph: StepGraph, notes: Mapping[str, Any] | None = None) -> str:
+    """The cost as a JSON document: totals, every op, and notes of how it came about."""
     document: dict[str, Any] = {
         "schema": 1,
         "design": design,
@@ -19,6 +20,7 @@ def cost_to_json(cost: Cost, *, design: str, graph: StepGraph) -> str:
         "flops": graph.flops(),
         "utilization": cost.utilization,
         "time_by_phase_s": cost.time_by_phase_s(),
+        **(notes or {}),
         **msgspec.to_builtins(cost),
     }
     return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
@@ -61,6 +63,55 @@ def render_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int) -> str:
 def print_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int, file: IO[str] | None = None) -> None:
     """Write `render_cost` to a file, standard output by default."""
     (file or sys.stdout).write(render_cost(cost, design=design, graph=graph, ops=ops))
+
+
+def render_checkpointing(plain: Cost, cost: Cost, segments: int) -> str:
+    """What forgetting activations saves, and what computing them again costs, as plain text."""
+    pairs = [
+        (
+            "memory",
+            format_bytes(plain.memory_bytes),
+            format_bytes(cost.memory_bytes),
+            plain.memory_bytes,
+            cost.memory_bytes,
+        ),
+        ("time", format_seconds(plain.time_s), format_seconds(cost.time_s), plain.time_s, cost.time_s),
+        ("energy", format_joules(plain.energy_j), format_joules(cost.energy_j), plain.energy_j, cost.energy_j),
+    ]
+    before, after = (sum(op.flops for op in each.ops) for each in (plain, cost))
+    pairs.append(("FLOPs", format_count(before), format_count(after), before, after))
+    lines = [f"checkpointing in {segments} segments, against keeping all activations"]
+    for name, old, new, was, now in pairs:
+        lines.append(f"  {name.ljust(9)}{old.rjust(9)} -> {new.rjust(9)}  {_change(was, now)}")
+    return "\n".join(lines) + "\n"
+
+
+def render_coverage(coverage: Coverage) -> str:
+    """Whose times stand in for ours, for how much of the step, as plain text."""
+    lines = [
+        f"times of {coverage.ops_given} of {coverage.ops} ops are from {coverage.source} ({coverage.kind}): "
+        f"{format_percent(coverage.time_share)} of the step's time",
+        _ENERGIES[coverage.energies_given > 0].format(number=coverage.energies_given),
+    ]
+    if coverage.unmatched:
+        some = ", ".join(coverage.unmatched[:_UNMATCHED])
+        rest = len(coverage.unmatched) - _UNMATCHED
+        lines.append(
+            f"left out, {format_seconds(coverage.unmatched_s)} a step: {some}"
+            + (f" and {rest} more" if rest > 0 else "")
+        )
+    return "\n".join(lines) + "\n"
+
+
+_UNMATCHED = 8
+_ENERGIES = {
+    True: "energies of {number} of them are from there as well; the others are ours",
+    False: "energies are ours, with the leakage of the new times",
+}
+
+
+def _change(was: float, now: float) -> str:
+    return f"{100 * (now / was - 1):+.1f}%" if was else "-"
 
 
 def product_to_json(cost: OpCost, *, design: str, gemm: Gemm, settings: dict[str, Any]) -> str:

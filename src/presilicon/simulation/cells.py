@@ -24,9 +24,12 @@ class Stream:
         lanes_out = self.cols if sums_to in ("down", "up") else self.rows
         self.out = [[0.0] * lanes_out for _ in vectors]
         self.missing = len(vectors) * lanes_out
+        self.left: list[tuple[int, int, float]] = []
+        """Vector, lane and value of each result that came out in the last cycle."""
 
     def step(self, cycle: int) -> bool:
         """One cycle; the cells advance in the last of `passes`. True when every result has come out."""
+        self.left = []
         if (cycle - self.start) % self.passes != self.passes - 1:
             return False
         values = [[self._value(r, c) for c in range(self.cols)] for r in range(self.rows)]
@@ -46,6 +49,7 @@ class Stream:
                     lane = c if self.sums_to in ("down", "up") else r
                     if 0 <= self.tick - way < len(self.vectors):
                         self.out[self.tick - way][lane] = sums[r][c]
+                        self.left.append((self.tick - way, lane, sums[r][c]))
                         self.missing -= 1
         self.tick += 1
         return self.missing == 0

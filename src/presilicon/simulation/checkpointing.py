@@ -1,7 +1,7 @@
 """Activation checkpointing: segments of a chain forget their inner activations and compute them again when needed."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import isqrt
 
 import msgspec
@@ -30,6 +30,27 @@ def even_segments(layers: Sequence[str], count: int | None = None) -> tuple[tupl
     size, larger = divmod(len(layers), wanted)
     starts = [number * size + min(number, larger) for number in range(wanted + 1)]
     return tuple(tuple(layers[start:end]) for start, end in pairwise(starts))
+
+
+def chain_of(graph: StepGraph) -> tuple[str, ...]:
+    """The blocks that the forward pass of a captured step goes through, in order: what `even_segments` cuts.
+
+    A block is what lies under one number in a layer's name (`stages.1.0` of `stages.1.0.conv1`), or under its first
+    word where there is none. A block that the pass comes back to, such as one activation that all layers share, has no
+    place in a chain and is left out: what it makes is kept.
+    """
+    turn = next((op.index for op in graph.ops if op.phase in _BACKWARD), len(graph.ops))
+    runs = [name for name, _ in groupby(_block(op.layer) for op in graph.ops[:turn] if op.layer)]
+    return tuple(name for name in runs if runs.count(name) == 1)
+
+
+def _block(layer: str) -> str:
+    parts = layer.split(".")
+    first = next((place for place, part in enumerate(parts) if part.isdigit()), 0)
+    last = first
+    while last + 1 < len(parts) and parts[last + 1].isdigit():
+        last += 1
+    return ".".join(parts[: last + 1])
 
 
 def checkpoint(graph: StepGraph, segments: Sequence[Sequence[str]]) -> StepGraph:

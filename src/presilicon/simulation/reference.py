@@ -11,10 +11,14 @@ move, depends on the product:
     columns     A from below, sums right    E from the left, sums up     B from the left, A from below
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from presilicon.designs import Dataflow, Reduction
+from presilicon.records import CellFrame
 from presilicon.simulation.cells import Direction, Matrix, Multiply, Stream
+
+Watch = Callable[[CellFrame], None]
+"""Is shown the cells after each cycle."""
 
 
 def run_array(
@@ -27,10 +31,11 @@ def run_array(
     *,
     fold_overlap: bool = False,
     passes: int = 1,
+    watch: Watch | None = None,
 ) -> tuple[list[list[float]], int]:
     """The product of `a` and `b` as a rows x cols array computes it, and the cycles that it took."""
     (result,), cycles = run_products(
-        [(a, b)], rows, cols, dataflow, reduction, fold_overlap=fold_overlap, passes=passes
+        [(a, b)], rows, cols, dataflow, reduction, fold_overlap=fold_overlap, passes=passes, watch=watch
     )
     return result, cycles
 
@@ -44,21 +49,29 @@ def run_products(
     *,
     fold_overlap: bool = False,
     passes: int = 1,
+    watch: Watch | None = None,
 ) -> tuple[list[list[list[float]]], int]:
-    """Independent products, one after another, and the cycles of all."""
+    """Independent products, one after another, and the cycles of all; `watch` sees the cells after each cycle."""
     if dataflow == "input-stationary":
         swapped = [(_transpose(b), _transpose(a)) for a, b in products]
+        shown = None if watch is None else lambda frame: watch(frame.transposed())
         results, cycles = run_products(
-            swapped, rows, cols, "weight-stationary", reduction, fold_overlap=fold_overlap, passes=passes
+            swapped, rows, cols, "weight-stationary", reduction, fold_overlap=fold_overlap, passes=passes, watch=shown
         )
         return [_transpose(result) for result in results], cycles
     if dataflow == "output-stationary":
-        return _run_output_stationary(products, rows, cols, reduction, fold_overlap, passes)
+        return _run_output_stationary(products, rows, cols, reduction, fold_overlap, passes, watch)
     folds = [fold for a, b in products for fold in _weight_folds(a, b, rows, cols, reduction)]
     sums_to: Direction = "down" if reduction == "rows" else "right"
     values_to: Direction = "right" if reduction == "rows" else "up"
     parts, _, cycles = _run_weight_folds(
-        [(fold[0], fold[1]) for fold in folds], sums_to, values_to, fold_overlap, passes
+        [(fold[0], fold[1]) for fold in folds],
+        sums_to,
+        values_to,
+        fold_overlap,
+        passes,
+        watch=watch,
+        columns=[fold[2] for fold in folds],
     )
     results, at = [], 0
     for a, b in products:
@@ -150,11 +163,14 @@ def _run_weight_folds(
     overlap: bool,
     passes: int,
     resident: Matrix | None = None,
+    watch: Watch | None = None,
+    columns: Sequence[int] = (),
 ) -> tuple[list[list[list[float]]], Matrix, int]:
     """Results of the folds, the tile that is left in the cells, and the cycles.
 
     Tiles enter a second register of the cells row by row and are taken over when the streaming before has ended;
-    without overlap the loader waits for that too. A resident tile must be the first fold's, and is not loaded.
+    without overlap the loader waits for that too. A resident tile must be the first fold's, and is not loaded. Whoever
+    watches must be told the first column of the result that each fold adds to.
     """
     rows, cols = len(folds[0][0]), len(folds[0][0][0])
     weights: Matrix = [[0.0] * cols for _ in range(rows)]
@@ -176,15 +192,38 @@ def _run_weight_folds(
             if not to_load[0]:
                 to_load.pop(0)
                 ready = True
-        if stream is not None and stream.step(cycle):
+        done = stream is not None and stream.step(cycle)
+        if watch is not None:
+            watch(_show_stream(cycle, weights, loading, stream, columns[len(results)]))
+        if stream is not None and done:
             results.append(stream.out)
             stream = None
         cycle += 1
     return results, weights, cycle
 
 
+def _show_stream(cycle: int, weights: Matrix, loading: Matrix, stream: Stream | None, column: int) -> CellFrame:
+    still = [[0.0] * len(line) for line in weights]
+    return CellFrame(
+        cycle=cycle,
+        registers={
+            "stationary": _copied(weights),
+            "loading": _copied(loading),
+            "moving": _copied(stream.values if stream else still),
+            "sum": _copied(stream.sums if stream else still),
+        },
+        out=tuple((vector, column + lane, value) for vector, lane, value in stream.left) if stream else (),
+    )
+
+
 def _run_output_stationary(
-    products: Sequence[tuple[Matrix, Matrix]], rows: int, cols: int, reduction: Reduction, overlap: bool, passes: int
+    products: Sequence[tuple[Matrix, Matrix]],
+    rows: int,
+    cols: int,
+    reduction: Reduction,
+    overlap: bool,
+    passes: int,
+    watch: Watch | None = None,
 ) -> tuple[list[list[list[float]]], int]:
     """Folds whose sums stay in the cells, are moved to a second register when complete, and leave row by row."""
     results = [[[0.0] * len(b[0]) for _ in a] for a, b in products]
@@ -199,18 +238,46 @@ def _run_output_stationary(
         if multiply is None and waiting and (overlap or not draining):
             left, top, place = waiting.pop(0)
             multiply = Multiply(left, top, place, rows, cols, cycle, passes)
+        out: list[tuple[int, int, float]] = []
         if draining:
             number, m0, n0 = leaving
             line = draining.pop()
             if reduction == "rows":
-                _add(results[number], [line], m0 + len(draining), n0)
+                out = [(m0 + len(draining), n0 + lane, value) for lane, value in enumerate(line)]
             else:
-                _add(results[number], [[value] for value in line], m0, n0 + len(draining))
-        if multiply is not None and multiply.step(cycle) and not draining:
+                out = [(m0 + lane, n0 + len(draining), value) for lane, value in enumerate(line)]
+            for i, j, value in out:
+                _add(results[number], [[value]], i, j)
+        done = multiply is not None and multiply.step(cycle)
+        if watch is not None:
+            watch(_show_multiply(cycle, rows, cols, multiply, draining, out))
+        if multiply is not None and done and not draining:
             draining, leaving = multiply.sums, multiply.place
             multiply = None
         cycle += 1
     return results, cycle
+
+
+def _show_multiply(
+    cycle: int, rows: int, cols: int, multiply: Multiply | None, draining: Matrix, out: list[tuple[int, int, float]]
+) -> CellFrame:
+    still = [[0.0] * cols for _ in range(rows)]
+    # What drains moves towards the edge that it leaves through: the lines that are left lie next to it.
+    leaving = [*still[len(draining) :], *draining]
+    return CellFrame(
+        cycle=cycle,
+        registers={
+            "right": _copied(multiply.going_right if multiply else still),
+            "down": _copied(multiply.going_down if multiply else still),
+            "sum": _copied(multiply.sums if multiply else still),
+            "leaving": _copied(leaving),
+        },
+        out=tuple(out),
+    )
+
+
+def _copied(matrix: Matrix) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(line) for line in matrix)
 
 
 SumFold = tuple[list[list[float]], list[list[float]], tuple[int, int, int]]

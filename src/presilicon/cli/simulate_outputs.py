@@ -1,0 +1,162 @@
+"""What `presilicon simulate` prints and writes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Design, SystolicMachine
+from presilicon.records import Cost, Coverage, Gemm, StepGraph
+from presilicon.report import (
+    cost_to_json,
+    render_checkpointing,
+    render_cost,
+    render_coverage,
+    render_memory,
+    save_memory_plot,
+    save_roofline_plot,
+    save_trace,
+)
+from presilicon.report.steps import product_to_json, render_product
+from presilicon.simulation import (
+    chain_of,
+    even_segments,
+    match_times,
+    memory_timeline,
+    play_product,
+    put_times,
+    read_times,
+    simulate,
+    simulate_gemm,
+    write_chakra,
+)
+from presilicon.simulation import checkpoint as with_checkpoints
+from presilicon.simulation.systolic import Convention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outputs:
+    """The files that were asked for."""
+
+    chakra: Path | None
+    trace: Path | None
+    repeat: int
+    memory_plot: Path | None
+    roofline_plot: Path | None
+
+
+def print_product(
+    sides: tuple[int, ...], design: Design, convention: Convention, frames: Path | None, as_json: bool
+) -> None:
+    """Price one matrix product; play it cell by cell when its frames are wanted."""
+    gemm, machine = Gemm(*sides), design.machine
+    priced: dict[str, Any] = {"machine": type(machine).__struct_config__.tag, "convention": convention}
+    if isinstance(machine, SystolicMachine):
+        priced = {
+            "array": f"{machine.rows}x{machine.cols}",
+            "dataflow": machine.dataflow.forward,
+            "reduction": machine.reduction,
+            "fold_overlap": machine.fold_overlap,
+            "convention": convention,
+        }
+    if frames is not None:
+        _write_frames(frames, gemm, design)
+    cost = simulate_gemm(gemm, design, convention=convention)
+    write = product_to_json if as_json else render_product
+    click.echo(write(cost, design=design.name, gemm=gemm, settings=priced), nl=False)
+    if frames is not None:
+        click.echo(f"frames: {frames}", err=as_json)
+
+
+def _write_frames(path: Path, gemm: Gemm, design: Design) -> None:
+    machine = design.machine
+    if not isinstance(machine, SystolicMachine):
+        raise ConfigError(f"--frames shows the cells of a systolic array; {design.name} has none")
+    play = play_product(
+        gemm,
+        machine.rows,
+        machine.cols,
+        machine.dataflow.forward,
+        reduction=machine.reduction,
+        fold_overlap=machine.fold_overlap,
+    )
+    try:
+        path.write_bytes(msgspec.json.encode(play) + b"\n")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+
+
+def print_step(
+    name: str,
+    design: Design,
+    convention: Convention,
+    *,
+    batch: int | None,
+    ops: int,
+    checkpoint: str | None,
+    times: Path | None,
+    clock_ghz: float | None,
+    outputs: Outputs,
+    as_json: bool,
+) -> None:
+    """Price one step, with checkpoints and with another's times where they were asked for; print and write it."""
+    from presilicon.workloads import load_workload
+    from presilicon.workloads.capture import capture_workload
+
+    graph = capture_workload(load_workload(name), batch_size=batch)
+    cost = simulate(graph, design, convention=convention)
+    plain, segments = None, 0
+    if checkpoint is not None:
+        chain = chain_of(graph)
+        cut = even_segments(chain, None if checkpoint == "sqrt" else int(checkpoint))
+        # The last segment's backward pass comes at once: there is nothing to gain by forgetting it.
+        plain, segments, graph = cost, len(cut), with_checkpoints(graph, cut[:-1])
+        cost = simulate(graph, design, convention=convention)
+    coverage = None
+    if times is not None:
+        clock_ghz = clock_ghz or getattr(design.machine, "clock_ghz", None)
+        cost, coverage = put_times(cost, match_times(graph, cost, read_times(times, clock_ghz)))
+    if outputs.chakra is not None:
+        write_chakra(outputs.chakra, graph, design, cost)
+    if as_json:
+        notes = _notes(plain, cost, segments, coverage)
+        click.echo(cost_to_json(cost, design=design.name, graph=graph, notes=notes), nl=False)
+    else:
+        click.echo(render_cost(cost, design=design.name, graph=graph, ops=ops), nl=False)
+        if plain is not None:
+            click.echo("\n" + render_checkpointing(plain, cost, segments), nl=False)
+        if coverage is not None:
+            click.echo("\n" + render_coverage(coverage), nl=False)
+    _write_files(outputs, graph, design, cost, as_json)
+
+
+def _notes(plain: Cost | None, cost: Cost, segments: int, coverage: Coverage | None) -> dict[str, Any]:
+    notes: dict[str, Any] = {}
+    if plain is not None:
+        notes["checkpointing"] = {
+            "segments": segments,
+            "memory_bytes_without": plain.memory_bytes,
+            "time_s_without": plain.time_s,
+            "energy_j_without": plain.energy_j,
+            "flops_without": sum(op.flops for op in plain.ops),
+        }
+    if coverage is not None:
+        notes["times"] = msgspec.to_builtins(coverage)
+    return notes
+
+
+def _write_files(outputs: Outputs, graph: StepGraph, design: Design, cost: Cost, as_json: bool) -> None:
+    title = f"{graph.name}, batch {graph.batch_size}, on {design.name}"
+    timeline = memory_timeline(graph, design, cost)
+    if outputs.trace is not None:
+        save_trace(outputs.trace, cost, timeline, design=design.name, graph=graph, repeat=outputs.repeat)
+        click.echo(f"\ntrace: {outputs.trace} (open it at https://ui.perfetto.dev)", err=as_json)
+    if outputs.roofline_plot is not None:
+        save_roofline_plot(cost, outputs.roofline_plot, title=title)
+        click.echo(f"\nroofline plot: {outputs.roofline_plot}", err=as_json)
+    if outputs.memory_plot is not None:
+        save_memory_plot(timeline, outputs.memory_plot, title=title)
+        click.echo(f"\n{render_memory(timeline)}memory plot: {outputs.memory_plot}", err=as_json)

@@ -1,0 +1,113 @@
+"""Every flag of `presilicon simulate` that writes a file, takes one in, or changes the step."""
+
+import gzip
+import json
+
+import pytest
+
+STEP = ["simulate", "bf16-systolic", "--workload", "digits-mlp"]
+
+
+def test_a_trace_for_perfetto(invoke, tmp_path) -> None:
+    found = invoke(*STEP, "--trace", "step.json.gz", "--repeat", "7", "--json")
+    assert "trace: step.json.gz" in found.err
+    trace = json.loads(gzip.decompress((tmp_path / "step.json.gz").read_bytes()))
+    assert trace["otherData"]["steps"] == 7
+    assert trace["otherData"]["time_s"] == pytest.approx(7 * found.document["time_s"])
+    assert invoke(*STEP, "--trace", "step.txt").code == 2
+    assert "--repeat is for --trace" in invoke(*STEP, "--repeat", "3").err
+
+
+def test_a_roofline(invoke, tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    found = invoke(*STEP, "--roofline-plot", "roof.svg")
+    assert found.code == 0
+    assert "roofline plot: roof.svg" in found.out
+    assert "digits-mlp, batch 32, on bf16-systolic" in (tmp_path / "roof.svg").read_text()
+    assert "figure format" in invoke(*STEP, "--roofline-plot", "roof.jpg").err
+
+
+def test_frames_of_a_small_product(invoke, tmp_path) -> None:
+    arguments = ["simulate", "bf16-systolic", "--gemm", "4x5x3", "--array", "4x4", "--frames", "cells.json"]
+    found = invoke(*arguments, "--json")
+    document = json.loads((tmp_path / "cells.json").read_text())
+    assert document["schema"] == 1
+    assert document["cycles"] == len(document["frames"]) == found.document["cycles"]
+    product = [[0.0] * 3 for _ in range(4)]
+    for frame in document["frames"]:
+        assert set(frame["registers"]) == {"stationary", "loading", "moving", "sum"}
+        for i, j, value in frame["out"]:
+            if j < 3:
+                product[i][j] += value
+    assert product == document["result"]
+    other = [*arguments, "--dataflow", "output-stationary", "--fold-overlap", "--set", "machine.reduction=columns"]
+    assert invoke(*other).code == 0
+    document = json.loads((tmp_path / "cells.json").read_text())
+    assert (document["dataflow"], document["reduction"], document["fold_overlap"]) == (
+        "output-stationary",
+        "columns",
+        True,
+    )
+    large = invoke("simulate", "bf16-systolic", "--gemm", "4x4x4", "--frames", "cells.json")
+    assert (large.code, large.out) == (2, "")
+    assert "too many to play" in large.err
+    assert "--frames is for --gemm" in invoke(*STEP, "--frames", "cells.json").err
+    assert "cannot write" in invoke(*arguments[:-1], "none/cells.json").err
+
+
+def test_checkpointing(invoke) -> None:
+    arguments = ["simulate", "bf16-systolic", "--workload", "resnet18", "--batch", "16"]
+    plain, root = invoke(*arguments, "--json").document, invoke(*arguments, "--checkpoint", "sqrt", "--json").document
+    assert root["checkpointing"]["segments"] == 3
+    assert root["checkpointing"]["memory_bytes_without"] == plain["memory_bytes"] > root["memory_bytes"]
+    assert root["checkpointing"]["time_s_without"] == plain["time_s"] < root["time_s"]
+    assert any(op["name"].endswith(".again") for op in root["ops"])
+    more = invoke(*arguments, "--checkpoint", "6", "--json").document
+    assert more["checkpointing"]["segments"] == 6
+    text = invoke(*arguments, "--checkpoint", "6").out
+    assert "checkpointing in 6 segments" in text
+    # Never more than one forward pass again, a third of the products.
+    assert plain["flops"] < more["flops"] < 4 / 3 * plain["flops"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([*STEP, "--checkpoint", "1"], ["--checkpoint '1'", "at least 2"]),
+        ([*STEP, "--checkpoint", "root"], ["--checkpoint 'root'", "sqrt"]),
+        ([*STEP, "--checkpoint", "99"], ["layers cannot be cut into 99 segments"]),
+        ([*STEP, "--clock-ghz", "1"], ["--clock-ghz is for --times"]),
+        ([*STEP, "--times", "none.csv"], ["none.csv", "no such file"]),
+        (["simulate", "bf16-systolic", "--gemm", "4x4x4", "--checkpoint", "sqrt"], ["--checkpoint is for --workload"]),
+        (["simulate", "bf16-systolic", "--gemm", "4x4x4", "--times", "t.csv"], ["--times is for --workload"]),
+        (["simulate", "bf16-systolic", "--gemm", "4x4x4", "--trace", "t.json"], ["--trace is for --workload"]),
+        (["simulate", "bf16-systolic", "--gemm", "4x4x4", "--roofline-plot", "t.svg"], ["--roofline-plot is for"]),
+    ],
+)
+def test_bad_usage(invoke, arguments, words) -> None:
+    found = invoke(*arguments)
+    assert (found.code, found.out) == (2, "")
+    assert len(found.err.strip().splitlines()) == 1
+    for word in words:
+        assert word in found.err
+
+
+def test_times_of_another(invoke, tmp_path) -> None:
+    ours = invoke(*STEP, "--json").document
+    (tmp_path / "times.csv").write_text("op,cycles,energy_j\nhidden1.forward.addmm,5000,1e-3\n")
+    theirs = invoke(*STEP, "--times", "times.csv", "--json").document
+    op = theirs["ops"][0]
+    assert (op["name"], op["cycles"], op["bound"]) == ("hidden1.forward.addmm", 5000, "given")
+    assert op["time_s"] == pytest.approx(5000 / 0.5e9)  # the design's own clock
+    assert theirs["time_s"] == pytest.approx(ours["time_s"] - ours["ops"][0]["time_s"] + 1e-5)
+    assert theirs["times"]["ops_given"] == 1
+    slower = invoke(*STEP, "--times", "times.csv", "--clock-ghz", "0.1", "--json").document
+    assert slower["ops"][0]["time_s"] == pytest.approx(5e-5)
+    text = invoke(*STEP, "--times", "times.csv").out
+    assert "times of 1 of 45 ops are from times.csv (presilicon)" in text
+    (tmp_path / "times.csv").write_text("op,time_s\nhidden1.forward.adm,1\n")
+    wrong = invoke(*STEP, "--times", "times.csv")
+    assert wrong.code == 2
+    assert (
+        'times.csv line 2: the step has no op "hidden1.forward.adm": did you mean "hidden1.forward.addmm"?' in wrong.err
+    )

@@ -1,0 +1,50 @@
+"""The ops of a step under the roofs of their machine."""
+
+import pytest
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import load_design
+from presilicon.records import Cost
+from presilicon.report import save_roofline_plot
+from presilicon.report.roofline import roofs
+from presilicon.simulation import simulate
+from presilicon.workloads import load_workload
+from presilicon.workloads.capture import capture_workload
+
+
+@pytest.fixture(scope="module")
+def cost() -> Cost:
+    return simulate(capture_workload(load_workload("digits-cnn"), 64), load_design("bf16-systolic"))
+
+
+def test_roofs_are_those_of_the_machine(cost) -> None:
+    machine = load_design("bf16-systolic").machine
+    peaks, bandwidth = roofs(cost.ops)
+    assert peaks["array"] == pytest.approx(2e9 * machine.rows * machine.cols * machine.clock_ghz)
+    assert peaks["vector"] == pytest.approx(1e9 * machine.vector_lanes * machine.clock_ghz)
+    assert bandwidth == pytest.approx(machine.dram_gb_s * 1e9)
+    for op in cost.ops:
+        assert op.flops_s <= min(peaks[op.unit], op.intensity * bandwidth) * (1 + 1e-9) or not op.flops
+
+
+def test_the_picture_names_roofs_phases_units_and_the_dearest_op(cost, tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    path = save_roofline_plot(cost, tmp_path / "roof.svg", title="digits-cnn")
+    text = path.read_text()
+    for word in (
+        "DRAM 100 GB/s",
+        "array 16.4 TFLOP/s",
+        "vector 64 GFLOP/s",
+        "weight grad",
+        "conv2.forward.convolution",
+    ):
+        assert word in text
+    assert save_roofline_plot(cost, tmp_path / "again.svg", title="digits-cnn").read_text() == text
+    with pytest.raises(ConfigError, match="figure format"):
+        save_roofline_plot(cost, tmp_path / "roof.jpg", title="")
+
+
+def test_a_step_without_arithmetic_is_an_empty_picture(tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    empty = Cost(time_s=0, energy_j=0, cycles=0, memory_bytes=0, energy_by_component_j={}, ops=())
+    assert save_roofline_plot(empty, tmp_path / "roof.svg", title="nothing").stat().st_size > 0
