@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 from presilicon.designs.systolic import Positive, Size
 
 Schedule = Literal["sgd", "minibatch", "pipelined"]
+BatchOver = Literal["outputs", "samples"]
 
 Side = Annotated[int, Meta(ge=1, le=1 << 10)]
 Kibibytes = Annotated[float, Meta(ge=1 / 1024, le=1 << 20)]
@@ -17,9 +18,10 @@ class CaterpillarMachine(
 ):
     """A ring of cores; a core is nr x nr processing elements (PEs), each with a MAC unit and three levels of memory.
 
-    The accumulators hold sums, MEM B (two ports) activations and errors, MEM A (one port) the weights, which are spread
-    over all PEs. Matrix products run as rank-1 updates with operands broadcast on the row and column buses of a core;
-    products of a matrix and a vector as sums that move from PE to PE. Panels circulate on the ring while cores compute.
+    The accumulator holds a sum (in the format of `numerics.mac`), MEM B (two ports) activations and errors, MEM A (one
+    port) the weights, which are spread over all PEs. Matrix products run as rank-1 updates with operands broadcast on
+    the row and column buses of a core; products of a matrix and a vector as sums that move from PE to PE. Panels
+    circulate on the ring while cores compute.
     """
 
     nr: Side
@@ -32,8 +34,6 @@ class CaterpillarMachine(
     """Two-port memory of one PE."""
     port_words: Side = 4
     """Words that one access of MEM A reads or writes. With one, an update of a weight in place takes two cycles."""
-    accumulators: Side = 1
-    """Sums that a PE holds at once: an operand from MEM B or a bus is used for as many products."""
     mac_stages: Side = 4
     """Pipeline stages of the MAC unit, the last of which accumulates."""
     ring_words: Side = 4
@@ -44,10 +44,15 @@ class CaterpillarMachine(
     schedule: Schedule = "minibatch"
     """`sgd`: one sample after another, weights updated after each. `minibatch`: whole batches. `pipelined`: every layer
     has its own cores, samples stream through them, and layers update at once, from stale weights."""
+    batch_over: BatchOver = "outputs"
+    """What cores share in batches. `outputs`: each has its own outputs of every layer, and activations go around.
+    `samples`: each has its own samples, and weights and gradients go around."""
     technology: str = "horowitz-45nm"
-    """Name of the energy table."""
+    """Name of the technology table, or the path of a TOML file with one."""
+    dram_kind: str = "ddr3"
+    """The kind of DRAM, of those that the technology table has."""
     bus_pj_bit: Positive = 0.05
-    """Picojoules of a bit on a row or column bus, or on the way to the next PE; energy tables have no wires."""
+    """Picojoules of a bit on a row or column bus, or on the way to the next PE; technology tables have no wires."""
     hop_pj_bit: Positive = 0.2
     """Picojoules of a bit from one core to the next."""
 

@@ -1,7 +1,7 @@
 """The area of a design, from the same units that its energy is counted from."""
 
 from presilicon.base.errors import ConfigError
-from presilicon.designs import AreaTable, Design, SystolicMachine, Technology, curve_um2
+from presilicon.designs import AreaTable, CaterpillarMachine, Design, SystolicMachine, Technology, curve_um2
 from presilicon.formats import Format, parse
 from presilicon.records import PHASES, Area
 from presilicon.simulation.macs import mac_sizes
@@ -32,9 +32,11 @@ def area(design: Design, technology: Technology | None = None) -> Area:
         case SystolicMachine() as machine:
             assert technology is not None
             return _systolic_area(design, machine, technology)
-        case machine:
-            kind = machine.__struct_config__.tag
-            return Area(parts_mm2={}, how=f"not known: a {kind} machine has no model of its area")
+        case CaterpillarMachine() as machine:
+            from presilicon.simulation.caterpillar_area import caterpillar_area  # it is made of the units below
+
+            assert technology is not None
+            return caterpillar_area(design, machine, technology)
 
 
 def mac_area_um2(

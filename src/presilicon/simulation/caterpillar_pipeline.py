@@ -1,0 +1,97 @@
+"""Pipelined backpropagation on CATERPILLAR: every layer has its own cores, and samples stream through them.
+
+In a slot of the pipeline every layer takes one sample forward and another one backward, and updates its weights at
+once. With L layers, counted from 1, sample i is forward in layer l in slot i + l - 1 and backward in slot
+i + 2 L - l - 1, so 2 (L - l) updates lie between the weights that its activations and its errors have seen.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from presilicon.base.errors import ConfigError
+from presilicon.records import Op, StepGraph
+
+
+class Pipeline(Struct, frozen=True, kw_only=True):
+    """Layers on their cores."""
+
+    layers: tuple[str, ...]
+    cores: tuple[int, ...]
+    slot_cycles: int
+    """Of the slowest layer: the time per sample once the pipeline is full."""
+    stage_of: dict[int, int]
+    """The layer, by position, that runs each op, by index."""
+
+    @property
+    def fill_slots(self) -> int:
+        """Slots that the pipeline takes besides one per sample, to fill in the beginning and drain in the end."""
+        return 2 * (len(self.layers) - 1)
+
+
+def staleness(layers: int | StepGraph) -> tuple[int, ...]:
+    """How many samples old the weights are that a sample's activations have seen, when its errors arrive, by layer.
+
+    >>> staleness(4)
+    (6, 4, 2, 0)
+    """
+    count = layers if isinstance(layers, int) else len(weighted_layers(layers.ops))
+    return tuple(2 * (count - 1 - layer) for layer in range(count))
+
+
+def weighted_layers(ops: Sequence[Op]) -> tuple[str, ...]:
+    """Layers with a matrix product of weights in the forward pass, in order."""
+    named = [op.layer for op in ops if op.phase == "forward" and op.gemm is not None and op.inputs[1].role == "weight"]
+    return tuple(dict.fromkeys(named))
+
+
+def stages(ops: Sequence[Op]) -> dict[int, int]:
+    """The stage of each op, by index.
+
+    What has no weights follows the layer before it; losses and what belongs to no layer, the last one; an update, the
+    layer that it belongs to.
+    """
+    layers = weighted_layers(ops)
+    if not layers:
+        raise ConfigError('machine.schedule is "pipelined", but the step has no layer with weights to make stages of')
+    places = {layer: stage for stage, layer in enumerate(layers)}
+    known: dict[str, int] = {}
+    stage = 0
+    for op in ops:
+        if op.phase == "forward" and op.layer:
+            stage = places.get(op.layer, stage)
+            known.setdefault(op.layer, stage)
+    return {op.index: known.get(op.layer, len(layers) - 1) for op in ops}
+
+
+def allot_cores(cores: int, layers: Sequence[str], cycles: Callable[[int, int], int]) -> tuple[tuple[int, ...], int]:
+    """Cores for each layer, one at least, so that the slowest is as fast as can be; and the cycles of the slowest.
+
+    `cycles(stage, cores)` is what a stage takes for a sample. More go to the slowest one as long as that helps it.
+
+    Raises:
+        ConfigError: there are more layers than cores.
+    """
+    if len(layers) > cores:
+        raise ConfigError(
+            f'machine.schedule is "pipelined", which gives each of {len(layers)} layers a core of its own, but '
+            f"machine.cores is {cores}"
+        )
+    allotted = [1] * len(layers)
+    times = [cycles(stage, 1) for stage in range(len(layers))]
+    left = cores - len(layers)
+    while left:
+        slowest = max(range(len(layers)), key=times.__getitem__)
+        tries = ((more, cycles(slowest, allotted[slowest] + more)) for more in range(1, left + 1))
+        better = next(((more, found) for more, found in tries if found < times[slowest]), None)
+        if better is None:
+            break
+        allotted[slowest] += better[0]
+        times[slowest] = better[1]
+        left -= better[0]
+    return tuple(allotted), max(times)
+
+
+def delays(layers: Sequence[str]) -> Mapping[str, int]:
+    """The staleness of each layer by its name."""
+    return dict(zip(layers, staleness(len(layers)), strict=True))
