@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from presilicon.base.units import format_count, format_joules, format_percent, format_seconds
-from presilicon.records import Comparison, Result
+from presilicon.records import Comparison, RankingSensitivity, Result
 from presilicon.report.bars import ENERGY, TIME, render_bars
 from presilicon.report.chart import chart_data
 from presilicon.report.curves import median_curve, thin
@@ -18,6 +18,7 @@ from presilicon.report.intervals import NEVER
 from presilicon.report.markup import sentence, typeset
 from presilicon.report.origins import render_provenance
 from presilicon.report.palette import DARK, LIGHT
+from presilicon.report.sensitivity import TITLES, change_row, closest_call, verdict, what_was_tried
 from presilicon.report.table import make_grid
 
 _TABLED_POINTS = 24
@@ -43,6 +44,7 @@ def render_page(comparison: Comparison) -> str:
         curves=_curves(designs),
         caption=_caption(designs),
         legend=_legend(designs),
+        sensitivity=_sensitivity(comparison),
         provenance=render_provenance(designs),
         data=_embed(chart_data(designs)),
     )
@@ -164,6 +166,30 @@ def _curves(designs: Sequence[Result]) -> str:
     ]
     caption = "Median over seeds of validation accuracy, and what it had cost"
     return _table_of(_head(titles), rows, caption)
+
+
+def _sensitivity(comparison: Comparison) -> str:
+    """Whether the rankings hang on single figures of the technology tables; nothing where that was not asked."""
+    found = comparison.sensitivity
+    if found is None:
+        return ""
+    blocks = [f'<p class="note">Tried: {escape(what_was_tried(found))}.</p>']
+    for ranking in found.rankings:
+        title = TITLES[ranking.quantity]
+        blocks.append(f"<p><b>{escape(title.capitalize())}</b> {escape(verdict(ranking))}. {_closest(ranking)}</p>")
+        if ranking.changes:
+            rows = [_row(figure, texts) for figure, *texts in map(change_row, ranking.changes)]
+            head = _head(("Figure", "Multiplied", "Change of places"))
+            blocks.append(_table_of(head, rows, f"Figures that overturn the ranking by {title}"))
+    return (
+        '<section aria-labelledby="sensitivity-title"><h2 id="sensitivity-title">What hangs on single figures</h2>'
+        f"{''.join(blocks)}</section>"
+    )
+
+
+def _closest(ranking: RankingSensitivity) -> str:
+    text = closest_call(ranking)
+    return f"{escape(text[:1].upper() + text[1:])}." if text else ""
 
 
 def _head(titles: Sequence[str]) -> str:

@@ -1,9 +1,9 @@
-"""The sensitivity of a ranking as a few lines of text."""
+"""The sensitivity of rankings, in words: for the terminal, and in pieces for the page."""
 
 from presilicon.base.units import format_number
-from presilicon.records.sensitivity import RankingSensitivity, Sensitivity
+from presilicon.records.sensitivity import RankingChange, RankingSensitivity, Sensitivity
 
-_TITLES = {
+TITLES = {
     "energy_to_accuracy_j": "energy to accuracy",
     "energy_per_step_j": "energy per step",
     "area_mm2": "area",
@@ -12,33 +12,45 @@ _TITLES = {
 
 def render_sensitivity(found: Sensitivity) -> str:
     """Every ranking, whether it survives, and the figures that overturn it."""
-    tables = " and ".join(f"the {count} figures of {name}" for name, count in found.figures.items())
-    lines = [f"sensitivity: {tables}, one at a time, times {found.factor:g} and 1/{found.factor:g}"]
-    width = max((len(_TITLES[ranking.quantity]) for ranking in found.rankings), default=0)
+    lines = [f"sensitivity: {what_was_tried(found)}"]
+    width = max((len(TITLES[ranking.quantity]) for ranking in found.rankings), default=0)
     for ranking in found.rankings:
-        lines += _ranking(ranking, width)
+        lines.append(f"  {TITLES[ranking.quantity]:{width}}  {verdict(ranking)}")
+        rows = [change_row(change) for change in ranking.changes]
+        widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
+        lines += [f"    {figure:{widths[0]}}  {factor:{widths[1]}}  {places}" for figure, factor, places in rows]
+        if ranking.survives and ranking.closest is not None:
+            lines.append(f"  {'':{width}}  {closest_call(ranking)}")
     return "\n".join(lines)
 
 
-def _ranking(ranking: RankingSensitivity, width: int) -> list[str]:
-    order = " < ".join(ranking.order)
-    verdict = "survives" if ranking.survives else "does not survive"
-    lines = [f"  {_TITLES[ranking.quantity]:{width}}  {order}: {verdict}"]
-    rows = [
-        (
-            f"{change.technology}: {change.entry} ({change.value:g} {change.unit}, {change.label})",
-            f"x {change.factor:g}",
-            ", ".join(f"{after} before {before}" for before, after in change.pairs),
-        )
-        for change in ranking.changes
-    ]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
-    lines += [f"    {first:{widths[0]}}  {second:{widths[1]}}  {third}" for first, second, third in rows]
+def what_was_tried(found: Sensitivity) -> str:
+    """Which figures were multiplied, and by what."""
+    tables = " and ".join(f"the {count} figures of {name}" for name, count in found.figures.items())
+    return f"{tables or 'no figures'}, one at a time, times {found.factor:g} and 1/{found.factor:g}"
+
+
+def verdict(ranking: RankingSensitivity) -> str:
+    """The ranking, lowest value first, and whether it survives."""
+    return f"{' < '.join(ranking.order)}: {'survives' if ranking.survives else 'does not survive'}"
+
+
+def closest_call(ranking: RankingSensitivity) -> str:
+    """Which neighbours come closest; nothing where none can be compared."""
     closest = ranking.closest
-    if closest is not None and ranking.survives:
-        ratio, scaled = (format_number(value, digits=3) for value in (closest.ratio, closest.scaled_ratio))
-        lines.append(
-            f"  {'':{width}}  closest: {closest.worse} is {ratio} times {closest.better}, "
-            f"{scaled} times with {closest.entry} x {closest.factor:g}"
-        )
-    return lines
+    if closest is None:
+        return ""
+    ratio, scaled = (format_number(value, digits=3) for value in (closest.ratio, closest.scaled_ratio))
+    return (
+        f"closest: {closest.worse} is {ratio} times {closest.better}, "
+        f"{scaled} times with {closest.entry} x {closest.factor:g}"
+    )
+
+
+def change_row(change: RankingChange) -> tuple[str, str, str]:
+    """A figure, what it was multiplied by, and who changes places."""
+    return (
+        f"{change.technology}: {change.entry} ({change.value:g} {change.unit}, {change.label})",
+        f"x {change.factor:g}",
+        ", ".join(f"{after} before {before}" for before, after in change.pairs),
+    )
