@@ -3,12 +3,12 @@
 from presilicon.base.errors import ConfigError
 from presilicon.designs import AreaTable, CaterpillarMachine, Design, SystolicMachine, Technology, curve_um2
 from presilicon.formats import Format, parse
-from presilicon.records import PHASES, Area
+from presilicon.records import PHASES, Area, Phase, Role
 from presilicon.simulation.macs import mac_sizes
 
 _MM2 = 1e-6
 """Square millimetres in a square micrometre."""
-_OPERANDS = {
+_OPERANDS: dict[Phase, tuple[Role, Role]] = {
     "forward": ("activation", "weight"),
     "input_grad": ("error", "weight"),
     "weight_grad": ("activation", "error"),
@@ -88,7 +88,7 @@ def _systolic_area(design: Design, machine: SystolicMachine, technology: Technol
     macs, first, second, sums = [], [], [], []
     for phase in PHASES[:3]:
         mac = numerics.mac_of(phase)
-        a, b = (numerics.of(role).format for role in _OPERANDS[phase])  # type: ignore[arg-type]
+        a, b = (numerics.of(role).format for role in _OPERANDS[phase])
         macs.append(mac_area_um2(a, b, mac.accumulate, technology, slice_bits=mac.slice_bits))
         first.append(a.bits_per_element)
         second.append(b.bits_per_element)
