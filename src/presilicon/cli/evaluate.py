@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from presilicon.cli.options import json_option, out_option, set_option, workload_option
+from presilicon.cli.options import clock_option, json_option, out_option, set_option, workload_option
 from presilicon.cli.progress import seed_progress
 
 
@@ -25,6 +25,14 @@ from presilicon.cli.progress import seed_progress
     is_flag=True,
     help="Say whether the rankings survive a factor of two in each figure of the technology tables.",
 )
+@click.option(
+    "--times",
+    "times",
+    multiple=True,
+    metavar="[DESIGN=]FILE",
+    help="Times of ops by another simulator or a profiler, in place of ours: see docs/simulation.md. May be repeated.",
+)
+@clock_option
 @set_option
 @out_option
 @json_option
@@ -38,6 +46,8 @@ def command(
     jobs: int | None,
     device: str,
     with_sensitivity: bool,
+    times: tuple[str, ...],
+    clock_ghz: float | None,
     settings: tuple[str, ...],
     out: Path,
     as_json: bool,
@@ -60,7 +70,10 @@ def command(
 
     if with_sensitivity and len(designs) < 2:
         raise ConfigError("--sensitivity is about the ranking of designs: give at least two")
+    if with_sensitivity and times:
+        raise ConfigError("--sensitivity varies our own figures: leave out --times, whose figures are another's")
     loaded = [load_design(name, settings) for name in designs]
+    given = _by_design(times, [design.name for design in loaded])
     chosen = load_workload(workload)
     chosen.require_data()
     if target is not None:
@@ -82,7 +95,7 @@ def command(
         "workload": chosen.describe(),
         "seeds": seeds,
         "device": device,
-    }
+    } | ({"times": given} if given else {})
     with create_run(out, "evaluate", config, seed=seed) as run:
         from msgspec import structs
 
@@ -96,7 +109,10 @@ def command(
                 run.record(event["event"], **{name: value for name, value in event.items() if name != "event"})
                 show(event)
 
-            trained = train_designs(loaded, chosen, seeds=seeds, seed=seed, jobs=jobs, device=device, on_event=on_event)
+            trained = train_designs(
+                loaded, chosen, seeds=seeds, seed=seed, jobs=jobs, device=device,
+                times=given or None, clock_ghz=clock_ghz, on_event=on_event,
+            )  # fmt: skip
         found = price(trained)
         if with_sensitivity:
             found = structs.replace(found, sensitivity=sensitivity(trained))
@@ -109,3 +125,20 @@ def command(
     else:
         print_table(found)
     click.echo(f"report: {report}", err=as_json)
+
+
+def _by_design(times: tuple[str, ...], names: list[str]) -> dict[str, str]:
+    """The file of each design; a plain file is for the only design there is."""
+    from presilicon.base.errors import ConfigError
+
+    given: dict[str, str] = {}
+    for text in times:
+        name, found, file = text.partition("=")
+        if not found or name not in names:
+            name, file = names[0], text
+            if len(names) > 1:
+                raise ConfigError(f"--times {text[:80]!r}: say whose times they are, as in --times {names[0]}=FILE")
+        if name in given:
+            raise ConfigError(f"--times: {name} has two files; give each design one")
+        given[name] = file
+    return given

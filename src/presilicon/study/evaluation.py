@@ -2,19 +2,20 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
 from presilicon.base.config import to_plain
 from presilicon.base.errors import ConfigError, MissingToolError
 from presilicon.designs import Design, load_design
-from presilicon.records import Comparison, Cost, Result, SeedResult, StepGraph, Trace
+from presilicon.records import Comparison, Cost, Result, SeedResult, StepFacts, StepGraph, Trace
 from presilicon.runs import commit, config_hash, versions
-from presilicon.simulation import area, simulate
+from presilicon.simulation import MatchedTimes, area
 from presilicon.study.price import price_trace
 from presilicon.study.seeds import OnEvent, SeedTask, train_seeds
 from presilicon.study.statistics import interval, method
+from presilicon.study.times import Times, match_designs, step_price, with_times
 from presilicon.workloads import Workload, load_workload
 from presilicon.workloads.capture import capture_workload
 
@@ -27,6 +28,7 @@ def evaluate(
     seed: int = 0,
     jobs: int = 1,
     device: str = "cpu",
+    times: Times | None = None,
     on_event: OnEvent | None = None,
 ) -> Result:
     """How long, and how many joules, `design` needs to train `workload` to its accuracy target.
@@ -34,9 +36,12 @@ def evaluate(
     Trains `seeds` times (seeds `seed`, `seed` + 1, ...) with the design's numerics, prices every step on its machine,
     and gives medians with intervals. A text names a preset, a design file, or a workload that comes with the package.
     `jobs` > 1 trains in spawned processes: a script that does so needs the usual `if __name__ == "__main__":`. The
-    numbers do not depend on `jobs`.
+    numbers do not depend on `jobs`. `times` are another simulator's times of ops, or a file of them, in place of ours:
+    see `presilicon.simulation.read_times`.
     """
-    found = compare([design], workload, seeds=seeds, seed=seed, jobs=jobs, device=device, on_event=on_event)
+    found = compare(
+        [design], workload, seeds=seeds, seed=seed, jobs=jobs, device=device, times=times, on_event=on_event
+    )
     return found.designs[0]
 
 
@@ -48,13 +53,19 @@ def compare(
     seed: int = 0,
     jobs: int = 1,
     device: str = "cpu",
+    times: Times | Mapping[str, Times] | None = None,
     on_event: OnEvent | None = None,
 ) -> Comparison:
     """`evaluate` for several designs on the same workload and seeds.
 
-    `on_event` hears of evaluations and finished seeds as they happen: dicts with `event`, `design` and `seed`.
+    `on_event` hears of evaluations and finished seeds as they happen: dicts with `event`, `design` and `seed`. `times`
+    of several designs are given by the design's name.
     """
-    return price(train_designs(designs, workload, seeds=seeds, seed=seed, jobs=jobs, device=device, on_event=on_event))
+    return price(
+        train_designs(
+            designs, workload, seeds=seeds, seed=seed, jobs=jobs, device=device, times=times, on_event=on_event
+        )
+    )
 
 
 class Trained(NamedTuple):
@@ -67,6 +78,8 @@ class Trained(NamedTuple):
     traces: tuple[tuple[Trace, ...], ...]
     """Of every seed of every design."""
     device: str
+    times: Mapping[str, MatchedTimes] = {}
+    """Another's times of the step, by the name of the design that they are for."""
 
 
 def train_designs(
@@ -77,6 +90,8 @@ def train_designs(
     seed: int = 0,
     jobs: int = 1,
     device: str = "cpu",
+    times: Times | Mapping[str, Times] | None = None,
+    clock_ghz: float | None = None,
     on_event: OnEvent | None = None,
 ) -> Trained:
     """The part of `compare` that takes long: the workload trained with the numerics of every design."""
@@ -99,17 +114,18 @@ def train_designs(
         raise ConfigError(f"seeds: given {seeds}, expected at least 1")
     check_device(device)
     graph = capture_workload(workload)
+    matched = match_designs(times, loaded, graph, clock_ghz)
     chosen = range(seed, seed + seeds)
     tasks = [SeedTask(design.name, design.numerics, workload, each, device) for design in loaded for each in chosen]
     traces = train_seeds(tasks, jobs, on_event or (lambda event: None))
     by_design = tuple(tuple(traces[first : first + seeds]) for first in range(0, len(traces), seeds))
-    return Trained(tuple(loaded), workload, graph, by_design, device)
+    return Trained(tuple(loaded), workload, graph, by_design, device, matched)
 
 
 def price(trained: Trained) -> Comparison:
     """Every step of every design priced on its machine, and the designs compared."""
     results = [
-        _join(design, trained.workload, trained.graph, traces, trained.device)
+        _join(design, trained.workload, trained.graph, traces, trained.device, trained.times.get(design.name))
         for design, traces in zip(trained.designs, trained.traces, strict=True)
     ]
     return Comparison(designs=tuple(results))
@@ -127,12 +143,18 @@ def check_device(device: str) -> None:
             raise MissingToolError(f'device "{device}": torch sees {seen} CUDA devices here; use --device cpu')
 
 
-def _join(design: Design, workload: Workload, graph: StepGraph, traces: Sequence[Trace], device: str) -> Result:
-    typical = simulate(graph, design)
+def _join(
+    design: Design,
+    workload: Workload,
+    graph: StepGraph,
+    traces: Sequence[Trace],
+    device: str,
+    times: MatchedTimes | None,
+) -> Result:
+    price_step = step_price(graph, design, times)
+    typical = price_step(StepFacts())
     _, target = workload.require_data()
-    outcomes = [
-        price_trace(trace, lambda facts: simulate(graph, design, facts), target, workload.sustain) for trace in traces
-    ]
+    outcomes = [price_trace(trace, price_step, target, workload.sustain) for trace in traces]
     return Result(
         name=design.name,
         workload=workload.name,
@@ -147,7 +169,9 @@ def _join(design: Design, workload: Workload, graph: StepGraph, traces: Sequence
         memory_bytes=typical.memory_bytes,
         area_mm2=area(design).mm2,
         seeds=tuple(outcomes),
-        provenance=_provenance(design, workload, typical, [trace.seed for trace in traces], device),
+        provenance=with_times(
+            _provenance(design, workload, typical, [trace.seed for trace in traces], device), graph, design, times
+        ),
     )
 
 

@@ -111,3 +111,26 @@ def test_times_of_another(invoke, tmp_path) -> None:
     assert (
         'times.csv line 2: the step has no op "hidden1.forward.adm": did you mean "hidden1.forward.addmm"?' in wrong.err
     )
+
+
+def test_evaluate_takes_times_of_each_design(invoke, tmp_path) -> None:
+    (tmp_path / "step.csv").write_text("op,cycles\nstep,1000000\n")
+    quick = ["--workload", "digits-mlp", "--seeds", "1", "--max-steps", "30", "--target", "0.1", "--json"]
+    one = invoke("evaluate", "bf16-systolic", *quick, "--times", "step.csv").document["designs"][0]
+    assert one["time_per_step_s"] == pytest.approx(2e-3)
+    assert one["provenance"]["times"]["source"] == "step.csv"
+    both = invoke(
+        "evaluate", "bf16-systolic", "fp8-systolic", *quick, "--times", "fp8-systolic=step.csv", "--clock-ghz", "1"
+    ).document["designs"]
+    assert both[0]["provenance"]["times"] == "simulated"
+    assert both[1]["time_per_step_s"] == pytest.approx(1e-3)
+    several = ["evaluate", "bf16-systolic", "fp8-systolic", *quick]
+    for options, word in [
+        (["--times", "step.csv"], "say whose times"),
+        (["--times", "fp8-systolic=step.csv", "--times", "fp8-systolic=step.csv"], "two files"),
+        (["--times", "fp8-systolic=none.csv"], "no such file"),
+        (["--times", "fp8-systolic=step.csv", "--sensitivity"], "leave out --times"),
+    ]:
+        found = invoke(*several, *options)
+        assert found.code == 2
+        assert word in found.err
