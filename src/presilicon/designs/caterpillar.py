@@ -30,6 +30,8 @@ class CaterpillarMachine(
     clock_ghz: Positive
     mem_a_kib: Kibibytes
     """One-port memory of one PE."""
+    mem_a_banks: Side = 1
+    """Banks that MEM A is made of; an access costs what it does in a memory of one bank's size."""
     mem_b_kib: Kibibytes
     """Two-port memory of one PE."""
     port_words: Side = 4

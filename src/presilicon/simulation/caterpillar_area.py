@@ -18,7 +18,7 @@ def caterpillar_area(design: Design, machine: CaterpillarMachine, technology: Te
     and writes late. Buses and ring are in the overhead on logic. The second port of MEM B is not counted.
     """
     assert technology.area is not None
-    numerics = design.numerics
+    numerics, banks = design.numerics, machine.mem_a_banks
     macs, bits = [], []
     for phase in PHASES[:3]:
         mac = numerics.mac_of(phase)
@@ -32,7 +32,7 @@ def caterpillar_area(design: Design, machine: CaterpillarMachine, technology: Te
     }
     parts = logic | {
         "control and wiring": technology.area.overhead.share * sum(logic.values()),
-        "MEM A": machine.pes * sram_area_um2(machine.mem_a_kib, technology),
+        "MEM A": machine.pes * banks * sram_area_um2(machine.mem_a_kib / banks, technology),
         "MEM B": machine.pes * sram_area_um2(machine.mem_b_kib, technology),
     }
     return Area(

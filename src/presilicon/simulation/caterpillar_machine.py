@@ -1,6 +1,7 @@
 """A training step on CATERPILLAR: a ring of cores that trains by single samples, by batches, or as a pipeline."""
 
 from collections.abc import Sequence
+from math import inf
 
 from msgspec import Struct
 
@@ -62,12 +63,19 @@ def price_caterpillar(step: Step, machine: CaterpillarMachine) -> Priced:
 def pipeline_of(step: Step, machine: CaterpillarMachine) -> Pipeline:
     """The layers of a step on their cores."""
     layers, stage_of = weighted_layers(step.executed), stages(step.executed)
+    turns = Turns(step, machine, delays=delays(layers))
 
     def cycles(stage: int, cores: int) -> int:
-        turns = Turns(step, machine, delays=delays(layers))
         return sum(turns.turn(op, cores).moves.cycles for op in step.executed if stage_of[op.index] == stage)
 
-    cores, slot = allot_cores(machine.cores, layers, cycles)
+    def cycles_if_possible(stage: int, cores: int) -> float:
+        try:
+            return cycles(stage, cores)
+        except ConfigError:  # a panel is too large for so few cores
+            return inf
+
+    cores, _ = allot_cores(machine.cores, layers, cycles_if_possible)
+    slot = max(cycles(stage, allotted) for stage, allotted in enumerate(cores))
     return Pipeline(layers=layers, cores=cores, slot_cycles=slot, stage_of=stage_of)
 
 
@@ -146,7 +154,7 @@ def _energy_j(entry: Placed, step: Step, machine: CaterpillarMachine, technology
         "vector": turn.flops * curve_pj(technology.float_add, accumulate.bits_per_element),
         "register": register_bits * technology.register_bit.pj if technology.register_bit else 0.0,
         "sram": (
-            moves.mem_a * curve_pj(technology.sram_64bit, machine.mem_a_kib)
+            moves.mem_a * curve_pj(technology.sram_64bit, machine.mem_a_kib / machine.mem_a_banks)
             + moves.mem_b * curve_pj(technology.sram_64bit, machine.mem_b_kib)
         )
         / 64,

@@ -64,10 +64,13 @@ def stages(ops: Sequence[Op]) -> dict[int, int]:
     return {op.index: known.get(op.layer, len(layers) - 1) for op in ops}
 
 
-def allot_cores(cores: int, layers: Sequence[str], cycles: Callable[[int, int], int]) -> tuple[tuple[int, ...], int]:
+def allot_cores(
+    cores: int, layers: Sequence[str], cycles: Callable[[int, int], float]
+) -> tuple[tuple[int, ...], float]:
     """Cores for each layer, one at least, so that the slowest is as fast as can be; and the cycles of the slowest.
 
-    `cycles(stage, cores)` is what a stage takes for a sample. More go to the slowest one as long as that helps it.
+    `cycles(stage, cores)` is what a stage takes for a sample, infinity where so few cores cannot do it. More go to the
+    slowest one as long as that helps it.
 
     Raises:
         ConfigError: there are more layers than cores.

@@ -73,11 +73,11 @@ class Turns:
             raise ConfigError(
                 f"numerics.mac.slice_bits is {mac.slice_bits}, but CATERPILLAR multiplies in one pass: leave it out"
             )
-        if op.index in self.fused:
-            weights = self.step.formats.of("master", op.layer).bits_per_element
-            bits = Bits(a.bits_per_element, b.bits_per_element, weights)
-            return update_moves(gemm.m, gemm.n, bits, cores, self.machine)
         bits = Bits(a.bits_per_element, b.bits_per_element, mac.accumulate.bits_per_element)
+        if op.phase == "weight_grad" and gemm.k == gemm.count == 1 and self.machine.schedule != "minibatch":
+            kept: Role = "master" if op.index in self.fused else "gradient"
+            bits = bits._replace(sums=self.step.formats.of(kept, op.layer).bits_per_element)
+            return update_moves(gemm.m, gemm.n, bits, cores, self.machine)
         return product_moves(gemm, op.phase, bits, cores, self.machine)
 
     def _lane_moves(self, op: Op, cores: int, share: int) -> Moves:

@@ -213,3 +213,11 @@ def test_area_is_mostly_memory() -> None:
     assert small.parts_mm2["MEM A"] > 0.8 * small.mm2
     assert large.mm2 > 1.7 * small.mm2
     assert area(a_design("sgd", "cores=128")).mm2 == pytest.approx(2 * small.mm2)
+
+
+def test_banks_make_accesses_cheaper_and_memory_larger() -> None:
+    graph = perceptron_step(4, (256, 256))
+    one, two = (simulate(graph, a_design("sgd", f"mem_a_banks={banks}")) for banks in (1, 2))
+    assert two.energy_by_component_j["sram"] < one.energy_by_component_j["sram"]
+    assert two.time_s == one.time_s
+    assert area(a_design("sgd", "mem_a_banks=2")).mm2 > area(a_design("sgd")).mm2

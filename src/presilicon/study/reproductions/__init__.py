@@ -6,6 +6,7 @@ from presilicon.base.errors import unknown
 from presilicon.records import Reproduction
 
 _MODULES = {
+    "caterpillar": "caterpillar",
     "in-place-transpose": "in_place_transpose",
 }
 """Module of each name, in this package."""
