@@ -178,7 +178,7 @@ def _op_cost(entry: Placed, energy_j: float, machine: CaterpillarMachine) -> OpC
         kind=op.kind,
         phase=op.phase,
         layer=op.layer,
-        unit="cores" if turn.macs else "vector",
+        unit="array" if turn.macs else "vector",
         start_s=entry.start_s,
         time_s=entry.time_s,
         cycles=turn.repeats * moves.cycles,

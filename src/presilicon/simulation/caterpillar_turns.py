@@ -115,7 +115,8 @@ class Turns:
         """
         mem_a, mem_b = self._bytes_by_place(op)
         if op.index in self.fused:
-            mem_a *= 2  # counted so far: the gradient, which is never stored, as large as the weights
+            gradient = op.outputs[0]
+            mem_a = 2 * self.step.formats.bytes_of(TensorRef(gradient.id, gradient.shape, "master"), op.layer)
         given = [tensor for tensor in op.inputs if tensor.id not in self.made and tensor.id not in self.seen]
         self.seen |= {tensor.id for tensor in given}
         total = 0.0

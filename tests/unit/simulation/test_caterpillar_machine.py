@@ -183,7 +183,7 @@ def test_panels_that_do_not_fit_go_around_in_slices() -> None:
 
 def test_one_product() -> None:
     cost = simulate_gemm(Gemm(64, 256, 256), a_design("minibatch"))
-    assert cost.unit == "cores"
+    assert cost.unit == "array"
     assert 0 < cost.utilization <= 1
     # Independent products are dealt to the cores.
     many = simulate_gemm(Gemm(8, 16, 16, count=64), a_design("minibatch"))
