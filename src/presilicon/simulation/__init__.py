@@ -1,6 +1,7 @@
 """The cost of a step graph on a machine: cycles, time, energy, memory."""
 
 from presilicon.simulation.area import area, mac_area_um2, register_area_um2, sram_area_um2
+from presilicon.simulation.caterpillar_pipeline import staleness
 from presilicon.simulation.chakra import write_chakra
 from presilicon.simulation.checkpointing import chain_of, checkpoint, even_segments
 from presilicon.simulation.foreign import MatchedTimes, match_times, put_times
@@ -32,6 +33,7 @@ __all__ = [
     "simulate",
     "simulate_gemm",
     "sram_area_um2",
+    "staleness",
     "transposer_cycles",
     "write_chakra",
 ]

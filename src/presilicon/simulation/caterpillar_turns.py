@@ -35,7 +35,7 @@ class Turns:
     """
 
     def __init__(self, step: Step, machine: CaterpillarMachine, *, delays: Mapping[str, int] | None = None) -> None:
-        """`delays` are the samples that a layer's activations wait for its errors, in a pipeline; then 0 elsewhere."""
+        """In a pipeline, `delays` says for how many samples the activations of a layer wait for their errors."""
         self.step, self.machine = step, machine
         self.samples = 1 if machine.schedule == "minibatch" else max(step.graph.batch_size, 1)
         self.fused = {} if machine.schedule == "minibatch" else self._fused_updates()
@@ -50,6 +50,8 @@ class Turns:
 
     def turn(self, op: Op, cores: int) -> Turn:
         """A turn of `op` on `cores` cores. Ops must be asked for in order: a batch is fetched when it is first used."""
+        if op.phase == "update" and not op.layer:
+            cores = self.machine.cores  # it belongs to all layers, wherever they are
         if op.index in self.fused.values():
             return Turn(repeats=self.samples, moves=Moves(0, 0, 0, 0, 0), macs=0, flops=0.0, bytes_dram=0.0)
         gemm = None if op.gemm is None else self._gemm(op.gemm, op)

@@ -175,6 +175,33 @@ def test_products_spread_over_samples_are_the_same_forms_transposed(phase: str) 
         assert product_moves(Gemm(*sides), phase, WORDS, ring.cores, machine).cycles == cycles
 
 
+@pytest.mark.parametrize("phase", PHASES)
+def test_words_of_products_on_all_cores_are_those_of_every_core_and_link(phase: str) -> None:
+    draw = random.Random(phase)
+    for _ in range(40):
+        cores, nr = draw.randint(1, 4), draw.randint(1, 3)
+        rows, inputs, outputs = draw.randint(2, 5), cores * draw.randint(1, 4), cores * draw.randint(1, 4)
+        machine = a_machine(nr=nr, cores=cores)
+        panel, mine = inputs // cores, outputs // cores
+        if phase == "forward":
+            sides, part, around = (rows, inputs, outputs), (rows, panel, mine), rows * panel
+        elif phase == "input_grad":
+            sides, part, around = (rows, outputs, inputs), (rows, mine, panel), rows * panel
+        else:
+            sides, part, around = (inputs, rows, outputs), (panel, rows, mine), rows * panel
+        m, k, n = part
+        _, _, counts = run_core_gemm(matrix(draw, m, k), matrix(draw, k, n), matrix(draw, m, n), nr, 4)
+        chunks = [matrix(draw, 1, around)[0] for _ in range(cores)]
+        _, moved = run_all_gather(chunks, Ring(cores, 4, 2))
+        moves = product_moves(Gemm(*sides), phase, WORDS, cores, machine)
+        assert moves.bus == cores**2 * counts.operands
+        assert moves.ring == cores * moved.words
+        # Besides operands and sums, MEM B is read and written for every word on the ring.
+        sums = 2 * rows * inputs * cores if phase == "input_grad" else 2 * rows * outputs * cores
+        sums = 2 * inputs * outputs if phase == "weight_grad" else sums
+        assert moves.mem_a + moves.mem_b == moves.bus + sums + 2 * moves.ring
+
+
 def test_gemv_on_the_ring_takes_the_faster_way() -> None:
     draw, seen = random.Random(5), set()
     for _ in range(200):

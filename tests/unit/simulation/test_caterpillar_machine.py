@@ -221,3 +221,12 @@ def test_banks_make_accesses_cheaper_and_memory_larger() -> None:
     assert two.energy_by_component_j["sram"] < one.energy_by_component_j["sram"]
     assert two.time_s == one.time_s
     assert area(a_design("sgd", "mem_a_banks=2")).mm2 > area(a_design("sgd")).mm2
+
+
+@pytest.mark.parametrize("schedule", ["sgd", "pipelined"])
+def test_a_rounded_copy_of_the_weights_is_made_by_all_cores_after_each_sample(schedule: str) -> None:
+    graph = perceptron_step(4, (256, 256, 256))
+    design = load_design("caterpillar-small", [f"machine.schedule={schedule}", "numerics.master=float32"])
+    copy = simulate(graph, design).ops[-1]
+    assert copy.name == "update.round_weights"
+    assert copy.cycles == 4 * (2 * 256 * 256 // design.machine.pes + 6)
