@@ -5,6 +5,7 @@ from presilicon.designs.design import Design, design_names, diff_designs, load_d
 from presilicon.designs.machine import Machine
 from presilicon.designs.numerics import Numerics, RoleFormat
 from presilicon.designs.recipe import Recipe, load_recipe, recipe_names
+from presilicon.designs.roofline import ClassRate, HostTimes, MatrixRate, Provenance, RooflineMachine
 from presilicon.designs.systolic import Dataflow, Dataflows, Reduction, SystolicMachine, Transpose
 from presilicon.designs.technology import (
     AreaPoint,
@@ -22,16 +23,21 @@ __all__ = [
     "AreaPoint",
     "AreaTable",
     "CaterpillarMachine",
+    "ClassRate",
     "Dataflow",
     "Dataflows",
     "Design",
     "EnergyPoint",
     "Figure",
+    "HostTimes",
     "Machine",
+    "MatrixRate",
     "Numerics",
+    "Provenance",
     "Recipe",
     "Reduction",
     "RoleFormat",
+    "RooflineMachine",
     "Schedule",
     "SystolicMachine",
     "Technology",

@@ -1,12 +1,13 @@
 """The cost of a training step on a machine: a pure function of graph, design and facts."""
 
 from presilicon.base.errors import unknown
-from presilicon.designs import CaterpillarMachine, Design, SystolicMachine, Technology
+from presilicon.designs import CaterpillarMachine, Design, RooflineMachine, SystolicMachine, Technology
 from presilicon.records import Cost, Gemm, Op, OpCost, StepFacts, StepGraph, TensorRef
 from presilicon.simulation.caterpillar_machine import price_caterpillar
 from presilicon.simulation.execution import executed_ops
 from presilicon.simulation.memory import peak_bytes
 from presilicon.simulation.pricing import Priced, Step
+from presilicon.simulation.roofline_machine import price_roofline
 from presilicon.simulation.systolic import Convention
 from presilicon.simulation.systolic_machine import price_systolic
 from presilicon.simulation.work import Formats
@@ -65,6 +66,8 @@ def _price(step: Step) -> Priced:
             return price_systolic(step, machine)
         case CaterpillarMachine() as machine:
             return price_caterpillar(step, machine)
+        case RooflineMachine() as machine:
+            return price_roofline(step, machine)
 
 
 def simulate_gemm(gemm: Gemm, design: Design, *, convention: Convention = "exact") -> OpCost:

@@ -1,0 +1,349 @@
+"""Fit a roofline machine to measured steps of some models, and judge it on the others.
+
+    python benchmarks/calibrate_gpu.py [--write]
+
+Reads benchmarks/data/h200_steps.json and h200_operators.json. The models of CALIBRATION are fitted: the fractions of
+the peaks on their device times by group of operators, the host's times on their eager steps, the energies on their
+joules. The others are predicted. `--write` puts the fitted figures into the h200 preset.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from msgspec import structs
+from scipy.optimize import least_squares, nnls
+
+import presilicon
+from presilicon.designs import Design, RooflineMachine, load_design
+from presilicon.designs.roofline import ChipEnergy, ClassRate, HostTimes, MatrixRate, PhaseFractions
+from presilicon.records import StepFacts, StepGraph
+from presilicon.simulation import simulate
+from presilicon.simulation.execution import executed_ops
+from presilicon.simulation.kernels import Kernel, make_kernels
+from presilicon.simulation.roofline_machine import seconds
+from presilicon.simulation.work import Formats
+from presilicon.workloads import load_workload
+from presilicon.workloads.capture import capture_workload
+
+DATA = Path(__file__).parent / "data"
+PRESET = Path(presilicon.__file__).parent / "designs/presets/h200.toml"
+CALIBRATION = ("mlp-large", "vgg16", "resnet18", "inception-v3", "dcgan-discriminator", "bert-base", "gpt-block")
+UNITS = ("float32", "tf32", "bfloat16")
+PHASES = ("forward", "input_grad", "weight_grad")
+
+GROUPS = {
+    "convolution": ("cudnn_convolution", "cudnn_convolution_transpose"),
+    "convolution.backward": ("convolution_backward",),
+    "gemm": ("mm", "addmm", "bmm", "baddbmm"),
+    "attention": ("_efficient_attention_forward", "_cudnn_attention_forward", "_flash_attention_forward"),
+    "attention.backward": ("_efficient_attention_backward", "_cudnn_attention_backward", "_flash_attention_backward"),
+    "normalization": ("native_batch_norm", "cudnn_batch_norm", "native_layer_norm"),
+    "normalization.backward": (
+        "native_batch_norm_backward",
+        "cudnn_batch_norm_backward",
+        "native_layer_norm_backward",
+    ),
+    "pooling": ("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d"),
+    "pooling.backward": ("max_pool2d_with_indices_backward", "avg_pool2d_backward", "_adaptive_avg_pool2d_backward"),
+    "softmax": ("_log_softmax",),
+    "softmax.backward": ("_log_softmax_backward_data",),
+    "reduction": ("sum", "mean"),
+    "gather.backward": ("embedding_dense_backward",),
+    "optimizer": (
+        *("_foreach_add_", "_foreach_mul_", "_foreach_addcdiv_", "_foreach_lerp_", "_foreach_addcmul_", "div_"),
+        *("_foreach_sqrt", "_foreach_add", "_foreach_div_", "_foreach_mul", "_foreach_pow", "_foreach_sub_"),
+    ),
+}
+REST = "rest"
+"""Elementwise ops, copies, conversions, biases, losses: operators that share names."""
+
+
+def group_of(kernel: Kernel) -> str:
+    backward = ".backward" if kernel.op.phase in ("input_grad", "weight_grad") else ""
+    if kernel.name == "attention":
+        return "attention" + backward
+    if kernel.op.kind == "gemm":
+        return "gemm"
+    name = kernel.op.kind + ("" if kernel.op.kind == "reduction" else backward)
+    return name if name in GROUPS else REST
+
+
+class Case:
+    """A measured step: its kernels, and what was measured."""
+
+    def __init__(self, row: dict[str, Any], graph: StepGraph, design: Design) -> None:
+        self.row, self.graph, self.design = row, graph, design
+        formats = Formats(design.numerics, StepFacts())
+        executed = executed_ops(graph, formats, StepFacts())
+        machine = design.machine
+        assert isinstance(machine, RooflineMachine)
+        self.kernels = [k for k in make_kernels(executed, machine, design.numerics, formats) if k.launches]
+        self.operators: dict[str, float] = {}
+
+    @property
+    def name(self) -> tuple[str, int, str]:
+        return self.row["model"], self.row["batch"], self.row["precision"]
+
+    def group_seconds(self, machine: RooflineMachine) -> dict[str, float]:
+        """Of each group of operators; extras belong to the rest."""
+        found = dict.fromkeys([*GROUPS, REST], 0.0)
+        for kernel in self.kernels:
+            bare = structs.replace(kernel, extras=())
+            alone = seconds(bare, machine)[0]
+            found[group_of(kernel)] += alone
+            found[REST] += seconds(kernel, machine)[0] - alone
+        return found
+
+
+class Space:
+    """The fitted figures of a machine as a vector of logarithms."""
+
+    CLASSES = (
+        "elementwise",
+        "elementwise.backward",
+        "normalization",
+        "normalization.backward",
+        "softmax",
+        "softmax.backward",
+        "pooling",
+        "pooling.backward",
+        "reduction",
+        "copy",
+        "cast",
+        "bias",
+        "optimizer",
+    )
+    LATENCIES = ("gemm", "convolution", "convolution.backward", "normalization", "normalization.backward", "reduction")
+
+    def __init__(self) -> None:
+        self.names: list[tuple[str, ...]] = []
+        for unit in UNITS:
+            for kind in ("gemm", "convolution"):
+                self.names += [(unit, kind, phase) for phase in PHASES]
+            self.names += [(unit, "attention"), (unit, "unaligned_convolution")]
+            if unit != "float32":
+                self.names.append((unit, "unaligned"))
+        for name in self.CLASSES:
+            self.names += [("class", name, "memory"), ("class", name, "memory_16")]
+        self.names += [("class", name, "tflops") for name in ("pooling", "pooling.backward")]
+        self.names += [("class", name, "latency_us") for name in (*self.LATENCIES, "bias-correction")]
+        self.names.append(("latency_us",))
+
+    def start(self) -> np.ndarray:
+        values = []
+        for name in self.names:
+            if name[-1] == "latency_us":
+                values.append({"bias-correction": 6.0}.get(name[1] if len(name) > 1 else "", 2.0))
+            elif name[-1] == "tflops":
+                values.append(0.3)
+            elif name[-1] == "unaligned_convolution":
+                values.append(0.5 if name[0] == "float32" else 0.08)
+            elif name[-1] == "unaligned":
+                values.append(0.3)
+            else:
+                values.append(0.6)
+        return np.log(values)
+
+    def machine(self, base: RooflineMachine, vector: np.ndarray) -> RooflineMachine:
+        value = dict(zip(self.names, np.exp(vector), strict=True))
+
+        def fraction(*name: str) -> float:
+            return float(min(value[name], 1.5))
+
+        matrix = {}
+        for unit in UNITS:
+            matrix[unit] = MatrixRate(
+                tflops=base.matrix[unit].tflops,
+                gemm=PhaseFractions(**{phase: fraction(unit, "gemm", phase) for phase in PHASES}),
+                convolution=PhaseFractions(**{phase: fraction(unit, "convolution", phase) for phase in PHASES}),
+                attention=fraction(unit, "attention"),
+                unaligned=1.0 if unit == "float32" else fraction(unit, "unaligned"),
+                unaligned_convolution=fraction(unit, "unaligned_convolution"),
+                pj_per_flop=base.matrix[unit].pj_per_flop,
+            )
+        classes: dict[str, dict[str, float]] = {}
+        for name, number in value.items():
+            if name[0] == "class":
+                classes.setdefault(name[1], {})[name[2]] = float(
+                    number if name[2] in ("tflops", "latency_us") else min(number, 1.5)
+                )
+        for product in ("gemm", "convolution", "convolution.backward"):
+            classes.setdefault(product, {}).update(memory=0.8, memory_16=0.8)
+        rates = {name: ClassRate(**fields) for name, fields in sorted(classes.items())}
+        return structs.replace(base, matrix=matrix, classes=rates, latency_us=float(value["latency_us",]))
+
+
+def fit_rates(cases: list[Case], base: RooflineMachine) -> RooflineMachine:
+    """Fractions and latencies, on device times by group (weighted by their share of the step) and on whole steps."""
+    space = Space()
+    start = space.start()
+
+    def residuals(vector: np.ndarray) -> np.ndarray:
+        machine = space.machine(base, vector)
+        errors = []
+        for case in cases:
+            ours = case.group_seconds(machine)
+            whole = sum(case.operators.values())
+            for group, measured in case.operators.items():
+                if measured > 0.002 * whole and ours[group] > 0:
+                    errors.append(np.sqrt(measured / whole) * np.log(ours[group] / measured))
+            errors.append(2 * np.log(sum(ours.values()) / case.row["time_s"]))
+        return np.array([*errors, *(0.1 * (vector - start))])
+
+    found = least_squares(residuals, start, loss="soft_l1", f_scale=0.2, max_nfev=12, verbose=2)
+    return space.machine(base, found.x)
+
+
+def fit_host(cases: list[Case], eager: dict[tuple[str, int, str], dict[str, Any]]) -> HostTimes:
+    """The host's times, on steps that it holds up."""
+    rows, times = [], []
+    for case in cases:
+        measured = eager.get(case.name)
+        if measured is None or measured["time_s"] < 1.15 * case.row["time_s"]:
+            continue
+        counts = [0, 0, 0, 0]
+        for kernel in case.kernels:
+            casts = sum(extra.name == "cast" for extra in kernel.extras)
+            if kernel.op.operator == "presilicon.round":
+                counts[3] += kernel.launches
+                continue
+            counts[{"forward": 0, "update": 2}.get(kernel.op.phase, 1)] += 1
+            counts[3] += casts
+        rows.append(np.array(counts) / measured["time_s"])
+        times.append(1.0)
+    found, _ = nnls(np.array(rows), np.array(times))
+    forward, backward, update, cast = (round(float(value) * 1e6, 2) for value in found)
+    print(f"host-bound steps fitted: {len(rows)}")
+    return HostTimes(forward_us=forward, backward_us=backward, update_us=update, cast_us=cast)
+
+
+def fit_energy(cases: list[Case], rows: list[dict[str, Any]], machine: RooflineMachine) -> RooflineMachine:
+    """Watts and picojoules, by non-negative least squares of relative errors."""
+    by_name = {case.name: case for case in cases}
+    left, right = [], []
+    for row in rows:
+        case = by_name.get((row["model"], row["batch"], row["precision"]))
+        if case is None:
+            continue
+        products = [sum(k.flops for k in case.kernels if k.format == unit) for unit in UNITS]
+        traffic = sum(k.traffic_bytes for k in case.kernels)
+        left.append(np.array([row["time_s"], *(f * 1e-12 for f in products), traffic * 1e-12]) / row["energy_j"])
+        right.append(1.0)
+    (static, *flop, byte), _ = nnls(np.array(left), np.array(right))
+    matrix = {
+        unit: structs.replace(machine.matrix[unit], pj_per_flop=float(pj)) for unit, pj in zip(UNITS, flop, strict=True)
+    }
+    energy = ChipEnergy(static_w=float(static), pj_per_byte=float(byte))
+    return structs.replace(machine, matrix=matrix, energy=energy)
+
+
+def report(title: str, cases: list[Case], rows: list[dict[str, Any]], machine: RooflineMachine, verbose: bool) -> None:
+    by_name = {case.name: case for case in cases}
+    found = []
+    for row in rows:
+        case = by_name.get((row["model"], row["batch"], row["precision"]))
+        if case is None:
+            continue
+        launched = structs.replace(machine, launch=row["mode"])
+        cost = simulate(case.graph, structs.replace(case.design, machine=launched))
+        time, energy = cost.time_s / row["time_s"] - 1, cost.energy_j / row["energy_j"] - 1
+        found.append((abs(time), abs(energy), row, time, energy))
+        if verbose:
+            print(
+                f"  {row['model']:20}{row['batch']:6} {row['precision']:10}{row['mode']:6}"
+                f"{row['time_s'] * 1e3:10.3f} ms {time:+7.1%}   {row['energy_j']:9.3f} J {energy:+7.1%}"
+            )
+    times, energies = np.array([f[0] for f in found]), np.array([f[1] for f in found])
+    print(
+        f"{title}: {len(found)} steps; time: mean error {times.mean():.1%}, worst {times.max():.1%}, "
+        f"beyond 40%: {(times > 0.4).sum()}; energy: mean {energies.mean():.1%}, worst {energies.max():.1%}, "
+        f"beyond 40%: {(energies > 0.4).sum()}"
+    )
+
+
+def toml_table(machine: RooflineMachine) -> str:
+    """The fitted tables of a preset."""
+
+    def number(value: float) -> str:
+        return f"{value:.3g}"
+
+    lines = [f"latency_us = {number(machine.latency_us)}"]
+    assert machine.energy is not None
+    energy, host = machine.energy, machine.host
+    lines.append(f"energy = {{ static_w = {number(energy.static_w)}, pj_per_byte = {number(energy.pj_per_byte)} }}")
+    fields = ", ".join(f"{name} = {number(getattr(host, name))}" for name in host.__struct_fields__)
+    lines.append(f"host = {{ {fields} }}")
+    for unit, rate in machine.matrix.items():
+        lines += ["", f"[machine.matrix.{unit}]", f"tflops = {rate.tflops}"]
+        for kind in ("gemm", "convolution"):
+            fractions = getattr(rate, kind)
+            fields = ", ".join(f"{phase} = {number(getattr(fractions, phase))}" for phase in PHASES)
+            lines.append(f"{kind} = {{ {fields} }}")
+        for name in ("attention", "unaligned", "unaligned_convolution", "pj_per_flop"):
+            lines.append(f"{name} = {number(getattr(rate, name))}")
+    lines += ["", "[machine.classes]"]
+    plain = ClassRate()
+    for name, rate in machine.classes.items():
+        fields = ", ".join(
+            f"{field} = {number(getattr(rate, field))}"
+            for field in rate.__struct_fields__
+            if getattr(rate, field) != getattr(plain, field)
+        )
+        lines.append(f'"{name}" = {{ {fields} }}')
+    return "\n".join(lines) + "\n"
+
+
+MARK = "# Fitted by benchmarks/calibrate_gpu.py"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="put the fitted figures into the preset")
+    parser.add_argument("--check", action="store_true", help="fit nothing: judge the preset as it is")
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    steps = json.loads((DATA / "h200_steps.json").read_text())["rows"]
+    profiles = json.loads((DATA / "h200_operators.json").read_text())["rows"]
+    graphs: dict[tuple[str, int], StepGraph] = {}
+    cases: dict[tuple[str, int, str], Case] = {}
+    for row in steps:
+        key = (row["model"], row["batch"])
+        if row["mode"] == "graph":
+            if key not in graphs:
+                graphs[key] = capture_workload(load_workload(row["model"]), batch_size=row["batch"])
+            design = load_design("h200", numerics=row["precision"])
+            cases[(*key, row["precision"])] = Case(row, graphs[key], design)
+    for profile in profiles:
+        case = cases.get((profile["model"], profile["batch"], profile["precision"]))
+        if case is not None:
+            left = dict(profile["operators"])
+            for group, members in GROUPS.items():
+                case.operators[group] = sum(left.pop(name, [0, 0.0])[1] for name in members) * 1e-6
+            case.operators[REST] = sum(time for _, time in left.values()) * 1e-6
+    fitted = [case for case in cases.values() if case.row["model"] in CALIBRATION]
+    others = [case for case in cases.values() if case.row["model"] not in CALIBRATION]
+    machine = load_design("h200").machine
+    assert isinstance(machine, RooflineMachine)
+    if not options.check:
+        machine = fit_rates(fitted, machine)
+        eager = {(r["model"], r["batch"], r["precision"]): r for r in steps if r["mode"] == "eager"}
+        machine = structs.replace(machine, host=fit_host(fitted, eager))
+        machine = fit_energy(fitted, steps, machine)
+    if options.verbose:
+        for case in cases.values():
+            ours = case.group_seconds(machine)
+            print(*case.name, f"{sum(ours.values()) * 1e3:.2f} ms, measured {case.row['time_s'] * 1e3:.2f}")
+            shown = sorted(case.operators, key=lambda group: -case.operators[group])
+            print("    " + "  ".join(f"{g} {ours[g] * 1e3:.2f}/{case.operators[g] * 1e3:.2f}" for g in shown[:9]))
+    report("calibrated on", fitted, steps, machine, options.verbose)
+    report("predicted", others, steps, machine, options.verbose)
+    if options.write:
+        text = PRESET.read_text()
+        PRESET.write_text(text[: text.index(MARK)] + MARK + "\n" + toml_table(machine))
+
+
+if __name__ == "__main__":
+    main()

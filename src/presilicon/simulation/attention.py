@@ -1,0 +1,91 @@
+"""Scaled dot-product attention in a captured step: which ops one fused kernel takes the place of.
+
+Capture writes attention out in full, score matrix and all; `_safe_softmax` occurs there and nowhere else. A fused
+kernel makes the scores block by block and never stores them.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+from msgspec import Struct
+
+from presilicon.records import Op
+
+_SOFTMAX = "aten._safe_softmax"
+_SOFTMAX_BACKWARD = "aten._softmax_backward_data"
+_MOVES = ("aten.clone", "aten.mul.Scalar", "aten.mul.Tensor", "aten.div.Tensor", "aten._to_copy")
+_MASKS = ("aten.ones", "aten.tril", "aten.triu", "aten.scalar_tensor", "aten.where", "aten.logical_not", "aten.zeros")
+
+
+class FusedAttention(Struct, frozen=True, kw_only=True):
+    """What fused attention changes in a step; numbers are indices of ops, or storages."""
+
+    products: frozenset[int]
+    """Products with the scores: the kernel itself."""
+    causal: frozenset[int]
+    """Those of them whose scores a triangle masks: half of the work is skipped."""
+    absorbed: frozenset[int]
+    """Ops that disappear into the kernel."""
+    scores: frozenset[int]
+    """Storages that are never written to memory."""
+
+
+NO_ATTENTION = FusedAttention(products=frozenset(), causal=frozenset(), absorbed=frozenset(), scores=frozenset())
+
+
+def find_attention(ops: Sequence[Op]) -> FusedAttention:
+    """The fused attention of a step; nothing where no op has been written out by scaled dot-product attention."""
+    softmaxes = [op for op in ops if op.operator.startswith(_SOFTMAX)]
+    if not softmaxes:
+        return NO_ATTENTION
+    scores = _scores(ops, softmaxes)
+    products = {op.index for op in ops if op.gemm and any(tensor.id in scores for tensor in op.inputs + op.outputs)}
+    absorbed = {
+        op.index
+        for op in ops
+        if not op.gemm and any(tensor.id in scores for tensor in op.outputs) and op.index not in products
+    }
+    consumers: dict[int, set[int]] = {}
+    for op in ops:
+        for tensor in op.inputs:
+            consumers.setdefault(tensor.id, set()).add(op.index)
+    fused = products | absorbed
+    for op in reversed(ops):
+        if op.index in fused or not op.operator.startswith(_MOVES + _MASKS):
+            continue
+        readers = {reader for tensor in op.outputs for reader in consumers.get(tensor.id, ())} - {op.index}
+        if readers and readers <= fused:
+            fused.add(op.index)
+    made = {tensor.id for op in ops if op.index in products for tensor in op.outputs}
+    for op in ops:
+        scales = op.operator.startswith("aten.mul") and op.phase != "forward" and op.index not in fused
+        if scales and any(tensor.id in made for tensor in op.inputs):
+            fused.add(op.index)
+    triangles = {op.layer for op in ops if op.index in fused and op.operator.startswith(("aten.tril", "aten.triu"))}
+    causal = {op.index for op in ops if op.index in products and op.layer in triangles}
+    return FusedAttention(
+        products=frozenset(products),
+        causal=frozenset(causal),
+        absorbed=frozenset(fused - products),
+        scores=frozenset(scores),
+    )
+
+
+def _scores(ops: Sequence[Op], softmaxes: Sequence[Op]) -> set[int]:
+    """Storages of score matrices: what softmax reads and writes, and what elementwise ops make of those."""
+    scores = {tensor.id for op in softmaxes for tensor in (op.inputs[0], *op.outputs)}
+    sizes = {prod(op.outputs[0].shape) for op in softmaxes}
+    grows = True
+    while grows:
+        grows = False
+        for op in ops:
+            if op.gemm or not op.outputs or op.outputs[0].elements not in sizes:
+                continue
+            backward = op.operator.startswith(_SOFTMAX_BACKWARD)
+            if op.kind not in ("elementwise", "copy", "random", "other") and not backward:
+                continue
+            linked = [tensor.id for tensor in op.inputs + op.outputs if tensor.elements in sizes]
+            if any(storage in scores for storage in linked) and not all(storage in scores for storage in linked):
+                scores.update(linked)
+                grows = True
+    return scores

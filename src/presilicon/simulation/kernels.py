@@ -1,0 +1,158 @@
+"""What a framework on a chip makes of the ops of a step: kernels, with the work of each."""
+
+from collections.abc import Sequence
+from math import ceil
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from presilicon.designs import MatrixRate, Numerics, RooflineMachine
+from presilicon.records import Gemm, Op, OpKind
+from presilicon.simulation.attention import NO_ATTENTION, FusedAttention, find_attention
+from presilicon.simulation.widths import Layout, lay_out_tensors
+from presilicon.simulation.work import Formats
+
+_SPLIT = 512
+"""The least part of a reduction that is worth a core of its own."""
+_SMALL_TILE = 0.6
+"""Of the rate of a core, when it makes tiles of half the side."""
+_RECOMPUTED = 1.25
+"""Products in the backward pass of fused attention, which makes the scores again, over those that capture counts."""
+_SKIPPED = 0.5
+"""Of the scores, under a triangular mask."""
+
+
+class Extra(NamedTuple):
+    """A small kernel that comes with another one."""
+
+    name: str
+    """Its class: `cast` or `bias`."""
+    size_bytes: float
+    narrow: bool
+
+
+class Kernel(Struct, frozen=True, kw_only=True):
+    """The work of one op: seconds at full rates, before the fractions that its class reaches."""
+
+    op: Op
+    name: str
+    """Its class, as in `RooflineMachine.classes`; or `attention`."""
+    format: str = ""
+    """The matrix unit that it runs on; empty for none."""
+    product_s: float = 0.0
+    """On the matrix unit, tiles and waves counted, at its peak rate."""
+    unaligned: int = 0
+    """How often the rate is cut for operands whose rows are not aligned."""
+    flops: float = 0.0
+    size_bytes: float = 0.0
+    narrow: bool = False
+    """Whether its elements have 16 bits or fewer."""
+    launches: int = 1
+    extras: tuple[Extra, ...] = ()
+    """Conversions that mixed precision adds to it, and the bias of a convolution."""
+
+    @property
+    def traffic_bytes(self) -> float:
+        """What it moves to and from memory, its extras included."""
+        return self.size_bytes + sum(extra.size_bytes for extra in self.extras)
+
+
+def make_kernels(ops: Sequence[Op], machine: RooflineMachine, numerics: Numerics, formats: Formats) -> list[Kernel]:
+    """The kernels of a step, one for each op; an op that another one absorbs has no launch and no work."""
+    attention = find_attention(ops) if machine.fused_attention else NO_ATTENTION
+    layouts = lay_out_tensors(ops, numerics, formats)
+    return [_kernel(op, layout, attention, machine, formats) for op, layout in zip(ops, layouts, strict=True)]
+
+
+def _kernel(op: Op, layout: Layout, attention: FusedAttention, machine: RooflineMachine, formats: Formats) -> Kernel:
+    if op.index in attention.absorbed:
+        return Kernel(op=op, name=class_of(op), launches=0)
+    narrow = max(layout.inputs + layout.outputs, default=32.0) <= 16
+    extras = tuple(Extra("cast", elements * bits / 8, narrow=False) for elements, bits in layout.casts)
+    if op.gemm and not _is_depthwise(op):
+        fused = op.index in attention.products
+        name, rate = _unit(op, machine, formats)
+        gemm, factor = op.gemm, 1.0
+        if fused:
+            factor = (1.0 if op.phase == "forward" else _RECOMPUTED) * (_SKIPPED if op.index in attention.causal else 1)
+        return Kernel(
+            op=op,
+            name="attention" if fused else op.kind,
+            format=name,
+            product_s=product_seconds(gemm, machine, rate.tflops) * factor,
+            unaligned=0 if fused else _unaligned(op, gemm, layout, machine),
+            flops=op.flops * factor,
+            size_bytes=layout.size_bytes(op, attention.scores),
+            narrow=narrow,
+            extras=extras + _bias(op, layout),
+        )
+    return Kernel(
+        op=op,
+        name=class_of(op),
+        flops=float(op.flops),
+        size_bytes=layout.size_bytes(op),
+        narrow=narrow,
+        launches=len(op.outputs) if op.operator == "presilicon.round" else 1,
+        extras=extras,
+    )
+
+
+def _bias(op: Op, layout: Layout) -> tuple[Extra, ...]:
+    """A convolution's bias is added by a kernel of its own."""
+    if op.convolution is None or op.phase != "forward" or len(op.inputs) < 3:
+        return ()
+    bits = layout.outputs[0]
+    return (Extra("bias", 2 * op.outputs[0].elements * bits / 8, narrow=bits <= 16),)
+
+
+def product_seconds(gemm: Gemm, machine: RooflineMachine, tflops: float) -> float:
+    """Seconds of a product at a peak rate, cut into tiles that the cores make a wave at a time.
+
+    Where there are fewer tiles than cores, the reduction is split among them, or the tiles are halved.
+
+    >>> from presilicon.designs import load_design
+    >>> h200 = load_design("h200").machine
+    >>> full = 2 * 8192**3 / 989e12
+    >>> 1 <= product_seconds(Gemm(m=8192, k=8192, n=8192), h200, 989) / full < 1.04
+    True
+    """
+    best = float("inf")
+    for side, share in ((machine.tile, 1.0), (max(machine.tile // 2, 1), _SMALL_TILE)):
+        tiles = gemm.count * ceil(gemm.m / side) * ceil(gemm.n / side)
+        split = max(1, min(machine.cores // tiles, gemm.k // _SPLIT))
+        waves = ceil(tiles * split / machine.cores)
+        core_flops_s = tflops * 1e12 / machine.cores * share
+        best = min(best, waves * 2 * side * side * ceil(gemm.k / split) / core_flops_s)
+    return best
+
+
+def class_of(op: Op) -> str:
+    """The class of an op: its kind, `.backward` appended in the backward pass."""
+    kind: OpKind | str = op.kind
+    if op.operator == "presilicon.round":
+        kind = "cast"
+    elif _is_depthwise(op):
+        kind = "other"
+    return f"{kind}.backward" if op.phase in ("input_grad", "weight_grad") else kind
+
+
+def _is_depthwise(op: Op) -> bool:
+    """Whether each channel is convolved for itself: no matrix unit does that."""
+    return op.convolution is not None and op.convolution.groups == op.convolution.in_channels > 1
+
+
+def _unit(op: Op, machine: RooflineMachine, formats: Formats) -> tuple[str, MatrixRate]:
+    a, b = op.inputs[:2]
+    return machine.rate(formats.of(a.role, op.layer), formats.of(b.role, op.layer))
+
+
+def _unaligned(op: Op, gemm: Gemm, layout: Layout, machine: RooflineMachine) -> int:
+    """0 when the rows of all operands begin at aligned addresses, 1 when not, 2 when not even at every fourth byte."""
+    if op.convolution is not None:
+        sides = (op.convolution.in_channels // op.convolution.groups, op.convolution.out_channels)
+    else:
+        sides = (gemm.m, gemm.n) if op.phase == "weight_grad" else (gemm.k, gemm.n)
+    sizes = [side * layout.inputs[0] / 8 for side in sides]
+    if all(size % machine.alignment_bytes == 0 for size in sizes):
+        return 0
+    return 1 if all(size % 4 == 0 for size in sizes) else 2

@@ -1,0 +1,170 @@
+"""A training step on a roofline machine: kernels one after another, launched by a graph or by the host."""
+
+from math import ceil
+
+from presilicon.base.errors import ConfigError
+from presilicon.base.units import MICRO, PICO
+from presilicon.designs import RooflineMachine
+from presilicon.records import Op, OpCost
+from presilicon.simulation.kernels import Kernel, make_kernels
+from presilicon.simulation.pricing import Priced, Step, bound_of
+
+_TENSORS = 40
+"""Tensors that an optimizer updates in one launch."""
+_CORRECTED = "aten.addcdiv_"
+"""The operator that divides by the root of a second moment, once for each tensor of an Adam step."""
+
+
+def price_roofline(step: Step, machine: RooflineMachine) -> Priced:
+    """Kernels one after another, each its latency and then the longer of arithmetic and memory traffic.
+
+    Every op is a kernel (no fusion), but for attention, which is one where the machine says so, and an optimizer,
+    which updates many tensors in one launch. The graph is the work of one chip: with several, each has a batch of that
+    size, and a step ends when a ring has added up the gradients.
+    """
+    if step.convention != "exact":
+        raise ConfigError('SCALE-Sim counts cycles of systolic arrays; this machine is a roofline: use "exact"')
+    kernels = make_kernels(step.executed, machine, step.design.numerics, step.formats)
+    spans = [seconds(kernel, machine) for kernel in kernels]
+    starts, time_s = _timeline(kernels, spans, machine)
+    reduce_s, reduce_bytes = _all_reduce(step, machine)
+    components = dict.fromkeys(("matrix", "vector", "memory", "static"), 0.0)
+    ops = []
+    for kernel, span, start_s in zip(kernels, spans, starts, strict=True):
+        parts = _energy_j(kernel, span[0], machine)
+        for name, joules in parts.items():
+            components[name] += joules * machine.chips
+        ops.append(_op_cost(kernel, span, start_s, sum(parts.values()) * machine.chips, machine))
+    total_s = time_s + reduce_s
+    idle_s = total_s - sum(span[0] for span in spans)
+    components["static"] += idle_s * _static_w(machine) * machine.chips
+    if machine.energy is not None:
+        components["memory"] += reduce_bytes * machine.energy.pj_per_byte * PICO * machine.chips
+    return Priced(ops=tuple(ops), time_s=total_s, energy_by_component_j=components)
+
+
+def seconds(kernel: Kernel, machine: RooflineMachine) -> tuple[float, float, float]:
+    """Of a kernel with its conversions: in all, of its arithmetic, of its memory traffic."""
+    rate = machine.class_rate(kernel.name)
+    if not kernel.launches:
+        return 0.0, 0.0, 0.0
+    share = rate.memory_16 if kernel.narrow else rate.memory
+    memory_s = kernel.size_bytes / (machine.memory_gb_s * 1e9 * share)
+    if kernel.format:
+        unit = machine.matrix[kernel.format]
+        if kernel.name == "attention":
+            compute_s = kernel.product_s / unit.attention
+        else:
+            convolves = kernel.op.convolution is not None
+            fractions = unit.convolution if convolves else unit.gemm
+            phase = kernel.op.phase if kernel.op.phase != "update" else "forward"
+            compute_s = kernel.product_s / getattr(fractions, phase)
+            cut = unit.unaligned_convolution if convolves else unit.unaligned
+            compute_s /= (1.0, cut, cut / 2)[kernel.unaligned]
+    else:
+        compute_s = kernel.flops / (rate.tflops * 1e12)
+    launches = kernel.launches / _TENSORS if kernel.op.kind == "optimizer" else kernel.launches
+    fixed_us = launches * (machine.latency_us + rate.latency_us)
+    if kernel.op.operator.startswith(_CORRECTED):
+        fixed_us += machine.class_rate("bias-correction").latency_us
+    total_s = fixed_us * MICRO + max(compute_s, memory_s)
+    for extra in kernel.extras:
+        rate = machine.class_rate(extra.name)
+        share = rate.memory_16 if extra.narrow else rate.memory
+        total_s += (machine.latency_us + rate.latency_us) * MICRO
+        total_s += extra.size_bytes / (machine.memory_gb_s * 1e9 * share)
+    return total_s, compute_s, memory_s
+
+
+def host_seconds(kernel: Kernel, machine: RooflineMachine) -> float:
+    """What the host needs to launch a kernel and its conversions."""
+    if not kernel.launches:
+        return 0.0
+    host = machine.host
+    casts_us = host.cast_us * sum(extra.name == "cast" for extra in kernel.extras)
+    if kernel.op.operator == "presilicon.round":
+        return host.cast_us * kernel.launches * MICRO
+    by_phase = {"forward": host.forward_us, "update": host.update_us}
+    return (by_phase.get(kernel.op.phase, host.backward_us) + casts_us) * MICRO
+
+
+def _timeline(
+    kernels: list[Kernel], spans: list[tuple[float, float, float]], machine: RooflineMachine
+) -> tuple[list[float], float]:
+    """When each kernel starts, and when a step is over.
+
+    Steps follow one another without a pause, so a host that needs less time than the chip is ahead of it by a step.
+    """
+    device_s = sum(span[0] for span in spans)
+    host_s = [host_seconds(kernel, machine) for kernel in kernels] if machine.launch == "eager" else []
+    waits = sum(host_s) > device_s
+    starts, now, issued = [], 0.0, 0.0
+    for position, span in enumerate(spans):
+        if waits:
+            issued += host_s[position]
+            now = max(now, issued)
+        starts.append(now)
+        now += span[0]
+    return starts, max(now, issued)
+
+
+def _all_reduce(step: Step, machine: RooflineMachine) -> tuple[float, float]:
+    """Seconds, and bytes that each chip sends, to add up the gradients of all chips around a ring."""
+    bits = step.formats.of("gradient", "").bits_per_element
+    total = step.graph.parameter_elements * bits / 8
+    sent = 2 * (machine.chips - 1) / machine.chips * total
+    return sent / (machine.link_gb_s * 1e9), sent
+
+
+def _static_w(machine: RooflineMachine) -> float:
+    return machine.power_w if machine.energy is None else machine.energy.static_w
+
+
+def _energy_j(kernel: Kernel, time_s: float, machine: RooflineMachine) -> dict[str, float]:
+    if machine.energy is None:
+        return {"static": time_s * machine.power_w}
+    traffic = kernel.traffic_bytes
+    parts = {"static": time_s * machine.energy.static_w, "memory": traffic * machine.energy.pj_per_byte * PICO}
+    if kernel.format:
+        parts["matrix"] = kernel.flops * machine.matrix[kernel.format].pj_per_flop * PICO
+    else:
+        parts["vector"] = kernel.flops * machine.energy.pj_per_flop * PICO
+    return parts
+
+
+def _op_cost(
+    kernel: Kernel, span: tuple[float, float, float], start_s: float, energy_j: float, machine: RooflineMachine
+) -> OpCost:
+    op: Op = kernel.op
+    time_s, compute_s, memory_s = span
+    traffic = kernel.traffic_bytes
+    peak = machine.matrix[kernel.format].tflops * 1e12 if kernel.format else max(_peak(machine), 1.0)
+    intensity = kernel.flops / traffic if traffic else 0.0
+    return OpCost(
+        index=op.index,
+        name=op.name,
+        kind=op.kind,
+        phase=op.phase,
+        layer=op.layer,
+        unit="matrix" if kernel.format else "vector",
+        start_s=start_s,
+        time_s=time_s,
+        cycles=0,
+        energy_j=energy_j,
+        bytes_dram=traffic,
+        bytes_sram=0.0,
+        flops=op.flops,
+        utilization=op.flops / (time_s * peak) if kernel.format and time_s else 0.0,
+        compute_s=compute_s,
+        memory_s=memory_s,
+        prefetched_s=0.0,
+        intensity=intensity,
+        roof_flops_s=min(peak, intensity * machine.memory_gb_s * 1e9) if traffic else peak,
+        bound=bound_of(compute_s, memory_s),
+    )
+
+
+def _peak(machine: RooflineMachine) -> float:
+    """FLOPs per second outside the matrix units: those of float32, where the machine lists it."""
+    rate = machine.matrix.get("float32")
+    return ceil(rate.tflops * 1e12) if rate else min(rate.tflops for rate in machine.matrix.values()) * 1e12
