@@ -42,6 +42,14 @@ def paired(size: int, shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[
     return torch.empty(size, *shape, device="meta"), torch.empty(size, *target, device="meta")
 
 
+def segmented(size: int, channels: int, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """A meta batch of floating-point pictures or volumes, and a class number at each place."""
+    import torch
+
+    places = torch.empty(size, *sizes, dtype=torch.int64, device="meta")
+    return torch.empty(size, channels, *sizes, device="meta"), places
+
+
 def sequences(size: int, tokens: int) -> tuple[Tensor, Tensor]:
     """A meta batch of word numbers, and a word number to predict at each place."""
     import torch
@@ -80,6 +88,18 @@ def _language(name: str, network: str, description: str, batch_size: int, tokens
     )
 
 
+def _unet(name: str, description: str, side: int, dimensions: int) -> Workload:
+    return Workload(
+        name=name,
+        description=f"{description}, {'x'.join([str(side)] * dimensions)}",
+        model=partial(from_networks, f"unet.{name}"),
+        example=partial(segmented, channels=1 if dimensions == 2 else 3, sizes=(side,) * dimensions),
+        loss=partial(from_networks, "unet.place_loss"),
+        optimizer=partial(sgd, learning_rate=0.01, momentum=0.99),
+        batch_size=1,
+    )
+
+
 def _perceptron(size: str, widths: tuple[int, ...]) -> Workload:
     return Workload(
         name=f"mlp-{size}",
@@ -95,6 +115,8 @@ PUBLISHED = (
     _images("vgg16", "vgg.vgg16", "VGG-16", 64),
     _images("resnet18", "resnet.resnet18", "ResNet-18", 256),
     _images("resnet50", "resnet.resnet50", "ResNet-50", 256),
+    _images("resnet152", "resnet.resnet152", "ResNet-152", 64),
+    _images("densenet201", "densenet.densenet201", "DenseNet-201", 64),
     _images(
         "inception-v3",
         "inception.inception_v3",
@@ -122,6 +144,8 @@ PUBLISHED = (
         optimizer=_DCGAN_ADAM,
         batch_size=128,
     ),
+    _unet("unet2d", "U-Net for images of one channel", 1024, dimensions=2),
+    _unet("unet3d", "U-Net for volumes of three channels", 150, dimensions=3),
     _language("bert-base", "bert_base", "BERT-Base with its masked-language head", 32, 128),
     _language("bert-large", "bert_large", "BERT-Large with its masked-language head", 32, 128),
     _language("gpt2", "gpt2", "GPT-2 small", 8, 1024),

@@ -33,6 +33,12 @@ PUBLISHED = {
     "vgg16": Published(138_357_544, (2, 1000), 1),
     "resnet18": Published(11_689_512, (2, 1000), 1),
     "resnet50": Published(25_557_032, (2, 1000), 1),
+    "resnet152": Published(60_192_808, (2, 1000), 1),
+    "densenet201": Published(20_013_928, (2, 1000), 1),
+    # The paper counts neither batch normalization (two for each of 2336 channels) nor biases of up-convolutions.
+    "unet3d": Published(19_069_955 + 2 * 2336 + 896, (2, 3, 60, 60, 60), 1),
+    # The usual count for two classes is without batch normalization (two for each of 5888 channels).
+    "unet2d": Published(31_030_658 + 2 * 5888, (2, 2, 836, 836), 1),
     "inception-v3": Published(27_161_264, (2, 1000), 1),
     "dcgan-generator": Published(3_576_704, (2, 1), 2),
     "dcgan-discriminator": Published(2_765_568, (2, 1), 2),

@@ -7,7 +7,9 @@ from presilicon.records import Reproduction
 
 _MODULES = {
     "caterpillar": "caterpillar",
+    "checkpointing": "checkpointing",
     "in-place-transpose": "in_place_transpose",
+    "memory-of-normalization": "memory_of_normalization",
 }
 """Module of each name, in this package."""
 

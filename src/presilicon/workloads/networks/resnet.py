@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from presilicon.workloads.networks.normalization import Normalization, make_norm
+
 
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions around a shortcut."""
 
     expansion = 1
 
-    def __init__(self, channels: int, width: int, stride: int) -> None:
+    def __init__(self, channels: int, width: int, stride: int, normalization: Normalization) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, width, 3, stride=stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
+        first = nn.Conv2d(channels, width, 3, stride=stride, padding=1, bias=False)
+        self.conv1, self.bn1 = make_norm(normalization, first)
+        self.conv2, self.bn2 = make_norm(normalization, nn.Conv2d(width, width, 3, padding=1, bias=False))
         self.relu = nn.ReLU()
-        self.shortcut = _shortcut(channels, width, stride)
+        self.shortcut = _shortcut(channels, width, stride, normalization)
 
     def forward(self, x: Tensor) -> Tensor:
         """From (batch, channels, h, w) to (batch, width, h / stride, w / stride)."""
@@ -32,16 +33,14 @@ class Bottleneck(nn.Module):
 
     expansion = 4
 
-    def __init__(self, channels: int, width: int, stride: int) -> None:
+    def __init__(self, channels: int, width: int, stride: int, normalization: Normalization) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, width, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, width * self.expansion, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(width * self.expansion)
+        middle = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
+        self.conv1, self.bn1 = make_norm(normalization, nn.Conv2d(channels, width, 1, bias=False))
+        self.conv2, self.bn2 = make_norm(normalization, middle)
+        self.conv3, self.bn3 = make_norm(normalization, nn.Conv2d(width, width * self.expansion, 1, bias=False))
         self.relu = nn.ReLU()
-        self.shortcut = _shortcut(channels, width * self.expansion, stride)
+        self.shortcut = _shortcut(channels, width * self.expansion, stride, normalization)
 
     def forward(self, x: Tensor) -> Tensor:
         """From (batch, channels, h, w) to (batch, 4 width, h / stride, w / stride)."""
@@ -55,11 +54,16 @@ class Bottleneck(nn.Module):
 class ResNet(nn.Module):
     """A stem, stages of blocks, and a classifier."""
 
-    def __init__(self, block: type[BasicBlock] | type[Bottleneck], depths: tuple[int, ...], classes: int) -> None:
+    def __init__(
+        self,
+        block: type[BasicBlock] | type[Bottleneck],
+        depths: tuple[int, ...],
+        classes: int,
+        normalization: Normalization = "batch",
+    ) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False),
-            nn.BatchNorm2d(64),
+            *make_norm(normalization, nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)),
             nn.ReLU(),
             nn.MaxPool2d(3, stride=2, padding=1),
         )
@@ -70,7 +74,7 @@ class ResNet(nn.Module):
             layers: list[nn.Module] = []
             for number in range(depth):
                 stride = 2 if number == 0 and stage > 0 else 1
-                layers.append(block(channels, width, stride))
+                layers.append(block(channels, width, stride, normalization))
                 channels = width * block.expansion
             stages.append(nn.Sequential(*layers))
         self.stages = nn.Sequential(*stages)
@@ -88,12 +92,17 @@ def resnet18(classes: int = 1000) -> nn.Module:
     return ResNet(BasicBlock, (2, 2, 2, 2), classes)
 
 
-def resnet50(classes: int = 1000) -> nn.Module:
+def resnet50(classes: int = 1000, normalization: Normalization = "batch") -> nn.Module:
     """ResNet-50: 25.6 million parameters, 8.18 GFLOP per 224x224 image forward."""
-    return ResNet(Bottleneck, (3, 4, 6, 3), classes)
+    return ResNet(Bottleneck, (3, 4, 6, 3), classes, normalization)
 
 
-def _shortcut(channels: int, width: int, stride: int) -> nn.Module:
+def resnet152(classes: int = 1000) -> nn.Module:
+    """ResNet-152: 60.2 million parameters, 23.1 GFLOP per 224x224 image forward."""
+    return ResNet(Bottleneck, (3, 8, 36, 3), classes)
+
+
+def _shortcut(channels: int, width: int, stride: int, normalization: Normalization) -> nn.Module:
     if stride == 1 and channels == width:
         return nn.Identity()
-    return nn.Sequential(nn.Conv2d(channels, width, 1, stride=stride, bias=False), nn.BatchNorm2d(width))
+    return nn.Sequential(*make_norm(normalization, nn.Conv2d(channels, width, 1, stride=stride, bias=False)))

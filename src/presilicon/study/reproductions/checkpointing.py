@@ -1,0 +1,133 @@
+"""Activation checkpointing: what is forgotten, and what computing it again costs."""
+
+import re
+from collections.abc import Iterator, Sequence
+from math import sqrt
+from typing import Any
+
+from presilicon.designs import Design, load_design
+from presilicon.records import MemoryPart, Reproduced, Reproduction, StepGraph
+from presilicon.simulation import checkpoint, even_segments, memory_timeline, simulate
+from presilicon.workloads import load_workload
+from presilicon.workloads.capture import capture, capture_workload
+
+LAYERS = 100
+"""Of the chain: with 100 of them, 2 sqrt(L) of L activations are a fifth."""
+NETWORKS = ("resnet50", "resnet152", "densenet201")
+BATCH = 16
+_HALF = "bfloat16"
+
+_ASSUMPTIONS = (
+    "The chain: 100 linear layers of 64 with tanh, batch 4096, so that weights hardly count. An activation is what one "
+    "layer hands on; tanh keeps its result, which is the next layer's input, so one is kept per layer.",
+    "Segments of the chain are 10 of 10 layers; the last is not computed again, since its backward pass comes at once.",
+    "The slide: batch 16, 16-bit weights and activations, a single copy of the weights, activations kept only at the "
+    "input of each residual block. It does not name the network; we take ResNet-50, ResNet-152 and, with each dense "
+    "layer a block, DenseNet-201. Memory is weights and activations where they are most, as the slide counts: no "
+    "gradients, optimizer state or transients. The last block is not computed again.",
+    "Of a block, what no backward op reads is not computed again: in a dense layer that is the second convolution.",
+    "Extra compute is in FLOPs of matrix products, against a forward pass of one part and a backward pass of two.",
+)
+
+
+def reproduce() -> Reproduction:
+    """The square-root rule on a chain, and the slide's strategy on ResNets."""
+    slide = [row for name in NETWORKS for row in _network(name)]
+    saved = {row.quantity: row.ours or 0.0 for row in slide if "saved" in row.quantity}
+    more = {row.quantity: row.ours or 0.0 for row in slide if "more" in row.quantity}
+    return Reproduction(
+        name="checkpointing",
+        title="Reverse checkpointing: memory saved for compute spent",
+        source="ISCA tutorial, after Knowles (ScaledML 2018); the square-root rule is Chen et al. (arXiv 1604.06174)",
+        rows=(*_chain(), *slide),
+        assumptions=_ASSUMPTIONS,
+        verdict=(
+            "One forward pass more is a third of a step's compute, and a quarter of what is then computed: the slide's "
+            "25% may be the second. Its 80% is the square-root rule's at 100 layers. Keeping only the inputs of "
+            f"residual blocks saves less in ResNets ({saved['resnet50: memory saved']:.0f}% and "
+            f"{saved['resnet152: memory saved']:.0f}%), whose blocks hand on four times as many channels as they work "
+            f"with. It does save {saved['densenet201: memory saved']:.0f}% in DenseNet-201, for "
+            f"{more['densenet201: more compute']:.0f}% more FLOPs and {more['densenet201: more time']:.0f}% more time: "
+            "a network whose blocks hand on little is the assumption that makes the slide's figure."
+        ),
+    )
+
+
+def _chain() -> Iterator[Reproduced]:
+    graph, layers = chain_graph(LAYERS)
+    design = _half_precision()
+    segments = even_segments(layers)
+    saving = checkpoint(graph, segments[:-1])
+    one = BATCH_OF_CHAIN * WIDTH * 2
+    kept = {name: _most(each, design, ("activations",)) / one for name, each in (("all", graph), ("root", saving))}
+    yield Reproduced(
+        quantity=f"chain of {LAYERS} layers: activations kept", unit="", published=float(LAYERS), ours=kept["all"],
+        note="L",
+    )  # fmt: skip
+    yield Reproduced(
+        quantity=f"the same in {len(segments)} segments", unit="", published=2 * sqrt(LAYERS), ours=kept["root"],
+        note="2 sqrt(L)",
+    )  # fmt: skip
+    before, after = (each.flops(matrix_only=True) for each in (graph, saving))
+    yield Reproduced(
+        quantity="the same: more compute", unit="%", published=100 / 3, ours=100 * (after / before - 1),
+        note="one forward pass more; the last segment is spared",
+    )  # fmt: skip
+
+
+def _network(name: str) -> Iterator[Reproduced]:
+    graph = capture_workload(load_workload(name), BATCH)
+    design = _half_precision()
+    blocks = [(block,) for block in blocks_of(graph)]
+    saving = checkpoint(graph, blocks[:-1])
+    parts: tuple[MemoryPart, ...] = ("weights", "rounded_weights", "activations")
+    held = [_most(each, design, parts) for each in (graph, saving)]
+    flops = [each.flops(matrix_only=True) for each in (graph, saving)]
+    again = flops[1] - flops[0]
+    time_s = [simulate(each, design).time_s for each in (graph, saving)]
+    yield Reproduced(
+        quantity=f"{name}: memory saved", unit="%", published=80.0, ours=100 * (1 - held[1] / held[0]),
+        note=f"{held[0] / 1e6:,.0f} MB to {held[1] / 1e6:,.0f} MB; {len(blocks)} blocks",
+    )  # fmt: skip
+    yield Reproduced(
+        quantity=f"{name}: more compute", unit="%", published=25.0, ours=100 * again / flops[0],
+        note="of the step without checkpoints",
+    )  # fmt: skip
+    yield Reproduced(
+        quantity=f"{name}: recomputation", unit="%", published=25.0, ours=100 * again / flops[1],
+        note="of all that is then computed",
+    )  # fmt: skip
+    yield Reproduced(
+        quantity=f"{name}: more time", unit="%", published=None, ours=100 * (time_s[1] / time_s[0] - 1),
+        note=f"on {design.name}",
+    )  # fmt: skip
+
+
+def blocks_of(graph: StepGraph) -> tuple[str, ...]:
+    """Residual blocks (`stages.1.0`) of a ResNet, dense layers (`8.layers.5`) of a DenseNet, in order."""
+    names = (re.match(r"stages\.\d+\.\d+|\d+\.layers\.\d+", op.layer) for op in graph.ops if op.phase == "forward")
+    return tuple(dict.fromkeys(found[0] for found in names if found))
+
+
+WIDTH, BATCH_OF_CHAIN = 64, 4096
+
+
+def chain_graph(length: int) -> tuple[StepGraph, tuple[str, ...]]:
+    """A step of equal layers one after another, and their names."""
+    import torch
+    from torch import nn
+
+    layers: list[Any] = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(length)]
+    graph = capture(nn.Sequential(*layers), torch.empty(BATCH_OF_CHAIN, WIDTH, device="meta"), name="chain")
+    return graph, tuple(str(number) for number in range(length))
+
+
+def _most(graph: StepGraph, design: Design, parts: Sequence[MemoryPart]) -> float:
+    """The most that these parts of memory hold together."""
+    timeline = memory_timeline(graph, design, simulate(graph, design))
+    return max(sum(point.parts()[part] for part in parts) for point in timeline.points)
+
+
+def _half_precision() -> Design:
+    roles = ("weight", "activation", "error", "gradient", "master")
+    return load_design("bf16-systolic", [f"numerics.{role}={_HALF}" for role in roles])
