@@ -10,7 +10,7 @@ Bound = Literal["compute", "memory", "none", "given"]
 """What an op waits for longest; `given` where its time comes from elsewhere (see `records.foreign`)."""
 
 
-class OpCost(Struct, frozen=True, kw_only=True):
+class OpCost(Struct, frozen=True, kw_only=True, gc=False):
     """What one op of a step costs, and where it lies on the timeline."""
 
     index: int

@@ -32,7 +32,7 @@ OpKind = Literal[
 ]
 
 
-class TensorRef(Struct, frozen=True):
+class TensorRef(Struct, frozen=True, gc=False):
     """A tensor as an op sees it."""
 
     id: int
@@ -46,7 +46,7 @@ class TensorRef(Struct, frozen=True):
         return prod(self.shape)
 
 
-class Gemm(Struct, frozen=True):
+class Gemm(Struct, frozen=True, gc=False):
     """`count` independent products C[m, n] = A[m, k] B[k, n]."""
 
     m: int
@@ -85,7 +85,7 @@ class Convolution(Struct, frozen=True):
     transposed: bool = False
 
 
-class Op(Struct, frozen=True, kw_only=True):
+class Op(Struct, frozen=True, kw_only=True, gc=False):
     """One operation of a training step."""
 
     index: int

@@ -1,6 +1,7 @@
 """What a training step holds in memory: every storage from its making to its last use, by what it is for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from presilicon.designs import Design
@@ -58,8 +59,11 @@ def memory_timeline(graph: StepGraph, design: Design, cost: Cost, facts: StepFac
 
 def peak_bytes(graph: StepGraph, executed: Sequence[Op], formats: Formats) -> float:
     """The most that the step holds at once."""
-    holdings = list(find_holdings(graph, executed, formats).values())
-    return max((sum(sizes) for sizes in held_by_part(holdings, len(executed))), default=0.0)
+    change = [0.0] * (len(executed) + 1)
+    for _, holding in _walk_holdings(graph, executed, formats):
+        change[holding.first] += holding.size_bytes
+        change[holding.last + 1] -= holding.size_bytes
+    return max(accumulate(change[: len(executed)]), default=0.0)
 
 
 def held_by_part(holdings: Sequence[Holding], count: int) -> list[list[float]]:
@@ -84,18 +88,26 @@ def find_holdings(graph: StepGraph, executed: Sequence[Op], formats: Formats) ->
     that an op saw. Weights and state are held throughout, the batch from the start, anything else from its making; and
     all but weights and state until its last use.
     """
+    return dict(_walk_holdings(graph, executed, formats))
+
+
+def _walk_holdings(
+    graph: StepGraph, executed: Sequence[Op], formats: Formats
+) -> Iterator[tuple[tuple[int, bool], Holding]]:
+    """The holdings one by one: a step may have very many, and to look for the peak none of them need be kept."""
     end = len(executed) - 1
     if end < 0:
-        return {}
-    holdings: dict[tuple[int, bool], Holding] = {}
+        return
+    resident: dict[tuple[int, bool], Holding] = {}
     for tensor in graph.state:
-        holdings[tensor.id, False] = Holding("state", formats.bytes_of(tensor, ""), 0, end)
+        resident[tensor.id, False] = Holding("state", formats.bytes_of(tensor, ""), 0, end)
     for tensor in graph.parameters:
         master = TensorRef(tensor.id, tensor.shape, "master")
-        holdings[tensor.id, False] = Holding("weights", formats.bytes_of(master, ""), 0, end)
+        resident[tensor.id, False] = Holding("weights", formats.bytes_of(master, ""), 0, end)
         if formats.copies_weights:
-            holdings[tensor.id, True] = Holding("rounded_weights", formats.bytes_of(tensor, ""), 0, end)
-    resident = {storage for storage, _ in holdings}
+            resident[tensor.id, True] = Holding("rounded_weights", formats.bytes_of(tensor, ""), 0, end)
+    yield from resident.items()
+    held_throughout = {storage for storage, _ in resident}
     turn = next((position for position, op in enumerate(executed) if op.phase in _BACKWARD), len(executed))
     size: dict[int, float] = {}
     first: dict[int, tuple[int, TensorRef]] = {}
@@ -109,7 +121,7 @@ def find_holdings(graph: StepGraph, executed: Sequence[Op], formats: Formats) ->
             if op.phase in _BACKWARD:
                 needed.add(tensor.id)
         for tensor in op.inputs + op.outputs:
-            if tensor.id not in resident:
+            if tensor.id not in held_throughout:
                 size[tensor.id] = max(size.get(tensor.id, 0.0), formats.bytes_of(tensor, op.layer))
                 first.setdefault(tensor.id, (position, tensor))
                 last[tensor.id] = position
@@ -117,7 +129,7 @@ def find_holdings(graph: StepGraph, executed: Sequence[Op], formats: Formats) ->
         made, tensor = first[storage]
         if storage in given and tensor.role in ("weight", "state"):
             part: MemoryPart = "weights" if tensor.role == "weight" else "state"
-            holdings[storage, False] = Holding(part, held, 0, end)
+            yield (storage, False), Holding(part, held, 0, end)
             continue
         maker = executed[made].phase
         if maker == "forward" and tensor.role in _GIVEN and (storage in needed or made < turn <= last[storage]):
@@ -126,5 +138,4 @@ def find_holdings(graph: StepGraph, executed: Sequence[Op], formats: Formats) ->
             part = "gradients"
         else:
             part = "transients"
-        holdings[storage, False] = Holding(part, held, 0 if storage in given else made, last[storage])
-    return holdings
+        yield (storage, False), Holding(part, held, 0 if storage in given else made, last[storage])

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 
-class Demand(Struct, frozen=True, kw_only=True):
+class Demand(Struct, frozen=True, kw_only=True, gc=False):
     """What an op asks of the two resources that work side by side."""
 
     compute_s: float
@@ -15,7 +15,7 @@ class Demand(Struct, frozen=True, kw_only=True):
     """The part of the transfer that need not wait for the op before."""
 
 
-class Span(Struct, frozen=True, kw_only=True):
+class Span(Struct, frozen=True, kw_only=True, gc=False):
     """Where an op lies on the timeline."""
 
     start_s: float

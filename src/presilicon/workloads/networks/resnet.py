@@ -12,7 +12,7 @@ class BasicBlock(nn.Module):
 
     expansion = 1
 
-    def __init__(self, channels: int, width: int, stride: int, normalization: Normalization) -> None:
+    def __init__(self, channels: int, width: int, stride: int, normalization: Normalization = "batch") -> None:
         super().__init__()
         first = nn.Conv2d(channels, width, 3, stride=stride, padding=1, bias=False)
         self.conv1, self.bn1 = make_norm(normalization, first)
@@ -33,7 +33,7 @@ class Bottleneck(nn.Module):
 
     expansion = 4
 
-    def __init__(self, channels: int, width: int, stride: int, normalization: Normalization) -> None:
+    def __init__(self, channels: int, width: int, stride: int, normalization: Normalization = "batch") -> None:
         super().__init__()
         middle = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
         self.conv1, self.bn1 = make_norm(normalization, nn.Conv2d(channels, width, 1, bias=False))
