@@ -1,4 +1,4 @@
-"""Speed of the simulator: a ResNet-50 step, growth with the number of ops, and CPU time against SCALE-Sim.
+"""Speed of the simulator: a ResNet-50 step, a trace of 10,000, growth with the number of ops, and SCALE-Sim's CPU time.
 
     python benchmarks/bench_simulation.py [--scalesim build/scalesim/bin/python]
 
@@ -16,9 +16,10 @@ import msgspec
 import torch
 
 import presilicon as ps
-from presilicon.records import Gemm, Op, StepGraph, TensorRef
+from presilicon.records import Evaluation, FactsRun, Gemm, LayerFact, Op, StepFacts, StepGraph, TensorRef, Trace
 from presilicon.simulation import simulate, simulate_gemm
 from presilicon.simulation.tiling import find_tiling
+from presilicon.study import price_trace
 from presilicon.workloads.networks.resnet import resnet50
 
 GOLDEN = Path(__file__).parents[1] / "tests/cross/simulation/scalesim_golden.py"
@@ -75,6 +76,32 @@ def chain(length: int) -> StepGraph:
     return StepGraph(name="chain", batch_size=32, ops=tuple(ops))
 
 
+def long_trace(graph: StepGraph, steps: int = 10_000, distinct: int = 8) -> Trace:
+    """Steps whose facts name a format and a density for two roles of every product's layer, and differ in turn."""
+    layers = sorted({op.layer for op in graph.ops if op.gemm})
+    formats = ("float32", "bfloat16", "e5m2")
+    facts = [
+        StepFacts(
+            layers=tuple(
+                LayerFact(
+                    layer=layer, role=role, format=formats[(turn + place) % 3], density=(turn + 1) / (distinct + 1)
+                )
+                for place, layer in enumerate(layers)
+                for role in ("activation", "error")
+            )
+        )
+        for turn in range(distinct)
+    ]
+    return Trace(
+        seed=0,
+        losses=(0.0,) * steps,
+        runs=tuple(FactsRun(facts[step % distinct], 1) for step in range(steps)),
+        evaluations=(Evaluation(step=steps, accuracy=1.0, loss=0.0),),
+        test_accuracy=1.0,
+        ending="target",
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scalesim", type=Path, help="a Python that has scalesim")
@@ -84,6 +111,10 @@ def main() -> None:
     graph = ps.capture(resnet50(), torch.empty(256, 3, 224, 224, device="meta"))
     warm = best_cpu_s(lambda: simulate(graph, design))
     print(f"ResNet-50 step, batch 256, {len(graph.ops)} ops: {warm * 1e3:.1f} ms (wanted: 50)")
+
+    trace = long_trace(graph)
+    taken = best_cpu_s(lambda: price_trace(trace, lambda facts: simulate(graph, design, facts), 0.9, 1), repeats=3)
+    print(f"{trace.steps:,} such steps, 8 kinds of them: {taken:.2f} s (wanted: seconds)")
 
     for length in (100, 1_000, 10_000, 100_000):
         long = chain(length)

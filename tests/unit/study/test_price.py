@@ -1,4 +1,8 @@
-from presilicon.records import Cost, Evaluation, FactsRun, StepFacts, Trace
+import time
+
+from msgspec import structs
+
+from presilicon.records import Cost, Evaluation, FactsRun, LayerFact, StepFacts, Trace
 from presilicon.study import price_trace
 
 SKIPPED = StepFacts(update_skipped=True)
@@ -29,3 +33,32 @@ def test_time_to_accuracy_is_a_sum_over_steps_not_a_product() -> None:
     assert never.steps_to_accuracy is None
     assert never.time_to_accuracy_s is None
     assert never.energy_to_accuracy_j is None
+
+
+def test_a_long_trace_prices_each_kind_of_step_once() -> None:
+    kinds = [
+        StepFacts(
+            layers=tuple(
+                LayerFact(layer=f"layer{n}", role="activation", density=kind / 10 + 0.01 + n * 1e-5) for n in range(50)
+            )
+        )
+        for kind in range(1, 9)
+    ]
+    # Densities that fall into the same of twenty buckets are the same kind of step.
+    near = [
+        StepFacts(layers=tuple(structs.replace(f, density=f.density + 1e-4) for f in facts.layers)) for facts in kinds
+    ]
+    runs = tuple(FactsRun((kinds if step % 16 < 8 else near)[step % 8], 1) for step in range(10_000))
+    ends = (Evaluation(step=10_000, accuracy=1.0, loss=0.0),)
+    trace = Trace(seed=0, losses=(0.0,) * 10_000, runs=runs, evaluations=ends, test_accuracy=1.0, ending="target")
+    asked = []
+
+    def price_step(facts: StepFacts) -> Cost:
+        asked.append(facts)
+        return price_of(facts)
+
+    begin = time.process_time()
+    found = price_trace(trace, price_step, target=0.9, sustain=1)
+    assert len(asked) == len({facts.bucketed() for facts in kinds}) == 8
+    assert found.time_to_accuracy_s == 20_000
+    assert time.process_time() - begin < 10
