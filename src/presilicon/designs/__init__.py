@@ -3,7 +3,7 @@
 from presilicon.designs.caterpillar import CaterpillarMachine, Schedule
 from presilicon.designs.design import Design, design_names, diff_designs, load_design
 from presilicon.designs.machine import Machine
-from presilicon.designs.numerics import Numerics, RoleFormat
+from presilicon.designs.numerics import Change, Ends, Numerics, Override, RoleFormat
 from presilicon.designs.recipe import Recipe, load_recipe, recipe_names
 from presilicon.designs.roofline import ClassRate, HostTimes, MatrixRate, Provenance, RooflineMachine
 from presilicon.designs.systolic import Dataflow, Dataflows, Reduction, SystolicMachine, Transpose
@@ -23,16 +23,19 @@ __all__ = [
     "AreaPoint",
     "AreaTable",
     "CaterpillarMachine",
+    "Change",
     "ClassRate",
     "Dataflow",
     "Dataflows",
     "Design",
+    "Ends",
     "EnergyPoint",
     "Figure",
     "HostTimes",
     "Machine",
     "MatrixRate",
     "Numerics",
+    "Override",
     "Provenance",
     "Recipe",
     "Reduction",

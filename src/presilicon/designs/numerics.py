@@ -1,14 +1,19 @@
-"""Numerics: the format of each role that a number can play in a training step."""
+"""Numerics: the format of each role that a number can play in a training step, in every layer, over time."""
 
-from typing import Annotated, Any, ClassVar, Literal, cast
+from collections.abc import Iterable
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from presilicon.base.errors import ConfigError
 from presilicon.formats import Format, MacUnit, Rounding, Stochastic, parse, parse_rounding
-from presilicon.records import Phase, Role
+from presilicon.records import ROLES, Phase, Role
 
 Grouping = Literal["per-product", "fixed"]
+Vector = Literal["float32", "round-results"]
 
 
 class RoleFormat(Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,6 +59,60 @@ class RoleFormat(Struct, frozen=True, forbid_unknown_fields=True):
 FLOAT32 = RoleFormat(parse("float32"))
 
 
+class Ends(NamedTuple):
+    """The layers that the patterns "first" and "last" mean: of those with a matrix of weights, in the model's order."""
+
+    first: str = ""
+    last: str = ""
+
+
+ENDS = Ends()
+"""Of a model that is one layer."""
+
+
+class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Other numerics for some layers: what is named takes the place of the design's own."""
+
+    layers: str
+    """A pattern of qualified names, as in "blocks.0.*"; it means the modules inside those that it matches, too. "first"
+    and "last" mean the first and the last layer that has a matrix of weights."""
+    weight: RoleFormat | None = None
+    activation: RoleFormat | None = None
+    error: RoleFormat | None = None
+    gradient: RoleFormat | None = None
+    master: RoleFormat | None = None
+    state: RoleFormat | None = None
+    vector: Vector | None = None
+    mac: MacUnit | None = None
+    mac_forward: MacUnit | None = None
+    mac_input_grad: MacUnit | None = None
+    mac_weight_grad: MacUnit | None = None
+
+    def matches(self, layer: str, ends: Ends = ENDS) -> bool:
+        """Whether `layer` is one of those that are meant.
+
+        >>> Override(layers="blocks.1").matches("blocks.1.norm"), Override(layers="blocks.1").matches("blocks.10")
+        (True, False)
+        """
+        if self.layers in ("first", "last"):
+            end = ends.first if self.layers == "first" else ends.last
+            return layer == end or (end != "" and layer.startswith(f"{end}."))
+        parts = layer.split(".")
+        return any(fnmatchcase(".".join(parts[:depth]), self.layers) for depth in range(len(parts), 0, -1))
+
+    def changes(self) -> dict[str, Any]:
+        """The fields of `Numerics` that it replaces."""
+        names = [name for name in Override.__struct_fields__ if name != "layers"]
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+class Change(Override, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An override that begins at a training step and holds from then on."""
+
+    from_step: Annotated[int, Meta(ge=0)]
+    """Steps are counted from 0."""
+
+
 class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The format of each role, and the MAC unit of each product. What is not named stays in float32.
 
@@ -74,12 +133,83 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How block formats lie. `per-product`: along the reduction axis of each product, so that a tensor used in two of
     them is blocked twice, from its unrounded values. `fixed`: one copy, blocked along the reduction axis of the first
     product that uses it (forward; for errors the input gradient). Square tiles lie the same way in every product."""
+    vector: Vector = "float32"
+    """What becomes of ops that are no matrix products. `float32`: they compute in float32 and keep their results so;
+    tensors are rounded where they enter a product. `round-results`: their results are rounded to the activation format,
+    the errors that come back to them to the error format, and the gradients of their parameters to the gradient format.
+    A block format belongs to the operand of a product: where a role has one, vector results of it stay as they are."""
     mac: MacUnit = MacUnit()
     """How products are added up, in all three."""
     mac_forward: MacUnit | None = None
     """In place of `mac` where it is named."""
     mac_input_grad: MacUnit | None = None
     mac_weight_grad: MacUnit | None = None
+    overrides: tuple[Override, ...] = ()
+    """Other numerics for some layers; where several match, later ones win."""
+    schedule: tuple[Change, ...] = ()
+    """Other numerics from some step on, over the overrides; where several hold, later ones win."""
+
+    def check(self) -> None:
+        """Overrides must replace something, with formats and roundings that exist."""
+        for name, entries in (("overrides", self.overrides), ("schedule", self.schedule)):
+            for index, entry in enumerate(entries):
+                changes = entry.changes()
+                if not changes:
+                    raise ConfigError(f'{name}[{index}]: replaces nothing in "{entry.layers}": name a role, as weight')
+                for field, value in changes.items():
+                    if isinstance(value, RoleFormat | MacUnit) and hasattr(value, "check"):
+                        try:
+                            value.check()
+                        except ConfigError as error:
+                            raise ConfigError(f"{name}[{index}].{field}: {error}") from None
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether every layer has the same numerics at every step."""
+        return not self.overrides and not self.schedule
+
+    def in_force(self, layer: str, step: int = 0, ends: Ends = ENDS) -> "Numerics":
+        """The numerics of one layer at one step, with no overrides left. Emulation and simulation both ask here.
+
+        >>> half = RoleFormat(parse("bfloat16"))
+        >>> numerics = Numerics(schedule=(Change(layers="fc", from_step=100, weight=half),))
+        >>> [str(numerics.in_force("fc", step).weight) for step in (99, 100)]
+        ['float32', 'bfloat16']
+        """
+        if self.is_uniform:
+            return self
+        held: list[Override] = [*self.overrides, *(change for change in self.schedule if change.from_step <= step)]
+        changes: dict[str, Any] = {"overrides": (), "schedule": ()}
+        for override in held:
+            if override.matches(layer, ends):
+                changes |= override.changes()
+        return replace(self, **changes)
+
+    def resolve(self, role: Role, layer: str, step: int = 0, ends: Ends = ENDS) -> RoleFormat:
+        """The format of `role` in `layer` at `step`."""
+        return self.in_force(layer, step, ends).of(role)
+
+    def stage(self, step: int) -> int:
+        """The number of changes of the schedule that have begun: numerics are the same while it is."""
+        return sum(change.from_step <= step for change in self.schedule)
+
+    def check_layers(self, layers: Iterable[str], ends: Ends = ENDS) -> None:
+        """Every pattern must match a layer of the model.
+
+        Raises:
+            ConfigError: one matches none; the message lists near names.
+        """
+        if self.is_uniform:
+            return
+        names = list(layers)
+        for entry in (*self.overrides, *self.schedule):
+            if not any(entry.matches(name, ends) for name in names):
+                near = get_close_matches(entry.layers, names, n=5, cutoff=0.4) or [name for name in names if name][:5]
+                listing = ", ".join(f'"{name}"' for name in near)
+                raise ConfigError(
+                    f'numerics: the pattern "{entry.layers}" matches none of the {len(names)} layers; '
+                    f"near it: {listing}"
+                )
 
     def of(self, role: Role) -> RoleFormat:
         """The format of `role`."""
@@ -90,6 +220,10 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The MAC unit of a product."""
         chosen: MacUnit | None = getattr(self, f"mac_{phase}", None)
         return chosen or self.mac
+
+    def formats_differing(self, other: "Numerics") -> dict[Role, RoleFormat]:
+        """The roles whose format is another than in `other`."""
+        return {role: self.of(role) for role in ROLES if self.of(role) != other.of(role)}
 
 
 def decode_format(kind: type, value: Any) -> Any:

@@ -2,6 +2,19 @@
 
 from presilicon.emulation.attach import emulate_, emulation_of, restore_, round_master_, round_state_
 from presilicon.emulation.emulation import UncoveredWarning
+from presilicon.emulation.functions import replace_function, replacement_for
+from presilicon.emulation.losses import emulated
 from presilicon.emulation.training import train
 
-__all__ = ["UncoveredWarning", "emulate_", "emulation_of", "restore_", "round_master_", "round_state_", "train"]
+__all__ = [
+    "UncoveredWarning",
+    "emulate_",
+    "emulated",
+    "emulation_of",
+    "replace_function",
+    "replacement_for",
+    "restore_",
+    "round_master_",
+    "round_state_",
+    "train",
+]

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from presilicon.base.errors import ConfigError
-from presilicon.designs import Numerics
-from presilicon.emulation.emulation import Emulation, fitting
-from presilicon.formats import Key, parse, quantize
-from presilicon.records import PHASES, Observer, Role
+from presilicon.designs import Ends, Numerics
+from presilicon.emulation.emulation import Emulation
+from presilicon.emulation.site import round_in_place
+from presilicon.records import PHASES, Observer
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -37,24 +37,27 @@ class _Leave:
 def emulate_(model: ModelT, numerics: Numerics, *, seed: int = 0, observers: Iterable[Observer] = ()) -> ModelT:
     """Make `model` compute its matrix products as `numerics` says, in place; the same model is returned.
 
-    Operands of linear layers, convolutions, matmul and einsum are rounded to the formats of their roles in the forward
-    pass, the input gradient and the weight gradient, and their products are added up by the MAC unit of each. The
-    parameters themselves remain the master weights: `state_dict`, the optimizer and the training loop stay as they
-    are. A model whose roles and units are all float32 computes what it computed before, bit for bit. `seed` feeds
-    stochastic rounding; `observers` see what is rounded.
+    Operands of linear layers, convolutions, matmul, einsum, attention and recurrent layers are rounded to the formats
+    of their roles in the forward pass, the input gradient and the weight gradient, and their products are added up by
+    the MAC unit of each. With `numerics.vector = "round-results"` the results of everything else (norms, activations,
+    softmax, pooling, sums of tensors, embeddings) are rounded too. The parameters themselves remain the master weights:
+    `state_dict`, the optimizer and the training loop stay as they are. A model whose roles and units are all float32
+    computes what it computed before, bit for bit. `seed` feeds stochastic rounding; `observers` see what is rounded.
 
-    Every module is hooked, so calling a submodule directly is emulated too. Loss, optimizer, and what is no matrix
-    product, stay in float32. Recurrent layers, scaled dot-product attention and nn.MultiheadAttention compute products
-    that emulation does not reach yet: an `UncoveredWarning` names each. `restore_` undoes it.
+    Every module is hooked, so calling a submodule directly is emulated too. The loss and the optimizer lie outside the
+    model: see `emulated` and `emulate_optimizer_`. Products that emulation does not reach are named by an
+    `UncoveredWarning`; `coverage` lists every op beforehand. `restore_` undoes it.
 
     Raises:
-        ConfigError: the model is already emulated, or its parameters are neither float32 nor float64.
+        ConfigError: the model is already emulated, its parameters are neither float32 nor float64, or a pattern of the
+            overrides matches none of its layers.
     """
     given: tuple[Any, Any] = (model, numerics)
     if not isinstance(given[0], nn.Module) or not isinstance(given[1], Numerics):
         what = " and ".join(type(each).__name__ for each in given)
         raise ConfigError(f"emulate_ takes a torch.nn.Module and a design's numerics (design.numerics), not {what}")
-    exact = all(numerics.mac_of(phase).is_float32 for phase in PHASES)
+    held = [numerics, *(numerics.in_force(name, 2**63) for name, _ in model.named_modules())]
+    exact = all(each.mac_of(phase).is_float32 for each in held for phase in PHASES)
     for name, parameter in model.named_parameters():
         if parameter.dtype == torch.float64 and not exact:
             raise ConfigError(f"{name} is torch.float64, but MAC units multiply float32; try model.float()")
@@ -64,7 +67,9 @@ def emulate_(model: ModelT, numerics: Numerics, *, seed: int = 0, observers: Ite
         raise ConfigError(
             "this model is emulated already; call restore_(model) before emulating it with other numerics"
         )
-    emulation = Emulation(numerics, seed, observers)
+    ends = ends_of(model)
+    numerics.check_layers((name for name, _ in model.named_modules()), ends)
+    emulation = Emulation(numerics, seed, observers, ends)
     for name, module in model.named_modules():
         module.register_forward_pre_hook(_Enter(emulation, name))
         module.register_forward_hook(_Leave(emulation), always_call=True)
@@ -91,26 +96,45 @@ def emulation_of(model: nn.Module) -> Emulation | None:
     return None
 
 
+def ends_of(model: nn.Module) -> Ends:
+    """The first and the last module, in the order of registration, that own a matrix of weights.
+
+    Tables of embeddings are looked up, not multiplied, and do not count; what lies inside an nn.MultiheadAttention runs
+    as a part of it.
+    """
+    owners = [
+        name
+        for name, module in model.named_modules()
+        if not isinstance(module, nn.Embedding | nn.EmbeddingBag)
+        and any(parameter.dim() > 1 for parameter in module.parameters(recurse=False))
+    ]
+    inside = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention))
+    owners = [name for name in owners if not (inside and name.startswith(inside))]
+    return Ends(owners[0], owners[-1]) if owners else Ends()
+
+
 def round_master_(model: nn.Module, numerics: Numerics, *, seed: int = 0, step: int = 0) -> None:
     """Round every parameter to the format of the master weights, in place: call it after each optimizer step."""
+    ends = ends_of(model)
     for name, parameter in model.named_parameters():
-        _round_in_place(parameter.data, numerics, "master", name, seed, step)
+        chosen = numerics.resolve("master", owner_of(name), step, ends)
+        round_in_place(parameter, chosen, "master", name, seed, step)
 
 
 def round_state_(
     optimizer: torch.optim.Optimizer, model: nn.Module, numerics: Numerics, *, seed: int = 0, step: int = 0
 ) -> None:
     """Round the optimizer's state to its format, in place; step counters and other scalars are left alone."""
+    ends = ends_of(model)
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     for parameter, state in optimizer.state.items():
+        name = names.get(parameter, "")
+        chosen = numerics.resolve("state", owner_of(name), step, ends)
         for key, value in state.items():
             if isinstance(value, Tensor) and value.is_floating_point() and value.shape == parameter.shape:
-                _round_in_place(value, numerics, "state", f"{names.get(parameter, '')}.{key}", seed, step)
+                round_in_place(value, chosen, "state", f"{name}.{key}", seed, step)
 
 
-def _round_in_place(tensor: Tensor, numerics: Numerics, role: Role, name: str, seed: int, step: int) -> None:
-    chosen = numerics.of(role)
-    fmt = fitting(chosen.format, tensor)
-    if chosen.format != parse("float32"):
-        key = Key(seed, step, f"{name}/{role}") if chosen.is_stochastic else None
-        quantize(tensor, fmt, rounding=chosen.rounding_mode, key=key, out=tensor)
+def owner_of(parameter: str) -> str:
+    """The layer that a parameter of that name belongs to."""
+    return parameter.rpartition(".")[0]

@@ -11,6 +11,7 @@ from torch.nn import functional
 from presilicon.emulation.einsum import Arrangement
 from presilicon.emulation.patches import ConvolutionGeometry
 from presilicon.emulation.products import ConvolutionProduct, LinearProduct, MatmulProduct, Product
+from presilicon.records import Role
 
 
 class Call(NamedTuple):
@@ -21,6 +22,16 @@ class Call(NamedTuple):
     b: Tensor
     bias: Tensor | None = None
     finish: Callable[[Tensor], Tensor] | None = None
+    roles: tuple[Role, Role] | None = None
+    """Of the two operands; None where they can be told: a parameter, or a view of one, is a weight."""
+    gradient_later: bool = False
+    """Whether gradients of weights are rounded later, when those of several products have been added."""
+
+
+def role_of(operand: Tensor) -> Role:
+    """A parameter, or a view of one, is a weight."""
+    base = operand._base if operand._base is not None else operand
+    return "weight" if isinstance(base, torch.nn.Parameter) else "activation"
 
 
 Reader = Callable[..., Call]
@@ -33,12 +44,15 @@ def readers() -> Mapping[Callable[..., Any], Reader]:
     table: dict[Callable[..., Any], Reader] = {functional.linear: _linear}
     table |= dict.fromkeys([torch.conv1d, torch.conv2d, torch.conv3d], _convolution)
     table |= dict.fromkeys([torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d], _transposed)
-    table |= dict.fromkeys([torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__], _matmul)
-    table |= dict.fromkeys([torch.Tensor.__rmatmul__], lambda input, other: _matmul(other, input))
+    products = [torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.linalg.matmul]
+    table |= dict.fromkeys(products, matmul_call)
+    table |= dict.fromkeys([torch.Tensor.__rmatmul__], lambda input, other: matmul_call(other, input))
     table |= dict.fromkeys([torch.mm, torch.bmm, torch.Tensor.mm, torch.Tensor.bmm], _mm)
-    table |= dict.fromkeys([torch.mv, torch.Tensor.mv], lambda input, vec: _matmul(input, vec))
+    table |= dict.fromkeys([torch.mv, torch.Tensor.mv], lambda input, vec: matmul_call(input, vec))
     table |= dict.fromkeys([torch.addmm, torch.Tensor.addmm], _addmm)
     table |= dict.fromkeys([torch.baddbmm, torch.Tensor.baddbmm], _baddbmm)
+    table |= dict.fromkeys([torch.addmv, torch.Tensor.addmv], _addmv)
+    table |= dict.fromkeys([torch.addbmm, torch.Tensor.addbmm], _addbmm)
     return table
 
 
@@ -46,11 +60,11 @@ def readers() -> Mapping[Callable[..., Any], Reader]:
 def uncovered() -> frozenset[Callable[..., Any]]:
     """Torch functions that multiply matrices inside, out of emulation's reach so far."""
     named = [
-        (torch, "lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell"),
-        (torch, "bilinear tensordot inner addbmm addmv dot vdot outer chain_matmul cdist"),
-        (torch.Tensor, "inner addbmm addmv dot vdot outer"),
-        (torch.linalg, "matmul multi_dot vecdot"),
-        (functional, "scaled_dot_product_attention multi_head_attention_forward bilinear"),
+        (torch, "cdist cov corrcoef quantized_lstm quantized_gru _trilinear lobpcg svd_lowrank pca_lowrank"),
+        (torch.Tensor, "addmm_ addbmm_ baddbmm_ addmv_ addr addr_ cov corrcoef"),
+        (torch.linalg, "vecdot matrix_power matrix_exp inv solve lstsq pinv svd qr eigh cholesky householder_product"),
+        (functional, "pdist fold unfold"),
+        (torch.fft, "fft ifft rfft irfft fft2 ifft2 rfft2 irfft2 fftn ifftn rfftn irfftn"),
     ]
     return frozenset(getattr(home, name) for home, names in named for name in names.split() if hasattr(home, name))
 
@@ -65,7 +79,8 @@ def _mm(input: Tensor, mat2: Tensor) -> Call:
     return Call(MatmulProduct(), input, mat2)
 
 
-def _matmul(input: Tensor, other: Tensor) -> Call:
+def matmul_call(input: Tensor, other: Tensor) -> Call:
+    """What `torch.matmul` computes, vectors included."""
     a = input if input.dim() > 1 else input.unsqueeze(0)
     b = other if other.dim() > 1 else other.unsqueeze(1)
 
@@ -84,6 +99,17 @@ def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha:
 
 def _baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Call:
     return _addmm(input, batch1, batch2, beta=beta, alpha=alpha)
+
+
+def _addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Call:
+    call = _addmm(input.unsqueeze(-1), mat, vec.unsqueeze(1), beta=beta, alpha=alpha)
+    return call._replace(finish=lambda out: out.squeeze(-1))
+
+
+def _addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Call:
+    """The sum over the batch is one longer reduction."""
+    long = batch1.transpose(0, 1).flatten(1)
+    return _addmm(input, long, batch2.flatten(0, 1), beta=beta, alpha=alpha)
 
 
 def _convolution(
@@ -145,4 +171,5 @@ def _per_axis(value: Any, spatial: int) -> tuple[int, ...]:
 
 def pair_call(pair: Arrangement) -> Call:
     """Two arranged operands of an einsum as a product."""
-    return Call(MatmulProduct(), pair.a, pair.b, finish=pair.finish)
+    left, right = pair.sources
+    return Call(MatmulProduct(), pair.a, pair.b, finish=pair.finish, roles=(role_of(left), role_of(right)))

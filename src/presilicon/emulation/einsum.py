@@ -14,6 +14,8 @@ class Arrangement(NamedTuple):
     a: Tensor
     b: Tensor
     finish: Callable[[Tensor], Tensor]
+    sources: tuple[Tensor, Tensor]
+    """What `a` and `b` were before."""
 
 
 def read_equation(equation: str, operands: Sequence[Tensor]) -> tuple[list[str], str]:
@@ -71,7 +73,7 @@ def arrange(left: Tensor, left_labels: str, right: Tensor, right_labels: str, ou
 
     a = _fold(left, left_labels, (batch, rows, inner), sizes)
     b = _fold(right, right_labels, (batch, inner, cols), sizes)
-    return Arrangement(a, b, finish)
+    return Arrangement(a, b, finish, (left, right))
 
 
 def _fold(tensor: Tensor, labels: str, parts: tuple[list[str], ...], sizes: Mapping[str, int]) -> Tensor:

@@ -7,31 +7,47 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from presilicon.emulation.calls import Call
+from presilicon.emulation.calls import Call, role_of
 from presilicon.emulation.products import Product
 from presilicon.formats import UserFormat
 from presilicon.formats.user_passes import user_log
 from presilicon.records import Role
 
 if TYPE_CHECKING:
-    from presilicon.emulation.emulation import Site
+    from presilicon.emulation.site import Site
 
 
 def multiply_emulated(call: Call, site: "Site") -> Tensor:
     """The result of `call` with its operands rounded, and a backward pass that does the same to its own."""
-    out: Tensor = _EmulatedProduct.apply(call.a, call.b, call.bias, _roles(call), call.product, site)
+    out: Tensor = _EmulatedProduct.apply(call.a, call.b, call.bias, roles_of(call), call.product, site)
     return out if call.finish is None else call.finish(out)
 
 
-def _roles(call: Call) -> tuple[Role, Role, bool]:
-    """Roles of the two operands, and whether what is added is a parameter."""
-    return _role(call.a), _role(call.b), isinstance(call.bias, torch.nn.Parameter)
+def roles_of(call: Call) -> tuple[Role, Role, bool, bool]:
+    """Roles of the two operands, whether what is added is a parameter, and whether gradients are rounded later."""
+    a, b = call.roles or (role_of(call.a), role_of(call.b))
+    return a, b, isinstance(call.bias, torch.nn.Parameter), call.gradient_later
 
 
-def _role(operand: Tensor) -> Role:
-    """A parameter, or a view of one, is a weight."""
-    base = operand._base if operand._base is not None else operand
-    return "weight" if isinstance(base, torch.nn.Parameter) else "activation"
+def gradient_rounded(parameter: Tensor, site: "Site") -> Tensor:
+    """`parameter` itself, whose gradient is rounded on its way back."""
+    out: Tensor = _RoundedGradient.apply(parameter, site)
+    return out
+
+
+class _RoundedGradient(Function):
+    @staticmethod
+    def forward(ctx: Any, parameter: Tensor, site: "Site") -> Tensor:
+        ctx.site = site
+        return parameter.detach()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, error: Tensor) -> tuple[Tensor, None]:
+        if error.is_sparse:
+            values = ctx.site.round(error._values(), "gradient")
+            return torch.sparse_coo_tensor(error._indices(), values, error.shape), None
+        return ctx.site.round(error, "gradient"), None
 
 
 def log_emulated(x: Tensor, fmt: UserFormat) -> Tensor:
@@ -60,14 +76,15 @@ class _EmulatedProduct(Function):
         a: Tensor,
         b: Tensor,
         bias: Tensor | None,
-        roles: tuple[Role, Role, bool],
+        roles: tuple[Role, Role, bool, bool],
         product: Product,
         site: "Site",
     ) -> Tensor:
         axes = product.axes
-        a_role, b_role, _ = roles
-        rounded_a = site.round(a, a_role, axes.a_forward, groups=product.groups)
-        rounded_b = site.round(b, b_role, axes.b_forward, groups=product.groups if axes.b_forward == 0 else 1)
+        a_role, b_role, *_ = roles
+        rounded_a = site.round_operand(a, a_role, axes.a_forward, groups=product.groups)
+        b_groups = product.groups if axes.b_forward == 0 else 1
+        rounded_b = site.round_operand(b, b_role, axes.b_forward, groups=b_groups)
         ctx.roles, ctx.product, ctx.site = roles, product, site
         ctx.bias_shape = None if bias is None else bias.shape
         # What is grouped anew for the backward products is kept as it came; the rest as it was rounded.
@@ -82,7 +99,7 @@ class _EmulatedProduct(Function):
         a, b = ctx.saved_tensors
         product: Product = ctx.product
         site: Site = ctx.site
-        a_role, b_role, bias_is_parameter = ctx.roles
+        a_role, b_role, bias_is_parameter, later = ctx.roles
         axes, groups = product.axes, product.groups
         needs_a, needs_b, needs_bias = ctx.needs_input_grad[:3]
         grad_a = grad_b = grad_bias = None
@@ -93,7 +110,7 @@ class _EmulatedProduct(Function):
             b_groups = groups if axes.b_input == 0 else 1
             b_again = site.regroup(b, b_role, axes.b_input, groups=b_groups, product="input_grad")
             grad_a = product.input_grad(rounded, b_again, a.shape, site.multiply("input_grad"))
-            grad_a = site.round(grad_a, "gradient") if a_role == "weight" else grad_a
+            grad_a = site.round(grad_a, "gradient") if a_role == "weight" and not later else grad_a
         if needs_b:
             a_again = site.regroup(product.rows(a), a_role, axes.a_weight, product="weight_grad")
             if rounded is None or site.regroups("error"):
@@ -101,7 +118,7 @@ class _EmulatedProduct(Function):
             else:
                 e_again = product.rows(rounded)
             grad_b = product.weight_grad(a_again, e_again, b.shape, site.multiply("weight_grad"))
-            grad_b = site.round(grad_b, "gradient") if b_role == "weight" else grad_b
+            grad_b = site.round(grad_b, "gradient") if b_role == "weight" and not later else grad_b
         if needs_bias and rounded is not None:
             grad_bias = product.bias_grad(rounded, ctx.bias_shape)
             grad_bias = site.round(grad_bias, "gradient", part="bias") if bias_is_parameter else grad_bias

@@ -1,0 +1,130 @@
+"""What an emulated layer computes with: products and vector ops, each rounded in the layer's formats."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from presilicon.emulation.calls import Call, matmul_call, pair_call
+from presilicon.emulation.einsum import contract
+from presilicon.emulation.emulation import Emulation
+from presilicon.emulation.function import gradient_rounded, log_emulated, multiply_emulated, roles_of
+from presilicon.emulation.functions import replacement_for, vector_functions
+from presilicon.emulation.products import LinearProduct
+from presilicon.emulation.site import Plan, version
+from presilicon.formats import UserFormat
+from presilicon.records import Role
+
+
+class Arithmetic:
+    """The operations of an emulated model, in the formats of the layer that is running."""
+
+    def __init__(self, emulation: Emulation, training: bool) -> None:
+        self.emulation = emulation
+        self.training = training
+
+    @property
+    def plan(self) -> Plan:
+        """What the numerics of the running layer ask for."""
+        return self.emulation.plan(self.emulation.layer)
+
+    def multiply(self, call: Call, operator: str = "matmul") -> Tensor:
+        """A matrix product, with its backward pass."""
+        site = self.emulation.site(self.training)
+        if self.emulation.watcher is None:
+            return multiply_emulated(call, site)
+        operands = dict.fromkeys(roles_of(call)[:2])
+        forward, backward = site.plan.spell(operands), site.plan.spell([*operands, "error", "gradient"])
+        with self._region(operator, forward, backward):
+            return multiply_emulated(call, site)
+
+    def matmul(self, a: Tensor, b: Tensor) -> Tensor:
+        """Matrices (..., m, k) by (..., k, n)."""
+        return self.multiply(matmul_call(a, b))
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, held: bool = False) -> Tensor:
+        """Activations by weights; `held` says that the weights come from `hold_weight`."""
+        roles: tuple[Role, Role] | None = ("activation", "weight") if held else None
+        return self.multiply(Call(LinearProduct(), x, weight, bias, roles=roles, gradient_later=held), "linear")
+
+    def einsum(self, equation: str, *operands: Tensor) -> Tensor:
+        """A chain of matrix products."""
+        return contract(equation, operands, lambda pair: self.multiply(pair_call(pair), "einsum"))
+
+    def hold_weight(self, weight: Tensor | None) -> Tensor | None:
+        """A parameter that several products of one op use: its gradient is rounded once, when all of it is there."""
+        if weight is None or not weight.requires_grad or not torch.is_grad_enabled():
+            return weight
+        return gradient_rounded(weight, self.emulation.site(self.training, "held"))
+
+    def apply(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A vector op: its result is rounded where the numerics say so."""
+        name = vector_functions().get(func, func.__name__)
+        plan = self.plan
+        compute = replacement_for(name)
+        if compute is None:
+            compute = self._own_logarithm(name, plan) or func
+        if not plan.rounds_results:
+            return compute(*args, **kwargs)
+        site = self.emulation.site(self.training, "vector")
+        with self._region(name, plan.spell(["activation"]), plan.spell(["error", "gradient"])):
+            if self.training and plan.rounds_vector("gradient"):
+                args = tuple(self._parameter(value) for value in args)
+                kwargs = {key: self._parameter(value) for key, value in kwargs.items()}
+            given = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+            before = version(given[0]) if given else 0
+            out = compute(*args, **kwargs)
+        written = bool(given) and version(given[0]) != before
+        if written and self.training and not given[0].requires_grad:
+            return out  # a buffer that the model updates: no activation
+        for result in out if isinstance(out, tuple) else (out,):
+            if isinstance(result, Tensor) and result.is_floating_point() and (written or _is_fresh(result, given)):
+                site.round_result_(result, "activation")
+                if result.requires_grad and plan.rounds_vector("error"):
+                    result.register_hook(site.round_error)
+        return out
+
+    def embed(self, input: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Rows of a table of weights, in the weight format."""
+        plan = self.plan
+        if not plan.rounds_results:
+            return functional.embedding(input, weight, *args, **kwargs)
+        site = self.emulation.site(self.training, "vector")
+        with self._region("embedding", plan.spell(["weight"]), plan.spell(["error", "gradient"])):
+            renorms = (len(args) > 1 and args[1] is not None) or kwargs.get("max_norm") is not None
+            table = weight if renorms else self._parameter(weight)
+            out = functional.embedding(input, table, *args, **kwargs)
+        site.round_result_(out, "weight")
+        if out.requires_grad and plan.rounds_vector("error"):
+            out.register_hook(site.round_error)
+        return out
+
+    def _parameter(self, value: Any) -> Any:
+        """A parameter whose gradient is rounded; anything else as it is."""
+        if isinstance(value, nn.Parameter) and value.requires_grad and torch.is_grad_enabled():
+            return gradient_rounded(value, self.emulation.site(self.training, "vector"))
+        return value
+
+    def _own_logarithm(self, name: str, plan: Plan) -> Callable[..., Any] | None:
+        """A user-defined format's own logarithm, where activations have such a format."""
+        fmt = plan.numerics.activation.format
+        if name == "log" and isinstance(fmt, UserFormat) and fmt.log is not None:
+            return lambda input: log_emulated(input, fmt)
+        return None
+
+    def _region(self, operator: str, forward: str, backward: str) -> Any:
+        watcher = self.emulation.watcher
+        if watcher is None:
+            return _NOWHERE
+        return watcher.region(self.emulation.layer, operator, forward, backward)
+
+
+_NOWHERE = nullcontext()
+
+
+def _is_fresh(result: Tensor, given: list[Tensor]) -> bool:
+    """Whether a result has memory of its own: a function may hand back what it was given (dropout in evaluation)."""
+    return result._base is None and all(result.data_ptr() != value.data_ptr() for value in given)

@@ -1,0 +1,146 @@
+"""The function mode of an emulated model: it catches what torch computes inside, and has it done in its formats."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from presilicon.emulation import attention, losses, recurrent
+from presilicon.emulation.arithmetic import Arithmetic
+from presilicon.emulation.calls import readers, uncovered
+from presilicon.emulation.emulation import Emulation
+from presilicon.emulation.functions import vector_functions
+
+Handler = Callable[..., Any]
+"""Takes an `Arithmetic`, the function that was called, and its arguments."""
+
+
+@cache
+def handlers() -> Mapping[Callable[..., Any], Handler]:
+    """What emulation does in the place of each torch function that it knows."""
+    table: dict[Callable[..., Any], Handler] = dict.fromkeys(vector_functions(), _vector)
+    table |= dict.fromkeys(uncovered(), _uncovered)
+    table |= dict.fromkeys(readers(), _product)
+    table |= {torch.einsum: _einsum, functional.embedding: _embedding}
+    table |= {functional.bilinear: _bilinear, torch.bilinear: _bilinear, torch.tensordot: _tensordot}
+    table |= dict.fromkeys([torch.inner, torch.Tensor.inner], _inner)
+    table |= dict.fromkeys([torch.dot, torch.vdot, torch.Tensor.dot, torch.Tensor.vdot], _dot)
+    table |= dict.fromkeys([torch.chain_matmul, torch.linalg.multi_dot], _chain)
+    table |= dict.fromkeys(
+        [functional.scaled_dot_product_attention, torch._C._nn.scaled_dot_product_attention],
+        _taken_apart(attention.scaled_dot_product),
+    )
+    table[functional.multi_head_attention_forward] = _taken_apart(attention.multi_head)
+    table |= {torch.lstm: _taken_apart(recurrent.lstm), torch.gru: _taken_apart(recurrent.gru)}
+    table |= {torch.rnn_tanh: _taken_apart(recurrent.rnn_tanh), torch.rnn_relu: _taken_apart(recurrent.rnn_relu)}
+    table |= {torch.lstm_cell: _taken_apart(recurrent.lstm_cell), torch.gru_cell: _taken_apart(recurrent.gru_cell)}
+    table |= {
+        torch.rnn_tanh_cell: _taken_apart(recurrent.rnn_tanh_cell),
+        torch.rnn_relu_cell: _taken_apart(recurrent.rnn_relu_cell),
+    }
+    table |= {functional.cross_entropy: _loss(losses.cross_entropy), functional.mse_loss: _loss(losses.mse_loss)}
+    return table
+
+
+class EmulationMode(TorchFunctionMode):
+    """Catches everything that torch computes inside an emulated module."""
+
+    def __init__(self, emulation: Emulation, training: bool) -> None:
+        super().__init__()
+        self._emulation = emulation
+        self._arithmetic = Arithmetic(emulation, training)
+        self._handlers = handlers()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        handler = self._handlers.get(func)
+        kwargs = kwargs or {}
+        if handler is None or (not self._emulation.observers and self._arithmetic.plan.is_idle):
+            return func(*args, **kwargs)
+        return handler(self._arithmetic, func, *args, **kwargs)
+
+
+def _product(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    call = readers()[func](*args, **kwargs)
+    return do.multiply(call, func.__name__) if call.a.is_floating_point() else func(*args, **kwargs)
+
+
+def _vector(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    return do.apply(func, *args, **kwargs)
+
+
+def _embedding(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    return do.embed(*args, **kwargs)
+
+
+def _uncovered(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    do.emulation.warn(func)
+    return func(*args, **kwargs)
+
+
+def _taken_apart(parts: Callable[..., Any]) -> Handler:
+    def handler(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return parts(do, *args, **kwargs)
+
+    return handler
+
+
+def _loss(parts: Callable[..., Any]) -> Handler:
+    """A loss is taken apart only where its results are rounded; else torch's own is the same and faster."""
+
+    def handler(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        if not do.plan.rounds_results:
+            return func(*args, **kwargs)
+        return parts(do, *args, **kwargs)
+
+    return handler
+
+
+def _einsum(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    if not isinstance(args[0], str):
+        do.emulation.warn(func)
+        return func(*args, **kwargs)
+    operands = args[1] if isinstance(args[1], list | tuple) else args[1:]
+    return do.einsum(args[0], *operands)
+
+
+def _bilinear(
+    do: Arithmetic, func: Callable[..., Any], /, input1: Any, input2: Any, weight: Any, bias: Any = None
+) -> Any:
+    out = do.einsum("...i,oij,...j->...o", input1, weight, input2)
+    return out if bias is None else do.apply(torch.add, out, bias)
+
+
+def _tensordot(do: Arithmetic, func: Callable[..., Any], /, a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
+    if isinstance(dims, torch.Tensor):
+        dims = dims.tolist()
+    if isinstance(dims, int):
+        dims = (list(range(a.dim() - dims, a.dim())), list(range(dims)))
+    left = [chr(ord("a") + axis) for axis in range(a.dim())]
+    right = [chr(ord("A") + axis) for axis in range(b.dim())]
+    for one, other in zip(dims[0], dims[1], strict=True):
+        right[other] = left[one]
+    kept = [label for label in left if label not in right] + [label for label in right if label not in left]
+    return do.einsum(f"{''.join(left)},{''.join(right)}->{''.join(kept)}", a, b)
+
+
+def _inner(do: Arithmetic, func: Callable[..., Any], /, input: Any, other: Any) -> Any:
+    if input.dim() == 0 or other.dim() == 0:
+        return do.apply(torch.mul, input, other)
+    return _tensordot(do, func, input, other, ([-1], [-1]))
+
+
+def _dot(do: Arithmetic, func: Callable[..., Any], /, input: Any, other: Any = None, **kwargs: Any) -> Any:
+    return do.einsum("i,i->", input, kwargs["tensor"] if other is None else other)
+
+
+def _chain(do: Arithmetic, func: Callable[..., Any], /, *tensors: Any) -> Any:
+    parts = list(tensors[0]) if isinstance(tensors[0], list | tuple) else list(tensors)
+    out = parts[0]
+    for part in parts[1:]:
+        out = do.matmul(out, part)
+    return out
