@@ -119,8 +119,7 @@ def print_step(
     if times is not None:
         clock_ghz = clock_ghz or getattr(design.machine, "clock_ghz", None)
         cost, coverage = put_times(cost, match_times(graph, cost, read_times(times, clock_ghz)))
-    if outputs.chakra is not None:
-        write_chakra(outputs.chakra, graph, design, cost)
+    talk = _write_files(outputs, graph, design, cost)
     if as_json:
         notes = _notes(plain, cost, segments, coverage)
         click.echo(cost_to_json(cost, design=design.name, graph=graph, notes=notes), nl=False)
@@ -130,7 +129,8 @@ def print_step(
             click.echo("\n" + render_checkpointing(plain, cost, segments), nl=False)
         if coverage is not None:
             click.echo("\n" + render_coverage(coverage), nl=False)
-    _write_files(outputs, graph, design, cost, as_json)
+    if talk:
+        click.echo("\n" + "\n".join(talk), err=as_json)
 
 
 def _notes(plain: Cost | None, cost: Cost, segments: int, coverage: Coverage | None) -> dict[str, Any]:
@@ -148,15 +148,20 @@ def _notes(plain: Cost | None, cost: Cost, segments: int, coverage: Coverage | N
     return notes
 
 
-def _write_files(outputs: Outputs, graph: StepGraph, design: Design, cost: Cost, as_json: bool) -> None:
+def _write_files(outputs: Outputs, graph: StepGraph, design: Design, cost: Cost) -> list[str]:
+    """Write what was asked for, and give what is to be said of it."""
+    talk: list[str] = []
     title = f"{graph.name}, batch {graph.batch_size}, on {design.name}"
     timeline = memory_timeline(graph, design, cost)
+    if outputs.chakra is not None:
+        write_chakra(outputs.chakra, graph, design, cost)
     if outputs.trace is not None:
         save_trace(outputs.trace, cost, timeline, design=design.name, graph=graph, repeat=outputs.repeat)
-        click.echo(f"\ntrace: {outputs.trace} (open it at https://ui.perfetto.dev)", err=as_json)
+        talk.append(f"trace: {outputs.trace} (open it at https://ui.perfetto.dev)")
     if outputs.roofline_plot is not None:
         save_roofline_plot(cost, outputs.roofline_plot, title=title)
-        click.echo(f"\nroofline plot: {outputs.roofline_plot}", err=as_json)
+        talk.append(f"roofline plot: {outputs.roofline_plot}")
     if outputs.memory_plot is not None:
         save_memory_plot(timeline, outputs.memory_plot, title=title)
-        click.echo(f"\n{render_memory(timeline)}memory plot: {outputs.memory_plot}", err=as_json)
+        talk.append(f"{render_memory(timeline)}memory plot: {outputs.memory_plot}")
+    return talk

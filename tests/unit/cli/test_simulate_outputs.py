@@ -2,9 +2,11 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 STEP = ["simulate", "bf16-systolic", "--workload", "digits-mlp"]
 
 
@@ -134,3 +136,10 @@ def test_evaluate_takes_times_of_each_design(invoke, tmp_path) -> None:
         found = invoke(*several, *options)
         assert found.code == 2
         assert word in found.err
+
+
+def test_the_example_file_is_read_as_the_page_says(invoke) -> None:
+    document = invoke(*STEP, "--times", str(EXAMPLES / "digits-mlp-times.csv"), "--json").document
+    assert [op["time_s"] for op in document["ops"] if op["bound"] == "given"] == [1.1e-6, 1.1e-6, 4e-7]
+    assert (document["times"]["ops_given"], document["times"]["energies_given"]) == (3, 2)
+    assert document["energy_by_component_j"]["given"] == pytest.approx(1e-5)
