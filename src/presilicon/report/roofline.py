@@ -37,18 +37,35 @@ def save_roofline_plot(cost: Cost, path: Path, *, title: str) -> Path:
 
 
 def roofs(ops: Sequence[OpCost]) -> tuple[dict[str, float], float]:
-    """FLOP/s of each unit with all its cells or lanes at work, the busiest unit first, and DRAM bytes per second."""
-    busy: dict[str, float] = {}
+    """FLOP/s that each unit could do, the busiest unit first, and DRAM bytes per second, as the ops' own roofs show.
+
+    A unit of which no op comes near its limit is left out: nothing says where that lies.
+    """
+    moving = [op for op in ops if op.intensity]
+    bandwidth = max((op.roof_flops_s / op.intensity for op in moving), default=0.0)
+    by_unit: dict[str, list[OpCost]] = {}
     for op in ops:
-        busy[op.unit] = busy.get(op.unit, 0.0) + op.time_s
-    peaks = {
-        unit: max(
-            (op.flops / op.compute_s / (op.utilization or 1.0) for op in ops if op.unit == unit and op.compute_s),
-            default=0.0,
-        )
-        for unit in sorted(busy, key=lambda unit: -busy[unit])
-    }
-    return peaks, max((op.bytes_dram / op.memory_s for op in ops if op.memory_s), default=0.0)
+        by_unit.setdefault(op.unit, []).append(op)
+    busiest = sorted(by_unit, key=lambda unit: -sum(op.time_s for op in by_unit[unit]))
+    peaks = {unit: _peak(by_unit[unit], bandwidth) for unit in busiest}
+    return {unit: peak for unit, peak in peaks.items() if peak is not None}, bandwidth
+
+
+def _peak(ops: Sequence[OpCost], bandwidth: float) -> float | None:
+    """The roof of ops that bandwidth does not limit, or what utilization says the unit could do.
+
+    Machines count utilization in the time that a unit computes, or in the whole time: the right one gives all ops
+    the same peak.
+    """
+    flat = [op.roof_flops_s for op in ops if op.roof_flops_s < 0.999 * op.intensity * bandwidth]
+    if flat:
+        return max(flat)
+    useful = [op for op in ops if op.utilization and op.compute_s and op.time_s]
+    for seconds in ([op.compute_s for op in useful], [op.time_s for op in useful]):
+        found = [op.flops / each / op.utilization for op, each in zip(useful, seconds, strict=True)]
+        if found and max(found) < 1.001 * min(found):
+            return max(found)
+    return None
 
 
 def _draw(cost: Cost, title: str) -> Any:
@@ -68,7 +85,7 @@ def _draw(cost: Cost, title: str) -> Any:
     ops = [op for op in cost.ops if op.intensity > 0 and op.flops_s > 0]
     peaks, bandwidth = roofs(ops)
     if ops and bandwidth:
-        units = list(peaks)
+        units = list(dict.fromkeys([*peaks, *(op.unit for op in ops)]))
         _set_limits(axes, ops, peaks, bandwidth)
         _draw_roofs(axes, peaks, bandwidth)
         dots = _dots(ops, cost.time_s)
@@ -85,16 +102,17 @@ def _draw(cost: Cost, title: str) -> Any:
 
 def _set_limits(axes: Any, ops: Sequence[OpCost], peaks: dict[str, float], bandwidth: float) -> None:
     """Room for every op and for the ridge, where the slope meets the highest ceiling."""
-    ridge = max(peaks.values()) / bandwidth
+    top = max([*peaks.values(), *(op.roof_flops_s for op in ops)])
+    ridge = top / bandwidth
     left, right = min(op.intensity for op in ops), max(op.intensity for op in ops)
     axes.set_xlim(left / 3, max(right, ridge) * 5)
-    axes.set_ylim(min(min(op.flops_s for op in ops), left * bandwidth) / 4, max(peaks.values()) * 3)
+    axes.set_ylim(min(min(op.flops_s for op in ops), left * bandwidth) / 4, top * 3)
 
 
 def _draw_roofs(axes: Any, peaks: dict[str, float], bandwidth: float) -> None:
     """The slope of the DRAM bandwidth, and a ceiling for each unit."""
     low, high = axes.get_xlim()
-    ceiling = max(peaks.values())
+    ceiling = max(peaks.values(), default=high * bandwidth)
     ridge = ceiling / bandwidth
     axes.plot([low, ridge], [low * bandwidth, ceiling], color=_INK, linewidth=1.5, zorder=2)
     place = (low * (ridge / low) ** 0.62, low * (ridge / low) ** 0.62 * bandwidth)
@@ -160,7 +178,8 @@ def _caption(axes: Any, cost: Cost, ops: Sequence[OpCost]) -> None:
     shown_s = sum(op.time_s for op in ops)
     text = f"{len(ops)} of {len(cost.ops)} ops of a step of {format_seconds(cost.time_s)}"
     if cost.time_s and 1 - shown_s / cost.time_s >= 1e-3:
-        text += f"; the others do no arithmetic and take {format_percent(1 - shown_s / cost.time_s)} of it"
+        share = format_percent(1 - shown_s / cost.time_s)
+        text += f"; the others do no arithmetic, or nothing of theirs crosses DRAM, and take {share} of it"
     axes.annotate(
         text, (0, 1), xycoords="axes fraction", xytext=(0, 9), textcoords="offset points", fontsize=8.5, color=_SOFT
     )

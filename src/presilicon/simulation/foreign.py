@@ -10,6 +10,9 @@ from msgspec.structs import replace
 from presilicon.base.errors import ConfigError, did_you_mean
 from presilicon.records import Cost, Coverage, ForeignTime, ForeignTimes, OpCost, StepGraph
 
+_STANDING = ("leakage", "static")
+"""Parts of the energy that time alone decides."""
+
 
 class OpTime(Struct, frozen=True, kw_only=True):
     """What an op is to take, by someone else's account."""
@@ -59,11 +62,12 @@ def put_times(cost: Cost, matched: MatchedTimes) -> tuple[Cost, Coverage]:
     """The cost with the given times in place, and how much of it they are.
 
     Ops keep their order and the gaps between them. An op with a given time counts as computing all that time, bound by
-    `given`. Its energy is the given one, or ours with the leakage of the new time. Given energies cannot be split by
-    component: they are their own, `given`, and ours are scaled down to what is left of them.
+    `given`. Its energy is the given one, or ours with the standing power (leakage) of the new time. Given energies
+    cannot be split by component: they are their own, `given`, and ours are scaled down to what is left of them.
     """
-    leakage_w = cost.energy_by_component_j.get("leakage", 0.0) / cost.time_s if cost.time_s else 0.0
-    later_s = theirs_s = leaked_j = given_j = replaced_j = 0.0
+    standing = [name for name in _STANDING if cost.energy_by_component_j.get(name)]
+    watts = {name: cost.energy_by_component_j[name] / cost.time_s for name in standing} if cost.time_s else {}
+    later_s = theirs_s = longer_s = given_j = replaced_j = 0.0
     ops: list[OpCost] = []
     present = [op for op in cost.ops if op.name in matched.ops]
     for op in cost.ops:
@@ -73,8 +77,8 @@ def put_times(cost: Cost, matched: MatchedTimes) -> tuple[Cost, Coverage]:
             continue
         more_s = found.time_s - op.time_s
         if found.energy_j is None:
-            energy_j = op.energy_j + leakage_w * more_s
-            leaked_j += leakage_w * more_s
+            energy_j = op.energy_j + sum(watts.values()) * more_s
+            longer_s += more_s
         else:
             energy_j = found.energy_j
             given_j += found.energy_j
@@ -98,8 +102,8 @@ def put_times(cost: Cost, matched: MatchedTimes) -> tuple[Cost, Coverage]:
     kept_j = sum(op.energy_j for op in cost.ops if op.name not in matched.ops or matched.ops[op.name].energy_j is None)
     kept = kept_j / (kept_j + replaced_j) if kept_j + replaced_j else 1.0
     components = {name: joules * kept for name, joules in cost.energy_by_component_j.items()}
-    if leaked_j:
-        components["leakage"] += leaked_j
+    for name, power_w in watts.items():
+        components[name] += power_w * longer_s
     energies = sum(matched.ops[op.name].energy_j is not None for op in present)
     if energies:
         components["given"] = given_j

@@ -27,6 +27,23 @@ def test_roofs_are_those_of_the_machine(cost) -> None:
         assert op.flops_s <= min(peaks[op.unit], op.intensity * bandwidth) * (1 + 1e-9) or not op.flops
 
 
+def test_a_unit_that_is_never_at_its_limit_is_judged_by_its_utilization(cost) -> None:
+    products = [op for op in cost.ops if op.unit == "array"]
+    moves = [op for op in cost.ops if op.unit == "vector" and op.bound == "memory"]
+    peaks, bandwidth = roofs([*products, *moves])
+    assert set(peaks) == {"array"}
+    assert peaks["array"] == pytest.approx(16.384e12)
+    assert bandwidth == pytest.approx(1e11)
+
+
+@pytest.mark.parametrize(
+    ("preset", "unit", "peak"), [("h200", "matrix", 989.5e12), ("caterpillar-small", "array", 2.048e12)]
+)
+def test_roofs_of_other_kinds_of_machine(preset, unit, peak) -> None:
+    found, _ = roofs(simulate(capture_workload(load_workload("resnet18"), 8), load_design(preset)).ops)
+    assert found[unit] == pytest.approx(peak, rel=1e-3)
+
+
 def test_the_picture_names_roofs_phases_units_and_the_dearest_op(cost, tmp_path) -> None:
     pytest.importorskip("matplotlib")
     path = save_roofline_plot(cost, tmp_path / "roof.svg", title="digits-cnn")
