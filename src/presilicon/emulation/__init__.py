@@ -4,11 +4,13 @@ from presilicon.emulation.attach import emulate_, emulation_of, restore_, round_
 from presilicon.emulation.emulation import UncoveredWarning
 from presilicon.emulation.functions import replace_function, replacement_for
 from presilicon.emulation.losses import emulated
+from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.emulation.training import train
 
 __all__ = [
     "UncoveredWarning",
     "emulate_",
+    "emulate_optimizer_",
     "emulated",
     "emulation_of",
     "replace_function",

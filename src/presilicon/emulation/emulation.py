@@ -66,6 +66,11 @@ class Emulation:
         """Qualified name of the innermost module that is running."""
         return self._layers[-1]
 
+    @property
+    def layers_seen(self) -> list[str]:
+        """The layers that have computed something, in the order in which they first did."""
+        return list(dict.fromkeys(layer for layer, _ in self._plans))
+
     def plan(self, layer: str) -> Plan:
         """What the numerics in force ask for in a layer, at this step."""
         key = (layer, self.numerics.stage(self.step)) if self.numerics.schedule else (layer, 0)

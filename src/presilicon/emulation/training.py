@@ -4,12 +4,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 from presilicon.base.errors import ConfigError
 from presilicon.base.seeds import derive_seed
 from presilicon.designs import Numerics
-from presilicon.emulation.attach import emulate_, round_master_, round_state_
+from presilicon.emulation.attach import emulate_, emulation_of
+from presilicon.emulation.facts import FormatFacts
+from presilicon.emulation.losses import emulated
+from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.records import Evaluation, FactsRun, Observer, StepFacts, Trace, TrainingHook
 from presilicon.records.trace import Ending
 from presilicon.workloads import Splits, Workload
@@ -66,7 +70,12 @@ def _train(
     torch.manual_seed(derive_seed(seed, "forward"))
     rounding_seed = derive_seed(seed, "rounding")
     emulate_(model, numerics, seed=rounding_seed, observers=observers)
+    emulation = emulation_of(model)
+    assert emulation is not None
     optimizer = workload.optimizer(model.parameters())
+    emulate_optimizer_(optimizer, numerics, model=model, seed=rounding_seed)
+    loss_of = emulated(workload.loss, model) if numerics.vector == "round-results" else workload.loss
+    formats = FormatFacts(emulation)
     batches = _batches(data, workload.batch_size, derive_seed(seed, "data"))
 
     losses: list[float] = []
@@ -80,17 +89,15 @@ def _train(
         inputs, targets = next(batches)
         model.train()
         optimizer.zero_grad()
-        loss = workload.loss(model(inputs), targets)
+        loss = loss_of(model(inputs), targets)
         losses.append(float(loss.detach()))
         if not math.isfinite(losses[-1]):
-            _append(facts_runs, StepFacts(update_skipped=True))
+            _append(facts_runs, replace(formats.at(step), update_skipped=True))
             ending = "diverged"
             break
         loss.backward()
         optimizer.step()
-        round_master_(model, numerics, seed=rounding_seed, step=step)
-        round_state_(optimizer, model, numerics, seed=rounding_seed, step=step)
-        facts = StepFacts()
+        facts = formats.at(step)
         for hook in hooks:
             facts = hook.after_step(step, facts)
         _append(facts_runs, facts)

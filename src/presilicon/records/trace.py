@@ -19,6 +19,8 @@ class LayerFact(Struct, frozen=True, kw_only=True):
     role: Role
     format: str | None = None
     """Spelling of the format in force, or None for the design's own."""
+    stored_bits: int | None = None
+    """Bits of an element in memory, where that is more than the format needs."""
     density: float | None = None
     """Fraction of nonzero elements, or None when it was not measured."""
 

@@ -30,7 +30,7 @@ def write_chakra(
         ConfigError: the file cannot be written.
     """
     chakra = _schema()
-    formats = Formats(design.numerics, facts)
+    formats = Formats(design.numerics, facts, graph)
     executed = executed_ops(graph, formats, facts)
     present = {op.index for op in executed}
     metadata = chakra.GlobalMetadata(version="1.0.0")

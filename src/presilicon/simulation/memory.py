@@ -40,7 +40,7 @@ def memory_timeline(graph: StepGraph, design: Design, cost: Cost, facts: StepFac
     >>> timeline.peak.name, timeline.peak_bytes
     ('double', 64.0)
     """
-    formats = Formats(design.numerics, facts)
+    formats = Formats(design.numerics, facts, graph)
     executed = executed_ops(graph, formats, facts)
     holdings = find_holdings(graph, executed, formats)
     points = tuple(

@@ -1,7 +1,7 @@
 """The cost of a training step on a machine: a pure function of graph, design and facts."""
 
 from presilicon.base.errors import unknown
-from presilicon.designs import CaterpillarMachine, Design, RooflineMachine, SystolicMachine, Technology
+from presilicon.designs import CaterpillarMachine, Design, Numerics, RooflineMachine, SystolicMachine, Technology
 from presilicon.records import Cost, Gemm, Op, OpCost, StepFacts, StepGraph, TensorRef
 from presilicon.simulation.caterpillar_machine import price_caterpillar
 from presilicon.simulation.execution import executed_ops
@@ -10,7 +10,7 @@ from presilicon.simulation.pricing import Priced, Step
 from presilicon.simulation.roofline_machine import price_roofline
 from presilicon.simulation.systolic import Convention
 from presilicon.simulation.systolic_machine import price_systolic
-from presilicon.simulation.work import Formats
+from presilicon.simulation.work import Formats, ends_of
 
 
 def simulate(
@@ -35,10 +35,11 @@ def simulate(
     them. `technology` is an energy table in place of the one that the machine names.
 
     Raises:
-        ConfigError: the facts name a layer that the graph does not have, or SCALE-Sim has no count of such an array.
+        ConfigError: the facts name a layer that the graph does not have, a pattern of the numerics matches none of its
+            layers, or SCALE-Sim has no count of such an array.
     """
-    formats = Formats(design.numerics, facts)
-    _check_layers(graph, facts)
+    formats = Formats(design.numerics, facts, graph)
+    _check_layers(graph, facts, design.numerics)
     executed = executed_ops(graph, formats, facts)
     priced = _price(
         Step(
@@ -97,8 +98,10 @@ def simulate_gemm(gemm: Gemm, design: Design, *, convention: Convention = "exact
     return simulate(StepGraph(name="gemm", batch_size=gemm.m, ops=(op,)), design, convention=convention).ops[0]
 
 
-def _check_layers(graph: StepGraph, facts: StepFacts) -> None:
+def _check_layers(graph: StepGraph, facts: StepFacts, numerics: Numerics) -> None:
     layers = {op.layer for op in graph.ops}
+    if graph.parameters:
+        numerics.check_layers(layers, ends_of(graph))
     for fact in facts.layers:
         if fact.layer not in layers:
             raise unknown("layer", fact.layer, layers - {""})

@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from presilicon.designs.numerics import Numerics
+from presilicon.designs.numerics import ENDS, Ends, Numerics, RoleFormat
 from presilicon.formats import Format, parse
-from presilicon.records import Role, StepFacts, TensorRef
+from presilicon.records import Role, StepFacts, StepGraph, TensorRef
 from presilicon.simulation.energy import Rates
 
 
@@ -39,30 +39,60 @@ class Work(Struct, frozen=True, kw_only=True):
 class Formats:
     """The format in force for a layer's role: the facts' own where they name one, or else the design's."""
 
-    def __init__(self, numerics: Numerics, facts: StepFacts) -> None:
+    def __init__(self, numerics: Numerics, facts: StepFacts, graph: StepGraph | None = None) -> None:
         self._numerics = numerics
-        self._bits: dict[Role, float] = {}
-        self._special = {(fact.layer, fact.role): parse(fact.format) for fact in facts.layers if fact.format}
+        self._ends = ENDS if graph is None else ends_of(graph)
+        ops = () if graph is None or numerics.is_uniform else graph.ops
+        self._layers = tuple(dict.fromkeys(op.layer for op in ops))
+        self._bits: dict[tuple[str, Role], float] = {}
+        self._in_force: dict[str, Numerics] = {}
+        self._special = {
+            (fact.layer, fact.role): RoleFormat(parse(fact.format), stored_bits=fact.stored_bits)
+            for fact in facts.layers
+            if fact.format
+        }
+
+    def numerics_of(self, layer: str) -> Numerics:
+        """The numerics with which a layer begins, overrides applied; a schedule's later changes come as facts."""
+        if self._numerics.is_uniform:
+            return self._numerics
+        if layer not in self._in_force:
+            self._in_force[layer] = self._numerics.in_force(layer, 0, self._ends)
+        return self._in_force[layer]
 
     def of(self, role: Role, layer: str) -> Format:
         """The format of `role` in `layer`."""
-        return self._special.get((layer, role)) or self._numerics.of(role).format
+        return self._chosen(role, layer).format
 
     def bytes_of(self, tensor: TensorRef, layer: str) -> float:
         """What a tensor takes in memory, as an op of `layer` sees it."""
-        if (layer, tensor.role) in self._special:
-            bits = self._special[layer, tensor.role].bits_per_element
-        else:
-            if tensor.role not in self._bits:
-                self._bits[tensor.role] = self._numerics.of(tensor.role).bits_per_element
-            bits = self._bits[tensor.role]
-        return tensor.elements * bits / 8
+        key = (layer, tensor.role)
+        if key not in self._bits:
+            self._bits[key] = self._chosen(tensor.role, layer).bits_per_element
+        return tensor.elements * self._bits[key] / 8
+
+    def _chosen(self, role: Role, layer: str) -> RoleFormat:
+        return self._special.get((layer, role)) or self.numerics_of(layer).of(role)
 
     @property
     def copies_weights(self) -> bool:
-        """Whether the weights that products use are another copy than the master weights.
+        """Whether the weights that products use are another copy than the master weights, in any layer.
 
         Those that take more bits in memory than their format has are rounded on their way to the multiplier.
         """
-        weight = self._numerics.weight
-        return weight.stored_bits is None and weight.format != self._numerics.master.format
+        return any(
+            weight.stored_bits is None and weight.format != numerics.master.format
+            for numerics in (self._numerics, *map(self.numerics_of, self._layers))
+            for weight in (numerics.weight,)
+        )
+
+
+def ends_of(graph: StepGraph) -> Ends:
+    """The first and the last layer that multiply by weights, as the patterns "first" and "last" mean them."""
+    layers = [
+        op.layer
+        for op in graph.ops
+        if op.phase == "forward" and op.gemm is not None and any(tensor.role == "weight" for tensor in op.inputs)
+    ]
+    named = [layer for layer in layers if layer] or layers
+    return Ends(named[0], named[-1]) if named else ENDS

@@ -1,0 +1,195 @@
+"""Optimizers as the hardware would run them: master weights and state in their formats, each update rounded."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, wraps
+from types import MethodType
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Ends, Numerics
+from presilicon.emulation.attach import emulation_of, ends_of, owner_of
+from presilicon.emulation.emulation import Emulation
+from presilicon.emulation.site import round_in_place
+from presilicon.records import Role
+
+OptimizerT = TypeVar("OptimizerT", bound=Optimizer)
+
+
+def emulate_optimizer_(
+    optimizer: OptimizerT, numerics: Numerics, *, model: nn.Module | None = None, seed: int = 0
+) -> OptimizerT:
+    """Make `optimizer` keep master weights and state in their formats, in place; the same optimizer is returned.
+
+    Each number that lives from step to step is rounded once per step, after the whole of its update and before anyone
+    reads it. So the three AXPYs of momentum are rounded each: the gradient with its weight decay (to the format of the
+    state), the momentum, and the weight. What an optimizer makes and forgets within a step stays in float32. Any torch
+    optimizer will do; it runs one parameter at a time (`foreach` and `fused` off). `state_dict`, schedulers of the
+    learning rate and `GradScaler` work as before.
+
+    With `model`, parameters have names and layers, so that overrides reach them, and an emulated model's steps count
+    for the schedule; without it, parameters are numbered.
+
+    Raises:
+        ConfigError: the optimizer is emulated already, or overrides need a model to know their layers.
+    """
+    given: tuple[Any, Any] = (optimizer, numerics)
+    if not isinstance(given[0], Optimizer) or not isinstance(given[1], Numerics):
+        what = " and ".join(type(each).__name__ for each in given)
+        raise ConfigError(f"emulate_optimizer_ takes a torch optimizer and a design's numerics, not {what}")
+    if hasattr(optimizer.step, "emulates"):
+        raise ConfigError("this optimizer is emulated already")
+    if model is None and not numerics.is_uniform:
+        raise ConfigError("numerics with overrides or a schedule need the model: emulate_optimizer_(..., model=model)")
+    update = _Update(optimizer, numerics, model, seed)
+    inner = optimizer.step
+
+    @wraps(getattr(inner, "__func__", inner))
+    def step(self: Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+        with update.running() as mode:
+            return inner() if closure is None else inner(mode.outside(closure))
+
+    step.emulates = True  # type: ignore[attr-defined]
+    # A bound method of this instance: schedulers of the learning rate wrap it as they wrap any other.
+    optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]
+    return optimizer
+
+
+class _Known(NamedTuple):
+    """A tensor of the update that has a format."""
+
+    tensor: Tensor
+    role: Role
+    name: str
+    layer: str
+
+
+class _Update:
+    """What the steps of one emulated optimizer share."""
+
+    def __init__(self, optimizer: Optimizer, numerics: Numerics, model: nn.Module | None, seed: int) -> None:
+        self.optimizer, self.numerics, self.seed = optimizer, numerics, seed
+        self._names = {parameter: name for name, parameter in model.named_parameters()} if model is not None else {}
+        self._emulation: Emulation | None = None if model is None else emulation_of(model)
+        self._ends = Ends() if model is None else ends_of(model)
+        self._count = 0
+
+    @contextmanager
+    def running(self) -> Iterator["_UpdateMode"]:
+        """During a step: every write is watched, and what is left unrounded at the end is rounded."""
+        step = self._count if self._emulation is None else self._emulation.step
+        groups = self.optimizer.param_groups
+        switches = ("foreach", "fused")
+        kept: list[dict[str, Any]] = [{key: group[key] for key in switches if key in group} for group in groups]
+        mode = _UpdateMode(self, step)
+        try:
+            for group, values in zip(groups, kept, strict=True):
+                group.update(dict.fromkeys(values, False))
+            with mode:
+                yield mode
+            mode.finish()
+        finally:
+            for group, values in zip(groups, kept, strict=True):
+                group.update(values)
+            self._count += 1
+
+    def round(self, known: _Known, step: int) -> None:
+        """Round a tensor where it lies."""
+        chosen = self.numerics.resolve(known.role, known.layer, step, self._ends)
+        round_in_place(known.tensor, chosen, known.role, known.name, self.seed, step)
+
+    def parameters(self) -> Iterator[tuple[Tensor, str]]:
+        """Every parameter with its name."""
+        number = 0
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                yield parameter, self._names.get(parameter, f"parameter{number}")
+                number += 1
+
+
+class _UpdateMode(TorchDispatchMode):
+    """Rounds what a step has written, when it is first read."""
+
+    def __init__(self, update: _Update, step: int) -> None:
+        super().__init__()
+        self._update, self._step = update, step
+        self._known: dict[int, _Known] = {}
+        self._gradients: dict[int, tuple[str, str]] = {}
+        self._unrounded: set[int] = set()
+        self._paused = False
+        self._learn()
+
+    def _learn(self) -> None:
+        """Know the tensors that have a format: parameters, their state; and gradients, to know what is made of them."""
+        for parameter, name in self._update.parameters():
+            layer = owner_of(name)
+            self._known[parameter.data_ptr()] = _Known(parameter, "master", name, layer)
+            for key, value in self._update.optimizer.state.get(parameter, {}).items():
+                if isinstance(value, Tensor) and value.is_floating_point() and value.shape == parameter.shape:
+                    self._known[value.data_ptr()] = _Known(value, "state", f"{name}.{key}", layer)
+            if parameter.grad is not None and parameter.grad.layout == torch.strided:
+                self._gradients[parameter.grad.data_ptr()] = (name, layer)
+
+    def outside(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """A closure (it runs the model) that is not taken for a part of the update."""
+
+        def run() -> Any:
+            self._paused = True
+            try:
+                return closure()
+            finally:
+                self._paused = False
+                self._learn()
+
+        return run
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Settles what the op reads, runs it, and notes what it wrote."""
+        kwargs = kwargs or {}
+        if self._paused:
+            return func(*args, **kwargs)
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        written = {args[place].data_ptr() for place in _written(func) if isinstance(args[place], Tensor)}
+        for tensor in given:
+            if tensor.data_ptr() not in written:
+                self._settle(tensor.data_ptr())
+        out = func(*args, **kwargs)
+        self._unrounded |= written & self._known.keys()
+        if func in _KEEPING and isinstance(out, Tensor):
+            sources = [self._gradients[t.data_ptr()] for t in given if t.data_ptr() in self._gradients]
+            if sources:
+                name, layer = sources[0]
+                # Held to the end of the step, so that no other tensor gets its address.
+                self._known[out.data_ptr()] = _Known(out, "state", f"{name}.decayed", layer)
+                self._unrounded.add(out.data_ptr())
+        return out
+
+    def _settle(self, address: int) -> None:
+        if address in self._unrounded:
+            self._unrounded.discard(address)
+            self._update.round(self._known[address], self._step)
+
+    def finish(self) -> None:
+        """Round everything that lives on, whether it was seen to be written or not."""
+        self._learn()
+        for known in self._known.values():
+            self._update.round(known, self._step)
+
+
+_KEEPING = (torch.ops.aten.add.Tensor, torch.ops.aten.clone.default)
+"""Ops that make the tensor that goes on in the place of the gradient: with weight decay, or as the first momentum."""
+
+
+@cache
+def _written(func: Any) -> tuple[int, ...]:
+    arguments = func._schema.arguments
+    return tuple(
+        place
+        for place, argument in enumerate(arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write and not argument.kwarg_only
+    )

@@ -1,0 +1,168 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Numerics, Override, RoleFormat
+from presilicon.emulation import emulate_, emulate_optimizer_
+from presilicon.formats import parse, quantize
+
+HALF = RoleFormat(parse("float(exponent=6, mantissa=9)"))
+KEPT = Numerics(master=HALF, state=HALF)
+
+
+def half(tensor: torch.Tensor) -> torch.Tensor:
+    return quantize(tensor, HALF.format)
+
+
+def problem() -> tuple[nn.Linear, torch.Tensor]:
+    torch.manual_seed(0)
+    return nn.Linear(7, 5), torch.randn(4, 7)
+
+
+def backward(model: nn.Module, x: torch.Tensor) -> None:
+    model.zero_grad()
+    model(x).square().mean().backward()
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+def test_the_three_axpys_of_momentum_by_hand(foreach: bool) -> None:
+    model, x = problem()
+    emulate_(model, KEPT)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01, foreach=foreach)
+    emulate_optimizer_(optimizer, KEPT, model=model)
+    momentum = None
+    for _ in range(4):
+        backward(model, x)
+        weight, gradient = model.weight.data.clone(), model.weight.grad.clone()
+        optimizer.step()
+        decayed = half(gradient + 0.01 * weight)
+        momentum = decayed if momentum is None else half(0.9 * momentum + decayed)
+        assert torch.equal(optimizer.state[model.weight]["momentum_buffer"], momentum)
+        assert torch.equal(model.weight.data, half(weight - 0.1 * momentum))
+    assert optimizer.param_groups[0]["foreach"] is foreach
+
+
+def test_state_is_rounded_before_it_is_read() -> None:
+    """Adam's weights follow from the rounded moments, not from what they were before."""
+    model, x = problem()
+    emulate_(model, KEPT)
+    optimizer = emulate_optimizer_(torch.optim.Adam(model.parameters(), lr=0.01), KEPT, model=model)
+    backward(model, x)
+    weight, gradient = model.weight.data.clone(), model.weight.grad.clone()
+    optimizer.step()
+    first, second = half(0.1 * gradient), half(0.001 * gradient.square())
+    state = optimizer.state[model.weight]
+    assert torch.equal(state["exp_avg"], first)
+    assert torch.equal(state["exp_avg_sq"], second)
+    expected = half(weight - 0.01 * (first / 0.1) / ((second / 0.001).sqrt() + 1e-8))
+    assert torch.allclose(model.weight.data, expected, rtol=2**-9)
+    assert torch.equal(model.weight.data, half(model.weight.data))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+        lambda p: torch.optim.AdamW(p, lr=0.01, amsgrad=True),
+        lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9, centered=True),
+        lambda p: torch.optim.Adagrad(p, lr=0.1),
+        lambda p: torch.optim.Rprop(p, lr=0.01),
+    ],
+)
+def test_any_optimizer_and_float32_changes_nothing(make) -> None:
+    for numerics in (KEPT, Numerics()):
+        model, x = problem()
+        plain = copy.deepcopy(model)
+        emulate_(model, numerics)
+        mine = emulate_optimizer_(make(model.parameters()), numerics, model=model)
+        theirs = make(plain.parameters())
+        for _ in range(3):
+            for each, optimizer in ((model, mine), (plain, theirs)):
+                backward(each, x)
+                optimizer.step()
+        same = torch.equal(model.weight, plain.weight)
+        assert same == (numerics == Numerics())
+        assert torch.equal(model.weight.data, half(model.weight.data)) == (numerics == KEPT)
+        for value in mine.state[model.weight].values():
+            if isinstance(value, torch.Tensor) and value.shape == model.weight.shape and numerics == KEPT:
+                assert torch.equal(value, half(value))
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_schedulers_scalers_and_state_dicts_work(before: bool) -> None:
+    model, x = problem()
+    emulate_(model, KEPT)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)
+    make = lambda: torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)  # noqa: E731
+    scheduler = make() if before else None
+    emulate_optimizer_(optimizer, KEPT, model=model)
+    scheduler = scheduler or make()
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for _ in range(2):
+        model.zero_grad()
+        scaler.scale(model(x).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == 0.25
+    other, _ = problem()
+    again = emulate_optimizer_(torch.optim.SGD(other.parameters(), lr=1.0, momentum=0.9), KEPT, model=other)
+    other.load_state_dict(model.state_dict())
+    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for each, optimizer_ in ((model, optimizer), (other, again)):
+        restore_grad = torch.autograd.grad(each(x).square().mean(), list(each.parameters()))
+        for parameter, gradient in zip(each.parameters(), restore_grad, strict=True):
+            parameter.grad = gradient
+        optimizer_.step()
+    assert torch.equal(model.weight, other.weight)
+
+
+def test_a_closure_is_not_part_of_the_update() -> None:
+    model, x = problem()
+    emulate_(model, KEPT)
+    optimizer = emulate_optimizer_(torch.optim.LBFGS(model.parameters(), max_iter=3), KEPT, model=model)
+
+    def closure() -> torch.Tensor:
+        model.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    first = float(optimizer.step(closure).detach())
+    assert float(closure().detach()) < first
+    assert torch.equal(model.weight.data, half(model.weight.data))
+
+
+def test_stochastic_rounding_of_the_master_repeats_with_its_seed() -> None:
+    numerics = Numerics(master=RoleFormat(parse("bfloat16"), "stochastic"))
+
+    def weights(seed: int) -> torch.Tensor:
+        model, x = problem()
+        emulate_(model, numerics, seed=seed)
+        optimizer = emulate_optimizer_(torch.optim.SGD(model.parameters(), lr=0.01), numerics, model=model, seed=seed)
+        for _ in range(3):
+            backward(model, x)
+            optimizer.step()
+        return model.weight.detach()
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+def test_overrides_reach_the_master_weights_of_their_layers() -> None:
+    numerics = Numerics(overrides=(Override(layers="1", master=HALF),))
+    model = nn.Sequential(nn.Linear(7, 7), nn.Linear(7, 5))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match="model=model"):
+        emulate_optimizer_(optimizer, numerics)
+    emulate_(model, numerics)
+    emulate_optimizer_(optimizer, numerics, model=model)
+    with pytest.raises(ConfigError, match="already"):
+        emulate_optimizer_(optimizer, numerics, model=model)
+    backward(model, torch.randn(4, 7))
+    optimizer.step()
+    assert torch.equal(model[1].weight.data, half(model[1].weight.data))
+    assert not torch.equal(model[0].weight.data, half(model[0].weight.data))
