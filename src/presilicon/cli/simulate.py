@@ -20,6 +20,7 @@ _OF_A_STEP = (
     "batch",
     "ops",
     "chakra",
+    "topology",
     "memory_plot",
     "roofline_plot",
     "trace",
@@ -56,6 +57,7 @@ def _check_segments(context: click.Context, parameter: click.Parameter, value: s
 )
 @clock_option
 @click.option("--chakra", type=_FILE, help="Write the step as a Chakra execution trace, as well.")
+@click.option("--topology", type=_FILE, help="Write the matrix products as a topology for SCALE-Sim (.csv).")
 @click.option("--trace", type=_FILE, help="Write the step as a trace for Perfetto (.json, .json.gz).")
 @click.option("--repeat", type=click.IntRange(min=1), help="Steps in that trace: one in full, the others summed up.")
 @click.option("--memory-plot", type=_FILE, help="Draw what the step holds over time (.png, .svg).")
@@ -86,6 +88,7 @@ def command(
     times: Path | None,
     clock_ghz: float | None,
     chakra: Path | None,
+    topology: Path | None,
     trace: Path | None,
     repeat: int | None,
     memory_plot: Path | None,
@@ -139,7 +142,12 @@ def command(
         print_product(sides, loaded, counted, frames, as_json)
     else:
         outputs = Outputs(
-            chakra=chakra, trace=trace, repeat=repeat or 1, memory_plot=memory_plot, roofline_plot=roofline_plot
+            chakra=chakra,
+            topology=topology,
+            trace=trace,
+            repeat=repeat or 1,
+            memory_plot=memory_plot,
+            roofline_plot=roofline_plot,
         )
         print_step(
             str(workload),

@@ -32,6 +32,7 @@ from presilicon.simulation import (
     simulate,
     simulate_gemm,
     write_chakra,
+    write_topology,
 )
 from presilicon.simulation import checkpoint as with_checkpoints
 from presilicon.simulation.systolic import Convention
@@ -42,6 +43,7 @@ class Outputs:
     """The files that were asked for."""
 
     chakra: Path | None
+    topology: Path | None
     trace: Path | None
     repeat: int
     memory_plot: Path | None
@@ -155,6 +157,9 @@ def _write_files(outputs: Outputs, graph: StepGraph, design: Design, cost: Cost)
     timeline = memory_timeline(graph, design, cost)
     if outputs.chakra is not None:
         write_chakra(outputs.chakra, graph, design, cost)
+    if outputs.topology is not None:
+        write_topology(outputs.topology, graph)
+        talk.append(f"topology: {outputs.topology} (run SCALE-Sim on it, then give --times COMPUTE_REPORT.csv)")
     if outputs.trace is not None:
         save_trace(outputs.trace, cost, timeline, design=design.name, graph=graph, repeat=outputs.repeat)
         talk.append(f"trace: {outputs.trace} (open it at https://ui.perfetto.dev)")

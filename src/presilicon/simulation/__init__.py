@@ -11,6 +11,7 @@ from presilicon.simulation.memory import memory_timeline
 from presilicon.simulation.refresh import Edram, Refresh, price_refresh
 from presilicon.simulation.step import simulate, simulate_gemm
 from presilicon.simulation.systolic import ArrayCycles, gemm_cycles, transposer_cycles
+from presilicon.simulation.topology import write_topology
 
 __all__ = [
     "ArrayCycles",
@@ -36,4 +37,5 @@ __all__ = [
     "staleness",
     "transposer_cycles",
     "write_chakra",
+    "write_topology",
 ]

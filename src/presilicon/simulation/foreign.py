@@ -36,7 +36,8 @@ def match_times(graph: StepGraph, cost: Cost, times: ForeignTimes) -> MatchedTim
     """Find the op of each figure; `cost` is what `simulate` gave for the graph, with no op skipped.
 
     - by op: names must be ops of the step, each at most once.
-    - by order: as many figures as the step has matrix products, or as its forward pass has.
+    - by order: as many figures as the step has matrix products, or as its forward pass has. An op of several equal
+      products counts its figure as often.
     - by operator: where a step of the profile calls an operator as often as ours does, call by call; where it does so
       as often as there are layers that use it, layer by layer; or else its whole time. What several of our ops share
       is divided as our own times are.
@@ -160,14 +161,16 @@ def _match_order(graph: StepGraph, times: ForeignTimes) -> MatchedTimes:
             f"{times.source}: it has {rows} layers, but the step has {len(products)} matrix products, {len(forward)} "
             "of them forward: give one layer for each, in the order of the step"
         )
-    chosen = products if rows == len(products) else forward
-    return MatchedTimes(
-        times=times,
-        ops={
-            op.name: OpTime(time_s=entry.time_s, energy_j=entry.energy_j, cycles=entry.cycles)
-            for op, entry in zip(chosen, times.entries, strict=True)
-        },
-    )
+    found = {}
+    for op, entry in zip(products if rows == len(products) else forward, times.entries, strict=True):
+        assert op.gemm is not None
+        count = op.gemm.count
+        found[op.name] = OpTime(
+            time_s=count * entry.time_s,
+            energy_j=None if entry.energy_j is None else count * entry.energy_j,
+            cycles=None if entry.cycles is None else count * entry.cycles,
+        )
+    return MatchedTimes(times=times, ops=found)
 
 
 def _match_operators(graph: StepGraph, cost: Cost, times: ForeignTimes) -> MatchedTimes:

@@ -143,3 +143,16 @@ def test_the_example_file_is_read_as_the_page_says(invoke) -> None:
     assert [op["time_s"] for op in document["ops"] if op["bound"] == "given"] == [1.1e-6, 1.1e-6, 4e-7]
     assert (document["times"]["ops_given"], document["times"]["energies_given"]) == (3, 2)
     assert document["energy_by_component_j"]["given"] == pytest.approx(1e-5)
+
+
+def test_a_topology_for_scale_sim(invoke, tmp_path) -> None:
+    found = invoke(*STEP, "--topology", "products.csv", "--json")
+    assert "topology: products.csv" in found.err
+    lines = (tmp_path / "products.csv").read_text().splitlines()
+    assert lines[:2] == ["Layer,M,N,K,", "hidden1_forward_addmm,32,64,64,"]
+    assert len(lines) == 1 + sum(op["unit"] == "array" for op in found.document["ops"])
+    assert "cannot write" in invoke(*STEP, "--topology", "none/products.csv").err
+    assert (
+        "--topology is for --workload"
+        in invoke("simulate", "bf16-systolic", "--gemm", "4x4x4", "--topology", "t.csv").err
+    )

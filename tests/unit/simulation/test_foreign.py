@@ -9,7 +9,7 @@ import pytest
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import load_design
-from presilicon.records import StepFacts
+from presilicon.records import Gemm, StepFacts
 from presilicon.simulation import match_times, put_times, read_times, simulate
 from presilicon.workloads import load_workload
 from presilicon.workloads.capture import capture_workload
@@ -95,6 +95,16 @@ def test_scale_sim_layers_may_be_the_forward_pass_alone(linear_step, tmp_path) -
     path.write_text(header + "0, 100, 0, 1, 1, 1,\n" * 2)
     with pytest.raises(ConfigError, match="2 layers, but the step has 3 matrix products, 1 of them forward"):
         put(linear_step(), path, 1.0)
+
+
+def test_an_op_of_several_products_counts_its_layer_as_often(linear_step, tmp_path) -> None:
+    graph = linear_step()
+    several = msgspec.structs.replace(graph.ops[0], gemm=Gemm(4, 6, 3, count=5))
+    graph = msgspec.structs.replace(graph, ops=(several, *graph.ops[1:]))
+    path = tmp_path / "COMPUTE_REPORT.csv"
+    path.write_text("LayerID, Total Cycles,\n0, 100,\n")
+    _, theirs, _ = put(graph, path, 1.0)
+    assert (theirs.ops[0].cycles, theirs.ops[0].time_s) == (500, pytest.approx(5e-7))
 
 
 STATISTICS = """Buffer and Arithmetic Levels
