@@ -88,11 +88,17 @@ def _language(name: str, network: str, description: str, batch_size: int, tokens
     )
 
 
-def _unet(name: str, description: str, side: int, dimensions: int) -> Workload:
+def unet(dimensions: int, side: int, normalization: str = "batch") -> Workload:
+    """A U-Net for images (2 dimensions, one channel) or volumes (3, three channels) of any size that is large enough.
+
+    >>> unet(2, 512).description
+    'U-Net for images, 512x512'
+    """
+    name = f"unet{dimensions}d"
     return Workload(
         name=name,
-        description=f"{description}, {'x'.join([str(side)] * dimensions)}",
-        model=partial(from_networks, f"unet.{name}"),
+        description=f"U-Net for {'images' if dimensions == 2 else 'volumes'}, {'x'.join([str(side)] * dimensions)}",
+        model=partial(from_networks, f"unet.{name}", normalization=normalization),
         example=partial(segmented, channels=1 if dimensions == 2 else 3, sizes=(side,) * dimensions),
         loss=partial(from_networks, "unet.place_loss"),
         optimizer=partial(sgd, learning_rate=0.01, momentum=0.99),
@@ -144,8 +150,8 @@ PUBLISHED = (
         optimizer=_DCGAN_ADAM,
         batch_size=128,
     ),
-    _unet("unet2d", "U-Net for images of one channel", 1024, dimensions=2),
-    _unet("unet3d", "U-Net for volumes of three channels", 150, dimensions=3),
+    unet(2, 1024),
+    unet(3, 150),
     _language("bert-base", "bert_base", "BERT-Base with its masked-language head", 32, 128),
     _language("bert-large", "bert_large", "BERT-Large with its masked-language head", 32, 128),
     _language("gpt2", "gpt2", "GPT-2 small", 8, 1024),

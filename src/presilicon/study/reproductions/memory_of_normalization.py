@@ -13,7 +13,7 @@ from presilicon.simulation.memory import peak_bytes
 from presilicon.simulation.work import Formats
 from presilicon.workloads import Workload, load_workload
 from presilicon.workloads.capture import capture_workload
-from presilicon.workloads.published import from_networks, segmented
+from presilicon.workloads.published import from_networks, unet
 
 BATCHES = (1, 32, 128)
 """Online normalization needs one sample at a time."""
@@ -110,12 +110,7 @@ def _workload(name: str, kind: str) -> Workload:
     if name.startswith("ResNet"):
         return replace(load_workload("resnet50"), model=partial(from_networks, "resnet.resnet50", normalization=kind))
     side, _, dimensions = name.removeprefix("U-Net, ").partition(" ")[0].partition("^")
-    network, channels = f"unet{dimensions}d", 1 if dimensions == "2" else 3
-    return replace(
-        load_workload(network),
-        model=partial(from_networks, f"unet.{network}", normalization=kind),
-        example=partial(segmented, channels=channels, sizes=(int(side),) * int(dimensions)),
-    )
+    return unet(int(dimensions), int(side), kind)
 
 
 def _normalizers() -> Iterator[Reproduced]:
