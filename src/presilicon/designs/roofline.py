@@ -43,6 +43,8 @@ class MatrixRate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is left of the rate when a row of an operand is no multiple of `alignment_bytes`."""
     unaligned_convolution: Fraction = 0.1
     """The same for convolutions whose channels are not, as in a first layer of three."""
+    winograd: Annotated[float, Meta(ge=1, le=4)] = 1.0
+    """How many times faster 3x3 convolutions run where the library multiplies less often than the sum says."""
     pj_per_flop: Annotated[float, Meta(ge=0)] = 0.0
 
 
@@ -57,11 +59,15 @@ class ClassRate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What arithmetic alone allows."""
     latency_us: Microseconds = 0.0
     """On top of the machine's own, for ops of several kernels, or of one that cannot fill the chip."""
+    busy_w: Annotated[float, Meta(ge=0)] | None = None
+    """Drawn while such a kernel works; None: as the machine says."""
 
 
 class HostTimes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Microseconds in which the host hands one op to the chip, when no graph does it."""
 
+    step_us: Microseconds = 500.0
+    """Once for each step, whatever is in it."""
     forward_us: Microseconds = 10.0
     backward_us: Microseconds = 10.0
     update_us: Microseconds = 1.0
@@ -74,6 +80,10 @@ class ChipEnergy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     static_w: Annotated[float, Meta(ge=0)]
     """Drawn whatever runs, at the clock of a chip that is at work."""
+    busy_w: Annotated[float, Meta(ge=0)] = 0.0
+    """Drawn on top while a kernel works, be it on numbers or on memory; a class may have its own."""
+    unaligned_w: Annotated[float, Meta(ge=0)] | None = None
+    """In place of it, in convolutions whose channels are not aligned: their cores wait. None: the same."""
     pj_per_byte: Annotated[float, Meta(ge=0)]
     pj_per_flop: Annotated[float, Meta(ge=0)] = 0.0
     """Arithmetic outside the matrix units."""
@@ -164,6 +174,7 @@ CLASSES = (
     "elementwise",
     "reduction",
     "normalization",
+    "layer-normalization",
     "softmax",
     "pooling",
     "loss",
@@ -177,10 +188,11 @@ CLASSES = (
     "other",
     "gemm",
     "convolution",
+    "attention",
 )
-"""Kinds of ops, and four more: `bias` (of a convolution), `cast` (what mixed precision adds), `bias-correction` (for
-each tensor of an optimizer that keeps its step count on the chip), and `default`. Products have rates of their own:
-their classes count for latency and memory only."""
+"""Kinds of ops, and more: `layer-normalization` (of each example for itself), `bias` (of a convolution), `cast` (what
+mixed precision adds), `bias-correction` (for each tensor of an optimizer that keeps its step count on the chip), and
+`default`. Products have rates of their own: their classes count for latency and memory only."""
 
 
 def _holds(unit: Format, operand: Format) -> bool:

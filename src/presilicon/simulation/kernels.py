@@ -9,6 +9,7 @@ from msgspec import Struct
 from presilicon.designs import MatrixRate, Numerics, RooflineMachine
 from presilicon.records import Gemm, Op, OpKind
 from presilicon.simulation.attention import NO_ATTENTION, FusedAttention, find_attention
+from presilicon.simulation.recurrence import find_recurrence
 from presilicon.simulation.widths import Layout, lay_out_tensors
 from presilicon.simulation.work import Formats
 
@@ -20,6 +21,10 @@ _RECOMPUTED = 1.25
 """Products in the backward pass of fused attention, which makes the scores again, over those that capture counts."""
 _SKIPPED = 0.5
 """Of the scores, under a triangular mask."""
+
+
+_LAYER_NORMS = ("aten.native_layer_norm", "aten.native_group_norm", "aten._fused_rms_norm")
+"""Normalizations of each example for itself; they run other kernels than those over a batch."""
 
 
 class Extra(NamedTuple):
@@ -43,6 +48,11 @@ class Kernel(Struct, frozen=True, kw_only=True):
     """On the matrix unit, tiles and waves counted, at its peak rate."""
     unaligned: int = 0
     """How often the rate is cut for operands whose rows are not aligned."""
+    winograd: int = 0
+    """The side of a square kernel that moves one step at a time: Winograd's algorithm, or Fourier's, multiplies less
+    often than the sum says; 0 for any other."""
+    fill: float = 1.0
+    """The share of the cores that it keeps busy."""
     flops: float = 0.0
     size_bytes: float = 0.0
     narrow: bool = False
@@ -60,31 +70,42 @@ class Kernel(Struct, frozen=True, kw_only=True):
 def make_kernels(ops: Sequence[Op], machine: RooflineMachine, numerics: Numerics, formats: Formats) -> list[Kernel]:
     """The kernels of a step, one for each op; an op that another one absorbs has no launch and no work."""
     attention = find_attention(ops) if machine.fused_attention else NO_ATTENTION
+    recurrence = find_recurrence(ops)
     layouts = lay_out_tensors(ops, numerics, formats)
-    return [_kernel(op, layout, attention, machine, formats) for op, layout in zip(ops, layouts, strict=True)]
+    kernels = []
+    for op, layout in zip(ops, layouts, strict=True):
+        if op.index in attention.absorbed or op.index in recurrence.absorbed:
+            kernels.append(Kernel(op=op, name=class_of(op), launches=0))
+        else:
+            gemm = recurrence.merged.get(op.index, op.gemm)
+            kernels.append(_kernel(op, gemm, layout, attention, machine, formats))
+    return kernels
 
 
-def _kernel(op: Op, layout: Layout, attention: FusedAttention, machine: RooflineMachine, formats: Formats) -> Kernel:
-    if op.index in attention.absorbed:
-        return Kernel(op=op, name=class_of(op), launches=0)
-    narrow = max(layout.inputs + layout.outputs, default=32.0) <= 16
+def _kernel(
+    op: Op, gemm: Gemm | None, layout: Layout, attention: FusedAttention, machine: RooflineMachine, formats: Formats
+) -> Kernel:
+    narrow = layout.main_bits(op) <= 16
     extras = tuple(Extra("cast", elements * bits / 8, narrow=False) for elements, bits in layout.casts)
-    if op.gemm and not _is_depthwise(op):
+    if gemm and op.gemm and not _is_depthwise(op):
         fused = op.index in attention.products
         name, rate = _unit(op, machine, formats)
-        gemm, factor = op.gemm, 1.0
+        factor = 1.0
+        product_s, fill = product_seconds(gemm, machine, rate.tflops)
         if fused:
             factor = (1.0 if op.phase == "forward" else _RECOMPUTED) * (_SKIPPED if op.index in attention.causal else 1)
         return Kernel(
             op=op,
-            name="attention" if fused else op.kind,
+            name="attention" if fused else class_of(op),
             format=name,
-            product_s=product_seconds(gemm, machine, rate.tflops) * factor,
+            product_s=product_s * factor,
+            winograd=_winograd(op),
+            fill=fill,
             unaligned=0 if fused else _unaligned(op, gemm, layout, machine),
-            flops=op.flops * factor,
-            size_bytes=layout.size_bytes(op, attention.scores),
+            flops=gemm.flops * factor,
+            size_bytes=layout.size_bytes(op, attention.scores) * (gemm.m + gemm.k) / (op.gemm.m + op.gemm.k),
             narrow=narrow,
-            extras=extras + _bias(op, layout),
+            extras=() if fused else extras + _bias(op, layout),
         )
     return Kernel(
         op=op,
@@ -105,25 +126,27 @@ def _bias(op: Op, layout: Layout) -> tuple[Extra, ...]:
     return (Extra("bias", 2 * op.outputs[0].elements * bits / 8, narrow=bits <= 16),)
 
 
-def product_seconds(gemm: Gemm, machine: RooflineMachine, tflops: float) -> float:
-    """Seconds of a product at a peak rate, cut into tiles that the cores make a wave at a time.
+def product_seconds(gemm: Gemm, machine: RooflineMachine, tflops: float) -> tuple[float, float]:
+    """Seconds of a product at a peak rate, cut into tiles that the cores make a wave at a time; and the cores it fills.
 
     Where there are fewer tiles than cores, the reduction is split among them, or the tiles are halved.
 
     >>> from presilicon.designs import load_design
     >>> h200 = load_design("h200").machine
     >>> full = 2 * 8192**3 / 989e12
-    >>> 1 <= product_seconds(Gemm(m=8192, k=8192, n=8192), h200, 989) / full < 1.04
-    True
+    >>> seconds, fill = product_seconds(Gemm(m=8192, k=8192, n=8192), h200, 989)
+    >>> 1 <= seconds / full < 1.04, fill
+    (True, 1.0)
     """
-    best = float("inf")
+    found = []
     for side, share in ((machine.tile, 1.0), (max(machine.tile // 2, 1), _SMALL_TILE)):
         tiles = gemm.count * ceil(gemm.m / side) * ceil(gemm.n / side)
         split = max(1, min(machine.cores // tiles, gemm.k // _SPLIT))
         waves = ceil(tiles * split / machine.cores)
         core_flops_s = tflops * 1e12 / machine.cores * share
-        best = min(best, waves * 2 * side * side * ceil(gemm.k / split) / core_flops_s)
-    return best
+        seconds = waves * 2 * side * side * ceil(gemm.k / split) / core_flops_s
+        found.append((seconds, min(1.0, tiles * split / machine.cores)))
+    return min(found)
 
 
 def class_of(op: Op) -> str:
@@ -131,6 +154,8 @@ def class_of(op: Op) -> str:
     kind: OpKind | str = op.kind
     if op.operator == "presilicon.round":
         kind = "cast"
+    elif op.operator.startswith(_LAYER_NORMS):
+        kind = "layer-normalization"
     elif _is_depthwise(op):
         kind = "other"
     return f"{kind}.backward" if op.phase in ("input_grad", "weight_grad") else kind
@@ -139,6 +164,13 @@ def class_of(op: Op) -> str:
 def _is_depthwise(op: Op) -> bool:
     """Whether each channel is convolved for itself: no matrix unit does that."""
     return op.convolution is not None and op.convolution.groups == op.convolution.in_channels > 1
+
+
+def _winograd(op: Op) -> int:
+    convolution = op.convolution
+    if convolution is None or convolution.groups > 1 or set(convolution.stride + convolution.dilation) != {1}:
+        return 0
+    return convolution.kernel[0] if convolution.kernel in ((3, 3), (5, 5)) else 0
 
 
 def _unit(op: Op, machine: RooflineMachine, formats: Formats) -> tuple[str, MatrixRate]:

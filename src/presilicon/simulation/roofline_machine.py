@@ -1,10 +1,11 @@
 """A training step on a roofline machine: kernels one after another, launched by a graph or by the host."""
 
-from math import ceil
+from math import ceil, log
+from typing import NamedTuple
 
 from presilicon.base.errors import ConfigError
 from presilicon.base.units import MICRO, PICO
-from presilicon.designs import RooflineMachine
+from presilicon.designs import ClassRate, RooflineMachine
 from presilicon.records import Op, OpCost
 from presilicon.simulation.kernels import Kernel, make_kernels
 from presilicon.simulation.pricing import Priced, Step, bound_of
@@ -31,49 +32,64 @@ def price_roofline(step: Step, machine: RooflineMachine) -> Priced:
     components = dict.fromkeys(("matrix", "vector", "memory", "static"), 0.0)
     ops = []
     for kernel, span, start_s in zip(kernels, spans, starts, strict=True):
-        parts = _energy_j(kernel, span[0], machine)
+        parts = _energy_j(kernel, span, machine)
         for name, joules in parts.items():
             components[name] += joules * machine.chips
         ops.append(_op_cost(kernel, span, start_s, sum(parts.values()) * machine.chips, machine))
     total_s = time_s + reduce_s
-    idle_s = total_s - sum(span[0] for span in spans)
+    idle_s = total_s - sum(span.time_s for span in spans)
     components["static"] += idle_s * _static_w(machine) * machine.chips
     if machine.energy is not None:
         components["memory"] += reduce_bytes * machine.energy.pj_per_byte * PICO * machine.chips
     return Priced(ops=tuple(ops), time_s=total_s, energy_by_component_j=components)
 
 
-def seconds(kernel: Kernel, machine: RooflineMachine) -> tuple[float, float, float]:
-    """Of a kernel with its conversions: in all, of its arithmetic, of its memory traffic."""
-    rate = machine.class_rate(kernel.name)
+class Span(NamedTuple):
+    """Seconds of a kernel with its extras."""
+
+    time_s: float
+    fixed_s: float
+    """Of that, what passes whatever the work is."""
+    compute_s: float
+    memory_s: float
+
+
+def seconds(kernel: Kernel, machine: RooflineMachine) -> Span:
+    """How long a kernel takes: a fixed time, then the longer of its arithmetic and its memory traffic."""
     if not kernel.launches:
-        return 0.0, 0.0, 0.0
-    share = rate.memory_16 if kernel.narrow else rate.memory
-    memory_s = kernel.size_bytes / (machine.memory_gb_s * 1e9 * share)
-    if kernel.format:
-        unit = machine.matrix[kernel.format]
-        if kernel.name == "attention":
-            compute_s = kernel.product_s / unit.attention
-        else:
-            convolves = kernel.op.convolution is not None
-            fractions = unit.convolution if convolves else unit.gemm
-            phase = kernel.op.phase if kernel.op.phase != "update" else "forward"
-            compute_s = kernel.product_s / getattr(fractions, phase)
-            cut = unit.unaligned_convolution if convolves else unit.unaligned
-            compute_s /= (1.0, cut, cut / 2)[kernel.unaligned]
-    else:
-        compute_s = kernel.flops / (rate.tflops * 1e12)
+        return Span(0.0, 0.0, 0.0, 0.0)
+    rate = machine.class_rate(kernel.name)
+    memory_s = kernel.size_bytes / _bytes_s(machine, rate, kernel.narrow)
+    compute_s = _product_s(kernel, machine) if kernel.format else kernel.flops / (rate.tflops * 1e12)
     launches = kernel.launches / _TENSORS if kernel.op.kind == "optimizer" else kernel.launches
     fixed_us = launches * (machine.latency_us + rate.latency_us)
     if kernel.op.operator.startswith(_CORRECTED):
         fixed_us += machine.class_rate("bias-correction").latency_us
-    total_s = fixed_us * MICRO + max(compute_s, memory_s)
+    working_s = max(compute_s, memory_s)
     for extra in kernel.extras:
         rate = machine.class_rate(extra.name)
-        share = rate.memory_16 if extra.narrow else rate.memory
-        total_s += (machine.latency_us + rate.latency_us) * MICRO
-        total_s += extra.size_bytes / (machine.memory_gb_s * 1e9 * share)
-    return total_s, compute_s, memory_s
+        fixed_us += machine.latency_us + rate.latency_us
+        working_s += extra.size_bytes / _bytes_s(machine, rate, extra.narrow)
+    return Span(fixed_us * MICRO + working_s, fixed_us * MICRO, compute_s, memory_s)
+
+
+def _bytes_s(machine: RooflineMachine, rate: ClassRate, narrow: bool) -> float:
+    return machine.memory_gb_s * 1e9 * (rate.memory_16 if narrow else rate.memory)
+
+
+def _product_s(kernel: Kernel, machine: RooflineMachine) -> float:
+    """Seconds on a matrix unit, at the fraction of its peak that such products reach."""
+    unit = machine.matrix[kernel.format]
+    if kernel.name == "attention":
+        return kernel.product_s / unit.attention
+    convolves = kernel.op.convolution is not None
+    phase = "forward" if kernel.op.phase == "update" else kernel.op.phase
+    fraction: float = getattr(unit.convolution if convolves else unit.gemm, phase)
+    cut = unit.unaligned_convolution if convolves else unit.unaligned
+    fraction *= (1.0, cut, cut / 2)[kernel.unaligned]
+    if kernel.winograd:
+        fraction *= unit.winograd ** log(kernel.winograd, 3)
+    return kernel.product_s / fraction
 
 
 def host_seconds(kernel: Kernel, machine: RooflineMachine) -> float:
@@ -88,24 +104,30 @@ def host_seconds(kernel: Kernel, machine: RooflineMachine) -> float:
     return (by_phase.get(kernel.op.phase, host.backward_us) + casts_us) * MICRO
 
 
-def _timeline(
-    kernels: list[Kernel], spans: list[tuple[float, float, float]], machine: RooflineMachine
-) -> tuple[list[float], float]:
-    """When each kernel starts, and when a step is over.
+def busy_seconds(kernel: Kernel, span: Span) -> float:
+    """Of a kernel that works, weighted by the share of the cores that it fills."""
+    return (span.time_s - span.fixed_s) * kernel.fill
 
-    Steps follow one another without a pause, so a host that needs less time than the chip is ahead of it by a step.
+
+def _timeline(kernels: list[Kernel], spans: list[Span], machine: RooflineMachine) -> tuple[list[float], float]:
+    """When each kernel starts, and how long a step takes among others like it.
+
+    Steps follow one another without a pause: while the chip works on one, the host is ahead with the next. So a step
+    takes as long as the slower of the two; kernels that wait for the host have gaps before them.
     """
-    device_s = sum(span[0] for span in spans)
-    host_s = [host_seconds(kernel, machine) for kernel in kernels] if machine.launch == "eager" else []
-    waits = sum(host_s) > device_s
-    starts, now, issued = [], 0.0, 0.0
-    for position, span in enumerate(spans):
-        if waits:
-            issued += host_s[position]
-            now = max(now, issued)
+    device_s = sum(span.time_s for span in spans)
+    if machine.launch == "graph":
+        host_s = [0.0] * len(kernels)
+    else:
+        host_s = [host_seconds(kernel, machine) for kernel in kernels]
+    step_s = max(device_s, sum(host_s) + (machine.host.step_us * MICRO if machine.launch == "eager" else 0.0))
+    gap = (step_s - device_s) / sum(host_s) if sum(host_s) else 0.0
+    starts, now = [], 0.0
+    for span, issue_s in zip(spans, host_s, strict=True):
+        now += gap * issue_s
         starts.append(now)
-        now += span[0]
-    return starts, max(now, issued)
+        now += span.time_s
+    return starts, step_s
 
 
 def _all_reduce(step: Step, machine: RooflineMachine) -> tuple[float, float]:
@@ -120,11 +142,12 @@ def _static_w(machine: RooflineMachine) -> float:
     return machine.power_w if machine.energy is None else machine.energy.static_w
 
 
-def _energy_j(kernel: Kernel, time_s: float, machine: RooflineMachine) -> dict[str, float]:
+def _energy_j(kernel: Kernel, span: Span, machine: RooflineMachine) -> dict[str, float]:
     if machine.energy is None:
-        return {"static": time_s * machine.power_w}
+        return {"static": span.time_s * machine.power_w}
     traffic = kernel.traffic_bytes
-    parts = {"static": time_s * machine.energy.static_w, "memory": traffic * machine.energy.pj_per_byte * PICO}
+    static_j = span.time_s * machine.energy.static_w + busy_seconds(kernel, span) * _busy_w(kernel, machine)
+    parts = {"static": static_j, "memory": traffic * machine.energy.pj_per_byte * PICO}
     if kernel.format:
         parts["matrix"] = kernel.flops * machine.matrix[kernel.format].pj_per_flop * PICO
     else:
@@ -132,11 +155,17 @@ def _energy_j(kernel: Kernel, time_s: float, machine: RooflineMachine) -> dict[s
     return parts
 
 
-def _op_cost(
-    kernel: Kernel, span: tuple[float, float, float], start_s: float, energy_j: float, machine: RooflineMachine
-) -> OpCost:
+def _busy_w(kernel: Kernel, machine: RooflineMachine) -> float:
+    assert machine.energy is not None
+    if kernel.unaligned and kernel.op.convolution is not None and machine.energy.unaligned_w is not None:
+        return machine.energy.unaligned_w
+    own = machine.class_rate(kernel.name).busy_w
+    return machine.energy.busy_w if own is None else own
+
+
+def _op_cost(kernel: Kernel, span: Span, start_s: float, energy_j: float, machine: RooflineMachine) -> OpCost:
     op: Op = kernel.op
-    time_s, compute_s, memory_s = span
+    time_s, compute_s, memory_s = span.time_s, span.compute_s, span.memory_s
     traffic = kernel.traffic_bytes
     peak = machine.matrix[kernel.format].tflops * 1e12 if kernel.format else max(_peak(machine), 1.0)
     intensity = kernel.flops / traffic if traffic else 0.0

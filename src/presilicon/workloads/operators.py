@@ -159,7 +159,13 @@ def count_flops(
     if operator.kind in ("elementwise", "random"):
         return written
     if name in ("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool2d", "avg_pool3d"):
-        kernel: list[int] = args[1] if len(args[1]) > 1 else args[1] * (2 if "2d" in name else 3)
-        return written * prod(kernel)
+        return written * _window(name, args[1])
+    if name in ("avg_pool2d_backward", "avg_pool3d_backward"):
+        return prod(inputs[0]) * _window(name, args[2])  # every error is added to the whole window
     backward = name.endswith(("_backward", "_backward_data"))
     return max([written, *map(prod, inputs)]) * _RESULTS_PER_ELEMENT.get((operator.kind, backward), 1)
+
+
+def _window(name: str, kernel: list[int]) -> int:
+    """Elements under a pooling kernel, whose sides may be given as one."""
+    return prod(kernel if len(kernel) > 1 else kernel * (2 if "2d" in name else 3))

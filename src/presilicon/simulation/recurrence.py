@@ -1,0 +1,56 @@
+"""Recurrent layers in a captured step: what a library's recurrent kernel makes of ops that capture writes out by step.
+
+Capture unrolls a recurrent layer over time: every time step has products of its own with the same weights. A library
+multiplies the inputs of all time steps at once, and the gradients of the weights too; only products with the state
+follow one another. Gates are computed on the way.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from presilicon.records import Gemm, Op
+
+_REPEATS = 4
+"""Products with one weight in one layer that make the layer recurrent."""
+
+
+class Recurrence(Struct, frozen=True, kw_only=True):
+    """What a recurrent kernel changes in a step, by indices of ops."""
+
+    merged: dict[int, Gemm]
+    """Products that stand for those of all time steps."""
+    absorbed: frozenset[int]
+    """Ops that another one does."""
+
+
+def find_recurrence(ops: Sequence[Op]) -> Recurrence:
+    """The recurrent layers of a step; empty where no layer multiplies by the same weights again and again."""
+    uses: dict[tuple[str, int], list[Op]] = defaultdict(list)
+    for op in ops:
+        if op.gemm and op.phase == "forward" and op.layer and op.kind == "gemm" and op.inputs[1].role == "weight":
+            uses[op.layer, op.inputs[1].id].append(op)
+    repeated = {key: group for key, group in uses.items() if len(group) >= _REPEATS}
+    layers = {layer for layer, _ in repeated}
+    if not layers:
+        return Recurrence(merged={}, absorbed=frozenset())
+    at_once = {weight for (_, weight), group in repeated.items() if len({op.inputs[0].id for op in group}) == 1}
+    groups: dict[tuple[str, str, int, Gemm], list[Op]] = defaultdict(list)
+    absorbed: set[int] = set()
+    for op in ops:
+        if op.layer not in layers or op.phase == "update":
+            continue
+        if op.gemm is None:
+            absorbed.add(op.index)
+        elif op.phase == "weight_grad":
+            groups[op.layer, op.phase, 0, op.gemm].append(op)
+        elif op.inputs[1].id in at_once:
+            groups[op.layer, op.phase, op.inputs[1].id, op.gemm].append(op)
+    merged: dict[int, Gemm] = {}
+    for (_, phase, _, gemm), group in groups.items():
+        times = len(group)
+        whole = Gemm(gemm.m, gemm.k * times, gemm.n) if phase == "weight_grad" else Gemm(gemm.m * times, gemm.k, gemm.n)
+        merged[group[0].index] = whole
+        absorbed.update(op.index for op in group[1:])
+    return Recurrence(merged=merged, absorbed=frozenset(absorbed))
