@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from presilicon.designs import Numerics
 from presilicon.emulation import train
 from presilicon.records import Evaluation, Trace
 from presilicon.workloads import Workload
+from presilicon.workloads.user import load_file, loaded_files, workload_errors
 
 OnEvent = Callable[[dict[str, Any]], None]
 
@@ -53,7 +55,8 @@ def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent)
     listener = _Listener(events, on_event)
     listener.start()
     before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=(events,))
+    given = (events, loaded_files())
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=given)
     try:
         futures = [pool.submit(_run_in_worker, task) for task in tasks]
         _wait(futures, listener)
@@ -111,13 +114,16 @@ class _Listener(threading.Thread):
 _events: Any = None
 
 
-def _start_worker(events: Any) -> None:
+def _start_worker(events: Any, files: tuple[tuple[Path, str], ...]) -> None:
     global _events
     _events = events
     # Ctrl-C reaches the whole process group; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     torch.set_num_threads(1)
+    # The tasks name functions of these files, which no import would find.
+    for file, shown in files:
+        load_file(file, shown)
 
 
 def _die_with_parent() -> None:
@@ -145,7 +151,8 @@ def _run(task: SeedTask, on_event: OnEvent) -> Trace:
             }
         )
 
-    trace = train(task.workload, task.numerics, seed=task.seed, device=task.device, on_evaluation=on_evaluation)
+    with workload_errors():
+        trace = train(task.workload, task.numerics, seed=task.seed, device=task.device, on_evaluation=on_evaluation)
     on_event(
         {
             "event": "seed_finished",

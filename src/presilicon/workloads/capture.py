@@ -19,6 +19,7 @@ from presilicon.workloads.assembly import assemble
 from presilicon.workloads.locations import locate
 from presilicon.workloads.recorder import DataDependentError, Recorder
 from presilicon.workloads.replica import replicate_model, replicate_tensors
+from presilicon.workloads.user import workload_errors
 from presilicon.workloads.workload import Workload, sgd
 
 
@@ -94,10 +95,12 @@ def capture_workload(workload: Workload, batch_size: int | None = None) -> StepG
     size = workload.batch_size if batch_size is None else batch_size
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise ConfigError(f"batch_size must be a whole number of at least 1, not {size!r}")
-    inputs, targets = workload.batch(size)
-    with torch.random.fork_rng(devices=[]):
-        model = _make_model(workload)
-    return capture(model, inputs, targets=targets, loss=workload.loss, optimizer=workload.optimizer, name=workload.name)
+    loss, optimizer, name = workload.loss, workload.optimizer, workload.name
+    with workload_errors():
+        inputs, targets = workload.batch(size)
+        with torch.random.fork_rng(devices=[]):
+            model = _make_model(workload)
+        return capture(model, inputs, targets=targets, loss=loss, optimizer=optimizer, name=name)
 
 
 def _make_model(workload: Workload) -> nn.Module:

@@ -1,6 +1,8 @@
 """Workloads on the command line: what each of them can be used for."""
 
+import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,3 +74,25 @@ def test_the_memory_of_a_step_is_drawn(invoke, tmp_path) -> None:
     assert (
         "--memory-plot is for --workload" in invoke("simulate", "bf16-systolic", "--gemm", "8x8x8", *arguments[4:]).err
     )
+
+
+EXAMPLE = str(Path(__file__).parents[3] / "examples" / "my_workload.py")
+
+
+def test_a_workload_of_ones_own_is_evaluated_in_processes_and_simulated(invoke) -> None:
+    arguments = ["evaluate", "fp32-systolic", "--workload", EXAMPLE, "--seeds", "2", "--max-steps", "60", "--json"]
+    results = [invoke(*arguments, "--jobs", jobs).document["designs"][0] for jobs in ("2", "1")]
+    assert results[0] == results[1]
+    assert results[0]["workload"] == "spirals"
+    assert invoke("simulate", "fp32-systolic", "--workload", EXAMPLE, "--json").document["batch_size"] == 50
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_error_in_training_names_the_line_of_the_file(invoke, tmp_path, jobs: str) -> None:
+    wrong = Path(EXAMPLE).read_text().replace("workload = ", "def wrong(output, target):\n    1 / 0\n\n\nworkload = ")
+    (tmp_path / "mine.py").write_text(wrong.replace("model=model,", "model=model, accuracy=wrong,"))
+    outcome = invoke("evaluate", "fp32-systolic", "--workload", "mine.py", "--seeds", "2", "--jobs", jobs)
+    assert outcome.code == 1
+    assert re.search(r"mine\.py, line \d+, in wrong: ZeroDivisionError: division by zero", outcome.err)
+    assert "Traceback" not in outcome.err
+    assert str(tmp_path) not in outcome.err.replace(f"{tmp_path}/runs", "")

@@ -1,0 +1,26 @@
+"""A small transformer that predicts the next character."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from presilicon.workloads.networks.transformer import Block
+
+
+class CharacterGpt(nn.Module):
+    """Blocks of causal attention between an embedding of characters and places and a linear layer of its own."""
+
+    def __init__(self, vocabulary: int, layers: int = 2, width: int = 64, heads: int = 4, places: int = 64) -> None:
+        super().__init__()
+        self.characters = nn.Embedding(vocabulary, width)
+        self.places = nn.Embedding(places, width)
+        self.blocks = nn.Sequential(*(Block(width, heads, causal=True, before=True) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width)
+        self.output = nn.Linear(width, vocabulary)
+
+    def forward(self, characters: Tensor) -> Tensor:
+        """From (batch, places) numbers of characters to (batch, places, vocabulary) scores of the next one."""
+        place = torch.arange(characters.shape[1], device=characters.device)
+        scores: Tensor = self.output(self.norm(self.blocks(self.characters(characters) + self.places(place))))
+        return scores

@@ -1,0 +1,42 @@
+"""Networks for 28x28 pictures in ten classes: small enough to train on one core in seconds."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from torch import nn
+
+from presilicon.workloads.networks.resnet import BasicBlock
+
+
+def convolutional() -> nn.Module:
+    """Two 3x3 convolutions with pooling and two linear layers, without normalization: 105,866 parameters."""
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(1, 16, 3, padding=1),
+            relu1=nn.ReLU(),
+            pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(16, 32, 3, padding=1),
+            relu2=nn.ReLU(),
+            pool2=nn.MaxPool2d(2),
+            flatten=nn.Flatten(),
+            hidden=nn.Linear(32 * 7 * 7, 64),
+            relu3=nn.ReLU(),
+            output=nn.Linear(64, 10),
+        )
+    )
+
+
+def residual() -> nn.Module:
+    """A ResNet-8 with batch normalization: a stem, blocks of 16, 32 and 64 channels; 77,754 parameters."""
+    return nn.Sequential(
+        OrderedDict(
+            stem=nn.Sequential(nn.Conv2d(1, 16, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()),
+            block1=BasicBlock(16, 16, 1, "batch"),
+            block2=BasicBlock(16, 32, 2, "batch"),
+            block3=BasicBlock(32, 64, 2, "batch"),
+            pool=nn.AdaptiveAvgPool2d(1),
+            flatten=nn.Flatten(),
+            output=nn.Linear(64, 10),
+        )
+    )

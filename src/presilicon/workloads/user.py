@@ -1,0 +1,94 @@
+"""A workload of one's own: a Python file with a `workload` in it."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from re import sub
+from traceback import extract_tb
+from types import ModuleType
+
+from presilicon.base.errors import ConfigError, PresiliconError, RunFailedError
+from presilicon.workloads.workload import Workload
+
+_files: dict[Path, str] = {}
+"""The files that were loaded, whole paths, and how each was given."""
+
+
+def load_file(given: str | Path, shown: str | None = None) -> Workload:
+    """The workload in a Python file: its `workload`, or what its function `workload` returns.
+
+    The file is run once, as a module whose name ends in a digest of its text: so a description of the workload tells
+    one version of the file from another. It may import what lies beside it. Messages call it `shown`.
+
+    Raises:
+        ConfigError: there is no such file, it cannot be run, or it has no workload; with the line if that can be told.
+    """
+    path = Path(given)
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"workload file {given}: {error.strerror or error}") from None
+    whole = path.resolve()
+    _files[whole] = shown or str(given)
+    name = f"{sub(r'[^A-Za-z0-9_]', '_', path.stem)}_{sha256(text).hexdigest()[:8]}"
+    with workload_errors(as_config=True):
+        found = getattr(sys.modules.get(name) or _run(whole, name), "workload", None)
+        found = found() if callable(found) else found
+    if not isinstance(found, Workload):
+        what = "nothing of that name" if found is None else f"a {type(found).__name__}"
+        raise ConfigError(
+            f"{given} must have a `workload`: a presilicon.Workload(...) or a function that returns one; it has {what}"
+        )
+    return found
+
+
+def loaded_files() -> tuple[tuple[Path, str], ...]:
+    """What `load_file` was given: another process that is to unpickle functions of these files must load them first."""
+    return tuple(_files.items())
+
+
+@contextmanager
+def workload_errors(*, as_config: bool = False) -> Iterator[None]:
+    """Says in which line of a user's file an error arose, if it passed through one; other errors go on as they are."""
+    try:
+        yield
+    except Exception as error:
+        place = _place(error)
+        if place is None:
+            raise
+        text = str(error) if isinstance(error, PresiliconError) else f"{type(error).__name__}: {error}".rstrip(": ")
+        kind = ConfigError if as_config or isinstance(error, ConfigError) else RunFailedError
+        raise kind(f"{place}: {text}") from error
+
+
+def _run(path: Path, name: str) -> ModuleType:
+    if str(path.parent) not in sys.path:
+        # At the end: a file beside it must not hide a module of the same name that others import.
+        sys.path.append(str(path.parent))
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _place(error: BaseException | None) -> str | None:
+    """The innermost line of a user's file that an error, or what caused it, came through."""
+    if error is None:
+        return None
+    if isinstance(error, SyntaxError) and error.filename is not None and Path(error.filename) in _files:
+        return f"{_files[Path(error.filename)]}, line {error.lineno}"
+    for frame in reversed(extract_tb(error.__traceback__)):
+        if Path(frame.filename) in _files:
+            inside = "" if frame.name.startswith("<") else f", in {frame.name}"
+            return f"{_files[Path(frame.filename)]}, line {frame.lineno}{inside}"
+    return _place(error.__cause__)
