@@ -269,9 +269,12 @@ def fit_energy(cases: list[Case], rows: list[dict[str, Any]], machine: RooflineM
     matrix = {unit: structs.replace(machine.matrix[unit], pj_per_flop=pj) for unit, pj in zip(UNITS, flop, strict=True)}
     classes = dict(machine.classes)
     for name, group in group_of.items():
-        classes[name] = structs.replace(classes.get(name, ClassRate()), busy_w=watts[group])
+        classes[name] = structs.replace(classes.get(name, ClassRate()), busy=watts[group] / machine.power_w)
     energy = ChipEnergy(
-        static_w=static, busy_w=watts["rest"], unaligned_w=watts["unaligned"], pj_per_byte=byte, pj_per_flop=0.0
+        static=static / machine.power_w,
+        busy=watts["rest"] / machine.power_w,
+        unaligned=watts["unaligned"] / machine.power_w,
+        pj_per_byte=byte,
     )
     return structs.replace(machine, matrix=matrix, classes=classes, energy=energy)
 

@@ -63,7 +63,8 @@ def load_design(name_or_path: str | Path, settings: Iterable[str] = (), *, numer
 
     A name that holds a path separator or ends in `.toml` is a file. `numerics` names a recipe (`bf16`) that takes the
     place of the design's own; a file may name one too, `numerics = "bf16"`. A technology table that is a file is looked
-    for beside the design's own file; one in `settings`, from the working directory.
+    for beside the design's own file; one in `settings`, from the working directory. A file may begin from another
+    design, `base = "h200"`, and say what is different.
 
     Raises:
         ConfigError: there is no such preset or file, or something in it is wrong.
@@ -71,9 +72,7 @@ def load_design(name_or_path: str | Path, settings: Iterable[str] = (), *, numer
     >>> load_design("bf16-systolic", ["machine.rows=64"]).machine.rows
     64
     """
-    data, source = _read(name_or_path)
-    if str(name_or_path) not in design_names():
-        data = _beside(data, Path(name_or_path).parent)
+    data, source = _read_whole(name_or_path)
     if numerics is not None:
         data = {**data, "numerics": recipe_table(numerics)}
     elif isinstance(data.get("numerics"), str):
@@ -87,6 +86,41 @@ def load_design(name_or_path: str | Path, settings: Iterable[str] = (), *, numer
         source = Source(f"{source.name} with --set {' '.join(settings)}", source.text)
     _check_technology(data, source)
     return decode(data, Design, source, decode_format)
+
+
+def _read_whole(name_or_path: str | Path, above: tuple[str, ...] = ()) -> tuple[dict[str, Any], Source]:
+    """A design's own text over that of its base: tables are merged, what stands in them is replaced."""
+    data, source = _read(name_or_path)
+    is_preset = str(name_or_path) in design_names()
+    folder = Path(name_or_path).parent
+    if not is_preset:
+        data = _beside(data, folder)
+    if "base" not in data:
+        return data, source
+    base = data.pop("base")
+    place = source.place("$.base")
+    if not isinstance(base, str):
+        raise ConfigError(f"{place}: given {base!r}, expected the name of a preset or a design file")
+    if base not in design_names() and not is_preset:
+        base = str(folder / base)
+    if base in above:
+        raise ConfigError(f"{place}: {base} is based on itself")
+    try:
+        below, _ = _read_whole(base, (*above, base))
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from None
+    merged = _merge({key: value for key, value in below.items() if key not in ("name", "description")}, data)
+    return merged, source
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        # A chip that names its matrix units has no others.
+        tables = isinstance(value, dict) and isinstance(under, dict) and key != "matrix"
+        merged[key] = _merge(under, value) if tables else value
+    return merged
 
 
 def design_names() -> list[str]:

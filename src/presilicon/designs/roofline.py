@@ -11,6 +11,7 @@ from presilicon.formats import Format, parse
 Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
 Fraction = Annotated[float, Meta(gt=0, le=1.5)]
 """Of a peak. A little more than one is allowed: data that is still in a cache comes faster than from memory."""
+Share = Annotated[float, Meta(ge=0, le=1)]
 Microseconds = Annotated[float, Meta(ge=0, le=1e6)]
 
 
@@ -59,8 +60,8 @@ class ClassRate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What arithmetic alone allows."""
     latency_us: Microseconds = 0.0
     """On top of the machine's own, for ops of several kernels, or of one that cannot fill the chip."""
-    busy_w: Annotated[float, Meta(ge=0)] | None = None
-    """Drawn while such a kernel works; None: as the machine says."""
+    busy: Share | None = None
+    """Of the machine's power, drawn while such a kernel works; None: as the machine says."""
 
 
 class HostTimes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,11 +79,11 @@ class HostTimes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class ChipEnergy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the joules of a step go; products have their own figure in `MatrixRate`."""
 
-    static_w: Annotated[float, Meta(ge=0)]
-    """Drawn whatever runs, at the clock of a chip that is at work."""
-    busy_w: Annotated[float, Meta(ge=0)] = 0.0
+    static: Share
+    """Of the machine's power, drawn whatever runs, at the clock of a chip that is at work."""
+    busy: Share = 0.0
     """Drawn on top while a kernel works, be it on numbers or on memory; a class may have its own."""
-    unaligned_w: Annotated[float, Meta(ge=0)] | None = None
+    unaligned: Share | None = None
     """In place of it, in convolutions whose channels are not aligned: their cores wait. None: the same."""
     pj_per_byte: Annotated[float, Meta(ge=0)]
     pj_per_flop: Annotated[float, Meta(ge=0)] = 0.0

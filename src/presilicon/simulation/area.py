@@ -1,7 +1,15 @@
 """The area of a design, from the same units that its energy is counted from."""
 
 from presilicon.base.errors import ConfigError
-from presilicon.designs import AreaTable, CaterpillarMachine, Design, SystolicMachine, Technology, curve_um2
+from presilicon.designs import (
+    AreaTable,
+    CaterpillarMachine,
+    Design,
+    RooflineMachine,
+    SystolicMachine,
+    Technology,
+    curve_um2,
+)
 from presilicon.formats import Format, parse
 from presilicon.records import PHASES, Area, Phase, Role
 from presilicon.simulation.macs import mac_sizes
@@ -37,6 +45,10 @@ def area(design: Design, technology: Technology | None = None) -> Area:
 
             assert technology is not None
             return caterpillar_area(design, machine, technology)
+        case RooflineMachine() as machine:
+            if machine.area_mm2 is None:
+                return Area(parts_mm2={}, how="not known: the machine gives none")
+            return Area(parts_mm2={"dies": machine.area_mm2 * machine.chips}, how="as the machine gives it")
 
 
 def mac_area_um2(

@@ -139,14 +139,14 @@ def _all_reduce(step: Step, machine: RooflineMachine) -> tuple[float, float]:
 
 
 def _static_w(machine: RooflineMachine) -> float:
-    return machine.power_w if machine.energy is None else machine.energy.static_w
+    return machine.power_w * (1.0 if machine.energy is None else machine.energy.static)
 
 
 def _energy_j(kernel: Kernel, span: Span, machine: RooflineMachine) -> dict[str, float]:
     if machine.energy is None:
         return {"static": span.time_s * machine.power_w}
     traffic = kernel.traffic_bytes
-    static_j = span.time_s * machine.energy.static_w + busy_seconds(kernel, span) * _busy_w(kernel, machine)
+    static_j = span.time_s * _static_w(machine) + busy_seconds(kernel, span) * _busy_w(kernel, machine)
     parts = {"static": static_j, "memory": traffic * machine.energy.pj_per_byte * PICO}
     if kernel.format:
         parts["matrix"] = kernel.flops * machine.matrix[kernel.format].pj_per_flop * PICO
@@ -157,10 +157,11 @@ def _energy_j(kernel: Kernel, span: Span, machine: RooflineMachine) -> dict[str,
 
 def _busy_w(kernel: Kernel, machine: RooflineMachine) -> float:
     assert machine.energy is not None
-    if kernel.unaligned and kernel.op.convolution is not None and machine.energy.unaligned_w is not None:
-        return machine.energy.unaligned_w
-    own = machine.class_rate(kernel.name).busy_w
-    return machine.energy.busy_w if own is None else own
+    own = machine.class_rate(kernel.name).busy
+    share = machine.energy.busy if own is None else own
+    if kernel.unaligned and kernel.op.convolution is not None and machine.energy.unaligned is not None:
+        share = machine.energy.unaligned
+    return share * machine.power_w
 
 
 def _op_cost(kernel: Kernel, span: Span, start_s: float, energy_j: float, machine: RooflineMachine) -> OpCost:

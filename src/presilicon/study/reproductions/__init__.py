@@ -6,6 +6,7 @@ from presilicon.base.errors import unknown
 from presilicon.records import Reproduction
 
 _MODULES = {
+    "mlperf": "mlperf",
     "caterpillar": "caterpillar",
     "checkpointing": "checkpointing",
     "in-place-transpose": "in_place_transpose",
