@@ -34,7 +34,10 @@ _HOMES = {
     "Workload": "presilicon.workloads",
     "capture": "presilicon.workloads.capture",
     "load_workload": "presilicon.workloads",
+    "coverage": "presilicon.emulation",
     "emulate_": "presilicon.emulation",
+    "emulate_optimizer_": "presilicon.emulation",
+    "emulated": "presilicon.emulation",
     "restore_": "presilicon.emulation",
     "train": "presilicon.emulation",
     "memory_timeline": "presilicon.simulation",
@@ -48,7 +51,7 @@ __all__ = ["__version__", *_HOMES]
 if TYPE_CHECKING:
     from presilicon.base.errors import ConfigError, MissingToolError, PresiliconError
     from presilicon.designs import Design, Numerics, load_design
-    from presilicon.emulation import emulate_, restore_, train
+    from presilicon.emulation import coverage, emulate_, emulate_optimizer_, emulated, restore_, train
     from presilicon.formats import Format, parse, quantize
     from presilicon.records import Cost, Result, StepFacts, StepGraph, Trace
     from presilicon.simulation import memory_timeline, simulate

@@ -37,7 +37,8 @@ class Arithmetic:
         if self.emulation.watcher is None:
             return multiply_emulated(call, site)
         operands = dict.fromkeys(roles_of(call)[:2])
-        forward, backward = site.plan.spell(operands), site.plan.spell([*operands, "error", "gradient"])
+        later: tuple[Role, ...] = ("error", "gradient") if "weight" in operands else ("error",)
+        forward, backward = site.plan.spell(operands), site.plan.spell([*operands, *later])
         with self._region(operator, forward, backward):
             return multiply_emulated(call, site)
 
@@ -70,7 +71,7 @@ class Arithmetic:
         if not plan.rounds_results:
             return compute(*args, **kwargs)
         site = self.emulation.site(self.training, "vector")
-        with self._region(name, plan.spell(["activation"]), plan.spell(["error", "gradient"])):
+        with self._vector_region(name, plan, args, kwargs):
             if self.training and plan.rounds_vector("gradient"):
                 args = tuple(self._parameter(value) for value in args)
                 kwargs = {key: self._parameter(value) for key, value in kwargs.items()}
@@ -114,6 +115,14 @@ class Arithmetic:
         if name == "log" and isinstance(fmt, UserFormat) and fmt.log is not None:
             return lambda input: log_emulated(input, fmt)
         return None
+
+    def _vector_region(self, name: str, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.emulation.watcher is None:
+            return _NOWHERE
+        trained = any(isinstance(value, nn.Parameter) for value in (*args, *kwargs.values()))
+        return self._region(
+            name, plan.spell(["activation"]), plan.spell(["error", "gradient"] if trained else ["error"])
+        )
 
     def _region(self, operator: str, forward: str, backward: str) -> Any:
         watcher = self.emulation.watcher

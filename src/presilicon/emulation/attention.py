@@ -104,7 +104,7 @@ def multi_head(
         q, k, v = (
             do.linear(x, weight, bias) for x, weight, bias in zip((query, key, value), weights, biases, strict=True)
         )
-    mask = _joined_mask(attn_mask, key_padding_mask, query, num_heads, key.shape[0], is_causal)
+    mask = _joined_mask(do, attn_mask, key_padding_mask, query, num_heads, key.shape[0], is_causal)
     if bias_k is not None and bias_v is not None:
         k, v = torch.cat([k, bias_k.repeat(1, batch, 1)]), torch.cat([v, bias_v.repeat(1, batch, 1)])
         mask = None if mask is None else functional.pad(mask, (0, 1))
@@ -122,14 +122,20 @@ def multi_head(
     out = do.linear(rows, out_proj_weight, out_proj_bias).view(length, batch, -1)
     shown: Tensor | None = None
     if need_weights:
-        shown = probabilities.mean(1) if average_attn_weights else probabilities
+        shown = do.apply(torch.mean, probabilities, 1) if average_attn_weights else probabilities
     if not batched:
         return out.squeeze(1), None if shown is None else shown.squeeze(0)
     return out, shown
 
 
 def _joined_mask(
-    attn_mask: Tensor | None, padding: Tensor | None, query: Tensor, heads: int, keys: int, is_causal: bool
+    do: Arithmetic,
+    attn_mask: Tensor | None,
+    padding: Tensor | None,
+    query: Tensor,
+    heads: int,
+    keys: int,
+    is_causal: bool,
 ) -> Tensor | None:
     """Both masks as one that is added to the scores (batch, heads, queries, keys); -inf hides."""
     length, batch, _ = query.shape
@@ -141,7 +147,10 @@ def _joined_mask(
         mask = mask.view(batch, heads, length, keys) if mask.dim() == 3 and mask.shape[0] == batch * heads else mask
     if padding is not None:
         hidden = _additive(padding, query).view(batch, 1, 1, keys)
-        mask = hidden if mask is None else mask + hidden
+        if mask is None:
+            return hidden
+        both = (mask == -math.inf) | (hidden == -math.inf)
+        mask = do.apply(torch.add, mask, hidden).masked_fill(both, -math.inf)
     return mask
 
 

@@ -94,6 +94,10 @@ class Emulation:
                 self._mode.__enter__()
         self._layers.append(layer)
 
+    def resume(self, steps: int) -> None:
+        """Go on as if so many training steps had been done already."""
+        self.step, self._begun = max(steps - 1, 0), steps
+
     def leave(self) -> None:
         """A module's forward ended, well or not."""
         self._layers.pop()

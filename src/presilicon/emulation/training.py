@@ -2,20 +2,35 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
+from typing import Any
 
 import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
+from presilicon.base.config import to_plain
 from presilicon.base.errors import ConfigError
 from presilicon.base.seeds import derive_seed
 from presilicon.designs import Numerics
 from presilicon.emulation.attach import emulate_, emulation_of
+from presilicon.emulation.checkpoint import (
+    Checkpoint,
+    Generators,
+    ModelState,
+    Progress,
+    Stateful,
+    read_progress,
+    read_trace,
+    write_progress,
+    write_trace,
+)
 from presilicon.emulation.facts import FormatFacts
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.records import Evaluation, FactsRun, Observer, StepFacts, Trace, TrainingHook
 from presilicon.records.trace import Ending
+from presilicon.runs import versions
 from presilicon.workloads import Splits, Workload
 
 EVALUATION_BATCH = 1024
@@ -32,6 +47,7 @@ def train(
     observers: Iterable[Observer] = (),
     hooks: Sequence[TrainingHook] = (),
     on_evaluation: OnEvaluation | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Trace:
     """Train until the workload's target is held, the budget is spent or the loss is no number; return the trace.
 
@@ -40,12 +56,23 @@ def train(
     each have a stream of their own derived from `seed`, so two designs with the same seed start from the same weights
     and see the same batches.
 
+    With a `checkpoint` the run is kept in its file now and then. Called again, a run that was broken off goes on from
+    there to the same bits, and one that had ended gives its trace at once. What carries state must be the model's, the
+    optimizer's or a hook's that has `state_dict` and `load_state_dict`.
+
     Raises:
-        ConfigError: the workload comes without data, or its batch is larger than the training split.
+        ConfigError: the workload comes without data, its batch is larger than the training split, or the checkpoint is
+            of another run.
     """
     cuda = [torch.device(device).index or 0] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices=cuda):
-        return _train(workload, numerics, seed, device, tuple(observers), hooks, on_evaluation)
+        return _train(workload, numerics, seed, device, tuple(observers), hooks, on_evaluation, checkpoint)
+
+
+def identity(workload: Workload, numerics: Numerics, seed: int, device: str) -> dict[str, Any]:
+    """What a checkpoint must agree with: all that the bits of a run hang on."""
+    described = {"workload": workload.describe(), "numerics": to_plain(numerics)}
+    return described | {"seed": seed, "device": device, "versions": versions()}
 
 
 def _train(
@@ -56,8 +83,12 @@ def _train(
     observers: tuple[Observer, ...],
     hooks: Sequence[TrainingHook],
     on_evaluation: OnEvaluation | None,
+    checkpoint: Checkpoint | None,
 ) -> Trace:
     load_data, target = workload.require_data()
+    of = identity(workload, numerics, seed, device) if checkpoint is not None else {}
+    if checkpoint is not None and (ended := read_trace(checkpoint.path, of)) is not None:
+        return ended
     torch.manual_seed(derive_seed(seed, "weights"))
     model = workload.model().to(device)
     data = _on_device(load_data(), device)
@@ -76,14 +107,16 @@ def _train(
     emulate_optimizer_(optimizer, numerics, model=model, seed=rounding_seed)
     loss_of = emulated(workload.loss, model) if numerics.vector == "round-results" else workload.loss
     formats = FormatFacts(emulation)
-    batches = _batches(data, workload.batch_size, derive_seed(seed, "data"))
-
-    losses: list[float] = []
-    evaluations: list[Evaluation] = []
-    facts_runs: list[FactsRun] = []
+    # All that is carried from step to step and is no part of the trace; the order of the data follows from the step.
+    states: dict[str, Stateful] = {"model": ModelState(model), "optimizer": optimizer, "generators": Generators(device)}
+    states |= {f"hook{place}": hook for place, hook in enumerate(hooks) if isinstance(hook, Stateful)}
+    progress = Progress([], [], []) if checkpoint is None else read_progress(checkpoint.path, of, states)
+    losses, facts_runs, evaluations = progress
+    emulation.resume(len(losses))
+    batches = _batches(data, workload.batch_size, derive_seed(seed, "data"), skip=len(losses))
     ending: Ending = "budget"
-    held = 0
-    for step in range(workload.max_steps):
+    held = _held(evaluations, target)
+    for step in range(len(losses), workload.max_steps):
         for hook in hooks:
             hook.before_step(step)
         inputs, targets = next(batches)
@@ -110,7 +143,9 @@ def _train(
             if held >= workload.sustain:
                 ending = "target"
                 break
-    return Trace(
+            if checkpoint is not None and len(evaluations) % checkpoint.every == 0:
+                write_progress(checkpoint.path, of, progress, states)
+    trace = Trace(
         seed=seed,
         losses=tuple(losses),
         runs=tuple(facts_runs),
@@ -118,6 +153,14 @@ def _train(
         test_accuracy=_accuracy(model, workload, *data.test)[0],
         ending=ending,
     )
+    if checkpoint is not None:
+        write_trace(checkpoint.path, of, trace)
+    return trace
+
+
+def _held(evaluations: Sequence[Evaluation], target: float) -> int:
+    """How many of the last evaluations in a row are at or above the target."""
+    return len(list(takewhile(lambda point: point.accuracy >= target, reversed(evaluations))))
 
 
 def _on_device(data: Splits, device: str) -> Splits:
@@ -134,15 +177,17 @@ def _append(runs: list[FactsRun], facts: StepFacts) -> None:
         runs.append(FactsRun(facts, 1))
 
 
-def _batches(data: Splits, size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Endless batches: a fresh permutation each epoch, the short tail left out."""
+def _batches(data: Splits, size: int, seed: int, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Endless batches from the one after `skip` others: a fresh permutation each epoch, the short tail left out."""
     inputs, targets = data.train
     generator = torch.Generator().manual_seed(seed)
+    whole = len(inputs) // size
     while True:
         order = torch.randperm(len(inputs), generator=generator).to(inputs.device)
-        for start in range(0, len(inputs) - size + 1, size):
-            chosen = order[start : start + size]
+        for number in range(min(skip, whole), whole):
+            chosen = order[number * size : (number + 1) * size]
             yield inputs[chosen], targets[chosen]
+        skip = max(skip - whole, 0)
 
 
 def _evaluate(model: nn.Module, workload: Workload, data: Splits, step: int) -> Evaluation:

@@ -5,6 +5,7 @@ Everything here is plain, comparable, hashable where it is used as a key, and se
 
 from presilicon.records.area import Area
 from presilicon.records.cost import Cost, OpCost
+from presilicon.records.coverage import CoveredOp, EmulationCoverage
 from presilicon.records.foreign import Coverage, ForeignTime, ForeignTimes
 from presilicon.records.frames import ArrayFrames, CellFrame
 from presilicon.records.graph import (
@@ -38,7 +39,9 @@ __all__ = [
     "Cost",
     "CostRule",
     "Coverage",
+    "CoveredOp",
     "CurvePoint",
+    "EmulationCoverage",
     "Evaluation",
     "FactsRun",
     "ForeignTime",

@@ -1,0 +1,298 @@
+"""Which ops of a training step are emulated, and in what formats: one step, run and listed."""
+
+import copy
+import warnings
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Numerics
+from presilicon.emulation.attach import emulate_, emulation_of, owner_of, restore_
+from presilicon.emulation.emulation import Emulation, UncoveredWarning
+from presilicon.emulation.losses import emulated
+from presilicon.emulation.optimizers import emulate_optimizer_
+from presilicon.records import CoveredOp, EmulationCoverage, Role
+from presilicon.records.coverage import CoverageStatus, Stage
+from presilicon.workloads.layers import Layers, next_sequence_number, sequence_number_of
+from presilicon.workloads.operators import count_flops, describe_operator
+from presilicon.workloads.products import find_products
+from presilicon.workloads.workload import sgd
+
+
+def coverage(
+    model: nn.Module,
+    numerics: Numerics,
+    batch: Any,
+    *,
+    targets: Any = None,
+    loss: Callable[..., Tensor] | None = None,
+    optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
+    strict: bool = False,
+) -> EmulationCoverage:
+    """Every arithmetic op of one training step of `model` under `numerics`, forward, backward and update.
+
+    A copy of the model runs two steps, with an emulated optimizer and, where results are rounded, an emulated loss; the
+    second one is listed, since the first also makes the optimizer's state. `model` itself is left alone, emulated or
+    not. Nothing is left out: what emulation does not reach stands in the list as uncovered.
+
+    Args:
+        model: any module on the CPU or a GPU, in training mode.
+        numerics: a design's.
+        batch: what the model is called with: a tensor, a tuple of positional arguments, or a dict of keyword arguments.
+        targets: handed to the loss after the model's output, when given.
+        loss: makes a scalar of the output; by default the mean of each floating-point output, summed.
+        optimizer: makes an optimizer of the parameters; by default SGD with momentum.
+        strict: whether an uncovered op is an error.
+
+    Raises:
+        ConfigError: `strict`, and an op is uncovered: the message names op and layer. Or the model has no weights.
+
+    >>> from presilicon.designs import load_recipe
+    >>> listing = coverage(nn.Linear(3, 2), load_recipe("bf16").numerics, torch.randn(5, 3))
+    >>> [(op.operator, op.formats) for op in listing.ops if op.stage == "forward" and op.status == "emulated"]
+    [('aten.addmm', 'activation bfloat16, weight bfloat16')]
+    """
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError(f"{type(model).__name__} has no trainable parameter, so there is no training step to list")
+    step = _Step(model, numerics, batch, targets, loss, optimizer or sgd)
+    with torch.random.fork_rng(), warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
+        warnings.simplefilter("ignore", UncoveredWarning)
+        step.run()
+        listing = _Listing(step)
+        with listing:
+            step.run(listing)
+    found = EmulationCoverage(name=type(model).__name__, ops=listing.ops())
+    if strict and found.uncovered:
+        worst = max(found.uncovered, key=lambda op: op.flops)
+        more = f", and {len(found.uncovered) - 1} more" if len(found.uncovered) > 1 else ""
+        raise ConfigError(
+            f'layer "{worst.layer}": {worst.operator} ({worst.stage}) is not emulated and would stay in float32{more}; '
+            "print(presilicon.coverage(...)) lists all"
+        )
+    return found
+
+
+class _Step:
+    """A training step of a copy of the model."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        numerics: Numerics,
+        batch: Any,
+        targets: Any,
+        loss: Callable[..., Tensor] | None,
+        optimizer: Callable[[Iterable[nn.Parameter]], Optimizer],
+    ) -> None:
+        self.model = restore_(copy.deepcopy(model)).train()
+        emulate_(self.model, numerics)
+        found = emulation_of(self.model)
+        assert found is not None
+        self.emulation: Emulation = found
+        self.optimizer = optimizer(self.model.parameters())
+        emulate_optimizer_(self.optimizer, numerics, model=self.model)
+        self._args, self._kwargs = ((), batch) if isinstance(batch, dict) else (_as_tuple(batch), {})
+        self._targets = targets
+        plain: Callable[..., Tensor] = loss or _mean_of_outputs
+        self._loss: Callable[..., Tensor] = emulated(plain, self.model) if numerics.vector == "round-results" else plain
+
+    def run(self, listing: "_Listing | None" = None) -> None:
+        """One step; the listing is told where it is."""
+        self.optimizer.zero_grad()
+        self.emulation.watcher = listing
+        output = self.model(*self._args, **self._kwargs)
+        loss = self._loss(output) if self._targets is None else self._loss(output, self._targets)
+        if listing is not None:
+            listing.stage = "backward"
+        loss.backward()
+        if listing is not None:
+            listing.stage = "update"
+            listing.learn_owners()
+        self.optimizer.step()
+        self.emulation.watcher = None
+
+
+def _as_tuple(batch: Any) -> tuple[Any, ...]:
+    return batch if isinstance(batch, tuple) else (batch,)
+
+
+def _mean_of_outputs(output: Any) -> Tensor:
+    leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
+    if not leaves:
+        raise ConfigError(f"no trainable output was found in what the model returned ({type(output).__name__})")
+    total = leaves[0].mean()
+    for leaf in leaves[1:]:
+        total = total + leaf.mean()
+    return total
+
+
+class _Region(NamedTuple):
+    layer: str
+    forward: str
+    backward: str
+
+
+class _Place(NamedTuple):
+    """Where an op ran, and how it was treated there."""
+
+    layer: str
+    formats: str
+    status: CoverageStatus
+
+
+_FLOAT32 = "float32"
+_BRANCHES = "float32 (sum where branches meet)"
+
+
+class _Listing(TorchDispatchMode):
+    """Lists every arithmetic op that reaches ATen, and is told by emulation which it takes care of."""
+
+    def __init__(self, step: _Step) -> None:
+        super().__init__()
+        self.stage: Stage = "forward"
+        self._step = step
+        self._layers = Layers(step.model)
+        self._regions: list[_Region] = []
+        self._starts: list[int] = []
+        self._ranges: list[tuple[int, _Region]] = []
+        self._owners: dict[int, str] = {}
+        self._counts: dict[tuple[str, Stage, str, str, CoverageStatus], list[int]] = {}
+
+    def ops(self) -> tuple[CoveredOp, ...]:
+        """The list so far."""
+        return tuple(
+            CoveredOp(
+                layer=layer, stage=stage, operator=operator, formats=formats, status=status, calls=calls, flops=flops
+            )
+            for (layer, stage, operator, formats, status), (calls, flops) in self._counts.items()
+        )
+
+    @contextmanager
+    def region(self, layer: str, operator: str, forward: str, backward: str) -> Iterator[None]:
+        """What runs inside, and the backward pass of the autograd nodes that are made inside, is emulated."""
+        start = next_sequence_number() or 0
+        region = _Region(layer, forward, backward)
+        self._regions.append(region)
+        try:
+            yield
+        finally:
+            self._regions.pop()
+            stop = next_sequence_number() or 0
+            if stop > start:
+                self._starts.append(start)
+                self._ranges.append((stop, region))
+
+    def note_product(self, flops: int) -> None:
+        """A MAC unit multiplied."""
+        self._count(self._place(True), "presilicon.matmul", flops)
+
+    def learn_owners(self) -> None:
+        """Know whose parameter each tensor of the update belongs to."""
+        for name, parameter in self._step.model.named_parameters():
+            owned = [parameter, parameter.grad, *self._step.optimizer.state.get(parameter, {}).values()]
+            for tensor in owned:
+                if isinstance(tensor, Tensor) and tensor.dim():
+                    self._owners[tensor.data_ptr()] = owner_of(name)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs the op, and lists it if it is arithmetic."""
+        out = func(*args, **(kwargs or {}))
+        operator = describe_operator(func)
+        results = [leaf for leaf in pytree.tree_leaves(out) if isinstance(leaf, Tensor)]
+        given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        results = results or [given[0]] if given else results
+        if not any(result.is_floating_point() for result in results) or not is_arithmetic(func):
+            return out
+        products = find_products(operator.name, args, out)
+        shapes = [tuple(tensor.shape) for tensor in given], [tuple(tensor.shape) for tensor in results]
+        flops = sum(product.gemm.flops if product.gemm else product.operands[0].numel() for product in products)
+        flops = flops if products else count_flops(operator, *shapes, args)
+        place = self._update_place(given) if self.stage == "update" else self._place(bool(products), func)
+        self._count(place, str(func).rpartition(".")[0], flops)
+        return out
+
+    def _count(self, place: _Place, operator: str, flops: int) -> None:
+        key = (place.layer, self.stage, operator, place.formats, place.status)
+        entry = self._counts.setdefault(key, [0, 0])
+        entry[0] += 1
+        entry[1] += flops
+
+    def _place(self, is_product: bool, func: Any = None) -> _Place:
+        if self._regions:  # forward, or a recomputation of it in a backward pass
+            region = self._regions[-1]
+            return _Place(region.layer, region.forward, "emulated" if _rounds(region.forward) else "float32")
+        if self.stage == "forward" or self._layers.inside:
+            return self._outside(self._layers.current, is_product)
+        node = torch._C._current_autograd_node()
+        number = None if node is None else sequence_number_of(node)
+        if number is None or number > 1 << 62:  # the engine itself, or the end at a parameter
+            return _Place(self._layers.of_node(node) if node is not None else "", _BRANCHES, "float32")
+        position = bisect_right(self._starts, number) - 1
+        if position >= 0 and number < self._ranges[position][0]:
+            region = self._ranges[position][1]
+            return _Place(region.layer, region.backward, "emulated" if _rounds(region.backward) else "float32")
+        if func is torch.ops.aten.add.Tensor:  # the nodes of views add nothing: the engine does, behind them
+            return _Place(self._layers.of_node(node), _BRANCHES, "float32")
+        return self._outside(self._layers.of_node(node), is_product)
+
+    def _outside(self, layer: str, is_product: bool) -> _Place:
+        """An op that emulation left alone: because the numerics do, or because it does not reach it."""
+        emulation = self._step.emulation
+        plan = emulation.plan(layer)
+        left = plan.is_idle or not (is_product or plan.rounds_results)
+        return _Place(layer, _FLOAT32, "float32" if left else "uncovered")
+
+    def _update_place(self, given: list[Tensor]) -> _Place:
+        layer = next((self._owners[t.data_ptr()] for t in given if t.dim() and t.data_ptr() in self._owners), None)
+        if layer is None and any(tensor.dim() for tensor in given):
+            layer = self._last
+        self._last = layer or ""
+        emulation = self._step.emulation
+        roles: list[Role] = ["master", "state"]
+        text = emulation.plan(self._last).spell(roles)
+        return _Place(self._last, text, "emulated" if _rounds(text) else "float32")
+
+    _last = ""
+
+
+def _rounds(formats: str) -> bool:
+    """Whether any of the roles in a text has another format than float32."""
+    return any(not part.endswith(" float32") for part in formats.split(", "))
+
+
+_MOVES = frozenset(
+    [
+        *("where", "masked_fill", "masked_fill_", "fill_", "zero_", "copysign", "heaviside", "lift_fresh_copy"),
+        *("_unsafe_view", "_reshape_alias", "_reshape_copy", "_local_scalar_dense"),
+    ]
+)
+
+
+def is_arithmetic(func: Any) -> bool:
+    """Whether an operator of ATen computes: it is no copy, view, lookup, selection or random number.
+
+    >>> is_arithmetic(torch.ops.aten.add.Tensor), is_arithmetic(torch.ops.aten.view.default)
+    (True, False)
+    """
+    operator = describe_operator(func)
+    if operator.free or operator.name in _MOVES or operator.name.startswith("is_"):
+        return False
+    if operator.kind in ("copy", "random") and operator.name != "native_dropout":
+        return False
+    if operator.kind == "gather":
+        return operator.name.strip("_") in _ADDING
+    views = any(argument.alias_info and not argument.alias_info.is_write for argument in func._schema.arguments)
+    return not views
+
+
+_ADDING = frozenset(["embedding_dense_backward", "index_select_backward", "embedding_bag", "scatter_add", "index_add"])
+"""Lookups, and their backward passes, that add."""
