@@ -126,8 +126,8 @@ def read_trace(path: Path, of: Mapping[str, Any]) -> Trace | None:
     found = _read(path, of)
     if found is None or "ended" not in found:
         return None
-    losses, runs, evaluations = map(tuple, _unpacked(found))
-    return Trace(losses=losses, runs=runs, evaluations=evaluations, **found["ended"])
+    losses, runs, evaluations = _unpacked(found)
+    return Trace(losses=tuple(losses), runs=tuple(runs), evaluations=tuple(evaluations), **found["ended"])
 
 
 def _packed(progress: Progress) -> dict[str, Any]:

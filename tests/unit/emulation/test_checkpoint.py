@@ -17,7 +17,7 @@ WORKLOAD = replace(ps.load_workload("digits-mlp"), target=1.0, max_steps=110, ev
 OF = {"seed": 0}
 
 
-class BrokenOff(Exception):
+class BrokenOffError(Exception):
     pass
 
 
@@ -62,10 +62,10 @@ def _broken_off(path: Path, design: str, after: int, workload: Any, hooks: Any =
 
     def stop(point: Evaluation) -> None:
         if point.step == after:
-            raise BrokenOff
+            raise BrokenOffError
 
     kept = Checkpoint(path / "seed.safetensors", every=2)
-    with pytest.raises(BrokenOff):
+    with pytest.raises(BrokenOffError):
         train(workload, numerics, seed=3, on_evaluation=stop, checkpoint=kept, hooks=[each() for each in hooks])
     seen: list[int] = []
     trace = train(
