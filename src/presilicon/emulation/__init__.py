@@ -1,7 +1,7 @@
 """Training as the hardware would do it: a design's numerics on any torch model."""
 
 from presilicon.emulation.attach import emulate_, emulation_of, restore_, round_master_, round_state_
-from presilicon.emulation.coverage import coverage
+from presilicon.emulation.coverage import coverage, coverage_workload
 from presilicon.emulation.emulation import UncoveredWarning
 from presilicon.emulation.functions import replace_function, replacement_for
 from presilicon.emulation.losses import emulated
@@ -11,6 +11,7 @@ from presilicon.emulation.training import train
 __all__ = [
     "UncoveredWarning",
     "coverage",
+    "coverage_workload",
     "emulate_",
     "emulate_optimizer_",
     "emulated",

@@ -136,4 +136,5 @@ _NOWHERE = nullcontext()
 
 def _is_fresh(result: Tensor, given: list[Tensor]) -> bool:
     """Whether a result has memory of its own: a function may hand back what it was given (dropout in evaluation)."""
-    return result._base is None and all(result.data_ptr() != value.data_ptr() for value in given)
+    memory = result.untyped_storage().data_ptr()
+    return all(memory != value.untyped_storage().data_ptr() for value in given)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import Optimizer
@@ -25,7 +26,7 @@ from presilicon.records.coverage import CoverageStatus, Stage
 from presilicon.workloads.layers import Layers, next_sequence_number, sequence_number_of
 from presilicon.workloads.operators import count_flops, describe_operator
 from presilicon.workloads.products import find_products
-from presilicon.workloads.workload import sgd
+from presilicon.workloads.workload import Workload, sgd
 
 
 def coverage(
@@ -79,6 +80,18 @@ def coverage(
             "print(presilicon.coverage(...)) lists all"
         )
     return found
+
+
+def coverage_workload(workload: Workload, numerics: Numerics, *, strict: bool = False) -> EmulationCoverage:
+    """The coverage of a workload's step, on the first examples of its training split; see `coverage`."""
+    load_data, _ = workload.require_data()
+    inputs, targets = (part[: workload.batch_size] for part in load_data().train)
+    with torch.random.fork_rng(devices=[]):
+        model = workload.model()
+    found = coverage(
+        model, numerics, inputs, targets=targets, loss=workload.loss, optimizer=workload.optimizer, strict=strict
+    )
+    return replace(found, name=workload.name)
 
 
 class _Step:

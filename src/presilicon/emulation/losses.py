@@ -66,26 +66,27 @@ class EmulatedLoss(nn.Module):
             emulation.leave()
 
 
-def cross_entropy(
-    do: Arithmetic, input: Tensor, target: Tensor, weight: Tensor | None = None, *args: Any, **kwargs: Any
-) -> Tensor:
+def cross_entropy(do: Arithmetic, input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Cross-entropy in two steps, each rounded; with smoothed or fractional targets, in one."""
-    plain = not args and not (kwargs.keys() - {"ignore_index", "reduction"}) and not target.is_floating_point()
-    if not plain:
-        whole: Tensor = do.apply(functional.cross_entropy, input, target, weight, *args, **kwargs)
+    given = {
+        key: value for key, value in kwargs.items() if value is not None and (key, value) != ("label_smoothing", 0)
+    }
+    if args or given.keys() - {"weight", "ignore_index", "reduction"} or target.is_floating_point():
+        whole: Tensor = do.apply(functional.cross_entropy, input, target, *args, **kwargs)
         return whole
     scores = do.apply(functional.log_softmax, input, 1 if input.dim() > 1 else 0)
-    out: Tensor = do.apply(functional.nll_loss, scores, target, weight, **kwargs)
+    out: Tensor = do.apply(functional.nll_loss, scores, target, **given)
     return out
 
 
 def mse_loss(do: Arithmetic, input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """The squared difference, and its mean or sum, each rounded."""
-    reduction = kwargs.get("reduction", "mean")
-    if args or kwargs.keys() - {"reduction"} or reduction not in ("mean", "sum", "none"):
+    given = {key: value for key, value in kwargs.items() if value is not None}
+    if args or given.keys() - {"reduction"}:
         whole: Tensor = do.apply(functional.mse_loss, input, target, *args, **kwargs)
         return whole
     squares: Tensor = do.apply(torch.square, do.apply(torch.sub, input, target))
+    reduction = given.get("reduction", "mean")
     if reduction == "none":
         return squares
     out: Tensor = do.apply(torch.mean if reduction == "mean" else torch.sum, squares)

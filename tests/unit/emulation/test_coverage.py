@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat
-from presilicon.emulation import coverage, emulate_, emulate_optimizer_, emulated
+from presilicon.emulation import coverage, coverage_workload, emulate_, emulate_optimizer_, emulated
 from presilicon.formats import MacUnit, parse
 from presilicon.workloads import load_workload
 
@@ -26,8 +26,8 @@ NO_ARITHMETIC = """
     new_empty_strided full arange cat stack as_strided unfold diagonal fill_ zero_ lift_fresh scalar_tensor
     _local_scalar_dense tril triu masked_fill where embedding index index_select gather bernoulli_ constant_pad_nd
     slice_backward select_backward eq ne lt le gt ge logical_not logical_and bitwise_and bitwise_or all any is_nonzero
-    repeat chunk full_like _unsafe_index expand_as view_as isnan numel new_ones new_full bitwise_not argsort rsub_int
-    resolve_conj resolve_neg to __and__ __or__ index_put index_put_ empty_permuted max_int contiguous item randint is_same_size"""
+    repeat chunk full_like _unsafe_index expand_as view_as isnan numel new_ones new_full bitwise_not argsort
+    resolve_conj resolve_neg to __and__ __or__ index_put index_put_ empty_permuted contiguous item randint"""
 
 
 class Everything(TorchDispatchMode):
@@ -189,6 +189,10 @@ def test_mac_units_and_overrides_show_in_the_list() -> None:
     assert products["0", "forward", "presilicon.matmul"] == (1, 2 * 3 * 4 * 4, "emulated")
     assert products["0", "backward", "presilicon.matmul"] == (2, 2 * 2 * 3 * 4 * 4, "emulated")
     assert products["2", "forward", "aten.addmm"][2] == "float32"
+
+
+def test_a_workload_is_covered_before_it_trains() -> None:
+    assert coverage_workload(load_workload("digits-mlp"), ALL, strict=True).name == "digits-mlp"
 
 
 def test_the_model_is_left_alone() -> None:
