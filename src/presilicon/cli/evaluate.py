@@ -1,18 +1,30 @@
 """`presilicon evaluate`: designs compared by time-to-accuracy and energy-to-accuracy."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from presilicon.cli.options import clock_option, json_option, out_option, set_option, workload_option
+from presilicon.cli.options import clock_option, json_option, out_option, set_option
 from presilicon.cli.progress import seed_progress
+
+if TYPE_CHECKING:
+    from presilicon.cli.request import Request
+    from presilicon.designs import Design
+    from presilicon.runs import Run, StoredRun
+    from presilicon.workloads import Workload
+
+_WITH_RESUME = {"resume", "jobs", "out", "as_json"}
+"""What may be given with --resume; the rest is what the run was started with."""
 
 
 @click.command("evaluate")
-@click.argument("designs", nargs=-1, required=True, metavar="DESIGN...")
-@workload_option
+@click.argument("designs", nargs=-1, metavar="DESIGN...")
+@click.option("--workload", metavar="NAME", help="See `presilicon list workloads`; or a Python file of your own.")
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Training runs per design.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The first seed; the others follow it.")
 @click.option("--target", type=float, help="Validation accuracy to reach, in place of the workload's own.")
@@ -21,36 +33,30 @@ from presilicon.cli.progress import seed_progress
 @click.option("--device", default="cpu", show_default=True, help="Where to emulate: cpu or cuda.")
 @click.option(
     "--sensitivity",
-    "with_sensitivity",
     is_flag=True,
     help="Say whether the rankings survive a factor of two in each figure of the technology tables.",
 )
 @click.option(
     "--times",
-    "times",
     multiple=True,
     metavar="[DESIGN=]FILE",
     help="Times of ops by another simulator or a profiler, in place of ours: see docs/simulation.md. May be repeated.",
 )
+@click.option(
+    "--checkpoint-every",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="Evaluations between two checkpoints of a training run.",
+)
+@click.option("--resume", metavar="RUN", help="Go on with a run that was broken off, to the same bits.")
 @clock_option
 @set_option
 @out_option
 @json_option
+@click.pass_context
 def command(
-    designs: tuple[str, ...],
-    workload: str,
-    seeds: int,
-    seed: int,
-    target: float | None,
-    max_steps: int | None,
-    jobs: int | None,
-    device: str,
-    with_sensitivity: bool,
-    times: tuple[str, ...],
-    clock_ghz: float | None,
-    settings: tuple[str, ...],
-    out: Path,
-    as_json: bool,
+    context: click.Context, /, jobs: int | None, resume: str | None, out: Path, as_json: bool, **given: Any
 ) -> None:
     """Train with each DESIGN's numerics, price every step on its machine, and compare.
 
@@ -58,68 +64,79 @@ def command(
     one-page report.
 
     \b
-    Example:
+    Examples:
       presilicon evaluate fp32-systolic fp8-systolic --workload digits-cnn
+      presilicon evaluate --resume latest
     """
-    from dataclasses import replace
+    from presilicon.cli.request import Request, read_request
+    from presilicon.runs import load_run
 
-    from presilicon.base.config import to_plain
+    stored = None
+    if resume is not None:
+        _refuse_others(context)
+        stored = load_run(out, resume)
+        request = read_request(stored)
+    else:
+        for name in ("designs", "workload"):
+            if not given[name]:
+                parameter = next(each for each in context.command.params if each.name == name)
+                raise click.MissingParameter(ctx=context, param=parameter)
+        request = Request(**given)
+    _evaluate(request, stored, jobs or os.cpu_count() or 1, out, as_json)
+
+
+def _refuse_others(context: click.Context) -> None:
+    source = context.get_parameter_source
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        if name not in _WITH_RESUME and source(name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT):
+            what = "designs" if name == "designs" else parameter.opts[0]
+            raise click.UsageError(f"--resume goes on with what the run was started with: leave out {what}", context)
+
+
+def _evaluate(request: "Request", stored: "StoredRun | None", jobs: int, out: Path, as_json: bool) -> None:
+    import shutil
+
     from presilicon.base.errors import ConfigError
-    from presilicon.designs import load_design
-    from presilicon.workloads import load_workload
 
-    if with_sensitivity and len(designs) < 2:
+    if request.sensitivity and len(request.designs) < 2:
         raise ConfigError("--sensitivity is about the ranking of designs: give at least two")
-    if with_sensitivity and times:
+    if request.sensitivity and request.times:
         raise ConfigError("--sensitivity varies our own figures: leave out --times, whose figures are another's")
-    loaded = [load_design(name, settings) for name in designs]
-    given = _by_design(times, [design.name for design in loaded])
-    chosen = load_workload(workload)
-    chosen.require_data()
-    if target is not None:
-        chosen = replace(chosen, target=target)
-    if max_steps is not None:
-        chosen = replace(chosen, max_steps=max_steps)
+    designs, workload = request.load()
+    times = request.times_of([design.name for design in designs])
 
     from presilicon.study import check_device
 
-    check_device(device)
-    jobs = jobs or os.cpu_count() or 1
+    check_device(request.device)
 
+    from presilicon.cli.request import checkpoints_of
     from presilicon.report import print_table, render_page, to_json
-    from presilicon.runs import create_run
 
-    config = {
-        "designs": [design.to_plain() for design in loaded],
-        "technologies": [to_plain(design.technology) for design in loaded],
-        "workload": chosen.describe(),
-        "seeds": seeds,
-        "device": device,
-    } | ({"times": given} if given else {})
-    with create_run(out, "evaluate", config, seed=seed) as run:
+    with _open(request, stored, designs, workload, times, out) as run:
         from msgspec import structs
 
         from presilicon.study import price, sensitivity, train_designs
 
-        for design in loaded:
-            run.record("design", design=design.name, config=design.to_plain())
-        with seed_progress(len(loaded) * seeds, chosen.max_steps) as show:
+        with seed_progress(len(designs) * request.seeds, workload.max_steps) as show, _hint(run):
 
             def on_event(event: dict[str, Any]) -> None:
                 run.record(event["event"], **{name: value for name, value in event.items() if name != "event"})
                 show(event)
 
             trained = train_designs(
-                loaded, chosen, seeds=seeds, seed=seed, jobs=jobs, device=device,
-                times=given or None, clock_ghz=clock_ghz, on_event=on_event,
+                designs, workload, seeds=request.seeds, seed=request.seed, jobs=jobs, device=request.device,
+                times=times or None, clock_ghz=request.clock_ghz, checkpoints=checkpoints_of(run.path),
+                checkpoint_every=request.checkpoint_every, on_event=on_event,
             )  # fmt: skip
         found = price(trained)
-        if with_sensitivity:
+        if request.sensitivity:
             found = structs.replace(found, sensitivity=sensitivity(trained))
         document = to_json(found)
         run.record("result", comparison=found)
         run.write_file("result.json", document)
         report = run.write_file("report.html", render_page(found))
+    shutil.rmtree(checkpoints_of(run.path), ignore_errors=True)
     if as_json:
         click.echo(document, nl=False)
     else:
@@ -127,18 +144,40 @@ def command(
     click.echo(f"report: {report}", err=as_json)
 
 
-def _by_design(times: tuple[str, ...], names: list[str]) -> dict[str, str]:
-    """The file of each design; a plain file is for the only design there is."""
-    from presilicon.base.errors import ConfigError
+def _open(
+    request: "Request",
+    stored: "StoredRun | None",
+    designs: "list[Design]",
+    workload: "Workload",
+    times: dict[str, str],
+    out: Path,
+) -> "Run":
+    """A new run, or the one that goes on."""
+    from presilicon.base.config import to_plain
+    from presilicon.cli.request import resume, write_request
+    from presilicon.runs import create_run
 
-    given: dict[str, str] = {}
-    for text in times:
-        name, found, file = text.partition("=")
-        if not found or name not in names:
-            name, file = names[0], text
-            if len(names) > 1:
-                raise ConfigError(f"--times {text[:80]!r}: say whose times they are, as in --times {names[0]}=FILE")
-        if name in given:
-            raise ConfigError(f"--times: {name} has two files; give each design one")
-        given[name] = file
-    return given
+    config = {
+        "designs": [design.to_plain() for design in designs],
+        "technologies": [to_plain(design.technology) for design in designs],
+        "workload": workload.describe(),
+        "seeds": request.seeds,
+        "device": request.device,
+    } | ({"times": times} if times else {})
+    if stored is not None:
+        return resume(stored, config)
+    run = create_run(out, "evaluate", config, seed=request.seed)
+    write_request(run, request)
+    for design in designs:
+        run.record("design", design=design.name, config=design.to_plain())
+    return run
+
+
+@contextmanager
+def _hint(run: "Run") -> Iterator[None]:
+    """Tells whoever breaks off the training how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(f"to go on: presilicon evaluate --resume {run.name}", err=True)
+        raise

@@ -25,7 +25,7 @@ def _lines(runs: int) -> Show:
 
     def show(event: dict[str, Any]) -> None:
         nonlocal done
-        if event["event"] == "seed_finished":
+        if event["event"] in _ENDED:
             done += 1
             click.echo(f"[{done}/{runs}] {describe_seed(event)}", err=True)
 
@@ -52,7 +52,7 @@ def _bar(runs: int, max_steps: int) -> Iterator[Show]:
         def show(event: dict[str, Any]) -> None:
             nonlocal done
             run = (event["design"], event["seed"])
-            if event["event"] == "seed_finished":
+            if event["event"] in _ENDED:
                 partial.pop(run, None)
                 done += 1
                 progress.console.print(f"[{done}/{runs}] {describe_seed(event)}", markup=False, highlight=False)
@@ -67,6 +67,7 @@ def _bar(runs: int, max_steps: int) -> Iterator[Show]:
         yield show
 
 
+_ENDED = ("seed_finished", "seed_restored")
 _ENDINGS = {
     "target": "target held",
     "budget": "budget spent",
@@ -77,7 +78,8 @@ _ENDINGS = {
 def describe_seed(event: dict[str, Any]) -> str:
     """One line about a finished seed."""
     ending = _ENDINGS[event["ending"]]
+    restored = " (before this was resumed)" if event["event"] == "seed_restored" else ""
     return (
         f"{event['design']} seed {event['seed']}: {ending} after {event['steps']} steps, "
-        f"test accuracy {event['test_accuracy']:.1%}"
+        f"test accuracy {event['test_accuracy']:.1%}{restored}"
     )

@@ -11,7 +11,7 @@ Whatever ends the process, what was recorded stays readable, also while it is be
 from presilicon.runs.events import EventLog, read_events
 from presilicon.runs.export import EXPORT_FORMATS, export_run
 from presilicon.runs.provenance import commit, config_hash, versions
-from presilicon.runs.run import Run, RunRecord, create_run
+from presilicon.runs.run import Run, RunRecord, create_run, resume_run
 from presilicon.runs.store import StoredRun, list_runs, load_run, remove_run
 
 __all__ = [
@@ -28,5 +28,6 @@ __all__ = [
     "load_run",
     "read_events",
     "remove_run",
+    "resume_run",
     "versions",
 ]

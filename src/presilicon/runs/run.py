@@ -37,6 +37,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     status: Status = "running"
     ended: str | None = None
     error: str | None = None
+    resumed: tuple[str, ...] = ()
+    """When it was taken up again after it had been broken off."""
 
 
 class Run:
@@ -130,6 +132,29 @@ def create_run(root: Path, kind: str, config: dict[str, Any], *, seed: int | Non
         process_start=process_start(pid),
     )
     return Run(path, record)
+
+
+def resume_run(path: Path, record: RunRecord) -> Run:
+    """Take up a run that was broken off, in its own directory: it is this process's from now on.
+
+    Raises:
+        ConfigError: it was made by other versions of what computes numbers, so the same bits cannot be promised.
+    """
+    then = record.versions
+    different = [f"{name} {then.get(name)}, now {here}" for name, here in versions().items() if then.get(name) != here]
+    if different:
+        raise ConfigError(f"{path.name} cannot be resumed: it was made with {', '.join(different)}; start it anew")
+    pid = os.getpid()
+    again = msgspec.structs.replace(
+        record,
+        status="running",
+        ended=None,
+        error=None,
+        pid=pid,
+        process_start=process_start(pid),
+        resumed=(*record.resumed, now()),
+    )
+    return Run(path, again)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -3,12 +3,16 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from presilicon.base.config import to_plain
 from presilicon.base.errors import ConfigError, MissingToolError
 from presilicon.designs import Design, load_design
+from presilicon.emulation.checkpoint import EVERY, Checkpoint
 from presilicon.records import Comparison, Cost, Result, SeedResult, StepFacts, StepGraph, Trace
 from presilicon.runs import commit, config_hash, versions
 from presilicon.simulation import MatchedTimes, area
@@ -29,6 +33,7 @@ def evaluate(
     jobs: int = 1,
     device: str = "cpu",
     times: Times | None = None,
+    checkpoints: str | Path | None = None,
     on_event: OnEvent | None = None,
 ) -> Result:
     """How long, and how many joules, `design` needs to train `workload` to its accuracy target.
@@ -37,11 +42,13 @@ def evaluate(
     and gives medians with intervals. A text names a preset, a design file, or a workload that comes with the package.
     `jobs` > 1 trains in spawned processes: a script that does so needs the usual `if __name__ == "__main__":`. The
     numbers do not depend on `jobs`. `times` are another simulator's times of ops, or a file of them, in place of ours:
-    see `presilicon.simulation.read_times`.
+    see `presilicon.simulation.read_times`. `checkpoints` is a folder that keeps the training runs: the same call with
+    the same folder goes on where it was broken off, to the same bits.
     """
     found = compare(
-        [design], workload, seeds=seeds, seed=seed, jobs=jobs, device=device, times=times, on_event=on_event
-    )
+        [design], workload, seeds=seeds, seed=seed, jobs=jobs, device=device, times=times, checkpoints=checkpoints,
+        on_event=on_event,
+    )  # fmt: skip
     return found.designs[0]
 
 
@@ -54,6 +61,7 @@ def compare(
     jobs: int = 1,
     device: str = "cpu",
     times: Times | Mapping[str, Times] | None = None,
+    checkpoints: str | Path | None = None,
     on_event: OnEvent | None = None,
 ) -> Comparison:
     """`evaluate` for several designs on the same workload and seeds.
@@ -63,9 +71,10 @@ def compare(
     """
     return price(
         train_designs(
-            designs, workload, seeds=seeds, seed=seed, jobs=jobs, device=device, times=times, on_event=on_event
+            designs, workload, seeds=seeds, seed=seed, jobs=jobs, device=device, times=times, checkpoints=checkpoints,
+            on_event=on_event,
         )
-    )
+    )  # fmt: skip
 
 
 class Trained(NamedTuple):
@@ -92,9 +101,14 @@ def train_designs(
     device: str = "cpu",
     times: Times | Mapping[str, Times] | None = None,
     clock_ghz: float | None = None,
+    checkpoints: str | Path | None = None,
+    checkpoint_every: int = EVERY,
     on_event: OnEvent | None = None,
 ) -> Trained:
-    """The part of `compare` that takes long: the workload trained with the numerics of every design."""
+    """The part of `compare` that takes long: the workload trained with the numerics of every design.
+
+    Every `checkpoint_every` evaluations each run is kept in the folder `checkpoints`.
+    """
     workload = load_workload(workload) if isinstance(workload, str) else workload
     loaded = [load_design(design) if isinstance(design, str) else design for design in designs]
     if not loaded:
@@ -116,10 +130,23 @@ def train_designs(
     graph = capture_workload(workload)
     matched = match_designs(times, loaded, graph, clock_ghz)
     chosen = range(seed, seed + seeds)
-    tasks = [SeedTask(design.name, design.numerics, workload, each, device) for design in loaded for each in chosen]
+    tasks = [
+        SeedTask(
+            design.name, design.numerics, workload, each, device,
+            None if checkpoints is None else Checkpoint(_file(Path(checkpoints), design.name, each), checkpoint_every),
+        )
+        for design in loaded
+        for each in chosen
+    ]  # fmt: skip
     traces = train_seeds(tasks, jobs, on_event or (lambda event: None))
     by_design = tuple(tuple(traces[first : first + seeds]) for first in range(0, len(traces), seeds))
     return Trained(tuple(loaded), workload, graph, by_design, device, matched)
+
+
+def _file(folder: Path, design: str, seed: int) -> Path:
+    """The checkpoint of a seed of a design; names may hold characters that a file's name may not."""
+    name = quote(design, safe=" ")
+    return folder / f"{name if len(name) <= 100 else sha256(name.encode()).hexdigest()}-seed{seed}.safetensors"
 
 
 def price(trained: Trained) -> Comparison:

@@ -15,6 +15,8 @@ import torch
 from presilicon.base.errors import RunFailedError
 from presilicon.designs import Numerics
 from presilicon.emulation import train
+from presilicon.emulation.checkpoint import Checkpoint, read_trace
+from presilicon.emulation.training import identity
 from presilicon.records import Evaluation, Trace
 from presilicon.workloads import Workload
 from presilicon.workloads.user import load_file, loaded_files, workload_errors
@@ -30,13 +32,16 @@ class SeedTask(NamedTuple):
     workload: Workload
     seed: int
     device: str = "cpu"
+    checkpoint: Checkpoint | None = None
+    """Where the run is kept; one that had ended there is not done again."""
 
 
 def train_seeds(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
     """The trace of each task, in the order of the tasks.
 
     One thread of torch in each run, whether it happens here (`jobs=1`) or in one of `jobs` spawned processes, so the
-    numbers do not depend on `jobs`. `on_event` hears of evaluations and finished seeds as they happen, in this process.
+    numbers do not depend on `jobs`. `on_event` hears of evaluations and finished seeds as they happen, in this process,
+    and of seeds that had ended in their checkpoints (`seed_restored`).
     """
     if jobs <= 1 or len(tasks) <= 1:
         threads = torch.get_num_threads()
@@ -151,11 +156,19 @@ def _run(task: SeedTask, on_event: OnEvent) -> Trace:
             }
         )
 
-    with workload_errors():
-        trace = train(task.workload, task.numerics, seed=task.seed, device=task.device, on_evaluation=on_evaluation)
+    kept, event = task.checkpoint, "seed_restored"
+    of = identity(task.workload, task.numerics, task.seed, task.device)
+    trace = None if kept is None else read_trace(kept.path, of)
+    if trace is None:
+        event = "seed_finished"
+        with workload_errors():
+            trace = train(
+                task.workload, task.numerics, seed=task.seed, device=task.device, on_evaluation=on_evaluation,
+                checkpoint=kept,
+            )  # fmt: skip
     on_event(
         {
-            "event": "seed_finished",
+            "event": event,
             "design": task.design,
             "seed": task.seed,
             "steps": trace.steps,
