@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from gpu_steps import find_workload
 from msgspec import structs
 from scipy.optimize import least_squares, nnls
 
@@ -25,7 +26,6 @@ from presilicon.simulation.execution import executed_ops
 from presilicon.simulation.kernels import Kernel, make_kernels
 from presilicon.simulation.roofline_machine import busy_seconds, seconds
 from presilicon.simulation.work import Formats
-from presilicon.workloads import load_workload
 from presilicon.workloads.capture import capture_workload
 
 DATA = Path(__file__).parent / "data"
@@ -343,9 +343,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="put the fitted figures into the preset")
     parser.add_argument("--check", action="store_true", help="fit nothing: judge the preset as it is")
+    parser.add_argument("--steps", type=Path, default=DATA / "h200_steps.json", help="measured steps to read")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
-    steps = json.loads((DATA / "h200_steps.json").read_text())["rows"]
+    steps = json.loads(options.steps.read_text())["rows"]
     profiles = json.loads((DATA / "h200_operators.json").read_text())["rows"]
     graphs: dict[tuple[str, int], StepGraph] = {}
     cases: dict[tuple[str, int, str], Case] = {}
@@ -353,7 +354,7 @@ def main() -> None:
         key = (row["model"], row["batch"])
         if row["mode"] == "graph":
             if key not in graphs:
-                graphs[key] = capture_workload(load_workload(row["model"]), batch_size=row["batch"])
+                graphs[key] = capture_workload(find_workload(row["model"]), batch_size=row["batch"])
             design = load_design("h200", numerics=row["precision"])
             cases[(*key, row["precision"])] = Case(row, graphs[key], design)
     for profile in profiles:
@@ -378,8 +379,9 @@ def main() -> None:
             print(*case.name, f"{sum(ours.values()) * 1e3:.2f} ms, measured {case.row['time_s'] * 1e3:.2f}")
             shown = sorted(case.operators, key=lambda group: -case.operators[group])
             print("    " + "  ".join(f"{g} {ours[g] * 1e3:.2f}/{case.operators[g] * 1e3:.2f}" for g in shown[:9]))
-    report("calibrated on", fitted, steps, machine, options.verbose)
-    report("predicted", others, steps, machine, options.verbose)
+    for title, part in (("calibrated on", fitted), ("predicted", others)):
+        if part:
+            report(title, part, steps, machine, options.verbose)
     if options.write:
         text = PRESET.read_text()
         PRESET.write_text(text[: text.index(MARK)] + MARK + "\n" + toml_table(machine))

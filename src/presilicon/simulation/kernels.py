@@ -114,7 +114,7 @@ def _kernel(
         size_bytes=layout.size_bytes(op),
         narrow=narrow,
         launches=len(op.outputs) if op.operator == "presilicon.round" else 1,
-        extras=extras,
+        extras=extras + _relaid(op, layout),
     )
 
 
@@ -124,6 +124,17 @@ def _bias(op: Op, layout: Layout) -> tuple[Extra, ...]:
         return ()
     bits = layout.outputs[0]
     return (Extra("bias", 2 * op.outputs[0].elements * bits / 8, narrow=bits <= 16),)
+
+
+def _relaid(op: Op, layout: Layout) -> tuple[Extra, ...]:
+    """Group normalization of images works on channels first: the large tensors are copied from and to channels last."""
+    if not op.operator.startswith("aten.native_group_norm") or len(op.inputs[0].shape) < 4:
+        return ()
+    whole = op.inputs[0].elements
+    tensors = zip(op.inputs + op.outputs, layout.inputs + layout.outputs, strict=True)
+    return tuple(
+        Extra("copy", 2 * whole * bits / 8, narrow=bits <= 16) for tensor, bits in tensors if tensor.elements == whole
+    )
 
 
 def product_seconds(gemm: Gemm, machine: RooflineMachine, tflops: float) -> tuple[float, float]:
