@@ -134,7 +134,7 @@ def to_plain(value: Any) -> Any:
 
 
 def to_toml(plain: Mapping[str, Any]) -> str:
-    """A plain document as TOML: scalars first, then one table per mapping; None is left out.
+    """A plain document as TOML: scalars first, then tables, short ones on a line; None is left out.
 
     >>> print(to_toml({"name": "a", "machine": {"rows": 2, "dataflow": {"forward": "os"}}}), end="")
     name = "a"
@@ -143,13 +143,35 @@ def to_toml(plain: Mapping[str, Any]) -> str:
     rows = 2
     dataflow = { forward = "os" }
     """
-    scalars = [f"{key} = {_inline(value)}" for key, value in plain.items() if _is_inline(value)]
-    lines = scalars[:]
+    lines = [f"{_key(key)} = {_inline(value)}" for key, value in plain.items() if _is_inline(value)]
     for key, value in plain.items():
         if isinstance(value, Mapping):
-            body = [f"{name} = {_inline(item)}" for name, item in value.items() if item is not None]
-            lines += ["", f"[{key}]", *body]
+            lines += _table(_key(key), value)
     return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _table(path: str, table: Mapping[str, Any]) -> list[str]:
+    """A table under its header; what is too long for a line becomes a table of its own below it."""
+    lines: list[str] = []
+    below: list[str] = []
+    for key, value in table.items():
+        if value is None:
+            continue
+        line = f"{_key(key)} = {_inline(value)}"
+        if isinstance(value, Mapping) and len(line) > _LONGEST_LINE:
+            below += _table(f"{path}.{_key(key)}", value)
+        elif isinstance(value, list | tuple) and len(line) > _LONGEST_LINE:
+            lines += [f"{_key(key)} = [", *(f"    {_inline(item)}," for item in value), "]"]
+        else:
+            lines.append(line)
+    return (["", f"[{path}]", *lines] if lines or not below else []) + below
+
+
+_LONGEST_LINE = 120
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
 
 
 def _is_inline(value: Any) -> bool:
@@ -162,7 +184,7 @@ def _inline(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)  # a JSON string is a TOML string
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{key} = {_inline(item)}" for key, item in value.items() if item is not None)
+        inner = ", ".join(f"{_key(key)} = {_inline(item)}" for key, item in value.items() if item is not None)
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(_inline(item) for item in value)}]"

@@ -115,6 +115,8 @@ def command(
         raise ConfigError("give either --workload NAME or --gemm MxKxN, as in --gemm 512x256x128")
     sides = None if gemm is None else _sizes("--gemm", gemm, "MxKxN", 3, _LARGEST_SIDE)
     overrides = list(settings)
+    if array is not None or dataflow is not None or fold_overlap is not None:
+        _require_array(design)
     if array is not None:
         rows, cols = _sizes("--array", array, "ROWSxCOLUMNS", 2, _LARGEST_ARRAY)
         overrides += [f"machine.rows={rows}", f"machine.cols={cols}"]
@@ -160,6 +162,19 @@ def command(
             clock_ghz=clock_ghz,
             outputs=outputs,
             as_json=as_json,
+        )
+
+
+def _require_array(design: str) -> None:
+    """--array, --dataflow and --fold-overlap describe a systolic array: other machines have none."""
+    from presilicon.designs import SystolicMachine, load_design
+
+    machine = load_design(design).machine
+    if not isinstance(machine, SystolicMachine):
+        kind = machine.__struct_config__.tag
+        raise ConfigError(
+            f"--array, --dataflow and --fold-overlap are for systolic arrays; the machine of {design} is a {kind}: "
+            "change it with --set machine.FIELD=VALUE, or take a systolic design such as bf16-systolic"
         )
 
 

@@ -1,5 +1,7 @@
 """The cost of a training step on a machine: a pure function of graph, design and facts."""
 
+from msgspec.structs import replace
+
 from presilicon.base.errors import unknown
 from presilicon.designs import CaterpillarMachine, Design, Numerics, RooflineMachine, SystolicMachine, Technology
 from presilicon.records import Cost, Gemm, Op, OpCost, StepFacts, StepGraph, TensorRef
@@ -95,7 +97,9 @@ def simulate_gemm(gemm: Gemm, design: Design, *, convention: Convention = "exact
         flops=gemm.flops,
         gemm=gemm,
     )
-    return simulate(StepGraph(name="gemm", batch_size=gemm.m, ops=(op,)), design, convention=convention).ops[0]
+    # Both operands are there in their formats: nothing is converted for a single product.
+    plain = replace(design, numerics=replace(design.numerics, master=design.numerics.weight))
+    return simulate(StepGraph(name="gemm", batch_size=gemm.m, ops=(op,)), plain, convention=convention).ops[0]
 
 
 def _check_layers(graph: StepGraph, facts: StepFacts, numerics: Numerics) -> None:
