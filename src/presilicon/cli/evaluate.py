@@ -29,6 +29,7 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
 @click.option("--seed", type=int, default=0, show_default=True, help="The first seed; the others follow it.")
 @click.option("--target", type=float, help="Validation accuracy to reach, in place of the workload's own.")
 @click.option("--max-steps", type=click.IntRange(min=1), help="Training budget, in place of the workload's own.")
+@click.option("--evaluate-every", type=click.IntRange(min=1), help="Steps between looks at the validation split.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Training runs at the same time.  [default: one per core]")
 @click.option("--device", default="cpu", show_default=True, help="Where to emulate: cpu or cuda.")
 @click.option(
@@ -48,6 +49,11 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
     default=10,
     show_default=True,
     help="Evaluations between two checkpoints of a training run.",
+)
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Refuse what flatters a design: few or chosen seeds, changed targets, budgets or evaluations, shared splits.",
 )
 @click.option("--resume", metavar="RUN", help="Go on with a run that was broken off, to the same bits.")
 @clock_option
@@ -103,7 +109,7 @@ def _evaluate(request: "Request", stored: "StoredRun | None", jobs: int, out: Pa
         raise ConfigError("--sensitivity is about the ranking of designs: give at least two")
     if request.sensitivity and request.times:
         raise ConfigError("--sensitivity varies our own figures: leave out --times, whose figures are another's")
-    designs, workload = request.load()
+    designs, workload, own = request.load()
     times = request.times_of([design.name for design in designs])
 
     from presilicon.study import check_device
@@ -116,7 +122,7 @@ def _evaluate(request: "Request", stored: "StoredRun | None", jobs: int, out: Pa
     with _open(request, stored, designs, workload, times, out) as run:
         from msgspec import structs
 
-        from presilicon.study import price, sensitivity, train_designs
+        from presilicon.study import check_strict, price, sensitivity, train_designs
 
         with seed_progress(len(designs) * request.seeds, workload.max_steps) as show, _hint(run):
 
@@ -127,7 +133,7 @@ def _evaluate(request: "Request", stored: "StoredRun | None", jobs: int, out: Pa
             trained = train_designs(
                 designs, workload, seeds=request.seeds, seed=request.seed, jobs=jobs, device=request.device,
                 times=times or None, clock_ghz=request.clock_ghz, checkpoints=checkpoints_of(run.path),
-                checkpoint_every=request.checkpoint_every, on_event=on_event,
+                checkpoint_every=request.checkpoint_every, strict=request.strict, own=own, on_event=on_event,
             )  # fmt: skip
         found = price(trained)
         if request.sensitivity:
@@ -142,6 +148,8 @@ def _evaluate(request: "Request", stored: "StoredRun | None", jobs: int, out: Pa
     else:
         print_table(found)
     click.echo(f"report: {report}", err=as_json)
+    if request.strict:
+        check_strict(found.designs)
 
 
 def _open(

@@ -31,9 +31,11 @@ class Request(Struct, frozen=True, kw_only=True):
     clock_ghz: float | None
     settings: tuple[str, ...]
     checkpoint_every: int
+    evaluate_every: int | None = None
+    strict: bool = False
 
-    def load(self) -> tuple[list["Design"], "Workload"]:
-        """The designs, and the workload with what was given in place of its own."""
+    def load(self) -> tuple[list["Design"], "Workload", "Workload"]:
+        """The designs, the workload with what was given in place of its own, and the workload as it comes."""
         from dataclasses import replace
 
         from presilicon.designs import load_design
@@ -42,8 +44,9 @@ class Request(Struct, frozen=True, kw_only=True):
         designs = [load_design(name, self.settings) for name in self.designs]
         workload = load_workload(self.workload)
         workload.require_data()
-        given: dict[str, Any] = {"target": self.target, "max_steps": self.max_steps}
-        return designs, replace(workload, **{name: value for name, value in given.items() if value is not None})
+        given = {"target": self.target, "max_steps": self.max_steps, "evaluate_every": self.evaluate_every}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return designs, replace(workload, **changes), workload
 
     def times_of(self, names: list[str]) -> dict[str, str]:
         """The file of times of each design; a plain file is for the only design there is."""

@@ -6,6 +6,7 @@ Everything here is plain, comparable, hashable where it is used as a key, and se
 from presilicon.records.area import Area
 from presilicon.records.cost import Cost, OpCost
 from presilicon.records.coverage import CoveredOp, EmulationCoverage
+from presilicon.records.fairness import Fairness, Pair, Probability
 from presilicon.records.foreign import Coverage, ForeignTime, ForeignTimes
 from presilicon.records.frames import ArrayFrames, CellFrame
 from presilicon.records.graph import (
@@ -44,6 +45,7 @@ __all__ = [
     "EmulationCoverage",
     "Evaluation",
     "FactsRun",
+    "Fairness",
     "ForeignTime",
     "ForeignTimes",
     "Gemm",
@@ -57,7 +59,9 @@ __all__ = [
     "Op",
     "OpCost",
     "OpKind",
+    "Pair",
     "Phase",
+    "Probability",
     "RankingChange",
     "RankingSensitivity",
     "Reproduced",

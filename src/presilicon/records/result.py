@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from presilicon.records.fairness import Fairness, Pair, Probability
 from presilicon.records.sensitivity import Sensitivity
 
 
@@ -36,6 +37,9 @@ class SeedResult(Struct, frozen=True, kw_only=True):
     steps: int
     ending: str
     curve: tuple[CurvePoint, ...]
+    time_s: float | None = None
+    """Of all its steps, those after the arrival too; None in records of before this was kept."""
+    energy_j: float | None = None
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -50,6 +54,12 @@ class Result(Struct, frozen=True, kw_only=True):
     energy_to_accuracy_j: Interval
     reached: str
     """How many seeds of how many arrived: `4/5`."""
+    reach_probability: Probability | None = None
+    """That a seed arrives within the budget, with Wilson's 95% interval; None in records of before this was kept."""
+    expected_time_to_accuracy_s: float | None = None
+    """With restarts: the mean of the seeds that arrived, plus (1 - p) / p budgets for those that are expected to miss
+    before one arrives. None when no seed arrived."""
+    expected_energy_to_accuracy_j: float | None = None
     accuracy: float
     """Median over seeds of the accuracy on the test split when training ended."""
     time_per_step_s: float
@@ -69,3 +79,6 @@ class Comparison(Struct, frozen=True, kw_only=True):
     schema: int = 1
     sensitivity: Sensitivity | None = None
     """Whether the rankings hang on single figures of the technology tables, where that was asked."""
+    pairs: tuple[Pair, ...] = ()
+    """Every two designs, seed by seed."""
+    fairness: Fairness | None = None

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from presilicon.base.errors import ConfigError
-from presilicon.records import Comparison, Result, Sensitivity
+from presilicon.records import Comparison, Fairness, Pair, Result, Sensitivity
 
 
 class EvaluateDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -17,6 +17,8 @@ class EvaluateDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     designs: tuple[Result, ...]
     sensitivity: Sensitivity | None = None
     """With `--sensitivity`."""
+    pairs: tuple[Pair, ...] = ()
+    fairness: Fairness | None = None
 
 
 def to_json(comparison: Comparison) -> str:
@@ -27,7 +29,13 @@ def to_json(comparison: Comparison) -> str:
     >>> to_json(Comparison(designs=()))
     '{\\n  "schema": 1,\\n  "designs": []\\n}\\n'
     """
-    document = EvaluateDocument(schema=1, designs=comparison.designs, sensitivity=comparison.sensitivity)
+    document = EvaluateDocument(
+        schema=1,
+        designs=comparison.designs,
+        sensitivity=comparison.sensitivity,
+        pairs=comparison.pairs,
+        fairness=comparison.fairness,
+    )
     return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
 
 
@@ -38,19 +46,25 @@ def from_plain(data: Any) -> Comparison:
         ConfigError: it is not such a document; the message says where.
 
     >>> from_plain({"schema": 1, "designs": []})
-    Comparison(designs=(), schema=1, sensitivity=None)
+    Comparison(designs=(), schema=1, sensitivity=None, pairs=(), fairness=None)
     """
     try:
         document = msgspec.convert(data, EvaluateDocument)
     except msgspec.ValidationError as error:
         raise ConfigError(f"this is no comparison of designs: {error}") from None
-    return Comparison(designs=document.designs, sensitivity=document.sensitivity)
+    return Comparison(
+        designs=document.designs,
+        sensitivity=document.sensitivity,
+        pairs=document.pairs,
+        fairness=document.fairness,
+    )
 
 
 def evaluate_schema() -> dict[str, Any]:
     """The JSON schema of the document, made from the records; `schemas/evaluate.schema.json` is its published copy."""
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "presilicon evaluate --json"}
-    return title | msgspec.json.schema(EvaluateDocument)
+    schema: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(title | msgspec.json.schema(EvaluateDocument)))
+    return schema
 
 
 def published_schema() -> str:

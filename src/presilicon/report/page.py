@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
-from presilicon.base.units import format_count, format_joules, format_percent, format_seconds
-from presilicon.records import Comparison, RankingSensitivity, Result
+from presilicon.base.units import format_count, format_joules, format_number, format_percent, format_seconds
+from presilicon.records import Comparison, Pair, RankingSensitivity, Result
 from presilicon.report.bars import ENERGY, TIME, render_bars
 from presilicon.report.chart import chart_data
 from presilicon.report.curves import median_curve, thin
+from presilicon.report.fairness import fairness_sentence, format_probability, miss_sentence
 from presilicon.report.headline import energy_parts, headline_parts
 from presilicon.report.intervals import NEVER
 from presilicon.report.markup import sentence, typeset
@@ -45,6 +46,7 @@ def render_page(comparison: Comparison) -> str:
         caption=_caption(designs),
         legend=_legend(designs),
         sensitivity=_sensitivity(comparison),
+        fairness=_fairness(comparison),
         provenance=render_provenance(designs),
         data=_embed(chart_data(designs)),
     )
@@ -185,6 +187,48 @@ def _sensitivity(comparison: Comparison) -> str:
         '<section aria-labelledby="sensitivity-title"><h2 id="sensitivity-title">What hangs on single figures</h2>'
         f"{''.join(blocks)}</section>"
     )
+
+
+def _fairness(comparison: Comparison) -> str:
+    """How far the comparison can be trusted; nothing in records of before that was kept."""
+    if comparison.fairness is None:
+        return ""
+    held = fairness_sentence(comparison)
+    blocks = [f"<p>{escape(held)}</p>"] if held else []
+    blocks += [f"<p>{typeset(text)}</p>" for text in map(miss_sentence, comparison.designs) if text]
+    blocks += [_pairs(comparison.pairs)] if comparison.pairs else []
+    return (
+        '<section aria-labelledby="fairness-title"><h2 id="fairness-title">How far this can be trusted</h2>'
+        f"{''.join(blocks)}{_arrivals(comparison.designs)}</section>"
+    )
+
+
+def _pairs(pairs: Sequence[Pair]) -> str:
+    """Every two designs on the same seeds."""
+    note = (
+        '<p class="note">A seed gives every design the same initial weights and batches, so designs are compared seed '
+        "by seed. The sooner arrival wins; a seed that both miss, or on which they take the same time, is a tie. The "
+        "probability is the share of resamples of the seeds in which the first median is the lower one.</p>"
+    )
+    titles = ("Design", "Against", "Sooner", "Later", "Ties", "Probability of a lower median", "Sign test p")
+    rows = []
+    for pair in pairs:
+        counts = [str(count) for count in (pair.wins, pair.losses, pair.ties)]
+        figures = [format_number(figure) for figure in (pair.probability_faster, pair.sign_test_p)]
+        rows.append(_row(pair.first, [pair.second, *counts, *figures]))
+    return note + _table_of(_head(titles), rows, "Every two designs, seed by seed")
+
+
+def _arrivals(designs: Sequence[Result]) -> str:
+    """How likely a seed is to arrive, and what an arrival costs when those that miss are started again."""
+    titles = ("Design", "Reached", "Probability of reaching it", "Expected time with restarts")
+    rows = []
+    for result in designs:
+        if result.reach_probability is not None:
+            expected_s = result.expected_time_to_accuracy_s
+            expected = NEVER if expected_s is None else format_seconds(expected_s)
+            rows.append(_row(result.name, [result.reached, format_probability(result.reach_probability), expected]))
+    return _table_of(_head(titles), rows, "Seeds that arrive, and what those that miss cost")
 
 
 def _closest(ranking: RankingSensitivity) -> str:

@@ -14,6 +14,7 @@ from presilicon.base.units import (
     seconds_scale,
 )
 from presilicon.records import Comparison, Result
+from presilicon.report.fairness import notes_on
 from presilicon.report.headline import headline
 from presilicon.report.intervals import NEVER, format_ends, format_interval, rank
 from presilicon.report.sensitivity import render_sensitivity
@@ -102,7 +103,8 @@ def render_table(comparison: Comparison) -> str:
         ).rstrip()
         for row in rows
     ]
-    return "\n".join([*lines, "", headline(comparison), *_notes(grid), *_sensitivity(comparison)]) + "\n"
+    notes = [*_notes(grid), *notes_on(comparison), *_sensitivity(comparison)]
+    return "\n".join([*lines, "", headline(comparison), *notes]) + "\n"
 
 
 def print_table(comparison: Comparison, file: IO[str] | None = None) -> None:
@@ -128,7 +130,7 @@ def rich_table(comparison: Comparison, console: "Console") -> "RenderableType":
     for table in (_rich_grid(_stack(grid), between="\n"), _rich_grid(grid, between=" ")):
         if Measurement.get(console, console.options.update(max_width=10_000), table).maximum <= console.width:
             chosen = table
-    notes = "\n".join(_notes(grid))
+    notes = "\n".join([*_notes(grid), *notes_on(comparison)])
     tail = [Text(headline(comparison), style="bold"), *([Text(notes, style="dim")] if notes else [])]
     tail += [Text(line) for line in _sensitivity(comparison)]
     return Group(chosen, Text(), *tail)

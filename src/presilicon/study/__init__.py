@@ -1,6 +1,7 @@
 """Joins the engines: emulation says how many steps, simulation what a step costs."""
 
 from presilicon.study.evaluation import Trained, check_device, compare, evaluate, price, train_designs
+from presilicon.study.fairness import check_strict, compare_all, fairness, strict_problems
 from presilicon.study.price import price_trace
 from presilicon.study.reproductions import reproduce, reproduction_names
 from presilicon.study.sensitivity import sensitivity, step_sensitivity
@@ -9,8 +10,11 @@ from presilicon.study.statistics import interval
 __all__ = [
     "Trained",
     "check_device",
+    "check_strict",
     "compare",
+    "compare_all",
     "evaluate",
+    "fairness",
     "interval",
     "price",
     "price_trace",
@@ -18,5 +22,6 @@ __all__ = [
     "reproduction_names",
     "sensitivity",
     "step_sensitivity",
+    "strict_problems",
     "train_designs",
 ]

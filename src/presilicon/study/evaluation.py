@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -16,11 +16,19 @@ from presilicon.emulation.checkpoint import EVERY, Checkpoint
 from presilicon.records import Comparison, Cost, Result, SeedResult, StepFacts, StepGraph, Trace
 from presilicon.runs import commit, config_hash, versions
 from presilicon.simulation import MatchedTimes, area
+from presilicon.study.fairness import check_start, check_strict, compare_all, fairness, strict_problems
 from presilicon.study.price import price_trace
 from presilicon.study.seeds import OnEvent, SeedTask, train_seeds
-from presilicon.study.statistics import interval, method
+from presilicon.study.statistics import (
+    REACH,
+    RESTARTS,
+    expected_with_restarts,
+    interval,
+    method,
+    reach_probability,
+)
 from presilicon.study.times import Times, match_designs, step_price, with_times
-from presilicon.workloads import Workload, load_workload
+from presilicon.workloads import Workload, load_workload, workload_names
 from presilicon.workloads.capture import capture_workload
 
 
@@ -62,19 +70,28 @@ def compare(
     device: str = "cpu",
     times: Times | Mapping[str, Times] | None = None,
     checkpoints: str | Path | None = None,
+    strict: bool = False,
     on_event: OnEvent | None = None,
 ) -> Comparison:
     """`evaluate` for several designs on the same workload and seeds.
 
     `on_event` hears of evaluations and finished seeds as they happen: dicts with `event`, `design` and `seed`. `times`
-    of several designs are given by the design's name.
+    of several designs are given by the design's name. A `strict` comparison refuses the usual ways to flatter a design:
+    few or chosen seeds, a threshold, budget or evaluation of one's own, splits that share examples.
+
+    Raises:
+        ConfigError: what was given makes no sense, or is not strict.
+        RunFailedError: training failed, or a strict comparison came out with a design that never arrives.
     """
-    return price(
+    found = price(
         train_designs(
             designs, workload, seeds=seeds, seed=seed, jobs=jobs, device=device, times=times, checkpoints=checkpoints,
-            on_event=on_event,
+            strict=strict, on_event=on_event,
         )
     )  # fmt: skip
+    if strict:
+        check_strict(found.designs)
+    return found
 
 
 class Trained(NamedTuple):
@@ -89,6 +106,8 @@ class Trained(NamedTuple):
     device: str
     times: Mapping[str, MatchedTimes] = {}
     """Another's times of the step, by the name of the design that they are for."""
+    strict: bool = False
+    """Whether strict rules were kept when it began."""
 
 
 def train_designs(
@@ -103,11 +122,14 @@ def train_designs(
     clock_ghz: float | None = None,
     checkpoints: str | Path | None = None,
     checkpoint_every: int = EVERY,
+    strict: bool = False,
+    own: Workload | None = None,
     on_event: OnEvent | None = None,
 ) -> Trained:
     """The part of `compare` that takes long: the workload trained with the numerics of every design.
 
-    Every `checkpoint_every` evaluations each run is kept in the folder `checkpoints`.
+    Every `checkpoint_every` evaluations each run is kept in the folder `checkpoints`. With `strict`, a workload must
+    keep the rules of its `own`: by default the one of that name that comes with the package, if there is one.
     """
     workload = load_workload(workload) if isinstance(workload, str) else workload
     loaded = [load_design(design) if isinstance(design, str) else design for design in designs]
@@ -127,6 +149,9 @@ def train_designs(
     if seeds < 1:
         raise ConfigError(f"seeds: given {seeds}, expected at least 1")
     check_device(device)
+    if strict:
+        known = load_workload(workload.name) if workload.name in workload_names() else workload
+        check_start(workload, own or known, seeds=seeds, seed=seed)
     graph = capture_workload(workload)
     matched = match_designs(times, loaded, graph, clock_ghz)
     chosen = range(seed, seed + seeds)
@@ -140,7 +165,7 @@ def train_designs(
     ]  # fmt: skip
     traces = train_seeds(tasks, jobs, on_event or (lambda event: None))
     by_design = tuple(tuple(traces[first : first + seeds]) for first in range(0, len(traces), seeds))
-    return Trained(tuple(loaded), workload, graph, by_design, device, matched)
+    return Trained(tuple(loaded), workload, graph, by_design, device, matched, strict)
 
 
 def _file(folder: Path, design: str, seed: int) -> Path:
@@ -155,7 +180,8 @@ def price(trained: Trained) -> Comparison:
         _join(design, trained.workload, trained.graph, traces, trained.device, trained.times.get(design.name))
         for design, traces in zip(trained.designs, trained.traces, strict=True)
     ]
-    return Comparison(designs=tuple(results))
+    strict = trained.strict and not strict_problems(results)
+    return Comparison(designs=tuple(results), pairs=compare_all(results), fairness=fairness(results, strict=strict))
 
 
 def check_device(device: str) -> None:
@@ -182,6 +208,8 @@ def _join(
     typical = price_step(StepFacts())
     _, target = workload.require_data()
     outcomes = [price_trace(trace, price_step, target, workload.sustain) for trace in traces]
+    arrived = sum(outcome.steps_to_accuracy is not None for outcome in outcomes)
+    budget_s, budget_j = (workload.max_steps * each for each in (typical.time_s, typical.energy_j))
     return Result(
         name=design.name,
         workload=workload.name,
@@ -189,7 +217,14 @@ def _join(
         steps_to_accuracy=interval(_collect(outcomes, lambda seed: seed.steps_to_accuracy)),
         time_to_accuracy_s=interval(_collect(outcomes, lambda seed: seed.time_to_accuracy_s)),
         energy_to_accuracy_j=interval(_collect(outcomes, lambda seed: seed.energy_to_accuracy_j)),
-        reached=f"{sum(outcome.steps_to_accuracy is not None for outcome in outcomes)}/{len(outcomes)}",
+        reached=f"{arrived}/{len(outcomes)}",
+        reach_probability=reach_probability(arrived, len(outcomes)),
+        expected_time_to_accuracy_s=_expected(
+            outcomes, budget_s, lambda seed: seed.time_to_accuracy_s, lambda seed: seed.time_s
+        ),
+        expected_energy_to_accuracy_j=_expected(
+            outcomes, budget_j, lambda seed: seed.energy_to_accuracy_j, lambda seed: seed.energy_j
+        ),
         accuracy=median(outcome.accuracy for outcome in outcomes),
         time_per_step_s=typical.time_s,
         energy_per_step_j=typical.energy_j,
@@ -204,6 +239,18 @@ def _join(
 
 def _collect(outcomes: Sequence[SeedResult], field: Callable[[SeedResult], float | int | None]) -> list[float | None]:
     return [field(outcome) for outcome in outcomes]
+
+
+def _expected(
+    outcomes: Sequence[SeedResult],
+    budget: float,
+    arrival: Callable[[SeedResult], float | None],
+    whole: Callable[[SeedResult], float | None],
+) -> float | None:
+    """What an arrival costs with restarts; the budget is what seeds that spent it did cost, or else `budget`."""
+    arrivals = [cost for outcome in outcomes if (cost := arrival(outcome)) is not None]
+    spent = [cost for outcome in outcomes if outcome.ending == "budget" and (cost := whole(outcome)) is not None]
+    return expected_with_restarts(arrivals, len(outcomes) - len(arrivals), fmean(spent) if spent else budget)
 
 
 def _provenance(design: Design, workload: Workload, typical: Cost, seeds: list[int], device: str) -> dict[str, Any]:
@@ -225,6 +272,8 @@ def _provenance(design: Design, workload: Workload, typical: Cost, seeds: list[i
         "versions": versions(),
         "commit": commit(),
         "interval": method(len(seeds)),
+        "reach_probability": REACH,
+        "expected_with_restarts": RESTARTS,
         "crossing": f"first of {workload.sustain} consecutive evaluations at or above the target, validation split",
         "accuracy": "test split at the end of training; it never decides when to stop",
         "energy": _energy(design, typical),

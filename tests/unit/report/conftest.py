@@ -5,8 +5,9 @@ import random
 from statistics import median
 
 import pytest
+from msgspec.structs import replace
 
-from presilicon.records import Comparison, CurvePoint, Interval, Result, SeedResult
+from presilicon.records import Comparison, CurvePoint, Fairness, Interval, Pair, Probability, Result, SeedResult
 
 NAMES = (
     "fp32-systolic",
@@ -128,3 +129,28 @@ def comparison():
 @pytest.fixture
 def mixed():
     return make_mixed_comparison()
+
+
+@pytest.fixture
+def judged():
+    """A comparison with all that says how far it can be trusted."""
+    first, second = make_mixed_comparison().designs[:2]
+    return Comparison(
+        designs=(
+            replace(first, reach_probability=Probability(1.0, 0.5655, 1.0), expected_time_to_accuracy_s=0.02),
+            replace(
+                second,
+                reached="4/5",
+                reach_probability=Probability(0.8, 0.3755, 0.9638),
+                expected_time_to_accuracy_s=0.0057,
+                expected_energy_to_accuracy_j=0.0018,
+            ),
+        ),
+        pairs=(
+            Pair(
+                first=first.name, second=second.name, seeds=5, wins=1, losses=3, ties=1, probability_faster=0.125,
+                sign_test_p=0.625,
+            ),
+        ),
+        fairness=Fairness(held_equal=("batch size 32", "seeds 0 to 4"), differing=("optimizer: a b",), strict=True),
+    )  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 
 from presilicon.base.errors import ConfigError
 from presilicon.records import Comparison
-from presilicon.report import evaluate_schema, from_plain, published_schema, to_json
+from presilicon.report import evaluate_schema, from_plain, published_schema, render_page, render_table, to_json
 
 TYPES = {
     "object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool,
@@ -48,7 +48,8 @@ def test_the_document_has_the_promised_shape(comparison):
     design = document["designs"][0]
     assert list(design) == [
         "name", "workload", "target", "steps_to_accuracy", "time_to_accuracy_s", "energy_to_accuracy_j", "reached",
-        "accuracy", "time_per_step_s", "energy_per_step_j", "memory_bytes", "area_mm2", "seeds", "provenance",
+        "reach_probability", "expected_time_to_accuracy_s", "expected_energy_to_accuracy_j", "accuracy",
+        "time_per_step_s", "energy_per_step_j", "memory_bytes", "area_mm2", "seeds", "provenance",
     ]  # fmt: skip
     for field in ("steps_to_accuracy", "time_to_accuracy_s", "energy_to_accuracy_j"):
         assert list(design[field]) == ["median", "low", "high"]
@@ -73,6 +74,27 @@ def test_what_is_no_number_never_appears(comparison):
 
 def test_a_document_reads_back_as_it_was(mixed):
     assert from_plain(json.loads(to_json(mixed))) == mixed
+
+
+def test_a_document_of_before_censoring_was_kept_is_readable(mixed):
+    document = json.loads(to_json(mixed))
+    for design in document["designs"]:
+        for name in ("reach_probability", "expected_time_to_accuracy_s", "expected_energy_to_accuracy_j"):
+            del design[name]
+        for seed in design["seeds"]:
+            del seed["time_s"], seed["energy_j"]
+    assert from_plain(document) == mixed
+    assert "Held equal" not in render_table(from_plain(document))
+    assert "How far this can be trusted" not in render_page(from_plain(document))
+
+
+def test_pairs_and_what_was_held_equal_are_in_the_document(judged):
+    document = json.loads(to_json(judged))
+    assert list(document) == ["schema", "designs", "pairs", "fairness"]
+    assert document["fairness"]["strict"] is True
+    assert from_plain(document) == judged
+    schema = json.loads(published_schema())
+    assert problems(document, schema, schema) == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,182 @@
+"""What was held equal between designs, and the strict rules that a comparison can be put under."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from presilicon.base.errors import ConfigError, RunFailedError
+from presilicon.records import Fairness, Pair, Result
+from presilicon.study.statistics import compare_seeds
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from presilicon.workloads import Workload
+
+STRICT_SEEDS = 5
+"""Fewer seeds than this are refused by a strict comparison."""
+
+SHARED = 0.01
+"""The fraction of a split that may also be in another: data sets hold some pictures twice."""
+
+_EQUAL: dict[str, str] = {
+    "model": "network",
+    "data": "data and splits",
+    "loss": "loss",
+    "accuracy": "measure of accuracy",
+    "optimizer": "optimizer with its hyperparameters",
+    "batch_size": "batch size {}",
+    "target": "target {} on the validation split",
+    "evaluate_every": "an evaluation every {} steps",
+    "sustain": "an arrival held over {} evaluations",
+    "max_steps": "a budget of {} steps",
+    "seeds": "seeds {} (the same initial weights and batches)",
+    "device": "device {}",
+    "versions": "versions of the software",
+}
+
+
+def compare_all(results: Sequence[Result]) -> tuple[Pair, ...]:
+    """Every two designs, seed by seed, in the order in which they were given."""
+    times = [{seed.seed: seed.time_to_accuracy_s for seed in result.seeds} for result in results]
+    places = combinations(range(len(results)), 2)
+    return tuple(compare_seeds(results[a].name, times[a], results[b].name, times[b]) for a, b in places)
+
+
+def fairness(results: Sequence[Result], *, strict: bool = False) -> Fairness:
+    """What the results have in common and what not, by what their provenance says."""
+    equal, differing = [], []
+    for field, words in _EQUAL.items():
+        values = [_setting(result, field) for result in results]
+        if None in values:
+            continue
+        if all(value == values[0] for value in values):
+            equal.append(words.format(_spell(values[0])))
+        else:
+            differing.append(f"{field}: {_each(results, values)}")
+    return Fairness(held_equal=tuple(equal), differing=tuple(differing), strict=strict)
+
+
+def check_start(workload: Workload, own: Workload, *, seeds: int, seed: int) -> None:
+    """Refuse, before anything is trained, what a strict comparison does not allow.
+
+    `own` is the workload as it comes, `workload` as it is to be used: a comparison whose rules were changed for the
+    occasion is not strict.
+
+    Raises:
+        ConfigError: says all that is wrong, and what each of it could hide.
+    """
+    problems = _seed_problems(list(range(seed, seed + seeds)))
+    if workload.evaluate_every < own.evaluate_every:
+        problems.append(
+            f"finer evaluation: every {workload.evaluate_every} steps in place of the workload's "
+            f"{own.evaluate_every}; the more often one looks, the sooner a lucky look comes"
+        )
+    if workload.sustain < own.sustain:
+        problems.append(
+            f"a shorter hold: {workload.sustain} evaluations in place of the workload's {own.sustain}; a single good "
+            "look is no arrival"
+        )
+    if workload.target != own.target:
+        problems.append(
+            f"a chosen threshold: target {workload.target} in place of the workload's {own.target}; it could be set "
+            "where one design arrives and another does not"
+        )
+    if workload.max_steps < own.max_steps:
+        problems.append(
+            f"a threshold out of reach: {workload.max_steps} steps in place of the workload's {own.max_steps}; a "
+            "budget could be set so that the slower design never arrives"
+        )
+    problems += _data_problems(workload)
+    _refuse(problems, ConfigError)
+
+
+def check_strict(results: Sequence[Result]) -> None:
+    """Refuse results that a strict comparison does not allow.
+
+    Raises:
+        RunFailedError: says all that is wrong with them.
+    """
+    _refuse(strict_problems(results), RunFailedError)
+
+
+def strict_problems(results: Sequence[Result]) -> tuple[str, ...]:
+    """All that keeps results, which may come from several evaluations, from being a strict comparison."""
+    problems: list[str] = []
+    for result in results:
+        problems += _seed_problems([seed.seed for seed in result.seeds], result.name)
+        if not any(seed.steps_to_accuracy is not None for seed in result.seeds):
+            problems.append(
+                f"a threshold out of reach: no seed of {result.name} held {result.target:.4g}; a comparison needs a "
+                "target that all designs reach"
+            )
+    for difference in fairness(results).differing:
+        field = difference.partition(":")[0]
+        why = {
+            "evaluate_every": "finer evaluation of one design",
+            "sustain": "a shorter hold for one design",
+            "seeds": "other seeds for one design",
+            "target": "another threshold for one design",
+            "device": "another device for one design",
+            "versions": "other software for one design",
+        }.get(field, "hyperparameters chosen for each design")
+        problems.append(f"{why}: {difference}")
+    return tuple(problems)
+
+
+def _seed_problems(seeds: Sequence[int], name: str = "") -> list[str]:
+    whose = f" of {name}" if name else ""
+    problems = []
+    if len(set(seeds)) < STRICT_SEEDS:
+        problems.append(
+            f"best of n: {len(set(seeds))} seeds{whose}, at least {STRICT_SEEDS} are wanted; with fewer, luck decides"
+        )
+    if sorted(seeds) != list(range(len(seeds))):
+        problems.append(f"seeds picked by hand{whose}: {_spell(list(seeds))}; strict ones are 0, 1, 2, ...")
+    return problems
+
+
+def _data_problems(workload: Workload) -> list[str]:
+    """Splits that share examples: then what is called validation is training, or the test split decides."""
+    load_data, _ = workload.require_data()
+    splits = load_data()
+    train, validation, test = (_examples(inputs) for inputs, _ in (splits.train, splits.validation, splits.test))
+    problems = []
+    for one, other, what in (
+        (validation, test, "the test split decides: {} of {} validation examples are test examples"),
+        (validation, train, "trained on what decides: {} of {} validation examples are training examples"),
+        (test, train, "trained on the test: {} of {} test examples are training examples"),
+    ):
+        shared = sum(example in other for example in one)
+        if shared > SHARED * len(one):
+            problems.append(what.format(shared, len(one)))
+    return problems
+
+
+def _examples(inputs: Tensor) -> set[bytes]:
+    return {example.numpy().tobytes() for example in inputs.detach().cpu().contiguous()}
+
+
+def _refuse(problems: Sequence[str], kind: type[ConfigError] | type[RunFailedError]) -> None:
+    if problems:
+        listed = "\n".join(f"  - {problem}" for problem in problems)
+        raise kind(f"this is no strict comparison:\n{listed}")
+
+
+def _setting(result: Result, field: str) -> Any:
+    """Of the workload, or of the evaluation as a whole."""
+    provenance = result.provenance
+    return provenance.get("workload", {}).get(field, provenance.get(field))
+
+
+def _each(results: Sequence[Result], values: Sequence[Any]) -> str:
+    return ", ".join(f"{result.name} {_spell(value)}" for result, value in zip(results, values, strict=True))
+
+
+def _spell(value: Any) -> str:
+    if isinstance(value, list | tuple) and value and all(isinstance(each, int) for each in value):
+        run = list(value) == list(range(value[0], value[0] + len(value)))
+        return f"{value[0]} to {value[-1]}" if run and len(value) > 2 else ", ".join(map(str, value))
+    return str(value)
