@@ -22,6 +22,7 @@ from presilicon.records.graph import (
     TensorRef,
 )
 from presilicon.records.memory import Lifetime, MemoryPart, MemoryPoint, MemoryTimeline
+from presilicon.records.operator_cost import OperatorCost
 from presilicon.records.protocols import CostRule, Observer, TrainingHook
 from presilicon.records.reproduction import Reproduced, Reproduction
 from presilicon.records.result import Comparison, CurvePoint, Interval, Result, SeedResult
@@ -59,6 +60,7 @@ __all__ = [
     "Op",
     "OpCost",
     "OpKind",
+    "OperatorCost",
     "Pair",
     "Phase",
     "Probability",

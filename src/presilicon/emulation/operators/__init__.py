@@ -1,0 +1,6 @@
+"""Custom operators on tensors: executed on CPU and GPU, inside autograd, in the place of torch's functions."""
+
+from presilicon.emulation.operators.application import apply_operator
+from presilicon.emulation.operators.replacement import Replacements
+
+__all__ = ["Replacements", "apply_operator"]

@@ -1,0 +1,84 @@
+"""Programs over whole tensors, in plain torch: any device, any format."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from presilicon.formats import Float, Format, quantize
+from presilicon.operators.program import CONDITIONS, Instruction, Program
+
+
+def run_torch(program: Program, x: Tensor, fmt: Format | None = None) -> list[Tensor]:
+    """The results of a program for every element of `x`, in the type of `x`: float32 arithmetic, or float64.
+
+    With a format, argument, constants and results are rounded to it, each once. No gradient is recorded.
+    """
+    with torch.no_grad():
+        wide = x if fmt is None else x.to(_working_type(fmt))
+        values: list[Tensor] = []
+        for each in program.instructions:
+            if each.operation == "input":
+                result = wide
+            elif each.operation == "truth":
+                result = torch.full((), bool(each.value), device=x.device)
+            elif each.operation == "constant":
+                # A tensor and not a Python number: on a GPU, torch divides by a number through its reciprocal.
+                result = torch.full((), each.value, dtype=wide.dtype, device=x.device)
+            else:
+                result = _apply(each, [values[argument] for argument in each.arguments], wide)
+            if fmt is not None and each.operation not in CONDITIONS and each.operation != "locate":
+                result = quantize(result, fmt)
+            values.append(result)
+        return [_shaped(values[output], x) for output in program.outputs]
+
+
+def _working_type(fmt: Format) -> torch.dtype:
+    """float32 where rounding its results once more is harmless (2p + 2 bits of 24), else float64."""
+    return torch.float32 if isinstance(fmt, Float) and fmt.significand_bits <= 11 else torch.float64
+
+
+def _shaped(value: Tensor, x: Tensor) -> Tensor:
+    value = value.to(x.dtype)
+    if value.shape != x.shape or value.data_ptr() == x.data_ptr():
+        return value.expand(x.shape).clone()
+    return value
+
+
+def _apply(instruction: Instruction, arguments: list[Tensor], like: Tensor) -> Tensor:
+    if instruction.operation == "lookup":
+        table = torch.tensor(instruction.table, dtype=torch.float64, device=like.device).to(like.dtype)
+        # Cut off after it is kept inside: a NaN becomes the first entry.
+        place = arguments[0].nan_to_num(0.0).clamp(0, len(table) - 1).to(torch.int64)
+        return table[place]
+    if instruction.operation == "locate":
+        bounds = torch.tensor(instruction.table, dtype=torch.float64, device=like.device).to(like.dtype)
+        counted = torch.bucketize(arguments[0].contiguous(), bounds, right=True).to(like.dtype)
+        return counted.masked_fill(arguments[0].isnan(), 0.0)
+    result: Tensor = _RULES[instruction.operation](*arguments)
+    return result
+
+
+_RULES: dict[str, Callable[..., Any]] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "neg": torch.neg,
+    "abs": torch.abs,
+    "min": lambda a, b: torch.where(b < a, b, a),
+    "max": lambda a, b: torch.where(b > a, b, a),
+    "floor": lambda a: torch.floor(a) + 0.0,  # -0 becomes 0
+    "sqrt": torch.sqrt,
+    "exp": torch.exp,
+    "log": torch.log,
+    "select": torch.where,
+    "lt": torch.lt,
+    "le": torch.le,
+    "eq": torch.eq,
+    "ne": torch.ne,
+    "and": torch.logical_and,
+    "or": torch.logical_or,
+    "not": torch.logical_not,
+}

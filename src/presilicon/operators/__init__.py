@@ -1,0 +1,35 @@
+"""Custom operators: approximations of scalar functions, written in Python and compiled, differentiated and priced.
+
+>>> from presilicon.operators import operator
+>>> @operator("tanh")
+... def approximate_tanh(x):
+...     size = abs(x)
+...     if size < 2:
+...         return x * (1 - size / 4)
+...     return 1.0 if x > 0 else -1.0
+>>> approximate_tanh(0.5), approximate_tanh.derivative(0.5), approximate_tanh.cost.multipliers
+(0.4375, 0.75, 1)
+"""
+
+from presilicon.operators.exact import EXACT
+from presilicon.operators.files import load_operator
+from presilicon.operators.fits import Fit, Interpolation, Outside, piecewise_linear, table
+from presilicon.operators.operator import Backward, LargestError, Operator, operator
+from presilicon.operators.pricing import LATENCY
+from presilicon.operators.source import LanguageError
+
+__all__ = [
+    "EXACT",
+    "LATENCY",
+    "Backward",
+    "Fit",
+    "Interpolation",
+    "LanguageError",
+    "LargestError",
+    "Operator",
+    "Outside",
+    "load_operator",
+    "operator",
+    "piecewise_linear",
+    "table",
+]

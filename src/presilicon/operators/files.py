@@ -1,0 +1,52 @@
+"""Operators in a Python file of one's own: `my_ops.py:approximate_tanh`."""
+
+import sys
+from functools import lru_cache
+from hashlib import sha256
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from re import sub
+
+from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.operators.operator import Operator
+
+
+def load_operator(reference: str) -> Operator:
+    """The operator that a reference names: a Python file, a colon, and a name in it.
+
+    The file is run once, as a module of its own; a text that has changed is run again.
+
+    Raises:
+        ConfigError: there is no such file or name, the file cannot be run, or what it names is no operator.
+    """
+    file, colon, name = reference.rpartition(":")
+    if not colon or not file.endswith(".py") or not name.isidentifier():
+        raise ConfigError(f'"{reference}": write a Python file and a name in it, as my_ops.py:approximate_tanh')
+    path = Path(file)
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"operator file {file}: {error.strerror or error}") from None
+    found = _names(path.resolve(), sha256(text).hexdigest())
+    if name not in found:
+        raise ConfigError(f'{file} has no operator "{name}": {did_you_mean(name, found)}')
+    return found[name]
+
+
+@lru_cache(maxsize=64)
+def _names(path: Path, digest: str) -> dict[str, Operator]:
+    name = f"{sub(r'[^A-Za-z0-9_]', '_', path.stem)}_{digest[:8]}"
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except ConfigError:
+        del sys.modules[name]
+        raise
+    except Exception as error:
+        del sys.modules[name]
+        raise ConfigError(f"operator file {path.name}: {type(error).__name__}: {error}") from error
+    return {key: value for key, value in vars(module).items() if isinstance(value, Operator)}

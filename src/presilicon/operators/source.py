@@ -1,0 +1,64 @@
+"""The source of a Python function, with places that messages can name."""
+
+import ast
+import builtins
+import linecache
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from presilicon.base.errors import ConfigError
+
+ALLOWED = (
+    "numbers, + - * / **, comparisons, and/or/not, if/elif/else, match, local variables, return, "
+    "abs, min, max, floor, sqrt, exp, log and other operators"
+)
+
+
+class LanguageError(ConfigError):
+    """Python that the operator language does not have."""
+
+
+class Source:
+    """The parsed source of a function, and the names that it sees."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        code = function.__code__
+        self.function = function
+        self.file = code.co_filename
+        self.name = function.__name__
+        self._lines = linecache.getlines(self.file, function.__globals__)
+        self.tree = self._find(code.co_firstlineno)
+
+    def error(self, node: ast.AST, what: str, allowed: str = ALLOWED) -> LanguageError:
+        """The error about a piece of the source: file, line, what is wrong, what is allowed, and the line itself."""
+        line = getattr(node, "lineno", self.tree.lineno)
+        text = self._lines[line - 1].strip() if line <= len(self._lines) else ""
+        return LanguageError(f"{Path(self.file).name}, line {line}: {what}; allowed: {allowed}\n    {text}")
+
+    def resolve(self, name: str) -> Any:
+        """What a name that is no local variable means where the function was written; KeyError if nothing."""
+        free = dict(zip(self.function.__code__.co_freevars, self.function.__closure__ or (), strict=True))
+        if name in free:
+            try:
+                return free[name].cell_contents
+            except ValueError:
+                raise KeyError(name) from None  # not yet assigned
+        space: dict[str, Any] = self.function.__globals__
+        return space[name] if name in space else vars(builtins)[name]
+
+    def _find(self, first: int) -> ast.FunctionDef:
+        """The definition that begins, decorators included, on a line."""
+        try:
+            tree = ast.parse("".join(self._lines))
+        except SyntaxError:
+            tree = ast.Module([], [])
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef) or node.name != self.name:
+                continue
+            if min([node.lineno, *(each.lineno for each in node.decorator_list)]) == first:
+                return node
+        raise LanguageError(
+            f"{Path(self.file).name}, line {first}: the source of {self.name} cannot be read, and all is made from it; "
+            "allowed: a function written with def in a file, not a lambda and not one made by exec"
+        )
