@@ -133,3 +133,18 @@ def test_checkpointing() -> None:
         assert found[f"{network}: more compute"][0] == 25
         assert found[f"{network}: more compute"][1] < 100 / 3
     assert found["densenet201: memory saved"][1] == pytest.approx(80, abs=5)
+
+
+def test_mlperf() -> None:
+    found = rows(reproduce("mlperf"))
+    assert {name: published for name, (published, _) in found.items() if "P100" in name} == {
+        "ResNet-50 on a P100, float32": 147,
+        "Mask R-CNN on a P100": 83,
+        "Seq2Seq on a P100": 18,
+        "MiniGo on a P100": 73,
+    }
+    assert found["ResNet-50 on a DGX-1, float16"][0] == 11_217
+    published, ours = found["  60 epochs, from the log"]
+    assert published == pytest.approx(60 * 1_281_167 / 11_217)
+    assert ours == pytest.approx(60 * 1_281_167 / found["ResNet-50 on a DGX-1, float16"][1])
+    assert found["ResNet-50 on a P100, float32"][1] == pytest.approx(147, rel=0.1)
