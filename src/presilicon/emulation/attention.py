@@ -27,7 +27,8 @@ def scaled_dot_product(
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
     if is_causal:
         attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
-    probabilities = _probabilities(do, query, key, attn_mask, dropout_p, scale)
+    mask = None if attn_mask is None else _additive(attn_mask, query, hides=False)
+    probabilities = _probabilities(do, query, key, mask, dropout_p, scale)
     return do.matmul(probabilities, value)
 
 
@@ -36,16 +37,21 @@ def _probabilities(
 ) -> Tensor:
     """Softmax of the scaled and masked scores; a row that sees nothing gives zeros."""
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = do.apply(torch.mul, do.matmul(query, key.transpose(-2, -1)), factor)
+    scores = do.matmul(query, key.transpose(-2, -1))
     blind: Tensor | None = None
-    if mask is not None:
-        hidden = mask.logical_not() if mask.dtype == torch.bool else mask == -math.inf
-        if mask.dtype != torch.bool:
-            scores = do.apply(torch.add, scores, mask)
-        # Filled after rounding: a format without infinities would let a little through.
-        scores = scores.masked_fill(hidden, -math.inf)
+    if mask is None:
+        scores = do.apply(torch.Tensor.mul_, scores, factor)
+    else:
+        hidden = mask == -math.inf
         blind = hidden.all(-1, keepdim=True)
-        scores = scores.masked_fill(blind, 0.0)
+        if blind.device.type == "cpu" and not blind.any():
+            blind = None
+        else:
+            mask = mask.masked_fill(blind, 0.0)
+        scores = do.apply(torch.add, mask, scores, alpha=factor)
+        if do.plan.rounds_vector("activation"):
+            # A format without infinities has let a little of what is hidden through.
+            scores.data.masked_fill_(mask == -math.inf, -math.inf)
     probabilities: Tensor = do.apply(functional.softmax, scores, -1)
     if blind is not None:
         probabilities = probabilities.masked_fill(blind, 0.0)
@@ -154,7 +160,9 @@ def _joined_mask(
     return mask
 
 
-def _additive(mask: Tensor, like: Tensor) -> Tensor:
+def _additive(mask: Tensor, like: Tensor, *, hides: bool = True) -> Tensor:
+    """A mask to add to scores: -inf where a boolean one hides (or, not `hides`, where it does not show)."""
     if mask.dtype != torch.bool:
         return mask
-    return torch.zeros(mask.shape, dtype=like.dtype, device=mask.device).masked_fill_(mask, -math.inf)
+    hidden = mask if hides else mask.logical_not()
+    return torch.zeros(mask.shape, dtype=like.dtype, device=mask.device).masked_fill_(hidden, -math.inf)

@@ -34,6 +34,8 @@ def role_of(operand: Tensor) -> Role:
     return "weight" if isinstance(base, torch.nn.Parameter) else "activation"
 
 
+_LINEAR, _MATMUL = LinearProduct(), MatmulProduct()
+
 Reader = Callable[..., Call]
 """Takes a function's own arguments."""
 
@@ -71,12 +73,12 @@ def uncovered() -> frozenset[Callable[..., Any]]:
 
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call:
     if weight.dim() == 1:
-        return Call(LinearProduct(), input, weight.unsqueeze(0), bias, lambda out: out.squeeze(-1))
-    return Call(LinearProduct(), input, weight, bias)
+        return Call(_LINEAR, input, weight.unsqueeze(0), bias, lambda out: out.squeeze(-1))
+    return Call(_LINEAR, input, weight, bias)
 
 
 def _mm(input: Tensor, mat2: Tensor) -> Call:
-    return Call(MatmulProduct(), input, mat2)
+    return Call(_MATMUL, input, mat2)
 
 
 def matmul_call(input: Tensor, other: Tensor) -> Call:
@@ -88,13 +90,13 @@ def matmul_call(input: Tensor, other: Tensor) -> Call:
         out = out if other.dim() > 1 else out.squeeze(-1)
         return out if input.dim() > 1 else out.squeeze(-1 if other.dim() == 1 else -2)
 
-    return Call(MatmulProduct(), a, b, finish=finish)
+    return Call(_MATMUL, a, b, finish=finish)
 
 
 def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Call:
     scaled = mat1 if alpha == 1 else mat1 * alpha
     added = None if beta == 0 else input if beta == 1 else input * beta
-    return Call(MatmulProduct(), scaled, mat2, added)
+    return Call(_MATMUL, scaled, mat2, added)
 
 
 def _baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Call:
@@ -130,11 +132,9 @@ def _convolution(
         extra = [side for t in reversed(total) for side in (0, t % 2)]
         batched = functional.pad(batched, extra) if any(extra) else batched
         padding = tuple(t // 2 for t in total)
-    geometry = ConvolutionGeometry(
-        stride, (0,) * spatial if padding == "valid" else _per_axis(padding, spatial), dilation, groups,
-        output_padding=(0,) * spatial,
-    )  # fmt: skip
-    return Call(ConvolutionProduct(geometry), batched, weight, bias, _unbatch(input, weight))
+    padding = (0,) * spatial if padding == "valid" else _per_axis(padding, spatial)
+    product = _convolution_product(stride, padding, dilation, groups, False, (0,) * spatial)
+    return Call(product, batched, weight, bias, _unbatch(input, weight))
 
 
 def _transposed(
@@ -148,16 +148,28 @@ def _transposed(
     dilation: Any = 1,
 ) -> Call:
     spatial = weight.dim() - 2
-    geometry = ConvolutionGeometry(
+    product = _convolution_product(
         _per_axis(stride, spatial),
         _per_axis(padding, spatial),
         _per_axis(dilation, spatial),
         groups,
-        transposed=True,
-        output_padding=_per_axis(output_padding, spatial),
+        True,
+        _per_axis(output_padding, spatial),
     )
     batched = input if input.dim() == weight.dim() else input.unsqueeze(0)
-    return Call(ConvolutionProduct(geometry), batched, weight, bias, _unbatch(input, weight))
+    return Call(product, batched, weight, bias, _unbatch(input, weight))
+
+
+@cache
+def _convolution_product(
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int,
+    transposed: bool,
+    output_padding: tuple[int, ...],
+) -> ConvolutionProduct:
+    return ConvolutionProduct(ConvolutionGeometry(stride, padding, dilation, groups, transposed, output_padding))
 
 
 def _unbatch(input: Tensor, weight: Tensor) -> Callable[[Tensor], Tensor] | None:
@@ -172,4 +184,4 @@ def _per_axis(value: Any, spatial: int) -> tuple[int, ...]:
 def pair_call(pair: Arrangement) -> Call:
     """Two arranged operands of an einsum as a product."""
     left, right = pair.sources
-    return Call(MatmulProduct(), pair.a, pair.b, finish=pair.finish, roles=(role_of(left), role_of(right)))
+    return Call(_MATMUL, pair.a, pair.b, finish=pair.finish, roles=(role_of(left), role_of(right)))

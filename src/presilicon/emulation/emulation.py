@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 import torch
 
-from presilicon.designs.numerics import ENDS, Ends, Numerics
+from presilicon.designs.numerics import ENDS, Ends, Numerics, Override
 from presilicon.emulation.site import Plan, Rounded, Site
+from presilicon.formats import UserFormat
 from presilicon.records import Observer
 
 
@@ -27,6 +28,11 @@ class Watcher(Protocol):
         """A MAC unit multiplied: no operator of torch shows it."""
 
 
+def _has_logarithm(part: Numerics | Override) -> bool:
+    fmt = None if part.activation is None else part.activation.format
+    return isinstance(fmt, UserFormat) and fmt.log is not None
+
+
 class Emulation:
     """What the hooks of an emulated model share. It is copied and saved with the model."""
 
@@ -43,6 +49,9 @@ class Emulation:
         self.rounded = Rounded()
         self.is_idle = not self.observers and numerics.is_uniform and Plan(numerics).is_idle
         """Whether nothing is rounded or watched anywhere, so that the model can be left to torch."""
+        parts: list[Numerics | Override] = [numerics, *numerics.overrides, *numerics.schedule]
+        self.touches_vectors = any(part.vector == "round-results" or _has_logarithm(part) for part in parts)
+        """Whether vector ops are rounded anywhere, or one is a format's own."""
         self._begun = 0
         self._layers: list[str] = []
         self._mode: AbstractContextManager[Any] | None = None

@@ -104,7 +104,19 @@ class _EmulatedProduct(Function):
         needs_a, needs_b, needs_bias = ctx.needs_input_grad[:3]
         grad_a = grad_b = grad_bias = None
         rounded: Tensor | None = None
-        if needs_a or needs_bias or not site.regroups("error"):
+        if site.shares_operands:
+            rounded = site.round(error, "error", axes.error_input, groups=groups)
+            found = product.gradients(rounded, a, b, (needs_a, needs_b, needs_bias))
+            if found is not None:
+                grad_a, grad_b, grad_bias = found
+                if grad_a is not None and a_role == "weight" and not later:
+                    grad_a = site.round_gradient(grad_a, rounded)
+                if grad_b is not None and b_role == "weight" and not later:
+                    grad_b = site.round_gradient(grad_b, rounded)
+                if grad_bias is not None and bias_is_parameter:
+                    grad_bias = site.round_gradient(grad_bias, rounded, "bias")
+                return grad_a, grad_b, grad_bias, None, None, None
+        if rounded is None and (needs_a or needs_bias or not site.regroups("error")):
             rounded = site.round(error, "error", axes.error_input, groups=groups)
         if needs_a and rounded is not None:
             b_groups = groups if axes.b_input == 0 else 1

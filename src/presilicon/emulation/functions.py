@@ -71,6 +71,11 @@ def replace_function(name: str, replacement: Callable[..., Any] | None) -> None:
         _replacements[name] = replacement
 
 
+def has_replacements() -> bool:
+    """Whether any vector op is computed by something else than torch's function."""
+    return bool(_replacements)
+
+
 def replacement_for(name: str) -> Callable[..., Any] | None:
     """What computes the vector op `name` in place of torch's function, or None."""
     return _replacements.get(name)

@@ -12,7 +12,7 @@ from presilicon.emulation import attention, losses, recurrent
 from presilicon.emulation.arithmetic import Arithmetic
 from presilicon.emulation.calls import readers, uncovered
 from presilicon.emulation.emulation import Emulation
-from presilicon.emulation.functions import vector_functions
+from presilicon.emulation.functions import has_replacements, vector_functions
 
 Handler = Callable[..., Any]
 """Takes an `Arithmetic`, the function that was called, and its arguments."""
@@ -45,6 +45,12 @@ def handlers() -> Mapping[Callable[..., Any], Handler]:
     return table
 
 
+@cache
+def product_handlers() -> Mapping[Callable[..., Any], Handler]:
+    """`handlers` without the vector ops, for numerics that leave them alone."""
+    return {func: handler for func, handler in handlers().items() if handler not in (_vector, _embedding)}
+
+
 class EmulationMode(TorchFunctionMode):
     """Catches everything that torch computes inside an emulated module."""
 
@@ -52,7 +58,7 @@ class EmulationMode(TorchFunctionMode):
         super().__init__()
         self._emulation = emulation
         self._arithmetic = Arithmetic(emulation, training)
-        self._handlers = handlers()
+        self._handlers = handlers() if emulation.touches_vectors or has_replacements() else product_handlers()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None

@@ -19,6 +19,13 @@ Multiply = Callable[[Tensor, Tensor], Tensor]
 """Multiplies (..., m, k) by (..., k, n) as a MAC unit does; None in its place stands for the library's own product."""
 
 
+Needs = tuple[bool, bool, bool]
+"""Whether the gradients of a, b and the bias are wanted."""
+
+
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
 class Axes(NamedTuple):
     """The reduction axis of each operand in each of the three multiplications."""
 
@@ -53,6 +60,10 @@ class Product(ABC):
     def bias_grad(self, error: Tensor, shape: torch.Size) -> Tensor:
         """The gradient of the bias, which has that shape."""
 
+    def gradients(self, error: Tensor, a: Tensor, b: Tensor, needs: Needs) -> Gradients | None:
+        """The gradients of `a`, `b` and the bias at once, where the library computes them so; else None."""
+        return None
+
     def rows(self, tensor: Tensor) -> Tensor:
         """`a` or the error as the weight gradient reduces it; its reduction axis is the one that `axes` names."""
         return tensor
@@ -77,6 +88,12 @@ class LinearProduct(Product):
 
     def bias_grad(self, error: Tensor, shape: torch.Size) -> Tensor:
         return self.rows(error).sum(0)
+
+    def gradients(self, error: Tensor, a: Tensor, b: Tensor, needs: Needs) -> Gradients | None:
+        rows = error if error.dim() == 2 else self.rows(error)
+        flat = a if a.dim() == 2 else self.rows(a)
+        grad_a = rows.mm(b).view(a.shape) if needs[0] else None
+        return grad_a, rows.t().mm(flat) if needs[1] else None, rows.sum(0) if needs[2] else None
 
     def rows(self, tensor: Tensor) -> Tensor:
         return tensor.reshape(-1, tensor.shape[-1])
@@ -141,6 +158,14 @@ class ConvolutionProduct(Product):
 
     def bias_grad(self, error: Tensor, shape: torch.Size) -> Tensor:
         return error.sum([0, *range(2, error.dim())])
+
+    def gradients(self, error: Tensor, a: Tensor, b: Tensor, needs: Needs) -> Gradients | None:
+        g = self.geometry
+        bias = [error.shape[1]] if needs[2] else None
+        found: Gradients = torch.ops.aten.convolution_backward(
+            error, a, b, bias, g.stride, g.padding, g.dilation, g.transposed, g.output_padding, g.groups, list(needs)
+        )
+        return found
 
     def _backward(self, error: Tensor, a: Tensor, b: Tensor, which: int) -> Tensor:
         g = self.geometry

@@ -1,7 +1,8 @@
 """One op of one layer at one step: the place where tensors are rounded."""
 
 import weakref
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,13 +10,20 @@ from torch import Tensor
 
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.products import Multiply
-from presilicon.formats import Format, Key, matmul, parse, quantize
+from presilicon.formats import Format, Key, matmul, parse, quantize, rounder
 from presilicon.records import PHASES, ROLES, Phase, Role
 
 if TYPE_CHECKING:
     from presilicon.emulation.emulation import Emulation
 
 _FLOAT32 = parse("float32")
+
+
+_ways: dict[RoleFormat, int] = {}
+
+
+def _way(chosen: RoleFormat) -> int:
+    return _ways.setdefault(chosen, len(_ways))
 
 
 class Plan:
@@ -33,6 +41,17 @@ class Plan:
         self.is_idle = self.is_exact and not rounds
         """Whether nothing is rounded, so that the layer can be left to torch."""
         self.rounds_results = numerics.vector == "round-results"
+        self.rounders: dict[Role, Callable[[Tensor], Tensor]] = {
+            role: rounder(numerics.of(role).format, numerics.of(role).rounding_mode)
+            for role in self.active_roles
+            if not numerics.of(role).is_stochastic and not numerics.of(role).format.is_blocked
+        }
+        chosen = numerics.gradient
+        self.round_gradient = (
+            rounder(chosen.format, chosen.rounding_mode, over=True) if "gradient" in self.rounders else None
+        )
+        self.ways = {role: _way(numerics.of(role)) for role in self.active_roles}
+        """A number for each way of rounding: sooner compared than formats are."""
 
     def rounds_vector(self, role: Role) -> bool:
         """Whether vector ops round tensors of `role`; those of a block format are left for the products to group."""
@@ -59,7 +78,7 @@ class Rounded:
 
     def __init__(self) -> None:
         self._weights: dict[tuple[int, object], tuple[weakref.ref[Tensor], int, Tensor]] = {}
-        self._recent: list[tuple[weakref.ref[Tensor], int, object, Tensor]] = []
+        self._recent: deque[tuple[weakref.ref[Tensor], int, object, Tensor]] = deque(maxlen=self.RECENT)
 
     def find(self, tensor: Tensor, role: Role, how: object) -> Tensor | None:
         """The rounded copy of `tensor`, as long as nobody has written to it since."""
@@ -81,10 +100,7 @@ class Rounded:
         if role == "weight":
             self._weights[id(tensor), how] = (weakref.ref(tensor), version(tensor), copy)
         else:
-            self._recent = [
-                *self._recent[-self.RECENT + 1 :],
-                (weakref.ref(tensor), version(tensor), how, copy),
-            ]
+            self._recent.append((weakref.ref(tensor), version(tensor), how, copy))
 
     def clear(self) -> None:
         """Forget everything: the forward pass is over."""
@@ -112,13 +128,21 @@ class Site:
         self.show(rounded, role)
         return rounded
 
+    def round_gradient(self, gradient: Tensor, error: Tensor, part: str = "") -> Tensor:
+        """The gradient of a weight that was just made of `error`, where it lies if it has memory of its own."""
+        quick = self.plan.round_gradient
+        if quick is None or self._emulation.observers or gradient.data_ptr() == error.data_ptr():
+            return self.round(gradient, "gradient", part=part)
+        return quick(gradient)
+
     def round_operand(self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1) -> Tensor:
         """As `round` in a forward pass: what was rounded in this pass already is not rounded again."""
         if role not in self.plan.active_roles:
             self.show(tensor, role)
             return tensor
-        chosen = self.plan.numerics.of(role)
-        how = (chosen, axis, groups) if chosen.format.is_blocked else chosen
+        how: object = self.plan.ways[role]
+        if self.plan.numerics.of(role).format.is_blocked:
+            how = (how, axis, groups)
         rounded = self._emulation.rounded.find(tensor, role, how)
         if rounded is None:
             rounded = self._quantize(tensor, role, axis, groups, "")
@@ -137,7 +161,7 @@ class Site:
         key = self._key(role) if chosen.is_stochastic else None
         place = tensor.data  # not detach(): the version must stay, or autograd takes it for a user's change
         quantize(place, chosen.format, rounding=chosen.rounding_mode, key=key, out=place)
-        self._emulation.rounded.keep(tensor, role, chosen, tensor)
+        self._emulation.rounded.keep(tensor, role, self.plan.ways[role], tensor)
         self.show(tensor, role)
 
     def round_error(self, error: Tensor) -> Tensor:
@@ -149,6 +173,11 @@ class Site:
         if self._training and self._emulation.observers:
             for observer in self._emulation.observers:
                 observer(self._step, self._layer, role, tensor.detach())
+
+    @property
+    def shares_operands(self) -> bool:
+        """Whether both backward products use the same tensors and the library's sums: it may compute them at once."""
+        return self.plan.is_exact and not self.plan.regrouped_roles
 
     def regroups(self, role: Role) -> bool:
         """Whether a tensor of this role is rounded anew for each product that uses it, because its blocks turn."""
@@ -180,6 +209,9 @@ class Site:
         if role not in self.plan.active_roles:
             return tensor
         chosen = self.plan.numerics.of(role)
+        quick = self.plan.rounders.get(role)
+        if quick is not None:
+            return quick(tensor)
         key = self._key(f"{role}/{part}") if chosen.is_stochastic else None
         if not chosen.format.is_blocked:
             return quantize(tensor.detach(), chosen.format, rounding=chosen.rounding_mode, key=key)

@@ -18,6 +18,7 @@ from presilicon.formats.mac import MacUnit
 from presilicon.formats.matmul import matmul
 from presilicon.formats.posit import Posit
 from presilicon.formats.quantization import quantize
+from presilicon.formats.rounder import rounder
 from presilicon.formats.rounding import Key, Rounding, Stochastic
 from presilicon.formats.user import UserFormat
 
@@ -47,4 +48,5 @@ __all__ = [
     "parse_rounding",
     "quantize",
     "register",
+    "rounder",
 ]

@@ -27,7 +27,7 @@ NO_ARITHMETIC = """
     _local_scalar_dense tril triu masked_fill where embedding index index_select gather bernoulli_ constant_pad_nd
     slice_backward select_backward eq ne lt le gt ge logical_not logical_and bitwise_and bitwise_or all any is_nonzero
     repeat chunk full_like _unsafe_index expand_as view_as isnan numel new_ones new_full bitwise_not argsort
-    resolve_conj resolve_neg to __and__ __or__ index_put index_put_ empty_permuted contiguous item randint"""
+    masked_fill_ resolve_conj resolve_neg to __and__ __or__ index_put index_put_ contiguous item randint"""
 
 
 class Everything(TorchDispatchMode):
