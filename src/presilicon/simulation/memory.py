@@ -105,7 +105,7 @@ def _walk_holdings(
         master = TensorRef(tensor.id, tensor.shape, "master")
         resident[tensor.id, False] = Holding("weights", formats.bytes_of(master, ""), 0, end)
         if formats.copies_weights:
-            resident[tensor.id, True] = Holding("rounded_weights", formats.bytes_of(tensor, ""), 0, end)
+            resident[tensor.id, True] = Holding("rounded_weights", formats.written_bytes(tensor, ""), 0, end)
     yield from resident.items()
     held_throughout = {storage for storage, _ in resident}
     turn = next((position for position, op in enumerate(executed) if op.phase in _BACKWARD), len(executed))
@@ -122,7 +122,7 @@ def _walk_holdings(
                 needed.add(tensor.id)
         for tensor in op.inputs + op.outputs:
             if tensor.id not in held_throughout:
-                size[tensor.id] = max(size.get(tensor.id, 0.0), formats.bytes_of(tensor, op.layer))
+                size[tensor.id] = max(size.get(tensor.id, 0.0), formats.written_bytes(tensor, op.layer))
                 first.setdefault(tensor.id, (position, tensor))
                 last[tensor.id] = position
     for storage, held in size.items():

@@ -84,7 +84,8 @@ def array_work(
     lanes = _lanes(machine, in_place)
     tiling = find_tiling(gemm, _steps(dataflow, *lanes), element, half_buffer)
     bytes_dram = tiling.bytes_dram(gemm, element)
-    bytes_dram += sum(formats.bytes_of(tensor, op.layer) for tensor in (*rest, *op.outputs))
+    bytes_dram += sum(formats.bytes_of(tensor, op.layer) for tensor in rest)
+    bytes_dram += sum(formats.written_bytes(tensor, op.layer) for tensor in op.outputs)
     cycles = array.cycles
     if found:
         saved = _last_tile(gemm, array, *lanes) * b_format.bits_per_element / 8

@@ -96,7 +96,8 @@ def _op_cost(op: Op, work: Work, span: Span, energy_j: float, machine: SystolicM
 
 def _vector_work(op: Op, machine: SystolicMachine, rates: Rates, formats: Formats) -> Work:
     """Anything else, in float32 on the vector unit: a result per lane and cycle; a move takes lanes, no arithmetic."""
-    traffic = sum(formats.bytes_of(tensor, op.layer) for tensor in op.inputs + op.outputs)
+    traffic = sum(formats.bytes_of(tensor, op.layer) for tensor in op.inputs)
+    traffic += sum(formats.written_bytes(tensor, op.layer) for tensor in op.outputs)
     return Work(
         unit="vector",
         cycles=ceil(max(op.flops, op.elements_out) / machine.vector_lanes),

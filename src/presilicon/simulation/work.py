@@ -51,6 +51,7 @@ class Formats:
             for fact in facts.layers
             if fact.format
         }
+        self._doubled = frozenset[int]() if graph is None else self._find_doubled(graph)
 
     def numerics_of(self, layer: str) -> Numerics:
         """The numerics with which a layer begins, overrides applied; a schedule's later changes come as facts."""
@@ -70,6 +71,26 @@ class Formats:
         if key not in self._bits:
             self._bits[key] = self._chosen(tensor.role, layer).bits_per_element
         return tensor.elements * self._bits[key] / 8
+
+    def written_bytes(self, tensor: TensorRef, layer: str) -> float:
+        """What a tensor takes where it is made and kept: two copies, if products use it in blocks along two axes."""
+        return self.bytes_of(tensor, layer) * (2 if tensor.id in self._doubled else 1)
+
+    def _find_doubled(self, graph: StepGraph) -> frozenset[int]:
+        """Storages whose blocks must lie along the reduction axes of two products, each of which has its own copy."""
+        if self._numerics.is_uniform and not any(
+            self._numerics.of(role).format.turns for role in ("weight", "activation", "error")
+        ):
+            return frozenset()
+        seen: dict[int, str] = {}
+        doubled: set[int] = set()
+        for op in graph.ops:
+            if op.gemm is None or self.numerics_of(op.layer).grouping != "per-product":
+                continue
+            for tensor in op.inputs[:2]:
+                if self.of(tensor.role, op.layer).turns and seen.setdefault(tensor.id, op.phase) != op.phase:
+                    doubled.add(tensor.id)
+        return frozenset(doubled)
 
     def _chosen(self, role: Role, layer: str) -> RoleFormat:
         return self._special.get((layer, role)) or self.numerics_of(layer).of(role)
