@@ -11,6 +11,7 @@ from presilicon.base.config import Source, decode, override, parse_toml, read_to
 from presilicon.base.errors import ConfigError, did_you_mean
 from presilicon.designs.machine import Machine
 from presilicon.designs.numerics import Numerics, decode_format
+from presilicon.designs.operators import beside
 from presilicon.designs.recipe import recipe_table
 from presilicon.designs.systolic import SystolicMachine
 from presilicon.designs.technology import Technology, is_path, load_technology
@@ -118,8 +119,9 @@ def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     for key, value in above.items():
         under = merged.get(key)
         # A chip that names its matrix units has no others.
-        tables = isinstance(value, dict) and isinstance(under, dict) and key != "matrix"
-        merged[key] = _merge(under, value) if tables else value
+        if isinstance(value, dict) and isinstance(under, dict) and key != "matrix":
+            value = _merge(under, value)
+        merged[key] = value
     return merged
 
 
@@ -155,7 +157,10 @@ def _read(name_or_path: str | Path) -> tuple[dict[str, Any], Source]:
 
 
 def _beside(data: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """`data` with the path of a technology table counted from `folder`."""
+    """`data` with the paths of a technology table and of operators counted from `folder`."""
+    numerics = data.get("numerics")
+    if isinstance(numerics, dict) and "operators" in numerics:
+        data = {**data, "numerics": {**numerics, "operators": beside(numerics["operators"], folder)}}
     machine = data.get("machine")
     name = machine.get("technology") if isinstance(machine, dict) else None
     if not isinstance(machine, dict) or not isinstance(name, str) or not is_path(name):
