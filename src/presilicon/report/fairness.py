@@ -2,7 +2,7 @@
 
 from presilicon.base.units import format_joules, format_number, format_seconds
 from presilicon.records import Comparison, Pair, Probability, Result
-from presilicon.report.intervals import rank
+from presilicon.report.intervals import FEW_SEEDS, rank
 
 SHOWN_PAIRS = 3
 
@@ -82,5 +82,5 @@ def notes_on(comparison: Comparison) -> list[str]:
     """All of it for the foot of a table, a sentence on each line."""
     pairs = best_pairs(comparison) if any(result.seeds for result in comparison.designs) else ()
     lines = [miss_sentence(result) for result in rank(comparison.designs)]
-    lines += [pair_sentence(pair) for pair in pairs[:SHOWN_PAIRS] if pair.seeds > 1]
+    lines += [pair_sentence(pair) for pair in pairs[:SHOWN_PAIRS] if pair.seeds >= FEW_SEEDS]
     return [line for line in (*lines, fairness_sentence(comparison)) if line]

@@ -156,9 +156,9 @@ def _run(task: SeedTask, on_event: OnEvent) -> Trace:
             }
         )
 
-    kept, event = task.checkpoint, "seed_restored"
-    of = identity(task.workload, task.numerics, task.seed, task.device)
-    trace = None if kept is None else read_trace(kept.path, of)
+    kept, event, trace = task.checkpoint, "seed_restored", None
+    if kept is not None:
+        trace = read_trace(kept.path, identity(task.workload, task.numerics, task.seed, task.device))
     if trace is None:
         event = "seed_finished"
         with workload_errors():
