@@ -4,6 +4,7 @@ from presilicon.designs.caterpillar import CaterpillarMachine, Schedule
 from presilicon.designs.design import Design, design_names, diff_designs, load_design
 from presilicon.designs.machine import Machine
 from presilicon.designs.numerics import Change, Ends, Numerics, Override, RoleFormat
+from presilicon.designs.operators import Operators, OperatorSpec
 from presilicon.designs.recipe import Recipe, load_recipe, recipe_names
 from presilicon.designs.roofline import ClassRate, HostTimes, MatrixRate, Provenance, RooflineMachine
 from presilicon.designs.systolic import Dataflow, Dataflows, Reduction, SystolicMachine, Transpose
@@ -35,6 +36,8 @@ __all__ = [
     "Machine",
     "MatrixRate",
     "Numerics",
+    "OperatorSpec",
+    "Operators",
     "Override",
     "Provenance",
     "Recipe",

@@ -9,7 +9,9 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from presilicon.base.errors import ConfigError
+from presilicon.designs.operators import Operators
 from presilicon.formats import Format, MacUnit, Rounding, Stochastic, parse, parse_rounding
+from presilicon.operators import Operator
 from presilicon.records import ROLES, Phase, Role
 
 Grouping = Literal["per-product", "fixed"]
@@ -148,6 +150,8 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Other numerics for some layers; where several match, later ones win."""
     schedule: tuple[Change, ...] = ()
     """Other numerics from some step on, over the overrides; where several hold, later ones win."""
+    operators: Operators | None = None
+    """What takes the place of functions, as tanh, everywhere in the model."""
 
     def check(self) -> None:
         """Overrides must replace something, with formats and roundings that exist."""
@@ -210,6 +214,10 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                     f'numerics: the pattern "{entry.layers}" matches none of the {len(names)} layers; '
                     f"near it: {listing}"
                 )
+
+    def make_operators(self) -> tuple[Operator, ...]:
+        """The operators that take the place of functions."""
+        return () if self.operators is None else self.operators.make()
 
     def of(self, role: Role) -> RoleFormat:
         """The format of `role`."""

@@ -65,7 +65,7 @@ class Arithmetic:
         """A vector op: its result is rounded where the numerics say so."""
         name = vector_functions().get(func, func.__name__)
         plan = self.plan
-        compute = replacement_for(name)
+        compute = self.emulation.operators.find(name, func) or replacement_for(name)
         if compute is None:
             compute = self._own_logarithm(name, plan) or func
         if not plan.rounds_results:

@@ -10,6 +10,7 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import Ends, Numerics
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.site import round_in_place
+from presilicon.operators import Operator
 from presilicon.records import PHASES, Observer
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
@@ -34,7 +35,14 @@ class _Leave:
         self.emulation.leave()
 
 
-def emulate_(model: ModelT, numerics: Numerics, *, seed: int = 0, observers: Iterable[Observer] = ()) -> ModelT:
+def emulate_(
+    model: ModelT,
+    numerics: Numerics,
+    *,
+    seed: int = 0,
+    observers: Iterable[Observer] = (),
+    operators: Iterable[Operator] = (),
+) -> ModelT:
     """Make `model` compute its matrix products as `numerics` says, in place; the same model is returned.
 
     Operands of linear layers, convolutions, matmul, einsum, attention and recurrent layers are rounded to the formats
@@ -42,7 +50,8 @@ def emulate_(model: ModelT, numerics: Numerics, *, seed: int = 0, observers: Ite
     the MAC unit of each. With `numerics.vector = "round-results"` the results of everything else (norms, activations,
     softmax, pooling, sums of tensors, embeddings) are rounded too. The parameters themselves remain the master weights:
     `state_dict`, the optimizer and the training loop stay as they are. A model whose roles and units are all float32
-    computes what it computed before, bit for bit. `seed` feeds stochastic rounding; `observers` see what is rounded.
+    computes what it computed before, bit for bit. `seed` feeds stochastic rounding; `observers` see what is rounded;
+    `operators` take the place of functions, as tanh, wherever the model computes them, beside those of the numerics.
 
     Every module is hooked, so calling a submodule directly is emulated too. The loss and the optimizer lie outside the
     model: see `emulated` and `emulate_optimizer_`. Products that emulation does not reach are named by an
@@ -69,7 +78,7 @@ def emulate_(model: ModelT, numerics: Numerics, *, seed: int = 0, observers: Ite
         )
     ends = ends_of(model)
     numerics.check_layers((name for name, _ in model.named_modules()), ends)
-    emulation = Emulation(numerics, seed, observers, ends)
+    emulation = Emulation(numerics, seed, observers, ends, operators)
     for name, module in model.named_modules():
         module.register_forward_pre_hook(_Enter(emulation, name))
         module.register_forward_hook(_Leave(emulation), always_call=True)

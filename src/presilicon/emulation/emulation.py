@@ -8,8 +8,10 @@ from typing import Any, Protocol
 import torch
 
 from presilicon.designs.numerics import ENDS, Ends, Numerics, Override
+from presilicon.emulation.operators.replacement import Replacements
 from presilicon.emulation.site import Plan, Rounded, Site
 from presilicon.formats import UserFormat
+from presilicon.operators import Operator
 from presilicon.records import Observer
 
 
@@ -37,7 +39,12 @@ class Emulation:
     """What the hooks of an emulated model share. It is copied and saved with the model."""
 
     def __init__(
-        self, numerics: Numerics, seed: int = 0, observers: Iterable[Observer] = (), ends: Ends = ENDS
+        self,
+        numerics: Numerics,
+        seed: int = 0,
+        observers: Iterable[Observer] = (),
+        ends: Ends = ENDS,
+        operators: Iterable[Operator] = (),
     ) -> None:
         self.numerics = numerics
         self.seed = seed
@@ -47,11 +54,14 @@ class Emulation:
         """The number of the training step in progress: forward passes in training mode, counted from 0."""
         self.watcher: Watcher | None = None
         self.rounded = Rounded()
-        self.is_idle = not self.observers and numerics.is_uniform and Plan(numerics).is_idle
+        self.operators = Replacements([*numerics.make_operators(), *operators])
+        """What takes the place of functions of torch."""
+        self.is_idle = not self.observers and not self.operators and numerics.is_uniform and Plan(numerics).is_idle
         """Whether nothing is rounded or watched anywhere, so that the model can be left to torch."""
         parts: list[Numerics | Override] = [numerics, *numerics.overrides, *numerics.schedule]
-        self.touches_vectors = any(part.vector == "round-results" or _has_logarithm(part) for part in parts)
-        """Whether vector ops are rounded anywhere, or one is a format's own."""
+        rounds = any(part.vector == "round-results" or _has_logarithm(part) for part in parts)
+        self.touches_vectors = rounds or bool(self.operators)
+        """Whether vector ops are rounded or replaced anywhere, or one is a format's own."""
         self._begun = 0
         self._layers: list[str] = []
         self._mode: AbstractContextManager[Any] | None = None

@@ -52,6 +52,7 @@ class EmulatedLoss(nn.Module):
         self._emulation = Emulation(replace(numerics, vector="round-results"), seed)
         if of_model is not None:
             self._emulation.ends, self._emulation.observers = of_model.ends, of_model.observers
+            self._emulation.operators = of_model.operators
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """What the loss gives."""

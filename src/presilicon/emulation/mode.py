@@ -65,9 +65,13 @@ class EmulationMode(TorchFunctionMode):
     ) -> Any:
         handler = self._handlers.get(func)
         kwargs = kwargs or {}
-        if handler is None or (not self._emulation.observers and self._arithmetic.plan.is_idle):
+        if handler is None or (self._is_left_alone() and not self._emulation.operators.reaches(func)):
             return func(*args, **kwargs)
         return handler(self._arithmetic, func, *args, **kwargs)
+
+    def _is_left_alone(self) -> bool:
+        """Whether nothing is rounded or watched in the layer that is running."""
+        return not self._emulation.observers and self._arithmetic.plan.is_idle
 
 
 def _product(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

@@ -28,6 +28,7 @@ from presilicon.emulation.checkpoint import (
 from presilicon.emulation.facts import FormatFacts
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
+from presilicon.operators import Operator
 from presilicon.records import Evaluation, FactsRun, Observer, StepFacts, Trace, TrainingHook
 from presilicon.records.trace import Ending
 from presilicon.runs import versions
@@ -45,6 +46,7 @@ def train(
     seed: int = 0,
     device: str = "cpu",
     observers: Iterable[Observer] = (),
+    operators: Iterable[Operator] = (),
     hooks: Sequence[TrainingHook] = (),
     on_evaluation: OnEvaluation | None = None,
     checkpoint: Checkpoint | None = None,
@@ -54,7 +56,7 @@ def train(
     The target counts as held when `workload.sustain` consecutive evaluations of the validation split reach it. The test
     split is looked at once, at the end. Weights, data order, stochastic rounding and randomness in the forward pass
     each have a stream of their own derived from `seed`, so two designs with the same seed start from the same weights
-    and see the same batches.
+    and see the same batches. `operators` take the place of functions, beside those of the numerics.
 
     With a `checkpoint` the run is kept in its file now and then. Called again, a run that was broken off goes on from
     there to the same bits, and one that had ended gives its trace at once. What carries state must be the model's, the
@@ -66,12 +68,17 @@ def train(
     """
     cuda = [torch.device(device).index or 0] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices=cuda):
-        return _train(workload, numerics, seed, device, tuple(observers), hooks, on_evaluation, checkpoint)
+        watching, replacing = tuple(observers), tuple(operators)
+        return _train(workload, numerics, seed, device, watching, replacing, hooks, on_evaluation, checkpoint)
 
 
-def identity(workload: Workload, numerics: Numerics, seed: int, device: str) -> dict[str, Any]:
+def identity(
+    workload: Workload, numerics: Numerics, seed: int, device: str, operators: Sequence[Operator] = ()
+) -> dict[str, Any]:
     """What a checkpoint must agree with: all that the bits of a run hang on."""
-    described = {"workload": workload.describe(), "numerics": to_plain(numerics)}
+    described: dict[str, Any] = {"workload": workload.describe(), "numerics": to_plain(numerics)}
+    if operators:
+        described["operators"] = [operator.describe() for operator in operators]
     return described | {"seed": seed, "device": device, "versions": versions()}
 
 
@@ -81,12 +88,13 @@ def _train(
     seed: int,
     device: str,
     observers: tuple[Observer, ...],
+    operators: tuple[Operator, ...],
     hooks: Sequence[TrainingHook],
     on_evaluation: OnEvaluation | None,
     checkpoint: Checkpoint | None,
 ) -> Trace:
     load_data, target = workload.require_data()
-    of = identity(workload, numerics, seed, device) if checkpoint is not None else {}
+    of = identity(workload, numerics, seed, device, operators) if checkpoint is not None else {}
     if checkpoint is not None and (ended := read_trace(checkpoint.path, of)) is not None:
         return ended
     torch.manual_seed(derive_seed(seed, "weights"))
@@ -100,7 +108,7 @@ def _train(
     # Dropout and the like draw from a stream of their own, whatever the model's making has drawn.
     torch.manual_seed(derive_seed(seed, "forward"))
     rounding_seed = derive_seed(seed, "rounding")
-    emulate_(model, numerics, seed=rounding_seed, observers=observers)
+    emulate_(model, numerics, seed=rounding_seed, observers=observers, operators=operators)
     emulation = emulation_of(model)
     assert emulation is not None
     optimizer = workload.optimizer(model.parameters())

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -139,6 +140,12 @@ class Operator:
         for name in names[len(arguments) :]:
             places.append(named[name] if name in named else builder.constant(float(defaults[name])))
         return compile_function(self.source, builder, places)
+
+    def describe(self) -> dict[str, Any]:
+        """What its results hang on, as plain data."""
+        digest = sha256(repr((self.program.instructions, self.program.outputs)).encode()).hexdigest()[:16]
+        fmt = None if self.format is None else str(self.format)
+        return {"replaces": self.replaces, "program": digest, "backward": self.backward, "format": fmt}
 
     @property
     def reference(self) -> str:
