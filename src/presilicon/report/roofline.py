@@ -106,7 +106,8 @@ def _set_limits(axes: Any, ops: Sequence[OpCost], peaks: dict[str, float], bandw
     ridge = top / bandwidth
     left, right = min(op.intensity for op in ops), max(op.intensity for op in ops)
     axes.set_xlim(left / 3, max(right, ridge) * 5)
-    axes.set_ylim(min(min(op.flops_s for op in ops), left * bandwidth) / 4, top * 3)
+    lowest = min(min(op.flops_s for op in ops), left * bandwidth)
+    axes.set_ylim(max(lowest / 4, top * 1e-7), top * 3)  # ops of a few FLOPs would press the others together
 
 
 def _draw_roofs(axes: Any, peaks: dict[str, float], bandwidth: float) -> None:

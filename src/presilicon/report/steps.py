@@ -34,8 +34,8 @@ def render_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int) -> str:
         f"time         {format_seconds(cost.time_s)}",
         f"energy       {format_joules(cost.energy_j)}",
         f"memory       {format_bytes(cost.memory_bytes)}",
-        f"cycles       {format_count(cost.cycles)}",
-        f"utilization  {format_percent(cost.utilization)} of the array while it is busy",
+        *([f"cycles       {format_count(cost.cycles)}"] if cost.cycles else []),
+        f"utilization  {format_percent(cost.utilization)} of the {_unit(cost)} while it is busy",
         "",
         "time by phase     "
         + _shares({phase.replace("_", " "): time_s for phase, time_s in cost.time_by_phase_s().items()}, cost.time_s),
@@ -146,12 +146,21 @@ def render_product(cost: OpCost, *, design: str, gemm: Gemm, settings: dict[str,
         "",
         f"time         {format_seconds(cost.time_s)}, bound by {cost.bound}",
         f"energy       {format_joules(cost.energy_j)}",
-        f"cycles       {cost.cycles:,} of compute",
-        f"utilization  {format_percent(cost.utilization)} of the array in these cycles",
+        *([f"cycles       {cost.cycles:,} of compute"] if cost.cycles else []),
+        f"utilization  {format_percent(cost.utilization)} of the {_UNITS.get(cost.unit, cost.unit)} while it computes",
         f"DRAM         {format_bytes(cost.bytes_dram)}",
-        f"buffer       {format_bytes(cost.bytes_sram)}",
+        *([f"buffer       {format_bytes(cost.bytes_sram)}"] if cost.bytes_sram else []),
     ]
     return "\n".join(lines) + "\n"
+
+
+_UNITS = {"matrix": "matrix unit", "core": "cores"}
+"""Units for matrix products, as a sentence names them."""
+
+
+def _unit(cost: Cost) -> str:
+    unit = next((op.unit for op in cost.ops if op.unit != "vector"), "array")
+    return _UNITS.get(unit, unit)
 
 
 def _word(value: Any) -> str:
@@ -164,7 +173,7 @@ def _row(op: OpCost, cost: Cost) -> tuple[str, ...]:
         format_seconds(op.time_s),
         format_percent(op.time_s / cost.time_s) if cost.time_s else "-",
         op.bound,
-        format_percent(op.utilization) if op.unit == "array" else "-",
+        format_percent(op.utilization) if op.unit != "vector" else "-",
         f"{op.intensity:.3g}" if op.intensity < 1000 else f"{op.intensity:,.0f}",
         format_joules(op.energy_j),
         format_bytes(op.bytes_dram),

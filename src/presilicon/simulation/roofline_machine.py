@@ -184,7 +184,7 @@ def _op_cost(kernel: Kernel, span: Span, start_s: float, energy_j: float, machin
         bytes_dram=traffic,
         bytes_sram=0.0,
         flops=op.flops,
-        utilization=op.flops / (time_s * peak) if kernel.format and time_s else 0.0,
+        utilization=kernel.flops / (compute_s * peak) if kernel.format and compute_s else 0.0,
         compute_s=compute_s,
         memory_s=memory_s,
         prefetched_s=0.0,
