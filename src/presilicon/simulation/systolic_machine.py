@@ -6,6 +6,7 @@ from math import ceil
 from presilicon.designs import SystolicMachine
 from presilicon.records import Op, OpCost
 from presilicon.simulation.energy import Rates, systolic_rates
+from presilicon.simulation.functions import Functions, operator_j
 from presilicon.simulation.pricing import Priced, Step, bound_of
 from presilicon.simulation.products import Resident, array_work, resident_after
 from presilicon.simulation.timeline import Demand, Span, lay_out
@@ -36,13 +37,14 @@ def price_systolic(step: Step, machine: SystolicMachine) -> Priced:
 
 def _works(step: Step, machine: SystolicMachine, rates: Rates) -> list[Work]:
     whole = {tensor.id: tensor.elements for tensor in step.graph.parameters}
+    functions = Functions(step.design.numerics)
     resident: Resident | None = None
     works: list[Work] = []
     for op in step.executed:
         if op.gemm:
             works.append(array_work(op, op.gemm, step, machine, rates, resident=resident))
         else:
-            works.append(_vector_work(op, machine, rates, step.formats))
+            works.append(_vector_work(op, step, machine, rates, functions))
         resident = resident_after(op, machine, step.formats, whole, resident)
     return works
 
@@ -94,14 +96,24 @@ def _op_cost(op: Op, work: Work, span: Span, energy_j: float, machine: SystolicM
     )
 
 
-def _vector_work(op: Op, machine: SystolicMachine, rates: Rates, formats: Formats) -> Work:
-    """Anything else, in float32 on the vector unit: a result per lane and cycle; a move takes lanes, no arithmetic."""
+def _vector_work(op: Op, step: Step, machine: SystolicMachine, rates: Rates, functions: Functions) -> Work:
+    """Anything else, in float32 on the vector unit: a result per lane and cycle; a move takes lanes, no arithmetic.
+
+    A function that the design replaces takes its operator's cycles instead, in every lane, and its operator's energy.
+    """
+    formats, replaced = step.formats, functions.find(op)
+    flops, slots, cycles, operator_energy_j = op.flops, max(op.flops, op.elements_out), 0, 0.0
+    if replaced is not None:
+        assert step.technology is not None
+        flops, slots = max(flops - replaced.elements, 0), max(slots - replaced.elements, 0)
+        cycles = replaced.cost.cycles_of(replaced.elements, machine.vector_lanes)
+        operator_energy_j = replaced.elements * operator_j(replaced.cost, step.technology)
     traffic = sum(formats.bytes_of(tensor, op.layer) for tensor in op.inputs)
     traffic += sum(formats.written_bytes(tensor, op.layer) for tensor in op.outputs)
     return Work(
         unit="vector",
-        cycles=ceil(max(op.flops, op.elements_out) / machine.vector_lanes),
-        operations_j=op.flops * rates.vector_j,
+        cycles=cycles + ceil(slots / machine.vector_lanes),
+        operations_j=flops * rates.vector_j + operator_energy_j,
         bytes_dram=traffic,
         bytes_sram=traffic,
         peak_flops_s=machine.vector_lanes * machine.clock_ghz * 1e9,

@@ -1,0 +1,74 @@
+"""Which ops of a step compute a function that the design replaces, and what the operator in its place costs."""
+
+from typing import NamedTuple
+
+from presilicon.base.units import PICO
+from presilicon.designs import Numerics, Technology, curve_pj
+from presilicon.records import Op, OperatorCost
+
+SPECIAL_STEPS = 4
+"""Multiplications, and additions, that a unit for division, root, exponential or logarithm is charged with: two steps
+of Newton's method, or a polynomial of degree four."""
+
+_NORMS = (
+    *("native_layer_norm", "native_group_norm", "fused_rms_norm", "native_batch_norm", "native_batch_norm_legit"),
+    *("native_batch_norm_legit_no_training", "batch_norm_with_update"),
+)
+_INSIDE = {"silu": "sigmoid", "glu": "sigmoid", "mish": "tanh", "softmax": "softmax.exp", "log_softmax": "softmax.exp"}
+"""ATen operators that have a replaceable function inside; norms have a reciprocal root for each of their statistics."""
+
+
+class Replaced(NamedTuple):
+    """The part of an op that an operator computes."""
+
+    cost: OperatorCost
+    elements: int
+    """How often."""
+
+
+class Functions:
+    """The operators of a design, found by the ops that compute the functions which they replace."""
+
+    def __init__(self, numerics: Numerics) -> None:
+        self._forward: dict[str, OperatorCost] = {}
+        self._backward: dict[str, OperatorCost] = {}
+        for each in numerics.make_operators():
+            self._forward[each.replaces] = each.cost
+            if each.backward_cost is not None:
+                self._backward[each.replaces] = each.backward_cost
+
+    def find(self, op: Op) -> Replaced | None:
+        """What is replaced in an op; None for nothing.
+
+        The optimizer is none of the model's functions. Nor is a softmax outside the model: that of the loss. The tanh
+        inside gelu cannot be told from a captured step, and keeps gelu's own cost.
+        """
+        if not self._forward or op.phase == "update" or not op.outputs:
+            return None
+        name = op.operator.removeprefix("aten.").split(".")[0].strip("_")
+        if name.endswith("_backward"):
+            cost = self._backward.get(name.removesuffix("_backward"))
+            return None if cost is None else Replaced(cost, op.outputs[0].elements)
+        if name in self._forward:
+            return Replaced(self._forward[name], op.outputs[0].elements)
+        if name in _NORMS and "rsqrt" in self._forward:
+            return Replaced(self._forward["rsqrt"], op.outputs[-1].elements)
+        inside = _INSIDE.get(name, "")
+        if inside in self._forward and not (name == "log_softmax" and not op.layer):
+            return Replaced(self._forward[inside], op.outputs[0].elements)
+        return None
+
+
+def operator_j(cost: OperatorCost, technology: Technology) -> float:
+    """Joules of one result of an operator: its multipliers, adders and comparators, and what it reads from tables.
+
+    Every unit works for every result: both sides of a branch do.
+    """
+    multiply = curve_pj(technology.float_multiply, cost.significand_bits)
+    add = curve_pj(technology.float_add, cost.bits)
+    special = cost.special * SPECIAL_STEPS
+    arithmetic = (cost.multipliers + special) * multiply + (cost.adders + cost.comparators + special) * add
+    if not cost.entries:
+        return arithmetic * PICO
+    read = curve_pj(technology.sram_64bit, cost.entries * cost.bits / 8 / 1024) * cost.bits / 64
+    return (arithmetic + cost.reads * read) * PICO
