@@ -25,6 +25,7 @@ _PARTS = (
     _Part("numba", "numba", "fast rounding on the CPU (without it a slower torch path is taken)", "pip install numba"),
     _Part("msgspec", "msgspec", "configuration and records", "pip install msgspec"),
     _Part("rich", "rich", "tables and progress bars", "pip install rich"),
+    _Part("safetensors", "safetensors", "checkpoints of training runs", "pip install safetensors"),
     _Part("scikit-learn", "sklearn", "the digits workloads", "pip install scikit-learn"),
     _Part("matplotlib", "matplotlib", "figures (png, svg)", "pip install 'presilicon[plot]'"),
     _Part("mlc-chakra", "chakra", "Chakra execution traces", "pip install 'presilicon[chakra]'"),

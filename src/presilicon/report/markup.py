@@ -13,7 +13,6 @@ _SIGNS = (
     (re.compile(r"\bmm2\b"), "mm²"),
     (re.compile(r"\[(.+)-(.+)\]"), r"[\1–\2]"),
     (re.compile(r"^-$"), "–"),
-    (re.compile(r" "), "\N{NO-BREAK SPACE}"),
 )
 
 
@@ -23,9 +22,14 @@ def typeset(value: str) -> str:
     >>> typeset("21.3 us [20.1-22]")
     '21.3\\xa0µs\\xa0[20.1–22]'
     """
+    return prose(value).replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def prose(text: str) -> str:
+    """A text with values in it, with the same signs, but free to be broken into lines; escaped."""
     for pattern, sign in _SIGNS:
-        value = pattern.sub(sign, value)
-    return escape(value)
+        text = pattern.sub(sign, text)
+    return escape(text)
 
 
 def sentence(parts: Iterable[Part]) -> str:

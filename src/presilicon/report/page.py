@@ -16,7 +16,7 @@ from presilicon.report.curves import median_curve, thin
 from presilicon.report.fairness import fairness_sentence, format_probability, miss_sentence
 from presilicon.report.headline import energy_parts, headline_parts
 from presilicon.report.intervals import NEVER
-from presilicon.report.markup import sentence, typeset
+from presilicon.report.markup import prose, sentence, typeset
 from presilicon.report.origins import render_provenance
 from presilicon.report.palette import DARK, LIGHT
 from presilicon.report.sensitivity import TITLES, change_row, closest_call, verdict, what_was_tried
@@ -195,7 +195,7 @@ def _fairness(comparison: Comparison) -> str:
         return ""
     held = fairness_sentence(comparison)
     blocks = [f"<p>{escape(held)}</p>"] if held else []
-    blocks += [f"<p>{typeset(text)}</p>" for text in map(miss_sentence, comparison.designs) if text]
+    blocks += [f"<p>{prose(text)}</p>" for text in map(miss_sentence, comparison.designs) if text]
     blocks += [_pairs(comparison.pairs)] if comparison.pairs else []
     return (
         '<section aria-labelledby="fairness-title"><h2 id="fairness-title">How far this can be trusted</h2>'

@@ -9,8 +9,10 @@ import torch
 from torch import nn
 
 import presilicon as ps
+from presilicon.designs.numerics import Change, Numerics, RoleFormat
 from presilicon.emulation import train
 from presilicon.emulation.checkpoint import Checkpoint, ModelState, Progress, read_progress, write_progress
+from presilicon.formats import parse
 from presilicon.records import Evaluation, StepFacts, Trace
 
 WORKLOAD = replace(ps.load_workload("digits-mlp"), target=1.0, max_steps=110, evaluate_every=10)
@@ -92,6 +94,27 @@ def test_a_run_goes_on_to_the_same_bits(tmp_path: Path, design: str, optimizer: 
     for after in (50, 100):
         folder = tmp_path / str(after)
         assert _broken_off(folder, design, after, workload) == unbroken
+
+
+def test_a_schedule_of_formats_goes_on_where_it_was(tmp_path: Path) -> None:
+    numerics = Numerics(
+        weight=RoleFormat(format=parse("e5m2")), schedule=(_change(30, "e4m3"), _change(70, "bfloat16"))
+    )
+    kept = Checkpoint(tmp_path / "seed.safetensors", every=2)
+
+    def stop(point: Evaluation) -> None:
+        if point.step == 90:
+            raise BrokenOffError
+
+    with pytest.raises(BrokenOffError):
+        train(WORKLOAD, numerics, on_evaluation=stop, checkpoint=kept)
+    unbroken = train(WORKLOAD, numerics)
+    assert len(unbroken.runs) == 3
+    assert train(WORKLOAD, numerics, checkpoint=kept) == unbroken
+
+
+def _change(step: int, name: str) -> Change:
+    return Change(layers="*", from_step=step, weight=RoleFormat(format=parse(name)))
 
 
 def test_hooks_keep_their_state(tmp_path: Path) -> None:
