@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any
 
@@ -67,9 +68,22 @@ def train(
             of another run.
     """
     cuda = [torch.device(device).index or 0] if device.startswith("cuda") else []
-    with torch.random.fork_rng(devices=cuda):
+    with torch.random.fork_rng(devices=cuda), _repeatable():
         watching, replacing = tuple(observers), tuple(operators)
         return _train(workload, numerics, seed, device, watching, replacing, hooks, on_evaluation, checkpoint)
+
+
+@contextmanager
+def _repeatable() -> Iterator[None]:
+    """Convolutions on a GPU by algorithms that give the same bits every time, and in float32 where that is meant."""
+    cudnn = torch.backends.cudnn
+    before = cudnn.deterministic, cudnn.allow_tf32
+    # By default torch lets convolutions of float32 round their operands to TF32.
+    cudnn.deterministic, cudnn.allow_tf32 = True, False
+    try:
+        yield
+    finally:
+        cudnn.deterministic, cudnn.allow_tf32 = before
 
 
 def identity(
