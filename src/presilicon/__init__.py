@@ -27,6 +27,8 @@ _HOMES = {
     "StepFacts": "presilicon.records",
     "StepGraph": "presilicon.records",
     "Trace": "presilicon.records",
+    "Operator": "presilicon.operators",
+    "operator": "presilicon.operators",
     "Design": "presilicon.designs",
     "Numerics": "presilicon.designs",
     "load_design": "presilicon.designs",
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from presilicon.designs import Design, Numerics, load_design
     from presilicon.emulation import coverage, emulate_, emulate_optimizer_, emulated, restore_, train
     from presilicon.formats import Format, parse, quantize
+    from presilicon.operators import Operator, operator
     from presilicon.records import Cost, Result, StepFacts, StepGraph, Trace
     from presilicon.simulation import memory_timeline, simulate
     from presilicon.study import compare, evaluate

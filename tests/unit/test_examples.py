@@ -29,6 +29,19 @@ def test_the_user_format_rounds_as_it_says() -> None:
         NAMED_FORMATS.pop("new_fp")
 
 
+def test_the_approximate_tanh_is_what_it_says() -> None:
+    example = runpy.run_path(str(EXAMPLES / "approximate_tanh.py"))
+    chosen = example["approximate_tanh"]
+    assert chosen.breakpoints() == [-2.0, 0.0, 2.0]
+    assert 0.04 < chosen.largest_error(-8, 8).error < 0.05
+    for x in torch.linspace(-3, 3, 61).tolist():
+        assert chosen(x) == chosen.function(x)
+        assert chosen.derivative(x) == pytest.approx(max(0.0, 1 - abs(x) / 2))
+        assert example["with_exact_backward"](x) == chosen(x)
+    errors = {name: each.largest_error(-4, 4).error for name, each in example["OPERATORS"].items() if each}
+    assert errors["8 straight pieces, minimax"] < errors["table of 16, linear"] < errors["table of 16, nearest"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_examples_run(example: Path) -> None:

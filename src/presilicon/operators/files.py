@@ -1,11 +1,12 @@
 """Operators in a Python file of one's own: `my_ops.py:approximate_tanh`."""
 
+import linecache
 import sys
 from functools import lru_cache
 from hashlib import sha256
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from re import sub
+from types import ModuleType
 
 from presilicon.base.errors import ConfigError, did_you_mean
 from presilicon.operators.operator import Operator
@@ -27,22 +28,24 @@ def load_operator(reference: str) -> Operator:
         text = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"operator file {file}: {error.strerror or error}") from None
-    found = _names(path.resolve(), sha256(text).hexdigest())
+    found = _run(path.resolve(), text)
     if name not in found:
         raise ConfigError(f'{file} has no operator "{name}": {did_you_mean(name, found)}')
     return found[name]
 
 
 @lru_cache(maxsize=64)
-def _names(path: Path, digest: str) -> dict[str, Operator]:
-    name = f"{sub(r'[^A-Za-z0-9_]', '_', path.stem)}_{digest[:8]}"
-    spec = spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
+def _run(path: Path, text: bytes) -> dict[str, Operator]:
+    """The operators that a file defines."""
+    name = f"{sub(r'[^A-Za-z0-9_]', '_', path.stem)}_{sha256(text).hexdigest()[:8]}"
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    # This very text is compiled, and looked up by its lines: caches of Python can be a second behind the file.
+    lines = text.decode("utf-8", "replace").splitlines(keepends=True)
+    linecache.cache[str(path)] = (len(text), None, lines, str(path))
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        exec(compile(text, str(path), "exec"), vars(module))
     except ConfigError:
         del sys.modules[name]
         raise

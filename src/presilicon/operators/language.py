@@ -217,6 +217,8 @@ class _Compiler:
                 return self.match(self.number(subject, scope), cases, scope)
             case ast.Pass() | ast.Expr(ast.Constant(str())):
                 return _Fall(scope)
+            case ast.Expr(value):
+                self.value(value, scope)  # what it holds may be the worse news
         raise self.foreign(node)
 
     def match(self, subject: int, cases: Sequence[ast.match_case], scope: Scope) -> _Flow:

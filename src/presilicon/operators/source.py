@@ -27,6 +27,7 @@ class Source:
         self.function = function
         self.file = code.co_filename
         self.name = function.__name__
+        linecache.checkcache(self.file)
         self._lines = linecache.getlines(self.file, function.__globals__)
         self.tree = self._find(code.co_firstlineno)
 

@@ -62,13 +62,15 @@ def _gelu(func: Any, tanh: Inner, input: Tensor, approximate: str = "none") -> T
 
 
 def _silu(func: Any, sigmoid: Inner, input: Tensor, inplace: bool = False) -> Tensor:
-    out = input * sigmoid(input)
-    return input.copy_(out) if inplace or func.__name__.endswith("_") else out
+    x = input.clone() if inplace or func.__name__.endswith("_") else input
+    out = x * sigmoid(x)
+    return out if x is input else input.copy_(out)
 
 
 def _mish(func: Any, tanh: Inner, input: Tensor, inplace: bool = False) -> Tensor:
-    out = input * tanh(functional.softplus(input))
-    return input.copy_(out) if inplace or func.__name__.endswith("_") else out
+    x = input.clone() if inplace or func.__name__.endswith("_") else input
+    out = x * tanh(functional.softplus(x))
+    return out if x is input else input.copy_(out)
 
 
 def _glu(func: Any, sigmoid: Inner, input: Tensor, dim: int = -1) -> Tensor:

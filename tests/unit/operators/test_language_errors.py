@@ -1,0 +1,131 @@
+"""Python that the language does not have: file, line, the line itself, and what is allowed."""
+
+from pathlib import Path
+
+import pytest
+
+from presilicon.base.errors import ConfigError
+from presilicon.operators import LanguageError, load_operator, operator
+
+HEAD = "import math\nimport numpy as np\nfrom presilicon.operators import operator\nNAMES = [1, 2]\nTEXT = 'a'\n"
+
+FORBIDDEN = {
+    "a for loop": "    for i in range(3):\n        x = x * x\n    return x",
+    "a while loop": "    while x > 1:\n        x = x / 2\n    return x",
+    "a comprehension": "    y = [x for _ in range(3)]\n    return x",
+    "a lambda": "    f = lambda y: y\n    return f(x)",
+    "a string": "    name = 'tanh'\n    return x",
+    "a list": "    table = [1, 2]\n    return x",
+    "an index": "    return NAMES[0] * x",
+    '"NAMES" is a list': "    return x * NAMES",
+    '"TEXT" is a str': "    return x * TEXT",
+    "attribute access": "    return x.real",
+    "attribute access ": "    return np.tanh(x)",
+    "recursion": "    return f(x / 2)",
+    "the call of tanh": "    return math.tanh(x)",
+    "the call of round": "    return round(x)",
+    'there is no "nothing" here': "    return x + nothing",
+    "a path through f ends without a return": "    if x > 0:\n        return x",
+    '"y" is not assigned on every path': "    if x > 0:\n        y = x\n    return y",
+    '"y" is read before it is assigned': "    z = y\n    y = x\n    return z",
+    "is a number on one path": "    if x > 0:\n        y = 1\n    else:\n        y = x > 1\n    return y",
+    "return without a number": "    return",
+    "an assignment to more than one name": "    a, b = x, x\n    return a",
+    "a condition where a number is needed": "    return x > 1",
+    "a number where a condition is needed": "    return 1.0 if x else 2.0",
+    "the operator Mod": "    return x % 2",
+    "the operator FloorDiv": "    return x // 2",
+    "the comparison Is": "    return 1.0 if x is 1 else x",
+    "an exponent that is no constant": "    return 2 ** x",
+    "the exponent 0.5": "    return x ** 0.5",
+    "the exponent 100": "    return x ** 100",
+    "try": "    try:\n        return x\n    except ValueError:\n        return 0.0",
+    "assert": "    assert x > 0\n    return x",
+    "an import": "    import math\n    return x",
+    "global": "    global TEXT\n    return x",
+    "yield": "    yield x",
+    "an expression without effect": "    x + 1\n    return x",
+    "the call of print": "    print(x)\n    return x",
+    "a function inside the function": "    def g(y):\n        return y\n    return x",
+    "an assignment inside an expression": "    return (y := x) + y",
+    "this pattern (sequence)": "    match x:\n        case [a, b]:\n            return a\n    return x",
+    "min of 1 arguments": "    return min(x)",
+    "sqrt of 2 arguments": "    return math.sqrt(x, x)",
+    "None is no number": "    return None",
+}
+
+
+def write(tmp_path: Path, body: str, signature: str = "x") -> str:
+    path = tmp_path / "my_ops.py"
+    path.write_text(f'{HEAD}@operator("tanh")\ndef f({signature}):\n{body}\n')
+    return f"{path}:f"
+
+
+@pytest.mark.parametrize(("what", "body"), FORBIDDEN.items())
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")  # x is 1
+def test_what_is_forbidden_is_named_with_its_place(tmp_path, what: str, body: str) -> None:
+    with pytest.raises(LanguageError) as caught:
+        load_operator(write(tmp_path, body))
+    message, _, line = str(caught.value).partition("\n    ")
+    assert what.strip() in message
+    assert "; allowed: " in message
+    number = int(message.removeprefix("my_ops.py, line ").partition(":")[0])
+    lines = (tmp_path / "my_ops.py").read_text().splitlines()
+    assert line == lines[number - 1].strip()
+    assert 7 <= number <= len(lines)
+
+
+@pytest.mark.parametrize("signature", ["", "x, y", "*x", "x, *, y=1", "x, y='a'"])
+def test_arguments_are_one_number_and_constants(tmp_path, signature: str) -> None:
+    with pytest.raises(LanguageError, match=r"my_ops\.py, line 7: "):
+        load_operator(write(tmp_path, "    return 1.0", signature))
+
+
+def test_the_message_in_full(tmp_path) -> None:
+    with pytest.raises(LanguageError) as caught:
+        load_operator(write(tmp_path, FORBIDDEN["a while loop"]))
+    assert str(caught.value) == (
+        "my_ops.py, line 8: a while loop is not in the operator language; allowed: numbers, + - * / **, comparisons, "
+        "and/or/not, if/elif/else, match, local variables, return, abs, min, max, floor, sqrt, exp, log and other "
+        "operators\n    while x > 1:"
+    )
+
+
+def test_a_source_is_needed() -> None:
+    space: dict[str, object] = {}
+    exec("def f(x):\n    return x", space)
+    with pytest.raises(LanguageError, match="the source of f cannot be read"):
+        operator("tanh")(space["f"])  # type: ignore[arg-type]
+    with pytest.raises(LanguageError, match="not a lambda"):
+        operator("tanh")(lambda x: x)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"replaces": "tan"}, 'unknown function to replace "tan": did you mean "tanh"'),
+        ({"replaces": "tanh", "backward": "derive"}, 'did you mean "derived"'),
+        ({"replaces": "tanh", "format": "bfp(mantissa=4, exponent=8, group=16)"}, "rounds each number alone"),
+        ({"replaces": "tanh", "cycles": 0}, "a whole number from 1 on"),
+        ({"replaces": abs}, "with the function that it replaces"),
+    ],
+)
+def test_options_are_checked(options, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        operator(**options)
+
+
+def test_references_are_checked(tmp_path) -> None:
+    whole = write(tmp_path, "    return x")
+    assert load_operator(whole)(2.0) == 2.0
+    for wrong, message in [
+        ("nothing.py:f", "No such file"),
+        ("ops", "write a Python file and a name"),
+        (whole + "g", 'has no operator "fg": did you mean "f"'),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            load_operator(wrong)
+    broken = tmp_path / "broken.py"
+    broken.write_text("1 / 0")
+    with pytest.raises(ConfigError, match=r"broken\.py: ZeroDivisionError"):
+        load_operator(f"{broken}:f")
