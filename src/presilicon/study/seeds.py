@@ -19,7 +19,7 @@ from presilicon.emulation.checkpoint import Checkpoint, read_trace
 from presilicon.emulation.training import identity
 from presilicon.records import Evaluation, Trace
 from presilicon.workloads import Workload
-from presilicon.workloads.user import load_file, loaded_files, workload_errors
+from presilicon.workloads.user import files_of, load_file, workload_errors
 
 OnEvent = Callable[[dict[str, Any]], None]
 
@@ -60,7 +60,7 @@ def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent)
     listener = _Listener(events, on_event)
     listener.start()
     before = set(multiprocessing.active_children())
-    given = (events, loaded_files())
+    given = (events, tuple({file for task in tasks for file in files_of(task.workload)}))
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=given)
     try:
         futures = [pool.submit(_run_in_worker, task) for task in tasks]

@@ -3,6 +3,8 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
+from functools import partial
 from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -14,7 +16,10 @@ from presilicon.base.errors import ConfigError, PresiliconError, RunFailedError
 from presilicon.workloads.workload import Workload
 
 _files: dict[Path, str] = {}
-"""The files that were loaded, whole paths, and how each was given."""
+"""The files that were read, whole paths, and how each was given: for messages."""
+
+_modules: dict[str, Path] = {}
+"""The modules that they became."""
 
 
 def load_file(given: str | Path, shown: str | None = None) -> Workload:
@@ -45,9 +50,18 @@ def load_file(given: str | Path, shown: str | None = None) -> Workload:
     return found
 
 
-def loaded_files() -> tuple[tuple[Path, str], ...]:
-    """What `load_file` was given: another process that is to unpickle functions of these files must load them first."""
-    return tuple(_files.items())
+def files_of(workload: Workload) -> tuple[tuple[Path, str], ...]:
+    """What `load_file` was given for the functions of a workload: another process must load it to unpickle them."""
+    names = {name for field in fields(workload) for name in _modules_of(getattr(workload, field.name))}
+    return tuple((_modules[name], _files[_modules[name]]) for name in sorted(names & _modules.keys()))
+
+
+def _modules_of(value: object) -> Iterator[str]:
+    if isinstance(value, partial):
+        for part in (value.func, *value.args, *value.keywords.values()):
+            yield from _modules_of(part)
+    elif callable(value):
+        yield str(getattr(value, "__module__", type(value).__module__))
 
 
 @contextmanager
@@ -78,6 +92,7 @@ def _run(path: Path, name: str) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
+    _modules[name] = path
     return module
 
 

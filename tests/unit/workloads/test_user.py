@@ -1,6 +1,8 @@
 """A workload in a file of its own."""
 
 import pickle
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from presilicon import ConfigError, load_workload
 from presilicon.base.errors import RunFailedError
 from presilicon.workloads.capture import capture_workload
+from presilicon.workloads.user import files_of
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "my_workload.py"
 
@@ -29,6 +32,15 @@ def test_the_example_is_a_workload() -> None:
     assert described.startswith("my_workload_")
     assert described.endswith(".model")
     assert load_workload(EXAMPLE) is workload
+
+
+def test_only_the_files_of_a_workload_travel_with_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        load_workload(_write(tmp_path, "x = 1\n"))
+    workload = load_workload(str(EXAMPLE))
+    assert files_of(workload) == ((EXAMPLE.resolve(), str(EXAMPLE)),)
+    assert files_of(replace(workload, optimizer=partial(map, workload.model))) == files_of(workload)
+    assert files_of(load_workload("digits-mlp")) == ()
 
 
 def test_a_function_may_make_the_workload(tmp_path: Path) -> None:
