@@ -165,7 +165,13 @@ class Site:
         self.show(tensor, role)
 
     def round_error(self, error: Tensor) -> Tensor:
-        """The error that comes back to a vector op."""
+        """The error that comes back to a vector op.
+
+        Raises:
+            RuntimeError: the backward pass is itself to be differentiated, and rounding has no derivative.
+        """
+        if torch.is_grad_enabled():
+            raise RuntimeError("an emulated backward pass cannot be differentiated again (create_graph=True)")
         return self.round(error, "error")
 
     def show(self, tensor: Tensor, role: Role) -> None:

@@ -237,6 +237,13 @@ def test_functions_can_be_replaced_everywhere() -> None:
     assert functions.replacement_for("tanh") is None
 
 
+@pytest.mark.parametrize("layer", [nn.Tanh(), nn.Linear(6, 6)])
+def test_second_derivatives_are_refused(layer: nn.Module) -> None:
+    model, x = emulate_(copy.deepcopy(layer), NUMERICS), torch.randn(4, 6, requires_grad=True)
+    with pytest.raises(RuntimeError, match="differentiate"):
+        torch.autograd.grad(model(x).sum(), x, create_graph=True)[0].sum().backward()
+
+
 def test_losses_are_emulated_on_demand() -> None:
     torch.manual_seed(0)
     scores, target = torch.randn(4, 5, requires_grad=True), torch.tensor([0, 1, 2, 3])
