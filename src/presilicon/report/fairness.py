@@ -80,7 +80,7 @@ def miss_sentence(result: Result) -> str:
 
 def notes_on(comparison: Comparison) -> list[str]:
     """All of it for the foot of a table, a sentence on each line."""
-    pairs = best_pairs(comparison) if any(result.seeds for result in comparison.designs) else ()
+    told = [pair for pair in best_pairs(comparison) if pair.seeds >= FEW_SEEDS and pair.wins + pair.losses > 0]
     lines = [miss_sentence(result) for result in rank(comparison.designs)]
-    lines += [pair_sentence(pair) for pair in pairs[:SHOWN_PAIRS] if pair.seeds >= FEW_SEEDS]
+    lines += [pair_sentence(pair) for pair in told[:SHOWN_PAIRS]]
     return [line for line in (*lines, fairness_sentence(comparison)) if line]

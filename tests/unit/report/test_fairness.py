@@ -34,6 +34,12 @@ def test_a_pair_is_told_from_the_side_of_the_best(judged):
     assert best_pairs(Comparison(designs=())) == ()
 
 
+def test_pairs_without_a_winner_or_with_few_seeds_are_left_out(judged):
+    for change in ({"wins": 0, "losses": 0, "ties": 5}, {"seeds": 2}):
+        dull = replace(judged, pairs=(replace(judged.pairs[0], **change),))
+        assert "is faster than" not in render_table(dull)
+
+
 def test_a_single_design_has_nothing_to_be_equal_to(judged):
     alone = Comparison(designs=judged.designs[:1], fairness=replace(judged.fairness, strict=False))
     assert fairness_sentence(alone) == ""
