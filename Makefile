@@ -41,6 +41,7 @@ test-all: lint
 bench: install
 	$(BIN)/python benchmarks/bench_formats.py --peers
 	$(BIN)/python benchmarks/bench_matmul.py
+	$(BIN)/python benchmarks/bench_emulation.py --peers
 
 clean:
 	rm -rf .venv build runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
