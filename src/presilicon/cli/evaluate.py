@@ -55,6 +55,12 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
     is_flag=True,
     help="Refuse what flatters a design: few or chosen seeds, changed targets, budgets or evaluations, shared splits.",
 )
+@click.option(
+    "--numerics",
+    multiple=True,
+    metavar="NAME[,NAME...]",
+    help="Recipes in place of each DESIGN's own numerics: see `presilicon list numerics`. Each is a design to compare.",
+)
 @click.option("--resume", metavar="RUN", help="Go on with a run that was broken off, to the same bits.")
 @clock_option
 @set_option
@@ -72,6 +78,7 @@ def command(
     \b
     Examples:
       presilicon evaluate fp32-systolic fp8-systolic --workload digits-cnn
+      presilicon evaluate bf16-systolic --numerics fp32,bf16,fp8-hybrid --workload fashion-cnn
       presilicon evaluate --resume latest
     """
     from presilicon.cli.request import Request, read_request
@@ -105,11 +112,11 @@ def _evaluate(request: "Request", stored: "StoredRun | None", jobs: int, out: Pa
 
     from presilicon.base.errors import ConfigError
 
-    if request.sensitivity and len(request.designs) < 2:
-        raise ConfigError("--sensitivity is about the ranking of designs: give at least two")
     if request.sensitivity and request.times:
         raise ConfigError("--sensitivity varies our own figures: leave out --times, whose figures are another's")
     designs, workload, own = request.load()
+    if request.sensitivity and len(designs) < 2:
+        raise ConfigError("--sensitivity is about the ranking of designs: give at least two")
     times = request.times_of([design.name for design in designs])
 
     from presilicon.study import check_device

@@ -1,5 +1,6 @@
 """What `presilicon evaluate` was asked to do, kept with the run so that it can be taken up again."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ class Request(Struct, frozen=True, kw_only=True):
     checkpoint_every: int
     evaluate_every: int | None = None
     strict: bool = False
+    numerics: tuple[str, ...] = ()
+    """Recipes, each in place of every design's own numerics."""
 
     def load(self) -> tuple[list["Design"], "Workload", "Workload"]:
         """The designs, the workload with what was given in place of its own, and the workload as it comes."""
@@ -41,12 +44,24 @@ class Request(Struct, frozen=True, kw_only=True):
         from presilicon.designs import load_design
         from presilicon.workloads import load_workload
 
-        designs = [load_design(name, self.settings) for name in self.designs]
+        designs = [design for name in self.designs for design in self._designs(name, load_design)]
         workload = load_workload(self.workload)
         workload.require_data()
         given = {"target": self.target, "max_steps": self.max_steps, "evaluate_every": self.evaluate_every}
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return designs, replace(workload, **changes), workload
+
+    def _designs(self, name: str, load: Callable[..., "Design"]) -> list["Design"]:
+        """A design, or one for each recipe, called by the recipe (and the design, where there are several)."""
+        recipes = [recipe for text in self.numerics for recipe in text.split(",")]
+        if not recipes:
+            return [load(name, self.settings)]
+        found = []
+        for recipe in recipes:
+            design = load(name, self.settings, numerics=recipe.strip())
+            alone = recipe.strip() if len(self.designs) == 1 else f"{design.name}/{recipe.strip()}"
+            found.append(msgspec.structs.replace(design, name=alone))
+        return found
 
     def times_of(self, names: list[str]) -> dict[str, str]:
         """The file of times of each design; a plain file is for the only design there is."""

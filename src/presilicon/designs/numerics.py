@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs.operators import Operators
+from presilicon.designs.scaling import LossScale
 from presilicon.formats import Format, MacUnit, Rounding, Stochastic, parse, parse_rounding
 from presilicon.operators import Operator
 from presilicon.records import ROLES, Phase, Role
@@ -152,9 +153,14 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Other numerics from some step on, over the overrides; where several hold, later ones win."""
     operators: Operators | None = None
     """What takes the place of functions, as tanh, everywhere in the model."""
+    loss_scale: LossScale = LossScale()
+    """A factor that lifts gradients into the range of the errors' format."""
 
     def check(self) -> None:
-        """Overrides must replace something, with formats and roundings that exist."""
+        """Overrides must replace something, with formats and roundings that exist; errors must hold the loss scale."""
+        largest = getattr(self.error.format, "max", None)
+        if isinstance(largest, float):
+            self.loss_scale.check_range(largest, str(self.error.format))
         for name, entries in (("overrides", self.overrides), ("schedule", self.schedule)):
             for index, entry in enumerate(entries):
                 changes = entry.changes()

@@ -29,6 +29,7 @@ from presilicon.emulation.checkpoint import (
 from presilicon.emulation.facts import FormatFacts
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
+from presilicon.emulation.scaling import LossScaler
 from presilicon.operators import Operator
 from presilicon.records import Evaluation, FactsRun, Observer, StepFacts, Trace, TrainingHook
 from presilicon.records.trace import Ending
@@ -128,9 +129,12 @@ def _train(
     optimizer = workload.optimizer(model.parameters())
     emulate_optimizer_(optimizer, numerics, model=model, seed=rounding_seed)
     loss_of = emulated(workload.loss, model) if numerics.vector == "round-results" else workload.loss
+    scaler = LossScaler(numerics.loss_scale)
     formats = FormatFacts(emulation)
     # All that is carried from step to step and is no part of the trace; the order of the data follows from the step.
     states: dict[str, Stateful] = {"model": ModelState(model), "optimizer": optimizer, "generators": Generators(device)}
+    if scaler.is_active:
+        states["loss_scale"] = scaler
     states |= {f"hook{place}": hook for place, hook in enumerate(hooks) if isinstance(hook, Stateful)}
     progress = Progress([], [], []) if checkpoint is None else read_progress(checkpoint.path, of, states)
     losses, facts_runs, evaluations = progress
@@ -150,9 +154,14 @@ def _train(
             _append(facts_runs, replace(formats.at(step), update_skipped=True))
             ending = "diverged"
             break
-        loss.backward()
-        optimizer.step()
-        facts = formats.at(step)
+        scaler.scaled(loss).backward()
+        finite = scaler.unscale_(model.parameters())
+        if finite:
+            if workload.clip_norm is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), workload.clip_norm)
+            optimizer.step()
+        scaler.update(finite)
+        facts = formats.at(step) if finite else replace(formats.at(step), update_skipped=True)
         for hook in hooks:
             facts = hook.after_step(step, facts)
         _append(facts_runs, facts)

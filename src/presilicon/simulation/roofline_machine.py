@@ -6,7 +6,7 @@ from typing import NamedTuple
 from presilicon.base.errors import ConfigError
 from presilicon.base.units import MICRO, PICO
 from presilicon.designs import ClassRate, RooflineMachine
-from presilicon.records import Op, OpCost
+from presilicon.records import Op, OpCost, TensorRef
 from presilicon.simulation.kernels import Kernel, make_kernels
 from presilicon.simulation.pricing import Priced, Step, bound_of
 
@@ -132,8 +132,7 @@ def _timeline(kernels: list[Kernel], spans: list[Span], machine: RooflineMachine
 
 def _all_reduce(step: Step, machine: RooflineMachine) -> tuple[float, float]:
     """Seconds, and bytes that each chip sends, to add up the gradients of all chips around a ring."""
-    bits = step.formats.of("gradient", "").bits_per_element
-    total = step.graph.parameter_elements * bits / 8
+    total = sum(step.formats.bytes_of(TensorRef(0, p.shape, "gradient"), "") for p in step.graph.parameters)
     sent = 2 * (machine.chips - 1) / machine.chips * total
     return sent / (machine.link_gb_s * 1e9), sent
 

@@ -108,6 +108,8 @@ class Workload:
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
     """A scalar from the model's output and the targets."""
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = sgd
+    clip_norm: float | None = None
+    """The largest norm of all gradients together, after a loss scale is taken out; larger ones are scaled down."""
     accuracy: Callable[[Tensor, Tensor], float] = argmax_accuracy
     """A number between 0 and 1 from the output and the targets of a whole split."""
     batch_size: int = 64
@@ -130,6 +132,8 @@ class Workload:
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{where}: {field} must be a whole number of at least 1, not {value!r}")
+        if self.clip_norm is not None and not (isinstance(self.clip_norm, int | float) and self.clip_norm > 0):
+            raise ConfigError(f"{where}: clip_norm must be above 0, or None for no clipping, not {self.clip_norm!r}")
         if self.data is None and self.example is None:
             raise ConfigError(f"{where}: give data and a target to train it, or an example batch to simulate it")
         if self.data is None and self.target is not None:

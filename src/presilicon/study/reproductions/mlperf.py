@@ -65,10 +65,10 @@ def _rows() -> Iterator[Reproduced]:
     for model, published in (("Mask R-CNN", 83), ("Seq2Seq", 18), ("MiniGo", 73)):
         quantity = f"{model} on a P100"
         yield Reproduced(quantity=quantity, unit="h", published=published, ours=None, note="not among our networks")
-    dgx = images_s("dgx-1", "fp16", 208)
+    dgx = images_s("dgx-1", "fp16-mixed", 208)
     seconds = hours(dgx) * _HOUR_S
     yield Reproduced(quantity="ResNet-50 on a DGX-1, float16", unit="images/s", published=11_217, ours=dgx)
-    fused = images_s("dgx-1", "fp16", 208, fused=True)
+    fused = images_s("dgx-1", "fp16-mixed", 208, fused=True)
     yield Reproduced(quantity="  fused", unit="images/s", published=11_217, ours=fused)
     logged = EPOCHS * IMAGES / 11_217
     yield Reproduced(quantity="  60 epochs, from the log", unit="s", published=logged, ours=seconds)
@@ -77,12 +77,12 @@ def _rows() -> Iterator[Reproduced]:
     )
     for quantity, design, numerics, published in (
         ("ResNet-50 on a V100, float32", "v100", "fp32", 367),
-        ("ResNet-50 on a V100, float16", "v100", "fp16", 1_200),
+        ("ResNet-50 on a V100, float16", "v100", "fp16-mixed", 1_200),
         ("ResNet-50 on an A100, TF32", "a100", "tf32", 938),
-        ("ResNet-50 on an A100, float16", "a100", "fp16", 2_470),
+        ("ResNet-50 on an A100, float16", "a100", "fp16-mixed", 2_470),
     ):
         rate = images_s(design, numerics, 256)
         yield Reproduced(quantity=quantity, unit="images/s", published=published, ours=rate)
-        if numerics == "fp16":
+        if numerics == "fp16-mixed":
             fused = images_s(design, numerics, 256, fused=True)
             yield Reproduced(quantity="  fused", unit="images/s", published=published, ours=fused)

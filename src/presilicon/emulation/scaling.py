@@ -1,0 +1,75 @@
+"""The loss scale of a training run: what it is now, what it becomes, and which steps it skipped."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from presilicon.designs.scaling import LossScale
+
+
+class LossScaler:
+    """Scales losses, unscales gradients, and follows the rules of a `LossScale` from step to step.
+
+    The arithmetic is that of torch's GradScaler: gradients are multiplied by the reciprocal of the scale, and one that
+    is not finite skips the whole update.
+
+    >>> scaler = LossScaler(LossScale(kind="dynamic", initial=8.0, interval=2))
+    >>> [scaler.update(finite) for finite in (True, True, False, True)]
+    [8.0, 16.0, 8.0, 8.0]
+    """
+
+    def __init__(self, rule: LossScale) -> None:
+        self.rule = rule
+        self.scale = rule.initial if rule.kind != "none" else 1.0
+        self.step = 0
+        """Steps seen, skipped ones too."""
+        self.skipped: list[int] = []
+        self._good = 0
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there is anything to scale."""
+        return self.rule.kind != "none"
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """The loss to run backward from."""
+        return loss * self.scale if self.is_active else loss
+
+    @torch.no_grad()
+    def unscale_(self, parameters: Iterable[nn.Parameter]) -> bool:
+        """Divide the gradients by the scale, in place; whether all of them are finite."""
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        if not self.is_active:
+            return True
+        finite = True
+        for gradient in gradients:
+            gradient.mul_(1.0 / self.scale)
+            finite = finite and bool(gradient.isfinite().all())
+        return finite
+
+    def update(self, finite: bool) -> float:
+        """The scale of the next step, after one whose gradients were finite or not."""
+        rule = self.rule
+        if not finite:
+            self.skipped.append(self.step)
+        self.step += 1
+        if rule.kind in ("dynamic", "enhanced"):
+            if finite:
+                self._good += 1
+                if self._good == rule.interval:
+                    self.scale, self._good = self.scale * rule.growth, 0
+            else:
+                self.scale, self._good = self.scale * rule.backoff, 0
+            self.scale = max(self.scale, rule.minimum_at(self.step))
+        return self.scale
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a run needs to go on from here."""
+        return {"scale": self.scale, "good": self._good, "step": self.step, "skipped": list(self.skipped)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.scale, self._good, self.step = float(state["scale"]), int(state["good"]), int(state["step"])
+        self.skipped = [int(step) for step in state["skipped"]]
