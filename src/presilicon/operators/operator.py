@@ -1,5 +1,6 @@
 """Operators: approximations of scalar functions, with their derivative and their hardware."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
@@ -98,7 +99,7 @@ class Operator:
         return self._stated(replace(cost, cycles=cost.cycles + 1, multipliers=cost.multipliers + 1))
 
     def largest_error(self, low: float | None = None, high: float | None = None, points: int = 4001) -> LargestError:
-        """The largest difference from the exact function, on a grid of points.
+        """The largest difference from the exact function, on a grid of points; NaN where one of the two is.
 
         >>> from presilicon.operators import table
         >>> table("tanh", -4, 4, entries=9).largest_error(points=801)
@@ -110,7 +111,9 @@ class Operator:
         for step in range(points):
             x = first + (last - first) * step / (points - 1)
             difference = abs(self(x) - truth(x))
-            if not difference <= worst.error:
+            if math.isnan(difference):
+                return LargestError(difference, x)
+            if difference > worst.error:
                 worst = LargestError(difference, x)
         return worst
 

@@ -11,7 +11,7 @@ from presilicon.designs import (
     curve_um2,
 )
 from presilicon.formats import Format, parse
-from presilicon.records import PHASES, Area, Phase, Role
+from presilicon.records import PHASES, Area, OperatorCost, Phase, Role
 from presilicon.simulation.macs import mac_sizes
 
 _MM2 = 1e-6
@@ -84,6 +84,22 @@ def register_area_um2(bits: float, technology: Technology) -> float:
     return bits * _table(technology).register_bit.um2
 
 
+def operator_area_um2(cost: OperatorCost, technology: Technology) -> float:
+    """Square micrometres of the hardware of one operator, without overhead.
+
+    A unit for division, root, exponential or logarithm is a multiplier and an adder that take several turns. Tables are
+    bits of the smallest SRAM that the technology table knows.
+
+    Raises:
+        ConfigError: the table has no areas.
+    """
+    table = _table(technology)
+    multipliers = (cost.multipliers + cost.special) * curve_um2(table.float_multiply, cost.significand_bits)
+    adders = (cost.adders + cost.comparators + cost.special) * curve_um2(table.float_add, cost.bits)
+    smallest = min(point.um2 for point in table.sram_bit if point.size == min(each.size for each in table.sram_bit))
+    return multipliers + adders + cost.entries * cost.bits * smallest
+
+
 def _table(technology: Technology) -> AreaTable:
     if technology.area is None:
         raise ConfigError(f"technology {technology.name} has no areas: add [area] to it, or take one that has them")
@@ -94,7 +110,7 @@ def _systolic_area(design: Design, machine: SystolicMachine, technology: Technol
     """Cells as wide as the widest of the three products needs; a float32 multiplier and adder per lane; the buffer.
 
     A cell has a register for each operand and one for the sum, and with fold overlap a second one for what stays. A
-    transposer has a register for a weight at every place of the array.
+    transposer has a register for a weight at every place of the array. Every lane has the operators of both passes.
     """
     numerics, count = design.numerics, machine.rows * machine.cols
     macs, first, second, sums = [], [], [], []
@@ -117,6 +133,10 @@ def _systolic_area(design: Design, machine: SystolicMachine, technology: Technol
         "registers": count * register_area_um2(bits, technology),
         "vector unit": machine.vector_lanes * lane,
     }
+    operators = numerics.make_operators()
+    if operators:
+        units = [cost for each in operators for cost in (each.cost, each.backward_cost) if cost is not None]
+        parts["operators"] = machine.vector_lanes * sum(operator_area_um2(cost, technology) for cost in units)
     if machine.transpose == "transposer":
         weight_bits = numerics.weight.format.bits_per_element
         parts["transposer"] = count * register_area_um2(weight_bits, technology)

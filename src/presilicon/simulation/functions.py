@@ -14,7 +14,8 @@ _NORMS = (
     *("native_layer_norm", "native_group_norm", "fused_rms_norm", "native_batch_norm", "native_batch_norm_legit"),
     *("native_batch_norm_legit_no_training", "batch_norm_with_update"),
 )
-_INSIDE = {"silu": "sigmoid", "glu": "sigmoid", "mish": "tanh", "softmax": "softmax.exp", "log_softmax": "softmax.exp"}
+_INSIDE = {"silu": "sigmoid", "glu": "sigmoid", "mish": "tanh"}
+_INSIDE |= dict.fromkeys(("softmax", "safe_softmax", "log_softmax"), "softmax.exp")
 """ATen operators that have a replaceable function inside; norms have a reciprocal root for each of their statistics."""
 
 

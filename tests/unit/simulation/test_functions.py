@@ -8,6 +8,7 @@ from torch import nn
 import presilicon as ps
 from presilicon.designs import Operators, OperatorSpec, curve_pj, load_design, load_technology
 from presilicon.records import OperatorCost
+from presilicon.simulation import area
 from presilicon.simulation.functions import SPECIAL_STEPS, operator_j
 
 MODEL = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.LayerNorm(16), nn.SiLU(), nn.Softmax(-1))
@@ -85,3 +86,18 @@ def test_the_optimizer_is_left_alone() -> None:
         ps.simulate(adam, PLAIN).ops, ps.simulate(adam, design(sqrt=spec)).ops, adam.ops, strict=False
     ):
         assert before.cycles == after.cycles, op.name
+
+
+def test_the_area_of_operators_by_hand() -> None:
+    curves = load_technology("horowitz-45nm").area
+    assert curves is not None
+    spec = OperatorSpec(
+        kind="table", low=0, high=1, entries=2, interpolation="linear", backward="exact", format="float16"
+    )
+    cost = spec.make("tanh").cost
+    per_lane = cost.multipliers * 1640 + (cost.adders + cost.comparators) * 1360
+    per_lane += cost.entries * 16 * curves.sram_bit[0].um2
+    assert area(design(tanh=spec)).parts_mm2["operators"] == pytest.approx(LANES * per_lane * 1e-6)
+    assert "operators" not in area(PLAIN).parts_mm2
+    both = area(design(tanh=msgspec.structs.replace(spec, backward="derived"))).parts_mm2["operators"]
+    assert both > LANES * per_lane * 1e-6
