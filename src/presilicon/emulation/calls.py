@@ -23,7 +23,7 @@ class Call(NamedTuple):
     bias: Tensor | None = None
     finish: Callable[[Tensor], Tensor] | None = None
     roles: tuple[Role, Role] | None = None
-    """Of the two operands; None where they can be told: a parameter, or a view of one, is a weight."""
+    """Of the two operands; None where it can be told: a parameter, or a view of one, is a weight."""
     gradient_later: bool = False
     """Whether gradients of weights are rounded later, when those of several products have been added."""
 
@@ -32,6 +32,11 @@ def role_of(operand: Tensor) -> Role:
     """A parameter, or a view of one, is a weight."""
     base = operand._base if operand._base is not None else operand
     return "weight" if isinstance(base, torch.nn.Parameter) else "activation"
+
+
+def _by_name(input: Tensor) -> tuple[Role, Role]:
+    """What linear layers and convolutions call weights are weights, also where they are made of parameters."""
+    return role_of(input), "weight"
 
 
 _LINEAR, _MATMUL = LinearProduct(), MatmulProduct()
@@ -65,7 +70,7 @@ def uncovered() -> frozenset[Callable[..., Any]]:
         (torch, "cdist cov corrcoef quantized_lstm quantized_gru _trilinear lobpcg svd_lowrank pca_lowrank"),
         (torch.Tensor, "addmm_ addbmm_ baddbmm_ addmv_ addr addr_ cov corrcoef"),
         (torch.linalg, "vecdot matrix_power matrix_exp inv solve lstsq pinv svd qr eigh cholesky householder_product"),
-        (functional, "pdist fold unfold"),
+        (functional, "pdist"),
         (torch.fft, "fft ifft rfft irfft fft2 ifft2 rfft2 irfft2 fftn ifftn rfftn irfftn"),
     ]
     return frozenset(getattr(home, name) for home, names in named for name in names.split() if hasattr(home, name))
@@ -73,8 +78,8 @@ def uncovered() -> frozenset[Callable[..., Any]]:
 
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call:
     if weight.dim() == 1:
-        return Call(_LINEAR, input, weight.unsqueeze(0), bias, lambda out: out.squeeze(-1))
-    return Call(_LINEAR, input, weight, bias)
+        return Call(_LINEAR, input, weight.unsqueeze(0), bias, lambda out: out.squeeze(-1), _by_name(input))
+    return Call(_LINEAR, input, weight, bias, roles=_by_name(input))
 
 
 def _mm(input: Tensor, mat2: Tensor) -> Call:
@@ -134,7 +139,7 @@ def _convolution(
         padding = tuple(t // 2 for t in total)
     padding = (0,) * spatial if padding == "valid" else _per_axis(padding, spatial)
     product = _convolution_product(stride, padding, dilation, groups, False, (0,) * spatial)
-    return Call(product, batched, weight, bias, _unbatch(input, weight))
+    return Call(product, batched, weight, bias, _unbatch(input, weight), _by_name(input))
 
 
 def _transposed(
@@ -157,7 +162,7 @@ def _transposed(
         _per_axis(output_padding, spatial),
     )
     batched = input if input.dim() == weight.dim() else input.unsqueeze(0)
-    return Call(product, batched, weight, bias, _unbatch(input, weight))
+    return Call(product, batched, weight, bias, _unbatch(input, weight), _by_name(input))
 
 
 @cache

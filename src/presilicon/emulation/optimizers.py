@@ -12,10 +12,11 @@ from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base.errors import ConfigError
-from presilicon.designs import Ends, Numerics
+from presilicon.designs import Ends, Numerics, Override
 from presilicon.emulation.attach import emulation_of, ends_of, owner_of
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.site import round_in_place
+from presilicon.formats import parse
 from presilicon.records import Role
 
 OptimizerT = TypeVar("OptimizerT", bound=Optimizer)
@@ -46,6 +47,8 @@ def emulate_optimizer_(
         raise ConfigError("this optimizer is emulated already")
     if model is None and not numerics.is_uniform:
         raise ConfigError("numerics with overrides or a schedule need the model: emulate_optimizer_(..., model=model)")
+    if not _rounds(numerics):
+        return optimizer
     update = _Update(optimizer, numerics, model, seed)
     inner = optimizer.step
 
@@ -58,6 +61,16 @@ def emulate_optimizer_(
     # A bound method of this instance: schedulers of the learning rate wrap it as they wrap any other.
     optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]
     return optimizer
+
+
+def _rounds(numerics: Numerics) -> bool:
+    """Whether master weights or state have another format than float32, in any layer at any step."""
+    parts: list[Numerics | Override] = [numerics, *numerics.overrides, *numerics.schedule]
+    chosen = [getattr(part, role) for part in parts for role in ("master", "state")]
+    return any(each is not None and each.format != _FLOAT32 for each in chosen)
+
+
+_FLOAT32 = parse("float32")
 
 
 class _Known(NamedTuple):

@@ -232,3 +232,11 @@ def test_checkpointing_recomputes_the_same_step() -> None:
 
     for plain, again in zip(gradients(False), gradients(True), strict=True):
         assert torch.equal(plain, again)
+
+
+def test_weights_made_of_parameters_are_weights() -> None:
+    torch.manual_seed(0)
+    model, x = nn.utils.parametrizations.weight_norm(nn.Linear(6, 4, bias=False)), torch.randn(3, 6)
+    expected = rounded(x, "activation") @ rounded(model.weight.detach(), "weight").t()
+    emulate_(model, FP8)
+    assert torch.equal(model(x).detach(), expected)
