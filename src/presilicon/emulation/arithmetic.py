@@ -65,11 +65,13 @@ class Arithmetic:
         """A vector op: its result is rounded where the numerics say so."""
         name = vector_functions().get(func, func.__name__)
         plan = self.plan
-        compute = self.emulation.operators.find(name, func) or replacement_for(name)
+        replaced = self.emulation.operators.find(name, func)
+        compute = replaced or replacement_for(name)
         if compute is None:
             compute = self._own_logarithm(name, plan) or func
         if not plan.rounds_results:
-            return compute(*args, **kwargs)
+            with _NOWHERE if replaced is None else self._region(name, *self.emulation.operators.spell(name)):
+                return compute(*args, **kwargs)
         site = self.emulation.site(self.training, "vector")
         with self._vector_region(name, plan, args, kwargs):
             if self.training and plan.rounds_vector("gradient"):

@@ -12,7 +12,6 @@ from presilicon.operators.source import ALLOWED, LanguageError, Source
 _ARGUMENTS = "one number x, and constants as slope=0.5"
 _PATTERNS = "numbers, numbers | numbers, a name or _, with guards as case _ if x < 1"
 LARGEST_EXPONENT = 64
-DEEPEST_CALL = 32
 
 _FUNCTIONS: dict[Any, Operation] = {
     abs: "abs",
@@ -103,20 +102,19 @@ class _Fork:
 _Flow = _Return | _Fall | _Fork
 
 
-def compile_function(source: Source, builder: Builder, arguments: Sequence[int], above: tuple[Source, ...] = ()) -> int:
+def compile_function(source: Source, builder: Builder, arguments: Sequence[int]) -> int:
     """The result of a function on `arguments`, the missing ones taken from its defaults, added to a program.
 
     Raises:
         LanguageError: the function has something that the language does not have.
     """
-    return _Compiler(source, builder, above).compile(arguments)
+    return _Compiler(source, builder).compile(arguments)
 
 
 class _Compiler:
-    def __init__(self, source: Source, builder: Builder, above: tuple[Source, ...]) -> None:
+    def __init__(self, source: Source, builder: Builder) -> None:
         self.source = source
         self.builder = builder
-        self.above = above
         self.locals = frozenset(source.function.__code__.co_varnames) | frozenset(source.function.__code__.co_cellvars)
 
     def compile(self, arguments: Sequence[int]) -> int:
@@ -401,8 +399,6 @@ class _Compiler:
 
     def inline(self, node: ast.Call, operator: Any, scope: Scope) -> int:
         """Another operator's program, in place of its call."""
-        if len(self.above) > DEEPEST_CALL:
-            raise self.source.error(node, "calls that go too deep")
         if node.keywords and any(each.arg is None for each in node.keywords):
             raise self.source.error(node, "unpacking")
         places = [self.number(each, scope) for each in node.args]

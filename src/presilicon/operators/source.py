@@ -30,6 +30,7 @@ class Source:
         linecache.checkcache(self.file)
         self._lines = linecache.getlines(self.file, function.__globals__)
         self.tree = self._find(code.co_firstlineno)
+        self._resolved: dict[str, Any] = {}
 
     def error(self, node: ast.AST, what: str, allowed: str = ALLOWED) -> LanguageError:
         """The error about a piece of the source: file, line, what is wrong, what is allowed, and the line itself."""
@@ -38,7 +39,15 @@ class Source:
         return LanguageError(f"{Path(self.file).name}, line {line}: {what}; allowed: {allowed}\n    {text}")
 
     def resolve(self, name: str) -> Any:
-        """What a name that is no local variable means where the function was written; KeyError if nothing."""
+        """What a name that is no local variable means where the function was written; KeyError if nothing.
+
+        It keeps the meaning that it had when it was first asked for: when the function was decorated.
+        """
+        if name not in self._resolved:
+            self._resolved[name] = self._look_up(name)
+        return self._resolved[name]
+
+    def _look_up(self, name: str) -> Any:
         free = dict(zip(self.function.__code__.co_freevars, self.function.__closure__ or (), strict=True))
         if name in free:
             try:

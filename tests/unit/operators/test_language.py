@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from presilicon.formats import parse
-from presilicon.operators import operator
+from presilicon.operators import load_operator, operator
 from presilicon.operators.reference import evaluate
 
 SLOPE = 0.25
@@ -168,6 +168,34 @@ def test_constants_are_those_of_the_moment() -> None:
 
     factor = 3.0
     assert doubled(1.0) == 2.0
+
+
+def test_an_inlined_operator_keeps_its_own_constants_and_names(tmp_path) -> None:
+    path = tmp_path / "chain.py"
+    path.write_text(
+        """from presilicon.operators import operator
+K = 2.0
+
+@operator("tanh")
+def f(x):
+    return K * x
+
+@operator("tanh")
+def g(x):
+    return f(x) + 1
+
+K = 5.0
+
+@operator("tanh")
+def f(x):
+    return g(x) * 10
+
+@operator("tanh")
+def h(x):
+    return f(x)
+"""
+    )
+    assert load_operator(f"{path}:h")(1.0) == 30.0
 
 
 def test_a_format_rounds_every_result() -> None:

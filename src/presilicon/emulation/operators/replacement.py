@@ -61,6 +61,15 @@ class Replacements:
             return None
         return partial(composite.compute, func, inner[composite.part])
 
+    def spell(self, name: str) -> tuple[str, str]:
+        """What computes the vector op `name`, forward and backward, as a table of coverage shows it."""
+        composite = COMPOSITES.get(name)
+        chosen = self._operators.get(name) or (None if composite is None else self._operators.get(composite.part))
+        if chosen is None:
+            return "activation float32", "error float32"
+        text = f"operator {chosen.name}"
+        return text, text if chosen.backward == "derived" else "error float32"
+
     def reaches(self, func: Callable[..., Any]) -> bool:
         """Whether something in a function of torch is replaced, so that it cannot be left to torch."""
         name = vector_functions().get(func)

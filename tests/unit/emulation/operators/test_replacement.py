@@ -4,14 +4,16 @@ import copy
 import io
 from collections.abc import Callable
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 import presilicon as ps
 from presilicon.base.errors import ConfigError
-from presilicon.designs import Numerics, load_recipe
+from presilicon.designs import Numerics, Operators, OperatorSpec, load_recipe
 from presilicon.operators import Operator, operator, table
 
 NUMERICS = {
@@ -183,6 +185,20 @@ def test_functions_taken_apart_are_the_same_functions(name: str, layer: nn.Modul
     torch.testing.assert_close(ours.eval()(x), theirs.eval()(x), rtol=1e-4, atol=1e-4)
 
 
+def test_recomputed_activations_are_replaced_too() -> None:
+    class Saving(Wrapped):
+        def forward(self, x: Tensor) -> Tensor:
+            return checkpoint(super().forward, x, use_reentrant=False)
+
+    made = table("tanh", -4, 4, 9, "linear")
+    plain, saving = (ps.emulate_(kind(nn.Tanh()), Numerics(), operators=[made]) for kind in (Wrapped, Saving))
+    saving.load_state_dict(plain.state_dict())
+    for model in (plain, saving):
+        model(X).sum().backward()
+    for one, other in zip(plain.parameters(), saving.parameters(), strict=True):
+        assert torch.equal(one.grad, other.grad)
+
+
 def test_what_is_not_replaced_stays_bit_equal() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.Sigmoid(), nn.LSTM(8, 8))
     plain = copy.deepcopy(model)
@@ -210,6 +226,16 @@ def test_results_of_operators_are_rounded_like_others() -> None:
     out = ps.emulate_(Wrapped(nn.Tanh()), NUMERICS["bf16 results"], operators=[third])(X)
     assert torch.equal(out, out.bfloat16().float())
     assert not torch.equal(ps.emulate_(Wrapped(nn.Tanh()), NUMERICS["bf16"], operators=[third])(X), out)
+
+
+def test_coverage_names_the_operator() -> None:
+    numerics = msgspec.structs.replace(
+        NUMERICS["bf16"],
+        operators=Operators(tanh=OperatorSpec(kind="table", low=-4, high=4, entries=9, interpolation="linear")),
+    )
+    listed = [op for op in ps.coverage(Wrapped(nn.Tanh()), numerics, X).ops if op.formats == "operator table_tanh"]
+    assert {op.stage for op in listed} == {"forward", "backward"}
+    assert {op.status for op in listed} == {"emulated"}
 
 
 def test_wrong_operators_are_named() -> None:
