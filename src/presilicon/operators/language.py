@@ -91,15 +91,16 @@ class _Fall:
 
 
 @dataclass(frozen=True)
-class _Fork:
-    """Some paths return and others go on."""
+class _Partly:
+    """Some paths have returned a value, and the others have reached the end with these variables."""
 
-    condition: int
-    then: "_Flow"
-    other: "_Flow"
+    returned: int
+    """The condition under which it was returned."""
+    place: int
+    scope: Scope
 
 
-_Flow = _Return | _Fall | _Fork
+_Flow = _Return | _Fall | _Partly
 
 
 def compile_function(source: Source, builder: Builder, arguments: Sequence[int]) -> int:
@@ -108,7 +109,10 @@ def compile_function(source: Source, builder: Builder, arguments: Sequence[int])
     Raises:
         LanguageError: the function has something that the language does not have.
     """
-    return _Compiler(source, builder).compile(arguments)
+    try:
+        return _Compiler(source, builder).compile(arguments)
+    except RecursionError:
+        raise source.error(source.tree, f"the branches of {source.name} go too deep", "a few hundred") from None
 
 
 class _Compiler:
@@ -151,20 +155,12 @@ class _Compiler:
             elif isinstance(flow, _Return):
                 return flow
             else:
-                return self.extend(flow, statements[index + 1 :])
+                rest = self.run(statements[index + 1 :], flow.scope)
+                return self.join(flow.returned, _Return(flow.place), rest)
         return _Fall(scope)
 
-    def extend(self, flow: _Flow, rest: Sequence[ast.stmt]) -> _Flow:
-        """The paths that have not returned go on with the rest."""
-        match flow:
-            case _Return():
-                return flow
-            case _Fall(scope):
-                return self.run(rest, scope)
-            case _Fork(condition, then, other):
-                return self.join(condition, self.extend(then, rest), self.extend(other, rest))
-
     def join(self, condition: int, then: _Flow, other: _Flow) -> _Flow:
+        """What has happened after a branch: returns are joined with returns, and variables with variables."""
         known = self.builder.instructions[condition]
         if known.operation == "truth":
             return then if known.value else other
@@ -173,7 +169,19 @@ class _Compiler:
                 return _Return(self.select(condition, a, b))
             case _Fall(a), _Fall(b):
                 return _Fall(self.merge(condition, a, b))
-        return _Fork(condition, then, other)
+        places = [None if isinstance(flow, _Fall) else flow.place for flow in (then, other)]
+        scopes = [None if isinstance(flow, _Return) else flow.scope for flow in (then, other)]
+        returned = self.select(condition, self.has_returned(then), self.has_returned(other))
+        one, two = places
+        place = two if one is None else one if two is None else self.select(condition, one, two)
+        first, second = scopes
+        scope = second if first is None else first if second is None else self.merge(condition, first, second)
+        assert place is not None
+        assert scope is not None
+        return _Partly(returned, place, scope)
+
+    def has_returned(self, flow: _Flow) -> int:
+        return flow.returned if isinstance(flow, _Partly) else self.builder.truth(isinstance(flow, _Return))
 
     def merge(self, condition: int, a: Scope, b: Scope) -> Scope:
         scope: Scope = {}

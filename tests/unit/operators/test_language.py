@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from presilicon.base.errors import ConfigError
 from presilicon.formats import parse
 from presilicon.operators import load_operator, operator
 from presilicon.operators.reference import evaluate
@@ -196,6 +197,24 @@ def h(x):
 """
     )
     assert load_operator(f"{path}:h")(1.0) == 30.0
+
+
+def test_programs_grow_with_their_source_and_not_with_their_paths(tmp_path) -> None:
+    path = tmp_path / "long.py"
+    tests = "".join(
+        f"    if x > {place}:\n        if x > {place}.5:\n            return {place}.25\n        x = x + 2\n"
+        for place in range(1, 41)
+    )
+    head = 'from presilicon.operators import operator\n@operator("tanh")\ndef f(x):\n'
+    path.write_text(f"{head}{tests}    return x\n")
+    chosen = load_operator(f"{path}:f")
+    assert len(chosen.program.instructions) < 800
+    for x in (0.5, 1.2, 1.7, 1.4999, 30.0, -1.0):
+        assert chosen(x) == chosen.function(x)
+    chain = "".join(f"    elif x < {place}:\n        return {place}\n" for place in range(1, 600))
+    path.write_text(f"{head}    if x < 0:\n        return 0\n{chain}    return 1\n")
+    with pytest.raises(ConfigError, match="too deep"):
+        load_operator(f"{path}:f")
 
 
 def test_a_format_rounds_every_result() -> None:
