@@ -14,7 +14,7 @@ import presilicon as ps
 from presilicon.runs import list_runs
 
 ARGUMENTS = [
-    "fp32-systolic", "fp8-systolic", "--workload", "digits-cnn", "--seeds", "2", "--max-steps", "120",
+    "fp32-systolic", "fp8-systolic", "--workload", "digits-cnn", "--seeds", "2", "--max-steps", "200",
     "--checkpoint-every", "2", "--target", "1.0",
 ]  # fmt: skip
 
