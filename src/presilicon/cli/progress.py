@@ -78,8 +78,9 @@ _ENDINGS = {
 def describe_seed(event: dict[str, Any]) -> str:
     """One line about a finished seed."""
     ending = _ENDINGS[event["ending"]]
+    reason = f" ({event['reason']})" if event.get("reason") else ""
     restored = " (before this was resumed)" if event["event"] == "seed_restored" else ""
     return (
-        f"{event['design']} seed {event['seed']}: {ending} after {event['steps']} steps, "
+        f"{event['design']} seed {event['seed']}: {ending}{reason} after {event['steps']} steps, "
         f"test accuracy {event['test_accuracy']:.1%}{restored}"
     )

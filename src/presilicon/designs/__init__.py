@@ -7,6 +7,7 @@ from presilicon.designs.numerics import Change, Ends, Numerics, Override, RoleFo
 from presilicon.designs.operators import Operators, OperatorSpec
 from presilicon.designs.recipe import Recipe, load_recipe, recipe_names
 from presilicon.designs.roofline import ClassRate, HostTimes, MatrixRate, Provenance, RooflineMachine
+from presilicon.designs.scaling import LossScale
 from presilicon.designs.systolic import Dataflow, Dataflows, Reduction, SystolicMachine, Transpose
 from presilicon.designs.technology import (
     AreaPoint,
@@ -33,6 +34,7 @@ __all__ = [
     "EnergyPoint",
     "Figure",
     "HostTimes",
+    "LossScale",
     "Machine",
     "MatrixRate",
     "Numerics",

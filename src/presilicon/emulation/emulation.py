@@ -6,17 +6,25 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from presilicon.designs.numerics import ENDS, Ends, Numerics, Override
 from presilicon.emulation.operators.replacement import Replacements
 from presilicon.emulation.site import Plan, Rounded, Site
 from presilicon.formats import UserFormat
 from presilicon.operators import Operator
-from presilicon.records import Observer
+from presilicon.records import Observer, Role
 
 
 class UncoveredWarning(UserWarning):
     """A model computes matrix products in a way that emulation does not reach."""
+
+
+class Probe(Protocol):
+    """Is shown what rounding does to each tensor of a training step."""
+
+    def __call__(self, layer: str, role: Role, before: Tensor, after: Tensor, spelling: str) -> None:
+        """A tensor of a role, and what it became in the format of that spelling."""
 
 
 class Watcher(Protocol):
@@ -53,6 +61,8 @@ class Emulation:
         self.step = 0
         """The number of the training step in progress: forward passes in training mode, counted from 0."""
         self.watcher: Watcher | None = None
+        self.probe: Probe | None = None
+        """Sees tensors before and after rounding, at the steps that a diagnosis looks at."""
         self.rounded = Rounded()
         self.operators = Replacements([*numerics.make_operators(), *operators])
         """What takes the place of functions of torch."""
@@ -77,6 +87,7 @@ class Emulation:
             "_plans": {},
             "rounded": Rounded(),
             "watcher": None,
+            "probe": None,
         }
         return self.__dict__ | fresh
 

@@ -125,13 +125,15 @@ class Site:
         Gradients of weights are not reduced again: their blocks lie as the format itself says.
         """
         rounded = self._quantize(tensor, role, axis, groups, part)
+        self._probe(tensor, rounded, role)
         self.show(rounded, role)
         return rounded
 
     def round_gradient(self, gradient: Tensor, error: Tensor, part: str = "") -> Tensor:
         """The gradient of a weight that was just made of `error`, where it lies if it has memory of its own."""
         quick = self.plan.round_gradient
-        if quick is None or self._emulation.observers or gradient.data_ptr() == error.data_ptr():
+        watched = self._emulation.observers or self._emulation.probe is not None
+        if quick is None or watched or gradient.data_ptr() == error.data_ptr():
             return self.round(gradient, "gradient", part=part)
         return quick(gradient)
 
@@ -147,6 +149,7 @@ class Site:
         if rounded is None:
             rounded = self._quantize(tensor, role, axis, groups, "")
             self._emulation.rounded.keep(tensor, role, how, rounded)
+            self._probe(tensor, rounded, role)
         self.show(rounded, role)
         return rounded
 
@@ -160,8 +163,10 @@ class Site:
         chosen = self.plan.numerics.of(role)
         key = self._key(role) if chosen.is_stochastic else None
         place = tensor.data  # not detach(): the version must stay, or autograd takes it for a user's change
+        before = place.clone() if self._emulation.probe is not None else place
         quantize(place, chosen.format, rounding=chosen.rounding_mode, key=key, out=place)
         self._emulation.rounded.keep(tensor, role, self.plan.ways[role], tensor)
+        self._probe(before, place, role)
         self.show(tensor, role)
 
     def round_error(self, error: Tensor) -> Tensor:
@@ -173,6 +178,11 @@ class Site:
         if torch.is_grad_enabled():
             raise RuntimeError("an emulated backward pass cannot be differentiated again (create_graph=True)")
         return self.round(error, "error")
+
+    def _probe(self, before: Tensor, after: Tensor, role: Role) -> None:
+        probe = self._emulation.probe
+        if probe is not None and self._training:
+            probe(self._layer, role, before.detach(), after.detach(), str(self.plan.numerics.of(role).format))
 
     def show(self, tensor: Tensor, role: Role) -> None:
         """Let the observers see a rounded tensor, in training."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import takewhile
 from typing import Any
 
@@ -26,6 +26,8 @@ from presilicon.emulation.checkpoint import (
     write_progress,
     write_trace,
 )
+from presilicon.emulation.diagnosis import Diagnosis, OnFinding, Probe
+from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.facts import FormatFacts
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
@@ -51,6 +53,7 @@ def train(
     operators: Iterable[Operator] = (),
     hooks: Sequence[TrainingHook] = (),
     on_evaluation: OnEvaluation | None = None,
+    on_finding: OnFinding | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Trace:
     """Train until the workload's target is held, the budget is spent or the loss is no number; return the trace.
@@ -59,6 +62,9 @@ def train(
     split is looked at once, at the end. Weights, data order, stochastic rounding and randomness in the forward pass
     each have a stream of their own derived from `seed`, so two designs with the same seed start from the same weights
     and see the same batches. `operators` take the place of functions, beside those of the numerics.
+
+    A diagnosis looks at a step now and then, and at any that fails: what it finds is in the trace, and `on_finding`
+    hears of it at once. A run that cannot recover is ended, with the reason.
 
     With a `checkpoint` the run is kept in its file now and then. Called again, a run that was broken off goes on from
     there to the same bits, and one that had ended gives its trace at once. What carries state must be the model's, the
@@ -71,7 +77,9 @@ def train(
     cuda = [torch.device(device).index or 0] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices=cuda), _repeatable():
         watching, replacing = tuple(observers), tuple(operators)
-        return _train(workload, numerics, seed, device, watching, replacing, hooks, on_evaluation, checkpoint)
+        return _train(
+            workload, numerics, seed, device, watching, replacing, hooks, on_evaluation, on_finding, checkpoint
+        )
 
 
 @contextmanager
@@ -106,6 +114,7 @@ def _train(
     operators: tuple[Operator, ...],
     hooks: Sequence[TrainingHook],
     on_evaluation: OnEvaluation | None,
+    on_finding: OnFinding | None,
     checkpoint: Checkpoint | None,
 ) -> Trace:
     load_data, target = workload.require_data()
@@ -130,41 +139,63 @@ def _train(
     emulate_optimizer_(optimizer, numerics, model=model, seed=rounding_seed)
     loss_of = emulated(workload.loss, model) if numerics.vector == "round-results" else workload.loss
     scaler = LossScaler(numerics.loss_scale)
+    diagnosis = Diagnosis(numerics, on_finding)
     formats = FormatFacts(emulation)
     # All that is carried from step to step and is no part of the trace; the order of the data follows from the step.
     states: dict[str, Stateful] = {"model": ModelState(model), "optimizer": optimizer, "generators": Generators(device)}
     if scaler.is_active:
         states["loss_scale"] = scaler
+    states["diagnosis"] = diagnosis
     states |= {f"hook{place}": hook for place, hook in enumerate(hooks) if isinstance(hook, Stateful)}
     progress = Progress([], [], []) if checkpoint is None else read_progress(checkpoint.path, of, states)
     losses, facts_runs, evaluations = progress
     emulation.resume(len(losses))
+    diagnosis.check_data(data, numerics)
     batches = _batches(data, workload.batch_size, derive_seed(seed, "data"), skip=len(losses))
     ending: Ending = "budget"
     held = _held(evaluations, target)
+    reason: str | None = None
     for step in range(len(losses), workload.max_steps):
         for hook in hooks:
             hook.before_step(step)
         inputs, targets = next(batches)
-        model.train()
-        optimizer.zero_grad()
-        loss = loss_of(model(inputs), targets)
-        losses.append(float(loss.detach()))
+
+        def run(inputs: Tensor = inputs, targets: Tensor = targets) -> Tensor:
+            model.train()
+            optimizer.zero_grad()
+            return loss_of(model(inputs), targets)
+
+        probes = diagnosis.probing(model, emulation, step) if diagnosis.is_due(step) else nullcontext()
+        with probes as probe:
+            if probe is None:
+                loss = run()
+            else:
+                with diagnosis.watching_relus(model, step):
+                    loss = run()
+            losses.append(float(loss.detach()))
+            if math.isfinite(losses[-1]):
+                scaler.scaled(loss).backward()
         if not math.isfinite(losses[-1]):
             _append(facts_runs, replace(formats.at(step), update_skipped=True))
             ending = "diverged"
+            reason = diagnosis.fail(probe or _probe_again(run, diagnosis, model, emulation, step), model).message
             break
-        scaler.scaled(loss).backward()
         finite = scaler.unscale_(model.parameters())
         if finite:
+            if probe is not None:
+                diagnosis.look(probe, model)
             if workload.clip_norm is not None:
                 nn.utils.clip_grad_norm_(model.parameters(), workload.clip_norm)
             optimizer.step()
         scaler.update(finite)
+        reason = diagnosis.after_update(step, finite, scaler.scale)
         facts = formats.at(step) if finite else replace(formats.at(step), update_skipped=True)
         for hook in hooks:
             facts = hook.after_step(step, facts)
         _append(facts_runs, facts)
+        if reason is not None:
+            ending = "diverged"
+            break
         if (step + 1) % workload.evaluate_every == 0:
             point = _evaluate(model, workload, data, step + 1)
             evaluations.append(point)
@@ -176,6 +207,7 @@ def _train(
                 break
             if checkpoint is not None and len(evaluations) % checkpoint.every == 0:
                 write_progress(checkpoint.path, of, progress, states)
+    diagnosis.judge_skips(scaler.skipped, len(losses))
     trace = Trace(
         seed=seed,
         losses=tuple(losses),
@@ -183,10 +215,24 @@ def _train(
         evaluations=tuple(evaluations),
         test_accuracy=_accuracy(model, workload, *data.test)[0],
         ending=ending,
+        findings=tuple(diagnosis.findings),
+        shares=tuple(diagnosis.shares),
+        skipped=tuple(scaler.skipped),
+        reason=reason or "",
     )
     if checkpoint is not None:
         write_trace(checkpoint.path, of, trace)
     return trace
+
+
+def _probe_again(
+    run: Callable[[], Tensor], diagnosis: Diagnosis, model: nn.Module, emulation: Emulation, step: int
+) -> Probe:
+    """The forward pass of a step that failed, once more and watched; the run ends here, so nothing is disturbed."""
+    emulation.resume(step)
+    with diagnosis.probing(model, emulation, step) as probe, torch.no_grad():
+        run()
+    return probe
 
 
 def _held(evaluations: Sequence[Evaluation], target: float) -> int:

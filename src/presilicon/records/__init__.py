@@ -7,6 +7,7 @@ from presilicon.records.area import Area
 from presilicon.records.cost import Cost, OpCost
 from presilicon.records.coverage import CoveredOp, EmulationCoverage
 from presilicon.records.fairness import Fairness, Pair, Probability
+from presilicon.records.finding import Finding, RoleShares
 from presilicon.records.foreign import Coverage, ForeignTime, ForeignTimes
 from presilicon.records.frames import ArrayFrames, CellFrame
 from presilicon.records.graph import (
@@ -47,6 +48,7 @@ __all__ = [
     "Evaluation",
     "FactsRun",
     "Fairness",
+    "Finding",
     "ForeignTime",
     "ForeignTimes",
     "Gemm",
@@ -70,6 +72,7 @@ __all__ = [
     "Reproduction",
     "Result",
     "Role",
+    "RoleShares",
     "SeedResult",
     "Sensitivity",
     "StepFacts",

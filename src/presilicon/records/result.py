@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from presilicon.records.fairness import Fairness, Pair, Probability
+from presilicon.records.finding import Finding
 from presilicon.records.sensitivity import Sensitivity
 
 
@@ -40,6 +41,10 @@ class SeedResult(Struct, frozen=True, kw_only=True):
     time_s: float | None = None
     """Of all its steps, those after the arrival too; None in records of before this was kept."""
     energy_j: float | None = None
+    reason: str = ""
+    """Why training could not go on; empty when it could."""
+    findings: tuple[Finding, ...] = ()
+    """What a diagnosis found."""
 
 
 class Result(Struct, frozen=True, kw_only=True):

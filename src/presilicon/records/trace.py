@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from presilicon.records.finding import Finding, RoleShares
 from presilicon.records.graph import Role
 
 Ending = Literal["target", "budget", "diverged"]
@@ -82,6 +83,14 @@ class Trace(Struct, frozen=True, kw_only=True):
     test_accuracy: float
     """Accuracy on the test split when training ended; it never decides anything."""
     ending: Ending
+    findings: tuple[Finding, ...] = ()
+    """What a diagnosis found on the way."""
+    shares: tuple[RoleShares, ...] = ()
+    """What rounding did to each role, at the steps that were looked at."""
+    skipped: tuple[int, ...] = ()
+    """Steps whose update the loss scale skipped."""
+    reason: str = ""
+    """Why it ended, when it could not go on."""
 
     @property
     def steps(self) -> int:

@@ -28,6 +28,8 @@ def price_trace(trace: Trace, price_step: PriceStep, target: float, sustain: int
         accuracy=trace.test_accuracy,
         steps=trace.steps,
         ending=trace.ending,
+        reason=trace.reason,
+        findings=trace.findings,
         time_s=time_s[-1],
         energy_j=energy_j[-1],
         curve=tuple(

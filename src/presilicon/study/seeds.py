@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import torch
 
+from presilicon.base.config import to_plain
 from presilicon.base.errors import RunFailedError
 from presilicon.designs import Numerics
 from presilicon.emulation import train
 from presilicon.emulation.checkpoint import Checkpoint, read_trace
 from presilicon.emulation.training import identity
-from presilicon.records import Evaluation, Trace
+from presilicon.records import Evaluation, Finding, Trace
 from presilicon.workloads import Workload
 from presilicon.workloads.user import files_of, load_file, workload_errors
 
@@ -156,6 +157,9 @@ def _run(task: SeedTask, on_event: OnEvent) -> Trace:
             }
         )
 
+    def on_finding(finding: Finding) -> None:
+        on_event({"event": "finding", "design": task.design, "seed": task.seed, **to_plain(finding)})
+
     kept, event, trace = task.checkpoint, "seed_restored", None
     if kept is not None:
         trace = read_trace(kept.path, identity(task.workload, task.numerics, task.seed, task.device))
@@ -164,7 +168,7 @@ def _run(task: SeedTask, on_event: OnEvent) -> Trace:
         with workload_errors():
             trace = train(
                 task.workload, task.numerics, seed=task.seed, device=task.device, on_evaluation=on_evaluation,
-                checkpoint=kept,
+                on_finding=on_finding, checkpoint=kept,
             )  # fmt: skip
     on_event(
         {
@@ -173,6 +177,7 @@ def _run(task: SeedTask, on_event: OnEvent) -> Trace:
             "seed": task.seed,
             "steps": trace.steps,
             "ending": trace.ending,
+            "reason": trace.reason,
             "test_accuracy": trace.test_accuracy,
         }
     )

@@ -1,0 +1,333 @@
+"""Why a training run goes wrong: probes of single steps, and verdicts over many.
+
+A probed step is computed as any other, with the tensors before and after rounding shown to a `Probe`. Every
+`EVERY` steps one is probed; a step that fails is run again with a probe, which finds the first number that is not
+finite and who made it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from msgspec import Struct, convert, to_builtins
+from msgspec.structs import replace
+from torch import Tensor, nn
+
+from presilicon.designs import LossScale, Numerics
+from presilicon.emulation.emulation import Emulation
+from presilicon.records import Finding, Role, RoleShares
+from presilicon.workloads import Splits
+
+EVERY = 50
+UNDERFLOW, OVERFLOW, SATURATION = 0.5, 0.001, 0.05
+"""Shares of a layer's numbers above which rounding is worth a finding."""
+DEAD = 0.9
+"""Share of a ReLU's units that are zero for every example of a batch."""
+VANISHING, EXPLODING = 1e-6, 1e4
+"""Norm of the first layer's gradient over that of the last."""
+GROWN = 1e3
+"""A weight of this size comes of updates that are too large."""
+HOPELESS = 20
+"""Steps in a row without an update after which a run cannot recover."""
+
+OnFinding = Callable[[Finding], None]
+
+
+class _Count(Struct):
+    """What rounding did to the tensors of a layer's role."""
+
+    elements: int = 0
+    nonzero: int = 0
+    finite: int = 0
+    underflowed: int = 0
+    overflowed: int = 0
+    saturated: int = 0
+
+
+class Probe:
+    """Sees the tensors of one step before and after they are rounded."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.counts: dict[tuple[str, Role], _Count] = {}
+        self.first: Finding | None = None
+        self._modules: list[str] = []
+
+    @torch.no_grad()
+    def __call__(self, layer: str, role: Role, before: Tensor, after: Tensor, spelling: str) -> None:
+        """A tensor was rounded."""
+        finite_before, finite_after = before.isfinite(), after.isfinite()
+        count = self.counts.setdefault((layer, role), _Count())
+        count.elements += before.numel()
+        count.nonzero += int((before != 0).sum())
+        count.finite += int(finite_before.sum())
+        count.underflowed += int(((before != 0) & (after == 0)).sum())
+        overflowed = int((finite_before & ~finite_after).sum())
+        count.overflowed += overflowed
+        largest = after.abs().amax() if after.numel() else after.sum()
+        if float(largest) > 0:
+            count.saturated += int((finite_after & (before.abs() > after.abs()) & (after.abs() == largest)).sum())
+        if self.first is None and overflowed:
+            self.first = Finding(
+                step=self.step,
+                symptom="non-finite",
+                bug="conceptual",
+                layer=layer,
+                role=role,
+                origin="produced",
+                share=overflowed / before.numel(),
+                message=f"{role} of {_name(layer)} overflowed {spelling}; a format with more exponent bits, or a "
+                "smaller loss scale, would hold it",
+            )
+        elif self.first is None and not bool(finite_before.all()):
+            self.first = Finding(
+                step=self.step,
+                symptom="non-finite",
+                bug="structural",
+                layer=layer,
+                role=role,
+                origin="passed on",
+                message=f"{role} of {_name(layer)} was not finite when it came in, and nothing rounded before it was",
+            )
+
+    @contextmanager
+    def watching(self, model: nn.Module) -> Iterator[None]:
+        """Look at what leaves each layer, too: one that makes a number that is not finite of finite ones is found."""
+        names = {module: name for name, module in model.named_modules()}
+        leaves = [module for module in names if not any(module.children())]
+
+        def look(module: nn.Module, inputs: Any, output: Any) -> None:
+            if self.first is None and not _finite(output) and _finite(inputs):
+                self.first = Finding(
+                    step=self.step,
+                    symptom="non-finite",
+                    bug="structural",
+                    layer=names[module],
+                    role="activation",
+                    origin="produced",
+                    message=f"{_name(names[module])} ({type(module).__name__}) made a number that is not finite of "
+                    "finite ones",
+                )
+
+        handles = [module.register_forward_hook(look) for module in leaves]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def shares(self) -> list[RoleShares]:
+        """Over all layers, for each role that was rounded."""
+        totals: dict[Role, _Count] = {}
+        for (_, role), count in self.counts.items():
+            total = totals.setdefault(role, _Count())
+            for field in _Count.__struct_fields__:
+                setattr(total, field, getattr(total, field) + getattr(count, field))
+        return [
+            RoleShares(
+                step=self.step,
+                role=role,
+                underflow=count.underflowed / max(count.nonzero, 1),
+                overflow=count.overflowed / max(count.finite, 1),
+                saturation=count.saturated / max(count.finite, 1),
+            )
+            for role, count in totals.items()
+        ]
+
+    def findings(self) -> Iterator[Finding]:
+        """Layers whose numbers a format loses."""
+        for (layer, role), count in self.counts.items():
+            for symptom, share, limit, words in (
+                ("underflow", count.underflowed / max(count.nonzero, 1), UNDERFLOW, "became zero"),
+                ("overflow", count.overflowed / max(count.finite, 1), OVERFLOW, "overflowed"),
+                ("saturation", count.saturated / max(count.finite, 1), SATURATION, "were held at the largest value"),
+            ):
+                if share > limit:
+                    small = symptom == "underflow" and role in ("error", "gradient")
+                    advice = "a loss scale lifts them" if small else "more exponent bits hold them"
+                    yield Finding(
+                        step=self.step,
+                        symptom=symptom,  # type: ignore[arg-type]
+                        bug="conceptual",
+                        layer=layer,
+                        role=role,
+                        share=share,
+                        message=f"{share:.0%} of the {role} of {_name(layer)} {words} in rounding; {advice}",
+                    )
+
+
+class Diagnosis:
+    """Follows one training run, and says what it finds once for each place and symptom."""
+
+    def __init__(self, numerics: Numerics, on_finding: OnFinding | None = None) -> None:
+        self.findings: list[Finding] = []
+        self.shares: list[RoleShares] = []
+        self._rule: LossScale = numerics.loss_scale
+        self._said: Counter[tuple[str, str, str]] = Counter()
+        self._on_finding = on_finding
+        self._without_update = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that was found so far."""
+        return {
+            "findings": to_builtins(self.findings),
+            "shares": to_builtins(self.shares),
+            "said": [[*key, count] for key, count in self._said.items()],
+            "without_update": self._without_update,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; what was found is not told again."""
+        self.findings = convert(state["findings"], list[Finding])
+        self.shares = convert(state["shares"], list[RoleShares])
+        self._said = Counter({(layer, role, symptom): count for layer, role, symptom, count in state["said"]})
+        self._without_update = int(state["without_update"])
+
+    def is_due(self, step: int) -> bool:
+        """Whether a step should be probed."""
+        return step % EVERY == 0
+
+    @contextmanager
+    def probing(self, model: nn.Module, emulation: Emulation, step: int) -> Iterator[Probe]:
+        """A step inside is seen by a probe."""
+        probe = Probe(step)
+        emulation.probe = probe
+        try:
+            with probe.watching(model):
+                yield probe
+        finally:
+            emulation.probe = None
+            self.shares += probe.shares()
+
+    def check_data(self, data: Splits, numerics: Numerics) -> None:
+        """Examples that no training can repair."""
+        for name in ("train", "validation", "test"):
+            inputs, targets = getattr(data, name)
+            for what, tensor in (("inputs", inputs), ("targets", targets)):
+                if tensor.is_floating_point() and not _finite(tensor):
+                    bad = int((~tensor.isfinite()).sum())
+                    self._say(0, "data", "data", f"{bad} numbers of the {name} {what} are not finite")
+            largest = getattr(numerics.activation.format, "max", None)
+            if inputs.is_floating_point() and isinstance(largest, float) and inputs.numel():
+                top = float(inputs.abs().nan_to_num(0.0, 0.0, 0.0).max())
+                if top > largest:
+                    message = f"{name} inputs reach {top:.3g}, and {numerics.activation.format} ends at {largest:.3g}"
+                    self._say(0, "data", "data", f"{message}: scale the data")
+
+    def look(self, probe: Probe, model: nn.Module) -> None:
+        """Findings of a probed step whose backward pass is done."""
+        for finding in probe.findings():
+            self._tell(finding)
+        norms = [
+            (name, float(parameter.grad.norm()))
+            for name, parameter in model.named_parameters()
+            if parameter.grad is not None and parameter.dim() > 1
+        ]
+        if len(norms) > 1 and norms[-1][1] > 0:
+            ratio = norms[0][1] / norms[-1][1]
+            where = norms[0][0].rpartition(".")[0]
+            if ratio < VANISHING:
+                message = f"the gradient of {_name(where)} is {ratio:.1g} times that of the last layer"
+                self._say(probe.step, "vanishing", "conceptual", message, where, "gradient")
+            if ratio > EXPLODING:
+                message = f"the gradient of {_name(where)} is {ratio:.1g} times that of the last layer"
+                self._say(probe.step, "exploding", "conceptual", message, where, "gradient")
+
+    @contextmanager
+    def watching_relus(self, model: nn.Module, step: int) -> Iterator[None]:
+        """Units of ReLU layers that are zero for a whole batch are dead."""
+
+        def look(name: str) -> Callable[[nn.Module, Any, Tensor], None]:
+            def count(module: nn.Module, inputs: Any, output: Tensor) -> None:
+                dead = float((output.detach() == 0).all(dim=0).float().mean())
+                if dead > DEAD:
+                    message = f"{dead:.0%} of the units of {_name(name)} are zero for every example of the batch"
+                    self._say(step, "dead-relu", "conceptual", message, name, "activation", dead)
+
+            return count
+
+        relus = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.ReLU)]
+        handles = [module.register_forward_hook(look(name)) for name, module in relus]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def fail(self, probe: Probe, model: nn.Module) -> Finding:
+        """Why a step's loss is not finite."""
+        largest = max(
+            ((float(p.detach().abs().max()), name) for name, p in model.named_parameters()), default=(0.0, "")
+        )
+        if probe.first is not None and probe.first.bug == "structural" and not largest[0] < GROWN:
+            message = (
+                f"{probe.first.message}; weights have grown to {largest[0]:.1e} ({largest[1]}): a lower learning rate"
+            )
+            probe.first = replace(probe.first, bug="conceptual", message=message)
+        found = probe.first or Finding(
+            step=probe.step,
+            symptom="non-finite",
+            bug="structural",
+            message="the loss is not finite, and no layer's numbers are to blame: look at the loss itself",
+        )
+        self._tell(found)
+        return found
+
+    def after_update(self, step: int, finite: bool, scale: float) -> str | None:
+        """The reason why a run cannot recover, once it is clear."""
+        self._without_update = 0 if finite else self._without_update + 1
+        falls = self._rule.kind in ("dynamic", "enhanced")
+        if self._without_update < HOPELESS or (falls and scale > 1.0):
+            return None
+        reason = f"{HOPELESS} steps in a row had gradients that are not finite, the loss scale down to {scale:.3g}"
+        self._say(step, "loss-scale", "conceptual", f"{reason}: divergence, not a scale that was too high")
+        return reason
+
+    def judge_skips(self, skipped: Sequence[int], steps: int) -> Finding | None:
+        """A verdict on the updates that the loss scale skipped."""
+        if not skipped:
+            return None
+        early = sum(step < max(steps // 10, 20) for step in skipped)
+        share = len(skipped) / max(steps, 1)
+        count = f"{len(skipped)} of {steps} updates were skipped"
+        if early == len(skipped):
+            message = f"{count}, all at the start: the scale came down to where it belongs"
+        elif share <= 2 / self._rule.interval + 0.01:
+            message = f"{count}, as often as a scale that grows every {self._rule.interval} steps must: harmless"
+        else:
+            message = f"{count}, more than growth explains: gradients overflow again and again; look for divergence"
+        return self._say(skipped[-1], "loss-scale", "conceptual", message, share=share)
+
+    def _say(
+        self,
+        step: int,
+        symptom: Any,
+        bug: Any,
+        message: str,
+        layer: str = "",
+        role: Role | None = None,
+        share: float | None = None,
+    ) -> Finding:
+        finding = Finding(step=step, symptom=symptom, bug=bug, message=message, layer=layer, role=role, share=share)
+        self._tell(finding)
+        return finding
+
+    def _tell(self, finding: Finding) -> None:
+        key = (finding.layer, str(finding.role), finding.symptom)
+        self._said[key] += 1
+        if self._said[key] == 1:
+            self.findings.append(finding)
+            if self._on_finding is not None:
+                self._on_finding(finding)
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return not value.is_floating_point() or bool(value.isfinite().all())
+    return all(_finite(part) for part in value) if isinstance(value, list | tuple) else True
+
+
+def _name(layer: str) -> str:
+    return f'layer "{layer}"' if layer else "the model"

@@ -1,0 +1,156 @@
+"""What a diagnosis finds in runs that were made to fail, and that it changes no bit of those that do not."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from msgspec.structs import replace as change
+from torch import Tensor, nn
+
+from presilicon.designs import LossScale, Numerics, load_recipe
+from presilicon.emulation import diagnosis, train
+from presilicon.emulation.diagnosis import Diagnosis
+from presilicon.records import Finding, Trace
+from presilicon.workloads import Splits, Workload, load_workload
+from presilicon.workloads.workload import sgd
+
+FLOAT16 = load_recipe("fp16-mixed").numerics
+DIGITS = load_workload("digits-mlp")
+
+
+def small_loss(output: Tensor, target: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(output, target) * 1e-7
+
+
+SMALL = replace(
+    DIGITS, name="small-loss", loss=small_loss, optimizer=partial(sgd, learning_rate=1e6), max_steps=60, target=0.999
+)
+
+
+def run(workload: Workload, numerics: Numerics, **scale: object) -> Trace:
+    return train(workload, change(numerics, loss_scale=LossScale(**scale)), seed=0)
+
+
+def find(trace: Trace, symptom: str) -> Finding:
+    return next(finding for finding in trace.findings if finding.symptom == symptom)
+
+
+def test_float16_without_a_loss_scale_underflows_and_the_layer_and_role_are_named() -> None:
+    trace = run(SMALL, FLOAT16)
+    found = find(trace, "underflow")
+    assert (found.layer, found.role, found.bug) == ("output", "error", "conceptual")
+    assert found.share == 1.0
+    assert trace.evaluations[-1].accuracy < 0.2
+    assert {(each.step, each.underflow) for each in trace.shares if each.role == "error"} == {(0, 1.0), (50, 1.0)}
+
+
+def test_a_dynamic_loss_scale_lifts_it() -> None:
+    trace = run(replace(SMALL, max_steps=200), FLOAT16, kind="dynamic", initial=2.0**20)
+    assert trace.evaluations[-1].accuracy > 0.8
+    assert not [finding for finding in trace.findings if finding.step == 0]
+
+
+def test_a_learning_rate_that_is_too_high_is_a_conceptual_mistake() -> None:
+    trace = run(replace(DIGITS, optimizer=partial(sgd, learning_rate=1e3), max_steps=100), FLOAT16)
+    assert trace.ending == "diverged"
+    found = find(trace, "non-finite")
+    assert found.bug == "conceptual"
+    assert found.layer
+    assert "learning rate" in trace.reason or "overflowed" in trace.reason
+
+
+class DividesByZero(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x / (x.detach() * 0)
+
+
+def broken_model() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 16), DividesByZero(), nn.Linear(16, 10))
+
+
+def test_a_layer_that_makes_infinities_of_finite_numbers_is_a_structural_mistake() -> None:
+    trace = run(replace(DIGITS, model=broken_model, max_steps=100), Numerics())
+    found = find(trace, "non-finite")
+    assert (found.layer, found.origin, found.bug, found.step) == ("1", "produced", "structural", 0)
+
+
+def test_data_that_is_not_finite_or_out_of_range_is_said_before_training() -> None:
+    inputs, targets = torch.full((4, 2), 1e6), torch.zeros(4, dtype=torch.long)
+    broken = inputs.clone()
+    broken[1, 1] = float("nan")
+    found = Diagnosis(FLOAT16)
+    found.check_data(Splits((broken, targets), (inputs, targets), (inputs, targets)), FLOAT16)
+    assert [finding.bug for finding in found.findings] == ["data"]
+    assert "1 numbers of the train inputs are not finite" in found.findings[0].message
+    ranges = Diagnosis(FLOAT16)
+    ranges.check_data(Splits((inputs, targets), (inputs, targets), (inputs, targets)), FLOAT16)
+    assert "float16 ends at 6.55e+04" in ranges.findings[0].message
+
+
+def test_dead_units_are_counted() -> None:
+    found = Diagnosis(Numerics())
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
+    with torch.no_grad():
+        model[0].bias.fill_(-100.0)
+        with found.watching_relus(model, 7):
+            model(torch.randn(16, 4))
+    assert [(each.symptom, each.layer, each.step, each.share) for each in found.findings] == [
+        ("dead-relu", "1", 7, 1.0)
+    ]
+
+
+@pytest.mark.parametrize(("factor", "symptom"), [(1e-8, "vanishing"), (1e6, "exploding")])
+def test_gradients_that_vanish_or_explode(factor: float, symptom: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    assert model[0].weight.grad is not None
+    model[0].weight.grad.mul_(factor)
+    found = Diagnosis(Numerics())
+    found.look(diagnosis.Probe(3), model)
+    assert [(each.symptom, each.layer) for each in found.findings] == [(symptom, "0")]
+
+
+@pytest.mark.parametrize(
+    ("skipped", "steps", "word"),
+    [
+        ([0, 1, 2], 1000, "at the start"),
+        ([0, 500, 900], 1000, "harmless"),
+        (list(range(0, 1000, 5)), 1000, "divergence"),
+    ],
+)
+def test_skipped_updates_are_judged(skipped: list[int], steps: int, word: str) -> None:
+    rule = change(FLOAT16, loss_scale=LossScale(kind="dynamic", interval=200))
+    verdict = Diagnosis(rule).judge_skips(skipped, steps)
+    assert verdict is not None
+    assert word in verdict.message
+
+
+def test_a_run_that_never_updates_is_ended_with_the_reason() -> None:
+    found = Diagnosis(FLOAT16)
+    reasons = [found.after_update(step, False, 1.0) for step in range(diagnosis.HOPELESS)]
+    assert reasons[:-1] == [None] * (diagnosis.HOPELESS - 1)
+    assert "in a row" in str(reasons[-1])
+
+
+def test_looking_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = replace(DIGITS, max_steps=30, evaluate_every=10, target=0.999)
+    seen = train(workload, load_recipe("bfp4").numerics, seed=3)
+    monkeypatch.setattr(Diagnosis, "is_due", lambda self, step: False)
+    unseen = train(workload, load_recipe("bfp4").numerics, seed=3)
+    assert seen.losses == unseen.losses
+    assert seen.shares
+    assert not unseen.shares
+
+
+def test_a_diagnosis_goes_on_where_it_was() -> None:
+    first = Diagnosis(FLOAT16)
+    first.after_update(3, False, 1.0)
+    first.judge_skips([3], 1000)
+    told: list[Finding] = []
+    second = Diagnosis(FLOAT16, told.append)
+    second.load_state_dict(first.state_dict())
+    assert second.findings == first.findings
+    second.judge_skips([3], 1000)
+    assert not told
