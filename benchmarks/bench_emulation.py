@@ -26,7 +26,7 @@ from presilicon.formats import parse
 ROOT = Path(__file__).resolve().parent.parent
 E5M2 = RoleFormat(parse("e5m2"))
 NUMERICS = Numerics(weight=E5M2, activation=E5M2, error=E5M2, gradient=E5M2)
-LIMITS = {"digits-cnn": 1.3, "gpt, width 64": 1.5, "gpt, width 128": 1.5}
+LIMITS = {"digits-cnn": 1.3, "fashion-cnn": 1.3, "shakespeare-gpt": 1.5, "gpt, width 128": 1.5}
 
 
 def measure_ours(name: str, repeats: int) -> dict[str, float]:

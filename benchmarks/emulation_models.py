@@ -14,6 +14,16 @@ def cnn() -> tuple[nn.Module, Tensor, Tensor]:
     return model, torch.randn(32, 1, 8, 8), torch.randint(10, (32,))
 
 
+def fashion_cnn() -> tuple[nn.Module, Tensor, Tensor]:
+    """fashion-cnn with its batch of 64."""
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(1568, 64), nn.ReLU(), nn.Linear(64, 10),
+    )  # fmt: skip
+    return model, torch.randn(64, 1, 28, 28), torch.randint(10, (64,))
+
+
 class Attention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -56,12 +66,17 @@ class Gpt(nn.Module):
 
 
 def gpt(width: int) -> tuple[nn.Module, Tensor, Tensor]:
-    """Two layers, 65 characters, a batch of 32 sequences of 64."""
+    """Two layers, 65 characters, a batch of 32 sequences of 64: with a width of 64, shakespeare-gpt."""
     tokens = torch.randint(65, (32, 64))
     return Gpt(2, width, 4, 65, 64), tokens, tokens.roll(-1, 1).flatten()
 
 
-MODELS = {"digits-cnn": cnn, "gpt, width 64": lambda: gpt(64), "gpt, width 128": lambda: gpt(128)}
+MODELS = {
+    "digits-cnn": cnn,
+    "fashion-cnn": fashion_cnn,
+    "shakespeare-gpt": lambda: gpt(64),
+    "gpt, width 128": lambda: gpt(128),
+}
 
 
 def stepper(model: nn.Module, inputs: Tensor, targets: Tensor):

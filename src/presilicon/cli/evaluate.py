@@ -56,6 +56,11 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
     help="Refuse what flatters a design: few or chosen seeds, changed targets, budgets or evaluations, shared splits.",
 )
 @click.option(
+    "--strict-coverage",
+    is_flag=True,
+    help="Refuse a workload with products that emulation does not reach, before training starts.",
+)
+@click.option(
     "--numerics",
     multiple=True,
     metavar="NAME[,NAME...]",
@@ -122,6 +127,11 @@ def _evaluate(request: "Request", stored: "StoredRun | None", jobs: int, out: Pa
     from presilicon.study import check_device
 
     check_device(request.device)
+    if request.strict_coverage:
+        from presilicon.emulation import coverage_workload
+
+        for design in designs:
+            coverage_workload(workload, design.numerics, strict=True)
 
     from presilicon.cli.request import checkpoints_of
     from presilicon.report import print_table, render_page, to_json

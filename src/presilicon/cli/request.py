@@ -34,6 +34,7 @@ class Request(Struct, frozen=True, kw_only=True):
     checkpoint_every: int
     evaluate_every: int | None = None
     strict: bool = False
+    strict_coverage: bool = False
     numerics: tuple[str, ...] = ()
     """Recipes, each in place of every design's own numerics."""
 

@@ -1,0 +1,43 @@
+from pathlib import Path
+from typing import Any
+
+WORKLOAD = """
+import torch
+from torch import nn
+from presilicon.workloads import Splits, Workload
+
+class Distances(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.places = nn.Parameter(torch.randn(3, 4))
+
+    def forward(self, x):
+        return -torch.cdist(x, self.places)
+
+def data():
+    x = torch.randn(60, 4)
+    y = torch.arange(60) % 3
+    return Splits((x[:40], y[:40]), (x[40:50], y[40:50]), (x[50:], y[50:]))
+
+workload = Workload(name="distances", model=Distances, data=data, target=0.5, batch_size=10, max_steps=30)
+"""
+
+
+def test_products_that_emulation_does_not_reach_are_refused_before_training(tmp_path: Path, invoke: Any) -> None:
+    file = tmp_path / "distances.py"
+    file.write_text(WORKLOAD)
+    done = invoke(
+        "evaluate", "bf16-systolic", "--workload", str(file), "--seeds", "1", "--jobs", "1", "--strict-coverage",
+        "--out", str(tmp_path / "runs"),
+    )  # fmt: skip
+    assert done.code == 2
+    assert "cdist" in done.err
+    assert not list((tmp_path / "runs").glob("*/events.jsonl"))
+
+
+def test_a_covered_workload_passes(tmp_path: Path, invoke: Any) -> None:
+    done = invoke(
+        "evaluate", "bf16-systolic", "--workload", "digits-mlp", "--seeds", "1", "--jobs", "1", "--max-steps", "30",
+        "--strict-coverage", "--out", str(tmp_path / "runs"),
+    )  # fmt: skip
+    assert done.code == 0, done.err
