@@ -94,6 +94,11 @@ def coverage_workload(workload: Workload, numerics: Numerics, *, strict: bool = 
     return replace(found, name=workload.name)
 
 
+def _multiplies_inside(operator: str) -> bool:
+    """Whether an operator hides matrix products: the same that `UncoveredWarning` names."""
+    return operator.lstrip("_").startswith(("cdist", "pdist", "fft", "linalg", "addr"))
+
+
 class _Step:
     """A training step of a copy of the model."""
 
@@ -229,7 +234,11 @@ class _Listing(TorchDispatchMode):
         shapes = [tuple(tensor.shape) for tensor in given], [tuple(tensor.shape) for tensor in results]
         flops = sum(product.gemm.flops if product.gemm else product.operands[0].numel() for product in products)
         flops = flops if products else count_flops(operator, *shapes, args)
-        place = self._update_place(given) if self.stage == "update" else self._place(bool(products), func)
+        place = (
+            self._update_place(given)
+            if self.stage == "update"
+            else self._place(bool(products) or _multiplies_inside(operator.name), func)
+        )
         self._count(place, str(func).rpartition(".")[0], flops)
         return out
 
