@@ -173,6 +173,10 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                         except ConfigError as error:
                             raise ConfigError(f"{name}[{index}].{field}: {error}") from None
 
+    def variants(self) -> tuple["Numerics", ...]:
+        """These numerics, and what each override and change makes of them: all that hardware must be able to do."""
+        return (self, *(replace(self, **entry.changes()) for entry in (*self.overrides, *self.schedule)))
+
     @property
     def is_uniform(self) -> bool:
         """Whether every layer has the same numerics at every step."""

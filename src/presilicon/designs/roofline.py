@@ -9,8 +9,10 @@ from presilicon.designs.technology import Label
 from presilicon.formats import Format, parse
 
 Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
-Fraction = Annotated[float, Meta(gt=0, le=1.5)]
-"""Of a peak. A little more than one is allowed: data that is still in a cache comes faster than from memory."""
+Fraction = Annotated[float, Meta(gt=0, le=1)]
+"""Of a peak."""
+MemoryFraction = Annotated[float, Meta(gt=0, le=1.5)]
+"""Of the bandwidth. A little more than one is allowed: data that is still in a cache comes faster than from memory."""
 Share = Annotated[float, Meta(ge=0, le=1)]
 Microseconds = Annotated[float, Meta(ge=0, le=1e6)]
 
@@ -52,9 +54,9 @@ class MatrixRate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class ClassRate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How fast a class of ops outside the matrix units runs."""
 
-    memory: Fraction = 0.8
+    memory: MemoryFraction = 0.8
     """Of the bandwidth, for 32-bit elements."""
-    memory_16: Fraction = 0.7
+    memory_16: MemoryFraction = 0.7
     """Of the bandwidth, for elements of 16 bits or fewer: kernels that are bound by elements reach less of it."""
     tflops: Positive = 1e3
     """What arithmetic alone allows."""
@@ -158,7 +160,7 @@ class RooflineMachine(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if not fitting:
             raise ConfigError(
                 f"the machine multiplies in {', '.join(self.matrix)}: none of them holds {a} times {b}; "
-                "give it other numerics, as in --numerics fp32"
+                "give it numerics that one of them holds"
             )
         return max(fitting, key=lambda entry: entry[1].tflops)
 

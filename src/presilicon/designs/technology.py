@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from presilicon.base.config import decode, parse_toml, read_toml
 from presilicon.base.errors import ConfigError, did_you_mean, unknown
 
-Positive = Annotated[float, Meta(gt=0)]
+Positive = Annotated[float, Meta(gt=0, le=1e12)]
 Label = Literal["verified", "recalled", "assumed"]
 
 
@@ -139,7 +139,9 @@ class Technology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Per area; without it, leakage is not counted."""
 
     def check(self) -> None:
-        """The sizes of every curve must rise, and leakage needs an area."""
+        """The sizes of every curve must rise, leakage needs an area, and the table a name."""
+        if not self.name.strip():
+            raise ConfigError("name must not be empty")
         for path, points in _curves(self):
             sizes = [point.size for point in points]
             if sizes != sorted(set(sizes)):

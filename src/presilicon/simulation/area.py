@@ -1,9 +1,12 @@
 """The area of a design, from the same units that its energy is counted from."""
 
+from itertools import product
+
 from presilicon.base.errors import ConfigError
 from presilicon.designs import (
     AreaTable,
     CaterpillarMachine,
+    Dataflow,
     Design,
     RooflineMachine,
     SystolicMachine,
@@ -107,15 +110,17 @@ def _table(technology: Technology) -> AreaTable:
 
 
 def _systolic_area(design: Design, machine: SystolicMachine, technology: Technology) -> Area:
-    """Cells as wide as the widest of the three products needs; a float32 multiplier and adder per lane; the buffer.
+    """Cells as wide as the widest product of any layer needs at any time; float32 multipliers and adders; the buffer.
 
     A cell has a register for each operand and one for the sum, and with fold overlap a second one for what stays. A
     transposer has a register for a weight at every place of the array. Every lane has the operators of both passes.
     """
-    numerics, count = design.numerics, machine.rows * machine.cols
+    count = machine.rows * machine.cols
     macs, first, second, sums = [], [], [], []
-    for phase in PHASES[:3]:
+    flows: list[Dataflow] = []
+    for numerics, phase in product(design.numerics.variants(), PHASES[:3]):
         mac = numerics.mac_of(phase)
+        flows.append(getattr(machine.dataflow, phase))
         a, b = (numerics.of(role).format for role in _OPERANDS[phase])
         macs.append(mac_area_um2(a, b, mac.accumulate, technology, slice_bits=mac.slice_bits))
         first.append(a.bits_per_element)
@@ -123,7 +128,6 @@ def _systolic_area(design: Design, machine: SystolicMachine, technology: Technol
         sums.append(mac.accumulate.bits_per_element)
     bits = max(first) + max(second) + max(sums)
     if machine.fold_overlap:
-        flows = (machine.dataflow.forward, machine.dataflow.input_grad, machine.dataflow.weight_grad)
         stays = {"weight-stationary": second, "input-stationary": first, "output-stationary": sums}
         bits += max(stays[flow][place] for place, flow in enumerate(flows))
     float32 = parse("float32")

@@ -1,5 +1,7 @@
 """The area of CATERPILLAR: processing elements with their memories, and what connects them."""
 
+from itertools import product
+
 from presilicon.designs import CaterpillarMachine, Design, Technology
 from presilicon.records import PHASES, Area, Phase, Role
 from presilicon.simulation.area import mac_area_um2, register_area_um2, sram_area_um2
@@ -12,15 +14,15 @@ _OPERANDS: dict[Phase, tuple[Role, Role]] = {
 
 
 def caterpillar_area(design: Design, machine: CaterpillarMachine, technology: Technology) -> Area:
-    """MAC units as wide as the widest of the three products needs, registers, and two memories in each PE.
+    """MAC units as wide as the widest product of any layer at any time needs, registers, and two memories in each PE.
 
     A PE has registers for two operands in every stage of its MAC unit, for the sum, and for what its port reads ahead
     and writes late. Buses and ring are in the overhead on logic. The second port of MEM B is not counted.
     """
     assert technology.area is not None
-    numerics, banks = design.numerics, machine.mem_a_banks
+    banks = machine.mem_a_banks
     macs, bits = [], []
-    for phase in PHASES[:3]:
+    for numerics, phase in product(design.numerics.variants(), PHASES[:3]):
         mac = numerics.mac_of(phase)
         left, right = (numerics.of(role).format for role in _OPERANDS[phase])
         macs.append(mac_area_um2(left, right, mac.accumulate, technology))

@@ -7,9 +7,15 @@ from presilicon.simulation.work import Formats
 def executed_ops(graph: StepGraph, formats: Formats, facts: StepFacts) -> list[Op]:
     """The ops of the graph that are not skipped, and the rounding of updated weights where a copy of them is kept."""
     executed = [op for op in graph.ops if not _is_skipped(op, facts)]
-    if formats.copies_weights and graph.parameters and not facts.update_skipped:
-        executed.append(_copy_weights(graph))
+    if formats.copies_weights and not facts.update_skipped and (parameters := updated(graph)):
+        executed.append(_copy_weights(graph, parameters))
     return executed
+
+
+def updated(graph: StepGraph) -> tuple[TensorRef, ...]:
+    """The parameters that the step changes; without an update at all, every one counts."""
+    written = {tensor.id for op in graph.ops if op.phase == "update" for tensor in op.outputs}
+    return tuple(tensor for tensor in graph.parameters if tensor.id in written) if written else graph.parameters
 
 
 def _is_skipped(op: Op, facts: StepFacts) -> bool:
@@ -17,9 +23,9 @@ def _is_skipped(op: Op, facts: StepFacts) -> bool:
     return (backward and facts.backward_skipped) or (op.phase == "update" and facts.update_skipped)
 
 
-def _copy_weights(graph: StepGraph) -> Op:
+def _copy_weights(graph: StepGraph, parameters: tuple[TensorRef, ...]) -> Op:
     """The rounding of the master weights to the copy that the next step uses."""
-    master = tuple(TensorRef(tensor.id, tensor.shape, "master") for tensor in graph.parameters)
+    master = tuple(TensorRef(tensor.id, tensor.shape, "master") for tensor in parameters)
     writers = {tensor.id: op.index for op in graph.ops if op.phase == "update" for tensor in op.outputs}
     return Op(
         index=len(graph.ops),
@@ -29,7 +35,7 @@ def _copy_weights(graph: StepGraph) -> Op:
         phase="update",
         layer="",
         inputs=master,
-        outputs=graph.parameters,
-        flops=graph.parameter_elements,
+        outputs=parameters,
+        flops=sum(tensor.elements for tensor in parameters),
         depends_on=tuple(sorted({writers[tensor.id] for tensor in master if tensor.id in writers})),
     )

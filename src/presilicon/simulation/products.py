@@ -106,7 +106,7 @@ def array_work(
         bytes_dram=bytes_dram,
         bytes_sram=bytes_sram,
         peak_flops_s=2e9 * machine.rows * machine.cols * machine.clock_ghz / passes,
-        utilization=gemm.macs / (cycles * machine.rows * machine.cols),
+        utilization=gemm.macs / (max(cycles, 1) * machine.rows * machine.cols),
     )
 
 

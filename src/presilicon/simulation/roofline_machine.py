@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from presilicon.base.errors import ConfigError
 from presilicon.base.units import MICRO, PICO
-from presilicon.designs import ClassRate, RooflineMachine
+from presilicon.designs import ClassRate, MatrixRate, RooflineMachine
 from presilicon.records import Op, OpCost, TensorRef
+from presilicon.simulation.execution import updated
 from presilicon.simulation.kernels import Kernel, make_kernels
 from presilicon.simulation.pricing import Priced, Step, bound_of
 
@@ -87,9 +88,17 @@ def _product_s(kernel: Kernel, machine: RooflineMachine) -> float:
     fraction: float = getattr(unit.convolution if convolves else unit.gemm, phase)
     cut = unit.unaligned_convolution if convolves else unit.unaligned
     fraction *= (1.0, cut, cut / 2)[kernel.unaligned]
-    if kernel.winograd:
-        fraction *= unit.winograd ** log(kernel.winograd, 3)
-    return kernel.product_s / fraction
+    return kernel.product_s / (fraction * _less_often(kernel, unit))
+
+
+def _less_often(kernel: Kernel, unit: MatrixRate) -> float:
+    """How many multiplications of the sum stand for one that is done."""
+    return unit.winograd ** log(kernel.winograd, 3) if kernel.winograd else 1.0
+
+
+def _executed(kernel: Kernel, machine: RooflineMachine) -> float:
+    """FLOPs that are done."""
+    return kernel.flops / _less_often(kernel, machine.matrix[kernel.format])
 
 
 def host_seconds(kernel: Kernel, machine: RooflineMachine) -> float:
@@ -132,7 +141,7 @@ def _timeline(kernels: list[Kernel], spans: list[Span], machine: RooflineMachine
 
 def _all_reduce(step: Step, machine: RooflineMachine) -> tuple[float, float]:
     """Seconds, and bytes that each chip sends, to add up the gradients of all chips around a ring."""
-    total = sum(step.formats.bytes_of(TensorRef(0, p.shape, "gradient"), "") for p in step.graph.parameters)
+    total = sum(step.formats.bytes_of(TensorRef(0, p.shape, "gradient"), "") for p in updated(step.graph))
     sent = 2 * (machine.chips - 1) / machine.chips * total
     return sent / (machine.link_gb_s * 1e9), sent
 
@@ -183,7 +192,7 @@ def _op_cost(kernel: Kernel, span: Span, start_s: float, energy_j: float, machin
         bytes_dram=traffic,
         bytes_sram=0.0,
         flops=op.flops,
-        utilization=kernel.flops / (compute_s * peak) if kernel.format and compute_s else 0.0,
+        utilization=_executed(kernel, machine) / (compute_s * peak) if kernel.format and compute_s else 0.0,
         compute_s=compute_s,
         memory_s=memory_s,
         prefetched_s=0.0,

@@ -138,6 +138,12 @@ def train_designs(
     twice = [name for name, count in Counter(design.name for design in loaded).items() if count > 1]
     if twice:
         raise ConfigError(f'two designs are called "{twice[0]}"; give each its own name, as in --set name=other')
+    for design in loaded:
+        if getattr(design.machine, "chips", 1) > 1:
+            raise ConfigError(
+                f'"{design.name}" has {design.machine.chips} chips, which train on as many batches at once; evaluation '  # type: ignore[union-attr]
+                "trains on one: give it a single chip, as in --set machine.chips=1, or price its step with simulate"
+            )
     workload.require_data()
     if workload.max_steps < workload.sustain * workload.evaluate_every:
         raise ConfigError(

@@ -80,7 +80,12 @@ def _sensitivity(designs: Sequence[Design], quantity: str, energy: Measure, fact
         return inf if found is None else found
 
     tables = _tables(designs)
-    rankings = [_rank(quantity, designs, range(len(designs)), energy, factor)]
+    if not tables:
+        raise ConfigError("sensitivity varies the figures of technology tables, and none of these designs has one")
+    rankings = []
+    arrived = [place for place in range(len(designs)) if isfinite(energy(place, designs[place].technology))]
+    if arrived:  # with none, there is nothing to rank
+        rankings.append(_rank(quantity, designs, range(len(designs)), energy, factor))
     sized = [place for place in range(len(designs)) if isfinite(area_mm2(place, designs[place].technology))]
     if len(sized) > 1:
         rankings.append(_rank("area_mm2", designs, sized, area_mm2, factor))

@@ -70,6 +70,8 @@ def capture(
         raise ConfigError(f"{type(model).__name__} has no trainable parameter, so there is no training step to capture")
     args, kwargs = _arguments(batch)
     label = type(model).__name__
+    if _batch_size((args, kwargs)) == 0:
+        raise ConfigError(f"the batch of {label} is empty: give at least one example")
     # The caller's random numbers must not depend on whether a graph was captured.
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
         with _explained(f"capturing {label}"):
