@@ -65,9 +65,9 @@ def reproduce() -> Reproduction:
             f"One 16-bit copy of what convolutions make reproduces the U-Nets within {worst:.1%} in every row of 20 GB "
             "and more; below, the table's whole GB are too coarse, and 1024^2 online is a third under its figure. "
             "ResNet-50 by the same count is about one GB below each of its three figures, as if something of that size "
-            "were held besides. Training as autograd does it holds 1.6 to 3 times as much. PyTorch's row lies above ours "
-            "by a part that does not grow with the batch (its context and workspaces) and one that does. That one sample "
-            "is enough saves what the table says it does."
+            "were held besides. Training as autograd does it holds 1.6 to 3 times as much. PyTorch's row lies above "
+            "ours by a part that does not grow with the batch (its context and workspaces) and one that does. That one "
+            "sample is enough saves what the table says it does."
         ),
     )
 
