@@ -78,6 +78,17 @@ class Cost(Struct, frozen=True, kw_only=True):
         useful_s = sum(op.utilization * op.compute_s for op in self.ops if op.unit != "vector")
         return useful_s / busy_s if busy_s else 0.0
 
+    def lanes(self) -> tuple[int, ...]:
+        """For each op, its row when ops that overlap lie in rows of their own: all zero where none do."""
+        ends_s: list[float] = []
+        found = []
+        for op in self.ops:
+            free = [lane for lane, end_s in enumerate(ends_s) if end_s <= op.start_s + 1e-12 * self.time_s]
+            lane = max(free, key=ends_s.__getitem__, default=len(ends_s))
+            ends_s[lane : lane + 1] = [op.end_s]
+            found.append(lane)
+        return tuple(found)
+
     def time_by_phase_s(self) -> dict[str, float]:
         """Seconds spent in each phase."""
         totals: dict[str, float] = {}

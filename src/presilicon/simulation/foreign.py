@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import groupby
+from math import isfinite
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,12 +23,23 @@ class OpTime(Struct, frozen=True, kw_only=True):
     cycles: int | None = None
 
 
+class WholeStep(Struct, frozen=True, kw_only=True):
+    """What a step is to take in all, and how it stretches what is of no op: waits, and the joules of waiting."""
+
+    given: OpTime
+    waits: float
+    """Theirs over ours, in seconds."""
+    rest: float
+    """Theirs over ours, in joules; of no use where no energy was given."""
+
+
 class MatchedTimes(Struct, frozen=True, kw_only=True):
     """The times of a file, each with the op that it is for."""
 
     times: ForeignTimes
     ops: dict[str, OpTime]
     """By the name of the op."""
+    whole: WholeStep | None = None
     unmatched: tuple[str, ...] = ()
     unmatched_s: float = 0.0
 
@@ -41,7 +53,7 @@ def match_times(graph: StepGraph, cost: Cost, times: ForeignTimes) -> MatchedTim
     - by operator: where a step of the profile calls an operator as often as ours does, call by call; where it does so
       as often as there are layers that use it, layer by layer; or else its whole time. What several of our ops share
       is divided as our own times are.
-    - a whole step: its time is divided among all ops as our own times are.
+    - a whole step: its time is divided among ops, and waits between and after them, as our own time is.
 
     Raises:
         ConfigError: a name is no op, or comes twice, or there are more or fewer figures than products.
@@ -54,78 +66,130 @@ def match_times(graph: StepGraph, cost: Cost, times: ForeignTimes) -> MatchedTim
         case "operator":
             return _match_operators(graph, cost, times)
         case "step":
-            (whole,) = times.entries
-            energies = None if whole.energy_j is None else [op.energy_j for op in cost.ops]
-            return MatchedTimes(times=times, ops=_divide(cost.ops, whole.time_s, whole.energy_j, energies))
+            return _match_step(cost, times)
 
 
 def put_times(cost: Cost, matched: MatchedTimes) -> tuple[Cost, Coverage]:
     """The cost with the given times in place, and how much of it they are.
 
-    Ops keep their order and the gaps between them. An op with a given time counts as computing all that time, bound by
-    `given`. Its energy is the given one, or ours with the standing power (leakage) of the new time. Given energies
-    cannot be split by component: they are their own, `given`, and ours are scaled down to what is left of them.
+    Ops keep their order and the gaps between them; those that overlap (a pipeline's) do so row by row, and the step
+    ends with the longest row and whatever came after it. A time for the whole step stretches gaps as it does ops. An op
+    with a given time counts as computing all that time, bound by `given`.
+
+    The energy of an op is the given one, or ours with the standing power (leakage) of the new time. What the step
+    spends outside its ops (waiting for the host, adding up gradients between chips) stays ours, but for a step that was
+    given as a whole. Given energies cannot be split by component: they are their own, `given`, and ours are scaled down
+    to what is left of them.
+
+    Raises:
+        ConfigError: the figures add up to more than a number holds.
     """
-    standing = [name for name in _STANDING if cost.energy_by_component_j.get(name)]
-    watts = {name: cost.energy_by_component_j[name] / cost.time_s for name in standing} if cost.time_s else {}
-    later_s = theirs_s = longer_s = given_j = replaced_j = 0.0
-    ops: list[OpCost] = []
-    present = [op for op in cost.ops if op.name in matched.ops]
-    for op in cost.ops:
-        found = matched.ops.get(op.name)
-        if found is None:
-            ops.append(replace(op, start_s=op.start_s + later_s))
-            continue
-        more_s = found.time_s - op.time_s
-        if found.energy_j is None:
-            energy_j = op.energy_j + sum(watts.values()) * more_s
-            longer_s += more_s
-        else:
+    ops, time_s = _lay_out(cost, matched)
+    old_busy_s, busy_s = (sum(op.time_s for op in each) for each in (cost.ops, ops))
+    standing_j = sum(cost.energy_by_component_j.get(name, 0.0) for name in _STANDING)
+    rate_w = standing_j / max(cost.time_s, old_busy_s) if cost.time_s else 0.0
+    # Where ops overlap, the leakage of a second is shared by all that run in it: by more or fewer than before.
+    overlap = max(cost.time_s, old_busy_s) / cost.time_s if cost.time_s else 1.0
+    thinner = overlap / (max(time_s, busy_s) / time_s) if time_s else 1.0
+    whole = matched.whole
+    given_j = replaced_j = changed_j = 0.0
+    energies = 0
+    for number, (old, new) in enumerate(zip(cost.ops, ops, strict=True)):
+        found = matched.ops.get(old.name)
+        if found is not None and found.energy_j is not None:
             energy_j = found.energy_j
-            given_j += found.energy_j
-            replaced_j += op.energy_j
-        ops.append(
-            replace(
-                op,
-                start_s=op.start_s + later_s,
-                time_s=found.time_s,
-                compute_s=found.time_s,
-                prefetched_s=0.0,
-                energy_j=energy_j,
-                cycles=op.cycles if found.cycles is None else found.cycles,
-                utilization=_utilization(op, found.time_s),
-                bound="given",
-            )
-        )
-        later_s += more_s
-        theirs_s += found.time_s
-    time_s = cost.time_s + later_s
-    kept_j = sum(op.energy_j for op in cost.ops if op.name not in matched.ops or matched.ops[op.name].energy_j is None)
-    kept = kept_j / (kept_j + replaced_j) if kept_j + replaced_j else 1.0
-    components = {name: joules * kept for name, joules in cost.energy_by_component_j.items()}
-    for name, power_w in watts.items():
-        components[name] += power_w * longer_s
-    energies = sum(matched.ops[op.name].energy_j is not None for op in present)
+            given_j += energy_j
+            replaced_j += old.energy_j
+            energies += 1
+        else:
+            own_j = min(old.energy_j, rate_w * old.time_s)
+            longer = new.time_s / old.time_s if old.time_s else 0.0
+            more_j = own_j * (longer * thinner - 1) if old.time_s else rate_w * thinner * new.time_s
+            energy_j = old.energy_j + more_j
+            changed_j += more_j
+        ops[number] = replace(new, energy_j=energy_j)
+    rest_j = max(0.0, cost.energy_j - sum(op.energy_j for op in cost.ops))
+    if whole is not None and whole.given.energy_j is None:
+        waited_s = max(0.0, cost.time_s - old_busy_s)
+        changed_j += min(rest_j, rate_w * waited_s) * (whole.waits - 1)
+    elif whole is not None and whole.given.energy_j is not None:
+        given_j += rest_j * whole.rest
+        replaced_j += rest_j
+        if energies == len(matched.ops):
+            given_j = whole.given.energy_j
+    components = _components(cost, replaced_j, changed_j)
     if energies:
         components["given"] = given_j
+    energy_j = sum(components.values())
+    if not (isfinite(time_s) and isfinite(energy_j)):
+        raise ConfigError(f"{matched.times.source}: its figures add up to more than a number can hold; are they in s?")
+    cycles = sum(op.cycles for op in ops)
+    present = [op for op in ops if op.name in matched.ops]
+    if whole is not None and whole.given.cycles is not None and len(present) == len(matched.ops):
+        cycles = whole.given.cycles
     changed = replace(
         cost,
         time_s=time_s,
-        energy_j=sum(components.values()),
-        cycles=sum(op.cycles for op in ops),
+        energy_j=energy_j,
+        cycles=cycles,
         energy_by_component_j=components,
         ops=tuple(ops),
     )
+    theirs_s = sum(op.time_s for op in present)
+    share = theirs_s / max(time_s, busy_s) if time_s else 0.0
     return changed, Coverage(
         source=matched.times.source,
         kind=matched.times.kind,
         ops_given=len(present),
         ops=len(cost.ops),
-        time_share=theirs_s / time_s if time_s else 0.0,
+        time_share=share if whole is None else 1.0,
         energies_given=energies,
         unmatched=matched.unmatched,
         unmatched_s=matched.unmatched_s,
     )
+
+
+def _lay_out(cost: Cost, matched: MatchedTimes) -> tuple[list[OpCost], float]:
+    """The ops with their new times, at their new starts, and when the step ends."""
+    whole = matched.whole
+    waits = 1.0 if whole is None else whole.waits
+    old_s: dict[int, float] = defaultdict(float)
+    now_s: dict[int, float] = defaultdict(float)
+    ops = []
+    for op, lane in zip(cost.ops, cost.lanes(), strict=True):
+        start_s = now_s[lane] + max(0.0, op.start_s - old_s[lane]) * waits
+        found = matched.ops.get(op.name)
+        new = replace(op, start_s=start_s) if found is None else _given(op, found, start_s)
+        old_s[lane], now_s[lane] = op.end_s, new.end_s
+        ops.append(new)
+    if whole is not None and len(matched.ops) == sum(op.name in matched.ops for op in ops):
+        return ops, whole.given.time_s
+    after_s = max(0.0, cost.time_s - max(old_s.values(), default=0.0)) * waits
+    return ops, max(now_s.values(), default=0.0) + after_s
+
+
+def _given(op: OpCost, found: OpTime, start_s: float) -> OpCost:
+    return replace(
+        op,
+        start_s=start_s,
+        time_s=found.time_s,
+        compute_s=found.time_s,
+        prefetched_s=0.0,
+        cycles=op.cycles if found.cycles is None else found.cycles,
+        utilization=_utilization(op, found.time_s),
+        bound="given",
+    )
+
+
+def _components(cost: Cost, replaced_j: float, changed_j: float) -> dict[str, float]:
+    """Our joules by component, without those that others replace, and with the change of what stands."""
+    kept = max(0.0, 1 - replaced_j / cost.energy_j) if cost.energy_j else 1.0
+    ours = {name: joules * kept for name, joules in cost.energy_by_component_j.items()}
+    standing = {name: ours[name] for name in _STANDING if ours.get(name)}
+    total, standing_j = sum(ours.values()), sum(standing.values())
+    if standing_j and standing_j + changed_j >= 0:
+        return ours | {name: joules * (1 + changed_j / standing_j) for name, joules in standing.items()}
+    return {name: joules * max(0.0, 1 + changed_j / total) for name, joules in ours.items()} if total else ours
 
 
 def _utilization(op: OpCost, time_s: float) -> float:
@@ -150,6 +214,24 @@ def _near(name: str, known: set[str]) -> str:
     """The nearest name, without the hundreds of others that a step may have."""
     hint = did_you_mean(name, known).partition(" Allowed: ")[0]
     return hint if hint.startswith("did you mean") else "`presilicon simulate --json` prints the names of all ops"
+
+
+def _match_step(cost: Cost, times: ForeignTimes) -> MatchedTimes:
+    (entry,) = times.entries
+    given = OpTime(time_s=entry.time_s, energy_j=entry.energy_j, cycles=entry.cycles)
+    evenly = 1 / len(cost.ops) if cost.ops else 0.0
+    ops = {}
+    for op in cost.ops:
+        share = op.time_s / cost.time_s if cost.time_s else evenly
+        energy_share = op.energy_j / cost.energy_j if cost.energy_j else evenly
+        ops[op.name] = OpTime(
+            time_s=entry.time_s * share,
+            energy_j=None if entry.energy_j is None else entry.energy_j * energy_share,
+            cycles=None if entry.cycles is None else round(entry.cycles * share),
+        )
+    waits = entry.time_s / cost.time_s if cost.time_s else 1.0
+    rest = entry.energy_j / cost.energy_j if cost.energy_j and entry.energy_j is not None else 1.0
+    return MatchedTimes(times=times, ops=ops, whole=WholeStep(given=given, waits=waits, rest=rest))
 
 
 def _match_order(graph: StepGraph, times: ForeignTimes) -> MatchedTimes:
@@ -190,7 +272,7 @@ def _match_operators(graph: StepGraph, cost: Cost, times: ForeignTimes) -> Match
     found: dict[str, OpTime] = {}
     for operator, entries in theirs.items():
         for ops, shared_s in _share_calls(ours[operator], _calls_s(operator, entries), times.steps):
-            found |= _divide(ops, shared_s, None, None)
+            found |= _divide(ops, shared_s)
     return MatchedTimes(
         times=times,
         ops=found,
@@ -217,21 +299,7 @@ def _share_calls(ops: Sequence[OpCost], calls_s: Sequence[float], steps: int) ->
     return [(ops, sum(calls_s) / steps)]
 
 
-def _divide(
-    ops: Sequence[OpCost], time_s: float, energy_j: float | None, energies: Sequence[float] | None
-) -> dict[str, OpTime]:
-    """Time and energy divided as ours are; evenly where ours are all nothing."""
-    shares = _shares([op.time_s for op in ops])
-    energy_shares = None if energies is None else _shares(energies)
-    return {
-        op.name: OpTime(
-            time_s=time_s * shares[number],
-            energy_j=None if energy_j is None or energy_shares is None else energy_j * energy_shares[number],
-        )
-        for number, op in enumerate(ops)
-    }
-
-
-def _shares(values: Sequence[float]) -> list[float]:
-    total = sum(values)
-    return [value / total for value in values] if total else [1 / len(values)] * len(values)
+def _divide(ops: Sequence[OpCost], time_s: float) -> dict[str, OpTime]:
+    """Time divided as ours is; evenly where ours is all nothing."""
+    total_s = sum(op.time_s for op in ops)
+    return {op.name: OpTime(time_s=time_s * (op.time_s / total_s if total_s else 1 / len(ops))) for op in ops}

@@ -282,3 +282,88 @@ def test_files_that_are_none(tmp_path) -> None:
         read_times(tmp_path)
     with pytest.raises(ConfigError, match="clock"):
         read_times(tmp_path, clock_ghz=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("h200", ["machine.launch=eager"]),
+        ("dgx-1", []),
+        ("gaudi-hls-1", []),
+        ("caterpillar-large", ["machine.schedule=pipelined"]),
+        ("bf16-systolic", ["machine.prefetch=true"]),
+    ],
+)
+class TestEveryMachine:
+    """Machines whose ops overlap, wait for the host, or end with an all-reduce."""
+
+    @pytest.fixture
+    def step(self, name, settings):
+        design, graph = load_design(name, settings), capture_workload(load_workload("digits-mlp"), 32)
+        return design, graph, simulate(graph, design)
+
+    @pytest.mark.parametrize("figures", ["1e-9,", "0.25,", "0.25,3", "0,0"])
+    def test_a_step_takes_what_was_given(self, step, tmp_path, figures) -> None:
+        design, graph, _ = step
+        path = tmp_path / "step.csv"
+        path.write_text(f"op,time_s,energy_j\nstep,{figures}\n")
+        ours, theirs, coverage = put(graph, path, design=design)
+        time_s, energy_j = figures.split(",")
+        assert theirs.time_s == float(time_s)
+        assert theirs.energy_j == pytest.approx(float(energy_j)) if energy_j else theirs.energy_j > 0
+        assert coverage.time_share == 1
+        assert min(op.energy_j for op in theirs.ops) >= 0
+        assert min(theirs.energy_by_component_j.values()) >= 0
+        stretch = float(time_s) / ours.time_s
+        for old, new in zip(ours.ops, theirs.ops, strict=True):
+            assert new.time_s == pytest.approx(old.time_s * stretch)
+            assert new.start_s == pytest.approx(old.start_s * stretch)
+
+    def test_our_own_figures_change_nothing(self, step, tmp_path) -> None:
+        design, graph, _ = step
+        for number, fields in enumerate([("name", "time_s", "energy_j"), ("name", "time_s")]):
+            path = tmp_path / f"{number}.json"
+            ops = [{field: getattr(op, field) for field in fields} for op in step[2].ops]
+            path.write_text(json.dumps({"ops": ops}))
+            ours, theirs, coverage = put(graph, path, design=design)
+            assert theirs.time_s == pytest.approx(ours.time_s)
+            assert theirs.energy_j == pytest.approx(ours.energy_j)
+            assert [op.energy_j for op in theirs.ops] == pytest.approx([op.energy_j for op in ours.ops])
+            assert [op.start_s for op in theirs.ops] == pytest.approx([op.start_s for op in ours.ops])
+            assert coverage.time_share <= 1 + 1e-9
+
+    @pytest.mark.parametrize("factor", [0.0, 0.01, 10.0])
+    def test_shorter_ops_never_give_energy_back(self, step, tmp_path, factor) -> None:
+        design, graph, cost = step
+        path = tmp_path / "ops.json"
+        some = cost.ops[::2]
+        path.write_text(json.dumps({"ops": [{"op": op.name, "time_s": op.time_s * factor} for op in some]}))
+        ours, theirs, coverage = put(graph, path, design=design)
+        assert theirs.time_s >= 0
+        assert (theirs.time_s >= ours.time_s) == (factor > 1)
+        assert (theirs.energy_j >= ours.energy_j) == (factor > 1)
+        assert min(op.energy_j for op in theirs.ops) >= 0
+        assert min(theirs.energy_by_component_j.values()) >= 0
+        ours_rest_j, rest_j = (each.energy_j - sum(op.energy_j for op in each.ops) for each in (ours, theirs))
+        assert rest_j == pytest.approx(ours_rest_j, abs=1e-9 * ours.energy_j)
+        assert 0 <= coverage.time_share <= 1
+
+
+def test_the_leakage_of_a_pipeline_is_that_of_its_new_time(tmp_path) -> None:
+    design = load_design("caterpillar-large")
+    graph = capture_workload(load_workload("digits-mlp"), 32)
+    cost = simulate(graph, design)
+    path = tmp_path / "ops.csv"
+    path.write_text(f"op,time_s\n{cost.ops[0].name},{cost.time_s}\n")
+    ours, theirs, _ = put(graph, path, design=design)
+    power_w = ours.energy_by_component_j["leakage"] / ours.time_s
+    assert ours.time_s < theirs.time_s < 2 * ours.time_s
+    assert theirs.energy_by_component_j["leakage"] == pytest.approx(power_w * theirs.time_s)
+
+
+def test_a_step_in_cycles_has_those_cycles(linear_step, tmp_path) -> None:
+    path = tmp_path / "step.csv"
+    path.write_text("op,cycles\nstep,12345\n")
+    _, theirs, _ = put(linear_step(), path, clock_ghz=1.0)
+    assert (theirs.cycles, theirs.time_s) == (12345, pytest.approx(12345e-9))
+    assert sum(op.cycles for op in theirs.ops) == pytest.approx(12345, abs=len(theirs.ops))
