@@ -113,7 +113,8 @@ def read_progress(path: Path, of: Mapping[str, Any], states: Mapping[str, Statef
 def write_trace(path: Path, of: Mapping[str, Any], trace: Trace) -> None:
     """Keep a finished run: its trace, and no longer its weights."""
     progress = Progress(list(trace.losses), list(trace.runs), list(trace.evaluations))
-    ended = {"seed": trace.seed, "test_accuracy": trace.test_accuracy, "ending": trace.ending}
+    names = [name for name in Trace.__struct_fields__ if name not in _PACKED]
+    ended = {name: msgspec.to_builtins(getattr(trace, name)) for name in names}
     _write(path, {"of": dict(of), "ended": ended, **_packed(progress)})
 
 
@@ -127,7 +128,12 @@ def read_trace(path: Path, of: Mapping[str, Any]) -> Trace | None:
     if found is None or "ended" not in found:
         return None
     losses, runs, evaluations = _unpacked(found)
-    return Trace(losses=tuple(losses), runs=tuple(runs), evaluations=tuple(evaluations), **found["ended"])
+    ended = msgspec.convert({**found["ended"], "losses": [], "runs": [], "evaluations": []}, Trace)
+    return msgspec.structs.replace(ended, losses=tuple(losses), runs=tuple(runs), evaluations=tuple(evaluations))
+
+
+_PACKED = ("losses", "runs", "evaluations")
+"""Fields of a trace that `_packed` keeps."""
 
 
 def _packed(progress: Progress) -> dict[str, Any]:
