@@ -7,7 +7,7 @@ nanoseconds: Perfetto keeps no finer ones, and spans that share an edge must not
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from presilicon.base.errors import ConfigError
 from presilicon.records import Cost, MemoryTimeline, OpCost, StepGraph
 
 _PROCESS = 1
-_STEP, _PHASES, _FIRST_UNIT = 1, 2, 10
-_DRAM = "dram"
+_STEP, _SECOND_TRACK = 1, 2
+_PHASE, _DRAM = "phase", "dram"
 _MEMORY, _POWER, _BANDWIDTH = "memory held (MB)", "power (W)", "DRAM bandwidth (GB/s)"
 
 Event = dict[str, Any]
@@ -50,26 +50,39 @@ def trace_document(
     """The step as a trace: phases, what each unit computes, what crosses DRAM, memory held, power and bandwidth.
 
     On its unit's track, an op is as long as it computes; what it waits for memory after that is a gap there, and a
-    transfer on the DRAM track. Of `repeat` equal steps the first is shown and the others are one span, with means in
+    transfer on the DRAM track. Where ops overlap (the stages of a pipeline), each of the rows that they lie in has
+    tracks of its own, numbered. Of `repeat` equal steps the first is shown and the others are one span, with means in
     place of the counters.
+
+    Power is that of the ops that run, and in waits (for the host, for other chips) what the step spends besides: over
+    the step it adds up to its energy. Bandwidth is the mean over each op, with what it fetches ahead for the next one.
     """
-    units = list(dict.fromkeys(op.unit for op in cost.ops))
-    tracks = {unit: _FIRST_UNIT + number for number, unit in enumerate([*units, _DRAM])}
+    lanes = cost.lanes()
+    rows = 1 + max(lanes, default=0)
+    tracks = _tracks(cost.ops, lanes)
     title = f"{design}: {graph.name}, batch {graph.batch_size}"
     events = [
         _metadata("process_name", 0, name=title),
         *_track(_STEP, "step"),
-        *_track(_PHASES, "phase"),
-        *(event for unit, track in tracks.items() for event in _track(track, unit)),
+        *(event for name, track in tracks.items() for event in _track(track, name)),
         _span(_STEP, "step", 0.0, cost.time_s, time_s=cost.time_s, energy_j=cost.energy_j, cycles=cost.cycles),
     ]
-    for phase, ops in groupby(cost.ops, key=lambda op: op.phase):
-        run = list(ops)
-        events.append(_span(_PHASES, phase.replace("_", " "), run[0].start_s, run[-1].end_s - run[0].start_s))
-    for op in cost.ops:
-        events.append(_span(tracks[op.unit], op.name, op.start_s, min(op.compute_s, op.time_s), **_details(op)))
-    events += (transfer for transfer in _transfers(cost.ops, tracks[_DRAM]) if transfer["dur"])
-    events += _counters(cost, timeline)
+    for row in range(rows):
+        mine = (op for op, lane in zip(cost.ops, lanes, strict=True) if lane == row)
+        for phase, ops in groupby(mine, key=lambda op: op.phase):
+            run = list(ops)
+            track = tracks[_numbered(_PHASE, row, rows)]
+            events.append(_span(track, phase.replace("_", " "), run[0].start_s, run[-1].end_s - run[0].start_s))
+    for op, row in zip(cost.ops, lanes, strict=True):
+        track = tracks[_numbered(op.unit, row, rows)]
+        events.append(_span(track, op.name, op.start_s, min(op.compute_s, op.time_s), **_details(op)))
+    transfers = _transfers(cost.ops) if rows == 1 else _queued(cost)
+    events += (
+        _span(tracks[_DRAM], f"{op.name} (ahead)" if ahead else op.name, start_s, time_s, op=op.name, bytes=moved)
+        for op, ahead, start_s, time_s, moved in transfers
+        if _micros(start_s + time_s) > _micros(start_s)
+    )
+    events += _counters(cost, timeline, rows)
     if repeat > 1:
         events += _repeats(cost, timeline, repeat)
     events.append(_counter(_POWER, repeat * cost.time_s, power=0.0))
@@ -106,26 +119,116 @@ def _details(op: OpCost) -> dict[str, Any]:
     }
 
 
-def _transfers(ops: tuple[OpCost, ...], track: int) -> Iterator[Event]:
+def _tracks(ops: Sequence[OpCost], lanes: Sequence[int]) -> dict[str, int]:
+    """The number of each track but the step's, by its name; rows of ops one after another, then DRAM."""
+    rows = 1 + max(lanes, default=0)
+    names = []
+    for row in range(rows):
+        units = dict.fromkeys(op.unit for op, lane in zip(ops, lanes, strict=True) if lane == row)
+        names += [_numbered(name, row, rows) for name in (_PHASE, *units)]
+    return {name: track for track, name in enumerate([*names, _DRAM], start=_SECOND_TRACK)}
+
+
+def _numbered(name: str, row: int, rows: int) -> str:
+    return name if rows == 1 else f"{name} {row + 1}"
+
+
+Transfer = tuple[OpCost, bool, float, float, float]
+"""Whose it is, whether it is ahead of its op, when it starts, how long it takes, and its bytes."""
+
+
+def _transfers(ops: Sequence[OpCost]) -> Iterator[Transfer]:
     """What crosses DRAM: most while its op runs, and what is fetched ahead once the transfers before are done."""
     free_s = 0.0
     for op in ops:
+        ahead = _ahead_bytes(op)
         if op.prefetched_s:
-            yield _span(track, f"{op.name} (ahead)", free_s, op.prefetched_s, op=op.name)
-        left_s = min(op.memory_s - op.prefetched_s, op.time_s)
-        if left_s > 0:
-            yield _span(track, op.name, op.start_s, left_s, op=op.name, bytes=op.bytes_dram)
-        free_s = op.start_s + max(left_s, 0.0)
+            yield op, True, free_s, max(0.0, min(op.prefetched_s, op.start_s - free_s)), ahead
+        left_s = max(0.0, min(op.memory_s - op.prefetched_s, op.time_s))
+        yield op, False, op.start_s, left_s, op.bytes_dram - ahead
+        free_s = op.start_s + left_s
 
 
-def _counters(cost: Cost, timeline: MemoryTimeline) -> Iterator[Event]:
+def _queued(cost: Cost) -> Iterator[Transfer]:
+    """What crosses the DRAM channel that overlapping ops share: one transfer after another, all within the step."""
+    left_s = sum(op.memory_s for op in cost.ops)
+    shrunk = min(1.0, cost.time_s / left_s) if left_s else 1.0
+    left_s *= shrunk
+    free_s = 0.0
+    for op in sorted(cost.ops, key=lambda op: (op.start_s, op.index)):
+        start_s = max(free_s, min(op.start_s, cost.time_s - left_s))
+        yield op, False, start_s, op.memory_s * shrunk, op.bytes_dram
+        free_s = start_s + op.memory_s * shrunk
+        left_s -= op.memory_s * shrunk
+
+
+def _ahead_bytes(op: OpCost) -> float:
+    return op.bytes_dram * min(1.0, op.prefetched_s / op.memory_s) if op.memory_s else 0.0
+
+
+def _counters(cost: Cost, timeline: MemoryTimeline, rows: int) -> Iterator[Event]:
     for point in timeline.points:
         if point.end_s > point.start_s:
             yield _counter(_MEMORY, point.start_s, **{k: v / 1e6 for k, v in point.parts().items()})
-    for op in cost.ops:
-        if op.time_s:
-            yield _counter(_POWER, op.start_s, power=op.energy_j / op.time_s)
-            yield _counter(_BANDWIDTH, op.start_s, bandwidth=op.bytes_dram / op.time_s / 1e9)
+    for at_ns, watts in _power(cost):
+        yield _counter(_POWER, at_ns / 1e9, power=watts)
+    if rows == 1:
+        moved = _moved(cost.ops)
+    else:
+        moved = [(start_s, time_s, size) for _, _, start_s, time_s, size in _queued(cost)]
+    rates = [
+        (_nanos(start_s), _nanos(start_s + time_s), size / time_s / 1e9) for start_s, time_s, size in moved if time_s
+    ]
+    for at_ns, _, gb_s in _levels(rates, _nanos(cost.time_s)):
+        yield _counter(_BANDWIDTH, at_ns / 1e9, bandwidth=gb_s)
+
+
+def _power(cost: Cost) -> list[tuple[int, float]]:
+    """Watts from each moment on; they add up to the energy of the step.
+
+    What is spent outside ops is spent in waits, where there are any, and what is spent in no time (less than the
+    nanosecond that a trace knows) is spread over the step.
+    """
+    end_ns = _nanos(cost.time_s)
+    spans = [(_nanos(op.start_s), _nanos(op.end_s), op.energy_j) for op in cost.ops]
+    levels = _levels(
+        [(start, end, joules * 1e9 / (end - start)) for start, end, joules in spans if end > start], end_ns
+    )
+    ends = [at for at, _, _ in levels[1:]] + [end_ns]
+    waits_ns = sum(end - at for (at, running, _), end in zip(levels, ends, strict=True) if not running)
+    rest_j = max(0.0, cost.energy_j - sum(joules for _, _, joules in spans))
+    always_j = sum(joules for start, end, joules in spans if end <= start) + (0.0 if waits_ns else rest_j)
+    always_w = always_j * 1e9 / end_ns if end_ns else 0.0
+    waiting_w = rest_j * 1e9 / waits_ns if waits_ns else 0.0
+    return [(at, watts + always_w + (0.0 if running else waiting_w)) for at, running, watts in levels]
+
+
+def _moved(ops: Sequence[OpCost]) -> list[tuple[float, float, float]]:
+    """Start, seconds and bytes while each op runs: its own, and what is fetched meanwhile for the next."""
+    ahead = [_ahead_bytes(op) for op in ops]
+    return [
+        (op.start_s, op.time_s, op.bytes_dram - own + following)
+        for op, own, following in zip(ops, ahead, [*ahead[1:], 0.0], strict=True)
+    ]
+
+
+def _levels(spans: Sequence[tuple[int, int, float]], end: int) -> list[tuple[int, int, float]]:
+    """From each moment on before `end`: how many of the spans run, and the sum of their rates."""
+    edges: dict[int, tuple[list[int], list[int]]] = {0: ([], [])}
+    for number, (start, stop, _) in enumerate(spans):
+        if stop > start:
+            edges.setdefault(start, ([], []))[0].append(number)
+            edges.setdefault(stop, ([], []))[1].append(number)
+    running: dict[int, float] = {}
+    levels = []
+    for at in sorted(edges):
+        begun, ended = edges[at]
+        for number in ended:
+            del running[number]
+        running.update({number: spans[number][2] for number in begun})
+        if at < end:
+            levels.append((at, len(running), sum(running.values(), 0.0)))
+    return levels
 
 
 def _repeats(cost: Cost, timeline: MemoryTimeline, repeat: int) -> Iterator[Event]:
@@ -140,10 +243,14 @@ def _repeats(cost: Cost, timeline: MemoryTimeline, repeat: int) -> Iterator[Even
         return
     moved = sum(op.bytes_dram for op in cost.ops)
     means: dict[str, float] = {}
-    for point in timeline.points:
-        share = (point.end_s - point.start_s) / cost.time_s
+    # Ops may overlap, and there may be waits between them: the mean is over the seconds of ops.
+    seconds = [point.end_s - point.start_s for point in timeline.points]
+    if not sum(seconds):
+        seconds = [1.0] * len(seconds)
+    whole_s = sum(seconds)
+    for point, held_s in zip(timeline.points, seconds, strict=True):
         for part, size in point.parts().items():
-            means[part] = means.get(part, 0.0) + share * size / 1e6
+            means[part] = means.get(part, 0.0) + held_s / whole_s * size / 1e6
     yield _counter(_MEMORY, start_s, **means)
     yield _counter(_POWER, start_s, power=cost.energy_j / cost.time_s)
     yield _counter(_BANDWIDTH, start_s, bandwidth=moved / cost.time_s / 1e9)
@@ -157,7 +264,7 @@ def _span(track: int, name: str, start_s: float, time_s: float, /, **details: An
         "name": name,
         "cat": "simulated",
         "ts": _micros(start_s),
-        "dur": round(_micros(start_s + time_s) - _micros(start_s), 3),
+        "dur": max(0.0, round(_micros(start_s + time_s) - _micros(start_s), 3)),
         "args": details,
     }
 
@@ -167,7 +274,11 @@ def _counter(name: str, at_s: float, **series: float) -> Event:
 
 
 def _micros(time_s: float) -> float:
-    return round(time_s * 1e9) / 1e3
+    return _nanos(time_s) / 1e3
+
+
+def _nanos(time_s: float) -> int:
+    return round(time_s * 1e9)
 
 
 def _metadata(kind: str, track: int, **args: Any) -> Event:

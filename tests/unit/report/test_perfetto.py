@@ -119,3 +119,65 @@ def test_files(step, tmp_path) -> None:
         save_trace(tmp_path / "step.txt", **step)
     with pytest.raises(ConfigError, match="cannot write"):
         save_trace(tmp_path / "none" / "step.json", **step)
+
+
+OTHERS = [
+    ("caterpillar-large", [], "mlp-medium"),
+    ("caterpillar-large", ["machine.dram_gb_s=0.5"], "digits-mlp"),
+    ("h200", ["machine.launch=eager"], "digits-mlp"),
+    ("dgx-1", [], "digits-mlp"),
+    ("bf16-systolic", ["machine.prefetch=true", "machine.dram_gb_s=8"], "digits-cnn"),
+    ("bf16-systolic", ["machine.prefetch=true", "machine.dram_gb_s=64"], "digits-cnn"),
+]
+
+
+@pytest.fixture(scope="module", params=OTHERS, ids=lambda each: f"{each[0]}-{each[2]}")
+def other(request):
+    name, settings, workload = request.param
+    graph, design = capture_workload(load_workload(workload)), load_design(name, settings)
+    cost, machine = simulate(graph, design), design.machine
+    bytes_s = 1e9 * (machine.memory_gb_s if hasattr(machine, "memory_gb_s") else machine.dram_gb_s)
+    timeline = memory_timeline(graph, design, cost)
+    return {"cost": cost, "timeline": timeline, "design": design.name, "graph": graph}, bytes_s
+
+
+def integral(points) -> float:
+    pairs = pairwise(points)
+    return sum(next(iter(old["args"].values())) * (new["ts"] - old["ts"]) * MICRO for old, new in pairs)
+
+
+def test_on_every_machine_spans_lie_side_by_side_and_counters_add_up(other) -> None:
+    step, bytes_s = other
+    cost, document = step["cost"], trace_document(**step)
+    found = tracks(document)
+    for name, spans in found.items():
+        assert min(span["dur"] for span in spans) >= 0
+        for before, after in pairwise(spans):
+            assert after["ts"] >= before["ts"] + before["dur"] - 1e-6, name
+        assert max(span["ts"] + span["dur"] for span in spans) * MICRO <= cost.time_s + 2 * NANOSECOND
+    ops = {op.name for op in cost.ops}
+    assert sum(span["name"] in ops and "cycles" in span["args"] for spans in found.values() for span in spans) == len(
+        cost.ops
+    )
+    assert integral(counters(document, "power")) == pytest.approx(cost.energy_j, rel=1e-6)
+    bandwidth = counters(document, "DRAM")
+    moved = sum(op.bytes_dram for op in cost.ops)
+    assert integral(bandwidth) * 1e9 == pytest.approx(moved, rel=0.03)
+    assert max(event["args"]["bandwidth"] for event in bandwidth) * 1e9 <= bytes_s * (1 + 1e-9)
+
+
+def test_nothing_moves_while_the_chip_waits_for_its_host() -> None:
+    graph, design = capture_workload(load_workload("digits-mlp")), load_design("h200", ["machine.launch=eager"])
+    cost = simulate(graph, design)
+    document = trace_document(cost, memory_timeline(graph, design, cost), design="h200", graph=graph)
+    levels = {event["ts"]: event["args"]["bandwidth"] for event in counters(document, "DRAM")}
+    for before, after in pairwise(cost.ops):
+        if after.start_s - before.end_s > 2 * NANOSECOND:
+            assert levels[round(before.end_s * 1e9) / 1e3] == 0
+
+
+def test_the_mean_of_memory_lies_between_the_least_and_the_peak(other) -> None:
+    step, _ = other
+    held = [sum(event["args"].values()) for event in counters(trace_document(**step, repeat=3), "memory")]
+    totals = [point.total_bytes / 1e6 for point in step["timeline"].points]
+    assert min(totals) * (1 - 1e-9) <= held[-1] <= max(totals) * (1 + 1e-9)
