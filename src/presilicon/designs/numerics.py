@@ -158,9 +158,10 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def check(self) -> None:
         """Overrides must replace something, with formats and roundings that exist; errors must hold the loss scale."""
-        largest = getattr(self.error.format, "max", None)
-        if isinstance(largest, float):
-            self.loss_scale.check_range(largest, str(self.error.format))
+        for numerics in self.variants():
+            largest = getattr(numerics.error.format, "max", None)
+            if isinstance(largest, float):
+                self.loss_scale.check_range(largest, str(numerics.error.format))
         for name, entries in (("overrides", self.overrides), ("schedule", self.schedule)):
             for index, entry in enumerate(entries):
                 changes = entry.changes()

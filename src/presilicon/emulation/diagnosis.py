@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from presilicon.designs import LossScale, Numerics
 from presilicon.emulation.emulation import Emulation
+from presilicon.formats import Format
 from presilicon.records import Finding, Role, RoleShares
 from presilicon.workloads import Splits
 
@@ -44,6 +45,8 @@ class _Count(Struct):
     underflowed: int = 0
     overflowed: int = 0
     saturated: int = 0
+    fits_data: bool = False
+    """Whether the format has a scale or an exponent that follows the data."""
 
 
 class Probe:
@@ -53,11 +56,11 @@ class Probe:
         self.step = step
         self.counts: dict[tuple[str, Role], _Count] = {}
         self.first: Finding | None = None
-        self._modules: list[str] = []
 
     @torch.no_grad()
-    def __call__(self, layer: str, role: Role, before: Tensor, after: Tensor, spelling: str) -> None:
+    def __call__(self, layer: str, role: Role, before: Tensor, after: Tensor, fmt: Format) -> None:
         """A tensor was rounded."""
+        spelling = str(fmt)
         finite_before, finite_after = before.isfinite(), after.isfinite()
         count = self.counts.setdefault((layer, role), _Count())
         count.elements += before.numel()
@@ -66,9 +69,10 @@ class Probe:
         count.underflowed += int(((before != 0) & (after == 0)).sum())
         overflowed = int((finite_before & ~finite_after).sum())
         count.overflowed += overflowed
-        largest = after.abs().amax() if after.numel() else after.sum()
-        if float(largest) > 0:
-            count.saturated += int((finite_after & (before.abs() > after.abs()) & (after.abs() == largest)).sum())
+        largest = getattr(fmt, "max", None)
+        if isinstance(largest, float):
+            count.saturated += int(((before.abs() > largest) & (after.abs() == largest)).sum())
+        count.fits_data = fmt.is_blocked or getattr(fmt, "scale", None) in ("tensor", "channel")
         if self.first is None and overflowed:
             self.first = Finding(
                 step=self.step,
@@ -99,7 +103,18 @@ class Probe:
         leaves = [module for module in names if not any(module.children())]
 
         def look(module: nn.Module, inputs: Any, output: Any) -> None:
-            if self.first is None and not _finite(output) and _finite(inputs):
+            if self.first is None and not _finite(inputs):
+                self.first = Finding(
+                    step=self.step,
+                    symptom="non-finite",
+                    bug="structural",
+                    layer=names[module],
+                    role="activation",
+                    origin="passed on",
+                    message=f"{_name(names[module])} was handed numbers that are not finite, and no layer before it "
+                    "made them: look at what the model computes between its layers",
+                )
+            elif self.first is None and not _finite(output):
                 self.first = Finding(
                     step=self.step,
                     symptom="non-finite",
@@ -123,7 +138,7 @@ class Probe:
         totals: dict[Role, _Count] = {}
         for (_, role), count in self.counts.items():
             total = totals.setdefault(role, _Count())
-            for field in _Count.__struct_fields__:
+            for field in _Count.__struct_fields__[:-1]:
                 setattr(total, field, getattr(total, field) + getattr(count, field))
         return [
             RoleShares(
@@ -147,6 +162,8 @@ class Probe:
                 if share > limit:
                     small = symptom == "underflow" and role in ("error", "gradient")
                     advice = "a loss scale lifts them" if small else "more exponent bits hold them"
+                    if count.fits_data:
+                        advice = "smaller groups, or more bits, hold them"
                     yield Finding(
                         step=self.step,
                         symptom=symptom,  # type: ignore[arg-type]
@@ -208,13 +225,14 @@ class Diagnosis:
             for what, tensor in (("inputs", inputs), ("targets", targets)):
                 if tensor.is_floating_point() and not _finite(tensor):
                     bad = int((~tensor.isfinite()).sum())
-                    self._say(0, "data", "data", f"{bad} numbers of the {name} {what} are not finite")
+                    message = f"{bad} numbers of the {name} {what} are not finite"
+                    self._say(0, "data", "data", message, f"{name} {what}")
             largest = getattr(numerics.activation.format, "max", None)
             if inputs.is_floating_point() and isinstance(largest, float) and inputs.numel():
                 top = float(inputs.abs().nan_to_num(0.0, 0.0, 0.0).max())
                 if top > largest:
                     message = f"{name} inputs reach {top:.3g}, and {numerics.activation.format} ends at {largest:.3g}"
-                    self._say(0, "data", "data", f"{message}: scale the data")
+                    self._say(0, "data", "data", f"{message}: scale the data", f"{name} range")
 
     def look(self, probe: Probe, model: nn.Module) -> None:
         """Findings of a probed step whose backward pass is done."""
@@ -256,21 +274,30 @@ class Diagnosis:
             for handle in handles:
                 handle.remove()
 
-    def fail(self, probe: Probe, model: nn.Module) -> Finding:
-        """Why a step's loss is not finite."""
-        largest = max(
-            ((float(p.detach().abs().max()), name) for name, p in model.named_parameters()), default=(0.0, "")
-        )
-        if probe.first is not None and probe.first.bug == "structural" and not largest[0] < GROWN:
-            message = (
-                f"{probe.first.message}; weights have grown to {largest[0]:.1e} ({largest[1]}): a lower learning rate"
+    def fail(self, probe: Probe, model: nn.Module, inputs: Any) -> Finding:
+        """Why a step's loss or gradients are not finite."""
+        if not _finite(inputs):
+            found = Finding(
+                step=probe.step,
+                symptom="non-finite",
+                bug="data",
+                role="activation",
+                origin="passed on",
+                message="the batch itself has numbers that are not finite",
             )
+            self._tell(found)
+            return found
+        sizes = [(float(p.detach().abs().max()), name) for name, p in model.named_parameters() if p.numel()]
+        grown = [entry for entry in sizes if entry[0] >= GROWN]  # a weight that is no number has not grown
+        if probe.first is not None and probe.first.bug == "structural" and grown:
+            size, name = max(grown)
+            message = f"{probe.first.message}; weights have grown to {size:.1e} ({name}): try a lower learning rate"
             probe.first = replace(probe.first, bug="conceptual", message=message)
         found = probe.first or Finding(
             step=probe.step,
             symptom="non-finite",
             bug="structural",
-            message="the loss is not finite, and no layer's numbers are to blame: look at the loss itself",
+            message="the loss or its gradient is not finite, and no layer's numbers are to blame: look at the loss",
         )
         self._tell(found)
         return found
@@ -279,10 +306,12 @@ class Diagnosis:
         """The reason why a run cannot recover, once it is clear."""
         self._without_update = 0 if finite else self._without_update + 1
         falls = self._rule.kind in ("dynamic", "enhanced")
-        if self._without_update < HOPELESS or (falls and scale > 1.0):
+        if self._without_update < HOPELESS or (falls and scale > max(1.0, self._rule.minimum_at(step))):
             return None
-        reason = f"{HOPELESS} steps in a row had gradients that are not finite, the loss scale down to {scale:.3g}"
-        self._say(step, "loss-scale", "conceptual", f"{reason}: divergence, not a scale that was too high")
+        reason = f"{HOPELESS} steps in a row had gradients that are not finite, at a loss scale of {scale:.3g}"
+        high = scale > 1.0
+        verdict = "a scale that is too high, or divergence" if high else "divergence, not a scale that was too high"
+        self._say(step, "loss-scale", "conceptual", f"{reason}: {verdict}")
         return reason
 
     def judge_skips(self, skipped: Sequence[int], steps: int) -> Finding | None:

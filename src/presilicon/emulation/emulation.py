@@ -11,7 +11,7 @@ from torch import Tensor
 from presilicon.designs.numerics import ENDS, Ends, Numerics, Override
 from presilicon.emulation.operators.replacement import Replacements
 from presilicon.emulation.site import Plan, Rounded, Site
-from presilicon.formats import UserFormat
+from presilicon.formats import Format, UserFormat
 from presilicon.operators import Operator
 from presilicon.records import Observer, Role
 
@@ -23,8 +23,8 @@ class UncoveredWarning(UserWarning):
 class Probe(Protocol):
     """Is shown what rounding does to each tensor of a training step."""
 
-    def __call__(self, layer: str, role: Role, before: Tensor, after: Tensor, spelling: str) -> None:
-        """A tensor of a role, and what it became in the format of that spelling."""
+    def __call__(self, layer: str, role: Role, before: Tensor, after: Tensor, fmt: Format) -> None:
+        """A tensor of a role, and what it became in a format."""
 
 
 class Watcher(Protocol):

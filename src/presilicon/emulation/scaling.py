@@ -39,14 +39,17 @@ class LossScaler:
 
     @torch.no_grad()
     def unscale_(self, parameters: Iterable[nn.Parameter]) -> bool:
-        """Divide the gradients by the scale, in place; whether all of them are finite."""
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        if not self.is_active:
-            return True
+        """Divide the gradients by the scale, in place, sparse ones too; whether all of them are finite."""
         finite = True
-        for gradient in gradients:
-            gradient.mul_(1.0 / self.scale)
-            finite = finite and bool(gradient.isfinite().all())
+        for parameter in parameters:
+            if parameter.grad is None:
+                continue
+            if parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.coalesce()
+            values = parameter.grad._values() if parameter.grad.is_sparse else parameter.grad
+            if self.is_active:
+                values.mul_(1.0 / self.scale)
+            finite = finite and bool(values.isfinite().all())
         return finite
 
     def update(self, finite: bool) -> float:

@@ -182,7 +182,7 @@ class Site:
     def _probe(self, before: Tensor, after: Tensor, role: Role) -> None:
         probe = self._emulation.probe
         if probe is not None and self._training:
-            probe(self._layer, role, before.detach(), after.detach(), str(self.plan.numerics.of(role).format))
+            probe(self._layer, role, before.detach(), after.detach(), self.plan.numerics.of(role).format)
 
     def show(self, tensor: Tensor, role: Role) -> None:
         """Let the observers see a rounded tensor, in training."""

@@ -118,6 +118,7 @@ def _train(
     checkpoint: Checkpoint | None,
 ) -> Trace:
     load_data, target = workload.require_data()
+    numerics.check()
     of = identity(workload, numerics, seed, device, operators) if checkpoint is not None else {}
     if checkpoint is not None and (ended := read_trace(checkpoint.path, of)) is not None:
         return ended
@@ -178,9 +179,17 @@ def _train(
         if not math.isfinite(losses[-1]):
             _append(facts_runs, replace(formats.at(step), update_skipped=True))
             ending = "diverged"
-            reason = diagnosis.fail(probe or _probe_again(run, diagnosis, model, emulation, step), model).message
+            seen = probe or _probe_again(run, diagnosis, model, emulation, step)
+            reason = diagnosis.fail(seen, model, inputs).message
             break
         finite = scaler.unscale_(model.parameters())
+        if not finite and not scaler.is_active:
+            # The update would make weights that are no numbers, and nothing brings those back.
+            _append(facts_runs, replace(formats.at(step), update_skipped=True))
+            ending = "diverged"
+            seen = probe or _probe_again(run, diagnosis, model, emulation, step, backward=True)
+            reason = diagnosis.fail(seen, model, inputs).message
+            break
         if finite:
             if probe is not None:
                 diagnosis.look(probe, model)
@@ -195,6 +204,8 @@ def _train(
         _append(facts_runs, facts)
         if reason is not None:
             ending = "diverged"
+            seen = _probe_again(run, diagnosis, model, emulation, step, backward=True, scaler=scaler)
+            reason = f"{reason}; {diagnosis.fail(seen, model, inputs).message}"
             break
         if (step + 1) % workload.evaluate_every == 0:
             point = _evaluate(model, workload, data, step + 1)
@@ -226,12 +237,21 @@ def _train(
 
 
 def _probe_again(
-    run: Callable[[], Tensor], diagnosis: Diagnosis, model: nn.Module, emulation: Emulation, step: int
+    run: Callable[[], Tensor],
+    diagnosis: Diagnosis,
+    model: nn.Module,
+    emulation: Emulation,
+    step: int,
+    *,
+    backward: bool = False,
+    scaler: LossScaler | None = None,
 ) -> Probe:
-    """The forward pass of a step that failed, once more and watched; the run ends here, so nothing is disturbed."""
+    """A step that failed, once more and watched; the run ends here, so nothing is disturbed."""
     emulation.resume(step)
-    with diagnosis.probing(model, emulation, step) as probe, torch.no_grad():
-        run()
+    with diagnosis.probing(model, emulation, step) as probe:
+        loss = run()
+        if backward:
+            (loss if scaler is None else scaler.scaled(loss)).backward()
     return probe
 
 

@@ -170,6 +170,8 @@ def _run(task: SeedTask, on_event: OnEvent) -> Trace:
                 task.workload, task.numerics, seed=task.seed, device=task.device, on_evaluation=on_evaluation,
                 on_finding=on_finding, checkpoint=kept,
             )  # fmt: skip
+    for share in trace.shares if event == "seed_finished" else ():
+        on_event({"event": "rounding", "design": task.design, "seed": task.seed, **to_plain(share)})
     on_event(
         {
             "event": event,

@@ -81,8 +81,9 @@ def test_data_that_is_not_finite_or_out_of_range_is_said_before_training() -> No
     broken[1, 1] = float("nan")
     found = Diagnosis(FLOAT16)
     found.check_data(Splits((broken, targets), (inputs, targets), (inputs, targets)), FLOAT16)
-    assert [finding.bug for finding in found.findings] == ["data"]
+    assert {finding.bug for finding in found.findings} == {"data"}
     assert "1 numbers of the train inputs are not finite" in found.findings[0].message
+    assert len(found.findings) == 4  # and the range of each split
     ranges = Diagnosis(FLOAT16)
     ranges.check_data(Splits((inputs, targets), (inputs, targets), (inputs, targets)), FLOAT16)
     assert "float16 ends at 6.55e+04" in ranges.findings[0].message
@@ -154,3 +155,75 @@ def test_a_diagnosis_goes_on_where_it_was() -> None:
     assert second.findings == first.findings
     second.judge_skips([3], 1000)
     assert not told
+
+
+class Doubles(nn.Module):
+    """Its activations leave float16 after some steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 16), nn.Linear(16, 10)
+        self.register_buffer("factor", torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.factor.mul_(2.0)
+        out: Tensor = self.second(self.first(x) * self.factor)
+        return out
+
+
+def test_a_step_between_two_probes_that_overflows_is_traced_to_its_layer() -> None:
+    small = partial(sgd, learning_rate=0.0)
+    trace = run(replace(DIGITS, model=Doubles, optimizer=small, max_steps=100), FLOAT16)
+    found = find(trace, "non-finite")
+    assert 0 < found.step < 49
+    assert (found.layer, found.role, found.bug, found.origin) == ("second", "activation", "conceptual", "produced")
+
+
+def nan_data() -> Splits:
+    data = DIGITS.data()
+    inputs = data.train[0].clone()
+    inputs[: len(inputs) // 2] = float("nan")
+    return replace(data, train=(inputs, data.train[1]))
+
+
+def test_data_that_is_not_finite_is_named_when_it_is_met() -> None:
+    trace = run(replace(DIGITS, data=nan_data), Numerics())
+    assert (find(trace, "non-finite").bug, trace.ending) == ("data", "diverged")
+
+
+class Explodes(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, error: Tensor) -> Tensor:
+        return error * float("inf")
+
+
+class Backward(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 16), nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.second(Explodes.apply(self.first(x)))
+        return out
+
+
+def test_gradients_that_are_not_finite_end_a_run_without_a_loss_scale_and_are_traced() -> None:
+    trace = run(replace(DIGITS, model=Backward, max_steps=100), FLOAT16)
+    found = find(trace, "non-finite")
+    assert (found.layer, found.role, found.step, trace.steps) == ("first", "error", 0, 1)
+
+
+def test_numbers_far_from_the_largest_do_not_saturate() -> None:
+    probe = diagnosis.Probe(0)
+    fmt = load_recipe("fp8-hybrid").numerics.weight.format
+    data = torch.linspace(-0.29, 0.29, 100)
+    probe("layer", "weight", data, data.round(decimals=1), fmt)
+    assert probe.shares()[0].saturation == 0.0
+    held = torch.full((10,), 1000.0)
+    probe("layer", "weight", held, torch.full((10,), fmt.max), fmt)
+    assert probe.shares()[0].saturation == pytest.approx(10 / 110)
