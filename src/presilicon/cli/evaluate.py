@@ -119,6 +119,8 @@ def _evaluate(request: "Request", stored: "StoredRun | None", jobs: int, out: Pa
 
     if request.sensitivity and request.times:
         raise ConfigError("--sensitivity varies our own figures: leave out --times, whose figures are another's")
+    if request.clock_ghz is not None and not request.times:
+        raise ConfigError("--clock-ghz is for --times: what turns the cycles of that file into seconds")
     designs, workload, own = request.load()
     if request.sensitivity and len(designs) < 2:
         raise ConfigError("--sensitivity is about the ranking of designs: give at least two")

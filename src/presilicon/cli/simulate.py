@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _LARGEST_SIDE = 1 << 30
 _LARGEST_ARRAY = 1 << 20
+_MOST_STEPS = 1_000_000
 _OF_A_STEP = (
     "batch",
     "ops",
@@ -59,7 +60,9 @@ def _check_segments(context: click.Context, parameter: click.Parameter, value: s
 @click.option("--chakra", type=_FILE, help="Write the step as a Chakra execution trace, as well.")
 @click.option("--topology", type=_FILE, help="Write the matrix products as a topology for SCALE-Sim (.csv).")
 @click.option("--trace", type=_FILE, help="Write the step as a trace for Perfetto (.json, .json.gz).")
-@click.option("--repeat", type=click.IntRange(min=1), help="Steps in that trace: one in full, the others summed up.")
+@click.option(
+    "--repeat", type=click.IntRange(1, _MOST_STEPS), help="Steps in that trace: one in full, the others summed up."
+)
 @click.option("--memory-plot", type=_FILE, help="Draw what the step holds over time (.png, .svg).")
 @click.option("--roofline-plot", type=_FILE, help="Draw the ops under the roofs of the machine (.png, .svg).")
 @click.option("--frames", type=_FILE, help="Write each cell in each cycle of a small --gemm (.json).")

@@ -112,14 +112,13 @@ def print_step(
     cost = simulate(graph, design, convention=convention)
     plain, segments = None, 0
     if checkpoint is not None:
-        chain = chain_of(graph)
-        cut = even_segments(chain, None if checkpoint == "sqrt" else int(checkpoint))
+        cut = _segments(graph, checkpoint)
         # The last segment's backward pass comes at once: there is nothing to gain by forgetting it.
         plain, segments, graph = cost, len(cut), with_checkpoints(graph, cut[:-1])
         cost = simulate(graph, design, convention=convention)
     coverage = None
     if times is not None:
-        clock_ghz = clock_ghz or getattr(design.machine, "clock_ghz", None)
+        clock_ghz = getattr(design.machine, "clock_ghz", None) if clock_ghz is None else clock_ghz
         cost, coverage = put_times(cost, match_times(graph, cost, read_times(times, clock_ghz)))
     talk = _write_files(outputs, graph, design, cost)
     if as_json:
@@ -128,11 +127,25 @@ def print_step(
     else:
         click.echo(render_cost(cost, design=design.name, graph=graph, ops=ops), nl=False)
         if plain is not None:
-            click.echo("\n" + render_checkpointing(plain, cost, segments), nl=False)
+            click.echo("\n" + render_checkpointing(plain, cost, segments, times=times is None), nl=False)
         if coverage is not None:
             click.echo("\n" + render_coverage(coverage), nl=False)
     if talk:
         click.echo("\n" + "\n".join(talk), err=as_json)
+
+
+def _segments(graph: StepGraph, wanted: str) -> tuple[tuple[str, ...], ...]:
+    """The chain of the step's blocks in as many segments as `--checkpoint` says."""
+    chain = chain_of(graph)
+    if len(chain) < 2:
+        found = f"one block, {chain[0]}" if chain else "no blocks that follow one another"
+        raise ConfigError(f"--checkpoint {wanted}: {graph.name} has {found}: there is nothing to cut into segments")
+    if wanted != "sqrt" and int(wanted) > len(chain):
+        raise ConfigError(
+            f"--checkpoint {wanted}: {len(chain)} layers cannot be cut into {wanted} segments; give 2 to {len(chain)}, "
+            "or sqrt"
+        )
+    return even_segments(chain, None if wanted == "sqrt" else int(wanted))
 
 
 def _notes(plain: Cost | None, cost: Cost, segments: int, coverage: Coverage | None) -> dict[str, Any]:
@@ -141,10 +154,11 @@ def _notes(plain: Cost | None, cost: Cost, segments: int, coverage: Coverage | N
         notes["checkpointing"] = {
             "segments": segments,
             "memory_bytes_without": plain.memory_bytes,
-            "time_s_without": plain.time_s,
-            "energy_j_without": plain.energy_j,
             "flops_without": sum(op.flops for op in plain.ops),
+            "saves_memory": cost.memory_bytes < plain.memory_bytes,
         }
+        if coverage is None:  # another's times are not to be held against ours
+            notes["checkpointing"] |= {"time_s_without": plain.time_s, "energy_j_without": plain.energy_j}
     if coverage is not None:
         notes["times"] = msgspec.to_builtins(coverage)
     return notes

@@ -20,6 +20,8 @@ def cost_to_json(cost: Cost, *, design: str, graph: StepGraph, notes: Mapping[st
         "flops": graph.flops(),
         "utilization": cost.utilization,
         "time_by_phase_s": cost.time_by_phase_s(),
+        "waiting_s": _waiting_s(cost),
+        "ops_overlap": _overlaps(cost),
         **(notes or {}),
         **msgspec.to_builtins(cost),
     }
@@ -27,25 +29,29 @@ def cost_to_json(cost: Cost, *, design: str, graph: StepGraph, notes: Mapping[st
 
 
 def render_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int) -> str:
-    """The totals, where time and energy go, and the `ops` most expensive ops, as plain text."""
+    """The totals, where time and energy go, and the `ops` most expensive ops, as plain text.
+
+    Shares of time are of the step's, waiting included; where ops overlap, of the busy time of all of them together.
+    """
+    overlap = _overlaps(cost)
+    whole_s = sum(op.time_s for op in cost.ops) if overlap else cost.time_s
     lines = [
         f"{design}: one training step of {graph.name}, batch {graph.batch_size}",
         "",
         f"time         {format_seconds(cost.time_s)}",
         f"energy       {format_joules(cost.energy_j)}",
         f"memory       {format_bytes(cost.memory_bytes)}",
-        *([f"cycles       {format_count(cost.cycles)}"] if cost.cycles else []),
+        *([f"cycles       {format_count(cost.cycles)}{_SIDE_BY_SIDE if overlap else ''}"] if cost.cycles else []),
         f"utilization  {format_percent(cost.utilization)} of the {_unit(cost)} while it is busy",
         "",
-        "time by phase     "
-        + _shares({phase.replace("_", " "): time_s for phase, time_s in cost.time_by_phase_s().items()}, cost.time_s),
+        f"time by phase     {_phases(cost, whole_s)}" + (" (share of busy time: ops overlap)" if overlap else ""),
         "energy by part    " + _shares(cost.energy_by_component_j, cost.energy_j),
     ]
     if ops:
         dearest = sorted(cost.ops, key=lambda op: (-op.time_s, op.index))[:ops]
         rows = [
-            ("op", "time", "share", "bound by", "util", "FLOP/B", "energy", "DRAM"),
-            *(_row(op, cost) for op in dearest),
+            ("op", "time", "of busy" if overlap else "share", "bound by", "util", "FLOP/B", "energy", "DRAM"),
+            *(_row(op, whole_s) for op in dearest),
         ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines.append("")
@@ -60,29 +66,63 @@ def render_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+_SIDE_BY_SIDE = ", summed over cores that work side by side"
+
+
+def _overlaps(cost: Cost) -> bool:
+    return any(cost.lanes())
+
+
+def _waiting_s(cost: Cost) -> float:
+    """Seconds of the step in which no op runs: it waits for the host, or for other chips."""
+    left_s = cost.time_s - sum(op.time_s for op in cost.ops)
+    return left_s if left_s > 1e-9 * cost.time_s and not _overlaps(cost) else 0.0
+
+
+def _phases(cost: Cost, whole_s: float) -> str:
+    parts = {phase.replace("_", " "): time_s for phase, time_s in cost.time_by_phase_s().items()}
+    return _shares(parts | {"waiting": _waiting_s(cost)}, whole_s)
+
+
 def print_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int, file: IO[str] | None = None) -> None:
     """Write `render_cost` to a file, standard output by default."""
     (file or sys.stdout).write(render_cost(cost, design=design, graph=graph, ops=ops))
 
 
-def render_checkpointing(plain: Cost, cost: Cost, segments: int) -> str:
-    """What forgetting activations saves, and what computing them again costs, as plain text."""
-    pairs = [
+def render_checkpointing(plain: Cost, cost: Cost, segments: int, *, times: bool = True) -> str:
+    """What forgetting activations saves, and what computing them again costs, as plain text.
+
+    Without `times` only memory and FLOPs are compared: for a `cost` whose times are another's.
+    """
+    pairs: list[tuple[str, str, str, float, float]] = [
         (
             "memory",
             format_bytes(plain.memory_bytes),
             format_bytes(cost.memory_bytes),
             plain.memory_bytes,
             cost.memory_bytes,
-        ),
-        ("time", format_seconds(plain.time_s), format_seconds(cost.time_s), plain.time_s, cost.time_s),
-        ("energy", format_joules(plain.energy_j), format_joules(cost.energy_j), plain.energy_j, cost.energy_j),
+        )
     ]
+    if times:
+        pairs += [
+            ("time", format_seconds(plain.time_s), format_seconds(cost.time_s), plain.time_s, cost.time_s),
+            ("energy", format_joules(plain.energy_j), format_joules(cost.energy_j), plain.energy_j, cost.energy_j),
+        ]
     before, after = (sum(op.flops for op in each.ops) for each in (plain, cost))
     pairs.append(("FLOPs", format_count(before), format_count(after), before, after))
-    lines = [f"checkpointing in {segments} segments, against keeping all activations"]
+    noun = "segment" if segments == 1 else "segments"
+    lines = [f"checkpointing in {segments} {noun}, against keeping all activations"]
     for name, old, new, was, now in pairs:
         lines.append(f"  {name.ljust(9)}{old.rjust(9)} -> {new.rjust(9)}  {_change(was, now)}")
+    if segments == 1:
+        lines.append(
+            "  it saves nothing here: the root of so short a chain is one segment, which forgets nothing; try 2"
+        )
+    elif cost.memory_bytes >= plain.memory_bytes:
+        dearer = cost.memory_bytes > plain.memory_bytes
+        lines.append("  it saves nothing here" + (", and costs memory" if dearer else ": the peak is the same"))
+    if not times:
+        lines.append("  times and energies are not compared: those of the step above are not ours")
     return "\n".join(lines) + "\n"
 
 
@@ -167,11 +207,11 @@ def _word(value: Any) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
-def _row(op: OpCost, cost: Cost) -> tuple[str, ...]:
+def _row(op: OpCost, whole_s: float) -> tuple[str, ...]:
     return (
         op.name,
         format_seconds(op.time_s),
-        format_percent(op.time_s / cost.time_s) if cost.time_s else "-",
+        format_percent(op.time_s / whole_s) if whole_s else "-",
         op.bound,
         format_percent(op.utilization) if op.unit != "vector" else "-",
         f"{op.intensity:.3g}" if op.intensity < 1000 else f"{op.intensity:,.0f}",

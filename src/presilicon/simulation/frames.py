@@ -2,6 +2,8 @@
 
 from random import Random
 
+from msgspec.structs import replace
+
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Dataflow, Reduction
 from presilicon.records import ArrayFrames, CellFrame, Gemm
@@ -23,6 +25,8 @@ def play_product(
     seed: int = 0,
 ) -> ArrayFrames:
     """Every register of every cell in every cycle of C[m, n] = A[m, k] B[k, n], on operands of one digit.
+
+    What leaves the idle lanes of a ragged fold is no result, and is left out of what leaves the array.
 
     Raises:
         ConfigError: the array and its cycles are more than a page can play.
@@ -52,5 +56,9 @@ def play_product(
         b=tuple(map(tuple, b)),
         result=tuple(map(tuple, result)),
         cycles=taken,
-        frames=tuple(frames),
+        frames=tuple(_results_only(frame, gemm) for frame in frames),
     )
+
+
+def _results_only(frame: CellFrame, gemm: Gemm) -> CellFrame:
+    return replace(frame, out=tuple(out for out in frame.out if out[0] < gemm.m and out[1] < gemm.n))

@@ -39,8 +39,7 @@ def test_frames_of_a_small_product(invoke, tmp_path) -> None:
     for frame in document["frames"]:
         assert set(frame["registers"]) == {"stationary", "loading", "moving", "sum"}
         for i, j, value in frame["out"]:
-            if j < 3:
-                product[i][j] += value
+            product[i][j] += value
     assert product == document["result"]
     other = [*arguments, "--dataflow", "output-stationary", "--fold-overlap", "--set", "machine.reduction=columns"]
     assert invoke(*other).code == 0
@@ -72,12 +71,29 @@ def test_checkpointing(invoke) -> None:
     assert plain["flops"] < more["flops"] < 4 / 3 * plain["flops"]
 
 
+def test_checkpoints_that_save_nothing_say_so(invoke, tmp_path) -> None:
+    found = invoke(*STEP, "--checkpoint", "2")
+    assert "it saves nothing here" in found.out
+    assert invoke(*STEP, "--checkpoint", "2", "--json").document["checkpointing"]["saves_memory"] is False
+    short = invoke("simulate", "bf16-systolic", "--workload", "lstm", "--batch", "2", "--checkpoint", "sqrt").out
+    assert "checkpointing in 1 segment," in short
+    assert "it saves nothing here: the root of so short a chain is one segment" in short
+    (tmp_path / "step.csv").write_text("op,time_s\nstep,1\n")
+    given = invoke(*STEP, "--checkpoint", "2", "--times", "step.csv").out.partition("checkpointing in")[2]
+    assert "time  " not in given
+    assert "energy  " not in given
+    assert "times and energies are not compared" in given
+    document = invoke(*STEP, "--checkpoint", "2", "--times", "step.csv", "--json").document
+    assert set(document["checkpointing"]) == {"segments", "memory_bytes_without", "flops_without", "saves_memory"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ([*STEP, "--checkpoint", "1"], ["--checkpoint '1'", "at least 2"]),
         ([*STEP, "--checkpoint", "root"], ["--checkpoint 'root'", "sqrt"]),
-        ([*STEP, "--checkpoint", "99"], ["layers cannot be cut into 99 segments"]),
+        ([*STEP, "--checkpoint", "99"], ["layers cannot be cut into 99 segments", "give 2 to 5"]),
+        ([*STEP, "--trace", "t.json", "--repeat", "1000000001"], ["--repeat", "1000000"]),
         ([*STEP, "--clock-ghz", "1"], ["--clock-ghz is for --times"]),
         ([*STEP, "--times", "none.csv"], ["none.csv", "no such file"]),
         (["simulate", "bf16-systolic", "--gemm", "4x4x4", "--checkpoint", "sqrt"], ["--checkpoint is for --workload"]),
@@ -113,6 +129,17 @@ def test_times_of_another(invoke, tmp_path) -> None:
     assert (
         'times.csv line 2: the step has no op "hidden1.forward.adm": did you mean "hidden1.forward.addmm"?' in wrong.err
     )
+
+
+def test_a_clock_must_be_one_and_have_times(invoke, tmp_path) -> None:
+    (tmp_path / "step.csv").write_text("op,cycles\nstep,1000\n")
+    for clock in ("0", "-1", "nan"):
+        for command in (STEP, ["evaluate", *STEP[1:]]):
+            found = invoke(*command, "--times", "step.csv", "--clock-ghz", clock)
+            assert (found.code, found.out) == (2, "")
+            assert "a number of GHz above 0" in found.err
+    found = invoke("evaluate", *STEP[1:], "--clock-ghz", "2")
+    assert (found.code, "--clock-ghz is for --times" in found.err) == (2, True)
 
 
 def test_evaluate_takes_times_of_each_design(invoke, tmp_path) -> None:

@@ -14,17 +14,14 @@ def product(play: ArrayFrames) -> list[list[float]]:
     result = [[0.0] * len(play.b[0]) for _ in play.a]
     for frame in play.frames:
         for i, j, value in frame.out:
-            if i < len(result) and j < len(result[0]):
-                result[i][j] += value
-            else:
-                assert value == 0  # an idle lane of a ragged fold
+            result[i][j] += value  # no index outside: idle lanes of a ragged fold are left out
     return result
 
 
 @pytest.mark.parametrize("dataflow", DATAFLOWS)
 @pytest.mark.parametrize("reduction", ["rows", "columns"])
 @pytest.mark.parametrize("fold_overlap", [False, True])
-@pytest.mark.parametrize("shape", [(4, 4, 4), (5, 3, 7), (1, 9, 2)])
+@pytest.mark.parametrize("shape", [(4, 4, 4), (5, 3, 7), (1, 9, 2), (5, 7, 3)])
 def test_what_leaves_the_cells_is_the_product(dataflow, reduction, fold_overlap, shape) -> None:
     play = play_product(Gemm(*shape), 4, 3, dataflow, reduction=reduction, fold_overlap=fold_overlap)
     wanted = [
