@@ -105,21 +105,37 @@ def emulation_of(model: nn.Module) -> Emulation | None:
     return None
 
 
-def ends_of(model: nn.Module) -> Ends:
-    """The first and the last module, in the order of registration, that own a matrix of weights.
+_MULTIPLYING = (
+    nn.Linear,
+    nn.modules.conv._ConvNd,
+    nn.RNNBase,
+    nn.RNNCellBase,
+    nn.MultiheadAttention,
+    nn.Bilinear,
+)
+_LOOKED_UP_OR_SCALED = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
 
-    Tables of embeddings are looked up, not multiplied, and do not count; what lies inside an nn.MultiheadAttention runs
-    as a part of it.
+
+def ends_of(model: nn.Module) -> Ends:
+    """The first and the last layer, in the order of registration, that multiply by a matrix of weights.
+
+    Those are torch's own layers that do, and modules without children that own a matrix: as transformers' Conv1D.
+    Tables of embeddings are looked up, and weights of norms scale; a parameter whose first dimension is 1, as position
+    embeddings have, is added. What lies inside an nn.MultiheadAttention runs as a part of it. The model itself counts
+    only when no layer of it does, as in the simulator.
     """
-    owners = [
-        name
-        for name, module in model.named_modules()
-        if not isinstance(module, nn.Embedding | nn.EmbeddingBag)
-        and any(parameter.dim() > 1 for parameter in module.parameters(recurse=False))
-    ]
     inside = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention))
-    owners = [name for name in owners if not (inside and name.startswith(inside))]
-    return Ends(owners[0], owners[-1]) if owners else Ends()
+    found = [name for name, module in model.named_modules() if not name.startswith(inside) and _multiplies(module)]
+    named = [name for name in found if name] or found
+    return Ends(named[0], named[-1]) if named else Ends()
+
+
+def _multiplies(module: nn.Module) -> bool:
+    if isinstance(module, _MULTIPLYING):
+        return True
+    if isinstance(module, _LOOKED_UP_OR_SCALED) or next(module.children(), None) is not None:
+        return False
+    return any(parameter.dim() > 1 and len(parameter) > 1 for parameter in module.parameters(recurse=False))
 
 
 def round_master_(model: nn.Module, numerics: Numerics, *, seed: int = 0, step: int = 0) -> None:

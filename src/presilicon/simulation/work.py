@@ -1,5 +1,7 @@
 """What an op asks of the machine, and the formats in which it asks."""
 
+from itertools import takewhile
+
 from msgspec import Struct
 
 from presilicon.designs.numerics import ENDS, Ends, Numerics, RoleFormat
@@ -109,11 +111,14 @@ class Formats:
 
 
 def ends_of(graph: StepGraph) -> Ends:
-    """The first and the last layer that multiply by weights, as the patterns "first" and "last" mean them."""
+    """The first and the last layer that multiply by weights, as the patterns "first" and "last" mean them.
+
+    What a backward pass computes anew (activation checkpointing, reversible blocks) does not come last.
+    """
     layers = [
         op.layer
-        for op in graph.ops
-        if op.phase == "forward" and op.gemm is not None and any(tensor.role == "weight" for tensor in op.inputs)
+        for op in takewhile(lambda op: op.phase == "forward", graph.ops)
+        if op.gemm is not None and any(tensor.role == "weight" for tensor in op.inputs)
     ]
     named = [layer for layer in layers if layer] or layers
     return Ends(named[0], named[-1]) if named else ENDS
