@@ -279,9 +279,16 @@ def fit_energy(cases: list[Case], rows: list[dict[str, Any]], machine: RooflineM
     return structs.replace(machine, matrix=matrix, classes=classes, energy=energy)
 
 
-def report(title: str, cases: list[Case], rows: list[dict[str, Any]], machine: RooflineMachine, verbose: bool) -> None:
+Point = tuple[float, float, float, float]
+"""Measured and predicted seconds, measured and predicted joules."""
+
+
+def report(
+    title: str, cases: list[Case], rows: list[dict[str, Any]], machine: RooflineMachine, verbose: bool
+) -> list[Point]:
     by_name = {case.name: case for case in cases}
-    found = []
+    found: list[Any] = []
+    points: list[Point] = []
     for row in rows:
         case = by_name.get((row["model"], row["batch"], row["precision"]))
         if case is None:
@@ -290,6 +297,7 @@ def report(title: str, cases: list[Case], rows: list[dict[str, Any]], machine: R
         cost = simulate(case.graph, structs.replace(case.design, machine=launched))
         time, energy = cost.time_s / row["time_s"] - 1, cost.energy_j / row["energy_j"] - 1
         found.append((abs(time), abs(energy), row, time, energy))
+        points.append((row["time_s"], cost.time_s, row["energy_j"], cost.energy_j))
         if verbose:
             print(
                 f"  {row['model']:20}{row['batch']:6} {row['precision']:10}{row['mode']:6}"
@@ -301,6 +309,37 @@ def report(title: str, cases: list[Case], rows: list[dict[str, Any]], machine: R
         f"beyond 40%: {(times > 0.4).sum()}; energy: mean {energies.mean():.1%}, worst {energies.max():.1%}, "
         f"beyond 40%: {(energies > 0.4).sum()}"
     )
+    return points
+
+
+def plot(parts: dict[str, list[Point]], path: Path) -> None:
+    """Predicted against measured, time and energy."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 5.2), constrained_layout=True)
+    colours = ("#9aa0a6", "#0072b2", "#d55e00")
+    for place, (axis, unit) in enumerate(zip(axes, ("seconds", "joules"), strict=True)):
+        for (title, points), colour in zip(parts.items(), colours, strict=False):
+            measured = [point[2 * place] for point in points]
+            predicted = [point[2 * place + 1] for point in points]
+            axis.scatter(measured, predicted, s=22, color=colour, alpha=0.75, linewidths=0, label=title)
+        values = [value for points in parts.values() for point in points for value in point[2 * place : 2 * place + 2]]
+        ends = np.array([min(values) / 1.5, max(values) * 1.5])
+        axis.plot(ends, ends, color="#202124", linewidth=1.2)
+        axis.fill_between(ends, ends / 1.4, ends * 1.4, color="#202124", alpha=0.07, linewidth=0)
+        axis.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+        axis.set_xlabel(f"measured on an H200 ({unit} per step)")
+        axis.set_ylabel(f"predicted ({unit} per step)")
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(color="#e8eaed", linewidth=0.8)
+        axis.set_axisbelow(True)
+    axes[0].legend(frameon=False, loc="upper left")
+    axes[0].set_title("Time of a training step", loc="left", fontweight="bold")
+    axes[1].set_title("Energy of a training step; the band is 40%", loc="left", fontweight="bold")
+    figure.savefig(path, dpi=160)
 
 
 def toml_table(machine: RooflineMachine) -> str:
@@ -344,6 +383,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="put the fitted figures into the preset")
     parser.add_argument("--check", action="store_true", help="fit nothing: judge the preset as it is")
     parser.add_argument("--steps", type=Path, default=DATA / "h200_steps.json", help="measured steps to read")
+    parser.add_argument("--plot", type=Path, help="draw predicted against measured")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
     steps = json.loads(options.steps.read_text())["rows"]
@@ -379,9 +419,12 @@ def main() -> None:
             print(*case.name, f"{sum(ours.values()) * 1e3:.2f} ms, measured {case.row['time_s'] * 1e3:.2f}")
             shown = sorted(case.operators, key=lambda group: -case.operators[group])
             print("    " + "  ".join(f"{g} {ours[g] * 1e3:.2f}/{case.operators[g] * 1e3:.2f}" for g in shown[:9]))
+    drawn = {}
     for title, part in (("calibrated on", fitted), ("predicted", others)):
         if part:
-            report(title, part, steps, machine, options.verbose)
+            drawn[title] = report(title, part, steps, machine, options.verbose)
+    if options.plot is not None:
+        plot(drawn, options.plot)
     if options.write:
         text = PRESET.read_text()
         PRESET.write_text(text[: text.index(MARK)] + MARK + "\n" + toml_table(machine))
