@@ -121,7 +121,8 @@ def put_times(cost: Cost, matched: MatchedTimes) -> tuple[Cost, Coverage]:
     if energies:
         components["given"] = given_j
     energy_j = sum(components.values())
-    if not (isfinite(time_s) and isfinite(energy_j)):
+    figures = [time_s, energy_j, matched.unmatched_s, *(figure for op in ops for figure in (op.end_s, op.energy_j))]
+    if not all(map(isfinite, figures)):
         raise ConfigError(f"{matched.times.source}: its figures add up to more than a number can hold; are they in s?")
     cycles = sum(op.cycles for op in ops)
     present = [op for op in ops if op.name in matched.ops]

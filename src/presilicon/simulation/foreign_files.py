@@ -4,15 +4,19 @@ import csv
 import gzip
 import json
 import re
+import zlib
+from collections.abc import Collection, Iterable
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from presilicon.base.errors import ConfigError, did_you_mean
-from presilicon.records import ForeignTime, ForeignTimes
+from presilicon.records import ForeignTime, ForeignTimes, OpCost
 from presilicon.simulation.profiles import is_averages, read_averages, read_profile
 
 _COLUMNS = ("op", "time_s", "cycles", "energy_j")
+_OP_KEYS = frozenset(_COLUMNS) | frozenset(OpCost.__struct_fields__)
+"""What an op may have in JSON: what `simulate --json` writes, too."""
 _SCALE_SIM = "LayerID"
 _STATS = ("*/timeloop-mapper.stats.txt", "*/timeloop-model.stats.txt", "*.stats.txt")
 
@@ -49,27 +53,30 @@ def read_times(path: Path | str, clock_ghz: float | None = None) -> ForeignTimes
 def _text(path: Path) -> str:
     try:
         content = path.read_bytes()
-        return (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode()
+        return (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; --times takes a file with the times of ops") from None
-    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile):
+    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error):
         raise ConfigError(f"{path}: not a text file, so no times can be read from it") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _read_csv(path: Path, text: str, clock_ghz: float | None) -> ForeignTimes:
-    lines = text.splitlines()
-    rows = [[cell.strip() for cell in row] for row in csv.reader(lines)]
+    reader = csv.reader(text.splitlines())
+    try:
+        rows = [[cell.strip() for cell in row] for row in reader]
+    except csv.Error as error:
+        raise ConfigError(f"{path} line {reader.line_num}: not valid CSV: {error}") from None
     if not rows or not any(rows[0]):
         raise ConfigError(f"{path}: the file is empty; its first line should name columns, as in op,time_s,energy_j")
-    header = [name for name in rows[0] if name]
+    header = _header(path, rows[0])
     places = [f"{path} line {number}" for number in range(2, len(rows) + 1)]
     table = []
     for place, row in zip(places, rows[1:], strict=True):
         if not any(row):
             continue
-        if len(row) < len(header):
+        if len(row) < len(header) or any(row[len(header) :]):
             raise ConfigError(f"{place}: {len(row)} values for {len(header)} columns ({', '.join(header)})")
         table.append((place, dict(zip(header, row, strict=False))))
     if not table:
@@ -88,16 +95,36 @@ def _read_csv(path: Path, text: str, clock_ghz: float | None) -> ForeignTimes:
     return _own(path, [(place, row) for place, row in table], clock_ghz)
 
 
+def _header(path: Path, row: list[str]) -> list[str]:
+    """The names of the columns; nothing but the end of a line may be empty."""
+    header = list(row)
+    while not header[-1]:
+        header.pop()
+    for number, name in enumerate(header):
+        if not name:
+            raise ConfigError(f"{path} line 1: column {number + 1} has no name")
+        if name in header[:number]:
+            raise ConfigError(f'{path} line 1: the column "{name[:40]}" comes twice; give each once')
+    return header
+
+
 def _read_json(path: Path, text: str, clock_ghz: float | None) -> ForeignTimes:
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} line {error.lineno}: not valid JSON: {error.msg}") from None
+    except ValueError:
+        raise ConfigError(f"{path}: not valid JSON for us: a number has thousands of digits") from None
     except RecursionError:
         raise ConfigError(f"{path}: not valid JSON for us: nested too deeply") from None
     if isinstance(document, list) or "traceEvents" in document:
         return read_profile(path, document if isinstance(document, list) else document["traceEvents"])
+    if "step" in document and "ops" in document:
+        raise ConfigError(f'{path}: "step" is the whole step; give it alone, or give "ops"')
+    if "schema" not in document:  # which only what we wrote has, and that says much besides
+        _refuse_unknown(str(path), document, ("ops", "step"), ("ops", "step"))
     if isinstance(document.get("step"), dict):
+        _refuse_unknown(f"{path} $.step", document["step"], _COLUMNS[1:], _COLUMNS[1:])
         return _own(path, [(f"{path} $.step", {"op": "step", **document["step"]})], clock_ghz)
     ops = document.get("ops")
     if not isinstance(ops, list) or not all(isinstance(op, dict) for op in ops) or not ops:
@@ -105,8 +132,16 @@ def _read_json(path: Path, text: str, clock_ghz: float | None) -> ForeignTimes:
             f'{path}: expected {{"ops": [{{"op": NAME, "time_s": SECONDS}}, ...]}}, {{"step": {{"time_s": SECONDS}}}} '
             "or a trace of PyTorch's profiler"
         )
+    for number, op in enumerate(ops):
+        _refuse_unknown(f"{path} $.ops[{number}]", op, _OP_KEYS, _COLUMNS)
     rows = [(f"{path} $.ops[{number}]", {"op": op.get("name"), **op}) for number, op in enumerate(ops)]
     return _own(path, rows, clock_ghz)
+
+
+def _refuse_unknown(place: str, given: Iterable[str], known: Collection[str], proposed: Iterable[str]) -> None:
+    key = next((key for key in given if key not in known), None)
+    if key is not None:
+        raise ConfigError(f'{place}: unknown key "{key[:40]}": {did_you_mean(key[:40], proposed)}')
 
 
 def _own(path: Path, rows: list[tuple[str, dict[str, Any]]], clock_ghz: float | None) -> ForeignTimes:
@@ -116,10 +151,11 @@ def _own(path: Path, rows: list[tuple[str, dict[str, Any]]], clock_ghz: float | 
         if not isinstance(name, str) or not name:
             raise ConfigError(f"{place}: the name of the op is missing")
         cycles = None
+        if row.get("cycles") not in (None, ""):
+            cycles = round(figure(row["cycles"], "cycles", place))
         if row.get("time_s") not in (None, ""):
             time_s = figure(row["time_s"], "time_s", place)
-        elif row.get("cycles") not in (None, ""):
-            cycles = round(figure(row["cycles"], "cycles", place))
+        elif cycles is not None:
             time_s = _seconds(cycles, clock_ghz, place)
         else:
             raise ConfigError(f'{place}: "{name}" has neither time_s nor cycles')
@@ -188,6 +224,8 @@ def figure(value: Any, what: str, place: str) -> float:
         number = float(value)
     except (TypeError, ValueError):
         raise ConfigError(f"{place}: {what} is {str(value)[:40]!r}, expected a number") from None
+    except OverflowError:
+        raise ConfigError(f"{place}: {what} is {str(value)[:12]}..., more than a number can hold") from None
     if isinstance(value, bool) or not isfinite(number) or number < 0:
         raise ConfigError(f"{place}: {what} is {str(value)[:40]}, expected a finite number of at least 0")
     return number
@@ -196,4 +234,7 @@ def figure(value: Any, what: str, place: str) -> float:
 def _seconds(cycles: int, clock_ghz: float | None, place: str) -> float:
     if clock_ghz is None:
         raise ConfigError(f"{place}: it counts cycles; give the clock that they are of, as in --clock-ghz 1.0")
-    return cycles * 1e-9 / clock_ghz
+    time_s = cycles * 1e-9 / clock_ghz
+    if not isfinite(time_s):
+        raise ConfigError(f"{place}: {cycles:.3g} cycles at {clock_ghz:g} GHz are more seconds than a number can hold")
+    return time_s

@@ -22,6 +22,8 @@ _CALLS = ("# of Calls", "Calls", "count")
 _DEVICE_TIMES = ("self_device_time_total", "self_cuda_time_total", "Self CUDA", "Self CUDA total (us)")
 _HOST_TIMES = ("self_cpu_time_total", "Self CPU", "Self CPU total (us)")
 _UNITS = {"": MICRO, "us": MICRO, "ms": 1e-3, "s": 1.0, "ns": 1e-9}
+_LARGEST = 1e300
+"""Microseconds, far from what a number cannot hold."""
 _ALSO = {
     "aten._convolution": "aten.convolution",
     "aten.cudnn_convolution": "aten.convolution",
@@ -80,7 +82,7 @@ def read_averages(path: Path, header: Sequence[str], table: Sequence[tuple[str, 
     chosen = next((column for column in columns if any(times[column])), columns[0])
     entries, steps = [], 1
     for (place, row), time_s in zip(table, times[chosen], strict=True):
-        calls = int(row[calls_column]) if calls_column and row[calls_column].isdigit() else 1
+        calls = _calls(row[calls_column], calls_column, place) if calls_column else 1
         name = row[name_column]
         if name.startswith(("ProfilerStep", "Optimizer.step#")):
             steps = calls if name.startswith("ProfilerStep") or steps == 1 else steps
@@ -100,11 +102,25 @@ def _is_span(event: Any) -> bool:
 def _checked(path: Path, number: int, event: dict[str, Any]) -> dict[str, Any]:
     for field in ("ts", "dur"):
         value = event.get(field)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
-            raise ConfigError(f"{path} $.traceEvents[{number}].{field} is {value!r}, expected a number")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST:
+            raise ConfigError(f"{path} $.traceEvents[{number}].{field} is {str(value)[:40]}, expected a number")
     if event["dur"] < 0:
         raise ConfigError(f"{path} $.traceEvents[{number}].dur is {event['dur']}, expected at least 0")
+    arguments = event.get("args", {})
+    if not isinstance(arguments, dict):
+        raise ConfigError(f"{path} $.traceEvents[{number}].args should be an object, not {_kind(arguments)}")
+    named = {"pid": event.get("pid"), "tid": event.get("tid"), "args.External id": arguments.get("External id")}
+    for field, value in named.items():
+        if value is not None and not isinstance(value, (int, float, str)):
+            raise ConfigError(f"{path} $.traceEvents[{number}].{field} should be a number, not {_kind(value)}")
+    for field in ("name", "cat"):
+        if not isinstance(event.get(field, ""), str):
+            raise ConfigError(f"{path} $.traceEvents[{number}].{field} should be text, not {_kind(event[field])}")
     return {"name": "", **event}
+
+
+def _kind(value: Any) -> str:
+    return {dict: "an object", list: "a list", type(None): "null"}.get(type(value), "a number")
 
 
 def _nest(host: Sequence[dict[str, Any]]) -> tuple[list[tuple[int, ...]], list[float]]:
@@ -141,6 +157,13 @@ def _entry(
 
 def _operator(name: str) -> str:
     return name.replace("::", ".")
+
+
+def _calls(text: str, column: str, place: str) -> int:
+    """A count; one where it is left empty."""
+    if text and not (re.fullmatch("[0-9]{1,18}", text) and int(text)):
+        raise ConfigError(f"{place}: {column} is {text[:40]!r}, expected a whole number of at least 1")
+    return int(text or 1)
 
 
 def _microseconds(text: str, column: str, place: str) -> float:

@@ -229,6 +229,9 @@ def test_skipped_ops_are_left_out(linear_step, tmp_path) -> None:
     assert coverage.ops_given == 1
 
 
+SPAN = '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 0, "dur": 1, %s}]}'
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
@@ -257,6 +260,27 @@ def test_skipped_ops_are_left_out(linear_step, tmp_path) -> None:
         ("t.json", '{"traceEvents": 3}', ["list"]),
         ("t.json", '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 0, "dur": -1}]}', ["[0].dur", "-1"]),
         ("t.json", '{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 0}]}', ["[0].dur", "None"]),
+        ("t.csv", "op,time_s,time_s\nfc.forward,1,2\n", ["line 1", '"time_s" comes twice']),
+        ("t.csv", "op,,time_s\nfc.forward,,1\n", ["line 1", "column 2 has no name"]),
+        ("t.csv", "op,time_s\nfc.forward,1,2\n", ["line 2", "3 values for 2 columns"]),
+        ("t.csv", "op,time_s\n" + "x" * 140_000 + ",1\n", ["line 2", "not valid CSV", "131072"]),
+        ("t.csv", "op,time_s\nfc.forward,1e308\nloss,1e308\nfc.update,1e308\n", ["more than a number can hold"]),
+        ("t.csv", "op,time_s,energy_j\nfc.forward,1,1e308\nloss,1,1e308\n", ["more than a number can hold"]),
+        ("t.csv", "op,time_s\nstep,1e308\n", ["more than a number can hold"]),
+        ("t.csv", "key,count,self_cpu_time_total\naten::mm,0,1\n", ["line 2", "count", "'0'", "at least 1"]),
+        ("t.csv", "key,count,self_cpu_time_total\nProfilerStep*,-3,1\n", ["line 2", "count", "'-3'"]),
+        ("t.csv", "key,count,self_cpu_time_total\naten::mm,\u00b2,1\n", ["line 2", "count", "at least 1"]),
+        ("t.json", '{"ops": [{"op": "fc.forward", "time_s": 1%s}]}' % ("0" * 400), ["$.ops[0]", "can hold"]),
+        ("t.json", '{"ops": [{"op": "fc.forward", "time_s": 1%s}]}' % ("0" * 5000), ["thousands of digits"]),
+        ("t.json", '{"ops": [{"op": "fc.forward", "time_ms": 1}]}', ["$.ops[0]", "time_ms", 'mean "time_s"']),
+        ("t.json", '{"step": {"time_ms": 1}}', ["$.step", "time_ms", 'mean "time_s"']),
+        ("t.json", '{"step": {"time_s": 1}, "ops": []}', ["alone"]),
+        ("t.json", '{"opps": []}', ["opps", 'mean "ops"']),
+        ("t.json", SPAN % '"pid": {}', ["[0].pid", "an object"]),
+        ("t.json", SPAN % '"name": []', ["[0].name", "a list"]),
+        ("t.json", SPAN % '"args": []', ["[0].args", "a list"]),
+        ("t.json", SPAN % '"args": {"External id": []}', ["[0].args.External id", "a list"]),
+        ("t.json", SPAN % f'"ts": 1{"0" * 400}', ["[0].ts", "expected a number"]),
         ("t.stats.txt", "Summary Stats\nEnergy: 1 uJ\n", ["Cycles"]),
         ("t.stats.txt", "Summary Stats\nCycles: 1\nEnergy: 1 pJ\n", ["line 3", "uJ"]),
     ],
@@ -278,6 +302,14 @@ def test_files_that_are_none(tmp_path) -> None:
     (tmp_path / "binary.csv").write_bytes(bytes(range(128, 256)))
     with pytest.raises(ConfigError, match="not a text file"):
         read_times(tmp_path / "binary.csv")
+    (tmp_path / "packed.csv").write_bytes(b"\x1f\x8b\x08\0" + bytes(range(256)))
+    with pytest.raises(ConfigError, match="not a text file"):
+        read_times(tmp_path / "packed.csv")
+    (tmp_path / "packed.csv").write_bytes(gzip.compress(b"op,time_s\nloss,1\n")[:10] + b"garbage" * 9)
+    with pytest.raises(ConfigError, match="not a text file"):
+        read_times(tmp_path / "packed.csv")
+    (tmp_path / "marked.csv").write_bytes(b"\xef\xbb\xbfop,time_s\nloss,1\n")
+    assert read_times(tmp_path / "marked.csv").entries[0].names == ("loss",)
     with pytest.raises(ConfigError, match="no Timeloop statistics"):
         read_times(tmp_path)
     with pytest.raises(ConfigError, match="clock"):
