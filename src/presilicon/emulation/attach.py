@@ -28,11 +28,12 @@ class _Enter:
 
 
 class _Leave:
-    def __init__(self, emulation: Emulation) -> None:
+    def __init__(self, emulation: Emulation, layer: str) -> None:
         self.emulation = emulation
+        self.layer = layer
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        self.emulation.leave()
+        self.emulation.leave(self.layer, output)
 
 
 def emulate_(
@@ -81,7 +82,7 @@ def emulate_(
     emulation = Emulation(numerics, seed, observers, ends, operators)
     for name, module in model.named_modules():
         module.register_forward_pre_hook(_Enter(emulation, name))
-        module.register_forward_hook(_Leave(emulation), always_call=True)
+        module.register_forward_hook(_Leave(emulation, name), always_call=True)
     round_master_(model, numerics, seed=seed)
     return model
 

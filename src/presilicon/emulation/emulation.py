@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from presilicon.designs.numerics import ENDS, Ends, Numerics, Override
 from presilicon.emulation.operators.replacement import Replacements
@@ -59,7 +60,11 @@ class Emulation:
         self.observers: tuple[Observer, ...] = tuple(observers)
         self.ends = ends
         self.step = 0
-        """The number of the training step in progress: forward passes in training mode, counted from 0."""
+        """The number of the training step in progress, counted from 0.
+
+        A step begins with each forward pass in training mode, and with one in evaluation mode that a backward pass
+        follows; nothing under `torch.no_grad` counts.
+        """
         self.watcher: Watcher | None = None
         self.probe: Probe | None = None
         """Sees tensors before and after rounding, at the steps that a diagnosis looks at."""
@@ -73,6 +78,7 @@ class Emulation:
         self.touches_vectors = rounds or bool(self.operators)
         """Whether vector ops are rounded or replaced anywhere, or one is a format's own."""
         self._begun = 0
+        self._awaits_backward = False
         self._layers: list[str] = []
         self._mode: AbstractContextManager[Any] | None = None
         self._calls: dict[str, int] = {}
@@ -113,9 +119,11 @@ class Emulation:
         """A module's forward begins; the outermost one turns emulation on, and begins a step if it `counts`."""
         if not self._layers:
             # Inside a backward pass this is a recomputation (activation checkpointing) of the step in progress.
-            if counts and training and torch._C._current_graph_task_id() == -1:
+            self._awaits_backward = False
+            if counts and torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1:
                 self.step = self._begun
-                self._begun += 1
+                self._begun += int(training)
+                self._awaits_backward = not training
             self._calls = {}
             if not self.is_idle:
                 from presilicon.emulation.mode import EmulationMode
@@ -128,14 +136,29 @@ class Emulation:
         """Go on as if so many training steps had been done already."""
         self.step, self._begun = max(steps - 1, 0), steps
 
-    def leave(self) -> None:
-        """A module's forward ended, well or not."""
+    def leave(self, layer: str, output: Any = None) -> None:
+        """A module's forward ended, well or not; one that a user's hook stopped before it began is not ours to end."""
+        if not self._layers or self._layers[-1] != layer:
+            return
         self._layers.pop()
         if not self._layers:
+            if self._awaits_backward:
+                self._await_backward(output)
             self.rounded.clear()
             if self._mode is not None:
                 self._mode.__exit__(None, None, None)
                 self._mode = None
+
+    def _await_backward(self, output: Any) -> None:
+        """Count the step of a forward pass in evaluation mode when its backward pass comes."""
+        step = self.step
+
+        def begin(error: Tensor) -> None:
+            self.step, self._begun = step, max(self._begun, step + 1)
+
+        for leaf in pytree.tree_leaves(output):
+            if isinstance(leaf, Tensor) and leaf.requires_grad:
+                leaf.register_hook(begin)
 
     def warn(self, func: Callable[..., Any]) -> None:
         """Say once for each layer that a function's matrix products stay in float32: no silent gaps."""

@@ -64,7 +64,7 @@ class EmulatedLoss(nn.Module):
         try:
             return self.loss(*args, **kwargs)
         finally:
-            emulation.leave()
+            emulation.leave(LAYER)
 
 
 def cross_entropy(do: Arithmetic, input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:

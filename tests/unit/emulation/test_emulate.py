@@ -8,8 +8,16 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from presilicon.base.errors import ConfigError
-from presilicon.designs import Numerics, RoleFormat, load_design
-from presilicon.emulation import UncoveredWarning, emulate_, emulation_of, restore_, round_master_, round_state_
+from presilicon.designs import Change, Numerics, RoleFormat, load_design
+from presilicon.emulation import (
+    UncoveredWarning,
+    emulate_,
+    emulate_optimizer_,
+    emulation_of,
+    restore_,
+    round_master_,
+    round_state_,
+)
 from presilicon.formats import parse, quantize
 
 FP8 = Numerics(
@@ -240,3 +248,50 @@ def test_weights_made_of_parameters_are_weights() -> None:
     expected = rounded(x, "activation") @ rounded(model.weight.detach(), "weight").t()
     emulate_(model, FP8)
     assert torch.equal(model(x).detach(), expected)
+
+
+def test_training_in_evaluation_mode_counts_its_steps() -> None:
+    """As fine-tuning with frozen norms does; looking at the model in between does not count."""
+    schedule = (Change(layers="*", from_step=2, weight=RoleFormat(parse("e5m2"))),)
+    for mode in (True, False):
+        torch.manual_seed(0)
+        plain, x = nn.Linear(8, 8).train(mode), torch.randn(3, 8)
+        model = emulate_(copy.deepcopy(plain), Numerics(schedule=schedule))
+        changed = []
+        for _ in range(4):
+            model.eval()(x)
+            with torch.no_grad():
+                model(x)
+            output = model.train(mode)(x)
+            changed.append(not torch.equal(output, plain(x)))
+            output.sum().backward()
+        assert changed == [False, False, True, True]
+
+
+def test_stochastic_rounding_in_evaluation_mode_draws_anew_at_each_step() -> None:
+    master = Numerics(master=RoleFormat(parse("bfloat16"), rounding="stochastic"))
+    model = nn.Linear(1000, 1, bias=False)
+    nn.init.ones_(model.weight)
+    emulate_(model, master).eval()
+    optimizer = emulate_optimizer_(torch.optim.SGD(model.parameters(), lr=2.0**-11), master, model=model)
+    for _ in range(64):
+        optimizer.zero_grad()
+        (-model(torch.ones(1, 1000))).sum().backward()
+        optimizer.step()
+    moved = (model.weight.detach() - 1) / 2**-7
+    assert moved.mean().item() == pytest.approx(4, abs=0.3)
+    assert (moved == 0).sum() < 50
+
+
+def test_a_users_hook_that_raises_is_heard() -> None:
+    def refuse(module: nn.Module, args: object) -> None:
+        raise ValueError("not today")
+
+    for inner in (False, True):
+        model = nn.Sequential(nn.Linear(2, 2))
+        handle = (model[0] if inner else model).register_forward_pre_hook(refuse)
+        emulate_(model, FP8)
+        with pytest.raises(ValueError, match="not today"):
+            model(torch.ones(1, 2))
+        handle.remove()
+        model(torch.ones(1, 2))
