@@ -131,6 +131,24 @@ def test_times_of_another(invoke, tmp_path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        ["h200", "--set", "machine.launch=eager"],
+        ["dgx-1"],
+        ["caterpillar-large", "--set", "machine.schedule=pipelined"],
+        ["bf16-systolic", "--checkpoint", "2"],
+    ],
+)
+def test_what_we_wrote_comes_back_unchanged(invoke, tmp_path, step) -> None:
+    command = ["simulate", *step, "--workload", "digits-mlp"]
+    ours = invoke(*command, "--json")
+    (tmp_path / "ours.json").write_text(ours.out)
+    theirs = invoke(*command, "--times", "ours.json", "--trace", "t.json", "--json").document
+    for figure in ("time_s", "energy_j", "cycles", "memory_bytes", "waiting_s"):
+        assert theirs[figure] == pytest.approx(ours.document[figure]), figure
+
+
 def test_a_clock_must_be_one_and_have_times(invoke, tmp_path) -> None:
     (tmp_path / "step.csv").write_text("op,cycles\nstep,1000\n")
     for clock in ("0", "-1", "nan"):
