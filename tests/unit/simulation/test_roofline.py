@@ -96,6 +96,8 @@ def test_a_product_runs_on_the_fastest_unit_that_holds_its_operands() -> None:
     from presilicon.formats import parse
 
     assert chosen.rate(parse("bfloat16"), parse("e4m3"))[0] == "bfloat16"
+    assert chosen.rate(parse("e4m3fn"), parse("e5m2"))[1].tflops == 1979
+    assert chosen.rate(parse("float16"), parse("float16"))[0] == "float16"
     assert chosen.rate(parse("tf32"), parse("bfloat16"))[0] == "tf32"
     assert chosen.rate(parse("float32"), parse("bfloat16"))[0] == "float32"
     with pytest.raises(ConfigError, match="none of them holds float32 times float32"):
