@@ -46,7 +46,7 @@ class Coverage(Struct, frozen=True, kw_only=True):
     ops_given: int
     ops: int
     time_share: float
-    """Of the step's time, as it is now, what came from the file."""
+    """Of the step's time, as it is now (of the busy time of all ops, where they overlap), what came from the file."""
     energies_given: int
     """Ops whose energy came from the file; all others keep ours, with the leakage of their new time."""
     unmatched: tuple[str, ...] = ()

@@ -87,7 +87,9 @@ def trace_document(
         events += _repeats(cost, timeline, repeat)
     events.append(_counter(_POWER, repeat * cost.time_s, power=0.0))
     events.append(_counter(_BANDWIDTH, repeat * cost.time_s, bandwidth=0.0))
-    events.sort(key=lambda event: (event["ph"] != "M", event.get("ts", 0.0), -event.get("dur", 0.0)))
+    events.sort(
+        key=lambda event: (event["ph"] != "M", event.get("ts", 0.0))
+    )  # what takes no time stays before the next
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",

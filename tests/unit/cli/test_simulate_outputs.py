@@ -201,3 +201,13 @@ def test_a_topology_for_scale_sim(invoke, tmp_path) -> None:
         "--topology is for --workload"
         in invoke("simulate", "bf16-systolic", "--gemm", "4x4x4", "--topology", "t.csv").err
     )
+
+
+def test_a_step_without_a_chain_has_nothing_to_cut() -> None:
+    from presilicon.base.errors import ConfigError
+    from presilicon.cli.simulate_outputs import _segments
+    from presilicon.records import StepGraph
+
+    for wanted in ("sqrt", "2"):
+        with pytest.raises(ConfigError, match=f"--checkpoint {wanted}: none has no blocks"):
+            _segments(StepGraph(name="none", batch_size=1, ops=()), wanted)

@@ -181,3 +181,19 @@ def test_the_mean_of_memory_lies_between_the_least_and_the_peak(other) -> None:
     held = [sum(event["args"].values()) for event in counters(trace_document(**step, repeat=3), "memory")]
     totals = [point.total_bytes / 1e6 for point in step["timeline"].points]
     assert min(totals) * (1 - 1e-9) <= held[-1] <= max(totals) * (1 + 1e-9)
+
+
+def test_given_times_shorter_than_transfers_leave_no_overlap() -> None:
+    from presilicon.records import ForeignTime, ForeignTimes
+    from presilicon.simulation import match_times, put_times
+
+    for name, settings in (("bf16-systolic", ["machine.prefetch=true"]), ("caterpillar-large", [])):
+        graph, design = capture_workload(load_workload("digits-mlp")), load_design(name, settings)
+        cost = simulate(graph, design)
+        entries = tuple(ForeignTime(names=(op.name,), time_s=op.time_s / 9) for op in cost.ops[::3])
+        given = ForeignTimes(source="test", kind="presilicon", matching="op", entries=entries)
+        changed, _ = put_times(cost, match_times(graph, cost, given))
+        timeline = memory_timeline(graph, design, changed)
+        for track, spans in tracks(trace_document(changed, timeline, design=name, graph=graph)).items():
+            for before, after in pairwise(spans):
+                assert after["ts"] >= before["ts"] + before["dur"] - 1e-6, track

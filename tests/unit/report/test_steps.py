@@ -4,9 +4,10 @@ import json
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from presilicon.designs import load_design
-from presilicon.report import cost_to_json, render_cost
+from presilicon.report import cost_to_json, render_checkpointing, render_cost
 from presilicon.simulation import simulate
 from presilicon.workloads import load_workload
 from presilicon.workloads.capture import capture_workload
@@ -41,3 +42,16 @@ def test_the_shares_of_time_add_up_to_all_of_it(graph, design, settings) -> None
     if not overlap:
         whole_s = sum(document["time_by_phase_s"].values()) + document["waiting_s"]
         assert whole_s == pytest.approx(cost.time_s)
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [(0.5, ""), (1.0, "it saves nothing here: the peak is the same"), (1.5, "it saves nothing here, and costs memory")],
+)
+def test_checkpoints_say_when_they_save_nothing(graph, factor, words) -> None:
+    plain = simulate(graph, load_design("bf16-systolic"))
+    text = render_checkpointing(plain, replace(plain, memory_bytes=factor * plain.memory_bytes), 3)
+    assert ("it saves nothing" in text) == bool(words)
+    assert words in text
+    assert "  time  " in text
+    assert "  time  " not in render_checkpointing(plain, plain, 3, times=False)
