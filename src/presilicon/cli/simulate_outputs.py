@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from presilicon.base.errors import ConfigError
+from presilicon.base.units import format_bytes
 from presilicon.designs import Design, SystolicMachine
 from presilicon.records import Cost, Coverage, Gemm, StepGraph
 from presilicon.report import (
@@ -121,6 +122,10 @@ def print_step(
         clock_ghz = getattr(design.machine, "clock_ghz", None) if clock_ghz is None else clock_ghz
         cost, coverage = put_times(cost, match_times(graph, cost, read_times(times, clock_ghz)))
     talk = _write_files(outputs, graph, design, cost)
+    held = getattr(design.machine, "memory_gib", None)
+    if held is not None and cost.memory_bytes > held * 2**30:
+        needs = f"the step holds {format_bytes(cost.memory_bytes)}, and the memory of {design.name} is {held:g} GiB"
+        click.echo(f"note: {needs}: it does not fit", err=True)
     if as_json:
         notes = _notes(plain, cost, segments, coverage)
         click.echo(cost_to_json(cost, design=design.name, graph=graph, notes=notes), nl=False)

@@ -41,3 +41,10 @@ def test_a_covered_workload_passes(tmp_path: Path, invoke: Any) -> None:
         "--strict-coverage", "--out", str(tmp_path / "runs"),
     )  # fmt: skip
     assert done.code == 0, done.err
+
+
+def test_a_step_that_does_not_fit_in_the_memory_is_said(invoke: Any) -> None:
+    done = invoke("simulate", "p100", "--workload", "vgg16", "--batch", "1024", "--numerics", "fp32", "--ops", "0")
+    assert done.code == 0
+    assert "does not fit" in done.err
+    assert "does not fit" not in invoke("simulate", "p100", "--workload", "mlp-small", "--ops", "0").err
