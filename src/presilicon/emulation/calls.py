@@ -68,12 +68,23 @@ def uncovered() -> frozenset[Callable[..., Any]]:
     """Torch functions that multiply matrices inside, out of emulation's reach so far."""
     named = [
         (torch, "cdist cov corrcoef quantized_lstm quantized_gru _trilinear lobpcg svd_lowrank pca_lowrank"),
-        (torch.Tensor, "addmm_ addbmm_ baddbmm_ addmv_ addr addr_ cov corrcoef"),
+        (torch, "addr convolution _convolution conv_tbc matrix_power matrix_exp inverse smm sspaddmm hspmm"),
+        (torch.sparse, "mm addmm"),
+        (torch.Tensor, "addmm_ addbmm_ baddbmm_ addmv_ addr addr_ cov corrcoef matrix_power matrix_exp inverse smm"),
         (torch.linalg, "vecdot matrix_power matrix_exp inv solve lstsq pinv svd qr eigh cholesky householder_product"),
         (functional, "pdist"),
         (torch.fft, "fft ifft rfft irfft fft2 ifft2 rfft2 irfft2 fftn ifftn rfftn irfftn"),
     ]
-    return frozenset(getattr(home, name) for home, names in named for name in names.split() if hasattr(home, name))
+    found = [getattr(home, name) for home, names in named for name in names.split() if hasattr(home, name)]
+    packets = [getattr(torch.ops.aten, name) for name in _ATEN.split()]
+    overloads = [getattr(packet, name) for packet in packets for name in packet.overloads()]
+    return frozenset([*found, *packets, *overloads])
+
+
+_ATEN = """
+    mm bmm mv dot vdot matmul linear inner tensordot einsum bilinear addmm addmv baddbmm addbmm addr convolution
+    conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d scaled_dot_product_attention"""
+"""Operators that may be called by their own names, past the functions that emulation knows."""
 
 
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call:

@@ -96,7 +96,8 @@ def coverage_workload(workload: Workload, numerics: Numerics, *, strict: bool = 
 
 def _multiplies_inside(operator: str) -> bool:
     """Whether an operator hides matrix products: the same that `UncoveredWarning` names."""
-    return operator.lstrip("_").startswith(("cdist", "pdist", "fft", "linalg", "addr"))
+    name = operator.lstrip("_")
+    return name.startswith(("cdist", "pdist", "fft", "linalg", "addr")) and name != "linalg_vector_norm"
 
 
 class _Step:
@@ -228,7 +229,8 @@ class _Listing(TorchDispatchMode):
         results = [leaf for leaf in pytree.tree_leaves(out) if isinstance(leaf, Tensor)]
         given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         results = results or [given[0]] if given else results
-        if not any(result.is_floating_point() for result in results) or not is_arithmetic(func):
+        is_complex = any(result.is_complex() for result in results)
+        if not (is_complex or any(result.is_floating_point() for result in results)) or not is_arithmetic(func):
             return out
         products = find_products(operator.name, args, out)
         shapes = [tuple(tensor.shape) for tensor in given], [tuple(tensor.shape) for tensor in results]
@@ -239,6 +241,8 @@ class _Listing(TorchDispatchMode):
             if self.stage == "update"
             else self._place(bool(products) or _multiplies_inside(operator.name), func)
         )
+        if is_complex and place.status == "emulated":  # formats are of real numbers
+            place = _Place(place.layer, _FLOAT32, "uncovered")
         self._count(place, str(func).rpartition(".")[0], flops)
         return out
 
@@ -294,7 +298,7 @@ def _rounds(formats: str) -> bool:
 _MOVES = frozenset(
     [
         *("where", "masked_fill", "masked_fill_", "fill_", "zero_", "copysign", "heaviside", "lift_fresh_copy"),
-        *("_unsafe_view", "_reshape_alias", "_reshape_copy", "_local_scalar_dense"),
+        *("_unsafe_view", "_reshape_alias", "_reshape_copy", "_local_scalar_dense", "complex"),
     ]
 )
 

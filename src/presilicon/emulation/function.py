@@ -1,20 +1,35 @@
 """One matrix product inside autograd: three multiplications, each operand in its role's format."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from presilicon.emulation.calls import Call, role_of
 from presilicon.emulation.products import Product
+from presilicon.emulation.site import refuse_second_derivative
 from presilicon.formats import UserFormat
 from presilicon.formats.user_passes import user_log
 from presilicon.records import Role
 
 if TYPE_CHECKING:
     from presilicon.emulation.site import Site
+
+ResultT = TypeVar("ResultT")
+
+
+def first_derivative(backward: Callable[..., ResultT]) -> Callable[..., ResultT]:
+    """A `backward` that refuses to be differentiated; torch's `once_differentiable` is silent for a constant error."""
+
+    @wraps(backward)
+    def checked(*args: Any) -> ResultT:
+        refuse_second_derivative()
+        return backward(*args)
+
+    return checked
 
 
 def multiply_emulated(call: Call, site: "Site") -> Tensor:
@@ -42,7 +57,7 @@ class _RoundedGradient(Function):
         return parameter.detach()
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, error: Tensor) -> tuple[Tensor, None]:
         if error.is_sparse:
             values = ctx.site.round(error._values(), "gradient")
@@ -63,7 +78,7 @@ class _UserLog(Function):
         return user_log(x, fmt)
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, error: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
         return error / x, None
@@ -94,7 +109,7 @@ class _EmulatedProduct(Function):
         return product.forward(rounded_a, rounded_b, bias, site.multiply("forward"))
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, error: Tensor) -> tuple[Tensor | None, ...]:
         a, b = ctx.saved_tensors
         product: Product = ctx.product

@@ -1,7 +1,7 @@
 """The function mode of an emulated model: it catches what torch computes inside, and has it done in its formats."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import torch
@@ -74,9 +74,35 @@ class EmulationMode(TorchFunctionMode):
         return not self._emulation.observers and self._arithmetic.plan.is_idle
 
 
+def _within_reach(handler: Handler) -> Handler:
+    """`handler`, but torch's own with a warning where operands are complex or sparse or the result goes to `out=`."""
+
+    @wraps(handler)
+    def reached(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("out") is not None or any(map(_is_beyond, (*args, *kwargs.values()))):
+            return _uncovered(do, func, *args, **kwargs)
+        kwargs.pop("out", None)
+        return handler(do, func, *args, **kwargs)
+
+    return reached
+
+
+def _is_beyond(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.is_complex() or value.layout is not torch.strided
+    return isinstance(value, list | tuple) and any(map(_is_beyond, value))
+
+
+@_within_reach
 def _product(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     call = readers()[func](*args, **kwargs)
-    return do.multiply(call, func.__name__) if call.a.is_floating_point() else func(*args, **kwargs)
+    if not call.a.is_floating_point() or _disagree(call.a, call.b):
+        return func(*args, **kwargs)  # integers are not emulated; torch says what is wrong with two types
+    return do.multiply(call, func.__name__)
+
+
+def _disagree(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.dtype != b.dtype and not torch.is_autocast_enabled(a.device.type)
 
 
 def _vector(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -110,6 +136,7 @@ def _loss(parts: Callable[..., Any]) -> Handler:
     return handler
 
 
+@_within_reach
 def _einsum(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     if not isinstance(args[0], str):
         do.emulation.warn(func)
@@ -118,6 +145,7 @@ def _einsum(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: A
     return do.einsum(args[0], *operands)
 
 
+@_within_reach
 def _bilinear(
     do: Arithmetic, func: Callable[..., Any], /, input1: Any, input2: Any, weight: Any, bias: Any = None
 ) -> Any:
@@ -125,7 +153,8 @@ def _bilinear(
     return out if bias is None else do.apply(torch.add, out, bias)
 
 
-def _tensordot(do: Arithmetic, func: Callable[..., Any], /, a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
+@_within_reach
+def _tensordot(do: Arithmetic, func: Callable[..., Any], /, a: Any, b: Any, dims: Any = 2) -> Any:
     if isinstance(dims, torch.Tensor):
         dims = dims.tolist()
     if isinstance(dims, int):
@@ -138,16 +167,19 @@ def _tensordot(do: Arithmetic, func: Callable[..., Any], /, a: Any, b: Any, dims
     return do.einsum(f"{''.join(left)},{''.join(right)}->{''.join(kept)}", a, b)
 
 
+@_within_reach
 def _inner(do: Arithmetic, func: Callable[..., Any], /, input: Any, other: Any) -> Any:
     if input.dim() == 0 or other.dim() == 0:
         return do.apply(torch.mul, input, other)
     return _tensordot(do, func, input, other, ([-1], [-1]))
 
 
+@_within_reach
 def _dot(do: Arithmetic, func: Callable[..., Any], /, input: Any, other: Any = None, **kwargs: Any) -> Any:
     return do.einsum("i,i->", input, kwargs["tensor"] if other is None else other)
 
 
+@_within_reach
 def _chain(do: Arithmetic, func: Callable[..., Any], /, *tensors: Any) -> Any:
     parts = list(tensors[0]) if isinstance(tensors[0], list | tuple) else list(tensors)
     out = parts[0]

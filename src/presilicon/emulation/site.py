@@ -170,13 +170,8 @@ class Site:
         self.show(tensor, role)
 
     def round_error(self, error: Tensor) -> Tensor:
-        """The error that comes back to a vector op.
-
-        Raises:
-            RuntimeError: the backward pass is itself to be differentiated, and rounding has no derivative.
-        """
-        if torch.is_grad_enabled():
-            raise RuntimeError("an emulated backward pass cannot be differentiated again (create_graph=True)")
+        """The error that comes back to a vector op."""
+        refuse_second_derivative()
         return self.round(error, "error")
 
     def _probe(self, before: Tensor, after: Tensor, role: Role) -> None:
@@ -242,6 +237,16 @@ class Site:
     def _key(self, name: str) -> Key:
         purpose = "" if self._training else "evaluation/"
         return Key(self._emulation.seed, self._step, f"{purpose}{self._layer}/{self._call}/{name}")
+
+
+def refuse_second_derivative() -> None:
+    """Call it in a backward pass.
+
+    Raises:
+        RuntimeError: the backward pass is itself to be differentiated, and rounding has no derivative.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError("an emulated backward pass cannot be differentiated again (create_graph=True)")
 
 
 def fitting(fmt: Format, tensor: Tensor) -> Format:

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat
-from presilicon.emulation import coverage, coverage_workload, emulate_, emulate_optimizer_, emulated
+from presilicon.emulation import UncoveredWarning, coverage, coverage_workload, emulate_, emulate_optimizer_, emulated
 from presilicon.formats import MacUnit, parse
 from presilicon.workloads import load_workload
 
@@ -176,6 +176,86 @@ def test_what_is_not_reached_is_listed_and_refused_when_strict() -> None:
     assert "UNCOVERED" in str(found)
     with pytest.raises(ConfigError, match=r"aten\..* is not emulated"):
         coverage(Distant(), ALL, torch.randn(3, 4), strict=True)
+
+
+class Spectral(nn.Module):
+    """Multiplies in the frequency domain, as Fourier neural operators do."""
+
+    def __init__(self, *, einsum: bool) -> None:
+        super().__init__()
+        self.einsum = einsum
+        self.fc = nn.Linear(8, 8)
+        self.weight = nn.Parameter(torch.randn(8, 8, dtype=torch.cfloat))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.complex(self.fc(x), x)
+        return (torch.einsum("bi,io->bo", x, self.weight) if self.einsum else x @ self.weight).abs()
+
+
+@pytest.mark.parametrize("numerics", [LOW, ALL], ids=["products", "all"])
+@pytest.mark.parametrize("einsum", [True, False])
+def test_complex_products_are_uncovered_and_warned_about(numerics: Numerics, einsum: bool) -> None:
+    numerics = replace(numerics, master=RoleFormat(parse("float32")), state=RoleFormat(parse("float32")))
+    found = coverage(Spectral(einsum=einsum), numerics, torch.randn(4, 8))
+    assert {(op.operator, op.stage) for op in found.uncovered} >= {
+        (op, stage) for op in (["aten.bmm"] if einsum else ["aten.mm"]) for stage in ("forward", "backward")
+    }
+    with pytest.warns(UncoveredWarning, match="einsum" if einsum else "matmul"):
+        emulate_(Spectral(einsum=einsum), numerics)(torch.randn(4, 8))
+
+
+BEYOND = {
+    "mm": lambda x, w: torch.ops.aten.mm(x, w),
+    "mm.default": lambda x, w: torch.ops.aten.mm.default(x, w),
+    "convolution": lambda x, w: torch.convolution(x[None], w[..., None], None, [1], [0], [1], False, [0], 1),
+    "matrix_power": lambda x, w: torch.matrix_power(w, 3),
+    "_sparse_mm": lambda x, w: torch.sparse.mm(x.to_sparse(), w),
+    "matmul": lambda x, w: x.to_sparse() @ w,
+    "addr": lambda x, w: torch.addr(w, x[0], x[1]),
+}
+
+
+class Applied(nn.Module):
+    """A function of the input and a weight."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+        self.weight = nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x, self.weight)
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_products_by_other_doors_are_uncovered_and_warned_about(name: str) -> None:
+    x = torch.randn(8, 8)
+    assert coverage(Applied(BEYOND[name]), LOW, x).uncovered
+    with pytest.warns(UncoveredWarning, match=f"products of {name} are not"):
+        emulate_(Applied(BEYOND[name]), LOW)(x)
+
+
+@pytest.mark.parametrize("function", [torch.mm, torch.matmul, torch.tensordot, torch.inner, torch.addmm])
+def test_results_that_go_to_out_are_torchs_own(function) -> None:
+    x, w = torch.randn(8, 8), torch.randn(8, 8)
+    given = (x, x, w) if function is torch.addmm else (x, w)
+    model = emulate_(Applied(lambda x, _: function(*given, out=x)), LOW)
+    out = torch.empty_like(function(*given))
+    with torch.no_grad(), pytest.warns(UncoveredWarning, match=function.__name__):
+        model(out)
+    assert torch.equal(out, function(*given))
+    given_none = emulate_(Applied(lambda x, w: torch.mm(x, w, out=None)), LOW)
+    assert given_none(x).shape == (8, 8)
+
+
+def test_operands_of_two_types_are_refused_as_torch_does() -> None:
+    with pytest.raises(RuntimeError, match="dtype"):
+        emulate_(nn.Linear(4, 4), LOW)(torch.randn(2, 4).half())
+
+
+def test_a_norm_of_vectors_is_no_product() -> None:
+    model = Applied(lambda x, w: torch.linalg.vector_norm(x @ w, dim=-1))
+    assert not coverage(model, LOW, torch.randn(8, 8)).uncovered
 
 
 def test_mac_units_and_overrides_show_in_the_list() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from presilicon.base.errors import ConfigError
+from presilicon.emulation.function import first_derivative
 from presilicon.emulation.operators.torch_execution import run_torch
 from presilicon.formats import Format
 from presilicon.formats.quantization import numba_is_here
@@ -89,7 +89,7 @@ class _Applied(Function):
         return value
 
     @staticmethod
-    @once_differentiable
+    @first_derivative
     def backward(ctx: Any, error: Tensor) -> tuple[Tensor, None]:
         saved = ctx.saved_tensors  # once: activation checkpointing computes anew at every look
         return (error * saved[0] if saved else error), None
