@@ -1,6 +1,6 @@
 """Turning emulation on and off on a model, in place."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -150,15 +150,34 @@ def round_master_(model: nn.Module, numerics: Numerics, *, seed: int = 0, step: 
 def round_state_(
     optimizer: torch.optim.Optimizer, model: nn.Module, numerics: Numerics, *, seed: int = 0, step: int = 0
 ) -> None:
-    """Round the optimizer's state to its format, in place; step counters and other scalars are left alone."""
+    """Round the optimizer's state to its format, in place; counters and other scalars are left alone."""
     ends = ends_of(model)
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     for parameter, state in optimizer.state.items():
         name = names.get(parameter, "")
         chosen = numerics.resolve("state", owner_of(name), step, ends)
-        for key, value in state.items():
-            if isinstance(value, Tensor) and value.is_floating_point() and value.shape == parameter.shape:
-                round_in_place(value, chosen, "state", f"{name}.{key}", seed, step)
+        for key, value in kept_tensors(state, parameter):
+            round_in_place(value, chosen, "state", f"{name}.{key}", seed, step)
+
+
+_SCALARS = frozenset(["step", "eta", "mu", "mu_product"])
+"""Of torch's optimizers: counters, and numbers that follow from them."""
+
+
+def kept_tensors(state: Mapping[str, Any], parameter: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a parameter's state that have the state's format, by name: all but counters and other scalars.
+
+    They need not have the parameter's shape: Adafactor keeps rows and columns, LBFGS lists of whole directions.
+    """
+    for key, value in state.items():
+        parts = (
+            {f"{key}.{place}": part for place, part in enumerate(value)} if isinstance(value, list) else {key: value}
+        )
+        for name, part in parts.items():
+            if not isinstance(part, Tensor) or not part.is_floating_point() or part.numel() == 0:
+                continue
+            if key not in _SCALARS and (part.dim() or part.shape == parameter.shape):
+                yield name, part
 
 
 def owner_of(parameter: str) -> str:

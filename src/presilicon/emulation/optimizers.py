@@ -1,5 +1,6 @@
 """Optimizers as the hardware would run them: master weights and state in their formats, each update rounded."""
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
@@ -13,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Ends, Numerics, Override
-from presilicon.emulation.attach import emulation_of, ends_of, owner_of
+from presilicon.emulation.attach import emulation_of, ends_of, kept_tensors, owner_of
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.site import round_in_place
 from presilicon.formats import parse
@@ -31,7 +32,7 @@ def emulate_optimizer_(
     reads it. So the three AXPYs of momentum are rounded each: the gradient with its weight decay (to the format of the
     state), the momentum, and the weight. What an optimizer makes and forgets within a step stays in float32. Any torch
     optimizer will do; it runs one parameter at a time (`foreach` and `fused` off). `state_dict`, schedulers of the
-    learning rate and `GradScaler` work as before.
+    learning rate and `GradScaler` work as before; a deep copy is emulated too, best made together with its model.
 
     With `model`, parameters have names and layers, so that overrides reach them, and an emulated model's steps count
     for the schedule; without it, parameters are numbered.
@@ -49,7 +50,11 @@ def emulate_optimizer_(
         raise ConfigError("numerics with overrides or a schedule need the model: emulate_optimizer_(..., model=model)")
     if not _rounds(numerics):
         return optimizer
-    update = _Update(optimizer, numerics, model, seed)
+    _attach(optimizer, _Update(optimizer, numerics, model, seed))
+    return optimizer
+
+
+def _attach(optimizer: Optimizer, update: "_Update") -> None:
     inner = optimizer.step
 
     @wraps(getattr(inner, "__func__", inner))
@@ -60,7 +65,16 @@ def emulate_optimizer_(
     step.emulates = True  # type: ignore[attr-defined]
     # A bound method of this instance: schedulers of the learning rate wrap it as they wrap any other.
     optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]
-    return optimizer
+
+    def copied(memo: dict[int, Any]) -> Optimizer:
+        fresh: Optimizer = type(optimizer).__new__(type(optimizer))
+        memo[id(optimizer)] = fresh
+        fresh.__setstate__(copy.deepcopy(optimizer.__getstate__(), memo))
+        _attach(fresh, update.copied(fresh, memo))
+        return fresh
+
+    # Torch's own copy forgets what an instance has got beside its state: the step, and with it emulation.
+    optimizer.__deepcopy__ = copied  # type: ignore[attr-defined]
 
 
 def _rounds(numerics: Numerics) -> bool:
@@ -91,6 +105,14 @@ class _Update:
         self._emulation: Emulation | None = None if model is None else emulation_of(model)
         self._ends = Ends() if model is None else ends_of(model)
         self._count = 0
+
+    def copied(self, optimizer: Optimizer, memo: dict[int, Any]) -> "_Update":
+        """The same for a copy of the optimizer, whose parameters are copies in `memo`."""
+        update = copy.copy(self)
+        update.optimizer = optimizer
+        update._names = {memo[id(parameter)]: name for parameter, name in self._names.items() if id(parameter) in memo}
+        update._emulation = copy.deepcopy(self._emulation, memo)
+        return update
 
     @contextmanager
     def running(self) -> Iterator["_UpdateMode"]:
@@ -142,9 +164,8 @@ class _UpdateMode(TorchDispatchMode):
         for parameter, name in self._update.parameters():
             layer = owner_of(name)
             self._known[parameter.data_ptr()] = _Known(parameter, "master", name, layer)
-            for key, value in self._update.optimizer.state.get(parameter, {}).items():
-                if isinstance(value, Tensor) and value.is_floating_point() and value.shape == parameter.shape:
-                    self._known[value.data_ptr()] = _Known(value, "state", f"{name}.{key}", layer)
+            for key, value in kept_tensors(self._update.optimizer.state.get(parameter, {}), parameter):
+                self._known[value.data_ptr()] = _Known(value, "state", f"{name}.{key}", layer)
             if parameter.grad is not None and parameter.grad.layout == torch.strided:
                 self._gradients[parameter.grad.data_ptr()] = (name, layer)
 

@@ -120,6 +120,71 @@ def test_schedulers_scalers_and_state_dicts_work(before: bool) -> None:
     assert torch.equal(model.weight, other.weight)
 
 
+def test_counters_of_scalar_parameters_are_not_rounded() -> None:
+    low = Numerics(state=RoleFormat(parse("e4m3")))
+    parameter = nn.Parameter(torch.tensor(1.0))
+    for make in (torch.optim.Adam, torch.optim.NAdam, torch.optim.ASGD):
+        optimizer = emulate_optimizer_(make([parameter], lr=1e-3), low)
+        for _ in range(19):  # e4m3 has no 19
+            parameter.grad = torch.tensor(0.3)
+            optimizer.step()
+        state = optimizer.state[parameter]
+        assert state["step"] == 19
+        if "exp_avg" in state:
+            assert torch.equal(state["exp_avg"], quantize(state["exp_avg"], parse("e4m3")))
+
+
+@pytest.mark.parametrize("make", [torch.optim.Adafactor, torch.optim.LBFGS])
+def test_state_of_another_shape_has_its_format_too(make) -> None:
+    model, x = problem()
+    emulate_(model, KEPT)
+    optimizer = emulate_optimizer_(make(model.parameters(), lr=0.1), KEPT, model=model)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+    seen = 0
+    for state in optimizer.state.values():
+        for value in state.values():
+            for part in value if isinstance(value, list) else [value]:
+                if isinstance(part, torch.Tensor) and part.dim():
+                    assert torch.equal(part, half(part))
+                    seen += 1
+    assert seen >= 2
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_deep_copy_is_emulated_too(together: bool) -> None:
+    model, x = problem()
+    emulate_(model, KEPT)
+    optimizer = emulate_optimizer_(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), KEPT, model=model)
+    backward(model, x)
+    optimizer.step()
+    if together:
+        other, again = copy.deepcopy((model, optimizer))
+    else:
+        again = copy.deepcopy(optimizer)
+        other = copy.deepcopy(model)
+        places = dict(zip(map(id, model.parameters()), again.param_groups[0]["params"], strict=True))
+        other.weight, other.bias = (places[id(each)] for each in (model.weight, model.bias))
+    before = model.weight.detach().clone()
+    backward(other, x)
+    again.step()
+    assert torch.equal(model.weight, before)
+    assert not torch.equal(other.weight, before)
+    assert torch.equal(other.weight.data, half(other.weight.data))
+    backward(model, x)
+    optimizer.step()
+    assert torch.equal(model.weight, other.weight)
+    third = copy.deepcopy(again)
+    assert hasattr(third.step, "emulates")
+
+
 def test_a_closure_is_not_part_of_the_update() -> None:
     model, x = problem()
     emulate_(model, KEPT)
