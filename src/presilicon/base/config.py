@@ -136,6 +136,8 @@ def to_plain(value: Any) -> Any:
 def to_toml(plain: Mapping[str, Any]) -> str:
     """A plain document as TOML: scalars first, then tables, short ones on a line; None is left out.
 
+    So is an empty list in a table: TOML lets no `[[table.list]]` follow it. Lists of tables are written that way.
+
     >>> print(to_toml({"name": "a", "machine": {"rows": 2, "dataflow": {"forward": "os"}}}), end="")
     name = "a"
     <BLANKLINE>
@@ -150,12 +152,16 @@ def to_toml(plain: Mapping[str, Any]) -> str:
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
-def _table(path: str, table: Mapping[str, Any]) -> list[str]:
+def _table(path: str, table: Mapping[str, Any], header: str = "[{}]") -> list[str]:
     """A table under its header; what is too long for a line becomes a table of its own below it."""
     lines: list[str] = []
     below: list[str] = []
     for key, value in table.items():
-        if value is None:
+        if value is None or (isinstance(value, list | tuple) and not value):
+            continue
+        if _is_list_of_tables(value):
+            for item in value:
+                below += _table(f"{path}.{_key(key)}", item, "[[{}]]")
             continue
         line = f"{_key(key)} = {_inline(value)}"
         if isinstance(value, Mapping) and len(line) > _LONGEST_LINE:
@@ -164,7 +170,12 @@ def _table(path: str, table: Mapping[str, Any]) -> list[str]:
             lines += [f"{_key(key)} = [", *(f"    {_inline(item)}," for item in value), "]"]
         else:
             lines.append(line)
-    return (["", f"[{path}]", *lines] if lines or not below else []) + below
+    needed = lines or not below or header != "[{}]"
+    return (["", header.format(path), *lines] if needed else []) + below
+
+
+def _is_list_of_tables(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(item, Mapping) for item in value)
 
 
 _LONGEST_LINE = 120

@@ -179,6 +179,21 @@ def test_design_show_is_a_valid_design_file(invoke, tmp_path) -> None:
     assert invoke("design", "show", "fp8-systolic", "--json").document["design"]["machine"]["rows"] == 128
 
 
+def test_a_shown_design_can_be_added_to(invoke, tmp_path) -> None:
+    """As the documentation's example does, twice."""
+    text = (Path(__file__).parents[3] / "docs" / "emulation.md").read_text()
+    example = next(part for part in text.split("```toml")[1:] if "[[numerics.overrides]]" in part).partition("```")[0]
+    shown = invoke("design", "show", "fp8-systolic").out
+    assert "[]" not in shown
+    (tmp_path / "mine.toml").write_text(shown + example)
+    assert invoke("design", "validate", "mine.toml").code == 0
+    again = invoke("design", "show", "mine.toml").out
+    assert again.count("[[numerics.overrides]]") == 2
+    (tmp_path / "more.toml").write_text(f'{again}\n[[numerics.overrides]]\nlayers = "last"\nweight = "float32"\n')
+    assert invoke("design", "validate", "more.toml").code == 0
+    assert invoke("design", "show", "more.toml").out.count("[[numerics.overrides]]") == 3
+
+
 def test_simulate(invoke) -> None:
     arguments = ["simulate", "bf16-systolic", "--workload", "digits-mlp"]
     document = invoke(*arguments, "--json").document
