@@ -150,14 +150,23 @@ class Workload:
         """What makes its splits, and its target.
 
         Raises:
-            ConfigError: when it comes without data.
+            ConfigError: when it comes without data, or, once called, when its data are no splits.
         """
         if self.data is None or self.target is None:
             raise ConfigError(
                 f'workload "{self.name}" can be simulated, not trained: it comes without data; '
                 "`presilicon list workloads` says which can be evaluated"
             )
-        return self.data, self.target
+        return self._load_splits, self.target
+
+    def _load_splits(self) -> Splits:
+        found: object = None if self.data is None else self.data()
+        if not isinstance(found, Splits):
+            raise ConfigError(
+                f'workload "{self.name}": data() must return Splits(train, validation, test), '
+                f"each a pair of inputs and targets, not {type(found).__name__}"
+            )
+        return found
 
     def batch(self, size: int) -> tuple[Any, Any]:
         """Inputs and targets of a batch of `size` examples, for capture: shapes and types count, numbers do not."""

@@ -67,6 +67,16 @@ def test_impossible_values_are_named(change: dict[str, object], words: str) -> N
         mine(**change)
 
 
+def test_data_that_are_no_splits_and_percentages_are_explained() -> None:
+    numbers = mine(data=lambda: 3)
+    with pytest.raises(ConfigError, match=r'"mine": data\(\) must return Splits.*not int'):
+        train(numbers, Numerics())
+    with pytest.raises(ConfigError, match="not int"):
+        capture_workload(numbers)
+    with pytest.raises(ConfigError, match="between 0 and 1, not 97; divide percentages by 100"):
+        train(mine(accuracy=lambda output, target: 97.0, batch_size=2), Numerics())
+
+
 def test_splits_must_be_pairs_of_equal_length() -> None:
     good = (torch.zeros(2, 1), torch.zeros(2))
     with pytest.raises(ConfigError, match="validation split has 2 inputs and 3 targets"):
