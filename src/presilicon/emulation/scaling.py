@@ -8,6 +8,9 @@ from torch import Tensor, nn
 
 from presilicon.designs.scaling import LossScale
 
+_LARGEST = torch.finfo(torch.float32).max
+"""A scale that float32 cannot hold would make every loss infinite: growth stops before."""
+
 
 class LossScaler:
     """Scales losses, unscales gradients, and follows the rules of a `LossScale` from step to step.
@@ -62,7 +65,8 @@ class LossScaler:
             if finite:
                 self._good += 1
                 if self._good == rule.interval:
-                    self.scale, self._good = self.scale * rule.growth, 0
+                    grown, self._good = self.scale * rule.growth, 0
+                    self.scale = grown if grown <= _LARGEST else self.scale
             else:
                 self.scale, self._good = self.scale * rule.backoff, 0
             self.scale = max(self.scale, rule.minimum_at(self.step))
