@@ -132,7 +132,8 @@ def test_training_records_the_schedule_and_the_price_follows() -> None:
         else:
             assert cheap.energy_by_component_j[part] == pytest.approx(joules)
     assert dear.energy_j > cheap.energy_j
-    always = replace(design.numerics, overrides=(Override(layers="hidden*", activation=RoleFormat(parse("float32"))),))
+    override = Override(layers="hidden*", weight=FP8, activation=RoleFormat(parse("float32")))
+    always = replace(design.numerics, overrides=(override,))
     assert simulate(graph, replace(design, numerics=always)).energy_j == pytest.approx(dear.energy_j, rel=1e-3)
 
 
