@@ -14,16 +14,11 @@ from presilicon.designs import (
     curve_um2,
 )
 from presilicon.formats import Format, parse
-from presilicon.records import PHASES, Area, OperatorCost, Phase, Role
-from presilicon.simulation.macs import mac_sizes
+from presilicon.records import PHASES, Area, OperatorCost
+from presilicon.simulation.macs import OPERANDS, mac_sizes
 
 _MM2 = 1e-6
 """Square millimetres in a square micrometre."""
-_OPERANDS: dict[Phase, tuple[Role, Role]] = {
-    "forward": ("activation", "weight"),
-    "input_grad": ("error", "weight"),
-    "weight_grad": ("activation", "error"),
-}
 
 
 def area(design: Design, technology: Technology | None = None) -> Area:
@@ -121,7 +116,7 @@ def _systolic_area(design: Design, machine: SystolicMachine, technology: Technol
     for numerics, phase in product(design.numerics.variants(), PHASES[:3]):
         mac = numerics.mac_of(phase)
         flows.append(getattr(machine.dataflow, phase))
-        a, b = (numerics.of(role).format for role in _OPERANDS[phase])
+        a, b = (numerics.of(role).format for role in OPERANDS[phase])
         macs.append(mac_area_um2(a, b, mac.accumulate, technology, slice_bits=mac.slice_bits))
         first.append(a.bits_per_element)
         second.append(b.bits_per_element)

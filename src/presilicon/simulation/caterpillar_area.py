@@ -3,14 +3,9 @@
 from itertools import product
 
 from presilicon.designs import CaterpillarMachine, Design, Technology
-from presilicon.records import PHASES, Area, Phase, Role
+from presilicon.records import PHASES, Area
 from presilicon.simulation.area import mac_area_um2, register_area_um2, sram_area_um2
-
-_OPERANDS: dict[Phase, tuple[Role, Role]] = {
-    "forward": ("activation", "weight"),
-    "input_grad": ("error", "weight"),
-    "weight_grad": ("activation", "error"),
-}
+from presilicon.simulation.macs import OPERANDS
 
 
 def caterpillar_area(design: Design, machine: CaterpillarMachine, technology: Technology) -> Area:
@@ -24,7 +19,7 @@ def caterpillar_area(design: Design, machine: CaterpillarMachine, technology: Te
     macs, bits = [], []
     for numerics, phase in product(design.numerics.variants(), PHASES[:3]):
         mac = numerics.mac_of(phase)
-        left, right = (numerics.of(role).format for role in _OPERANDS[phase])
+        left, right = (numerics.of(role).format for role in OPERANDS[phase])
         macs.append(mac_area_um2(left, right, mac.accumulate, technology))
         operands = left.bits_per_element + right.bits_per_element
         bits.append(machine.mac_stages * operands + 3 * mac.accumulate.bits_per_element)

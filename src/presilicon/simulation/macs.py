@@ -3,6 +3,14 @@
 from typing import NamedTuple
 
 from presilicon.formats import Format
+from presilicon.records import Phase, Role
+
+OPERANDS: dict[Phase, tuple[Role, Role]] = {
+    "forward": ("activation", "weight"),
+    "input_grad": ("error", "weight"),
+    "weight_grad": ("activation", "error"),
+}
+"""The roles of the two factors of each product of a layer."""
 
 
 class MacSizes(NamedTuple):
