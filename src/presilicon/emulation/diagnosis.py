@@ -10,20 +10,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-from msgspec import Struct, convert, to_builtins
+from msgspec import convert, to_builtins
 from msgspec.structs import replace
-from torch import Tensor, nn
+from torch import nn
 
 from presilicon.designs import LossScale, Numerics
 from presilicon.emulation.emulation import Emulation
-from presilicon.formats import Format
+from presilicon.emulation.probe import Probe, hooked, is_finite, name_layer
 from presilicon.records import Finding, Role, RoleShares
 from presilicon.workloads import Splits
 
 EVERY = 50
-UNDERFLOW, OVERFLOW, SATURATION = 0.5, 0.001, 0.05
-"""Shares of a layer's numbers above which rounding is worth a finding."""
 DEAD = 0.9
 """Share of a ReLU's units that are zero for every example of a batch."""
 VANISHING, EXPLODING = 1e-6, 1e4
@@ -34,145 +31,6 @@ HOPELESS = 20
 """Steps in a row without an update after which a run cannot recover."""
 
 OnFinding = Callable[[Finding], None]
-
-
-class _Count(Struct):
-    """What rounding did to the tensors of a layer's role."""
-
-    elements: int = 0
-    nonzero: int = 0
-    finite: int = 0
-    underflowed: int = 0
-    overflowed: int = 0
-    saturated: int = 0
-    fits_data: bool = False
-    """Whether the format has a scale or an exponent that follows the data."""
-
-
-class Probe:
-    """Sees the tensors of one step before and after they are rounded."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-        self.counts: dict[tuple[str, Role], _Count] = {}
-        self.first: Finding | None = None
-
-    @torch.no_grad()
-    def __call__(self, layer: str, role: Role, before: Tensor, after: Tensor, fmt: Format) -> None:
-        """A tensor was rounded."""
-        spelling = str(fmt)
-        finite_before, finite_after = before.isfinite(), after.isfinite()
-        count = self.counts.setdefault((layer, role), _Count())
-        count.elements += before.numel()
-        count.nonzero += int((before != 0).sum())
-        count.finite += int(finite_before.sum())
-        count.underflowed += int(((before != 0) & (after == 0)).sum())
-        overflowed = int((finite_before & ~finite_after).sum())
-        count.overflowed += overflowed
-        largest = getattr(fmt, "max", None)
-        if isinstance(largest, float):
-            count.saturated += int(((before.abs() > largest) & (after.abs() == largest)).sum())
-        count.fits_data = fmt.is_blocked or getattr(fmt, "scale", None) in ("tensor", "channel")
-        if self.first is None and overflowed:
-            self.first = Finding(
-                step=self.step,
-                symptom="non-finite",
-                bug="conceptual",
-                layer=layer,
-                role=role,
-                origin="produced",
-                share=overflowed / before.numel(),
-                message=f"{role} of {_name(layer)} overflowed {spelling}; a format with more exponent bits, or a "
-                "smaller loss scale, would hold it",
-            )
-        elif self.first is None and not bool(finite_before.all()):
-            self.first = Finding(
-                step=self.step,
-                symptom="non-finite",
-                bug="structural",
-                layer=layer,
-                role=role,
-                origin="passed on",
-                message=f"{role} of {_name(layer)} was not finite when it came in, and nothing rounded before it was",
-            )
-
-    @contextmanager
-    def watching(self, model: nn.Module) -> Iterator[None]:
-        """Look at what leaves each layer, too: one that makes a number that is not finite of finite ones is found."""
-        names = {module: name for name, module in model.named_modules()}
-        leaves = [module for module in names if not any(module.children())]
-
-        def look(module: nn.Module, inputs: Any, output: Any) -> None:
-            if self.first is None and not _finite(inputs):
-                self.first = Finding(
-                    step=self.step,
-                    symptom="non-finite",
-                    bug="structural",
-                    layer=names[module],
-                    role="activation",
-                    origin="passed on",
-                    message=f"{_name(names[module])} was handed numbers that are not finite, and no layer before it "
-                    "made them: look at what the model computes between its layers",
-                )
-            elif self.first is None and not _finite(output):
-                self.first = Finding(
-                    step=self.step,
-                    symptom="non-finite",
-                    bug="structural",
-                    layer=names[module],
-                    role="activation",
-                    origin="produced",
-                    message=f"{_name(names[module])} ({type(module).__name__}) made a number that is not finite of "
-                    "finite ones",
-                )
-
-        handles = [module.register_forward_hook(look) for module in leaves]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-
-    def shares(self) -> list[RoleShares]:
-        """Over all layers, for each role that was rounded."""
-        totals: dict[Role, _Count] = {}
-        for (_, role), count in self.counts.items():
-            total = totals.setdefault(role, _Count())
-            for field in _Count.__struct_fields__[:-1]:
-                setattr(total, field, getattr(total, field) + getattr(count, field))
-        return [
-            RoleShares(
-                step=self.step,
-                role=role,
-                underflow=count.underflowed / max(count.nonzero, 1),
-                overflow=count.overflowed / max(count.finite, 1),
-                saturation=count.saturated / max(count.finite, 1),
-            )
-            for role, count in totals.items()
-        ]
-
-    def findings(self) -> Iterator[Finding]:
-        """Layers whose numbers a format loses."""
-        for (layer, role), count in self.counts.items():
-            for symptom, share, limit, words in (
-                ("underflow", count.underflowed / max(count.nonzero, 1), UNDERFLOW, "became zero"),
-                ("overflow", count.overflowed / max(count.finite, 1), OVERFLOW, "overflowed"),
-                ("saturation", count.saturated / max(count.finite, 1), SATURATION, "were held at the largest value"),
-            ):
-                if share > limit:
-                    small = symptom == "underflow" and role in ("error", "gradient")
-                    advice = "a loss scale lifts them" if small else "more exponent bits hold them"
-                    if count.fits_data:
-                        advice = "smaller groups, or more bits, hold them"
-                    yield Finding(
-                        step=self.step,
-                        symptom=symptom,  # type: ignore[arg-type]
-                        bug="conceptual",
-                        layer=layer,
-                        role=role,
-                        share=share,
-                        message=f"{share:.0%} of the {role} of {_name(layer)} {words} in rounding; {advice}",
-                    )
 
 
 class Diagnosis:
@@ -223,7 +81,7 @@ class Diagnosis:
         for name in ("train", "validation", "test"):
             inputs, targets = getattr(data, name)
             for what, tensor in (("inputs", inputs), ("targets", targets)):
-                if tensor.is_floating_point() and not _finite(tensor):
+                if tensor.is_floating_point() and not is_finite(tensor):
                     bad = int((~tensor.isfinite()).sum())
                     message = f"{bad} numbers of the {name} {what} are not finite"
                     self._say(0, "data", "data", message, f"{name} {what}")
@@ -247,36 +105,31 @@ class Diagnosis:
             ratio = norms[0][1] / norms[-1][1]
             where = norms[0][0].rpartition(".")[0]
             if ratio < VANISHING:
-                message = f"the gradient of {_name(where)} is {ratio:.1g} times that of the last layer"
+                message = f"the gradient of {name_layer(where)} is {ratio:.1g} times that of the last layer"
                 self._say(probe.step, "vanishing", "conceptual", message, where, "gradient")
             if ratio > EXPLODING:
-                message = f"the gradient of {_name(where)} is {ratio:.1g} times that of the last layer"
+                message = f"the gradient of {name_layer(where)} is {ratio:.1g} times that of the last layer"
                 self._say(probe.step, "exploding", "conceptual", message, where, "gradient")
 
     @contextmanager
     def watching_relus(self, model: nn.Module, step: int) -> Iterator[None]:
         """Units of ReLU layers that are zero for a whole batch are dead."""
 
-        def look(name: str) -> Callable[[nn.Module, Any, Tensor], None]:
-            def count(module: nn.Module, inputs: Any, output: Tensor) -> None:
-                dead = float((output.detach() == 0).all(dim=0).float().mean())
-                if dead > DEAD:
-                    message = f"{dead:.0%} of the units of {_name(name)} are zero for every example of the batch"
-                    self._say(step, "dead-relu", "conceptual", message, name, "activation", dead)
+        names = {module: name for name, module in model.named_modules() if isinstance(module, nn.ReLU)}
 
-            return count
+        def look(module: nn.Module, inputs: Any, output: Any) -> None:
+            dead = float((output.detach() == 0).all(dim=0).float().mean())
+            if dead > DEAD:
+                layer = names[module]
+                message = f"{dead:.0%} of the units of {name_layer(layer)} are zero for every example of the batch"
+                self._say(step, "dead-relu", "conceptual", message, layer, "activation", dead)
 
-        relus = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.ReLU)]
-        handles = [module.register_forward_hook(look(name)) for name, module in relus]
-        try:
+        with hooked(names, look):
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def fail(self, probe: Probe, model: nn.Module, inputs: Any) -> Finding:
         """Why a step's loss or gradients are not finite."""
-        if not _finite(inputs):
+        if not is_finite(inputs):
             found = Finding(
                 step=probe.step,
                 symptom="non-finite",
@@ -350,13 +203,3 @@ class Diagnosis:
             self.findings.append(finding)
             if self._on_finding is not None:
                 self._on_finding(finding)
-
-
-def _finite(value: Any) -> bool:
-    if isinstance(value, Tensor):
-        return not value.is_floating_point() or bool(value.isfinite().all())
-    return all(_finite(part) for part in value) if isinstance(value, list | tuple) else True
-
-
-def _name(layer: str) -> str:
-    return f'layer "{layer}"' if layer else "the model"

@@ -11,21 +11,15 @@ from torch.utils import _pytree as pytree
 
 from presilicon.designs.numerics import ENDS, Ends, Numerics, Override
 from presilicon.emulation.operators.replacement import Replacements
+from presilicon.emulation.probe import Probe
 from presilicon.emulation.site import Plan, Rounded, Site
-from presilicon.formats import Format, UserFormat
+from presilicon.formats import UserFormat
 from presilicon.operators import Operator
-from presilicon.records import Observer, Role
+from presilicon.records import Observer
 
 
 class UncoveredWarning(UserWarning):
     """A model computes matrix products in a way that emulation does not reach."""
-
-
-class Probe(Protocol):
-    """Is shown what rounding does to each tensor of a training step."""
-
-    def __call__(self, layer: str, role: Role, before: Tensor, after: Tensor, fmt: Format) -> None:
-        """A tensor of a role, and what it became in a format."""
 
 
 class Watcher(Protocol):

@@ -26,11 +26,12 @@ from presilicon.emulation.checkpoint import (
     write_progress,
     write_trace,
 )
-from presilicon.emulation.diagnosis import Diagnosis, OnFinding, Probe
+from presilicon.emulation.diagnosis import Diagnosis, OnFinding
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.facts import FormatFacts
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
+from presilicon.emulation.probe import Probe
 from presilicon.emulation.scaling import LossScaler
 from presilicon.operators import Operator
 from presilicon.records import Evaluation, FactsRun, Observer, StepFacts, Trace, TrainingHook

@@ -1,0 +1,173 @@
+"""A look at one training step: what rounding did to its tensors, and the first number that is not finite."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from msgspec import Struct
+from torch import Tensor, nn
+
+from presilicon.formats import Format
+from presilicon.records import Finding, Role, RoleShares
+from presilicon.records.finding import BugClass
+
+UNDERFLOW, OVERFLOW, SATURATION = 0.5, 0.001, 0.05
+"""Shares of a layer's numbers above which rounding is worth a finding."""
+
+
+class _Count(Struct):
+    """What rounding did to the tensors of a layer's role."""
+
+    nonzero: int = 0
+    finite: int = 0
+    underflowed: int = 0
+    overflowed: int = 0
+    saturated: int = 0
+    fits_data: bool = False
+    """Whether the format has a scale or an exponent that follows the data."""
+
+
+_SUMMED = ("nonzero", "finite", "underflowed", "overflowed", "saturated")
+
+
+class Probe:
+    """Sees the tensors of one step before and after they are rounded."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.counts: dict[tuple[str, Role], _Count] = {}
+        self.first: Finding | None = None
+
+    @torch.no_grad()
+    def __call__(self, layer: str, role: Role, before: Tensor, after: Tensor, fmt: Format) -> None:
+        """A tensor was rounded."""
+        finite_before, finite_after = before.isfinite(), after.isfinite()
+        count = self.counts.setdefault((layer, role), _Count())
+        count.nonzero += int((before != 0).sum())
+        count.finite += int(finite_before.sum())
+        count.underflowed += int(((before != 0) & (after == 0)).sum())
+        overflowed = int((finite_before & ~finite_after).sum())
+        count.overflowed += overflowed
+        largest = getattr(fmt, "max", None)
+        if isinstance(largest, float):
+            count.saturated += int(((before.abs() > largest) & (after.abs() == largest)).sum())
+        count.fits_data = fmt.is_blocked or getattr(fmt, "scale", None) in ("tensor", "channel")
+        if overflowed:
+            message = (
+                f"{role} of {name_layer(layer)} overflowed {fmt}; a format with more exponent bits, or a smaller loss "
+            )
+            share = overflowed / before.numel()
+            self._blame("produced", "conceptual", layer, role, message + "scale, would hold it", share)
+        elif not bool(finite_before.all()):
+            message = f"{role} of {name_layer(layer)} was not finite when it came in, and nothing rounded before it was"
+            self._blame("passed on", "structural", layer, role, message)
+
+    def _blame(
+        self,
+        origin: Literal["produced", "passed on"],
+        bug: BugClass,
+        layer: str,
+        role: Role,
+        message: str,
+        share: float | None = None,
+    ) -> None:
+        """Keep the first number that is not finite; later ones follow from it."""
+        if self.first is None:
+            self.first = Finding(
+                step=self.step,
+                symptom="non-finite",
+                bug=bug,
+                layer=layer,
+                role=role,
+                origin=origin,
+                share=share,
+                message=message,
+            )
+
+    @contextmanager
+    def watching(self, model: nn.Module) -> Iterator[None]:
+        """Look at what leaves each layer, too: one that makes a number that is not finite of finite ones is found."""
+        names = {module: name for name, module in model.named_modules()}
+        leaves = [module for module in names if not any(module.children())]
+
+        def look(module: nn.Module, inputs: Any, output: Any) -> None:
+            layer = names[module]
+            if not is_finite(inputs):
+                message = (
+                    f"{name_layer(layer)} was handed numbers that are not finite, and no layer before it made them: "
+                )
+                advice = "look at what the model computes between its layers"
+                self._blame("passed on", "structural", layer, "activation", message + advice)
+            elif not is_finite(output):
+                message = (
+                    f"{name_layer(layer)} ({type(module).__name__}) made a number that is not finite of finite ones"
+                )
+                self._blame("produced", "structural", layer, "activation", message)
+
+        with hooked(leaves, look):
+            yield
+
+    def shares(self) -> list[RoleShares]:
+        """Over all layers, for each role that was rounded."""
+        totals: dict[Role, _Count] = {}
+        for (_, role), count in self.counts.items():
+            total = totals.setdefault(role, _Count())
+            for field in _SUMMED:
+                setattr(total, field, getattr(total, field) + getattr(count, field))
+        return [
+            RoleShares(
+                step=self.step,
+                role=role,
+                underflow=count.underflowed / max(count.nonzero, 1),
+                overflow=count.overflowed / max(count.finite, 1),
+                saturation=count.saturated / max(count.finite, 1),
+            )
+            for role, count in totals.items()
+        ]
+
+    def findings(self) -> Iterator[Finding]:
+        """Layers whose numbers a format loses."""
+        for (layer, role), count in self.counts.items():
+            for symptom, share, limit, words in (
+                ("underflow", count.underflowed / max(count.nonzero, 1), UNDERFLOW, "became zero"),
+                ("overflow", count.overflowed / max(count.finite, 1), OVERFLOW, "overflowed"),
+                ("saturation", count.saturated / max(count.finite, 1), SATURATION, "were held at the largest value"),
+            ):
+                if share > limit:
+                    small = symptom == "underflow" and role in ("error", "gradient")
+                    advice = "a loss scale lifts them" if small else "more exponent bits hold them"
+                    if count.fits_data:
+                        advice = "smaller groups, or more bits, hold them"
+                    yield Finding(
+                        step=self.step,
+                        symptom=symptom,  # type: ignore[arg-type]
+                        bug="conceptual",
+                        layer=layer,
+                        role=role,
+                        share=share,
+                        message=f"{share:.0%} of the {role} of {name_layer(layer)} {words} in rounding; {advice}",
+                    )
+
+
+@contextmanager
+def hooked(modules: Iterable[nn.Module], look: Callable[[nn.Module, Any, Any], None]) -> Iterator[None]:
+    """Let `look` see what enters and leaves each module, for as long as this lasts."""
+    handles = [module.register_forward_hook(look) for module in modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def is_finite(value: Any) -> bool:
+    """Whether every number in a tensor, or in tensors in lists and tuples, is finite."""
+    if isinstance(value, Tensor):
+        return not value.is_floating_point() or bool(value.isfinite().all())
+    return all(is_finite(part) for part in value) if isinstance(value, list | tuple) else True
+
+
+def name_layer(layer: str) -> str:
+    """A layer, as a sentence names it."""
+    return f'layer "{layer}"' if layer else "the model"
