@@ -115,7 +115,8 @@ class Diagnosis:
     def watching_relus(self, model: nn.Module, step: int) -> Iterator[None]:
         """Units of ReLU layers that are zero for a whole batch are dead."""
 
-        names = {module: name for name, module in model.named_modules() if isinstance(module, nn.ReLU)}
+        names: dict[nn.Module, str] = {}
+        names |= {module: name for name, module in model.named_modules() if isinstance(module, nn.ReLU)}
 
         def look(module: nn.Module, inputs: Any, output: Any) -> None:
             dead = float((output.detach() == 0).all(dim=0).float().mean())

@@ -92,6 +92,8 @@ class Probe:
         leaves = [module for module in names if not any(module.children())]
 
         def look(module: nn.Module, inputs: Any, output: Any) -> None:
+            if self.first is not None:
+                return
             layer = names[module]
             if not is_finite(inputs):
                 message = (
