@@ -2,6 +2,7 @@
 
 from presilicon.designs.caterpillar import CaterpillarMachine, Schedule
 from presilicon.designs.design import Design, design_names, diff_designs, load_design
+from presilicon.designs.instrument import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware
 from presilicon.designs.machine import Machine
 from presilicon.designs.numerics import Change, Ends, Numerics, Override, RoleFormat
 from presilicon.designs.operators import Operators, OperatorSpec
@@ -22,6 +23,9 @@ from presilicon.designs.technology import (
 )
 
 __all__ = [
+    "ALU_FUNCTIONS",
+    "BLOCKS",
+    "REDUCE_FUNCTIONS",
     "AreaPoint",
     "AreaTable",
     "CaterpillarMachine",
@@ -33,6 +37,7 @@ __all__ = [
     "Ends",
     "EnergyPoint",
     "Figure",
+    "Hardware",
     "HostTimes",
     "LossScale",
     "Machine",

@@ -1,0 +1,148 @@
+"""The debug instrument as hardware, decided when the chip is built. docs/firmware.md defines what it computes."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from presilicon.base.errors import ConfigError
+from presilicon.formats import Fixed, Float, Format, Integer
+
+Block = Literal["filter_reduce", "vector_alu", "scalar_reduce"]
+AluFunction = Literal["add", "sub", "mul", "max", "min", "abs"]
+ReduceFunction = Literal["sum", "product", "max", "min"]
+
+BLOCKS: tuple[Block, ...] = ("filter_reduce", "vector_alu", "scalar_reduce")
+ALU_FUNCTIONS: tuple[AluFunction, ...] = ("add", "sub", "mul", "max", "min", "abs")
+REDUCE_FUNCTIONS: tuple[ReduceFunction, ...] = ("sum", "product", "max", "min")
+WIDEST_WORD = 48
+
+Rows = Annotated[int, Meta(ge=1, le=256)]
+
+
+class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An instrument's size, number format and functions.
+
+    >>> from presilicon.formats import parse
+    >>> hardware = Hardware(lanes=8, ranges=4, element=parse("fixed(16, 16)"))
+    >>> hardware.word_bits, hardware.fraction_bits, hardware.is_float
+    (32, 16, False)
+    >>> Hardware(element=parse("bfloat16"), accumulator_bits=32).word_mantissa
+    23
+    """
+
+    lanes: Annotated[int, Meta(ge=1, le=256)] = 32
+    """Elements of a vector: N, a power of two."""
+    ranges: Annotated[int, Meta(ge=1, le=256)] = 32
+    """Ranges that one element is held against in one pass: M, a power of two, at most N."""
+    buffer: Annotated[int, Meta(ge=2, le=4096)] = 32
+    """Vectors that the input buffer holds, a power of two."""
+    range_rows: Rows = 8
+    scratchpad_rows: Rows = 16
+    chains: Rows = 16
+    """The longest firmware, in passes."""
+    blocks: tuple[Block, ...] = BLOCKS
+    """What a pass goes through, in order. A block that is left out is not built."""
+    alu: tuple[AluFunction, ...] = ALU_FUNCTIONS
+    """What the vector unit can do."""
+    reduce: tuple[ReduceFunction, ...] = REDUCE_FUNCTIONS
+    """What the reduction to a scalar can do."""
+    element: Format = Fixed(16, 16)
+    """The tapped numbers: signed fixed(i, f), an integer of scale 1, or an IEEE-like float."""
+    accumulator_bits: Annotated[int, Meta(ge=2, le=WIDEST_WORD)] | None = None
+    """Width of the words behind the input buffer; None is the element's own. Fixed point and integers grow upwards,
+    floats get more mantissa."""
+    taps: Annotated[int, Meta(ge=1, le=64)] = 1
+    """Vectors of the user's circuit that can be watched; the first has the highest priority."""
+    flush: Literal["frame", "never"] | None = None
+    """When the packer gives out a block that is not full: at the end of every outer frame, or never. None: never with
+    one tap, at every frame with several, whose results must not share a block."""
+    controls: Annotated[int, Meta(ge=0, le=32)] = 4
+    """32-bit registers that the host can write and the user's circuit can read, a learning rate for one."""
+
+    def check(self) -> None:
+        """Powers of two, each block once, a number format that the circuit has."""
+        for name in ("lanes", "ranges", "buffer"):
+            value = getattr(self, name)
+            if value & (value - 1):
+                raise ConfigError(f"{name} is {value}, expected a power of two")
+        if self.ranges > self.lanes:
+            raise ConfigError(f"ranges is {self.ranges}, more than the {self.lanes} lanes that carry their counts")
+        for name in ("blocks", "alu", "reduce"):
+            values = getattr(self, name)
+            if len(set(values)) != len(values):
+                raise ConfigError(f"{name} names something twice: {', '.join(values)}")
+        if self.taps > 1 and self.flush == "never":
+            raise ConfigError(f'flush is "never", but the results of {self.taps} taps must not share a block')
+        self._check_element()
+
+    def _check_element(self) -> None:
+        allowed = (
+            "allowed: fixed(i, f) that saturates, an integer of scale 1, a float with IEEE specials and subnormals"
+        )
+        element = self.element
+        if isinstance(element, Fixed):
+            usable = element.signed and element.overflow == "saturate"
+        elif isinstance(element, Integer):
+            usable = element.signed and element.scale == 1.0
+        elif isinstance(element, Float):
+            usable = element.specials == "ieee" and element.subnormals and element.overflow == "infinity"
+        else:
+            usable = False
+        if not usable:
+            raise ConfigError(f"element: the instrument has no {element}; {allowed}")
+        width = self.accumulator_bits
+        if width is not None and width < self.element_bits:
+            raise ConfigError(f"accumulator_bits is {width}, below the element's {self.element_bits}")
+        if self.is_float and self.word_mantissa > 23:
+            raise ConfigError(f"accumulator_bits is {width}: a float accumulator has at most 23 mantissa bits")
+
+    @property
+    def is_float(self) -> bool:
+        """True where elements are floats."""
+        return isinstance(self.element, Float)
+
+    @property
+    def element_bits(self) -> int:
+        """Width of a tapped element."""
+        assert isinstance(self.element, Fixed | Integer | Float)
+        return self.element.bits
+
+    @property
+    def word_bits(self) -> int:
+        """Width of a word inside the instrument."""
+        return self.accumulator_bits or self.element_bits
+
+    @property
+    def fraction_bits(self) -> int:
+        """Bits after the point of a fixed-point word; 0 for floats."""
+        return self.element.fraction if isinstance(self.element, Fixed) else 0
+
+    @property
+    def exponent_bits(self) -> int:
+        """Exponent bits of a float word; 0 for fixed point."""
+        return self.element.exponent if isinstance(self.element, Float) else 0
+
+    @property
+    def word_mantissa(self) -> int:
+        """Mantissa bits of a float word; 0 for fixed point."""
+        return self.word_bits - 1 - self.exponent_bits if self.is_float else 0
+
+    @property
+    def key_bits(self) -> int:
+        """Width of a range boundary: one more than a word, so that one lies below every word."""
+        return self.word_bits + 1
+
+    @property
+    def flushes(self) -> bool:
+        """Whether the packer empties at the end of every outer frame."""
+        return self.flush == "frame" or (self.flush is None and self.taps > 1)
+
+    @property
+    def multiply_latency(self) -> int:
+        """Cycles until another pass can use a product."""
+        return 5 if self.is_float else 4
+
+    @property
+    def add_latency(self) -> int:
+        """Cycles until another pass can use a sum or difference."""
+        return 5 if self.is_float else 1

@@ -1,0 +1,1 @@
+"""On-chip debug: firmware, bit-exact models, the host side of the live stream."""

@@ -1,0 +1,1 @@
+"""The instrument as SystemVerilog: sources, generated tops, co-simulation, synthesis."""
