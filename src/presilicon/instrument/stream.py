@@ -1,0 +1,140 @@
+"""Packets from the instrument to the host, as a chip sends them. docs/firmware.md, "The stream", defines them."""
+
+import struct
+from binascii import crc_hqx
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from presilicon.designs import Hardware
+
+SYNC = b"\xd1\x5c"
+BLOCK, STATUS, LAST = 1, 2, 0x80
+HEADER = struct.Struct("<2sBBBHH")
+CRC = struct.Struct("<H")
+CRC_START = 0xFFFF
+_LETTERS = {1: "b", 2: "h", 4: "i"}
+_STATUS = struct.Struct("<IHHBB")
+
+REFUSALS = {
+    2: "another version of the image format",
+    3: "an image for another instrument",
+    4: "a wrong length",
+    5: "a wrong checksum",
+    6: "something that points outside of the instrument",
+}
+"""What each code of the last refusal means."""
+
+
+class Packet(NamedTuple):
+    """One packet, its checksum already right."""
+
+    kind: int
+    tap: int
+    number: int
+    """Modulo 256, over all packets."""
+    frame: int
+    """Modulo 65536, of the tap."""
+    payload: bytes
+    last: bool
+    """Whether its outer frame ends with it."""
+
+    def to_bytes(self) -> bytes:
+        """The packet on the wire.
+
+        >>> Packet(BLOCK, 0, 7, 3, b"\\x01\\x00", True).to_bytes().hex(" ")
+        'd1 5c 81 00 07 03 00 02 00 01 00 1e 45'
+        """
+        kind = self.kind | (LAST if self.last else 0)
+        head = HEADER.pack(SYNC, kind, self.tap, self.number, self.frame, len(self.payload))
+        body = head[2:] + self.payload
+        return SYNC + body + CRC.pack(crc_hqx(body, CRC_START))
+
+
+class Status(NamedTuple):
+    """What the instrument says of itself."""
+
+    image: int
+    """CRC-32 of the image whose program is in force; 0 before the first."""
+    taken: int
+    """Images taken, modulo 65536."""
+    refused: int
+    """Images refused, modulo 65536."""
+    refusal: int
+    """Code of the last refusal: see `REFUSALS`; 0 when there was none."""
+    dropped: tuple[int, ...]
+    """Outer frames dropped, of each tap."""
+
+    def to_bytes(self) -> bytes:
+        """The payload of a status packet."""
+        head = _STATUS.pack(self.image, self.taken, self.refused, self.refusal, len(self.dropped))
+        return head + struct.pack(f"<{len(self.dropped)}I", *self.dropped)
+
+    @staticmethod
+    def from_bytes(payload: bytes) -> "Status":
+        """The status of a payload whose length is right.
+
+        >>> status = Status(0xCAFE, 2, 1, 5, (0, 3))
+        >>> Status.from_bytes(status.to_bytes()) == status
+        True
+        """
+        image, taken, refused, refusal, taps = _STATUS.unpack_from(payload)
+        return Status(image, taken, refused, refusal, struct.unpack_from(f"<{taps}I", payload, _STATUS.size))
+
+
+def word_bytes(hardware: Hardware) -> int:
+    """Bytes of a word in a block's payload."""
+    return (hardware.word_bits + 7) // 8
+
+
+def status_bytes(hardware: Hardware) -> int:
+    """Bytes of a status packet's payload."""
+    return _STATUS.size + 4 * hardware.taps
+
+
+def pack_words(words: Iterable[int], hardware: Hardware) -> bytes:
+    """Words as a block's payload: little endian, sign-extended to whole bytes.
+
+    A float's code may be given with its sign bit as the highest bit or as a negative number: the bytes are the same.
+    """
+    size, sign = word_bytes(hardware), 1 << (hardware.word_bits - 1)
+    mask, whole = (sign << 1) - 1, (1 << 8 * size) - 1
+    return b"".join(((((int(word) & mask) ^ sign) - sign) & whole).to_bytes(size, "little") for word in words)
+
+
+def unpack_words(payload: bytes, hardware: Hardware) -> list[int]:
+    """The words of a block's payload: integers of fixed point, codes from 0 of floats."""
+    size = word_bytes(hardware)
+    mask = (1 << hardware.word_bits) - 1
+    words: Sequence[int]
+    if size in _LETTERS:
+        words = struct.unpack(f"<{len(payload) // size}{_LETTERS[size]}", payload)
+    else:
+        places = range(0, len(payload), size)
+        words = [int.from_bytes(payload[place : place + size], "little", signed=True) for place in places]
+    return [word & mask for word in words] if hardware.is_float else list(words)
+
+
+class StreamWriter:
+    """Numbers packets and puts them on the wire, as the chip does."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self.hardware = hardware
+        self.number = 0
+
+    def packet(self, kind: int, payload: bytes, *, tap: int = 0, frame: int = 0, last: bool = False) -> bytes:
+        """The next packet."""
+        packet = Packet(kind, tap, self.number, frame & 0xFFFF, payload, last)
+        self.number = (self.number + 1) & 0xFF
+        return packet.to_bytes()
+
+    def frame(self, tap: int, frame: int, blocks: Sequence[Iterable[int]]) -> bytes:
+        """An outer frame's packets; one without words where it has no blocks."""
+        payloads = [pack_words(words, self.hardware) for words in blocks] or [b""]
+        return b"".join(
+            self.packet(BLOCK, payload, tap=tap, frame=frame, last=place == len(payloads) - 1)
+            for place, payload in enumerate(payloads)
+        )
+
+    def status(self, status: Status) -> bytes:
+        """A status packet."""
+        return self.packet(STATUS, status.to_bytes())
