@@ -108,13 +108,11 @@ def test_what_is_delivered_was_sent_and_what_was_left_alone_is_delivered(seed: i
     assert all(any(what == each for each in remaining) for what in found), "delivered in order, and nothing unsent"
     place, untouched, recovering = 0, [], False
     for part, what in sent:
-        hit = place < last and first < place + len(part) or place == first
+        hit = (place < last and first < place + len(part)) or place == first
         place += len(part)
         if hit:
             recovering = True
-        elif isinstance(what, Status):
-            untouched.append(what)
-        elif not (recovering and place > first):
+        elif isinstance(what, Status) or not (recovering and place > first):
             untouched.append(what)
         else:
             recovering = False  # the first whole frame behind a gap cannot be told from a torn one
