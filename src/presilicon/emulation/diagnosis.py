@@ -12,11 +12,11 @@ from typing import Any
 
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
-from torch import nn
+from torch import Tensor, nn
 
 from presilicon.designs import LossScale, Numerics
 from presilicon.emulation.emulation import Emulation
-from presilicon.emulation.probe import Probe, hooked, is_finite, name_layer
+from presilicon.emulation.probe import RELUS, Probe, WatchedFunctions, is_finite, name_layer, running_layer
 from presilicon.records import Finding, Role, RoleShares
 from presilicon.workloads import Splits
 
@@ -113,19 +113,15 @@ class Diagnosis:
 
     @contextmanager
     def watching_relus(self, model: nn.Module, step: int) -> Iterator[None]:
-        """Units of ReLU layers that are zero for a whole batch are dead."""
+        """Units behind a ReLU, layer or function, that are zero for a whole batch are dead."""
 
-        names: dict[nn.Module, str] = {}
-        names |= {module: name for name, module in model.named_modules() if isinstance(module, nn.ReLU)}
-
-        def look(module: nn.Module, inputs: Any, output: Any) -> None:
+        def look(layer: str, output: Tensor) -> None:
             dead = float((output.detach() == 0).all(dim=0).float().mean())
             if dead > DEAD:
-                layer = names[module]
                 message = f"{dead:.0%} of the units of {name_layer(layer)} are zero for every example of the batch"
                 self._say(step, "dead-relu", "conceptual", message, layer, "activation", dead)
 
-        with hooked(names, look):
+        with running_layer(model) as layer, WatchedFunctions(RELUS, lambda output: look(layer(), output)):
             yield
 
     def fail(self, probe: Probe, model: nn.Module, inputs: Any) -> Finding:

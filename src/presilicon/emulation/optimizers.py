@@ -32,7 +32,8 @@ def emulate_optimizer_(
     reads it. So the three AXPYs of momentum are rounded each: the gradient with its weight decay (to the format of the
     state), the momentum, and the weight. What an optimizer makes and forgets within a step stays in float32. Any torch
     optimizer will do; it runs one parameter at a time (`foreach` and `fused` off). `state_dict`, schedulers of the
-    learning rate and `GradScaler` work as before; a deep copy is emulated too, best made together with its model.
+    learning rate and `GradScaler` work as before; a deep copy or what `torch.load` brings back is emulated too, best
+    made together with its model.
 
     With `model`, parameters have names and layers, so that overrides reach them, and an emulated model's steps count
     for the schedule; without it, parameters are numbered.
@@ -73,8 +74,21 @@ def _attach(optimizer: Optimizer, update: "_Update") -> None:
         _attach(fresh, update.copied(fresh, memo))
         return fresh
 
+    def reduced(protocol: int) -> tuple[Any, ...]:
+        return _rebuilt, (type(optimizer), optimizer.__getstate__(), update.detached())
+
     # Torch's own copy forgets what an instance has got beside its state: the step, and with it emulation.
     optimizer.__deepcopy__ = copied  # type: ignore[attr-defined]
+    optimizer.__reduce_ex__ = reduced  # type: ignore[assignment, method-assign]
+
+
+def _rebuilt(kind: type[OptimizerT], state: dict[str, Any], update: "_Update") -> OptimizerT:
+    """An emulated optimizer as pickle, and so `torch.load`, makes it anew."""
+    optimizer = kind.__new__(kind)
+    optimizer.__setstate__(state)
+    update.optimizer = optimizer
+    _attach(optimizer, update)
+    return optimizer
 
 
 def _rounds(numerics: Numerics) -> bool:
@@ -112,6 +126,12 @@ class _Update:
         update.optimizer = optimizer
         update._names = {memo[id(parameter)]: name for parameter, name in self._names.items() if id(parameter) in memo}
         update._emulation = copy.deepcopy(self._emulation, memo)
+        return update
+
+    def detached(self) -> "_Update":
+        """The same without its optimizer, to be written beside it."""
+        update = copy.copy(self)
+        del update.optimizer
         return update
 
     @contextmanager

@@ -7,6 +7,8 @@ from typing import Any, Literal
 import torch
 from msgspec import Struct
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from presilicon.formats import Format
 from presilicon.records import Finding, Role, RoleShares
@@ -161,6 +163,45 @@ def hooked(modules: Iterable[nn.Module], look: Callable[[nn.Module, Any, Any], N
     finally:
         for handle in handles:
             handle.remove()
+
+
+RELUS = frozenset(
+    (functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, functional.relu6)
+)
+
+
+class WatchedFunctions(TorchFunctionMode):
+    """Shows what some of torch's functions give, wherever they are called."""
+
+    def __init__(self, watched: frozenset[Callable[..., Any]], look: Callable[[Tensor], None]) -> None:
+        super().__init__()
+        self._watched, self._look = watched, look
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs the function, then looks."""
+        output = func(*args, **(kwargs or {}))
+        if func in self._watched:
+            self._look(output)
+        return output
+
+
+@contextmanager
+def running_layer(model: nn.Module) -> Iterator[Callable[[], str]]:
+    """A function that names the innermost module whose forward pass is under way."""
+    running: list[str] = []
+    handles = []
+    for name, module in model.named_modules():
+        handles.append(module.register_forward_pre_hook(lambda *_, name=name: running.append(name)))
+        handles.append(module.register_forward_hook(lambda *_: _pop(running), always_call=True))
+    try:
+        yield lambda: running[-1] if running else ""
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _pop(running: list[str]) -> None:
+    running.pop()
 
 
 def is_finite(value: Any) -> bool:

@@ -165,7 +165,11 @@ def _train(
         def run(inputs: Tensor = inputs, targets: Tensor = targets) -> Tensor:
             model.train()
             optimizer.zero_grad()
-            return loss_of(model(inputs), targets)
+            output = model(inputs)
+            try:
+                return loss_of(output, targets)
+            except (IndexError, ValueError, RuntimeError) as error:
+                raise _unusable(workload, output, targets, error) from error
 
         probes = diagnosis.probing(model, emulation, step) if diagnosis.is_due(step) else nullcontext()
         with probes as probe:
@@ -235,6 +239,15 @@ def _train(
     if checkpoint is not None:
         write_trace(checkpoint.path, of, trace)
     return trace
+
+
+def _unusable(workload: Workload, output: Any, targets: Tensor, error: Exception) -> ConfigError:
+    """The error for a loss that cannot be computed: labels out of range, shapes that do not meet."""
+    given = f"targets of shape {tuple(targets.shape)}"
+    if not targets.is_floating_point() and targets.numel():
+        given += f" from {int(targets.min())} to {int(targets.max())}"
+    made = f"outputs of shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
+    return ConfigError(f'workload "{workload.name}": the loss cannot take {made} and {given} ({error})')
 
 
 def _probe_again(

@@ -129,6 +129,8 @@ class StepGraph(Struct, frozen=True, kw_only=True):
     """Trainable weights, role `weight`."""
     state: tuple[TensorRef, ...] = ()
     """Optimizer state that lives from step to step, role `state`."""
+    layers: tuple[str, ...] = ()
+    """Every module of the model, in the order in which they are registered; empty where it is not known."""
 
     @property
     def parameter_elements(self) -> int:

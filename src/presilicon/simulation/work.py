@@ -113,12 +113,17 @@ class Formats:
 def ends_of(graph: StepGraph) -> Ends:
     """The first and the last layer that multiply by weights, as the patterns "first" and "last" mean them.
 
-    What a backward pass computes anew (activation checkpointing, reversible blocks) does not come last.
+    They go by the order in which the model registers its layers, as in emulation; in a graph that does not say it, by
+    the order in which the forward pass uses them. What a backward pass computes anew (activation checkpointing,
+    reversible blocks) does not come last.
     """
     layers = [
         op.layer
         for op in takewhile(lambda op: op.phase == "forward", graph.ops)
         if op.gemm is not None and any(tensor.role == "weight" for tensor in op.inputs)
     ]
+    if graph.layers:
+        places = {layer: place for place, layer in enumerate(graph.layers)}
+        layers.sort(key=lambda layer: places.get(layer, len(places)))
     named = [layer for layer in layers if layer] or layers
     return Ends(named[0], named[-1]) if named else ENDS

@@ -160,6 +160,7 @@ def _capture(step: _Step, label: str, name: str) -> StepGraph:
             for parameter in step.model.parameters()
             for tensor in _state(step.optimizer, parameter)
         ),
+        layers=tuple(name for name, _ in step.model.named_modules()),
     )
 
 

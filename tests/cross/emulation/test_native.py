@@ -35,10 +35,12 @@ def losses(name: str, seed: int, steps: int, numerics: Numerics | None = None, a
     return torch.stack(found)
 
 
-@pytest.mark.parametrize("name", ["digits-mlp", "digits-cnn"])
+SHIPPED = ["digits-mlp", "digits-cnn", "fashion-mlp", "fashion-cnn", "fashion-resnet", "shakespeare-gpt"]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
 def test_float32_numerics_train_as_plain_torch_does_to_the_last_bit(name: str) -> None:
-    for seed in range(2):
-        assert torch.equal(losses(name, seed, 50, Numerics()), losses(name, seed, 50))
+    assert torch.equal(losses(name, 0, 50, Numerics()), losses(name, 0, 50))
 
 
 def distance(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -8,8 +8,9 @@ import torch
 from msgspec.structs import replace as change
 from torch import Tensor, nn
 
+from presilicon.base.errors import ConfigError
 from presilicon.designs import LossScale, Numerics, load_recipe
-from presilicon.emulation import diagnosis, train
+from presilicon.emulation import diagnosis, emulate_, train
 from presilicon.emulation.diagnosis import Diagnosis
 from presilicon.records import Finding, Trace
 from presilicon.workloads import Splits, Workload, load_workload
@@ -89,6 +90,15 @@ def test_data_that_is_not_finite_or_out_of_range_is_said_before_training() -> No
     assert "float16 ends at 6.55e+04" in ranges.findings[0].message
 
 
+def test_labels_beyond_the_outputs_are_a_clear_error() -> None:
+    data = DIGITS.data()
+    wrong = replace(
+        DIGITS, name="wrong", data=lambda: Splits((data.train[0], data.train[1] + 5), data.validation, data.test)
+    )
+    with pytest.raises(ConfigError, match=r'workload "wrong": the loss cannot take outputs of shape \(32, 10\).*to 14'):
+        train(wrong, Numerics(), seed=0)
+
+
 def test_dead_units_are_counted() -> None:
     found = Diagnosis(Numerics())
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
@@ -99,6 +109,33 @@ def test_dead_units_are_counted() -> None:
     assert [(each.symptom, each.layer, each.step, each.share) for each in found.findings] == [
         ("dead-relu", "1", 7, 1.0)
     ]
+
+
+class Functional(nn.Module):
+    """Calls its ReLU as a function, in a block of its own name."""
+
+    def __init__(self, inplace: bool) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(4, 8)
+        self.inplace = inplace
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.hidden(x)
+        return x.relu_() if self.inplace else nn.functional.relu(x)
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("is_emulated", [False, True])
+def test_dead_units_behind_a_function_are_counted(inplace: bool, is_emulated: bool) -> None:
+    found = Diagnosis(FLOAT16)
+    model = nn.Sequential(Functional(inplace), nn.Linear(8, 2))
+    if is_emulated:
+        emulate_(model, change(FLOAT16, vector="round-results"))
+    with torch.no_grad():
+        model[0].hidden.bias.fill_(-100.0)
+        with found.watching_relus(model, 7):
+            model(torch.randn(16, 4))
+    assert [(each.symptom, each.layer, each.share) for each in found.findings] == [("dead-relu", "0", 1.0)]
 
 
 @pytest.mark.parametrize(("factor", "symptom"), [(1e-8, "vanishing"), (1e6, "exploding")])

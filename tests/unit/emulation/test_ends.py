@@ -66,7 +66,7 @@ def test_both_rooms_agree_on_models(model, inputs: torch.Tensor, first: str, las
 
 
 @pytest.mark.parametrize(
-    "name", ["digits-cnn", "digits-mlp", "shakespeare-gpt", "dcgan-generator", "reversible-resnet"]
+    "name", ["digits-cnn", "digits-mlp", "shakespeare-gpt", "dcgan-generator", "reversible-resnet", "inception-v3"]
 )
 def test_both_rooms_agree_on_workloads(name: str) -> None:
     workload = load_workload(name)

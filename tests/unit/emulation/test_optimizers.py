@@ -1,4 +1,5 @@
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -183,6 +184,24 @@ def test_a_deep_copy_is_emulated_too(together: bool) -> None:
     assert torch.equal(model.weight, other.weight)
     third = copy.deepcopy(again)
     assert hasattr(third.step, "emulates")
+
+
+def test_what_torch_saves_is_emulated_too(tmp_path: Path) -> None:
+    model, x = problem()
+    emulate_(model, KEPT)
+    optimizer = emulate_optimizer_(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), KEPT, model=model)
+    backward(model, x)
+    optimizer.step()
+    torch.save((model, optimizer), tmp_path / "both.pt")
+    other, again = torch.load(tmp_path / "both.pt", weights_only=False)
+    assert again.param_groups[0]["params"][0] is other.weight
+    for net, step in ((other, again.step), (model, optimizer.step)):
+        backward(net, x)
+        step()
+    assert torch.equal(other.weight.data, half(other.weight.data))
+    assert torch.equal(model.weight, other.weight)
+    torch.save(again, tmp_path / "again.pt")
+    assert hasattr(torch.load(tmp_path / "again.pt", weights_only=False).step, "emulates")
 
 
 def test_a_closure_is_not_part_of_the_update() -> None:
