@@ -44,6 +44,8 @@ def energy_parts(comparison: Comparison) -> tuple[Part, ...]:
     if best.energy_to_accuracy_j.median is None:
         return ()
     also = "also " if best is rank(comparison.designs)[0] else ""
+    if _energy(best) == _energy(others[0]):
+        return _parts([_name(best), " and ", _name(others[0]), " have the same median energy, ", _energy(best), "."])
     sentence: _Sentence = [_name(best), f" {also}has the lowest median energy, ", _energy(best)]
     if others[0].energy_to_accuracy_j.median is not None:
         sentence += [", against ", _energy(others[0]), " for ", _name(others[0])]
@@ -63,13 +65,23 @@ def _winner(best: Result, others: Sequence[Result]) -> _Sentence:
         return [_name(best), opening, _time(best), " and ", _energy(best)]
     rivals = [other for other in others if overlap(best.time_to_accuracy_s, other.time_to_accuracy_s)]
     rivals = rivals if _fewest_seeds([best, *others]) >= FEW_SEEDS else []
+    if _time(best) == _time(second):
+        return [_name(best), " and ", _name(second), f" have the same median time to {goal}, ", _time(best)]
     if second in rivals:
         sentence: _Sentence = [_name(best), f" has the lowest median time to {goal}, ", _time(best), " against "]
         sentence += [_time(second), " for ", _name(second), ", but its interval overlaps with ", *_listing(rivals)]
         return [*sentence, ": these seeds do not separate them"]
     ratio = _ratio(second.time_to_accuracy_s.median, best.time_to_accuracy_s.median)
     if ratio is None:
-        return [_name(best), " and ", _name(second), f" reach {goal} in the same time, ", _time(best)]
+        return [
+            _name(best),
+            " and ",
+            _name(second),
+            f" reach {goal} in nearly the same time, ",
+            _time(best),
+            " and ",
+            _time(second),
+        ]
     sentence = [_name(best), f" reaches {goal} in ", _time(best), ", ", Part("value", ratio), " times faster than "]
     sentence += [_name(second), " (", _time(second), ")"]
     return [*sentence, ", though its interval overlaps with ", *_listing(rivals)] if rivals else sentence
