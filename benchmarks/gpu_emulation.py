@@ -27,15 +27,15 @@ REPEATS = 12
 def cases() -> dict[str, tuple[torch.nn.Module, torch.Tensor, torch.Tensor]]:
     images = torch.randn(256, 3, 224, 224, device="cuda")
     tokens = torch.randint(65, (64, 512), device="cuda")
-    pictures = torch.randn(8192, 1, 28, 28, device="cuda")
+    pictures = torch.randn(32768, 1, 28, 28, device="cuda")
     torch.set_default_device("cuda")
     gpt = Gpt(6, 768, 12, 65, 512)
     torch.set_default_device("cpu")
     return {
-        "fashion-cnn, batch 8192": (
+        "fashion-cnn, batch 32768": (
             load_workload("fashion-cnn").model().cuda(),
             pictures,
-            torch.randint(10, (8192,), device="cuda"),
+            torch.randint(10, (32768,), device="cuda"),
         ),
         "resnet18, batch 256": (
             load_workload("resnet18").model().cuda(),

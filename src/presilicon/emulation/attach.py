@@ -51,8 +51,10 @@ def emulate_(
     the MAC unit of each. With `numerics.vector = "round-results"` the results of everything else (norms, activations,
     softmax, pooling, sums of tensors, embeddings) are rounded too. The parameters themselves remain the master weights:
     `state_dict`, the optimizer and the training loop stay as they are. A model whose roles and units are all float32
-    computes what it computed before, bit for bit. `seed` feeds stochastic rounding; `observers` see what is rounded;
-    `operators` take the place of functions, as tanh, wherever the model computes them, beside those of the numerics.
+    computes what it computed before, bit for bit (with `observers`, attention and recurrent layers are taken apart so
+    that these see inside, and may differ in the last bit). `seed` feeds stochastic rounding; `observers` see what is
+    rounded; `operators` take the place of functions, as tanh, wherever the model computes them, beside those of the
+    numerics.
 
     Every module is hooked, so calling a submodule directly is emulated too. The loss and the optimizer lie outside the
     model: see `emulated` and `emulate_optimizer_`. Products that emulation does not reach are named by an
