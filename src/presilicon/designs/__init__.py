@@ -2,7 +2,7 @@
 
 from presilicon.designs.caterpillar import CaterpillarMachine, Schedule
 from presilicon.designs.design import Design, design_names, diff_designs, load_design
-from presilicon.designs.instrument import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware
+from presilicon.designs.instrument import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware, Instrument, Tap
 from presilicon.designs.machine import Machine
 from presilicon.designs.numerics import Change, Ends, Numerics, Override, RoleFormat
 from presilicon.designs.operators import Operators, OperatorSpec
@@ -39,6 +39,7 @@ __all__ = [
     "Figure",
     "Hardware",
     "HostTimes",
+    "Instrument",
     "LossScale",
     "Machine",
     "MatrixRate",
@@ -53,6 +54,7 @@ __all__ = [
     "RooflineMachine",
     "Schedule",
     "SystolicMachine",
+    "Tap",
     "Technology",
     "Transpose",
     "curve_pj",

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from presilicon.base.config import Source, decode, override, parse_toml, read_toml, to_plain
 from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.designs.instrument import Instrument
 from presilicon.designs.machine import Machine
 from presilicon.designs.numerics import Numerics, decode_format
 from presilicon.designs.operators import beside
@@ -24,6 +25,7 @@ class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     machine: Machine
     numerics: Numerics = Numerics()
+    instrument: Instrument | None = None
     description: str = ""
 
     def check(self) -> None:
@@ -54,8 +56,10 @@ class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return None if name is None else load_technology(name)
 
     def to_plain(self) -> dict[str, Any]:
-        """The whole design as dicts, strings and numbers, defaults written out."""
+        """The whole design as dicts, strings and numbers, defaults written out; no instrument is left out."""
         plain: dict[str, Any] = to_plain(self)
+        if self.instrument is None:
+            del plain["instrument"]
         return plain
 
 

@@ -1,8 +1,10 @@
 """The debug instrument as hardware, decided when the chip is built. docs/firmware.md defines what it computes."""
 
-from typing import Annotated, Literal
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from presilicon.base.errors import ConfigError
 from presilicon.formats import Fixed, Float, Format, Integer
@@ -146,3 +148,79 @@ class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def add_latency(self) -> int:
         """Cycles until another pass can use a sum or difference."""
         return 5 if self.is_float else 1
+
+
+TapRole = Literal["weight", "activation", "error", "gradient"]
+TAP_ROLES: tuple[TapRole, ...] = ("weight", "activation", "error", "gradient")
+
+
+class Tap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Tensors of a training step that the instrument is wired to: one role of one layer or of several."""
+
+    name: str
+    """By which it is programmed and shown; the taps of several layers are called `name.layer`."""
+    layers: str
+    """A pattern of qualified names, as in "layers.*": the layers that multiply by weights and match it."""
+    role: TapRole = "activation"
+    """Activation is what enters the layer's product, error what comes back to it."""
+    aggregation: str = "summary"
+    """What is computed of it: see `presilicon list aggregations`."""
+    options: dict[str, Any] = {}
+    """Of the aggregation."""
+    every: Annotated[int, Meta(ge=1, le=65535)] = 10
+    """Every how many training steps it is looked at."""
+    vectors: Annotated[int, Meta(ge=1)] | None = 1024
+    """At most that many vectors of a tensor are offered, evenly taken; None is all of them."""
+
+    def check(self) -> None:
+        """A tap needs a name and a pattern."""
+        for field in ("name", "layers"):
+            value = getattr(self, field)
+            if not value.strip() or not value.isprintable() or len(value) > 100:
+                raise ConfigError(f"{field} must be printable text of 1 to 100 characters, not {value[:120]!r}")
+
+    def matches(self, layer: str) -> bool:
+        """Whether a layer of that name is tapped."""
+        return fnmatchcase(layer, self.layers)
+
+
+class Instrument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The instrument of a design: its hardware, what it is wired to in training, and how fast it and its link are."""
+
+    hardware: Hardware = Hardware()
+    taps: tuple[Tap, ...] = ()
+    """The first has the highest priority."""
+    clock_mhz: Annotated[float, Meta(gt=0)] = 100.0
+    link_bytes_per_s: Annotated[float, Meta(gt=0)] = 12.5e6
+    """What the link carries; 12.5e6 is an Ethernet of 100 Mbit/s."""
+    output_bytes: Annotated[int, Meta(ge=64)] = 16384
+    """What the output buffer holds."""
+    vectors_per_s: Annotated[float, Meta(gt=0)] | None = None
+    """How fast the tapped circuit offers the vectors of a frame; None: not faster than the instrument takes them."""
+    step_s: Annotated[float, Meta(gt=0)] | None = None
+    """How long a training step takes on the machine; None: as long as the simulator says."""
+    seeds: Literal["first", "all"] = "first"
+    """Which training runs of an evaluation are watched."""
+    listen: str | None = None
+    """`HOST:PORT` at which hosts get the stream; port 0 is any free one. None: nowhere."""
+    record: bool = True
+    """Whether the run's directory keeps the stream, byte by byte."""
+
+    def check(self) -> None:
+        """Names that differ, and a hardware that sends frames."""
+        for tap in self.taps:
+            try:
+                tap.check()
+            except ConfigError as error:
+                raise ConfigError(f'tap "{tap.name[:100]}": {error}') from None
+        names = [tap.name for tap in self.taps]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ConfigError(f'two taps are called "{twice}"; give each its own name')
+        if self.hardware.flush == "never":
+            raise ConfigError('hardware.flush is "never", but a stream needs results at the end of every frame')
+
+    @property
+    def built(self) -> Hardware:
+        """The hardware with its stream: one that flushes at every frame, with one tap too."""
+        return self.hardware if self.hardware.flushes else replace(self.hardware, flush="frame")
