@@ -1,0 +1,209 @@
+"""An instrument at work, as the host sees it: images in, packets out, whole frames dropped when it cannot keep up.
+
+The engine inside is the fast model, or any other that computes the same. Time is modelled, not simulated cycle by
+cycle: vectors of a frame come at an even rate, each keeps the instrument busy for its program's initiation interval,
+and the link empties the output buffer at its own rate. The rules by which frames are dropped are those of
+docs/firmware.md.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
+
+from presilicon.designs import Instrument
+from presilicon.instrument.engine import Block, Engine
+from presilicon.instrument.image import BAD_LENGTH, HEADER, MAGIC, Image, ImageRefusedError, read_image
+from presilicon.instrument.stream import Status, StreamWriter
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+LONGEST_IMAGE = 1 << 20
+
+Vectors = tuple["NDArray[np.int64]", "NDArray[np.bool_]"]
+"""Words [V, N] and the ends of frames [V, 2]; the last vector ends the outer frame."""
+
+
+class ImageReader:
+    """Cuts what comes from the host into images; damaged ones are found out by their length and checksum."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The images that these bytes complete, not yet checked."""
+        self._buffer += data
+        found = []
+        while True:
+            start = self._buffer.find(MAGIC)
+            if start < 0:
+                del self._buffer[: -len(MAGIC) + 1]
+                return found
+            del self._buffer[:start]
+            if len(self._buffer) < HEADER:
+                return found
+            length = HEADER + int.from_bytes(self._buffer[HEADER - 4 : HEADER], "little") + 4
+            if length > LONGEST_IMAGE:
+                length = HEADER
+            if len(self._buffer) < length:
+                return found
+            found.append(bytes(self._buffer[:length]))
+            del self._buffer[:length]
+
+
+class _Sent(NamedTuple):
+    """Where the output buffer stands."""
+
+    at_s: float
+    level: float
+
+
+class Chip:
+    """One instrument of a design.
+
+    `offer` is called for every outer frame of every tap in the order of time, `receive` with what the host sends, and
+    `take` gives what the chip has sent since.
+    """
+
+    def __init__(self, instrument: Instrument, engine: Engine | None = None) -> None:
+        if engine is None:
+            from presilicon.instrument.fast import FastModel
+
+            engine = FastModel(instrument.built)
+        self.hardware = instrument.built
+        self.engine = engine
+        self.controls = [0] * self.hardware.controls
+        """What the host wrote last."""
+        self.written: set[int] = set()
+        """Control registers that the host has written since they were last looked at."""
+        self.dropped = [0] * self.hardware.taps
+        self._instrument = instrument
+        self._writer = StreamWriter(self.hardware)
+        self._images = ImageReader()
+        self._out = bytearray()
+        self._program: Image | None = None
+        self._crc = 0
+        self._taken = self._refused = self._refusal = 0
+        self._sampling = [1] * self.hardware.taps
+        self._told = tuple(self.dropped)
+        self._offering_until = 0.0
+        self._busy_until = 0.0
+        self._service_s = 1.0
+        self._sent = _Sent(0.0, 0.0)
+
+    def receive(self, data: bytes) -> None:
+        """Bytes from the host. Whole images take effect at once: no frame is under way between two offers."""
+        for image in self._images.feed(data):
+            try:
+                if len(image) == HEADER:
+                    raise ImageRefusedError(BAD_LENGTH, "it announces more than a chip can take")
+                read = read_image(image, self.hardware)
+                self.engine.load(image)
+            except ImageRefusedError as error:
+                self._refused += 1
+                self._refusal = error.code
+            else:
+                self._taken += 1
+                self._apply(read, crc32(image))
+            self._status()
+
+    def _apply(self, image: Image, crc: int) -> None:
+        if image.chains is not None:
+            self._program, self._crc = image, crc
+        if image.sampling is not None:
+            self._sampling = list(image.sampling)
+        for register, value in image.controls:
+            self.controls[register] = value
+            self.written.add(register)
+
+    def is_due(self, tap: int, frame: int) -> bool:
+        """Whether sampling looks at an outer frame of a tap that has a program."""
+        every = self._sampling[tap]
+        return every > 0 and frame % every == 0 and self.interval(tap) > 0
+
+    def interval(self, tap: int) -> int:
+        """The initiation interval of a tap's program; 0 for a tap that is not watched."""
+        return 0 if self._program is None else self._program.initiation_interval(tap)
+
+    def offer(self, tap: int, frame: int, at_s: float, make: Callable[[], Vectors]) -> bool:
+        """An outer frame of a tap begins at a time; whether it was looked at and sent.
+
+        `frame` counts the frames that the tap offered before it. `make` gives the vectors; it is asked only when the
+        frame is accepted.
+        """
+        if not self.is_due(tap, frame):
+            return False
+        waiting = max(0.0, self._busy_until - at_s) / self._service_s
+        if at_s < self._offering_until or 2 * waiting > self.hardware.buffer:
+            return self._drop(tap)
+        words, last = make()
+        count = len(words)
+        self._service_s = self.interval(tap) / (self._instrument.clock_mhz * 1e6)
+        rate = self._instrument.vectors_per_s
+        spacing_s = self._service_s if rate is None else 1 / rate
+        self._offering_until = at_s + count * spacing_s
+        taken = min(count, self._room(waiting, spacing_s))
+        self._busy_until = max(self._busy_until, at_s) + taken * self._service_s
+        if taken < count:
+            self.engine.feed(words[:taken], last[:taken], tap)
+            self.engine.break_off()
+            return self._drop(tap)
+        return self._send(tap, frame, list(self.engine.feed(words, last, tap)))
+
+    def _room(self, waiting: float, spacing_s: float) -> int:
+        """How many vectors come before the input buffer is full."""
+        grows = 1 - spacing_s / self._service_s
+        return 1 << 62 if grows <= 0 else max(1, int((self.hardware.buffer - waiting) / grows))
+
+    def _send(self, tap: int, frame: int, blocks: list[Block]) -> bool:
+        """Through the output buffer, which holds a frame's packets back until its end."""
+        self._drain()
+        size = sum(11 + len(block.words) * ((self.hardware.word_bits + 7) // 8) for block in blocks)
+        if self._sent.level + size > self._instrument.output_bytes:
+            return self._drop(tap)
+        if self._told != tuple(self.dropped):
+            self._status()
+        self._put(self._writer.frame(tap, frame, [block.words.tolist() for block in blocks]))
+        return True
+
+    def _drop(self, tap: int) -> bool:
+        self.dropped[tap] += 1
+        return False
+
+    def _drain(self) -> None:
+        elapsed = max(0.0, self._busy_until - self._sent.at_s)
+        level = max(0.0, self._sent.level - elapsed * self._instrument.link_bytes_per_s)
+        self._sent = _Sent(max(self._busy_until, self._sent.at_s), level)
+
+    def _put(self, data: bytes) -> None:
+        self._sent = self._sent._replace(level=self._sent.level + len(data))
+        self._out += data
+
+    def _status(self) -> None:
+        self._told = tuple(self.dropped)
+        self._put(
+            self._writer.status(
+                Status(self._crc, self._taken & 0xFFFF, self._refused & 0xFFFF, self._refusal, self._told)
+            )
+        )
+
+    def finish(self) -> None:
+        """Training is over: say what was dropped since the last status."""
+        if self._told != tuple(self.dropped):
+            self._status()
+
+    def take(self) -> bytes:
+        """What the chip has sent since the last call."""
+        data = bytes(self._out)
+        self._out.clear()
+        return data
+
+
+def whole(words: Any) -> Vectors:
+    """Vectors [V, N] as one frame of both levels."""
+    import numpy as np
+
+    last = np.zeros((len(words), 2), np.bool_)
+    last[-1:] = True
+    return words, last
