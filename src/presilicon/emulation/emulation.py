@@ -15,7 +15,7 @@ from presilicon.emulation.probe import Probe
 from presilicon.emulation.site import Plan, Rounded, Site
 from presilicon.formats import UserFormat
 from presilicon.operators import Operator
-from presilicon.records import Observer
+from presilicon.records import Observer, PairObserver
 
 
 class UncoveredWarning(UserWarning):
@@ -52,6 +52,7 @@ class Emulation:
         self.numerics = numerics
         self.seed = seed
         self.observers: tuple[Observer, ...] = tuple(observers)
+        self.pair_observers = tuple(each for each in self.observers if isinstance(each, PairObserver))
         self.ends = ends
         self.step = 0
         """The number of the training step in progress, counted from 0.

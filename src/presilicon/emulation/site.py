@@ -163,7 +163,8 @@ class Site:
         chosen = self.plan.numerics.of(role)
         key = self._key(role) if chosen.is_stochastic else None
         place = tensor.data  # not detach(): the version must stay, or autograd takes it for a user's change
-        before = place.clone() if self._emulation.probe is not None else place
+        seen_before = self._emulation.probe is not None or self._emulation.pair_observers
+        before = place.clone() if seen_before else place
         quantize(place, chosen.format, rounding=chosen.rounding_mode, key=key, out=place)
         self._emulation.rounded.keep(tensor, role, self.plan.ways[role], tensor)
         self._probe(before, place, role)
@@ -178,6 +179,8 @@ class Site:
         probe = self._emulation.probe
         if probe is not None and self._training:
             probe(self._layer, role, before.detach(), after.detach(), self.plan.numerics.of(role).format)
+        for observer in self._emulation.pair_observers if self._training else ():
+            observer.pair(self._step, self._layer, role, before.detach(), after.detach())
 
     def show(self, tensor: Tensor, role: Role) -> None:
         """Let the observers see a rounded tensor, in training."""

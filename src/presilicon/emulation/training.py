@@ -34,7 +34,7 @@ from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.emulation.probe import Probe
 from presilicon.emulation.scaling import LossScaler
 from presilicon.operators import Operator
-from presilicon.records import Evaluation, FactsRun, Observer, StepFacts, Trace, TrainingHook
+from presilicon.records import AttachedHook, Evaluation, FactsRun, Observer, StepFacts, Trace, TrainingHook
 from presilicon.records.trace import Ending
 from presilicon.runs import versions
 from presilicon.workloads import Splits, Workload
@@ -152,6 +152,9 @@ def _train(
     progress = Progress([], [], []) if checkpoint is None else read_progress(checkpoint.path, of, states)
     losses, facts_runs, evaluations = progress
     emulation.resume(len(losses))
+    for hook in hooks:
+        if isinstance(hook, AttachedHook):
+            hook.attach(model, optimizer, len(losses))
     diagnosis.check_data(data, numerics)
     batches = _batches(data, workload.batch_size, derive_seed(seed, "data"), skip=len(losses))
     ending: Ending = "budget"

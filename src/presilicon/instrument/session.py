@@ -34,7 +34,7 @@ class ImageReader:
     def feed(self, data: bytes) -> list[bytes]:
         """The images that these bytes complete, not yet checked."""
         self._buffer += data
-        found = []
+        found: list[bytes] = []
         while True:
             start = self._buffer.find(MAGIC)
             if start < 0:

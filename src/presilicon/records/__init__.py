@@ -24,7 +24,7 @@ from presilicon.records.graph import (
 )
 from presilicon.records.memory import Lifetime, MemoryPart, MemoryPoint, MemoryTimeline
 from presilicon.records.operator_cost import OperatorCost
-from presilicon.records.protocols import CostRule, Observer, TrainingHook
+from presilicon.records.protocols import AttachedHook, CostRule, Observer, PairObserver, TrainingHook
 from presilicon.records.reproduction import Reproduced, Reproduction
 from presilicon.records.result import Comparison, CurvePoint, Interval, Result, SeedResult
 from presilicon.records.sensitivity import ClosestCall, RankingChange, RankingSensitivity, Sensitivity
@@ -35,6 +35,7 @@ __all__ = [
     "ROLES",
     "Area",
     "ArrayFrames",
+    "AttachedHook",
     "CellFrame",
     "ClosestCall",
     "Comparison",
@@ -64,6 +65,7 @@ __all__ = [
     "OpKind",
     "OperatorCost",
     "Pair",
+    "PairObserver",
     "Phase",
     "Probability",
     "RankingChange",

@@ -16,6 +16,14 @@ class Observer(Protocol):
 
 
 @runtime_checkable
+class PairObserver(Observer, Protocol):
+    """An observer that also sees what tensors were before they were rounded."""
+
+    def pair(self, step: int, layer: str, role: Role, before: Any, after: Any) -> None:
+        """Look at a torch tensor before and after rounding; neither must be changed or kept."""
+
+
+@runtime_checkable
 class TrainingHook(Protocol):
     """What a training method does to training."""
 
@@ -25,6 +33,14 @@ class TrainingHook(Protocol):
     def after_step(self, step: int, facts: StepFacts) -> StepFacts:
         """Called after the update; returns the facts of the step with the method's own added."""
         ...
+
+
+@runtime_checkable
+class AttachedHook(TrainingHook, Protocol):
+    """A training hook that wants to know what is trained: an instrument that checks names and sets a learning rate."""
+
+    def attach(self, model: Any, optimizer: Any, step: int) -> None:
+        """Called once, with the torch model and optimizer, before the first step, whose number it is."""
 
 
 @runtime_checkable
