@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Hardware
@@ -28,6 +28,70 @@ class Block:
             return NotImplemented
         mine, theirs = self.words.tolist(), other.words.tolist()
         return (self.tap, self.last, mine) == (other.tap, other.last, theirs)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Blocks(Sequence[Block]):
+    """Many blocks, made when they are asked for; `words` are those of all, one after the other.
+
+    >>> import numpy as np
+    >>> blocks = Blocks.cut_frames(0, np.arange(5), np.array([0, 5]), 4)
+    >>> [(block.words.tolist(), block.last) for block in blocks]
+    [([], True), ([0, 1, 2, 3], False), ([4], True)]
+    """
+
+    def __init__(self, taps: Any, words: Any, ends: Any, lasts: Any) -> None:
+        self.words: NDArray[np.int64] = words
+        self._taps, self._ends, self._lasts = taps, ends, lasts
+
+    @staticmethod
+    def cut(tap: int, words: "NDArray[np.int64]", lanes: int) -> "Blocks":
+        """A whole number of full blocks."""
+        import numpy as np
+
+        ends = np.arange(lanes, words.size + 1, lanes)
+        return Blocks(np.full(ends.size, tap), words, ends, np.zeros(ends.size, dtype=np.bool_))
+
+    @staticmethod
+    def cut_frames(tap: int, words: "NDArray[np.int64]", frames: "NDArray[np.int64]", lanes: int) -> "Blocks":
+        """The blocks of outer frames that end at `frames`: full ones, then a shorter or an empty one if need be."""
+        import numpy as np
+
+        begins = np.concatenate([[0], frames[:-1]]).astype(np.int64)[: frames.size]
+        counts = np.maximum(-(-(frames - begins) // lanes), 1)
+        lasts = np.zeros(int(counts.sum()), dtype=np.bool_)
+        final = np.cumsum(counts) - 1
+        lasts[final] = True
+        number = np.arange(lasts.size) - np.repeat(final + 1 - counts, counts)
+        ends = np.repeat(begins, counts) + (number + 1) * lanes
+        ends[final] = frames
+        return Blocks(np.full(lasts.size, tap), words, ends, lasts)
+
+    def __add__(self, other: "Blocks") -> "Blocks":
+        import numpy as np
+
+        pairs = ((self._taps, other._taps), (self.words, other.words))
+        taps, words = (np.concatenate(pair) for pair in pairs)
+        ends = np.concatenate([self._ends, other._ends + self.words.size])
+        return Blocks(taps, words, ends, np.concatenate([self._lasts, other._lasts]))
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, index: int) -> Block: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Block]: ...
+    def __getitem__(self, index: int | slice) -> Block | list[Block]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        begin = int(self._ends[place - 1]) if place else 0
+        return Block(int(self._taps[place]), self.words[begin : int(self._ends[place])], bool(self._lasts[place]))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
 

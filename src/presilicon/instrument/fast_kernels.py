@@ -1,0 +1,335 @@
+"""The fast model's loops, compiled by Numba: all vectors of a call in one go, lanes side by side.
+
+Words are 64-bit integers. A float word is computed with as float64: no value of ours is wider than float32, so a sum
+or product of two is exact, or was rounded at a place so far below that rounding it again to the word gives the
+nearest word.
+
+Everything compiled lives in this one file: Numba's cache on disk is renewed when the file changes.
+"""
+
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numba
+import numpy as np
+
+F = TypeVar("F")
+
+FILTER, ALU, REDUCE = range(3)
+"""Blocks, by number."""
+(
+    USES_FILTER,
+    AXIS,
+    RANGE_ROW,
+    LOAD,
+    FUNCTION,
+    ALU_ROW,
+    ALU_CONDITIONS,
+    CACHE,
+    CACHE_ROW,
+    CACHE_CONDITIONS,
+    SAVE,
+    REDUCTION,
+    SIZE,
+    COMMIT_CONDITIONS,
+    FIELDS,
+) = range(15)
+"""Columns of the table of chains."""
+PASS, ADD, SUB, MUL, MAX, MIN, ABS = range(7)
+NONE, SUM, PRODUCT, GREATEST, SMALLEST = range(5)
+_INFINITY_BITS = np.int64(2047 << 52)
+
+
+class Words(NamedTuple):
+    """A number format, as the kernels take it; what the other kind needs is 0."""
+
+    is_float: bool
+    bits: int
+    smallest: int
+    largest: int
+    fraction: int
+    mantissa: int
+    infinity: int
+    nan: int
+    exponent_base: int
+    """What is added to a code in float64's top bits to make it the float64 of its value, if it is normal."""
+    least_normal: float
+    subnormal_shift: float
+    """A number whose last place in float64 is that of subnormals: adding it rounds to them."""
+    exponent_offset: int
+    """Between the code of float64, cut to our mantissa, and ours."""
+
+
+def compiled(function: F) -> F:
+    """The function compiled without the interpreter lock, kept on disk between processes."""
+    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+
+
+@compiled
+def value_of(code: Any, words: Any) -> Any:
+    """A float word as float64; any NaN is NaN."""
+    magnitude = code & ((np.int64(1) << (words.bits - 1)) - 1)
+    normal = np.int64((magnitude << (52 - words.mantissa)) + words.exponent_base).view(np.float64)
+    plain = 2.0 * normal - words.least_normal if magnitude < (np.int64(1) << words.mantissa) else normal
+    special = np.inf if magnitude == words.infinity else np.nan
+    value = special if magnitude >= words.infinity else plain
+    return -value if magnitude != code else value
+
+
+@compiled
+def code_of(value: Any, words: Any) -> Any:
+    """A float64 as a float word, rounded to nearest even; NaN has one code."""
+    bits = np.float64(value).view(np.int64)
+    magnitude = bits & np.int64(0x7FFFFFFFFFFFFFFF)
+    drop = 52 - words.mantissa
+    even = (magnitude >> drop) & 1
+    normal = ((magnitude + (np.int64(1) << (drop - 1)) - 1 + even) >> drop) - words.exponent_offset
+    size = np.int64(magnitude).view(np.float64)
+    low = np.float64(size + words.subnormal_shift).view(np.int64) - np.float64(words.subnormal_shift).view(np.int64)
+    code = min(normal if size >= words.least_normal else low, words.infinity)
+    signed = code | (np.int64(1) << (words.bits - 1)) if bits < 0 else code
+    return words.nan if magnitude > _INFINITY_BITS else signed
+
+
+@compiled
+def fixed_product(x: Any, y: Any, words: Any) -> Any:
+    """x * y shifted right by the fraction bits, saturated; 48 bits by 48 bits in two halves of 24."""
+    if words.bits <= 32:
+        product = (x * y) >> words.fraction
+    else:
+        half = np.int64(0xFFFFFF)
+        x_high, x_low, y_high, y_low = x >> 24, x & half, y >> 24, y & half
+        low = x_low * y_low
+        middle = x_high * y_low + x_low * y_high + (low >> 24)
+        high = x_high * y_high + (middle >> 24)
+        rest = ((middle & half) << 24) | (low & half)
+        # What is larger than this saturates, however large it is.
+        most = np.int64(2) << words.fraction
+        high = min(max(high, -most), most)
+        product = (high << (48 - words.fraction)) + (rest >> words.fraction)
+    return min(max(product, words.smallest), words.largest)
+
+
+@compiled
+def key_of(code: Any, words: Any) -> Any:
+    """What ranges compare."""
+    magnitude = code & ((np.int64(1) << (words.bits - 1)) - 1)
+    return -magnitude if magnitude != code else magnitude
+
+
+@compiled
+def is_nan(code: Any, words: Any) -> Any:
+    """Whether a float word is no number."""
+    return (code & ((np.int64(1) << (words.bits - 1)) - 1)) > words.infinity
+
+
+@compiled
+def class_of(code: Any, words: Any) -> Any:
+    """The bit of a word's class."""
+    if not words.is_float:
+        return np.int64(16) if code == 0 else np.int64(32)
+    magnitude = code & ((np.int64(1) << (words.bits - 1)) - 1)
+    if magnitude > words.infinity:
+        return np.int64(1)
+    if magnitude == words.infinity:
+        return np.int64(4) if magnitude != code else np.int64(2)
+    if magnitude < (np.int64(1) << words.mantissa):
+        return np.int64(16) if magnitude == 0 else np.int64(8)
+    return np.int64(32)
+
+
+@compiled
+def greater(x: Any, y: Any, words: Any) -> Any:
+    """x where it is at least y."""
+    if not words.is_float:
+        return max(x, y)
+    chosen = x if key_of(x, words) >= key_of(y, words) else y
+    return words.nan if is_nan(x, words) or is_nan(y, words) else chosen
+
+
+@compiled
+def smaller(x: Any, y: Any, words: Any) -> Any:
+    """x where it is at most y."""
+    if not words.is_float:
+        return min(x, y)
+    chosen = x if key_of(x, words) <= key_of(y, words) else y
+    return words.nan if is_nan(x, words) or is_nan(y, words) else chosen
+
+
+@compiled
+def count_word(count: Any, words: Any) -> Any:
+    """A number of elements as a word."""
+    if words.is_float:
+        return code_of(np.float64(count), words)
+    return min(np.int64(count) << words.fraction, words.largest)
+
+
+@compiled
+def filter_words(
+    x: Any, scratch: Any, keys: Any, is_classes: Any, axis: Any, ranges: Any, counts: Any, words: Any
+) -> None:
+    """Replace x by the counts of a row of ranges; `counts` are the words of all counts."""
+    lanes = x.size
+    if is_classes:
+        for n in range(lanes):
+            scratch[n] = class_of(x[n], words)
+        if axis == 0:
+            for m in range(ranges):
+                found = 0
+                for n in range(lanes):
+                    found += (scratch[n] & keys[m]) != 0
+                x[m] = counts[found]
+            x[ranges:] = 0
+        else:
+            for n in range(lanes):
+                found = 0
+                for m in range(ranges):
+                    found += (scratch[n] & keys[m]) != 0
+                x[n] = counts[found]
+        return
+    if words.is_float:
+        for n in range(lanes):
+            # A NaN lies below every range.
+            scratch[n] = np.int64(-(1 << 60)) if is_nan(x[n], words) else key_of(x[n], words)
+    else:
+        scratch[:] = x
+    if axis == 0:
+        above = 0
+        low = keys[0]
+        for n in range(lanes):
+            above += scratch[n] > low
+        for m in range(ranges):
+            high = keys[m + 1]
+            beyond = 0
+            for n in range(lanes):
+                beyond += scratch[n] > high
+            x[m] = counts[above - beyond]
+            above = beyond
+        x[ranges:] = 0
+    else:
+        # Ranges lie one after the other: a lane is in one of them or in none.
+        low, high = keys[0], keys[ranges]
+        for n in range(lanes):
+            x[n] = counts[1] if low < scratch[n] <= high else counts[0]
+
+
+@compiled
+def alu_words(x: Any, s: Any, function: Any, words: Any) -> None:
+    """x and a scratchpad row, lane by lane, into x."""
+    lanes = x.size
+    if function == MAX:
+        for n in range(lanes):
+            x[n] = greater(x[n], s[n], words)
+    elif function == MIN:
+        for n in range(lanes):
+            x[n] = smaller(x[n], s[n], words)
+    elif words.is_float:
+        if function == ADD:
+            for n in range(lanes):
+                x[n] = code_of(value_of(x[n], words) + value_of(s[n], words), words)
+        elif function == SUB:
+            for n in range(lanes):
+                x[n] = code_of(value_of(x[n], words) - value_of(s[n], words), words)
+        elif function == MUL:
+            for n in range(lanes):
+                x[n] = code_of(value_of(x[n], words) * value_of(s[n], words), words)
+        else:
+            for n in range(lanes):
+                x[n] &= (np.int64(1) << (words.bits - 1)) - 1
+    elif function == ADD:
+        for n in range(lanes):
+            x[n] = min(max(x[n] + s[n], words.smallest), words.largest)
+    elif function == SUB:
+        for n in range(lanes):
+            x[n] = min(max(x[n] - s[n], words.smallest), words.largest)
+    elif function == MUL:
+        for n in range(lanes):
+            x[n] = fixed_product(x[n], s[n], words)
+    else:
+        for n in range(lanes):
+            x[n] = min(abs(x[n]), words.largest)
+
+
+@compiled
+def reduce_words(x: Any, function: Any, words: Any) -> None:
+    """All words into word 0, the others 0."""
+    if function == SUM and not words.is_float:
+        total = np.int64(0)
+        for n in range(x.size):
+            total += x[n]
+        x[0] = min(max(total, words.smallest), words.largest)
+    else:
+        count = x.size
+        while count > 1:
+            count //= 2
+            for n in range(count):
+                a, b = x[2 * n], x[2 * n + 1]
+                if function == SUM:
+                    x[n] = code_of(value_of(a, words) + value_of(b, words), words)
+                elif function == PRODUCT:
+                    if words.is_float:
+                        x[n] = code_of(value_of(a, words) * value_of(b, words), words)
+                    else:
+                        x[n] = fixed_product(a, b, words)
+                elif function == GREATEST:
+                    x[n] = greater(a, b, words)
+                else:
+                    x[n] = smaller(a, b, words)
+    x[1:] = 0
+
+
+@compiled
+def run(
+    vectors: Any,
+    facts: Any,
+    chains: Any,
+    order: Any,
+    keys: Any,
+    is_classes: Any,
+    scratchpad: Any,
+    carried: Any,
+    counts: Any,
+    out: Any,
+    words: Any,
+) -> None:
+    """Run the chains on every vector; `facts` has a bit for each condition that holds. `out` takes what is sent.
+
+    What no one looks at is not computed: behind the vector unit nothing is kept, so that a chain that commits nothing
+    ends with its last write.
+    """
+    lanes = vectors.shape[1]
+    ranges = keys.shape[1] - 1
+    x = np.empty(lanes, np.int64)
+    scratch = np.empty(lanes, np.int64)
+    place = 0
+    for v in range(vectors.shape[0]):
+        false = ~np.int64(facts[v])
+        for c in range(chains.shape[0]):
+            chain = chains[c]
+            size = chain[SIZE] if chain[COMMIT_CONDITIONS] & false == 0 else 0
+            caches = chain[CACHE] != 0 and chain[CACHE_CONDITIONS] & false == 0
+            writes = caches or chain[SAVE] != 0
+            if size == 0 and not writes:
+                continue
+            x[:] = vectors[v]
+            for p in range(order.size):
+                block = order[p]
+                if block == FILTER:
+                    if chain[USES_FILTER]:
+                        row = chain[RANGE_ROW]
+                        filter_words(x, scratch, keys[row], is_classes[row], chain[AXIS], ranges, counts, words)
+                elif block == ALU:
+                    if chain[LOAD]:
+                        x[:] = carried
+                    if chain[FUNCTION] != PASS and chain[ALU_CONDITIONS] & false == 0:
+                        alu_words(x, scratchpad[chain[ALU_ROW]], chain[FUNCTION], words)
+                    if caches:
+                        scratchpad[chain[CACHE_ROW]] = x
+                    if chain[SAVE]:
+                        carried[:] = x
+                    if size == 0:
+                        break
+                elif chain[REDUCTION] != NONE:
+                    reduce_words(x, chain[REDUCTION], words)
+            for n in range(size):
+                out[place + n] = x[n]
+            place += size
