@@ -1,0 +1,134 @@
+"""What an instrument has shown so far, gathered from the events of a run: while it goes on, or when it is long over."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+READING = "instrument"
+LOSSES = "instrument_losses"
+STARTED, ENDED, ANSWER = "instrument_started", "instrument_ended", "instrument_answer"
+
+
+class TapView(Struct):
+    """One tap: its curves and its last histogram."""
+
+    name: str
+    layer: str
+    role: str
+    aggregation: str = ""
+    steps: dict[str, list[int]] = field(default_factory=dict)
+    curves: dict[str, list[float | None]] = field(default_factory=dict)
+    """Of each figure, one value for each step in `steps`; None where it was no finite number."""
+    histogram: dict[str, Any] | None = None
+    """`edges` and `counts`, at `step`."""
+    lanes: list[float] | None = None
+    """A figure for each lane, at the last step."""
+    frames: int = 0
+    dropped: int = 0
+    missing: int = 0
+    torn: int = 0
+
+
+class StreamView(Struct):
+    """One training that is watched."""
+
+    stream: str
+    design: str
+    seed: int
+    taps: dict[str, TapView]
+    address: str | None = None
+    step: int = 0
+    accuracy: list[tuple[int, float | None]] = field(default_factory=list)
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    losses: dict[str, Any] = field(default_factory=dict)
+    """The decoder's account."""
+    ended: bool = False
+
+
+class Watcher:
+    """Reads the events of a run as they come."""
+
+    def __init__(self, events: Path) -> None:
+        self._path = events
+        self._place = 0
+        self._rest = b""
+        self.streams: dict[str, StreamView] = {}
+
+    def update(self) -> bool:
+        """Take in what was written since the last call; whether anything was."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._place)
+                data = file.read()
+        except OSError:
+            return False
+        self._place += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            try:
+                event = msgspec.json.decode(line, type=dict[str, Any])
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                continue
+            self._take(event)
+        return bool(data)
+
+    def _take(self, event: dict[str, Any]) -> None:
+        kind = event.get("event")
+        if kind == STARTED:
+            taps = {tap["name"]: TapView(tap["name"], tap["layer"], tap["role"]) for tap in event["taps"]}
+            self.streams[event["stream"]] = StreamView(
+                event["stream"], event["design"], event["seed"], taps, event.get("address")
+            )
+        elif kind == "evaluation":
+            for view in self.streams.values():
+                if (view.design, view.seed) == (event.get("design"), event.get("seed")) and not view.ended:
+                    view.accuracy.append((event["step"], event.get("accuracy")))
+        elif (found := self.streams.get(event.get("stream", ""))) is not None:
+            if kind == READING:
+                _read(found, event)
+            elif kind == LOSSES:
+                _account(found, event)
+            elif kind == ANSWER:
+                found.answers.append(event)
+            elif kind == ENDED:
+                found.ended = True
+
+
+def _read(view: StreamView, event: dict[str, Any]) -> None:
+    tap = view.taps.get(event["tap"])
+    if tap is None:
+        return
+    view.step = max(view.step, event["step"])
+    if tap.aggregation != event["aggregation"]:
+        tap.histogram = tap.lanes = None
+    tap.aggregation = event["aggregation"]
+    tap.frames += 1
+    for name, value in event.get("values", {}).items():
+        tap.steps.setdefault(name, []).append(event["step"])
+        tap.curves.setdefault(name, []).append(value)
+    if "histogram" in event:
+        tap.histogram = event["histogram"] | {"step": event["step"]}
+    if "lanes" in event:
+        tap.lanes = event["lanes"]
+
+
+def _account(view: StreamView, event: dict[str, Any]) -> None:
+    view.losses = {name: value for name, value in event.items() if name not in ("event", "time", "taps")}
+    for name, account in event.get("taps", {}).items():
+        tap = view.taps.get(name)
+        if tap is not None:
+            tap.dropped, tap.missing, tap.torn = account["dropped"], account["missing"], account["torn"]
+
+
+def watch_run(path: Path) -> Watcher:
+    """Everything that the run in a directory has recorded so far."""
+    watcher = Watcher(path / "events.jsonl")
+    watcher.update()
+    return watcher
+
+
+def to_plain(watcher: Watcher) -> dict[str, Any]:
+    """A snapshot as plain data, ready for JSON."""
+    return {"schema": 1, "streams": [msgspec.to_builtins(view) for view in watcher.streams.values()]}
