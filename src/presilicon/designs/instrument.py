@@ -169,8 +169,8 @@ class Tap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of the aggregation."""
     every: Annotated[int, Meta(ge=1, le=65535)] = 10
     """Every how many training steps it is looked at."""
-    vectors: Annotated[int, Meta(ge=1)] | None = 1024
-    """At most that many vectors of a tensor are offered, evenly taken; None is all of them."""
+    vectors: Annotated[int, Meta(ge=1)] | Literal["all"] = 64
+    """At most that many vectors of a tensor are offered, evenly taken, or all of them."""
 
     def check(self) -> None:
         """A tap needs a name and a pattern."""

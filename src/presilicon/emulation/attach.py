@@ -127,10 +127,15 @@ def ends_of(model: nn.Module) -> Ends:
     embeddings have, is added. What lies inside an nn.MultiheadAttention runs as a part of it. The model itself counts
     only when no layer of it does, as in the simulator.
     """
+    named = multiplying_layers(model)
+    return Ends(named[0], named[-1]) if named else Ends()
+
+
+def multiplying_layers(model: nn.Module) -> list[str]:
+    """The layers that multiply by a matrix of weights, in the order of registration, by the rules of `ends_of`."""
     inside = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention))
     found = [name for name, module in model.named_modules() if not name.startswith(inside) and _multiplies(module)]
-    named = [name for name in found if name] or found
-    return Ends(named[0], named[-1]) if named else Ends()
+    return [name for name in found if name] or found
 
 
 def _multiplies(module: nn.Module) -> bool:

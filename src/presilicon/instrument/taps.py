@@ -1,7 +1,7 @@
 """From a design's taps to the wires of a model, and from the firmware of each tap to the one image of a chip."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ class Wire(Struct, frozen=True, kw_only=True):
     aggregation: str
     options: dict[str, Any]
     every: int
-    vectors: int | None
+    vectors: int | Literal["all"]
 
 
 def wire(instrument: Instrument, layers: Sequence[str]) -> tuple[Wire, ...]:
