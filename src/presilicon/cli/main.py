@@ -16,6 +16,7 @@ _COMMANDS = {
     "evaluate": "presilicon.cli.evaluate",
     "simulate": "presilicon.cli.simulate",
     "quantize": "presilicon.cli.quantize",
+    "instrument": "presilicon.cli.instrument",
     "design": "presilicon.cli.design",
     "runs": "presilicon.cli.runs",
     "reproduce": "presilicon.cli.reproduce",
