@@ -142,12 +142,12 @@ class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def multiply_latency(self) -> int:
         """Cycles until another pass can use a product."""
-        return 5 if self.is_float else 4
+        return 6 if self.is_float else 4
 
     @property
     def add_latency(self) -> int:
         """Cycles until another pass can use a sum or difference."""
-        return 5 if self.is_float else 1
+        return 6 if self.is_float else 1
 
 
 TapRole = Literal["weight", "activation", "error", "gradient"]
