@@ -1,0 +1,57 @@
+"""Where the SystemVerilog lies, and the parameters that a `Hardware` gives it."""
+
+from pathlib import Path
+
+from presilicon.designs import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware
+from presilicon.formats import Float
+
+SOURCES = Path(__file__).parent / "sv"
+SIMULATION = Path(__file__).parent / "sim"
+
+
+def source_files() -> list[Path]:
+    """The instrument's modules, one in each file; headers are not among them."""
+    return modules_in(SOURCES)
+
+
+def modules_in(directory: Path) -> list[Path]:
+    """The instrument's modules in a directory; the baseline of earlier work is a circuit of its own."""
+    return sorted(path for path in directory.glob("presilicon_*.sv") if "baseline" not in path.name)
+
+
+def header_files() -> list[Path]:
+    """What the modules include."""
+    return sorted(SOURCES.glob("presilicon_*.svh"))
+
+
+def core_parameters(hardware: Hardware) -> dict[str, int]:
+    """The parameters of `presilicon_bare`, by name.
+
+    >>> core_parameters(Hardware(lanes=8, ranges=4))["WORD"]
+    32
+    """
+    hardware.check()
+    element = hardware.element
+    bias = element.bias if isinstance(element, Float) else 0
+    order = [BLOCKS.index(name) + 1 for name in hardware.blocks] + [0, 0, 0]
+    return {
+        "LANES": hardware.lanes,
+        "RANGES": hardware.ranges,
+        "ELEMENT": hardware.element_bits,
+        "WORD": hardware.word_bits,
+        "FLOAT": int(hardware.is_float),
+        "EXPONENT": hardware.exponent_bits,
+        "FRACTION": hardware.word_mantissa if hardware.is_float else hardware.fraction_bits,
+        "BIAS": bias or 0,
+        "RANGE_ROWS": hardware.range_rows,
+        "SCRATCHPAD_ROWS": hardware.scratchpad_rows,
+        "CHAINS": hardware.chains,
+        "TAPS": hardware.taps,
+        "CONTROLS": hardware.controls,
+        "ALU": sum(1 << ALU_FUNCTIONS.index(name) for name in hardware.alu),
+        "REDUCE": sum(1 << REDUCE_FUNCTIONS.index(name) for name in hardware.reduce),
+        "BLOCK_0": order[0],
+        "BLOCK_1": order[1],
+        "BLOCK_2": order[2],
+        "FLUSH": int(hardware.flushes),
+    }

@@ -1,0 +1,191 @@
+// Runs the chains of a tap's program for every vector: fetches chains, waits their bubbles, decides their conditions.
+//
+// What comes in is a vector or a token. Vectors of another tap, and an exchange of firmware, wait until the pipeline is
+// empty. A program is in one of two banks; the loader writes the one that is not in force.
+module presilicon_sequencer #(
+    parameter int LANES = 16,
+    parameter int ELEMENT = 32,
+    parameter int WORD = 32,
+    parameter bit FLOAT = 0,
+    parameter int CHAINS = 16,
+    parameter int TAPS = 1,
+    parameter bit FLUSH = 0,
+    parameter int TAG = 1,
+    parameter int PIPELINE = 32,  // cycles from here until a chain has left the packer
+    parameter int TAP = TAPS > 1 ? $clog2(TAPS) : 1
+) (
+    input logic clock,
+    input logic reset,
+    input logic enable,
+
+    input  logic                     in_valid,
+    output logic                     in_ready,
+    input  logic [              1:0] in_kind,   // 0 vector, 1 the tap's frame is broken off, 2 exchange of firmware
+    input  logic [          TAP-1:0] in_tap,
+    input  logic [              1:0] in_last,
+    input  logic [          TAG-1:0] in_tag,    // of the frame
+    input  logic [LANES*ELEMENT-1:0] in_data,
+
+    output logic [          39:0] out_control,
+    output logic [LANES*WORD-1:0] out_data,
+    output logic                  tag_push,     // a frame's first chain
+    output logic [       TAG-1:0] tag,
+    output logic                  idle,
+
+    input  logic           chain_write,
+    input  logic [    7:0] chain_index,
+    input  logic [   71:0] chain_data,        // bytes 0 to 8 of a chain
+    input  logic           program_write,
+    input  logic [TAP-1:0] program_tap,
+    input  logic [    7:0] program_first,
+    input  logic [    7:0] program_count,
+    input  logic           exchange_program,  // with the exchange: the program too
+    output logic           exchange
+);
+  `include "presilicon_chain.svh"
+  localparam int CHAIN = CHAINS > 1 ? $clog2(CHAINS) : 1;
+  localparam int DRAIN = $clog2(PIPELINE + 1);
+  localparam logic [1:0] VECTOR = 2'd0, BREAK = 2'd1, EXCHANGE = 2'd2;
+
+  // ---- program memory
+  logic bank;
+  (* ram_style = "distributed" *) logic [71:0] chains[2**(CHAIN+1)];
+  logic [7:0] firsts[2*2**TAP];
+  logic [7:0] counts[2*2**TAP];
+  logic [2*2**TAP-1:0] watched;
+  always_ff @(posedge clock) begin
+    if (chain_write) chains[{~bank, chain_index[CHAIN-1:0]}] <= chain_data;
+    if (program_write) begin
+      firsts[{~bank, program_tap}] <= program_first;
+      counts[{~bank, program_tap}] <= program_count;
+      watched[{~bank, program_tap}] <= program_count != 0;
+    end
+    if (exchange && exchange_program) bank <= ~bank;
+    if (reset) begin
+      bank <= 1'b0;
+      watched <= '0;
+    end
+  end
+
+  // ---- the vector under way, with its frame flags
+  logic valid, consume;
+  logic [1:0] kind, last, first;
+  logic [TAP-1:0] tap;
+  logic [LANES*ELEMENT-1:0] data;
+  logic [2**TAP-1:0] begins_0, begins_1;  // whether a tap's next vector is the first of a frame
+  assign in_ready = !valid || consume;
+  wire take = in_valid && in_ready;
+  always_ff @(posedge clock) begin
+    if (take) begin
+      {kind, tap, last, tag, data} <= {in_kind, in_tap, in_last, in_tag, in_data};
+      first <= {begins_1[in_tap], begins_0[in_tap]};
+      if (in_kind == VECTOR) {begins_1[in_tap], begins_0[in_tap]} <= in_last;
+      if (in_kind == BREAK) {begins_1[in_tap], begins_0[in_tap]} <= 2'b11;
+    end
+    valid <= take || (valid && !consume);
+    if (reset) begin
+      valid <= 1'b0;
+      begins_0 <= '1;
+      begins_1 <= '1;
+    end
+  end
+
+  // ---- the program under way, and its next chain, fetched ahead
+  logic program_valid, program_empty;
+  logic [TAP-1:0] program_of;
+  logic [CHAIN-1:0] program_begin, program_end, fetch;
+  logic chain_valid, chain_first, chain_last;
+  logic [71:0] chain;
+  logic [7:0] bubbles;
+  logic [DRAIN-1:0] drain;
+  wire drained = drain == '0;
+
+  wire is_vector = valid && kind == VECTOR;
+  wire ready = is_vector && program_valid && program_of == tap;
+  wire switch_program = is_vector && !ready && drained;
+  wire issue = enable && ready && chain_valid && bubbles == '0;
+  wire skip = enable && ready && program_empty;  // nothing runs, but a frame may end
+  wire abort = enable && valid && kind == BREAK;
+  assign exchange = valid && kind == EXCHANGE && drained;
+  assign consume = (issue && chain_last) || skip || abort || exchange;
+  assign idle = !valid && drained;
+
+  wire [TAP:0] place = {bank, tap};
+  wire [71:0] fetched = chains[{bank, fetch}];
+  always_ff @(posedge clock) begin
+    if (switch_program) begin
+      program_valid <= 1'b1;
+      program_of <= tap;
+      program_empty <= !watched[place];
+      program_begin <= firsts[place][CHAIN-1:0];
+      program_end <= CHAIN'(firsts[place] + counts[place] - 8'd1);
+      fetch <= firsts[place][CHAIN-1:0];
+      chain_valid <= 1'b0;
+    end else if (program_valid && !program_empty && (!chain_valid || issue)) begin
+      chain_valid <= 1'b1;
+      chain <= fetched;
+      chain_first <= fetch == program_begin;
+      chain_last <= fetch == program_end;
+      bubbles <= fetched[47:40];
+      fetch <= fetch == program_end ? program_begin : fetch + 1'b1;
+    end else if (enable && chain_valid && bubbles != '0) bubbles <= bubbles - 8'd1;
+    if (exchange) begin
+      program_valid <= 1'b0;
+      chain_valid <= 1'b0;
+    end
+    if (issue || skip || abort) drain <= DRAIN'(PIPELINE);
+    else if (enable && !drained) drain <= drain - 1'b1;
+    if (reset) begin
+      program_valid <= 1'b0;
+      chain_valid <= 1'b0;
+      drain <= '0;
+    end
+  end
+  assign tag_push = ((issue && chain_first) || skip) && first[1];
+
+  // ---- conditions, and the chain on its way
+  wire [7:0] holds = {~last[1], last[1], ~first[1], first[1], ~last[0], last[0], ~first[0], first[0]};
+  wire do_alu = (chain[55:48] & ~holds) == '0;
+  wire do_cache = (chain[63:56] & ~holds) == '0;
+  wire do_commit = (chain[71:64] & ~holds) == '0;
+  always_ff @(posedge clock) begin
+    if (enable) begin
+      out_control <= '0;
+      if (issue) begin
+        out_control[C_VALID] <= 1'b1;
+        out_control[C_END] <= FLUSH && chain_last && last[1];
+        out_control[C_FILTER] <= chain[0];
+        out_control[C_AXIS] <= chain[1];
+        out_control[C_RANGE_ROW+:8] <= chain[15:8];
+        out_control[C_ALU+:3] <= do_alu ? chain[18:16] : 3'd0;
+        out_control[C_ALU_ROW+:8] <= chain[31:24];
+        out_control[C_CACHE] <= chain[2] && do_cache;
+        out_control[C_CACHE_ROW+:8] <= chain[39:32];
+        out_control[C_LOAD] <= chain[3];
+        out_control[C_SAVE] <= chain[4];
+        out_control[C_REDUCE+:3] <= chain[22:20];
+        out_control[C_COMMIT+:2] <= do_commit ? chain[6:5] : 2'd0;
+      end else begin
+        out_control[C_VALID] <= skip || abort;
+        out_control[C_END] <= FLUSH && skip && last[1];
+        out_control[C_ABORT] <= abort;
+      end
+    end
+    if (reset) out_control <= '0;
+  end
+  wire unused = &{1'b0, chain[7], chain[19], chain[23], chain[47:40], chain_index};
+
+  // ---- elements become words
+  generate
+    for (genvar n = 0; n < LANES; n++) begin : lane
+      wire [ELEMENT-1:0] element = data[n*ELEMENT+:ELEMENT];
+      logic [WORD-1:0] word;
+      if (FLOAT) begin : floats
+        assign word = WORD'(element) << (WORD - ELEMENT);
+      end else begin : fixed
+        assign word = WORD'($signed(element));
+      end
+      always_ff @(posedge clock) if (enable) out_data[n*WORD+:WORD] <= word;
+    end
+  endgenerate
+endmodule

