@@ -99,7 +99,7 @@ def _print_run(document: dict[str, Any]) -> None:
 
 
 def _line(numbers: list[Any]) -> str:
-    return " ".join(f"{number:.9g}" if isinstance(number, float) else str(number) for number in numbers) or "nothing"
+    return " ".join(f"{number:.12g}" if isinstance(number, float) else str(number) for number in numbers) or "nothing"
 
 
 @command.command("compile")

@@ -5,7 +5,7 @@ import struct
 from presilicon.base.errors import ConfigError
 from presilicon.designs import ALU_FUNCTIONS, REDUCE_FUNCTIONS, Hardware
 from presilicon.formats import Fixed, Float
-from presilicon.instrument.image import Chain, Image, StoredRow, describe_geometry, read_image
+from presilicon.instrument.image import Chain, Image, StoredRow, check_beginning, describe_geometry, read_image
 from presilicon.instrument.instructions import ALU, condition_names
 from presilicon.instrument.words import CLASSES, values_of, word_limits
 
@@ -18,6 +18,7 @@ def disassemble(data: bytes) -> str:
     Raises:
         ImageRefusedError: the bytes are no image.
     """
+    check_beginning(data)
     hardware = _hardware(data)
     image = read_image(data, hardware)
     lines = [f"for {describe_geometry(data[6:18])}"]
@@ -83,11 +84,7 @@ def _row(row: StoredRow, image: Image) -> str:
 
 def _hardware(data: bytes) -> Hardware:
     """A hardware with the image's geometry and every function; its input buffer and its bias are not in an image."""
-    try:
-        sizes = struct.unpack("<HH8B", data[6:18])
-    except struct.error:
-        sizes = (1, 1, 8, 0, 0, 0, 0, 0, 0, 0)  # too short: reading it says so
-    lanes, ranges, bits, kind, exponent, fraction, *rows = sizes
+    lanes, ranges, bits, kind, exponent, fraction, *rows = struct.unpack("<HH8B", data[6:18])
     try:
         element = Float(exponent, fraction) if kind else _fixed(bits, fraction)
         hardware = Hardware(
@@ -103,7 +100,7 @@ def _hardware(data: bytes) -> Hardware:
         )
         hardware.check()
     except ConfigError as error:
-        raise ConfigError(f"no image, or one for hardware that cannot exist: {error}") from None
+        raise ConfigError(f"an image for hardware that cannot exist: {error}") from None
     return hardware
 
 

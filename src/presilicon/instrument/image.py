@@ -196,12 +196,7 @@ def read_image(data: bytes, hardware: Hardware) -> Image:
 
 def _check_frame(data: bytes, hardware: Hardware) -> int:
     """Everything around the payload; the sections that it has."""
-    if len(data) < HEADER + 4:
-        raise ImageRefusedError(BAD_LENGTH, f"{len(data)} bytes, fewer than a header and a checksum")
-    if data[:4] != MAGIC:
-        raise ImageRefusedError(BAD_VERSION, f"it begins with {data[:4]!r}, not {MAGIC!r}")
-    if data[4] != VERSION:
-        raise ImageRefusedError(BAD_VERSION, f"version {data[4]}, but this chip takes version {VERSION}")
+    check_beginning(data)
     if data[6:18] != geometry(hardware):
         raise ImageRefusedError(BAD_GEOMETRY, f"it is for {describe_geometry(data[6:18])}")
     features = int.from_bytes(data[18:20], "little")
@@ -214,6 +209,20 @@ def _check_frame(data: bytes, hardware: Hardware) -> int:
     if data[5] >> 4:
         raise ImageRefusedError(OUTSIDE, f"it announces sections that do not exist ({data[5]:#x})")
     return data[5]
+
+
+def check_beginning(data: bytes) -> None:
+    """Whether bytes are long enough for an image, and begin as one of our version.
+
+    Raises:
+        ImageRefusedError: they do not.
+    """
+    if len(data) < HEADER + 4:
+        raise ImageRefusedError(BAD_LENGTH, f"{len(data)} bytes, fewer than a header and a checksum")
+    if data[:4] != MAGIC:
+        raise ImageRefusedError(BAD_VERSION, f"it begins with {data[:4]!r}, not {MAGIC!r}")
+    if data[4] != VERSION:
+        raise ImageRefusedError(BAD_VERSION, f"version {data[4]}, but this chip takes version {VERSION}")
 
 
 def describe_geometry(data: bytes) -> str:

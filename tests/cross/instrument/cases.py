@@ -10,7 +10,7 @@ import numpy as np
 
 from presilicon.designs import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware
 from presilicon.formats import parse
-from presilicon.instrument import Firmware, Image, compile_firmware
+from presilicon.instrument import Engine, Firmware, Image, compile_firmware
 from presilicon.instrument.instructions import CONDITIONS
 from presilicon.instrument.words import CLASSES, values_of, word_limits
 
@@ -170,6 +170,24 @@ def random_vectors(rng: np.random.Generator, hardware: Hardware, count: int) -> 
     outer = rng.random(count) < rng.choice([0.1, 0.3, 0.6])
     inner = (rng.random(count) < rng.choice([0.1, 0.4, 0.8])) | (outer & (rng.random(count) < 0.9))
     return words, np.stack([inner, outer], axis=1)
+
+
+def differences(case: "Case", one: Engine, other: Engine) -> list[str]:
+    """What two engines do differently on a case, frame by frame; nothing where they agree."""
+    for engine in (one, other):
+        engine.load(case.images[0])
+    for number, (tap, words, last) in enumerate(case.frames):
+        if number == len(case.frames) // 2:
+            for engine in (one, other):
+                engine.load(case.images[1].to_bytes())
+        mine, theirs = list(one.feed(words, last, tap)), list(other.feed(words, last, tap))
+        found = [] if mine == theirs else [f"frame {number}: blocks {mine} and {theirs}"]
+        for name in ("scratchpad", "carried", "partial", "first"):
+            a, b = getattr(one, name).tolist(), getattr(other, name).tolist()
+            found += [] if a == b else [f"frame {number}: {name} {a} and {b}"]
+        if found:
+            return found
+    return []
 
 
 class Case(NamedTuple):
