@@ -68,6 +68,43 @@ def wire(instrument: Instrument, layers: Sequence[str]) -> tuple[Wire, ...]:
     return tuple(found)
 
 
+class Sample(NamedTuple):
+    """What a tap offers of a tensor: rows of samples, columns of nodes."""
+
+    values: Any
+    share: float
+    """The part of the tensor's elements that it has."""
+
+
+def sample(tensor: Any, role: TapRole, lanes: int, vectors: int | Literal["all"]) -> Sample:
+    """A numpy tensor as [samples, nodes], with at most so many vectors of `lanes` nodes, evenly taken.
+
+    The nodes of activations and errors are features or channels (axis 1 of an image), those of weights and gradients
+    all that one output is made of.
+    """
+    import numpy as np
+
+    if tensor.ndim < 2:
+        matrix = tensor.reshape(1, -1)
+    elif role in ("weight", "gradient"):
+        matrix = tensor.reshape(len(tensor), -1)
+    else:
+        channels_last = np.moveaxis(tensor, 1, -1) if tensor.ndim > 3 else tensor
+        matrix = channels_last.reshape(-1, channels_last.shape[-1])
+    if vectors == "all":
+        return Sample(matrix, 1.0)
+    samples, nodes = matrix.shape
+    groups = -(-nodes // lanes)
+    if groups > vectors:
+        chosen = np.arange(vectors) * groups // vectors
+        columns = (chosen[:, None] * lanes + np.arange(lanes)).ravel()
+        matrix, groups = matrix[:, columns[columns < nodes]], vectors
+    rows = max(1, vectors // groups)
+    if samples > rows:
+        matrix = matrix[np.arange(rows) * samples // rows]
+    return Sample(matrix, matrix.size / max(tensor.size, 1))
+
+
 class Layout(NamedTuple):
     """The firmware of all taps as one, and where each tap's rows went."""
 
@@ -151,7 +188,7 @@ def _keeping(chains: Chains) -> set[int]:
     written: set[int] = set()
     for chain in chains:
         for item in chain:
-            if item.op == "v_cache" and not item.conditions:
+            if item.op == "v_cache" and set(item.conditions) <= {"first", "first@1"}:
                 written.add(item.addr)
             elif _uses_scratchpad(item) and item.op != "v_cache":
                 fresh = {"notfirst", "notfirst@1"} & set(item.conditions)

@@ -1,0 +1,339 @@
+"""The host's side of an instrument: programs its taps, reads its stream, and makes figures of the frames.
+
+It knows the chip by its bytes alone, so that the chip may be the fast model in this process, a circuit in a simulator
+or a board on a cable. Whatever it sends takes effect between two frames, and the chip's status says so in the stream
+itself: frames before it are read by what was asked for then.
+"""
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from presilicon.base.errors import ConfigError, unknown
+from presilicon.designs import Hardware
+from presilicon.instrument.aggregations import Aggregation, aggregation
+from presilicon.instrument.compiler import compile_firmware
+from presilicon.instrument.decoder import Decoder, Frame, Losses
+from presilicon.instrument.firmware import Firmware
+from presilicon.instrument.histograms import MovingAverage, tracking_boundaries
+from presilicon.instrument.image import Image
+from presilicon.instrument.ranges import RangeRow
+from presilicon.instrument.stream import REFUSALS, Status
+from presilicon.instrument.taps import Layout, Wire, compose
+from presilicon.instrument.words import values_of
+
+OWN = "firmware"
+"""The name of an aggregation that the user wrote."""
+WINDOW = 20
+"""Looks that predictiveness is averaged over."""
+MOST_NUMBERS = 4096
+"""Of one look, in an event."""
+
+
+class Shape(NamedTuple):
+    """What the host knows of the tensor behind a frame."""
+
+    elements: int
+    """Of what was offered; of one tensor, in pairs."""
+    nodes: int
+    """Its last dimension."""
+    share: float = 1.0
+    """The part of the tensor that was offered."""
+
+
+class Reading(NamedTuple):
+    """One frame, decoded."""
+
+    wire: Wire
+    frame: int
+    aggregation: str
+    values: dict[str, float | None]
+    histogram: dict[str, list[float]] | None
+    """`edges` and `counts`."""
+    lanes: list[float] | None
+    """A figure for each node."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """The fields of an event; what it does not have is left out."""
+        plain: dict[str, Any] = {"tap": self.wire.name, "layer": self.wire.layer, "role": self.wire.role}
+        plain |= {"aggregation": self.aggregation, "values": self.values}
+        plain |= {} if self.histogram is None else {"histogram": self.histogram}
+        return plain | ({} if self.lanes is None else {"lanes": self.lanes})
+
+
+class _Use(NamedTuple):
+    """What a tap is programmed to do."""
+
+    name: str
+    firmware: Firmware
+    made: Aggregation | None
+    average: MovingAverage | None = None
+
+    @property
+    def tracks(self) -> bool:
+        return self.name == "norm_check"
+
+
+class _Sent(NamedTuple):
+    """An image under way: what holds once the chip has taken it."""
+
+    uses: dict[int, _Use]
+    layout: Layout
+    sampling: tuple[int, ...]
+
+
+class Host:
+    """Programs and reads one instrument."""
+
+    def __init__(self, hardware: Hardware, wires: Sequence[Wire]) -> None:
+        self.hardware = hardware
+        self.wires = {wire.tap: wire for wire in wires}
+        self.shapes: dict[int, Shape] = {}
+        """Of the tensors behind each tap's frames, as far as they are known."""
+        self.undecodable = 0
+        """Frames that were whole, but not what their aggregation sends."""
+        self._decoder = Decoder(hardware)
+        self._out = bytearray()
+        every = [self.wires[tap].every if tap in self.wires else 0 for tap in range(hardware.taps)]
+        self._sampling = tuple(every)
+        self._uses = {wire.tap: self._use(wire.aggregation, wire.options, wire.name) for wire in wires}
+        self._layout = self._compose(self._uses)
+        self._pending: deque[_Sent] = deque()
+        self._taken = self._refused = 0
+        self.refusals: list[str] = []
+        """Why the chip refused images, since it was last asked."""
+        self._send(self._uses, self._layout, self._sampling, program=True)
+
+    @property
+    def losses(self) -> Losses:
+        """The account of the stream."""
+        return self._decoder.losses
+
+    def take(self) -> bytes:
+        """What is to be sent to the chip."""
+        data = bytes(self._out)
+        self._out.clear()
+        return data
+
+    def named(self, name: str) -> list[Wire]:
+        """The wires of a tap of the design, or the one wire of that name."""
+        found = [wire for wire in self.wires.values() if name in (wire.name, wire.group)]
+        if not found:
+            raise unknown("tap", name, {text for wire in self.wires.values() for text in (wire.name, wire.group)})
+        return found
+
+    def needs_pair(self, tap: int) -> str | None:
+        """The aggregation of a tap, if it looks at two tensors: what is asked for now, taken or not."""
+        use = self._latest.uses[tap]
+        return use.name if use.made is not None and use.made.pairs else None
+
+    def interval(self, tap: int) -> int:
+        """The initiation interval of a tap's program."""
+        return compile_firmware(self._latest.uses[tap].firmware, self.hardware).initiation_interval(0)
+
+    @property
+    def _latest(self) -> _Sent:
+        return self._pending[-1] if self._pending else _Sent(self._uses, self._layout, self._sampling)
+
+    def program(
+        self,
+        name: str,
+        aggregation: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        *,
+        chains: Sequence[Any] | None = None,
+        boundaries: Sequence[Sequence[Any]] | None = None,
+    ) -> str:
+        """Give a tap another aggregation, or chains and ranges of one's own; a sentence that says what was sent.
+
+        Raises:
+            ConfigError: it cannot be; nothing was sent.
+        """
+        latest = self._latest
+        uses = dict(latest.uses)
+        wires = self.named(name)
+        for wire in wires:
+            if chains is not None:
+                rows = {row: RangeRow.of_boundaries(each) for row, each in enumerate(boundaries or ())}
+                firmware = Firmware.from_chains(list(chains), rows)
+                compile_firmware(firmware, self.hardware)
+                uses[wire.tap] = _Use(OWN, firmware, None)
+            else:
+                uses[wire.tap] = self._use(str(aggregation), options or {}, wire.name)
+        self._send(uses, self._compose(uses), latest.sampling, program=True)
+        what = "firmware of your own" if chains is not None else f"aggregation {aggregation}"
+        return f"{', '.join(wire.name for wire in wires)}: {what}, {self.interval(wires[0].tap)} cycles a vector"
+
+    def set_ranges(self, name: str, boundaries: Sequence[Sequence[Any]]) -> str:
+        """Other boundaries for the rows of ranges that a tap uses, in the order of its firmware's rows.
+
+        Raises:
+            ConfigError: it has fewer rows, they are no boundaries, or the aggregation's bins would not fit together.
+        """
+        latest = self._latest
+        uses = dict(latest.uses)
+        wires = self.named(name)
+        for wire in wires:
+            uses[wire.tap] = self._with_rows(uses[wire.tap], boundaries)
+        self._send(uses, self._compose(uses), latest.sampling, program=True)
+        return f"{', '.join(wire.name for wire in wires)}: {len(boundaries)} rows of ranges"
+
+    def sample(self, name: str, every: int) -> str:
+        """Look at a tap every so many steps; 0 is never."""
+        latest = self._latest
+        wires = self.named(name)
+        sampling = list(latest.sampling)
+        for wire in wires:
+            sampling[wire.tap] = every
+        self._send(latest.uses, latest.layout, tuple(sampling), program=False)
+        return f"{', '.join(wire.name for wire in wires)}: " + (f"every {every} steps" if every else "not looked at")
+
+    def control(self, register: int, value: int) -> None:
+        """Write a control register of the chip.
+
+        Raises:
+            ConfigError: the hardware has no such register.
+        """
+        if register >= self.hardware.controls:
+            raise ConfigError(
+                f"control register {register}: this hardware has {self.hardware.controls}; set controls in "
+                "[instrument.hardware]"
+            )
+        latest = self._latest
+        self._pending.append(latest)
+        self._out += Image(self.hardware, controls=((register, value),)).to_bytes()
+
+    def feed(self, data: bytes) -> list[Reading]:
+        """What the stream's bytes say."""
+        readings = []
+        for each in self._decoder.feed(data):
+            if isinstance(each, Status):
+                self._heard(each)
+            elif (reading := self._read(each)) is not None:
+                readings.append(reading)
+        return readings
+
+    def _heard(self, status: Status) -> None:
+        for _ in range((status.taken - self._taken) & 0xFFFF):
+            if self._pending:
+                self._uses, self._layout, self._sampling = self._pending.popleft()
+        refused = (status.refused - self._refused) & 0xFFFF
+        for _ in range(refused):
+            if self._pending:
+                self._pending.popleft()
+            self.refusals.append(REFUSALS.get(status.refusal, f"code {status.refusal}"))
+        self._taken, self._refused = status.taken, status.refused
+
+    def _read(self, frame: Frame) -> Reading | None:
+        wire, use, shape = self.wires.get(frame.tap), self._uses.get(frame.tap), self.shapes.get(frame.tap)
+        if wire is None or use is None:
+            return None
+        if use.made is None:
+            values = [float(value) for value in values_of(self.hardware, list(frame.words))]
+            return Reading(wire, frame.number, OWN, {}, None, values[:MOST_NUMBERS])
+        try:
+            count, nodes = (None, None) if shape is None else (shape.elements, shape.nodes)
+            result = use.made.decode(list(frame.words), count=count, nodes=nodes)
+        except (ConfigError, ValueError):
+            self.undecodable += 1
+            return None
+        reading = _reading(wire, frame.number, use, result, shape)
+        if use.tracks and reading.histogram is not None and not self._pending:
+            self._track(frame.tap, use, reading)
+        return reading
+
+    def _track(self, tap: int, use: _Use, reading: Reading) -> None:
+        """Send NormCheck the ranges that follow what it has just counted, if they are other than before."""
+        assert use.made is not None
+        assert reading.histogram is not None
+        before = use.made.boundaries
+        after = tracking_boundaries(before, reading.histogram["counts"])
+        inner = [value for value in after if math.isfinite(value)]
+        span = (inner[-1] - inner[0]) if inner else 0.0
+        pairs = zip(before, after, strict=True)
+        moved = max((abs(old - new) for old, new in pairs if math.isfinite(old) and math.isfinite(new)), default=0.0)
+        if len(inner) < 2 or moved <= 0.02 * span:
+            return
+        made = use.made.with_boundaries(after)
+        uses = self._uses | {tap: use._replace(firmware=made.firmware, made=made)}
+        self._send(uses, self._layout, self._sampling, program=False, rows=(tap,))
+
+    def _use(self, name: str, options: Mapping[str, Any], tap: str) -> _Use:
+        given = dict(options)
+        average = None
+        if name == "predictiveness":
+            window = given.pop("window", WINDOW)
+            if not isinstance(window, int) or isinstance(window, bool) or window < 1:
+                raise ConfigError(f'tap "{tap}": window is {window!r}, expected a whole number of at least 1')
+            average = MovingAverage(window)
+        try:
+            made = aggregation(name, self.hardware, **given)
+        except ConfigError as error:
+            raise ConfigError(f'tap "{tap}": {error}') from None
+        return _Use(name, made.firmware, made, average)
+
+    def _with_rows(self, use: _Use, boundaries: Sequence[Sequence[Any]]) -> _Use:
+        rows = sorted(use.firmware.rows)
+        if not 0 < len(boundaries) <= len(rows):
+            raise ConfigError(f"{len(boundaries)} rows of ranges, but its firmware has {len(rows)}")
+        given = {row: RangeRow.of_boundaries(each) for row, each in zip(rows, boundaries, strict=False)}
+        for row, content in given.items():
+            try:
+                content.check(self.hardware)
+            except ConfigError as error:
+                raise ConfigError(f"row {row}: {error}") from None
+        if use.made is not None and use.made.boundaries:
+            contents = [(given.get(row) or use.firmware.rows[row]).boundaries for row in rows]
+            joined = [*contents[0], *(value for content in contents[1:] for value in content[1:])]
+            if any(before[-1] != after[0] for before, after in pairwise(contents)):
+                raise ConfigError("each row of bins must begin where the one before it ends")
+            made = use.made.with_boundaries(joined)
+            return use._replace(firmware=made.firmware, made=made)
+        chains = use.firmware.programs[0].chains
+        return use._replace(firmware=Firmware.from_chains(chains, use.firmware.rows | given))
+
+    def _compose(self, uses: Mapping[int, _Use]) -> Layout:
+        firmwares = {tap: use.firmware for tap, use in uses.items()}
+        return compose(firmwares, self.hardware, own_ranges={tap for tap, use in uses.items() if use.tracks})
+
+    def _send(
+        self,
+        uses: dict[int, _Use],
+        layout: Layout,
+        sampling: tuple[int, ...],
+        *,
+        program: bool,
+        rows: Sequence[int] = (),
+    ) -> None:
+        firmware = layout.firmware if program else Firmware()
+        moved = {layout.range_rows[tap][row]: what for tap in rows for row, what in uses[tap].firmware.rows.items()}
+        image = compile_firmware(firmware, self.hardware, rows=moved, sampling=None if rows else sampling)
+        self._out += image.to_bytes()
+        self._pending.append(_Sent(uses, layout, sampling))
+
+
+def _reading(wire: Wire, frame: int, use: _Use, result: Mapping[str, Any], shape: Shape | None) -> Reading:
+    """An aggregation's results as figures, a histogram, and figures of nodes."""
+    values: dict[str, float | None] = {}
+    histogram = lanes = None
+    for name, value in result.items():
+        if value is None or isinstance(value, float | int):
+            values[name] = value
+    if "counts" in result:
+        histogram = {"edges": list(result["boundaries"]), "counts": list(result["counts"])}
+    elif "zeros_by_node" in result:
+        lanes = [float(value) for value in result["zeros_by_node"]]
+    elif "is_zero" in result:
+        lanes = [float(value) for value in result["is_zero"].mean(axis=0)]
+    elif "tensor" in result or "vectors" in result:
+        tensor = result.get("tensor", result["vectors"])
+        lanes = [float(value) for value in tensor.ravel()[:MOST_NUMBERS]]
+    if shape is not None and "zeros" in values and values["zeros"] is not None:
+        values["sparsity"] = values["zeros"] / shape.elements
+    if use.average is not None and values.get("largest_mean") is not None:
+        values["predictiveness"] = use.average.add(float(values["largest_mean"] or 0.0))
+    if shape is not None and shape.share < 1:
+        values["share"] = shape.share
+    return Reading(wire, frame, use.name, values, histogram, lanes)

@@ -1,0 +1,306 @@
+"""The instrument of a design in a training that is emulated: taps on tensors, frames through the chip, events out."""
+
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Instrument
+from presilicon.instrument.control import Command
+from presilicon.instrument.engine import Engine
+from presilicon.instrument.host import Host, Reading, Shape
+from presilicon.instrument.link import FileLink, Link, SocketServer
+from presilicon.instrument.session import Chip, Vectors
+from presilicon.instrument.taps import Wire, sample, wire
+from presilicon.instrument.tensors import cut_pair, cut_tensor
+from presilicon.instrument.words import to_words
+from presilicon.records import StepFacts
+
+LEARNING_RATE = 0
+"""The control register that holds the learning rate, as the bits of a float32."""
+ACCOUNT_EVERY = 100
+"""Steps between two events about losses."""
+DEFAULT_STEP_S = 1e-3
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+class CommandSource(Protocol):
+    """Where commands come from: a file that grows, or a list of what was once asked."""
+
+    def pending(self) -> Sequence[Command]:
+        """Those that are new."""
+        ...
+
+
+class TrainingInstrument:
+    """An observer and a training hook: give it to `train` as both.
+
+    Tensors that the design taps go through the chip, at its own rate; the chip's packets go to the host and come back
+    to `emit` as events. Commands are done between two steps. Training itself is not touched, unless a learning rate is
+    set; a host that hangs up on the socket or a stream that cannot be written stops nothing.
+    """
+
+    def __init__(
+        self,
+        instrument: Instrument,
+        *,
+        layers_of: Callable[[Any], Sequence[str]],
+        emit: Emit,
+        step_s: float | None = None,
+        rounds: Callable[[str, str], bool] | None = None,
+        commands: Callable[[str], CommandSource] | None = None,
+        stream_file: Path | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        self.instrument = instrument
+        self.stream = uuid4().hex[:12]
+        """By which commands and events know this training."""
+        self.chip = Chip(instrument, engine)
+        self.readings: list[Reading] = []
+        """Of the last step."""
+        self._engine = engine
+        self._layers_of = layers_of
+        self._rounds = rounds
+        self._emit = emit
+        self._step_s = instrument.step_s or step_s or DEFAULT_STEP_S
+        self._commands = None if commands is None else commands(self.stream)
+        self._links: list[Link] = [] if stream_file is None else [FileLink(write=stream_file)]
+        self._server: SocketServer | None = None
+        self._wires: dict[tuple[str, str], list[Wire]] = {}
+        self._parameters: dict[int, Any] = {}
+        self._optimizer: Any = None
+        self._host: Host | None = None
+        self._first_step = 0
+        self._offers = 0
+        self._seen: set[int] = set()
+        self._before: dict[int, Any] = {}
+        self._previous: dict[int, Any] = {}
+        self._told_at = 0
+
+    @property
+    def host(self) -> Host:
+        """The host's side, once training has begun."""
+        assert self._host is not None
+        return self._host
+
+    def attach(self, model: Any, optimizer: Any, step: int) -> None:
+        """Wire the taps to a model.
+
+        Raises:
+            ConfigError: a pattern matches no layer, or the hardware is too small for what is asked of it.
+        """
+        wires = wire(self.instrument, self._layers_of(model))
+        self._optimizer = optimizer
+        self._first_step = step
+        self._host = Host(self.chip.hardware, wires)
+        parameters = dict(model.named_parameters())
+        for each in wires:
+            self._wires.setdefault((each.layer, each.role), []).append(each)
+            owned = [value for name, value in parameters.items() if name.rpartition(".")[0] == each.layer]
+            matrices = [value for value in owned if value.dim() > 1]
+            if matrices:
+                self._parameters[each.tap] = matrices[0]
+        for each in wires:
+            self._check_pair(each)
+        if self.instrument.listen is not None:
+            self._server = SocketServer(self.instrument.listen)
+            self._links.append(self._server)
+        self._exchange(step)
+        described = [
+            {"name": each.name, "group": each.group, "tap": each.tap, "layer": each.layer, "role": each.role}
+            for each in wires
+        ]
+        address = {} if self._server is None else {"address": self._server.address}
+        self._event("instrument_started", taps=described, first_step=step, step_s=self._step_s, **address)
+
+    def before_step(self, step: int) -> None:
+        """Do what was asked for; learning rates take effect now."""
+        self._offers = 0
+        self._seen.clear()
+        for command in self._commands.pending() if self._commands is not None else ():
+            self._answer(command, step)
+        self._obey_links(step)
+        self._before.clear()
+        for tap, parameter in self._parameters.items():
+            if self.host.needs_pair(tap) == "update_ratio" and self.chip.is_due(tap, step - self._first_step):
+                self._before[tap] = _array(parameter).copy()
+
+    def __call__(self, step: int, layer: str, role: Any, tensor: Any) -> None:
+        """A tensor of training: offered if it is tapped, the first of its kind in a step."""
+        for each in self._wires.get((layer, role), ()):
+            frame = step - self._first_step
+            if each.tap in self._seen or not self.chip.is_due(each.tap, frame):
+                continue
+            pair = self.host.needs_pair(each.tap)
+            if pair is None:
+                self._offer(each, frame, tensor, None)
+            elif pair == "correlation":
+                previous, now = self._previous.get(each.tap), _array(tensor).copy()
+                self._previous[each.tap] = now
+                if previous is not None and previous.shape == now.shape:
+                    self._offer(each, frame, previous, now)
+
+    def pair(self, step: int, layer: str, role: Any, before: Any, after: Any) -> None:
+        """A tensor before and after rounding."""
+        for each in self._wires.get((layer, role), ()):
+            frame = step - self._first_step
+            if each.tap in self._seen or not self.chip.is_due(each.tap, frame):
+                continue
+            if self.host.needs_pair(each.tap) == "quantization_error":
+                self._offer(each, frame, before, after)
+
+    def after_step(self, step: int, facts: StepFacts) -> StepFacts:
+        """The step's packets to the host, and what it makes of them to the events."""
+        frame = step - self._first_step
+        for tap, before in self._before.items():
+            after = _array(self._parameters[tap])
+            self._offer(self.host.wires[tap], frame, after - before, before)
+        self._exchange(step)
+        return facts
+
+    def finish(self) -> None:
+        """Training is over: tell the last of it and hang up."""
+        if self._host is None:
+            return
+        self.chip.finish()
+        self._exchange(self._told_at, final=True)
+        self._event("instrument_ended")
+        for link in self._links:
+            link.close()
+
+    def _offer(self, each: Wire, frame: int, tensor: Any, other: Any) -> None:
+        self._seen.add(each.tap)
+        at_s = (frame + self._offers / (len(self.host.wires) + 1)) * self._step_s
+        self._offers += 1
+        if self._engine is not None and hasattr(self._engine, "step"):
+            self._engine.step = frame + self._first_step
+
+        def make() -> Vectors:
+            hardware = self.chip.hardware
+            half = each.vectors if each.vectors == "all" or other is None else max(1, each.vectors // 2)
+            parts = [
+                sample(_array(part), each.role, hardware.lanes, half) for part in (tensor, other) if part is not None
+            ]
+            values = parts[0].values
+            self.host.shapes[each.tap] = Shape(values.size, values.shape[1], parts[0].share)
+            words = [to_words(hardware, part.values) for part in parts]
+            return (
+                cut_tensor(words[0], hardware.lanes) if other is None else cut_pair(words[0], words[1], hardware.lanes)
+            )
+
+        self.chip.offer(each.tap, frame, at_s, make)
+
+    def _exchange(self, step: int, *, final: bool = False) -> None:
+        """Images one way and packets the other, until both sides have said what they had to say."""
+        self.readings = []
+        while True:
+            self.chip.receive(self.host.take())
+            packets = self.chip.take()
+            if not packets:
+                break
+            for link in self._links:
+                link.send(packets)
+            for reading in self.host.feed(packets):
+                self.readings.append(reading)
+                self._event("instrument", step=self._first_step + reading.frame, **reading.to_plain())
+        if LEARNING_RATE in self.chip.written:
+            self._set_learning_rate(_float_of(self.chip.controls[LEARNING_RATE]))
+        self.chip.written.clear()
+        if final or step - self._told_at >= ACCOUNT_EVERY:
+            self._told_at = step
+            self._account(step)
+
+    def _account(self, step: int) -> None:
+        losses = self.host.losses
+        taps = {
+            each.name: {
+                "delivered": losses.taps[tap].delivered,
+                "dropped": losses.taps[tap].dropped,
+                "missing": losses.taps[tap].missing,
+                "torn": losses.taps[tap].torn,
+            }
+            for tap, each in self.host.wires.items()
+        }
+        counts = {name: getattr(losses, name) for name in ("bytes", "packets", "bad_packets", "skipped_bytes")}
+        more = {"lost_packets": losses.lost_packets, "undecodable": self.host.undecodable}
+        self._event("instrument_losses", step=step, taps=taps, **counts, **more)
+
+    def _obey_links(self, step: int) -> None:
+        """Images that hosts on the socket sent: the chip takes or refuses them, and its status tells everybody."""
+        if self._server is None:
+            return
+        images = self._server.receive()
+        if images:
+            self.chip.receive(images)
+            self._exchange(step)
+
+    def _answer(self, command: Command, step: int) -> None:
+        try:
+            message = self._obey(command)
+            self.host.refusals.clear()
+            self._exchange(step)
+            if self.host.refusals:
+                raise ConfigError(f"the chip refused the image: {', '.join(self.host.refusals)}")
+            ok = True
+        except ConfigError as error:
+            ok, message = False, str(error)
+        self._event("instrument_answer", command=command.id, ok=ok, step=step, message=message, request=command)
+
+    def _obey(self, command: Command) -> str:
+        match command.verb:
+            case "program":
+                for each in self.host.named(command.tap or ""):
+                    self._check_pair(each, command.aggregation)
+                return self.host.program(
+                    command.tap or "", command.aggregation, command.options,
+                    chains=command.chains, boundaries=command.boundaries,
+                )  # fmt: skip
+            case "ranges":
+                return self.host.set_ranges(command.tap or "", command.boundaries or [])
+            case "sample":
+                return self.host.sample(command.tap or "", command.every or 0)
+            case "learning_rate":
+                if self._optimizer is None or command.value is None:
+                    raise ConfigError("there is no learning rate to set")
+                self.host.control(LEARNING_RATE, _bits_of(command.value))
+                return f"learning rate {command.value:g}, in control register {LEARNING_RATE}"
+
+    def _check_pair(self, each: Wire, asked: str | None = None) -> None:
+        name = asked or each.aggregation
+        if name == "update_ratio" and (each.role != "weight" or each.tap not in self._parameters):
+            raise ConfigError(
+                f'tap "{each.name}": update_ratio is about weights and their updates, but the tap is on the '
+                f'{each.role} of {each.layer}: tap it with role = "weight"'
+            )
+
+        if name == "quantization_error" and self._rounds is not None and not self._rounds(each.layer, each.role):
+            raise ConfigError(
+                f'tap "{each.name}": quantization_error is about rounding, but the design\'s numerics leave the '
+                f"{each.role} of {each.layer} in float32"
+            )
+
+    def _set_learning_rate(self, value: float) -> None:
+        for group in self._optimizer.param_groups if self._optimizer is not None else ():
+            group["lr"] = value
+
+    def _event(self, event: str, **fields: Any) -> None:
+        self._emit({"event": event, "stream": self.stream, **fields})
+
+
+def _array(tensor: Any) -> Any:
+    """A torch tensor as a numpy array, which may share its memory."""
+    return tensor if not hasattr(tensor, "detach") else tensor.detach().cpu().numpy()
+
+
+def _bits_of(value: float) -> int:
+    """A float32's bits."""
+    bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
+    return bits
+
+
+def _float_of(bits: int) -> float:
+    value: float = struct.unpack("<f", struct.pack("<I", bits))[0]
+    return value

@@ -1,0 +1,120 @@
+"""A training that is emulated with its design's instrument attached."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Design, Instrument, Numerics
+from presilicon.emulation import train
+from presilicon.emulation.attach import multiplying_layers
+from presilicon.formats import parse
+from presilicon.instrument.control import CONTROL_FILE, Commands
+from presilicon.instrument.engine import Engine
+from presilicon.instrument.training import CommandSource, TrainingInstrument
+from presilicon.records import Trace
+from presilicon.workloads import Workload
+
+_FLOAT32 = parse("float32")
+
+
+class InstrumentTask(NamedTuple):
+    """The instrument of one training run, as it is handed to the process that trains."""
+
+    instrument: Instrument
+    step_s: float | None = None
+    """How long a step takes on the machine."""
+    directory: Path | None = None
+    """Of the run: commands come from there, and the stream is kept there."""
+
+
+def instrument_of(
+    task: InstrumentTask,
+    numerics: Numerics,
+    emit: Callable[[dict[str, Any]], None],
+    *,
+    name: str,
+    engine: Engine | None = None,
+    commands: Callable[[str], CommandSource] | None = None,
+) -> TrainingInstrument:
+    """The observer and hook for `train`; `name` is that of the training, for its stream's file."""
+    directory = task.directory
+    if commands is None and directory is not None:
+        commands = _commands_in(directory)
+    return TrainingInstrument(
+        task.instrument,
+        layers_of=multiplying_layers,
+        emit=emit,
+        step_s=task.step_s,
+        rounds=lambda layer, role: numerics.in_force(layer, 0).of(role).format != _FLOAT32,  # type: ignore[arg-type]
+        commands=commands,
+        stream_file=directory / stream_file(name) if directory is not None and task.instrument.record else None,
+        engine=engine,
+    )
+
+
+def _commands_in(directory: Path) -> Callable[[str], CommandSource]:
+    return lambda stream: Commands(directory / CONTROL_FILE, stream)
+
+
+def stream_file(name: str) -> str:
+    """The file in a run's directory that keeps the stream of a training."""
+    return f"stream-{quote(name, safe=' ')[:100]}.bin"
+
+
+def check_instrument(design: Design, workload: Workload) -> None:
+    """Whether a design's instrument can be wired to a workload's model and programmed.
+
+    Raises:
+        ConfigError: a pattern matches no layer, or the hardware is too small for what is asked of it.
+    """
+    if design.instrument is None:
+        return
+    import torch
+
+    from presilicon.instrument.host import Host
+    from presilicon.instrument.taps import wire
+
+    with torch.random.fork_rng(devices=[]):
+        layers = multiplying_layers(workload.model())
+    try:
+        Host(design.instrument.built, wire(design.instrument, layers))
+    except ConfigError as error:
+        raise ConfigError(f'design "{design.name}": {error}') from None
+
+
+def train_watched(
+    workload: Workload,
+    design: Design,
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+    emit: Callable[[dict[str, Any]], None] = lambda event: None,
+    step_s: float | None = None,
+    directory: Path | None = None,
+    engine: Engine | None = None,
+    commands: Callable[[str], CommandSource] | None = None,
+    **options: Any,
+) -> Trace:
+    """`presilicon.train` with the design's numerics and its instrument; `emit` gets the instrument's events.
+
+    `engine` takes the place of the fast model: the reference, the circuit in a simulator, or two in lockstep. Other
+    options are those of `train`.
+
+    Raises:
+        ConfigError: the design has no instrument, or it does not fit the model.
+    """
+    if design.instrument is None:
+        raise ConfigError(f'design "{design.name}" has no [instrument] section')
+    task = InstrumentTask(design.instrument, step_s, directory)
+    name = f"{design.name}-seed{seed}"
+    watching = instrument_of(task, design.numerics, emit, name=name, engine=engine, commands=commands)
+    hooks = [*options.pop("hooks", ()), watching]
+    observers = [*options.pop("observers", ()), watching]
+    try:
+        return train(
+            workload, design.numerics, seed=seed, device=device, observers=observers, hooks=hooks, **options
+        )
+    finally:
+        watching.finish()
