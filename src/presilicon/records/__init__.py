@@ -27,6 +27,7 @@ from presilicon.records.operator_cost import OperatorCost
 from presilicon.records.protocols import AttachedHook, CostRule, Observer, PairObserver, TrainingHook
 from presilicon.records.reproduction import Reproduced, Reproduction
 from presilicon.records.result import Comparison, CurvePoint, Interval, Result, SeedResult
+from presilicon.records.schedule import Mode, Pool, PowerTrace, Problem, Schedule, ScheduleCost, Started, Task
 from presilicon.records.sensitivity import ClosestCall, RankingChange, RankingSensitivity, Sensitivity
 from presilicon.records.trace import Evaluation, FactsRun, LayerFact, StepFacts, Trace
 
@@ -59,6 +60,7 @@ __all__ = [
     "MemoryPart",
     "MemoryPoint",
     "MemoryTimeline",
+    "Mode",
     "Observer",
     "Op",
     "OpCost",
@@ -67,7 +69,10 @@ __all__ = [
     "Pair",
     "PairObserver",
     "Phase",
+    "Pool",
+    "PowerTrace",
     "Probability",
+    "Problem",
     "RankingChange",
     "RankingSensitivity",
     "Reproduced",
@@ -75,10 +80,14 @@ __all__ = [
     "Result",
     "Role",
     "RoleShares",
+    "Schedule",
+    "ScheduleCost",
     "SeedResult",
     "Sensitivity",
+    "Started",
     "StepFacts",
     "StepGraph",
+    "Task",
     "TensorRef",
     "Trace",
     "TrainingHook",

@@ -1,0 +1,199 @@
+"""A training step to be placed on several devices, and a placement of it.
+
+A `Problem` is complete: every op with every way to run it, the devices with their idle power, the links. Whoever
+made it (a table, a simulator, a measurement) is no longer needed to schedule, to check, or to draw.
+"""
+
+from functools import cached_property
+from itertools import pairwise
+
+from msgspec import Struct
+
+from presilicon.base.errors import ConfigError
+
+
+class Mode(Struct, frozen=True, gc=False, kw_only=True):
+    """One way to run an op."""
+
+    device: str
+    """Name of a pool: `gpu`."""
+    units: int = 1
+    """How many devices of the pool it occupies at once."""
+    time_s: float
+    average_w: float
+    """Over all the units, idle power included."""
+    peak_w: float
+    clock: float = 1.0
+    """Of the highest clock."""
+    source: str = "table"
+    """Where time and power come from: `table`, `interpolated`, `model`, `measured`, `simulated`."""
+
+    @property
+    def energy_j(self) -> float:
+        """While it runs."""
+        return self.time_s * self.average_w
+
+
+class Task(Struct, frozen=True, gc=False, kw_only=True):
+    """An op of the step with every way to run it."""
+
+    id: int
+    """Its place in the problem: an op comes after those that it depends on."""
+    kind: str
+    """`Conv2D`, as the characterization table names it."""
+    size: str = ""
+    """Size class: `S`, `M`, `L`, or empty where there is none."""
+    bytes_out: int = 0
+    deps: tuple[int, ...] = ()
+    modes: tuple[Mode, ...]
+    name: str = ""
+    """What it is called where it comes from: a layer, an op."""
+
+
+class Pool(Struct, frozen=True, gc=False, kw_only=True):
+    """The devices of one kind."""
+
+    name: str
+    units: int
+    idle_w: float
+    """Of one unit that runs nothing."""
+    bytes_per_s: float | None = None
+    """Of the link between a unit and the host; None: moving is free."""
+
+
+class Problem(Struct, frozen=True, kw_only=True, dict=True):
+    """A step to schedule."""
+
+    name: str
+    tasks: tuple[Task, ...]
+    pools: tuple[Pool, ...]
+    base_w: float = 0.0
+    """Drawn all the time beside the devices: the host."""
+    batch_size: int = 1
+    notes: tuple[str, ...] = ()
+    """Assumptions behind it, one sentence each."""
+
+    @cached_property
+    def pool(self) -> dict[str, Pool]:
+        """The pools by name."""
+        return {pool.name: pool for pool in self.pools}
+
+    @cached_property
+    def followers(self) -> tuple[tuple[int, ...], ...]:
+        """For each task, those that depend on it."""
+        found: list[list[int]] = [[] for _ in self.tasks]
+        for task in self.tasks:
+            for dep in task.deps:
+                found[dep].append(task.id)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def idle_w(self) -> float:
+        """Of the whole system when nothing runs."""
+        return self.base_w + sum(pool.units * pool.idle_w for pool in self.pools)
+
+    def move_s(self, size: int, source: str, target: str) -> float:
+        """Time of moving so many bytes from a device of one pool to one of another: two hops through the host.
+
+        Within a pool nothing moves.
+        """
+        if source == target:
+            return 0.0
+        rates = [self.pool[name].bytes_per_s for name in (source, target)]
+        return sum(size / rate for rate in rates if rate is not None)
+
+    def check(self) -> None:
+        """Ops in order, each with a way to run that the system has.
+
+        Raises:
+            ConfigError: naming op, device and value.
+        """
+        for place, task in enumerate(self.tasks):
+            label = f"op {task.id} ({task.kind}{' ' + task.size if task.size else ''})"
+            if task.id != place:
+                raise ConfigError(f"{label}: ops are numbered from 0 in order, expected {place}")
+            late = [dep for dep in task.deps if not 0 <= dep < place]
+            if late:
+                raise ConfigError(f"{label}: it depends on op {late[0]}, which does not come before it")
+            if task.bytes_out < 0:
+                raise ConfigError(f"{label}: bytes_out is {task.bytes_out}, below 0")
+            if not task.modes:
+                raise ConfigError(f"{label}: no device of {', '.join(self.pool)} can run it")
+            for mode in task.modes:
+                self._check_mode(label, mode)
+
+    def _check_mode(self, label: str, mode: Mode) -> None:
+        if mode.device not in self.pool:
+            raise ConfigError(f"{label}: there is no device {mode.device}; the system has {', '.join(self.pool)}")
+        if not 1 <= mode.units <= self.pool[mode.device].units:
+            held = self.pool[mode.device].units
+            raise ConfigError(f"{label}: it takes {mode.units} of {mode.device}, and there are {held}")
+        for what, value in (("time", mode.time_s), ("average power", mode.average_w), ("peak power", mode.peak_w)):
+            if not 0 <= value < float("inf"):
+                raise ConfigError(f"{label}: {what} on {mode.device} is {value}, expected a number of at least 0")
+
+
+class Started(Struct, frozen=True, gc=False):
+    """An op at its place and time."""
+
+    task: int
+    mode: Mode
+    units: tuple[int, ...]
+    """Which devices of the pool, from 0."""
+    start_s: float
+
+    @property
+    def end_s(self) -> float:
+        """When it is done."""
+        return self.start_s + self.mode.time_s
+
+
+class Schedule(Struct, frozen=True, kw_only=True):
+    """A placement of every op of a problem."""
+
+    solver: str
+    started: tuple[Started, ...]
+    """One for each task, in the tasks' order."""
+    bound_j: float | None = None
+    """No schedule within the same limits takes less energy: proven by the solver."""
+    bound_s: float | None = None
+    """No schedule within the same limits is shorter: proven by the solver."""
+    notes: tuple[str, ...] = ()
+    """What the solver did that a reader should know: fallbacks, an ended time limit."""
+
+    @property
+    def makespan_s(self) -> float:
+        """From the beginning to the end of the last op."""
+        return max((each.end_s for each in self.started), default=0.0)
+
+
+class PowerTrace(Struct, frozen=True, kw_only=True):
+    """Power over a step: constant from each time to the next."""
+
+    times_s: tuple[float, ...]
+    """One more than the powers: the last is the end."""
+    average_w: tuple[float, ...]
+    peak_w: tuple[float, ...]
+    """With every running op at its own peak."""
+
+    @property
+    def energy_j(self) -> float:
+        """The integral of the average power."""
+        return sum(
+            power * (end - start) for power, (start, end) in zip(self.average_w, pairwise(self.times_s), strict=True)
+        )
+
+
+class ScheduleCost(Struct, frozen=True, kw_only=True):
+    """What a schedule costs."""
+
+    makespan_s: float
+    energy_per_step_j: float
+    average_power_w: float
+    peak_power_w: float
+    throughput_samples_per_s: float
+    samples_per_j: float
+    utilization: dict[str, float]
+    """Busy share of each pool's units."""
+    violations: int | None = None
+    """Samples above the cap; None without one."""
