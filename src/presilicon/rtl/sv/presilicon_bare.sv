@@ -51,10 +51,11 @@ module presilicon_bare #(
     output logic                    idle
 );
   localparam int KEY = WORD + 1 > 6 ? WORD + 1 : 6;
-  function automatic logic has(input int block);
-    return BLOCK_0 == block || BLOCK_1 == block || BLOCK_2 == block;
-  endfunction
-  localparam logic [2:0] BLOCKS = {has(3), has(2), has(1)};
+  localparam logic [2:0] BLOCKS = {
+    BLOCK_0 == 3 || BLOCK_1 == 3 || BLOCK_2 == 3,
+    BLOCK_0 == 2 || BLOCK_1 == 2 || BLOCK_2 == 2,
+    BLOCK_0 == 1 || BLOCK_1 == 1 || BLOCK_2 == 1
+  };
 
   logic chain_write, program_write, key_write, key_classes, exchange_program, discard, exchange, pending;
   logic [7:0] chain_index, program_first, program_count, key_row;

@@ -91,25 +91,25 @@ module presilicon_loader #(
   wire [95:0] gathered_next = {byte_data, gathered[95:8]};
 
   // The part that begins once the sections below `from` are through; `sections` has those that the image announces.
-  function automatic logic [3:0] after(input logic [3:0] announced, input int from);
-    if (announced[0] && from == 0) return CHAIN_COUNT;
-    if (announced[1] && from <= 1) return ROW_COUNT;
-    if (announced[2] && from <= 2) return SAMPLING;
-    if (announced[3] && from <= 3) return CONTROL_COUNT;
-    return BEYOND;
+  function automatic [3:0] after(input [3:0] announced, input [1:0] from);
+    if (announced[0] && from == 2'd0) after = CHAIN_COUNT;
+    else if (announced[1] && from <= 2'd1) after = ROW_COUNT;
+    else if (announced[2] && from <= 2'd2) after = SAMPLING;
+    else if (announced[3]) after = CONTROL_COUNT;
+    else after = BEYOND;
   endfunction
 
   // What a chain uses, from its first three bytes.
   /* verilator lint_off UNUSEDSIGNAL */  // it needs no rows
-  function automatic logic [15:0] uses(input logic [23:0] head);
-    logic [15:0] bits;
-    bits = '0;
-    if (head[19:16] != 0) bits |= 16'd1 << (head[19:16] - 4'd1);
-    if (head[22:20] != 0) bits |= 16'd1 << (4'd7 + {1'b0, head[22:20]});
-    bits[12] = bits[12] | head[0];
-    bits[13] = bits[13] | (head[19:16] != 0) | (|head[4:2]);
-    bits[14] = bits[14] | (head[22:20] != 0);
-    return bits;
+  function automatic [15:0] uses(input [23:0] head);
+    begin
+      uses = 16'd0;
+      if (head[19:16] != 4'd0) uses = uses | 16'd1 << (head[19:16] - 4'd1);
+      if (head[22:20] != 3'd0) uses = uses | 16'd1 << (4'd7 + {1'b0, head[22:20]});
+      uses[12] = uses[12] | head[0];
+      uses[13] = uses[13] | (head[19:16] != 4'd0) | (|head[4:2]);
+      uses[14] = uses[14] | (head[22:20] != 3'd0);
+    end
   endfunction
   /* verilator lint_on UNUSEDSIGNAL */
 
@@ -158,7 +158,7 @@ module presilicon_loader #(
           left <= window_next;
           too_long <= window_next > 32'(LONGEST);
           state <= window_next > 32'(LONGEST) ? JUDGE : window_next == '0 ? CHECKSUM : PAYLOAD;
-          part <= after(sections, 0);
+          part <= after(sections, 2'd0);
           index <= '0;
           step <= '0;
           place <= '0;
@@ -185,7 +185,7 @@ module presilicon_loader #(
               if (index == 9'(TAPS - 1)) begin
                 items <= total;
                 index <= '0;
-                part <= total == '0 ? after(sections, 1) : CHAIN_BYTES;
+                part <= total == '0 ? after(sections, 2'd1) : CHAIN_BYTES;
               end
             end
           end
@@ -204,13 +204,13 @@ module presilicon_loader #(
               items <= items - 8'd1;
               if (items == 8'd1) begin
                 index <= '0;
-                part <= after(sections, 1);
+                part <= after(sections, 2'd1);
               end
             end
           end
           ROW_COUNT: begin
             items <= byte_data;
-            part <= byte_data == '0 ? after(sections, 2) : ROW_HEAD;
+            part <= byte_data == '0 ? after(sections, 2'd2) : ROW_HEAD;
           end
           ROW_HEAD: begin
             step <= step ^ 4'd1;
@@ -233,7 +233,7 @@ module presilicon_loader #(
                 bad_kind <= bad_kind || bad_row_kind;
                 index <= '0;
                 items <= items - 8'd1;
-                part <= items == 8'd1 ? after(sections, 2) : ROW_HEAD;
+                part <= items == 8'd1 ? after(sections, 2'd2) : ROW_HEAD;
               end
             end
           end
@@ -244,7 +244,7 @@ module presilicon_loader #(
               sampling_tap <= index[TAP-1:0];
               sampling_value <= gathered_next[95:80];
               index <= index + 9'd1;
-              if (index == 9'(TAPS - 1)) part <= after(sections, 3);
+              if (index == 9'(TAPS - 1)) part <= after(sections, 2'd3);
             end
           end
           CONTROL_COUNT: begin

@@ -20,7 +20,7 @@ module presilicon_sequencer #(
 
     input  logic                     in_valid,
     output logic                     in_ready,
-    input  logic [              1:0] in_kind,   // 0 vector, 1 the tap's frame is broken off, 2 exchange of firmware
+    input  logic [              1:0] in_kind,   // 0 vector, 1 frame broken off, 2 exchange of firmware, 3 exchange, then vector
     input  logic [          TAP-1:0] in_tap,
     input  logic [              1:0] in_last,
     input  logic [          TAG-1:0] in_tag,    // of the frame
@@ -45,7 +45,7 @@ module presilicon_sequencer #(
   `include "presilicon_chain.svh"
   localparam int CHAIN = CHAINS > 1 ? $clog2(CHAINS) : 1;
   localparam int DRAIN = $clog2(PIPELINE + 1);
-  localparam logic [1:0] VECTOR = 2'd0, BREAK = 2'd1, EXCHANGE = 2'd2;
+  localparam logic [1:0] VECTOR = 2'd0, BREAK = 2'd1, EXCHANGE = 2'd2;  // 3: both, an exchange and a vector
 
   // ---- program memory
   logic bank;
@@ -79,9 +79,12 @@ module presilicon_sequencer #(
     if (take) begin
       {kind, tap, last, tag, data} <= {in_kind, in_tap, in_last, in_tag, in_data};
       first <= {begins_1[in_tap], begins_0[in_tap]};
-      if (in_kind == VECTOR) {begins_1[in_tap], begins_0[in_tap]} <= in_last;
-      if (in_kind == BREAK) {begins_1[in_tap], begins_0[in_tap]} <= 2'b11;
+      if (in_kind != EXCHANGE) begin
+        begins_0[in_tap] <= in_last[0] || in_kind == BREAK;
+        begins_1[in_tap] <= in_last[1] || in_kind == BREAK;
+      end
     end
+    else if (exchange) kind <= VECTOR;
     valid <= take || (valid && !consume);
     if (reset) begin
       valid <= 1'b0;
@@ -106,8 +109,8 @@ module presilicon_sequencer #(
   wire issue = enable && ready && chain_valid && bubbles == '0;
   wire skip = enable && ready && program_empty;  // nothing runs, but a frame may end
   wire abort = enable && valid && kind == BREAK;
-  assign exchange = valid && kind == EXCHANGE && drained;
-  assign consume = (issue && chain_last) || skip || abort || exchange;
+  assign exchange = valid && kind[1] && drained;
+  assign consume = (issue && chain_last) || skip || abort || (exchange && kind == EXCHANGE);
   assign idle = !valid && drained;
 
   wire [TAP:0] place = {bank, tap};
