@@ -1,0 +1,86 @@
+"""What a schedule costs: its power over time, and what follows from it."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+
+from presilicon.records import PowerTrace, Problem, Schedule, ScheduleCost, Started
+
+SAMPLE_S = 1e-3
+"""How often a power sensor is read."""
+
+
+def power_trace(problem: Problem, schedule: Schedule) -> PowerTrace:
+    """Power from event to event: running ops, idle devices, the host.
+
+    Times that differ by less than a picosecond are one event.
+    """
+    times = _merged([0.0, *(time for each in schedule.started for time in (each.start_s, each.end_s))])
+    place = {time: index for index, time in enumerate(times)}
+    average, peak = [0.0] * (len(times) - 1), [0.0] * (len(times) - 1)
+    changes: list[tuple[float, float]] = [(0.0, 0.0)] * len(times)
+    for each in schedule.started:
+        idle = each.mode.units * problem.pool[each.mode.device].idle_w
+        rise = each.mode.average_w - idle, each.mode.peak_w - idle
+        first, last = place[_nearest(times, each.start_s)], place[_nearest(times, each.end_s)]
+        changes[first] = _sum(changes[first], rise)
+        changes[last] = _sum(changes[last], (-rise[0], -rise[1]))
+    now = (problem.idle_w, problem.idle_w)
+    for index in range(len(times) - 1):
+        now = _sum(now, changes[index])
+        average[index], peak[index] = now
+    return PowerTrace(times_s=tuple(times), average_w=tuple(average), peak_w=tuple(peak))
+
+
+def cost(
+    problem: Problem, schedule: Schedule, *, cap_w: float | None = None, sample_s: float = SAMPLE_S
+) -> ScheduleCost:
+    """Time, power and energy of a step; with a cap, how many readings of the power lie above it."""
+    trace = power_trace(problem, schedule)
+    span, energy = schedule.makespan_s, trace.energy_j
+    return ScheduleCost(
+        makespan_s=span,
+        energy_per_step_j=energy,
+        average_power_w=energy / span if span else problem.idle_w,
+        peak_power_w=max(trace.peak_w, default=problem.idle_w),
+        throughput_samples_per_s=problem.batch_size / span if span else math.inf,
+        samples_per_j=problem.batch_size / energy if energy else math.inf,
+        utilization=utilization(problem, schedule.started),
+        violations=None if cap_w is None else violations(trace, cap_w, sample_s),
+    )
+
+
+def utilization(problem: Problem, started: Sequence[Started]) -> dict[str, float]:
+    """Busy share of each pool's units over the step."""
+    span = max((each.end_s for each in started), default=0.0)
+    busy = dict.fromkeys(problem.pool, 0.0)
+    for each in started:
+        busy[each.mode.device] += each.mode.units * each.mode.time_s
+    return {name: busy[name] / (pool.units * span) if span else 0.0 for name, pool in problem.pool.items()}
+
+
+def violations(trace: PowerTrace, cap_w: float, sample_s: float = SAMPLE_S) -> int:
+    """Readings, one every `sample_s` from the beginning, at which the peak power is above the cap."""
+    count = 0
+    for power, (start, end) in zip(trace.peak_w, pairwise(trace.times_s), strict=True):
+        if power > cap_w + 1e-6:
+            count += math.ceil(end / sample_s) - math.ceil(start / sample_s)
+    return count
+
+
+def _sum(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    return one[0] + other[0], one[1] + other[1]
+
+
+def _merged(times: Sequence[float]) -> list[float]:
+    found: list[float] = []
+    for time in sorted(times):
+        if not found or time - found[-1] > 1e-12:
+            found.append(time)
+    return found
+
+
+def _nearest(times: Sequence[float], time: float) -> float:
+    """The event at `time`; both come from the same numbers."""
+    return times[bisect_right(times, time + 1e-15) - 1]

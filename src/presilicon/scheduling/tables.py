@@ -1,0 +1,88 @@
+"""A problem as flat arrays, which the compiled kernels read."""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from presilicon.records import Mode, Problem, Schedule, Started
+
+Array = np.ndarray[Any, Any]
+
+
+class Tables(NamedTuple):
+    """Tasks, their modes one after another, and the pools."""
+
+    dep_first: Array
+    """Where the dependencies of each task begin in `deps`; one more entry than tasks."""
+    deps: Array
+    follower_first: Array
+    followers: Array
+    bytes_out: Array
+    mode_first: Array
+    pool: Array
+    """Of each mode: the number of its pool, the units that it takes, its time, the energy that it adds to that of idle
+    devices, the peak power that it adds."""
+    units: Array
+    time: Array
+    extra_j: Array
+    extra_w: Array
+    pool_units: Array
+    hop: Array
+    """Seconds per byte between a unit of each pool and the host; 0 where moving is free."""
+
+
+@lru_cache(maxsize=8)
+def tables(problem: Problem) -> Tables:
+    """The arrays of a problem."""
+    tasks, pools = problem.tasks, problem.pools
+    number = {pool.name: index for index, pool in enumerate(pools)}
+    modes = [mode for task in tasks for mode in task.modes]
+    idle = [mode.units * problem.pool[mode.device].idle_w for mode in modes]
+    return Tables(
+        dep_first=_firsts([len(task.deps) for task in tasks]),
+        deps=np.array([dep for task in tasks for dep in task.deps], np.int64),
+        follower_first=_firsts([len(each) for each in problem.followers]),
+        followers=np.array([each for found in problem.followers for each in found], np.int64),
+        bytes_out=np.array([task.bytes_out for task in tasks], np.float64),
+        mode_first=_firsts([len(task.modes) for task in tasks]),
+        pool=np.array([number[mode.device] for mode in modes], np.int64),
+        units=np.array([mode.units for mode in modes], np.int64),
+        time=np.array([mode.time_s for mode in modes], np.float64),
+        extra_j=np.array([mode.time_s * (mode.average_w - w) for mode, w in zip(modes, idle, strict=True)], np.float64),
+        extra_w=np.array([mode.peak_w - w for mode, w in zip(modes, idle, strict=True)], np.float64),
+        pool_units=np.array([pool.units for pool in pools], np.int64),
+        hop=np.array([1 / pool.bytes_per_s if pool.bytes_per_s else 0.0 for pool in pools], np.float64),
+    )
+
+
+def _firsts(lengths: list[int]) -> Array:
+    return np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+
+
+def assemble(problem: Problem, choice: Array, starts: Array, solver: str, **more: Any) -> Schedule:
+    """A schedule of chosen modes (counted within each task) and starting times; units are dealt out as they come free.
+
+    `more` goes into the schedule: bounds, notes.
+    """
+    modes = [task.modes[int(index)] for task, index in zip(problem.tasks, choice, strict=True)]
+    units = deal(problem, modes, starts)
+    started = tuple(
+        Started(task, mode, units[task], float(start))
+        for task, (mode, start) in enumerate(zip(modes, starts, strict=True))
+    )
+    return Schedule(solver=solver, started=started, **more)
+
+
+def deal(problem: Problem, modes: list[Mode], starts: Array) -> list[tuple[int, ...]]:
+    """Which units each op occupies, where the counts are known to fit: those that have been free for longest."""
+    free = {pool.name: [0.0] * pool.units for pool in problem.pools}
+    dealt: list[tuple[int, ...]] = [()] * len(modes)
+    # Ops of no length need no room of their own, but their units must be free too.
+    for task in sorted(range(len(modes)), key=lambda each: (float(starts[each]), modes[each].time_s, each)):
+        mode, ends = modes[task], free[modes[task].device]
+        chosen = sorted(sorted(range(len(ends)), key=lambda unit: (ends[unit], unit))[: mode.units])
+        for unit in chosen:
+            ends[unit] = float(starts[task]) + mode.time_s
+        dealt[task] = tuple(chosen)
+    return dealt
