@@ -48,7 +48,7 @@ def compile_firmware(
             raise ConfigError("the firmware has no chains; write one with `with fw.chain():`, in a file as [[...]]")
         return image
     chains, taps = _place(programs, hardware)
-    return Image(hardware, chains, taps, stored, image.sampling, image.controls, _warnings(chains, hardware))
+    return Image(hardware, chains, taps, stored, image.sampling, image.controls, _warnings(chains, stored, hardware))
 
 
 def _place(programs: Sequence[Program], hardware: Hardware) -> tuple[tuple[Chain, ...], tuple[tuple[int, int], ...]]:
@@ -205,7 +205,7 @@ def _controls(controls: Mapping[int, int], hardware: Hardware) -> tuple[tuple[in
     return tuple(sorted(controls.items()))
 
 
-def _warnings(chains: Sequence[Chain], hardware: Hardware) -> tuple[str, ...]:
+def _warnings(chains: Sequence[Chain], rows: Sequence[StoredRow], hardware: Hardware) -> tuple[str, ...]:
     """Counts that a word cannot hold exactly."""
     if hardware.is_float:
         exact = 1 << hardware.word_mantissa + 1
@@ -214,9 +214,10 @@ def _warnings(chains: Sequence[Chain], hardware: Hardware) -> tuple[str, ...]:
         exact = word_limits(hardware)[1] >> hardware.fraction_bits
         what = f"counts above {exact} saturate"
     found = []
+    contiguous = {row.row for row in rows if not row.is_classes}  # these hold an element once at most
     for number, chain in enumerate(chains):
-        most = hardware.ranges if chain.axis else hardware.lanes
-        most = min(most, 1) if chain.axis else most  # contiguous ranges hold an element once at most
+        in_ranges = 1 if chain.range_row in contiguous else hardware.ranges
+        most = in_ranges if chain.axis else hardware.lanes
         if chain.filter and most > exact:
             found.append(f"{place_of(number)}: {what} in {hardware.word_bits}-bit words; try accumulator_bits")
     return tuple(found)

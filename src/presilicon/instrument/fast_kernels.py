@@ -333,3 +333,19 @@ def run(
             for n in range(size):
                 out[place + n] = x[n]
             place += size
+
+
+@compiled
+def encode_floats(values: Any, out: Any, element: Any, spread: Any) -> None:
+    """Numbers as words of floats: rounded to the element, widened by `spread` bits."""
+    for i in range(values.size):
+        out[i] = code_of(np.float64(values[i]), element) << spread
+
+
+@compiled
+def encode_fixed(values: Any, out: Any, scale: Any, largest: Any) -> None:
+    """Numbers as words of fixed point: rounded to nearest even, saturated, 0 for NaN."""
+    for i in range(values.size):
+        steps = np.rint(np.float64(values[i]) * scale)
+        inside = min(max(steps, -largest - 1.0), largest)
+        out[i] = np.int64(inside if steps == steps else 0.0)

@@ -54,7 +54,8 @@ def to_words(hardware: Hardware, values: Any) -> "NDArray[np.int64]":
     import numpy as np
 
     try:
-        numbers = np.asarray(values, dtype=np.float64)
+        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
+            numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"vectors are made of numbers: {error}") from None
     return _float_words(hardware, numbers) if hardware.is_float else _fixed_words(hardware, numbers)
@@ -76,7 +77,7 @@ def _float_words(hardware: Hardware, numbers: "NDArray[np.float64]") -> "NDArray
     assert isinstance(element, Float)
     magnitude = np.abs(numbers)
     finite = np.where(np.isfinite(magnitude), magnitude, 0.0)
-    exponent = np.maximum(np.frexp(finite)[1] - 1, element.min_exponent)
+    exponent = np.where(finite > 0, np.maximum(np.frexp(finite)[1] - 1, element.min_exponent), element.min_exponent)
     significand = np.rint(np.ldexp(finite, element.mantissa - exponent)).astype(np.int64)
     # A significand that rounds up to the next power of two carries into the exponent by itself.
     code = significand + ((exponent.astype(np.int64) - element.min_exponent) << element.mantissa)
