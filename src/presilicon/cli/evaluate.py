@@ -147,12 +147,14 @@ def _evaluate(request: "Request", stored: "StoredRun | None", jobs: int, out: Pa
 
             def on_event(event: dict[str, Any]) -> None:
                 run.record(event["event"], **{name: value for name, value in event.items() if name != "event"})
-                show(event)
+                if not event["event"].startswith("instrument"):
+                    show(event)
 
             trained = train_designs(
                 designs, workload, seeds=request.seeds, seed=request.seed, jobs=jobs, device=request.device,
                 times=times or None, clock_ghz=request.clock_ghz, checkpoints=checkpoints_of(run.path),
-                checkpoint_every=request.checkpoint_every, strict=request.strict, own=own, on_event=on_event,
+                checkpoint_every=request.checkpoint_every, strict=request.strict, own=own,
+                directory=run.path, on_event=on_event,
             )  # fmt: skip
         found = price(trained)
         if request.sensitivity:

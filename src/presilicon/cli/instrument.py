@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from presilicon.cli.instrument_live import COMMANDS
 from presilicon.cli.options import json_option
 
 if TYPE_CHECKING:
@@ -224,3 +225,7 @@ def _plain_number(value: float) -> float | int | str:
 def _warn(warnings: Any) -> None:
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
+
+
+for _live in COMMANDS:
+    command.add_command(_live)

@@ -7,7 +7,7 @@ effect, or why it did not. A command that is refused changes nothing.
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
@@ -61,8 +61,8 @@ class Commands:
         self._stream = stream
         self._place = 0
 
-    def pending(self) -> list[Command]:
-        """The new commands for this training; lines that are no commands are passed over."""
+    def pending(self, step: int) -> list[Command]:
+        """The new commands for this training, whatever its step; lines that are no commands are passed over."""
         try:
             if os.stat(self._path).st_size <= self._place:
                 return []
@@ -82,6 +82,21 @@ class Commands:
             if self._stream in command.streams:
                 found.append(command)
         return found
+
+
+class Repeated:
+    """What was once asked of a training, and done, again at the same steps: from its answers."""
+
+    def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
+        self._commands: dict[int, list[Command]] = {}
+        for event in events:
+            if event["event"] == ANSWER and event["ok"]:
+                command = msgspec.convert(event["request"], Command)
+                self._commands.setdefault(event["step"], []).append(command)
+
+    def pending(self, step: int) -> list[Command]:
+        """Those of a step."""
+        return self._commands.get(step, [])
 
 
 def program(

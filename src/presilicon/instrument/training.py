@@ -30,8 +30,8 @@ Emit = Callable[[dict[str, Any]], None]
 class CommandSource(Protocol):
     """Where commands come from: a file that grows, or a list of what was once asked."""
 
-    def pending(self) -> Sequence[Command]:
-        """Those that are new."""
+    def pending(self, step: int) -> Sequence[Command]:
+        """Those that are new at a step."""
         ...
 
 
@@ -67,7 +67,9 @@ class TrainingInstrument:
         self._emit = emit
         self._step_s = instrument.step_s or step_s or DEFAULT_STEP_S
         self._commands = None if commands is None else commands(self.stream)
-        self._links: list[Link] = [] if stream_file is None else [FileLink(write=stream_file)]
+        self.links: list[Link] = []
+        """Where the packets go, beside the host."""
+        self._stream_file = stream_file
         self._server: SocketServer | None = None
         self._wires: dict[tuple[str, str], list[Wire]] = {}
         self._parameters: dict[int, Any] = {}
@@ -105,9 +107,16 @@ class TrainingInstrument:
                 self._parameters[each.tap] = matrices[0]
         for each in wires:
             self._check_pair(each)
+        if self._stream_file is not None:
+            # A run that is taken up again begins a stream of its own.
+            kept = (
+                self._stream_file if step == 0 else self._stream_file.with_stem(f"{self._stream_file.stem}-from{step}")
+            )
+            kept.unlink(missing_ok=True)
+            self.links.append(FileLink(write=kept))
         if self.instrument.listen is not None:
             self._server = SocketServer(self.instrument.listen)
-            self._links.append(self._server)
+            self.links.append(self._server)
         self._exchange(step)
         described = [
             {"name": each.name, "group": each.group, "tap": each.tap, "layer": each.layer, "role": each.role}
@@ -120,7 +129,7 @@ class TrainingInstrument:
         """Do what was asked for; learning rates take effect now."""
         self._offers = 0
         self._seen.clear()
-        for command in self._commands.pending() if self._commands is not None else ():
+        for command in self._commands.pending(step) if self._commands is not None else ():
             self._answer(command, step)
         self._obey_links(step)
         self._before.clear()
@@ -168,7 +177,7 @@ class TrainingInstrument:
         self.chip.finish()
         self._exchange(self._told_at, final=True)
         self._event("instrument_ended")
-        for link in self._links:
+        for link in self.links:
             link.close()
 
     def _offer(self, each: Wire, frame: int, tensor: Any, other: Any) -> None:
@@ -201,7 +210,7 @@ class TrainingInstrument:
             packets = self.chip.take()
             if not packets:
                 break
-            for link in self._links:
+            for link in self.links:
                 link.send(packets)
             for reading in self.host.feed(packets):
                 self.readings.append(reading)

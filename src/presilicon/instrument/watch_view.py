@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from presilicon.instrument.watch import StreamView, TapView, Watcher
+from presilicon.runs.readings import StreamView, TapView, Watcher
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

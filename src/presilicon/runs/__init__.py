@@ -11,6 +11,7 @@ Whatever ends the process, what was recorded stays readable, also while it is be
 from presilicon.runs.events import EventLog, read_events
 from presilicon.runs.export import EXPORT_FORMATS, export_run
 from presilicon.runs.provenance import commit, config_hash, versions
+from presilicon.runs.readings import StreamView, TapView, Watcher, watch_run
 from presilicon.runs.run import Run, RunRecord, create_run, resume_run
 from presilicon.runs.store import StoredRun, list_runs, load_run, remove_run
 
@@ -20,6 +21,9 @@ __all__ = [
     "Run",
     "RunRecord",
     "StoredRun",
+    "StreamView",
+    "TapView",
+    "Watcher",
     "commit",
     "config_hash",
     "create_run",
@@ -30,4 +34,5 @@ __all__ = [
     "remove_run",
     "resume_run",
     "versions",
+    "watch_run",
 ]

@@ -17,6 +17,7 @@ from presilicon.records import Comparison, Cost, Result, SeedResult, StepFacts, 
 from presilicon.runs import commit, config_hash, versions
 from presilicon.simulation import MatchedTimes, area
 from presilicon.study.fairness import check_start, check_strict, compare_all, fairness, strict_problems
+from presilicon.study.instrumented import InstrumentTask, check_instrument
 from presilicon.study.price import price_trace
 from presilicon.study.seeds import OnEvent, SeedTask, train_seeds
 from presilicon.study.statistics import (
@@ -124,12 +125,14 @@ def train_designs(
     checkpoint_every: int = EVERY,
     strict: bool = False,
     own: Workload | None = None,
+    directory: Path | None = None,
     on_event: OnEvent | None = None,
 ) -> Trained:
     """The part of `compare` that takes long: the workload trained with the numerics of every design.
 
     Every `checkpoint_every` evaluations each run is kept in the folder `checkpoints`. With `strict`, a workload must
-    keep the rules of its `own`: by default the one of that name that comes with the package, if there is one.
+    keep the rules of its `own`: by default the one of that name that comes with the package, if there is one. With the
+    run's `directory`, the instrument of a design takes commands from there, and keeps its stream there.
     """
     workload = load_workload(workload) if isinstance(workload, str) else workload
     loaded = [load_design(design) if isinstance(design, str) else design for design in designs]
@@ -159,12 +162,15 @@ def train_designs(
         known = load_workload(workload.name) if workload.name in workload_names() else workload
         check_start(workload, own or known, seeds=seeds, seed=seed)
     graph = capture_workload(workload)
+    for design in loaded:
+        check_instrument(design, workload)
     matched = match_designs(times, loaded, graph, clock_ghz)
     chosen = range(seed, seed + seeds)
     tasks = [
         SeedTask(
             design.name, design.numerics, workload, each, device,
             None if checkpoints is None else Checkpoint(_file(Path(checkpoints), design.name, each), checkpoint_every),
+            _watched(design, graph, matched.get(design.name), directory, is_first=each == seed),
         )
         for design in loaded
         for each in chosen
@@ -172,6 +178,16 @@ def train_designs(
     traces = train_seeds(tasks, jobs, on_event or (lambda event: None))
     by_design = tuple(tuple(traces[first : first + seeds]) for first in range(0, len(traces), seeds))
     return Trained(tuple(loaded), workload, graph, by_design, device, matched, strict)
+
+
+def _watched(
+    design: Design, graph: StepGraph, times: MatchedTimes | None, directory: Path | None, *, is_first: bool
+) -> InstrumentTask | None:
+    """The instrument of a seed, told how long a step takes on the machine."""
+    instrument = design.instrument
+    if instrument is None or not (is_first or instrument.seeds == "all"):
+        return None
+    return InstrumentTask(instrument, step_price(graph, design, times)(StepFacts()).time_s, directory)
 
 
 def _file(folder: Path, design: str, seed: int) -> Path:

@@ -1,6 +1,6 @@
 """A training that is emulated with its design's instrument attached."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -10,8 +10,9 @@ from presilicon.designs import Design, Instrument, Numerics
 from presilicon.emulation import train
 from presilicon.emulation.attach import multiplying_layers
 from presilicon.formats import parse
-from presilicon.instrument.control import CONTROL_FILE, Commands
+from presilicon.instrument.control import CONTROL_FILE, STARTED, Commands, Repeated
 from presilicon.instrument.engine import Engine
+from presilicon.instrument.lockstep import Agreement, compare_streams
 from presilicon.instrument.training import CommandSource, TrainingInstrument
 from presilicon.records import Trace
 from presilicon.workloads import Workload
@@ -113,8 +114,57 @@ def train_watched(
     hooks = [*options.pop("hooks", ()), watching]
     observers = [*options.pop("observers", ()), watching]
     try:
-        return train(
-            workload, design.numerics, seed=seed, device=device, observers=observers, hooks=hooks, **options
-        )
+        return train(workload, design.numerics, seed=seed, device=device, observers=observers, hooks=hooks, **options)
     finally:
         watching.finish()
+
+
+def compare_with_stream(
+    recorded: bytes,
+    workload: Workload,
+    design: Design,
+    events: Sequence[Mapping[str, Any]],
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+    step_s: float | None = None,
+    engine: Engine | None = None,
+) -> Agreement:
+    """A recorded stream against a fresh emulation of the training that it is of, with the same commands.
+
+    `recorded` is the stream of a chip, of the circuit in a simulator, or of an earlier emulation; `events` are those of
+    the training. Here is the fresh emulation, there the recorded stream.
+    """
+    assert design.instrument is not None
+    sent = bytearray()
+    names: dict[int, str] = {}
+
+    def note(event: dict[str, Any]) -> None:
+        if event["event"] == STARTED:
+            names.update({tap["tap"]: tap["name"] for tap in event["taps"]})
+
+    task = InstrumentTask(design.instrument, step_s)
+    source = Repeated(events)
+    watching = instrument_of(task, design.numerics, note, name="again", engine=engine, commands=lambda stream: source)
+    watching.links.append(_Kept(sent))
+    try:
+        train(workload, design.numerics, seed=seed, device=device, observers=[watching], hooks=[watching])
+    finally:
+        watching.finish()
+    return compare_streams(bytes(sent), recorded, design.instrument.built, names=names)
+
+
+class _Kept:
+    """A link that keeps what is sent."""
+
+    def __init__(self, sent: bytearray) -> None:
+        self._sent = sent
+
+    def send(self, data: bytes) -> None:
+        self._sent += data
+
+    def receive(self) -> bytes:
+        return b""
+
+    def close(self) -> None:
+        pass

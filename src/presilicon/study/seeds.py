@@ -19,6 +19,7 @@ from presilicon.emulation import train
 from presilicon.emulation.checkpoint import Checkpoint, read_trace
 from presilicon.emulation.training import identity
 from presilicon.records import Evaluation, Finding, Trace
+from presilicon.study.instrumented import InstrumentTask, instrument_of
 from presilicon.workloads import Workload
 from presilicon.workloads.user import files_of, load_file, workload_errors
 
@@ -35,6 +36,8 @@ class SeedTask(NamedTuple):
     device: str = "cpu"
     checkpoint: Checkpoint | None = None
     """Where the run is kept; one that had ended there is not done again."""
+    watched: InstrumentTask | None = None
+    """The instrument that looks on, if one does."""
 
 
 def train_seeds(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
@@ -160,16 +163,26 @@ def _run(task: SeedTask, on_event: OnEvent) -> Trace:
     def on_finding(finding: Finding) -> None:
         on_event({"event": "finding", "design": task.design, "seed": task.seed, **to_plain(finding)})
 
+    def on_instrument(event: dict[str, Any]) -> None:
+        on_event({**event, "design": task.design, "seed": task.seed})
+
     kept, event, trace = task.checkpoint, "seed_restored", None
     if kept is not None:
         trace = read_trace(kept.path, identity(task.workload, task.numerics, task.seed, task.device))
     if trace is None:
         event = "seed_finished"
-        with workload_errors():
-            trace = train(
-                task.workload, task.numerics, seed=task.seed, device=task.device, on_evaluation=on_evaluation,
-                on_finding=on_finding, checkpoint=kept,
-            )  # fmt: skip
+        name = f"{task.design}-seed{task.seed}"
+        watched = task.watched
+        watching = () if watched is None else (instrument_of(watched, task.numerics, on_instrument, name=name),)
+        try:
+            with workload_errors():
+                trace = train(
+                    task.workload, task.numerics, seed=task.seed, device=task.device, on_evaluation=on_evaluation,
+                    on_finding=on_finding, checkpoint=kept, observers=watching, hooks=watching,
+                )  # fmt: skip
+        finally:
+            for instrument in watching:
+                instrument.finish()
     for share in trace.shares if event == "seed_finished" else ():
         on_event({"event": "rounding", "design": task.design, "seed": task.seed, **to_plain(share)})
     on_event(

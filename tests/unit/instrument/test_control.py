@@ -34,7 +34,7 @@ def training(
 
         def answer() -> None:
             while not done.is_set():
-                for command in commands.pending():
+                for command in commands.pending(0):
                     seen.append(command)
                     fields: dict[str, Any] = {"design": "d", "seed": 0, "stream": "s0"}
                     control.answer(run.log, command, **fields, ok=ok, step=7, message="so be it")
@@ -113,21 +113,21 @@ def test_no_answer(tmp_path: Path) -> None:
         run.record("instrument_started", stream="s0", design="d", seed=0, taps=TAPS)
         with pytest.raises(RunFailedError, match="did not answer within"):
             control.set_learning_rate(stored(run), 0.1, wait_s=0.1)
-        assert len(Commands(run.path / CONTROL_FILE, "s0").pending()) == 1, "it is done when the training looks"
+        assert len(Commands(run.path / CONTROL_FILE, "s0").pending(0)) == 1, "it is done when the training looks"
 
 
 def test_lines_that_are_torn_or_for_others_are_passed_over(tmp_path: Path) -> None:
     file = tmp_path / CONTROL_FILE
     commands = Commands(file, "s0")
-    assert commands.pending() == []
+    assert commands.pending(0) == []
     line = b'{"id":"1","streams":["s0"],"verb":"learning_rate","value":0.5}\n'
     file.write_bytes(b"nonsense\n" + line.replace(b"s0", b"s1") + b'{"id":"2","verb":"explode","streams":["s0"]}\n')
-    assert commands.pending() == []
+    assert commands.pending(0) == []
     with file.open("ab") as end:
         end.write(line[:20])
         end.flush()
-        assert commands.pending() == []
+        assert commands.pending(0) == []
         end.write(line[20:])
         end.flush()
-        assert [command.value for command in commands.pending()] == [0.5]
-    assert commands.pending() == []
+        assert [command.value for command in commands.pending(0)] == [0.5]
+    assert commands.pending(0) == []

@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from presilicon.runs.run import EVENTS_FILE
+
 READING = "instrument"
 LOSSES = "instrument_losses"
 STARTED, ENDED, ANSWER = "instrument_started", "instrument_ended", "instrument_answer"
@@ -123,8 +125,8 @@ def _account(view: StreamView, event: dict[str, Any]) -> None:
 
 
 def watch_run(path: Path) -> Watcher:
-    """Everything that the run in a directory has recorded so far."""
-    watcher = Watcher(path / "events.jsonl")
+    """Everything that the instruments of the run in a directory have shown so far."""
+    watcher = Watcher(path / EVENTS_FILE)
     watcher.update()
     return watcher
 
