@@ -43,7 +43,8 @@ class RangeRow(Struct, frozen=True):
         Raises:
             ConfigError: a class that is not known.
         """
-        sets = tuple((item,) if isinstance(item, str) else tuple(item) for item in _listed(ranges, "classes"))
+        listed = _listed(ranges, "classes")
+        sets = tuple((item,) if isinstance(item, str) else tuple(_listed(item, "a range's classes")) for item in listed)
         for name in (name for names in sets for name in names):
             if name not in CLASSES:
                 raise ConfigError(f"unknown class {name!r}: {did_you_mean(str(name), CLASSES)}")
