@@ -1,6 +1,7 @@
 """From a design's taps to the wires of a model, and from the firmware of each tap to the one image of a chip."""
 
 from collections.abc import Collection, Mapping, Sequence
+from math import gcd
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
@@ -96,13 +97,25 @@ def sample(tensor: Any, role: TapRole, lanes: int, vectors: int | Literal["all"]
     samples, nodes = matrix.shape
     groups = -(-nodes // lanes)
     if groups > vectors:
-        chosen = np.arange(vectors) * groups // vectors
+        chosen = np.array(spread(vectors, groups))
         columns = (chosen[:, None] * lanes + np.arange(lanes)).ravel()
         matrix, groups = matrix[:, columns[columns < nodes]], vectors
     rows = max(1, vectors // groups)
     if samples > rows:
-        matrix = matrix[np.arange(rows) * samples // rows]
+        matrix = matrix[spread(rows, samples)]
     return Sample(matrix, matrix.size / max(tensor.size, 1))
+
+
+def spread(count: int, total: int) -> list[int]:
+    """`count` of `total` places in rising order, about evenly, in no rhythm: a stride would meet the same pixels.
+
+    >>> spread(4, 16)
+    [0, 1, 6, 11]
+    """
+    step = round(total * 0.618)
+    while gcd(step, total) != 1:
+        step += 1
+    return sorted(place * step % total for place in range(count))
 
 
 class Layout(NamedTuple):

@@ -85,7 +85,7 @@ def _stream(view: StreamView, width: int) -> list[Any]:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, width=width)
     for title in ("tap", "aggregation", "figure", "now", "course"):
         table.add_column(title, no_wrap=title != "tap", justify="right" if title == "now" else "left")
-    room = max(12, width - 68)
+    room = max(12, width - 64)
     for tap in view.taps.values():
         for row, (figure, now, course) in enumerate(_rows(tap, room)):
             heading = (f"{tap.name}", tap.aggregation or "-") if row == 0 else ("", "")
@@ -100,7 +100,7 @@ def _stream(view: StreamView, width: int) -> list[Any]:
 
 def _rows(tap: TapView, room: int) -> list[tuple[str, str, str]]:
     rows = []
-    for name, curve in tap.curves.items():
+    for name, (_, curve) in tap.main_curves().items():
         now = curve[-1]
         rows.append((name, "-" if now is None else f"{now:.4g}", sparkline(curve, room)))
     if tap.histogram is not None:

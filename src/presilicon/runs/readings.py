@@ -13,6 +13,20 @@ LOSSES = "instrument_losses"
 STARTED, ENDED, ANSWER = "instrument_started", "instrument_ended", "instrument_answer"
 
 
+MAIN = {
+    "summary": ("mean", "sparsity", "min", "max"),
+    "sparsity": ("sparsity",),
+    "norm_check": ("p15", "p50", "p85"),
+    "predictiveness": ("predictiveness",),
+    "invalidity": ("total",),
+    "gradient_norm": ("norm",),
+    "update_ratio": ("ratio",),
+    "correlation": ("correlation",),
+    "quantization_error": ("signal_to_noise_db",),
+}
+"""The figures that are shown of an aggregation; of others all."""
+
+
 class TapView(Struct):
     """One tap: its curves and its last histogram."""
 
@@ -27,10 +41,17 @@ class TapView(Struct):
     """`edges` and `counts`, at `step`."""
     lanes: list[float] | None = None
     """A figure for each lane, at the last step."""
+    seen: list[str] = field(default_factory=list)
+    """The aggregations that it was programmed to, in turn."""
     frames: int = 0
     dropped: int = 0
     missing: int = 0
     torn: int = 0
+
+    def main_curves(self) -> dict[str, tuple[list[int], list[float | None]]]:
+        """Steps and values of the figures worth a look, of every aggregation that it had."""
+        names = [name for each in self.seen for name in MAIN.get(each, self.curves)]
+        return {name: (self.steps[name], self.curves[name]) for name in dict.fromkeys(names) if name in self.curves}
 
 
 class StreamView(Struct):
@@ -105,6 +126,7 @@ def _read(view: StreamView, event: dict[str, Any]) -> None:
     view.step = max(view.step, event["step"])
     if tap.aggregation != event["aggregation"]:
         tap.histogram = tap.lanes = None
+        tap.seen.append(event["aggregation"])
     tap.aggregation = event["aggregation"]
     tap.frames += 1
     for name, value in event.get("values", {}).items():

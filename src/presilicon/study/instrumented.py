@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import torch
+
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Design, Instrument, Numerics
 from presilicon.emulation import train
@@ -72,8 +74,6 @@ def check_instrument(design: Design, workload: Workload) -> None:
     """
     if design.instrument is None:
         return
-    import torch
-
     from presilicon.instrument.host import Host
     from presilicon.instrument.taps import wire
 
@@ -147,9 +147,12 @@ def compare_with_stream(
     source = Repeated(events)
     watching = instrument_of(task, design.numerics, note, name="again", engine=engine, commands=lambda stream: source)
     watching.links.append(_Kept(sent))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as evaluations train: more would add in another order
     try:
         train(workload, design.numerics, seed=seed, device=device, observers=[watching], hooks=[watching])
     finally:
+        torch.set_num_threads(threads)
         watching.finish()
     return compare_streams(bytes(sent), recorded, design.instrument.built, names=names)
 
