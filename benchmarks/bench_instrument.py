@@ -2,6 +2,7 @@
 
     python benchmarks/bench_instrument.py            # N = M = 32, fixed(16, 16)
     python benchmarks/bench_instrument.py --element bfloat16 --accumulator 32
+    python benchmarks/bench_instrument.py --all      # every aggregation, and the reference
 
 Words go in, blocks come out; making the firmware and compiling the kernels are not counted.
 """
@@ -13,7 +14,9 @@ import numpy as np
 
 from presilicon.designs import Hardware
 from presilicon.formats import parse
-from presilicon.instrument import FastModel, Firmware, compile_firmware, to_words
+from presilicon.instrument import FastModel, Firmware, Reference, compile_firmware, to_words
+from presilicon.instrument.aggregations import AGGREGATIONS, aggregation
+from presilicon.instrument.fast import fast_words
 
 PUBLISHED = {"pass-through": 2507, "summary": 790, "distribution, 64 bins": 698}
 """Vectors per CPU second of the published software at N = M = 32, one core."""
@@ -53,10 +56,14 @@ def distribution(fw: Firmware) -> None:
             fw.commit("M", "last")
 
 
-def rate(hardware: Hardware, write, vectors: int, repeats: int) -> float:
+def written(write) -> Firmware:
     firmware = Firmware()
     write(firmware)
-    engine = FastModel(hardware)
+    return firmware
+
+
+def rate(hardware: Hardware, firmware: Firmware, vectors: int, repeats: int, kind=FastModel) -> float:
+    engine = kind(hardware)
     engine.load(compile_firmware(firmware, hardware))
     values = np.random.default_rng(0).normal(size=(vectors, hardware.lanes))
     words = to_words(hardware, values)
@@ -75,6 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--element", default="fixed(16, 16)")
     parser.add_argument("--accumulator", type=int)
+    parser.add_argument("--all", action="store_true", help="every aggregation too")
     parser.add_argument("--vectors", type=int, default=200_000)
     parser.add_argument("--repeats", type=int, default=9)
     options = parser.parse_args()
@@ -83,8 +91,22 @@ def main() -> None:
     print(f"{'aggregation':24}{'vectors/s':>14}{'published':>12}{'ratio':>10}")
     works = {"pass-through": pass_through, "summary": summary, "distribution, 64 bins": distribution}
     for name, write in works.items():
-        ours = rate(hardware, write, options.vectors, options.repeats)
+        ours = rate(hardware, written(write), options.vectors, options.repeats)
         print(f"{name:24}{ours:14,.0f}{PUBLISHED[name]:12,}{ours / PUBLISHED[name]:9,.0f}x")
+    if not options.all:
+        return
+    print(f"\n{'aggregation':24}{'fast, vectors/s':>18}{'reference':>12}")
+    for name in AGGREGATIONS:
+        firmware = aggregation(name, hardware).firmware
+        fast = rate(hardware, firmware, options.vectors, options.repeats)
+        slow = rate(hardware, firmware, 2 * FRAME, 1, Reference)
+        print(f"{name:24}{fast:18,.0f}{slow:12,.0f}")
+    values = np.random.default_rng(0).normal(size=(options.vectors, 32)).astype(np.float32)
+    for name, work in (("to_words", to_words), ("fast_words", fast_words)):
+        work(hardware, values)
+        begin = time.process_time()
+        work(hardware, values)
+        print(f"{name:24}{options.vectors / (time.process_time() - begin):18,.0f}")
 
 
 if __name__ == "__main__":

@@ -100,7 +100,8 @@ class Engine(Protocol):
     """One execution of the instrument; state lasts from call to call.
 
     With `flush = "frame"`, `feed` gives out the blocks of the outer frames that ended, as the chip's output buffer
-    does; with "never" every full block at once.
+    does; with "never" every full block at once. Which frames come this far is decided before it: those of a tap
+    without a program do not, and would send a block without words.
     """
 
     hardware: Hardware

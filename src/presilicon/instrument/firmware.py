@@ -42,12 +42,9 @@ class Firmware:
 
     @staticmethod
     def from_chains(chains: Any, rows: Mapping[int, RangeRow] | None = None) -> "Firmware":
-        """Firmware from chains of instructions, or from a JSON document's list of lists of objects."""
+        """Firmware from a JSON document's list of chains, or from chains that were read: tuples of instructions."""
         firmware = Firmware()
-        plain = (
-            not all(isinstance(item, Instruction) for chain in chains for item in chain) if _nested(chains) else True
-        )
-        read = read_chains(chains) if plain else chains
+        read: Chains = chains if isinstance(chains, tuple) else read_chains(chains)
         firmware._programs.append((None, [list(chain) for chain in read]))
         firmware.rows |= dict(rows or {})
         return firmware
@@ -164,7 +161,3 @@ class Firmware:
                 lines.append(f"taps {', '.join(map(str, program.taps))}:")
             lines += [f"chain {index + 1}: {' '.join(map(str, chain))}" for index, chain in enumerate(program.chains)]
         return "\n".join(lines)
-
-
-def _nested(chains: Any) -> bool:
-    return isinstance(chains, list | tuple) and all(isinstance(chain, list | tuple) for chain in chains)
