@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 CLASSES = ("nan", "+inf", "-inf", "subnormal", "zero", "normal")
 """What a word can be, in the order of the bits of a class mask."""
 
+MANY = 1 << 14
+"""Numbers from which on the compiled pass is worth its loading."""
+
 
 def bias_of(hardware: Hardware) -> int:
     """The exponent bias of a float word."""
@@ -53,6 +56,10 @@ def to_words(hardware: Hardware, values: Any) -> "NDArray[np.int64]":
     """
     import numpy as np
 
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f" and values.size >= MANY:
+        from presilicon.instrument.fast import fast_words
+
+        return fast_words(hardware, values)
     try:
         with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
             numbers = np.asarray(values, dtype=np.float64)

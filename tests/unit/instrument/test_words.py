@@ -11,13 +11,13 @@ from presilicon.designs import Hardware
 from presilicon.formats import encode, parse
 from presilicon.instrument.arithmetic import arithmetic_of
 from presilicon.instrument.fast import fast_words
-from presilicon.instrument.words import classes, keys, to_words, values_of
+from presilicon.instrument.words import MANY, classes, keys, to_words, values_of
 
 FLOATS = ["e5m2", "float(4, 3)", "float(2, 1)", "float16", "bfloat16", "float32", "float(5, 4, bias=-3)"]
 FIXED = ["int8", "int(4)", "fixed(4, 4)", "fixed(16, 16)", "fixed(1, 31)", "fixed(32, 0)", "fixed(1, 7)"]
 
 
-def numbers(seed: int, count: int = 20_000) -> np.ndarray:
+def numbers(seed: int, count: int = MANY - 384) -> np.ndarray:
     """float32 of all sizes, ties, ends and specials."""
     rng = np.random.default_rng(seed)
     x = rng.integers(0, 1 << 32, count, dtype=np.uint64).astype(np.uint32).view(np.float32)
@@ -73,6 +73,15 @@ def test_the_fast_way_gives_the_same(spelling: str, kind: type) -> None:
         hardware = Hardware(element=parse(spelling))
     x = numbers(2).astype(kind).reshape(-1, 8)
     np.testing.assert_array_equal(fast_words(hardware, x), to_words(hardware, x))
+
+
+@pytest.mark.parametrize("spelling", [*FLOATS, *FIXED])
+def test_many_numbers_go_the_fast_way(spelling: str) -> None:
+    hardware = Hardware(element=parse(spelling))
+    x = np.concatenate([numbers(5), numbers(6)])
+    halves = [to_words(hardware, half) for half in np.split(x, 2)]
+    assert x.size >= MANY
+    np.testing.assert_array_equal(to_words(hardware, x), np.concatenate(halves))
 
 
 @pytest.mark.parametrize("spelling", [*FLOATS, *FIXED])
