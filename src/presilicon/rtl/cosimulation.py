@@ -107,9 +107,7 @@ def instrument_parameters(hardware: Hardware) -> dict[str, int]:
         ConfigError: the hardware is the bare core.
     """
     if not hardware.flushes:
-        raise ConfigError(
-            'the instrument with taps and a stream needs flush = "frame"; with "never" it is the bare core'
-        )
+        raise ConfigError('the instrument with taps and a stream needs flush = "frame", not the bare core')
     parameters = core_parameters(hardware)
     del parameters["FLUSH"]
     return {**parameters, "BUFFER": hardware.buffer}

@@ -66,7 +66,7 @@ module presilicon_alu_lane #(
         assign product = '0;
       end
       assign late = late_multiply ? product : sum;
-      wire unused = &{1'b0, clock, enable, is_add};
+      wire unused = &{1'b0, clock, enable, is_add, is_sub};
     end else begin : fixed
       // One adder does it all: x + s, x - s, the comparison of x and s, 0 - x.
       wire [WORD-1:0] a = is_abs ? '0 : x;

@@ -25,7 +25,6 @@ module presilicon_scalar_reduce #(
   localparam int SLOWEST = FUNCTIONS[1] && PRODUCT > SLOW_SUM ? PRODUCT : SLOW_SUM;
   localparam int TREES = SLOWEST > 0 ? SLOWEST : 1;
 
-  wire [2:0] function_ = in_control[C_REDUCE+:3];
   logic [WORD-1:0] sum, product, extreme;
   generate
     if (FUNCTIONS[0]) begin : sums
@@ -117,7 +116,7 @@ module presilicon_scalar_reduce #(
       ) tree (
           .clock,
           .enable,
-          .smaller(function_ == 3'd4),
+          .smaller(in_control[C_REDUCE+:3] == 3'd4),
           .in(in_data),
           .out(early)
       );
