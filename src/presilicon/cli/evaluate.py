@@ -137,6 +137,7 @@ def _evaluate(request: "Request", stored: "StoredRun | None", jobs: int, out: Pa
 
     from presilicon.cli.request import checkpoints_of
     from presilicon.report import print_table, render_page, to_json
+    from presilicon.runs import watch_run
 
     with _open(request, stored, designs, workload, times, out) as run:
         from msgspec import structs
@@ -162,7 +163,7 @@ def _evaluate(request: "Request", stored: "StoredRun | None", jobs: int, out: Pa
         document = to_json(found)
         run.record("result", comparison=found)
         run.write_file("result.json", document)
-        report = run.write_file("report.html", render_page(found))
+        report = run.write_file("report.html", render_page(found, watch_run(run.path)))
     shutil.rmtree(checkpoints_of(run.path), ignore_errors=True)
     if as_json:
         click.echo(document, nl=False)

@@ -24,6 +24,7 @@ from presilicon.records.graph import (
 )
 from presilicon.records.memory import Lifetime, MemoryPart, MemoryPoint, MemoryTimeline
 from presilicon.records.operator_cost import OperatorCost
+from presilicon.records.panel import Curve, Panel
 from presilicon.records.protocols import AttachedHook, CostRule, Observer, PairObserver, TrainingHook
 from presilicon.records.reproduction import Reproduced, Reproduction
 from presilicon.records.result import Comparison, CurvePoint, Interval, Result, SeedResult
@@ -45,6 +46,7 @@ __all__ = [
     "CostRule",
     "Coverage",
     "CoveredOp",
+    "Curve",
     "CurvePoint",
     "EmulationCoverage",
     "Evaluation",
@@ -68,6 +70,7 @@ __all__ = [
     "OperatorCost",
     "Pair",
     "PairObserver",
+    "Panel",
     "Phase",
     "Pool",
     "PowerTrace",

@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from presilicon.records.panel import Panel
+
 
 class Reproduced(Struct, frozen=True, kw_only=True):
     """One published figure, or none, and what we get for it."""
@@ -36,3 +38,5 @@ class Reproduction(Struct, frozen=True, kw_only=True):
     """What ours rest on, one sentence each."""
     verdict: str = ""
     """What reproduces and what does not, and the assumption that would make it."""
+    panels: tuple[Panel, ...] = ()
+    """Curves that tell the story, where the publication has curves."""

@@ -13,7 +13,7 @@ from presilicon.report.document import from_plain
 from presilicon.report.figure import render_figure
 from presilicon.report.page import render_page
 from presilicon.report.table import render_table
-from presilicon.runs import StoredRun
+from presilicon.runs import StoredRun, watch_run
 
 
 def runs_to_json(runs: Sequence[StoredRun]) -> str:
@@ -79,7 +79,9 @@ def comparison_of(run: StoredRun) -> Comparison:
 def export_report(run: StoredRun, file_format: str) -> str | bytes:
     """The report of a run, made anew from its result: `html`, `png` or `svg`."""
     comparison = comparison_of(run)
-    return render_page(comparison) if file_format == "html" else render_figure(comparison, file_format)
+    if file_format == "html":
+        return render_page(comparison, watch_run(run.path))
+    return render_figure(comparison, file_format)
 
 
 def _summary(run: StoredRun) -> dict[str, Any]:

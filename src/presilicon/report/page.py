@@ -15,27 +15,29 @@ from presilicon.report.chart import chart_data
 from presilicon.report.curves import median_curve, thin
 from presilicon.report.fairness import fairness_sentence, format_probability, miss_sentence
 from presilicon.report.headline import energy_parts, headline_parts
+from presilicon.report.instrument import render_instrument
 from presilicon.report.intervals import NEVER
 from presilicon.report.markup import prose, sentence, typeset
 from presilicon.report.origins import render_provenance
 from presilicon.report.palette import DARK, LIGHT
 from presilicon.report.sensitivity import TITLES, change_row, closest_call, verdict, what_was_tried
 from presilicon.report.table import make_grid
+from presilicon.runs import Watcher
 
 _TABLED_POINTS = 24
 _BADGE = ' <span class="best" title="Lowest median time to accuracy">lowest median</span>'
 
 
-def render_page(comparison: Comparison) -> str:
-    """The whole page as text: headline, curves, bars, table and provenance."""
+def render_page(comparison: Comparison, watcher: Watcher | None = None) -> str:
+    """The whole page as text: headline, curves, bars, table, what instruments saw, and provenance."""
     designs = comparison.designs
     workloads = ", ".join(dict.fromkeys(result.workload for result in designs)) or "nothing"
     names = ", ".join(result.name for result in designs)
-    return Template(_asset("page.html")).substitute(
+    return Template(asset("page.html")).substitute(
         title=escape(f"{names} on {workloads} – Presilicon"),
         description=escape(f"Time and energy to accuracy of {names} on {workloads}"),
-        style=_palette() + _asset("page.css"),
-        script=_asset("page.js"),
+        style=palette_style() + asset("page.css"),
+        script=asset("page.js"),
         headline=sentence(headline_parts(comparison)),
         subline=sentence(energy_parts(comparison)),
         facts=_facts(designs),
@@ -45,6 +47,7 @@ def render_page(comparison: Comparison) -> str:
         curves=_curves(designs),
         caption=_caption(designs),
         legend=_legend(designs),
+        instrument=render_instrument(watcher),
         sensitivity=_sensitivity(comparison),
         fairness=_fairness(comparison),
         provenance=render_provenance(designs),
@@ -52,11 +55,12 @@ def render_page(comparison: Comparison) -> str:
     )
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A file of the page: its frame, style or script."""
     return (resources.files(__package__) / "assets" / name).read_text(encoding="utf-8")
 
 
-def _palette() -> str:
+def palette_style() -> str:
     """The colours as CSS variables, for both grounds."""
     light, dark = (
         "".join(f"--c{index}:{colour};" for index, colour in enumerate(colours)) for colours in (LIGHT, DARK)

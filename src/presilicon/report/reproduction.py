@@ -29,6 +29,8 @@ def render_reproduction(found: Reproduction) -> str:
 def reproduction_to_json(found: Reproduction) -> str:
     """The same as a JSON document, each row with its difference."""
     plain: dict[str, Any] = msgspec.to_builtins(found)
+    if not found.panels:
+        del plain["panels"]
     for row, plain_row in zip(found.rows, plain["rows"], strict=True):
         plain_row["difference"] = row.difference
     return msgspec.json.format(msgspec.json.encode({"schema": 1, **plain})).decode() + "\n"

@@ -23,8 +23,9 @@ MAIN = {
     "update_ratio": ("ratio",),
     "correlation": ("correlation",),
     "quantization_error": ("signal_to_noise_db",),
+    "vector_change": ("sum", "max"),
 }
-"""The figures that are shown of an aggregation; of others all."""
+"""The figures of an aggregation that are worth a curve; others show histograms or nodes."""
 
 
 class TapView(Struct):
@@ -50,7 +51,7 @@ class TapView(Struct):
 
     def main_curves(self) -> dict[str, tuple[list[int], list[float | None]]]:
         """Steps and values of the figures worth a look, of every aggregation that it had."""
-        names = [name for each in self.seen for name in MAIN.get(each, self.curves)]
+        names = [name for each in self.seen for name in MAIN.get(each, ())]
         return {name: (self.steps[name], self.curves[name]) for name in dict.fromkeys(names) if name in self.curves}
 
 

@@ -1,0 +1,87 @@
+"""What the instruments of a run saw, as a part of its page: curves, histograms, what was dropped, what was asked."""
+
+from collections.abc import Iterable
+from html import escape
+
+from presilicon.records import Curve, Panel
+from presilicon.report.lines import render_bars, render_panel
+from presilicon.runs import StreamView, TapView, Watcher
+
+_TITLES = {
+    "mean": "Mean",
+    "min": "Smallest",
+    "max": "Largest",
+    "sparsity": "Share of zeros",
+    "norm": "Norm",
+    "ratio": "Update to weight",
+    "predictiveness": "Predictiveness",
+    "correlation": "Correlation with the look before",
+    "signal_to_noise_db": "Signal to rounding noise, dB",
+    "total": "Invalid elements",
+}
+_PERCENTILES = ("p15", "p50", "p85")
+
+
+def render_instrument(watcher: Watcher | None) -> str:
+    """The section of a page; nothing where there was no instrument."""
+    if watcher is None or not watcher.streams:
+        return ""
+    blocks = "".join(_stream(view) for view in watcher.streams.values())
+    return (
+        '<section aria-labelledby="instrument-title"><h2 id="instrument-title">What the instrument saw</h2>'
+        f"{blocks}</section>"
+    )
+
+
+def _stream(view: StreamView) -> str:
+    frames = sum(tap.frames for tap in view.taps.values())
+    dropped = sum(tap.dropped for tap in view.taps.values())
+    torn = sum(tap.torn for tap in view.taps.values())
+    facts = (
+        f"{view.design}, seed {view.seed}: {frames} frames of {len(view.taps)} taps; {dropped} dropped on the chip, "
+        f"{view.losses.get('lost_packets', 0)} packets lost on the link, {torn} frames torn."
+    )
+    parts = [f"<p>{escape(facts)}</p>", '<div class="lines">', *map(render_panel, panels_of(view))]
+    for tap in view.taps.values():
+        if tap.histogram is not None:
+            title = f"{tap.name}: distribution at step {tap.histogram['step']}"
+            bars = render_bars(tap.histogram["edges"], tap.histogram["counts"], title)
+            parts.append(f'<figure class="panel"><h3>{escape(title)}</h3>{bars}</figure>')
+    parts.append("</div>")
+    if view.answers:
+        rows = "".join(
+            f"<li>Step {answer['step']}: {escape(answer['message'])}{'' if answer['ok'] else ' (refused)'}</li>"
+            for answer in view.answers
+        )
+        parts.append(f"<p>What was asked while it trained:</p><ul>{rows}</ul>")
+    return "".join(parts)
+
+
+def panels_of(view: StreamView) -> list[Panel]:
+    """One panel for each figure and role, with a curve for each tap; percentiles have a panel for each tap."""
+    found: dict[tuple[str, str], list[Curve]] = {}
+    panels = []
+    for tap in view.taps.values():
+        curves = tap.main_curves()
+        together = [_curve(name, *curves[name]) for name in _PERCENTILES if name in curves]
+        if together:
+            panels.append(_panel(f"{tap.name}: percentiles of the {tap.role}", together, view))
+        for name, (steps, values) in curves.items():
+            if name not in _PERCENTILES:
+                found.setdefault((name, tap.role), []).append(_curve(_label(tap), steps, values))
+    for (name, role), group in found.items():
+        panels.append(_panel(f"{_TITLES.get(name, name)} of the {role}", group, view, percent=name == "sparsity"))
+    return panels
+
+
+def _label(tap: TapView) -> str:
+    return tap.name if "." in tap.name else f"{tap.name} ({tap.layer})"
+
+
+def _curve(name: str, steps: Iterable[int], values: Iterable[float | None]) -> Curve:
+    return Curve(name=name, x=tuple(map(float, steps)), y=tuple(values))
+
+
+def _panel(title: str, curves: list[Curve], view: StreamView, *, percent: bool = False) -> Panel:
+    marks = tuple((float(answer["step"]), "asked") for answer in view.answers if answer["ok"])
+    return Panel(title=title, curves=tuple(curves), percent=percent, marks=marks)
