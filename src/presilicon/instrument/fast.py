@@ -9,8 +9,17 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import BLOCKS, Hardware
 from presilicon.instrument.arithmetic import arithmetic_of
 from presilicon.instrument.engine import Blocks, Settings, check_feed, check_tap
-from presilicon.instrument.fast_kernels import FIELDS, Words, encode_fixed, encode_floats, run
-from presilicon.instrument.image import Chain, Image
+from presilicon.instrument.fast_kernels import (
+    ASCENDING,
+    CLASSES,
+    FIELDS,
+    UNORDERED,
+    Words,
+    encode_fixed,
+    encode_floats,
+    run,
+)
+from presilicon.instrument.image import Chain, Image, StoredRow
 from presilicon.instrument.words import bias_of, infinity_code, word_limits
 
 if TYPE_CHECKING:
@@ -45,7 +54,7 @@ class FastModel:
         self._chains = [_table(chains, self.hardware) for chains in settings.programs]
         self._sizes = [_sizes(table) for table in self._chains]
         self._keys = np.array([row.keys for row in settings.rows], dtype=np.int64)
-        self._is_classes = np.array([row.is_classes for row in settings.rows], dtype=np.bool_)
+        self._kinds = np.array([_kind(row) for row in settings.rows], dtype=np.int64)
 
     def load(self, image: Image | bytes) -> None:
         """Take an image, at once or when the outer frame that is under way has ended."""
@@ -86,7 +95,7 @@ class FastModel:
             self._chains[tap],
             self._order,
             self._keys,
-            self._is_classes,
+            self._kinds,
             self._scratchpad,
             self._carried,
             self._counts,
@@ -185,6 +194,12 @@ def kernel_words(hardware: Hardware) -> Words:
         subnormal_shift=2.0 ** (52 + 1 - bias - mantissa),
         exponent_offset=(1023 - bias) << mantissa,
     )
+
+
+def _kind(row: StoredRow) -> int:
+    if row.is_classes:
+        return CLASSES
+    return ASCENDING if list(row.keys) == sorted(row.keys) else UNORDERED
 
 
 def _table(chains: tuple[Chain, ...], hardware: Hardware) -> "NDArray[np.int64]":

@@ -36,6 +36,8 @@ FILTER, ALU, REDUCE = range(3)
 """Columns of the table of chains."""
 PASS, ADD, SUB, MUL, MAX, MIN, ABS = range(7)
 NONE, SUM, PRODUCT, GREATEST, SMALLEST = range(5)
+CLASSES, ASCENDING, UNORDERED = range(3)
+"""Kinds of range rows; boundaries that no compiler wrote may be unordered."""
 _INFINITY_BITS = np.int64(2047 << 52)
 
 
@@ -164,34 +166,39 @@ def count_word(count: Any, words: Any) -> Any:
 
 
 @compiled
-def filter_words(
-    x: Any, scratch: Any, keys: Any, is_classes: Any, axis: Any, ranges: Any, counts: Any, words: Any
-) -> None:
+def is_in(item: Any, keys: Any, kind: Any, m: Any) -> Any:
+    """Whether a class or a key is in range m."""
+    return (item & keys[m]) != 0 if kind == CLASSES else keys[m] < item <= keys[m + 1]
+
+
+@compiled
+def filter_words(x: Any, scratch: Any, keys: Any, kind: Any, axis: Any, ranges: Any, counts: Any, words: Any) -> None:
     """Replace x by the counts of a row of ranges; `counts` are the words of all counts."""
     lanes = x.size
-    if is_classes:
+    if kind == CLASSES:
         for n in range(lanes):
             scratch[n] = class_of(x[n], words)
+    elif words.is_float:
+        for n in range(lanes):
+            # A NaN lies below every range.
+            scratch[n] = np.int64(-(1 << 60)) if is_nan(x[n], words) else key_of(x[n], words)
+    else:
+        scratch[:] = x
+    if kind != ASCENDING:
         if axis == 0:
             for m in range(ranges):
                 found = 0
                 for n in range(lanes):
-                    found += (scratch[n] & keys[m]) != 0
+                    found += is_in(scratch[n], keys, kind, m)
                 x[m] = counts[found]
             x[ranges:] = 0
         else:
             for n in range(lanes):
                 found = 0
                 for m in range(ranges):
-                    found += (scratch[n] & keys[m]) != 0
+                    found += is_in(scratch[n], keys, kind, m)
                 x[n] = counts[found]
         return
-    if words.is_float:
-        for n in range(lanes):
-            # A NaN lies below every range.
-            scratch[n] = np.int64(-(1 << 60)) if is_nan(x[n], words) else key_of(x[n], words)
-    else:
-        scratch[:] = x
     if axis == 0:
         above = 0
         low = keys[0]
@@ -284,7 +291,7 @@ def run(
     chains: Any,
     order: Any,
     keys: Any,
-    is_classes: Any,
+    kinds: Any,
     scratchpad: Any,
     carried: Any,
     counts: Any,
@@ -316,7 +323,7 @@ def run(
                 if block == FILTER:
                     if chain[USES_FILTER]:
                         row = chain[RANGE_ROW]
-                        filter_words(x, scratch, keys[row], is_classes[row], chain[AXIS], ranges, counts, words)
+                        filter_words(x, scratch, keys[row], kinds[row], chain[AXIS], ranges, counts, words)
                 elif block == ALU:
                     if chain[LOAD]:
                         x[:] = carried

@@ -1,5 +1,7 @@
 """What every engine shares: blocks and frames, breaking off, and calls that make no sense."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -9,6 +11,7 @@ from presilicon.designs import Hardware
 from presilicon.formats import parse
 from presilicon.instrument import Block, FastModel, Firmware, Reference, compile_firmware
 from presilicon.instrument.engine import Blocks
+from presilicon.instrument.image import StoredRow
 
 BARE = Hardware(lanes=4, ranges=2, range_rows=2, scratchpad_rows=2, chains=4, element=parse("int8"))
 FLUSHING = replace(BARE, flush="frame")
@@ -147,3 +150,25 @@ def test_blocks_are_a_sequence() -> None:
     joined = blocks + Blocks.cut_frames(0, np.arange(3), np.array([3]), 4)
     assert [(block.tap, block.words.tolist(), block.last) for block in joined][-1] == (0, [0, 1, 2], True)
     assert len(joined) == 3
+
+
+@pytest.mark.parametrize("axis", ["M", "N"])
+@pytest.mark.parametrize("element", ["int8", "e5m2"])
+def test_boundaries_that_no_compiler_wrote_mean_the_same(axis, element) -> None:
+    """An image may hold decreasing keys; each range is still low < x <= high, for both engines."""
+    hardware = replace(BARE, ranges=4, element=parse(element))
+    fw = Firmware()
+    with fw.chain():
+        fw.filter(0)
+        fw.reduce(axis)
+        fw.commit("N")
+    image = compile_firmware(fw, hardware)
+    image = dataclasses.replace(image, rows=(StoredRow(0, False, (3, 50, -9, 40, 2)),))
+    words = np.arange(128).reshape(-1, 4)
+    last = np.zeros((len(words), 2), dtype=bool)
+    one, other = Reference(hardware), FastModel(hardware)
+    for engine in (one, other):
+        engine.load(image)
+    sent = one.feed(words, last)
+    assert sent == list(other.feed(words, last))
+    assert any(block.words.any() for block in sent)
