@@ -20,6 +20,7 @@ from presilicon.instrument.fast_kernels import (
     run,
 )
 from presilicon.instrument.image import Chain, Image, StoredRow
+from presilicon.instrument.words import CLASSES as CLASS_NAMES
 from presilicon.instrument.words import bias_of, infinity_code, word_limits
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class FastModel:
         self._sizes = [_sizes(table) for table in self._chains]
         self._keys = np.array([row.keys for row in settings.rows], dtype=np.int64)
         self._kinds = np.array([_kind(row) for row in settings.rows], dtype=np.int64)
+        ranges_of_class = (self._keys[:, :-1, None] >> np.arange(len(CLASS_NAMES)) & 1).sum(axis=1)
+        self._lane_words = self._counts[ranges_of_class]
 
     def load(self, image: Image | bytes) -> None:
         """Take an image, at once or when the outer frame that is under way has ended."""
@@ -96,6 +99,7 @@ class FastModel:
             self._order,
             self._keys,
             self._kinds,
+            self._lane_words,
             self._scratchpad,
             self._carried,
             self._counts,

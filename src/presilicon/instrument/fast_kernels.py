@@ -126,17 +126,13 @@ def is_nan(code: Any, words: Any) -> Any:
 
 @compiled
 def class_of(code: Any, words: Any) -> Any:
-    """The bit of a word's class."""
+    """The bit of a word's class, by its number."""
     if not words.is_float:
-        return np.int64(16) if code == 0 else np.int64(32)
+        return np.int64(5) - np.int64(code == 0)
     magnitude = code & ((np.int64(1) << (words.bits - 1)) - 1)
-    if magnitude > words.infinity:
-        return np.int64(1)
-    if magnitude == words.infinity:
-        return np.int64(4) if magnitude != code else np.int64(2)
-    if magnitude < (np.int64(1) << words.mantissa):
-        return np.int64(16) if magnitude == 0 else np.int64(8)
-    return np.int64(32)
+    finite = np.int64(5) if magnitude >= (np.int64(1) << words.mantissa) else np.int64(3) + np.int64(magnitude == 0)
+    special = np.int64(1) + np.int64(magnitude != code) if magnitude == words.infinity else np.int64(0)
+    return special if magnitude >= words.infinity else finite
 
 
 @compiled
@@ -166,37 +162,48 @@ def count_word(count: Any, words: Any) -> Any:
 
 
 @compiled
-def is_in(item: Any, keys: Any, kind: Any, m: Any) -> Any:
-    """Whether a class or a key is in range m."""
-    return (item & keys[m]) != 0 if kind == CLASSES else keys[m] < item <= keys[m + 1]
+def filter_classes(
+    x: Any, tally: Any, keys: Any, lane_words: Any, axis: Any, ranges: Any, counts: Any, words: Any
+) -> None:
+    """Replace x by the counts of a row of classes; `lane_words` are the words of a lane of each of the six."""
+    if axis == 0:
+        tally[:] = 0
+        for n in range(x.size):
+            tally[class_of(x[n], words)] += 1
+        for m in range(ranges):
+            found = np.int64(0)
+            for bit in range(tally.size):
+                found += tally[bit] * ((keys[m] >> bit) & 1)
+            x[m] = counts[found]
+        x[ranges:] = 0
+    else:
+        for n in range(x.size):
+            x[n] = lane_words[class_of(x[n], words)]
 
 
 @compiled
 def filter_words(x: Any, scratch: Any, keys: Any, kind: Any, axis: Any, ranges: Any, counts: Any, words: Any) -> None:
-    """Replace x by the counts of a row of ranges; `counts` are the words of all counts."""
+    """Replace x by the counts of a row of boundaries; `counts` are the words of all counts."""
     lanes = x.size
-    if kind == CLASSES:
-        for n in range(lanes):
-            scratch[n] = class_of(x[n], words)
-    elif words.is_float:
+    if words.is_float:
         for n in range(lanes):
             # A NaN lies below every range.
             scratch[n] = np.int64(-(1 << 60)) if is_nan(x[n], words) else key_of(x[n], words)
     else:
         scratch[:] = x
-    if kind != ASCENDING:
+    if kind == UNORDERED:
         if axis == 0:
             for m in range(ranges):
                 found = 0
                 for n in range(lanes):
-                    found += is_in(scratch[n], keys, kind, m)
+                    found += keys[m] < scratch[n] <= keys[m + 1]
                 x[m] = counts[found]
             x[ranges:] = 0
         else:
             for n in range(lanes):
                 found = 0
                 for m in range(ranges):
-                    found += is_in(scratch[n], keys, kind, m)
+                    found += keys[m] < scratch[n] <= keys[m + 1]
                 x[n] = counts[found]
         return
     if axis == 0:
@@ -292,6 +299,7 @@ def run(
     order: Any,
     keys: Any,
     kinds: Any,
+    lane_words: Any,
     scratchpad: Any,
     carried: Any,
     counts: Any,
@@ -307,6 +315,7 @@ def run(
     ranges = keys.shape[1] - 1
     x = np.empty(lanes, np.int64)
     scratch = np.empty(lanes, np.int64)
+    tally = np.zeros(6, np.int64)
     place = 0
     for v in range(vectors.shape[0]):
         false = ~np.int64(facts[v])
@@ -323,7 +332,10 @@ def run(
                 if block == FILTER:
                     if chain[USES_FILTER]:
                         row = chain[RANGE_ROW]
-                        filter_words(x, scratch, keys[row], kinds[row], chain[AXIS], ranges, counts, words)
+                        if kinds[row] == CLASSES:
+                            filter_classes(x, tally, keys[row], lane_words[row], chain[AXIS], ranges, counts, words)
+                        else:
+                            filter_words(x, scratch, keys[row], kinds[row], chain[AXIS], ranges, counts, words)
                 elif block == ALU:
                     if chain[LOAD]:
                         x[:] = carried
