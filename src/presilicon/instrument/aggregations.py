@@ -73,7 +73,8 @@ class Aggregation:
 
     def tracking_rows(self, counts: Sequence[float]) -> dict[int, RangeRow]:
         """Range rows that follow a distribution of which these counts were seen: what NormCheck sends back."""
-        return _bin_rows(tracking_boundaries(self.boundaries, counts), self.hardware)
+        step = 2.0**-self.hardware.fraction_bits if not self.hardware.is_float else 2.0**-12
+        return _bin_rows(tracking_boundaries(self.boundaries, counts, least=len(counts) * step), self.hardware)
 
     def with_boundaries(self, boundaries: Sequence[float]) -> "Aggregation":
         """The same with other bins."""

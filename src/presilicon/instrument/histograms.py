@@ -7,6 +7,8 @@ from itertools import accumulate
 
 OUTER = 0.05
 """More than this part of all elements in an outer bin: the distribution has moved there."""
+FURTHER = 3
+"""How many spans further the bins then reach."""
 
 
 def percentiles(boundaries: Sequence[float], counts: Sequence[float], which: Sequence[float]) -> list[float | None]:
@@ -34,34 +36,34 @@ def _quantile(boundaries: Sequence[float], counts: Sequence[float], below: Seque
     return low + (high - low) * min(max((wanted - below[place]) / counts[place], 0.0), 1.0)
 
 
-def tracking_boundaries(boundaries: Sequence[float], counts: Sequence[float]) -> list[float]:
+def tracking_boundaries(boundaries: Sequence[float], counts: Sequence[float], least: float = 0.0) -> list[float]:
     """As many bins as before, uneven, where the numbers are now: half of them of equal weight, half of equal width.
 
-    They reach from the lowest to the highest bin that held something, and a span further on a side whose outer bin is
-    heavy; everything else stays in the outer bins, which have no end.
+    They reach from the lowest to the highest bin that held something, and a few spans further on a side whose outer
+    bin is heavy; everything else stays in the outer bins, which have no end. A span of at least `least` is kept, so
+    that numbers that were all alike for a while are found again when they differ.
     """
     bins = len(counts)
     finite = [value for value in boundaries if math.isfinite(value)]
-    if bins < 3 or len(finite) < 2 or not sum(counts) > 0:
+    filled = [place for place in range(bins) if counts[place] > 0]
+    if bins < 3 or len(finite) < 2 or not filled:
         return list(boundaries)
-    filled = [place for place in range(bins) if counts[place]]
-    low = max(boundaries[filled[0]], finite[0])
-    high = min(boundaries[filled[-1] + 1], finite[-1])
-    span = high - low if high > low else finite[-1] - finite[0]
-    span = span if span > 0 else 1.0
+    low = min(max(boundaries[filled[0]], finite[0]), finite[-1])
+    high = max(min(boundaries[filled[-1] + 1], finite[-1]), low)
+    span = max(high - low, least) or finite[-1] - finite[0] or 1.0
+    middle = (low + high) / 2
+    low, high = min(low, middle - span / 2), max(high, middle + span / 2)
     heavy = OUTER * sum(counts)
-    low, high = min(low, high), max(low, high)
     if math.isinf(boundaries[0]) and counts[0] > heavy:
-        low -= span
+        low -= FURTHER * span
     if math.isinf(boundaries[-1]) and counts[-1] > heavy:
-        high += span
-    if high <= low:
-        low, high = low - span / 2, high + span / 2
-    inner = bins - 1
-    even = [low + (high - low) * place / (inner - inner // 2 - 1 or 1) for place in range(inner - inner // 2)]
-    parts = [100 * (place + 0.5) / (inner // 2) for place in range(inner // 2)]
-    weighted = [value for value in percentiles(boundaries, counts, parts) if value is not None]
-    return [-math.inf, *sorted([*even, *weighted]), math.inf]
+        high += FURTHER * span
+    weighted = (bins - 1) // 2
+    even = bins - 1 - weighted
+    edges = [low + (high - low) * place / max(even - 1, 1) for place in range(even)]
+    parts = [100 * (place + 0.5) / weighted for place in range(weighted)]
+    edges += [value for value in percentiles(boundaries, counts, parts) if value is not None]
+    return [-math.inf, *sorted(edges), math.inf]
 
 
 class MovingAverage:

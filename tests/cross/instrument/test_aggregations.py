@@ -143,6 +143,27 @@ def test_norm_check_approximates_and_then_tracks() -> None:
     assert abs(untracked["p85"] - wanted[2]) / width > 0.5  # what it would be without
 
 
+@pytest.mark.parametrize(("element", "bits"), [("fixed(16, 16)", 48), ("bfloat16", 32)])
+def test_norm_check_finds_a_layer_again_that_was_dead(element, bits) -> None:
+    hardware = make(32, 32, element, bits, flush="frame")
+    aggregate = aggregation("norm_check", hardware, low=-4, high=4)
+    model = FastModel(hardware)
+    model.load(compile_firmware(aggregate.firmware, hardware))
+    rng = np.random.default_rng(0)
+    for step in range(60):
+        alive = step >= 48
+        x = rng.normal(loc=1.0, size=(32, 32)).astype(np.float32) if alive else np.zeros((32, 32))
+        x = values_of(hardware, to_words(hardware, x))
+        words, last = cut_tensor(to_words(hardware, x), 32)
+        sent = np.concatenate([block.words for block in model.feed(words, last)])
+        found = aggregate.decode(sent, count=x.size, nodes=32)
+        rows = aggregate.tracking_rows(found["counts"])
+        model.load(compile_firmware(Firmware(), hardware, rows=rows))
+        aggregate = aggregate.with_boundaries([*rows[0].boundaries, *rows[1].boundaries[1:]])
+    wanted = np.percentile(x, [15, 50, 85])
+    np.testing.assert_allclose([found["p15"], found["p50"], found["p85"]], wanted, atol=0.1)
+
+
 def test_percentiles_of_counts() -> None:
     rng = np.random.default_rng(1)
     x = rng.normal(size=100_000)
