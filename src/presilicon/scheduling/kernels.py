@@ -1,4 +1,4 @@
-"""Compiled: schedules by priority, and a search over modes and priorities. `listing.py` is the obvious reading."""
+"""Compiled: schedules by priority, and a search over modes and priorities."""
 
 import numba
 import numpy as np
@@ -8,7 +8,7 @@ from presilicon.scheduling.tables import Array, Tables
 _NOWHERE = 1e300
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
 def place(table: Tables, mode: Array, priority: Array, spare_w: float, starts: Array) -> float:
     """Start ops as soon as they can, the highest priority first; `mode` counts over all tasks' modes.
 
@@ -85,7 +85,7 @@ def place(table: Tables, mode: Array, priority: Array, spare_w: float, starts: A
     return now
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
 def _insert(waiting: Array, waits: int, task: int, priority: Array) -> int:
     index = waits
     while index > 0 and priority[waiting[index - 1]] < priority[task]:
@@ -95,7 +95,7 @@ def _insert(waiting: Array, waits: int, task: int, priority: Array) -> int:
     return waits + 1
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
 def value_of(span: float, extra_j: float, idle_w: float, limit_s: float, penalty_w: float, time_weight: float) -> float:
     """What the search makes small: energy, a price on time, and a price on every second above the limit."""
     if span == np.inf:
@@ -104,7 +104,7 @@ def value_of(span: float, extra_j: float, idle_w: float, limit_s: float, penalty
     return extra_j + idle_w * span + time_weight * span + penalty_w * above
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
 def anneal(
     table: Tables,
     mode: Array,
@@ -157,7 +157,6 @@ def anneal(
         change = table.extra_j[mode[task]] - table.extra_j[old_mode]
         if old_mode_other >= 0 and other != task:
             change += table.extra_j[mode[other]] - table.extra_j[old_mode_other]
-        # A cheap bound first: even without its delay the change may be too dear.
         span = place(table, mode, priority, spare_w, starts)
         value = value_of(span, extra + change, idle_w, limit_s, penalty_w, time_weight)
         if value <= current or np.random.random() < np.exp(min(0.0, (current - value) / heat)):

@@ -1,0 +1,231 @@
+"""Proven bounds by a linear program: ops may be split over their modes, devices are shared like water.
+
+What every schedule must obey stays: each pool's load fits into the makespan, ops come after those that they depend on
+(and after what must be moved), the peaks' average stays below the cap. And for every op, what depends on it has only
+the time after it, and what it depends on only the time before it, on each pool: without this a pool could work on the
+last ops from the beginning.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from presilicon.base.errors import ConfigError
+from presilicon.records import Problem
+from presilicon.scheduling.tables import Array, Tables, tables
+
+CUTS = 400
+"""Ops whose followers and forerunners are looked at; of more, evenly chosen ones."""
+SAFETY = 1e-7
+"""Of the solver's answer: its own tolerance."""
+
+
+class Relaxation(NamedTuple):
+    """What the linear program found."""
+
+    bound: float
+    """No schedule is better."""
+    shares: Array
+    """Of each mode, counted over all tasks: what the relaxed optimum gives to it."""
+
+
+def energy_bound(problem: Problem, limit_s: float | None = None, cap_w: float | None = None) -> Relaxation:
+    """The least energy of any schedule within the limits, from below."""
+    return _solve(problem, limit_s, cap_w, energy=True)
+
+
+def makespan_bound(problem: Problem, cap_w: float | None = None) -> Relaxation:
+    """The least makespan of any schedule within the cap, from below."""
+    return _solve(problem, None, cap_w, energy=False)
+
+
+class _Rows:
+    """Inequalities `row <= right` as they come."""
+
+    def __init__(self) -> None:
+        self.rows: list[Array] = []
+        self.columns: list[Array] = []
+        self.values: list[Array] = []
+        self.right: list[float] = []
+
+    def add(self, columns: Array, values: Array, right: float) -> None:
+        self.rows.append(np.full(len(columns), len(self.right)))
+        self.columns.append(columns)
+        self.values.append(values)
+        self.right.append(right)
+
+
+def _solve(problem: Problem, limit_s: float | None, cap_w: float | None, *, energy: bool) -> Relaxation:
+    from scipy.optimize import linprog
+    from scipy.sparse import csr_array
+
+    table = tables(problem)
+    count, modes = len(problem.tasks), len(table.pool)
+    crossing = [(dep, task.id) for task in problem.tasks for dep in task.deps if _can_move(table, dep, task.id)]
+    # Variables: the shares of the modes, the starting times, the edges that cross from pool to pool, the makespan.
+    start, edge, span = modes, modes + count, modes + count + len(crossing)
+    unit = _unit(table)
+    rows = _Rows()
+    _add_order(table, rows, crossing, start, edge, span, unit)
+    _add_loads(table, rows, None if cap_w is None else cap_w - problem.idle_w, start, span, unit)
+    sums = csr_array(
+        (np.ones(modes), (np.repeat(np.arange(count), np.diff(table.mode_first)), np.arange(modes))),
+        shape=(count, span + 1),
+    )
+    matrix = csr_array(
+        (np.concatenate(rows.values), (np.concatenate(rows.rows), np.concatenate(rows.columns))),
+        shape=(len(rows.right), span + 1),
+    )
+    goal = np.zeros(span + 1)
+    if energy:
+        goal[:modes], goal[span] = table.extra_j, problem.idle_w * unit
+    else:
+        goal[span] = unit
+    ends = np.full((span + 1, 2), (0.0, np.inf))
+    ends[:modes, 1] = 1.0
+    if cap_w is not None:
+        ends[:modes, 1] = table.extra_w <= cap_w - problem.idle_w + 1e-9
+    if limit_s is not None:
+        ends[span, 1] = limit_s / unit
+    found = linprog(goal, matrix, rows.right, sums, np.ones(count), ends, method="highs")
+    if found.status == 2:
+        raise ConfigError(_infeasible(problem, table, limit_s, cap_w))
+    # The dual solution is what proves the bound; it may be off by the solver's tolerance.
+    value = float(found.fun) if found.status == 0 else 0.0
+    shares = np.zeros(modes) if found.x is None else found.x[:modes]
+    return Relaxation(max(value * (1 - SAFETY), 0.0), shares)
+
+
+def _infeasible(problem: Problem, table: Tables, limit_s: float | None, cap_w: float | None) -> str:
+    if cap_w is not None:
+        spare = cap_w - problem.idle_w
+        least = np.minimum.reduceat(table.extra_w, table.mode_first[:-1])
+        worst = int(np.argmax(least))
+        if least[worst] > spare + 1e-9:
+            task = problem.tasks[worst]
+            return (
+                f"a cap of {cap_w:g} W: op {task.id} ({task.kind} {task.size}) takes the system to at least "
+                f"{problem.idle_w + float(least[worst]):g} W on any device"
+            )
+    limit = "" if limit_s is None else f" within {limit_s:.6g} s"
+    cap = "" if cap_w is None else f" under {cap_w:g} W"
+    return f"there is no schedule{limit}{cap}"
+
+
+def _unit(table: Tables) -> float:
+    """Seconds that count as one, so that the numbers of the program are neither tiny nor large."""
+    shortest = np.minimum.reduceat(table.time, table.mode_first[:-1])
+    return max(float(shortest.sum()) / 100, 1e-12)
+
+
+def _can_move(table: Tables, dep: int, task: int) -> bool:
+    if table.bytes_out[dep] == 0 or not table.hop.any():
+        return False
+    pools = [set(table.pool[table.mode_first[each] : table.mode_first[each + 1]].tolist()) for each in (dep, task)]
+    return len(pools[0] | pools[1]) > 1
+
+
+def _add_order(
+    table: Tables, rows: _Rows, crossing: list[tuple[int, int]], start: int, edge: int, span: int, unit: float
+) -> None:
+    crosses = {pair: index for index, pair in enumerate(crossing)}
+    for task in range(len(table.mode_first) - 1):
+        mine = np.arange(table.mode_first[task], table.mode_first[task + 1])
+        times = table.time[mine] / unit
+        # start + time <= makespan
+        rows.add(np.append(mine, [start + task, span]), np.append(times, [1.0, -1.0]), 0.0)
+        for follower in table.followers[table.follower_first[task] : table.follower_first[task + 1]]:
+            columns = np.append(mine, [start + task, start + int(follower)])
+            values = np.append(times, [1.0, -1.0])
+            index = crosses.get((task, int(follower)))
+            if index is not None:
+                columns = np.append(columns, edge + index)
+                values = np.append(values, table.bytes_out[task] * _least_hop(table) / unit)
+            rows.add(columns, values, 0.0)
+    for (dep, task), index in crosses.items():
+        for pool in range(len(table.pool_units)):
+            # crossing >= share of one op in the pool - share of the other
+            ours, theirs = (
+                table.mode_first[each] + np.flatnonzero(_pools(table, each) == pool) for each in (dep, task)
+            )
+            columns = np.concatenate([ours, theirs, [edge + index]])
+            values = np.concatenate([np.ones(len(ours)), -np.ones(len(theirs)), [-1.0]])
+            rows.add(columns, values, 0.0)
+
+
+def _pools(table: Tables, task: int) -> Array:
+    return table.pool[table.mode_first[task] : table.mode_first[task + 1]]
+
+
+def _least_hop(table: Tables) -> float:
+    """Seconds per byte of the fastest move between two pools."""
+    hops = np.sort(table.hop)
+    return float(hops[0] + hops[1]) if len(hops) > 1 else 0.0
+
+
+class Shared(NamedTuple):
+    """Something that running ops share."""
+
+    weight: Array
+    """How much of it each mode occupies while it runs."""
+    capacity: float
+
+
+def shared(table: Tables, spare_w: float | None) -> list[Shared]:
+    """The pools; under a cap, the power too, and what follows from it for ops that cannot run side by side.
+
+    Functions that keep every sum within one (dual-feasible functions) turn a cap into stronger loads: with
+    `floor(2 w)` each op above half the spare power has it for itself.
+    """
+    found = [
+        Shared(np.where(table.pool == pool, table.units, 0).astype(np.float64), float(units))
+        for pool, units in enumerate(table.pool_units)
+    ]
+    if spare_w is None or spare_w <= 0:
+        return found
+    watts = np.clip(table.extra_w / spare_w, 0.0, 1.0)
+    found.append(Shared(watts, 1.0))
+    for parts in range(1, 7):
+        pieces = watts * (parts + 1)
+        whole = np.abs(pieces - np.round(pieces)) < 1e-9
+        found.append(Shared(np.where(whole, watts, np.floor(pieces) / parts), 1.0))
+    for edge in np.unique(np.quantile(watts, np.linspace(0.1, 0.9, 9))):
+        if 0 < edge <= 0.5:
+            kept = np.where(watts < edge, 0.0, watts)
+            found.append(Shared(np.where(watts > 1 - edge, 1.0, kept), 1.0))
+    return found
+
+
+def _add_loads(table: Tables, rows: _Rows, spare_w: float | None, start: int, span: int, unit: float) -> None:
+    count = len(table.mode_first) - 1
+    owner = np.repeat(np.arange(count), np.diff(table.mode_first))
+    after, before = closures(table, count)
+    things = shared(table, spare_w)
+    chosen = np.unique(np.linspace(0, count - 1, min(count, CUTS * 2 // len(things))).astype(np.int64))
+    for weight, capacity in things:
+        load = weight * table.time / unit
+        mine = np.flatnonzero(load > 0)
+        if not len(mine):
+            continue
+        rows.add(np.append(mine, span), np.append(load[mine], -capacity), 0.0)
+        for task in chosen:
+            own = np.arange(table.mode_first[task], table.mode_first[task + 1])
+            behind = mine[after[task, owner[mine]]]
+            if len(behind) > 1:
+                # load behind <= capacity (makespan - start - time)
+                columns = np.concatenate([behind, own, [start + task, span]])
+                values = np.concatenate([load[behind], capacity * table.time[own] / unit, [capacity, -capacity]])
+                rows.add(columns, values, 0.0)
+            ahead = mine[before[task, owner[mine]]]
+            if len(ahead) > 1:
+                rows.add(np.append(ahead, start + task), np.append(load[ahead], -capacity), 0.0)
+
+
+def closures(table: Tables, count: int) -> tuple[Array, Array]:
+    """For each task, which others depend on it and on which it depends, at any distance."""
+    after = np.zeros((count, count), np.bool_)
+    for task in range(count - 1, -1, -1):
+        for follower in table.followers[table.follower_first[task] : table.follower_first[task + 1]]:
+            after[task] |= after[follower]
+            after[task, follower] = True
+    return after, after.T.copy()

@@ -1,0 +1,283 @@
+"""The best schedule, proven, by constraint programming (OR-tools' CP-SAT)."""
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from presilicon.base.errors import MissingToolError
+from presilicon.records import Problem, Schedule
+from presilicon.scheduling.bounds import closures, shared
+from presilicon.scheduling.checker import faults
+from presilicon.scheduling.goals import Goal
+from presilicon.scheduling.tables import Array, assemble, deal, tables
+
+TICKS = 10_000_000
+"""A makespan has about so many ticks, where times are no whole numbers of anything simpler."""
+DETAILED = 200
+"""Of more ops, only the loads of the whole step are told to the solver."""
+STEPS = 1000
+"""The energy of an idle system in a tick is at least so many of the steps in which energies are counted."""
+
+
+def solve_exactly(
+    problem: Problem,
+    goal: Goal,
+    *,
+    start: Schedule,
+    bound: float,
+    time_limit_s: float,
+    workers: int = 2,
+) -> Schedule:
+    """The best schedule that CP-SAT finds within its time, with the bound that it proves.
+
+    It begins from `start`, a schedule within the limits, and from `bound`, which another method has proven. Bounds
+    allow for the rounding of times to ticks.
+    """
+    try:
+        from ortools.sat.python import cp_model
+    except ImportError:
+        raise MissingToolError("the exact solver needs OR-tools: pip install 'presilicon[schedule]'") from None
+    began = time.perf_counter()
+    model = _Model(cp_model, problem, goal, start)
+    model.bound(bound)
+    found, proven = _run(cp_model, model, time_limit_s, workers)
+    bound = max(bound, proven)
+    best = _best(problem, goal, [start, *([] if found is None else [found])])
+    if found is not None and best is not found and model.slack:
+        # What was proven holds with a limit that gave way by the rounding; now for a schedule within the limit itself.
+        strict = _Model(cp_model, problem, goal, start, strict=True)
+        left = max(time_limit_s - (time.perf_counter() - began), 0.1)
+        again, _ = _run(cp_model, strict, left, workers)
+        best = _best(problem, goal, [best, *([] if again is None else [again])])
+    return goal.bounded(best, "exact", min(bound, goal.value(problem, best)))
+
+
+def _run(cp_model: Any, model: "_Model", time_limit_s: float, workers: int) -> tuple[Schedule | None, float]:
+    """A schedule if there is one, and the bound that is proven."""
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = time_limit_s
+    solver.parameters.num_workers = workers
+    solver.parameters.linearization_level = 2
+    status = solver.solve(model.model)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None, 0.0
+    return model.read(solver), model.proven(solver.best_objective_bound)
+
+
+def _best(problem: Problem, goal: Goal, schedules: list[Schedule]) -> Schedule:
+    fit = [each for each in schedules if not faults(problem, each, cap_w=goal.cap_w, limit_s=goal.limit_s)]
+    return min(fit or schedules[:1], key=lambda each: goal.value(problem, each))
+
+
+class _Model:
+    def __init__(self, cp_model: Any, problem: Problem, goal: Goal, start: Schedule, *, strict: bool = False) -> None:
+        self.problem, self.goal, self.table = problem, goal, tables(problem)
+        self.model = cp_model.CpModel()
+        horizon = goal.limit_s if goal.limit_s is not None else start.makespan_s
+        # Every op on a chain may be rounded up; the limit gives way by as much, so that no schedule is lost.
+        self.tick = next((tick for tick in (1e-6, 1e-7, 1e-8) if self._is_exact(tick, horizon)), 0.0)
+        self.slack = 0
+        if not self.tick:
+            self.slack = len(problem.tasks)
+            self.tick = 10.0 ** math.ceil(math.log10(max(horizon, 1e-9) / TICKS))
+        self.ticks = np.ceil(self.table.time / self.tick - 1e-6).astype(np.int64)
+        per_tick = problem.idle_w * self.tick
+        self.joule = max(1e9, 10.0 ** math.ceil(math.log10(STEPS / per_tick))) if per_tick else 1e9
+        self.end = math.floor(horizon / self.tick + 1e-6) + (0 if strict else self.slack)
+        self._pool_literals: dict[tuple[int, int], Any] = {}
+        self._add_ops()
+        self._add_order()
+        self._add_resources()
+        self._add_cuts()
+        self._add_goal()
+        self._hint(start)
+
+    def _is_exact(self, tick: float, horizon: float) -> bool:
+        """Whether all times are whole numbers of ticks."""
+        moves = [self.problem.move_s(task.bytes_out, *pair) for task in self.problem.tasks for pair in self._pairs()]
+        whole = np.concatenate([self.table.time, [horizon], moves]) / tick
+        return bool(np.all(np.abs(whole - np.round(whole)) < 1e-5))
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        names = [pool.name for pool in self.problem.pools]
+        return [(one, other) for one in names for other in names if one != other]
+
+    def _modes(self, task: int) -> range:
+        return range(int(self.table.mode_first[task]), int(self.table.mode_first[task + 1]))
+
+    def _add_ops(self) -> None:
+        model = self.model
+        self.chosen = [model.new_bool_var(f"m{mode}") for mode in range(len(self.table.pool))]
+        self.start, self.span = [], model.new_int_var(0, self.end, "makespan")
+        self.finish, self.intervals = [], []
+        for task in range(len(self.problem.tasks)):
+            modes = self._modes(task)
+            model.add_exactly_one(self.chosen[mode] for mode in modes)
+            begin = model.new_int_var(0, self.end, f"s{task}")
+            length = sum(int(self.ticks[mode]) * self.chosen[mode] for mode in modes)
+            self.start.append(begin)
+            self.finish.append(begin + length)
+            for mode in modes:
+                self.intervals.append(
+                    model.new_optional_fixed_size_interval_var(begin, int(self.ticks[mode]), self.chosen[mode], "")
+                )
+            model.add(self.span >= begin + length)
+
+    def _add_order(self) -> None:
+        model, table = self.model, self.table
+        for task in self.problem.tasks:
+            for dep in task.deps:
+                size = self.problem.tasks[dep].bytes_out
+                model.add(self.start[task.id] >= self.finish[dep])
+                if not size or not table.hop.any():
+                    continue
+                for one in range(len(table.pool_units)):
+                    for other in range(len(table.pool_units)):
+                        names = self.problem.pools[one].name, self.problem.pools[other].name
+                        wait = math.ceil(self.problem.move_s(size, *names) / self.tick - 1e-6)
+                        literals = [self._in_pool(dep, one), self._in_pool(task.id, other)]
+                        if wait and all(each is not None for each in literals):
+                            model.add(self.start[task.id] >= self.finish[dep] + wait).only_enforce_if(literals)
+
+    def _in_pool(self, task: int, pool: int) -> Any:
+        """A literal: the op runs on that pool; None if it cannot."""
+        key = (task, pool)
+        if key not in self._pool_literals:
+            mine = [self.chosen[mode] for mode in self._modes(task) if self.table.pool[mode] == pool]
+            literal = None
+            if len(mine) == 1:
+                literal = mine[0]
+            elif mine:
+                literal = self.model.new_bool_var(f"p{task}.{pool}")
+                self.model.add(sum(mine) == literal)
+            self._pool_literals[key] = literal
+        return self._pool_literals[key]
+
+    def _add_resources(self) -> None:
+        for pool, units in enumerate(self.table.pool_units):
+            mine = [mode for mode in range(len(self.chosen)) if self.table.pool[mode] == pool]
+            intervals = [self.intervals[mode] for mode in mine]
+            if units == 1:
+                self.model.add_no_overlap(intervals)
+            else:
+                self.model.add_cumulative(intervals, [int(self.table.units[mode]) for mode in mine], int(units))
+        if self.goal.cap_w is not None:
+            # Whole milliwatts, the ops' rounded up.
+            spare = math.floor((self.goal.cap_w - self.problem.idle_w) * 1e3 + 1e-6)
+            demands = [max(0, math.ceil(float(watts) * 1e3 - 1e-6)) for watts in self.table.extra_w]
+            for mode, demand in enumerate(demands):
+                if demand > spare:
+                    self.model.add(self.chosen[mode] == 0)
+            self.model.add_cumulative(self.intervals, [min(demand, spare) for demand in demands], spare)
+
+    def _add_cuts(self) -> None:
+        """What `bounds.py` says of loads, which CP-SAT does not see by itself."""
+        table = self.table
+        count = len(self.problem.tasks)
+        after, before = closures(table, count)
+        owner = np.repeat(np.arange(count), np.diff(table.mode_first))
+        spare = None if self.goal.cap_w is None else self.goal.cap_w - self.problem.idle_w
+        for weight, capacity in shared(table, spare):
+            # Weights are counted in thousandths, rounded down; whole units stay whole.
+            scale = 1 if capacity == int(capacity) and np.all(weight == np.round(weight)) else 1000
+            load = np.floor(weight * scale + 1e-9).astype(np.int64) * self.ticks
+            room = math.ceil(capacity * scale - 1e-9)
+            mine = np.flatnonzero(load)
+            if not len(mine):
+                continue
+            self.model.add(self._sum(load, mine) <= room * self.span)
+            if count > DETAILED:
+                continue
+            for task in range(count):
+                behind = mine[after[task, owner[mine]]]
+                if len(behind) > 1:
+                    self.model.add(self._sum(load, behind) <= room * (self.span - self.finish[task]))
+                ahead = mine[before[task, owner[mine]]]
+                if len(ahead) > 1:
+                    self.model.add(self._sum(load, ahead) <= room * self.start[task])
+
+    def _sum(self, load: Array, modes: Array) -> Any:
+        return sum(int(load[mode]) * self.chosen[mode] for mode in modes)
+
+    def _add_goal(self) -> None:
+        if self.goal.objective == "energy":
+            per_tick = round(self.problem.idle_w * self.tick * self.joule)
+            self.per_tick = per_tick
+            extra = sum(
+                math.floor(float(self.table.extra_j[mode]) * self.joule) * var for mode, var in enumerate(self.chosen)
+            )
+            self.objective = per_tick * self.span + extra
+        else:
+            self.objective = self.span
+        self.model.minimize(self.objective)
+
+    def bound(self, value: float) -> None:
+        """Nothing is below `value`, joules or seconds."""
+        if self.goal.objective == "energy":
+            # The objective counts the idle energy of a rounded makespan, and rounded energies.
+            away = (
+                len(self.problem.tasks)
+                + abs(self.per_tick / self.joule - self.problem.idle_w * self.tick) * self.end * self.joule
+            )
+            self.model.add(self.objective >= math.floor(value * self.joule - away) - 1)
+        else:
+            self.model.add(self.objective >= math.floor(value / self.tick) - self.slack)
+
+    def proven(self, value: float) -> float:
+        """A bound of the model as joules or seconds that hold for exact times."""
+        if self.goal.objective == "energy":
+            rounding = abs(self.per_tick / self.joule - self.problem.idle_w * self.tick) * self.end
+            lost = len(self.problem.tasks) * (self.problem.idle_w * self.tick * (self.slack > 0))
+            return float(value) / self.joule - lost - rounding
+        return (float(value) - self.slack) * self.tick
+
+    def _hint(self, start: Schedule) -> None:
+        for task, each in zip(self.problem.tasks, start.started, strict=True):
+            for mode in self._modes(task.id):
+                self.model.add_hint(
+                    self.chosen[mode], task.modes[mode - int(self.table.mode_first[task.id])] == each.mode
+                )
+            self.model.add_hint(self.start[task.id], math.ceil(each.start_s / self.tick - 1e-6))
+
+    def read(self, solver: Any) -> Schedule:
+        """The solver's schedule with exact times: each op as early as its order allows."""
+        choice = np.array(
+            [
+                next(mode for mode in self._modes(task) if solver.boolean_value(self.chosen[mode]))
+                for task in range(len(self.problem.tasks))
+            ]
+        )
+        ticks = np.array([solver.value(begin) for begin in self.start])
+        own = choice - self.table.mode_first[:-1]
+        starts = retimed(
+            self.problem, own, ticks, self.ticks[choice], self.tick, keep_apart=self.goal.cap_w is not None
+        )
+        return assemble(self.problem, own, starts, "exact")
+
+
+def retimed(problem: Problem, choice: Array, ticks: Array, lengths: Array, tick: float, *, keep_apart: bool) -> Array:
+    """Exact times in the order of a schedule in ticks: none later than there.
+
+    Ops keep their order on each unit; with `keep_apart` (under a cap) every op waits for all that ended before it.
+    """
+    modes = [task.modes[int(index)] for task, index in zip(problem.tasks, choice, strict=True)]
+    units = deal(problem, modes, ticks * tick)
+    order = sorted(range(len(modes)), key=lambda task: (int(ticks[task]), int(lengths[task]), task))
+    starts = np.zeros(len(modes))
+    free: dict[tuple[str, int], float] = {}
+    placed: list[int] = []
+    for task in order:
+        mode = modes[task]
+        earliest = [0.0]
+        for dep in problem.tasks[task].deps:
+            moved = problem.move_s(problem.tasks[dep].bytes_out, modes[dep].device, mode.device)
+            earliest.append(starts[dep] + modes[dep].time_s + moved)
+        earliest += [free.get((mode.device, unit), 0.0) for unit in units[task]]
+        if keep_apart:
+            earliest += [starts[o] + modes[o].time_s for o in placed if ticks[o] + lengths[o] <= ticks[task]]
+        starts[task] = max(earliest)
+        free |= {(mode.device, unit): starts[task] + mode.time_s for unit in units[task]}
+        placed.append(task)
+    return starts
