@@ -17,6 +17,7 @@ _COMMANDS = {
     "simulate": "presilicon.cli.simulate",
     "quantize": "presilicon.cli.quantize",
     "instrument": "presilicon.cli.instrument",
+    "rtl": "presilicon.cli.rtl",
     "design": "presilicon.cli.design",
     "runs": "presilicon.cli.runs",
     "reproduce": "presilicon.cli.reproduce",

@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from presilicon.base.errors import ConfigError, RunFailedError
+from presilicon.base.errors import RunFailedError
 from presilicon.designs import Hardware
 from presilicon.instrument.engine import Block, Engine
 from presilicon.instrument.stream import Status, StreamWriter
-from presilicon.rtl.sources import SIMULATION, SOURCES, core_parameters, modules_in
+from presilicon.rtl.sources import SIMULATION, SOURCES, instrument_parameters, modules_in
 from presilicon.rtl.verilator import build
 
 if TYPE_CHECKING:
@@ -98,19 +98,6 @@ class _Session(ctypes.Structure):
         ("dropped", ctypes.c_void_p),
         ("control_0", ctypes.c_int64),
     )
-
-
-def instrument_parameters(hardware: Hardware) -> dict[str, int]:
-    """The parameters of `presilicon_instrument`, by name.
-
-    Raises:
-        ConfigError: the hardware is the bare core.
-    """
-    if not hardware.flushes:
-        raise ConfigError('the instrument with taps and a stream needs flush = "frame", not the bare core')
-    parameters = core_parameters(hardware)
-    del parameters["FLUSH"]
-    return {**parameters, "BUFFER": hardware.buffer}
 
 
 @cache

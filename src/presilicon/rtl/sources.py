@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from presilicon.base.errors import ConfigError
 from presilicon.designs import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware
 from presilicon.formats import Float
 
@@ -55,3 +56,16 @@ def core_parameters(hardware: Hardware) -> dict[str, int]:
         "BLOCK_2": order[2],
         "FLUSH": int(hardware.flushes),
     }
+
+
+def instrument_parameters(hardware: Hardware) -> dict[str, int]:
+    """The parameters of `presilicon_instrument`, by name.
+
+    Raises:
+        ConfigError: the hardware is the bare core.
+    """
+    if not hardware.flushes:
+        raise ConfigError('the instrument with taps and a stream needs flush = "frame", not the bare core')
+    parameters = core_parameters(hardware)
+    del parameters["FLUSH"]
+    return {**parameters, "BUFFER": hardware.buffer}

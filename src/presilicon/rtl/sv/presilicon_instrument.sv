@@ -21,7 +21,8 @@ module presilicon_instrument #(
     parameter int BLOCK_0 = 1,
     parameter int BLOCK_1 = 2,
     parameter int BLOCK_2 = 3,
-    parameter int BUFFER = 32,  // vectors of the input buffer, and blocks of the output buffer
+    parameter int BUFFER = 32,  // vectors of the input buffer, a power of two
+    parameter int OUTPUT = BUFFER,  // blocks of the output buffer, a power of two
     parameter int TAP = TAPS > 1 ? $clog2(TAPS) : 1,
     parameter int COUNT = $clog2(LANES) + 1
 ) (
@@ -263,7 +264,7 @@ module presilicon_instrument #(
   presilicon_frame_buffer #(
       .BITS(LANES * WORD),
       .COUNT(COUNT),
-      .PLACES(BUFFER),
+      .PLACES(OUTPUT),
       .TAG(TAG)
   ) frame_buffer (
       .clock,
