@@ -318,6 +318,12 @@ def test_bad_requests() -> None:
             aggregation(name, hardware, **options)
     with pytest.raises(ConfigError, match="3 words, but"):
         aggregation("summary", hardware).decode([1, 2, 3])
+    for name in ("sparsity", "pass_through"):
+        aggregate = aggregation(name, hardware)
+        for words, nodes in ((13, None), (16, 24)):
+            with pytest.raises(ConfigError, match="no whole vectors"):
+                aggregate.decode([0] * words, nodes=nodes)
+        assert next(iter(aggregate.decode([0] * 16).values())).shape == (2, 8)
     with pytest.raises(ConfigError, match="same shape"):
         cut_pair(np.zeros((2, 2)), np.zeros((2, 3)), 4)
     with pytest.raises(ConfigError, match="samples, nodes"):

@@ -1,0 +1,68 @@
+"""What the aggregations are made of: what is known of a tensor, firmware with its decoder, and common chains."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Hardware
+from presilicon.instrument.firmware import Firmware
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Decoder = Callable[["NDArray[np.float64]", "Cut"], dict[str, Any]]
+FRESH = "notfirst@1"
+END = "last@1"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What the host knows of the tensor behind a frame; None where it does not."""
+
+    hardware: Hardware
+    count: int | None = None
+    nodes: int | None = None
+
+    @property
+    def padding(self) -> int:
+        """Zeros that stand where there are no nodes; 0 where nothing is known."""
+        if self.nodes is None or self.count is None:
+            return 0
+        return -self.nodes % self.hardware.lanes * (self.count // self.nodes)
+
+
+@dataclass(frozen=True)
+class Made:
+    """Firmware and what reads its words."""
+
+    firmware: Firmware
+    decoder: Decoder
+    boundaries: tuple[float, ...] = ()
+    """Of the bins, where it has any."""
+
+
+def accumulate(fw: Firmware, row: int, size: int | str = 1) -> None:
+    """Add to a row from an outer frame's begin to its end, and send it then: its total, or its words."""
+    fw.add(row, FRESH)
+    fw.cache(row)
+    if size == 1:
+        fw.total()
+    fw.commit(size, END)
+
+
+def named(names: Sequence[str]) -> Decoder:
+    """A decoder of words that are results as they are."""
+
+    def decode(values: "NDArray[np.float64]", cut: Cut) -> dict[str, Any]:
+        expect(values, len(names))
+        return dict(zip(names, map(float, values), strict=True))
+
+    return decode
+
+
+def expect(values: "NDArray[np.float64]", wanted: int) -> None:
+    """Refuse more or fewer words than a frame has."""
+    if values.size != wanted:
+        raise ConfigError(f"{values.size} words, but this aggregation sends {wanted} for an outer frame")
