@@ -147,7 +147,8 @@ def pass_through(hardware: Hardware) -> Made:
         fw.commit("N")
 
     def decode(values: "NDArray[np.float64]", cut: Cut) -> dict[str, Any]:
-        return {"tensor": _joined(values, cut)}
+        tensor = _joined(values, cut)
+        return {"tensor": tensor, "vectors": values.reshape(-1, hardware.lanes)}
 
     return Made(fw, decode)
 
