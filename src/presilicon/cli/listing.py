@@ -10,7 +10,7 @@ from presilicon.cli.options import json_option
 
 @click.group("list")
 def command() -> None:
-    """List designs, workloads, numerics, technologies and number formats."""
+    """List designs, workloads, numerics, technologies, number formats and the instrument's aggregations."""
 
 
 @command.command("designs")
@@ -99,6 +99,21 @@ def formats(as_json: bool) -> None:
     click.echo("\nfamilies, and their arguments by position or name (docs/formats.md):")
     for name, arguments in families.items():
         click.echo(f"  {name}({', '.join(arguments)})")
+
+
+@command.command("aggregations")
+@json_option
+def aggregations(as_json: bool) -> None:
+    """List what the instrument can compute: names and options for a design's taps, and what each gives.
+
+    `presilicon instrument list` tells what they cost on a hardware.
+    """
+    from presilicon.instrument.aggregations import AGGREGATIONS
+
+    rows = [
+        {"name": name, "options": list(kind.options), "description": kind.gives} for name, kind in AGGREGATIONS.items()
+    ]
+    _print("aggregations", rows, as_json)
 
 
 def _print(what: str, rows: list[dict[str, Any]], as_json: bool) -> None:

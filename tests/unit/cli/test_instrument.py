@@ -253,3 +253,10 @@ def test_warnings_are_told(invoke) -> None:
     found = invoke("instrument", "run", *write(narrow, [FIRMWARE[0]]))
     assert found.code == 0
     assert "counts above 1 saturate" in found.err
+
+
+def test_list_aggregations(invoke) -> None:
+    rows = {row["name"]: row for row in invoke("list", "aggregations", "--json").document["aggregations"]}
+    assert rows["distribution"]["options"] == ["bins", "low", "high", "boundaries"]
+    assert "Pearson" in rows["correlation"]["description"]
+    assert "norm_check" in invoke("list", "aggregations").out
