@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import BLOCKS, Hardware
-from presilicon.instrument.arithmetic import arithmetic_of
 from presilicon.instrument.engine import Blocks, Settings, check_feed, check_tap
 from presilicon.instrument.fast_kernels import (
     ASCENDING,
@@ -15,6 +14,7 @@ from presilicon.instrument.fast_kernels import (
     FIELDS,
     UNORDERED,
     Words,
+    count_words,
     encode_fixed,
     encode_floats,
     run,
@@ -39,8 +39,8 @@ class FastModel:
         self.settings = Settings(hardware)
         self._words = kernel_words(hardware)
         self._order = np.array([BLOCKS.index(name) for name in hardware.blocks], dtype=np.int64)
-        arithmetic = arithmetic_of(hardware)
-        self._counts = np.array([arithmetic.count(number) for number in range(hardware.lanes + 1)], dtype=np.int64)
+        self._counts = np.empty(hardware.lanes + 1, dtype=np.int64)
+        count_words(self._counts, self._words)
         self._scratchpad = np.zeros((hardware.scratchpad_rows, hardware.lanes), dtype=np.int64)
         self._carried = np.zeros(hardware.lanes, dtype=np.int64)
         self._first = np.ones((hardware.taps, 2), dtype=np.bool_)

@@ -154,11 +154,13 @@ def smaller(x: Any, y: Any, words: Any) -> Any:
 
 
 @compiled
-def count_word(count: Any, words: Any) -> Any:
-    """A number of elements as a word."""
-    if words.is_float:
-        return code_of(np.float64(count), words)
-    return min(np.int64(count) << words.fraction, words.largest)
+def count_words(out: Any, words: Any) -> None:
+    """The words of the numbers 0, 1, 2, ..."""
+    for count in range(out.size):
+        if words.is_float:
+            out[count] = code_of(np.float64(count), words)
+        else:
+            out[count] = min(np.int64(count) << words.fraction, words.largest)
 
 
 @compiled

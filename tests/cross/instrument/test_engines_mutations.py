@@ -83,6 +83,12 @@ MUTATIONS = {
         "total",
         lambda self, words: arithmetic.tree(self.add, words),
     ),
+    "counts are codes, not numbers": (FixedArithmetic, "count", lambda self, number: self.saturate(number)),
+    "counts are rounded down": (
+        FloatArithmetic,
+        "count",
+        lambda self, number: self.round(number >> max(number.bit_length() - self.mantissa - 1, 0), 0) if number else 0,
+    ),
     "ranges closed below and open above": (Reference, "_is_in", closed_below),
     "ranges compare unsigned": (Reference, "_is_in", unsigned),
     "conditions combined by or": (reference, "holds", any_condition),
