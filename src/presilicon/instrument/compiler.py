@@ -33,10 +33,13 @@ def compile_firmware(
     Raises:
         ConfigError: chain and instruction, counted from 1 (and the taps, where programs differ), and what is wrong.
     """
+    hardware.check()
     given = dict(rows) if isinstance(rows, Mapping) else dict(enumerate(rows))
     programs = firmware.programs
-    used = firmware.rows | given
-    stored = tuple(_stored(number, row, hardware) for number, row in sorted(used.items()))
+    unsorted = [_stored(number, row, hardware) for number, row in (firmware.rows | given).items()]
+    stored = tuple(sorted(unsorted, key=lambda row: row.row))
+    if len(stored) > MOST_IN_IMAGE:
+        raise ConfigError(f"{len(stored)} range rows, but one image carries {MOST_IN_IMAGE}; send the rest in another")
     image = Image(
         hardware,
         rows=stored,
@@ -162,7 +165,7 @@ def _encode(instruction: Instruction, hardware: Hardware) -> dict[str, Any]:
 
 def _function(name: str, all_names: Sequence[str], built: Sequence[str]) -> int:
     if name not in all_names:
-        raise ConfigError(f'unknown function "{name}": {did_you_mean(name, all_names)}')
+        raise ConfigError(f'unknown function "{name}": {did_you_mean(str(name), all_names)}')
     if name not in built:
         raise ConfigError(f'"{name}" was not built into this hardware, which has {", ".join(built) or "none"}')
     return all_names.index(name) + 1

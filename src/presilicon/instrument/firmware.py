@@ -59,6 +59,8 @@ class Firmware:
         """The chains inside belong to these taps; those outside of any program to every other tap."""
         if self._taps is not None or self._chain is not None:
             raise ConfigError("a program begins inside another program or a chain; end that first")
+        if not isinstance(taps, list | tuple | range):
+            raise ConfigError(f"taps is {taps!r}, expected a list of tap numbers")
         self._taps = tuple(taps)
         self._programs.append((self._taps, []))
         try:

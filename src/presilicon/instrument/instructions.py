@@ -142,6 +142,8 @@ def condition_mask(conditions: Sequence[str]) -> int:
     """
     mask = 0
     for condition in conditions:
+        if not isinstance(condition, str):
+            raise ConfigError(f"a condition is {_shown(condition)}, expected one of {', '.join(CONDITIONS)}")
         name, at, level = condition.partition("@")
         if name not in CONDITIONS or (at and level not in ("0", "1")):
             raise ConfigError(f'unknown condition "{condition}": {did_you_mean(name, CONDITIONS)}, each with @1 or not')

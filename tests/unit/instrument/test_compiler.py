@@ -142,6 +142,39 @@ def test_the_builder_refuses_what_stands_in_the_wrong_place() -> None:
         pass
 
 
+def test_python_s_own_mistakes_are_explained_too() -> None:
+    def one(write) -> str:
+        fw = Firmware()
+        with fw.chain():
+            write(fw)
+        with pytest.raises(ConfigError) as caught:
+            compile_firmware(fw, HARDWARE)
+        return str(caught.value)
+
+    assert "(vv_add): a condition is ['last'], expected one of" in one(lambda fw: fw.add(0, ["last"]))
+    assert "(vv_add): row '0'" in one(lambda fw: fw.add("0"))
+    assert "(v_commit): size is [4]" in one(lambda fw: fw.commit([4]))
+    assert "(v_reduce): unknown function" in one(lambda fw: fw.reduce_to(None))
+    fw = Firmware()
+    with pytest.raises(ConfigError, match="taps is 1, expected a list"), fw.program(1):
+        pass
+    fw.range_row("0", [0, 1, 2, 3, 4])
+    fw.range_row(1, [0, 1, 2, 3, 4])
+    with pytest.raises(ConfigError, match="range row '0'"):
+        compile_firmware(fw, HARDWARE)
+    with pytest.raises(ConfigError, match="lanes is 7"):
+        compile_firmware(Firmware(), replace(HARDWARE, lanes=7))
+
+
+def test_an_image_has_room_for_255_rows() -> None:
+    hardware = replace(HARDWARE, range_rows=256)
+    rows = [RangeRow.of_boundaries([0, 1, 2, 3, 4])] * 256
+    with pytest.raises(ConfigError, match="256 range rows, but one image carries 255"):
+        compile_firmware(Firmware(), hardware, rows=rows)
+    image = compile_firmware(Firmware(), hardware, rows=rows[1:])
+    assert read_image(image.to_bytes(), hardware) == image
+
+
 def test_programs_of_taps() -> None:
     hardware = replace(HARDWARE, taps=4)
     fw = Firmware()
