@@ -52,7 +52,16 @@ def command() -> None:
 )
 @json_option
 def run(config: Path, firmware: Path, vectors: Path, engine: str, as_json: bool) -> None:
-    """Run firmware on vectors, and show what leaves the packer and what stays behind."""
+    """Run firmware on vectors, and show what leaves the packer and what stays behind.
+
+    \b
+    Example, the sum of every frame of two vectors:
+      C.json  {"lanes": 4, "ranges": 4, "element": "fixed(16, 16)"}
+      F.json  [[{"op": "vv_add", "addr": 0, "conditions": ["notfirst"]}, {"op": "v_cache", "addr": 0},
+                {"op": "v_reduce"}, {"op": "v_commit", "size": 1, "conditions": ["last"]}]]
+      V.json  [{"vector": [1, 2, 3, 4]}, {"vector": [5, 6, 7, 8], "last": [true, true]}]
+      presilicon instrument run --config C.json --firmware F.json --input V.json
+    """
     from presilicon.instrument import compile_firmware, to_words, values_of
     from presilicon.instrument.files import read_firmware, read_hardware, read_vectors
 
