@@ -183,6 +183,7 @@ def shared(table: Tables, spare_w: float | None) -> list[Shared]:
     ]
     if spare_w is None or spare_w <= 0:
         return found
+    found += [Shared(members.astype(np.float64), 1.0) for members in cliques(table, spare_w)]
     watts = np.clip(table.extra_w / spare_w, 0.0, 1.0)
     found.append(Shared(watts, 1.0))
     for parts in range(1, 7):
@@ -194,6 +195,29 @@ def shared(table: Tables, spare_w: float | None) -> list[Shared]:
             kept = np.where(watts < edge, 0.0, watts)
             found.append(Shared(np.where(watts > 1 - edge, 1.0, kept), 1.0))
     return found
+
+
+def cliques(table: Tables, spare_w: float) -> list[Array]:
+    """Sets of modes of which no two can run at a time: they take too many units together, or too much power.
+
+    Modes with the same pool, units and power are alike. From each kind a set grows by whatever can run beside none of
+    it, the most powerful first.
+    """
+    kinds, kind_of = np.unique(np.stack([table.pool, table.units, table.extra_w], 1), axis=0, return_inverse=True)
+    pool, units, watts = kinds[:, 0].astype(np.int64), kinds[:, 1], kinds[:, 2]
+    crowded = (pool[:, None] == pool) & (units[:, None] + units > table.pool_units[pool])
+    apart = crowded | (watts[:, None] + watts > spare_w + 1e-9)
+    order = np.argsort(-watts, kind="stable")
+    found: set[frozenset[int]] = set()
+    for seed in order:
+        if not apart[seed, seed]:
+            continue
+        members = [int(seed)]
+        for other in order:
+            if other != seed and apart[other, other] and all(apart[other, member] for member in members):
+                members.append(int(other))
+        found.add(frozenset(members))
+    return [np.isin(kind_of.reshape(-1), sorted(members)) for members in sorted(found, key=sorted)]
 
 
 def _add_loads(table: Tables, rows: _Rows, spare_w: float | None, start: int, span: int, unit: float) -> None:

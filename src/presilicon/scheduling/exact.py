@@ -8,7 +8,7 @@ import numpy as np
 
 from presilicon.base.errors import MissingToolError
 from presilicon.records import Problem, Schedule
-from presilicon.scheduling.bounds import closures, shared
+from presilicon.scheduling.bounds import cliques, closures, shared
 from presilicon.scheduling.checker import faults
 from presilicon.scheduling.goals import Goal
 from presilicon.scheduling.tables import Array, assemble, deal, tables
@@ -171,6 +171,8 @@ class _Model:
                 if demand > spare:
                     self.model.add(self.chosen[mode] == 0)
             self.model.add_cumulative(self.intervals, [min(demand, spare) for demand in demands], spare)
+            for members in cliques(self.table, self.goal.cap_w - self.problem.idle_w):
+                self.model.add_no_overlap([self.intervals[mode] for mode in np.flatnonzero(members)])
 
     def _add_cuts(self) -> None:
         """What `bounds.py` says of loads, which CP-SAT does not see by itself."""
