@@ -97,7 +97,7 @@ def run(config: Path, firmware: Path, vectors: Path, engine: str, as_json: bool)
 
 
 def _print_run(document: dict[str, Any]) -> None:
-    click.echo(f"initiation interval {document['initiation_interval']} cycles, {document['engine']} engine")
+    click.echo(f"{_interval(document['initiation_interval'])}, {document['engine']} engine")
     _warn(document["warnings"])
     for number, row in enumerate(document["packed_vectors"]):
         tap = f" (tap {document['taps'][number]})" if "taps" in document else ""
@@ -106,6 +106,10 @@ def _print_run(document: dict[str, Any]) -> None:
     for number, row in enumerate(document["scratchpad"]):
         if any(row):
             click.echo(f"scratchpad {number}: {_line(row)}")
+
+
+def _interval(cycles: int) -> str:
+    return f"initiation interval {cycles} cycle{'' if cycles == 1 else 's'}"
 
 
 def _line(numbers: list[Any]) -> str:
@@ -144,7 +148,7 @@ def compile_command(config: Path, firmware: Path, out: Path, as_json: bool) -> N
         }
         click.echo(json.dumps(document, indent=2))
         return
-    click.echo(f"{out}: {len(data)} bytes, initiation interval {image.initiation_interval(0)} cycles")
+    click.echo(f"{out}: {len(data)} bytes, {_interval(image.initiation_interval(0))}")
     _warn(image.warnings)
     for number, chain in enumerate(chains, start=1):
         click.echo(f"chain {number}: {chain['chain']}")
