@@ -21,6 +21,10 @@ class Panel(Struct, frozen=True, kw_only=True):
     x_label: str = "training step"
     percent: bool = False
     """Whether y is a share, shown in percent from 0 to 100."""
+    log: bool = False
+    """Whether y is drawn by its logarithm; zeros are gaps then."""
+    limits: tuple[float, float] | None = None
+    """Of y, where panels are to be compared."""
     marks: tuple[tuple[float, str], ...] = ()
     """Steps at which something happened, and what."""
     note: str = ""

@@ -4,6 +4,7 @@ from presilicon.report.document import evaluate_schema, from_plain, published_sc
 from presilicon.report.figure import FIGURE_FORMATS, render_figure, save_figure
 from presilicon.report.headline import headline
 from presilicon.report.history import comparison_of, export_report, print_run, print_runs, run_to_json, runs_to_json
+from presilicon.report.lines import render_panels
 from presilicon.report.memory import render_memory, save_memory_plot
 from presilicon.report.page import render_page
 from presilicon.report.perfetto import save_trace, trace_document
@@ -11,6 +12,7 @@ from presilicon.report.reproduction import render_reproduction, reproduction_to_
 from presilicon.report.roofline import save_roofline_plot
 from presilicon.report.sensitivity import render_sensitivity
 from presilicon.report.steps import cost_to_json, print_cost, render_checkpointing, render_cost, render_coverage
+from presilicon.report.story import render_story
 from presilicon.report.table import print_table, render_table
 
 __all__ = [
@@ -32,8 +34,10 @@ __all__ = [
     "render_figure",
     "render_memory",
     "render_page",
+    "render_panels",
     "render_reproduction",
     "render_sensitivity",
+    "render_story",
     "render_table",
     "reproduction_to_json",
     "run_to_json",

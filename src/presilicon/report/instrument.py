@@ -83,5 +83,5 @@ def _curve(name: str, steps: Iterable[int], values: Iterable[float | None]) -> C
 
 
 def _panel(title: str, curves: list[Curve], view: StreamView, *, percent: bool = False) -> Panel:
-    marks = tuple((float(answer["step"]), "asked") for answer in view.answers if answer["ok"])
+    marks = tuple((float(answer["step"]), "") for answer in view.answers if answer["ok"])
     return Panel(title=title, curves=tuple(curves), percent=percent, marks=marks)

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from msgspec.structs import replace
+
 from presilicon.records import Curve, Panel
 from presilicon.report.figure import render_drawing
 from presilicon.report.palette import LIGHT, SOLID
@@ -26,14 +28,20 @@ def _legend(curves: Sequence[Curve]) -> str:
     if len(curves) < 2:
         return ""
     items = "".join(
-        f'<span class="key"><svg width="22" height="8" aria-hidden="true"><line x1="0" y1="4" x2="22" y2="4" '
+        f'<span class="swatch"><svg width="22" height="8" aria-hidden="true"><line x1="0" y1="4" x2="22" y2="4" '
         f'stroke="{_colour(index)}" stroke-width="2"{_dash(index)}/></svg> {escape(curve.name)}</span> '
         for index, curve in enumerate(curves)
     )
-    return f'<p class="legend">{items}</p>'
+    return f'<p class="names">{items}</p>'
+
+
+def _scaled(curve: Curve) -> Curve:
+    """The logarithms of a curve's values, a gap where there is none."""
+    return replace(curve, y=tuple(math.log10(value) if value is not None and value > 0 else None for value in curve.y))
 
 
 def _svg(panel: Panel, curves: Sequence[Curve]) -> str:
+    curves = [_scaled(curve) for curve in curves] if panel.log else curves
     points = [
         (x, value)
         for curve in curves
@@ -42,8 +50,9 @@ def _svg(panel: Panel, curves: Sequence[Curve]) -> str:
     ]
     if not points:
         return "<p>Nothing to draw.</p>"
-    left, right = min(x for x, _ in points), max(x for x, _ in points)
-    low, high = (0.0, 1.0) if panel.percent else _ends([value for _, value in points])
+    steps = [x for curve in curves for x in curve.x]
+    left, right = min(steps), max(steps)
+    low, high = (0.0, 1.0) if panel.percent else panel.limits or _ends([value for _, value in points])
     right = right if right > left else left + 1
 
     def place(x: float, value: float) -> tuple[float, float]:
@@ -53,7 +62,7 @@ def _svg(panel: Panel, curves: Sequence[Curve]) -> str:
     parts = []
     for tick in _ticks(low, high):
         _, height = place(left, tick)
-        text = f"{100 * tick:g}%" if panel.percent else f"{tick:g}"
+        text = f"{100 * tick:g}%" if panel.percent else f"{10**tick:.3g}" if panel.log else f"{tick:g}"
         parts.append(
             f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{height:.1f}" y2="{height:.1f}" stroke="currentColor" '
             f'stroke-opacity=".14"/><text x="{_LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{text}</text>'
@@ -97,6 +106,10 @@ def _path(curve: Curve, place: Any) -> str:
         commands.append(f"{pen}{across:.1f} {height:.1f}")
         pen = "L"
     return "".join(commands)
+
+
+def _above_zero(values: Sequence[float | None]) -> list[float | None]:
+    return [value if value is not None and value > 0 else None for value in values]
 
 
 def render_bars(edges: Sequence[float | None], counts: Sequence[float], title: str) -> str:
@@ -165,7 +178,8 @@ def _draw(panels: Sequence[Panel]) -> Any:
     grid = figure.subplots(len(panels), 1, squeeze=False, sharex=shared)
     for axes, panel in zip(grid[:, 0], panels, strict=True):
         for index, curve in enumerate(panel.curves):
-            values = [math.nan if value is None else (100 * value if panel.percent else value) for value in curve.y]
+            shown = _above_zero(curve.y) if panel.log else curve.y
+            values = [math.nan if value is None else (100 * value if panel.percent else value) for value in shown]
             dashed = index % len(LIGHT) >= SOLID
             colour = LIGHT[index % len(LIGHT)]
             style = (0, (4, 1.6)) if dashed else "solid"
@@ -175,6 +189,10 @@ def _draw(panels: Sequence[Panel]) -> Any:
         if panel.percent:
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
             axes.set_ylim(-2, 102)
+        if panel.log:
+            axes.set_yscale("log")
+        if panel.limits is not None:
+            axes.set_ylim(*panel.limits)
         for at, what in panel.marks:
             axes.axvline(at, color="#1b1c1e", linewidth=0.9, linestyle=(0, (3, 3)), alpha=0.7)
             axes.annotate(what, (at, 0.03), xycoords=("data", "axes fraction"), xytext=(4, 0), fontsize=8,

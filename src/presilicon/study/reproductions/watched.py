@@ -1,0 +1,149 @@
+"""What the stories of the instrument share: made tasks, a design with taps, and trainings with what their taps saw."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from msgspec.structs import replace
+from torch import Tensor, nn
+
+from presilicon.designs import Design, Hardware, Instrument, Tap, load_design
+from presilicon.formats import parse
+from presilicon.instrument.control import Command
+from presilicon.records import Curve, Evaluation, Trace
+from presilicon.study.instrumented import train_watched
+from presilicon.workloads import Splits, Workload
+
+OnEvent = Callable[[dict[str, Any]], None]
+CLASSES = 4
+SOURCE = (
+    "Holanda Noronha et al., Flexible Instrumentation for Live On-Chip Debug of Machine Learning Training on FPGAs "
+    "(2021), Figure {}"
+)
+
+
+def spirals() -> Splits:
+    """Points of the plane on four arms of a spiral, with noise across them."""
+    return Splits(_arms(2048, 1), _arms(512, 2), _arms(512, 3))
+
+
+def _arms(count: int, seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    label = torch.randint(CLASSES, (count,), generator=generator)
+    radius = torch.rand(count, generator=generator)
+    angle = 2 * 3.14159 * label / CLASSES + 4.0 * radius + 0.15 * torch.randn(count, generator=generator)
+    return torch.stack([radius * torch.cos(angle), radius * torch.sin(angle)], 1) * 2, label
+
+
+def deep_network(depth: int, width: int, *, leak: float = 0.0) -> nn.Module:
+    """`depth` dense layers for points of the plane, ReLUs between them, leaky ones if asked."""
+    sizes = [2, *[width] * (depth - 1), CLASSES]
+    parts: OrderedDict[str, nn.Module] = OrderedDict()
+    for number in range(1, depth + 1):
+        parts[f"layer{number}"] = nn.Linear(sizes[number - 1], sizes[number])
+        if number < depth:
+            parts[f"relu{number}"] = nn.LeakyReLU(leak) if leak else nn.ReLU()
+    for layer in parts.values():
+        if isinstance(layer, nn.Linear):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            nn.init.zeros_(layer.bias)
+    return nn.Sequential(parts)
+
+
+def watched_design(name: str, taps: Sequence[Tap], wires: int) -> Design:
+    """bfloat16 on the systolic array, with an instrument of 32 lanes of that format and room for these taps.
+
+    A step is taken to last a millisecond: the circuits of the story are small, and nothing is dropped.
+    """
+    element = parse("bfloat16")
+    hardware = Hardware(element=element, accumulator_bits=32, taps=wires, chains=32, range_rows=16, scratchpad_rows=32)
+    instrument = Instrument(hardware=hardware, taps=tuple(taps), step_s=1e-3)
+    return replace(load_design("bf16-systolic"), name=name, instrument=instrument)
+
+
+class Watched(NamedTuple):
+    """A training and what its taps saw."""
+
+    trace: Trace
+    readings: dict[str, list[dict[str, Any]]]
+    """The events of each tap."""
+    dropped: int
+    answers: list[dict[str, Any]]
+
+    def curve(self, tap: str, figure: str, name: str | None = None) -> Curve:
+        """A figure of a tap over the steps."""
+        events = [event for event in self.readings[tap] if figure in event["values"]]
+        steps = tuple(float(event["step"]) for event in events)
+        return Curve(name=name or tap, x=steps, y=tuple(event["values"][figure] for event in events))
+
+    def accuracy(self, name: str = "validation accuracy") -> Curve:
+        """Over the steps."""
+        points = self.trace.evaluations
+        return Curve(name=name, x=tuple(float(each.step) for each in points), y=tuple(each.accuracy for each in points))
+
+
+class Asked:
+    """Commands that were decided on beforehand, by their steps."""
+
+    def __init__(self, commands: dict[int, Command]) -> None:
+        self._commands = commands
+
+    def pending(self, step: int) -> list[Command]:
+        """The one of a step."""
+        return [self._commands[step]] if step in self._commands else []
+
+
+def watch(
+    workload: Workload,
+    design: Design,
+    *,
+    seed: int,
+    on_event: OnEvent | None = None,
+    commands: dict[int, Command] | None = None,
+) -> Watched:
+    """Train on one thread with the design's instrument: emulated numerics, fast model, packets, decoder."""
+    readings: dict[str, list[dict[str, Any]]] = {}
+    answers: list[dict[str, Any]] = []
+    losses: dict[str, Any] = {}
+    tell = on_event or (lambda event: None)
+
+    def note(event: dict[str, Any]) -> None:
+        if event["event"] == "instrument":
+            readings.setdefault(event["tap"], []).append(event)
+        elif event["event"] == "instrument_answer":
+            answers.append(event)
+        elif event["event"] == "instrument_losses":
+            losses.update(event["taps"])
+        tell({**event, "design": design.name, "seed": seed})
+
+    def on_evaluation(point: Evaluation) -> None:
+        tell({"event": "evaluation", "design": design.name, "seed": seed, "step": point.step,
+              "accuracy": point.accuracy, "loss": point.loss})  # fmt: skip
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        trace = train_watched(
+            workload, design, seed=seed, emit=note, on_evaluation=on_evaluation,
+            commands=(lambda stream: Asked(commands)) if commands else None,
+        )  # fmt: skip
+    finally:
+        torch.set_num_threads(threads)
+    return Watched(trace, readings, sum(each["dropped"] for each in losses.values()), answers)
+
+
+def mean(values: Sequence[float | None]) -> float:
+    """Of the numbers among them; 0 where there are none."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else 0.0
+
+
+def last_accuracy(trace: Trace, count: int = 5) -> float:
+    """The mean of the last few looks at the validation split."""
+    return mean([point.accuracy for point in trace.evaluations[-count:]])
+
+
+def best_accuracy(trace: Trace) -> float:
+    """The highest look at the validation split."""
+    return max(point.accuracy for point in trace.evaluations)
