@@ -1,17 +1,15 @@
 """A testbench that checks itself: firmware, vectors, and what must come out, computed by the reference."""
 
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from presilicon.base.errors import MissingToolError, RunFailedError
+from presilicon.base.errors import RunFailedError
 from presilicon.designs import Hardware
 from presilicon.instrument import Firmware, Image, Reference, compile_firmware
 from presilicon.instrument.stream import Status, StreamWriter
-from presilicon.rtl.verilator import run_verilator
+from presilicon.rtl.verilator import build_program
 
 if TYPE_CHECKING:
     import numpy as np
@@ -340,21 +338,14 @@ def run_testbench(directory: Path) -> str:
     """Run a written testbench in Verilator; what it printed.
 
     Raises:
-        MissingToolError: Verilator, perl, make or g++ is absent.
+        MissingToolError: Verilator, perl or g++ is absent.
         RunFailedError: something came out that the reference does not say.
     """
-    if shutil.which("make") is None:
-        raise MissingToolError("simulating a testbench needs make: install it with your system's packages")
-    with tempfile.TemporaryDirectory() as build:
-        run_verilator(
-            [
-                *("--binary", "--timing", "-Wno-fatal", "-f", "instrument.f", f"tb/{BENCH}.sv"),
-                *("--top-module", BENCH, "--Mdir", build, "-j", "1"),
-                *("-MAKEFLAGS", "CFG_CXXFLAGS_PCH_I=-include", "-CFLAGS", "-std=c++20 -fcoroutines -O0"),
-            ],
-            cwd=directory,
-        )
-        done = subprocess.run([f"{build}/V{BENCH}"], cwd=directory, capture_output=True, text=True, check=False)
+    lines = (directory / "instrument.f").read_text().splitlines()
+    sources = [directory / line for line in lines if line.endswith(".sv")]
+    headers = sorted((directory / "rtl").glob("*.svh"))
+    program = build_program(BENCH, [*sources, directory / "tb" / f"{BENCH}.sv"], headers)
+    done = subprocess.run([str(program)], cwd=directory, capture_output=True, text=True, check=False)
     said = next((line for line in done.stdout.splitlines() if line.startswith("PASS")), None)
     if done.returncode or said is None:
         raise RunFailedError(f"the testbench fails: {done.stdout.strip()[:2000]}")

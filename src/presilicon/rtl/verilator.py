@@ -12,19 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from presilicon.base.errors import MissingToolError, RunFailedError
+from presilicon.rtl.cache import cache_directory
 
 _FLAGS = ("-std=c++17", "-O1", "-fPIC", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-DVL_TIME_CONTEXT", "-w")
-_RUNTIME = ("verilated.cpp", "verilated_threads.cpp")
+_TIMED_FLAGS = (*(flag for flag in _FLAGS if not flag.startswith("-std")), "-std=c++20", "-fcoroutines")
+_RUNTIME = ("verilated.cpp", "verilated_threads.cpp", "verilated_timing.cpp")
 _QUIET = ("-Wno-fatal", "-Wno-lint", "-Wno-style")
-
-
-def cache_directory() -> Path:
-    """Where built circuits are kept: $PRESILICON_CACHE, or the user's cache directory."""
-    given = os.environ.get("PRESILICON_CACHE")
-    if given:
-        return Path(given) / "rtl"
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "presilicon" / "rtl"
 
 
 @cache
@@ -85,10 +78,10 @@ def build(
 
 
 def _content(
-    top: str, parameters: Mapping[str, int], sources: Sequence[Path], headers: Sequence[Path], harness: Path
+    top: str, parameters: Mapping[str, int], sources: Sequence[Path], headers: Sequence[Path], harness: Path | None
 ) -> str:
     digest = sha256(repr((top, sorted(parameters.items()), _version(), _FLAGS)).encode())
-    for path in (*sources, *headers, harness):
+    for path in (*sources, *headers, *([harness] if harness else [])):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:24]
 
@@ -107,12 +100,21 @@ def _make(directory: Path, work: Callable[[Path], None]) -> None:
                 raise
 
 
-def _runtime() -> Path:
-    """Verilator's own library, compiled once."""
-    digest = sha256(repr((_version(), _FLAGS)).encode()).hexdigest()[:24]
+def build_program(top: str, sources: Sequence[Path], headers: Sequence[Path]) -> Path:
+    """A testbench with its own clock as a program, from the cache or built now."""
+    directory = cache_directory() / f"{top}-{_content(top, {}, sources, headers, None)}"
+    if not directory.exists():
+        runtime = _runtime(_TIMED_FLAGS)
+        _make(directory, lambda place: _build_program(place, top, sources, headers, runtime))
+    return directory / "program"
+
+
+def _runtime(flags: Sequence[str] = _FLAGS) -> Path:
+    """Verilator's own library, compiled once for the flags."""
+    digest = sha256(repr((_version(), flags)).encode()).hexdigest()[:24]
     directory = cache_directory() / f"runtime-{digest}"
     if not directory.exists():
-        _make(directory, _build_runtime)
+        _make(directory, lambda place: _build_runtime(place, flags))
     return directory
 
 
@@ -121,10 +123,10 @@ def _includes() -> list[str]:
     return [f"-I{include}", f"-I{include / 'vltstd'}"]
 
 
-def _build_runtime(place: Path) -> None:
+def _build_runtime(place: Path, flags: Sequence[str]) -> None:
     include = verilator_root() / "include"
     for name in _RUNTIME:
-        _run(["g++", *_FLAGS, *_includes(), "-c", str(include / name), "-o", str(place / f"{name}.o")])
+        _run(["g++", *flags, *_includes(), "-c", str(include / name), "-o", str(place / f"{name}.o")])
 
 
 def _build_model(
@@ -136,24 +138,36 @@ def _build_model(
     harness: Path,
     runtime: Path,
 ) -> None:
+    options = ("--x-initial", "unique", "--x-assign", "unique", "-O3", "--no-timing")
+    settings = [f"-G{name}={value}" for name, value in parameters.items()]
+    whole = _translate(place, top, [*options, *settings], sources, headers)
+    target = ("-shared", "-pthread", "-o", str(place / "model.so"))
+    _compile(_FLAGS, [whole, harness], runtime, target)
+    shutil.rmtree(whole.parent)
+
+
+def _build_program(place: Path, top: str, sources: Sequence[Path], headers: Sequence[Path], runtime: Path) -> None:
+    whole = _translate(place, top, ["--main", "--exe", "--timing"], sources, headers)
+    _compile(_TIMED_FLAGS, [whole], runtime, ("-pthread", "-o", str(place / "program")))
+    shutil.rmtree(whole.parent)
+
+
+def _translate(place: Path, top: str, options: Sequence[str], sources: Sequence[Path], headers: Sequence[Path]) -> Path:
+    """SystemVerilog as one C++ file."""
     generated = place / "generated"
     folders = dict.fromkeys(str(path.parent) for path in headers)
     run_verilator(
         [
-            *("--cc", "--top-module", top, "--prefix", "Vmodel", "--Mdir", str(generated)),
-            *("--x-initial", "unique", "--x-assign", "unique", "-O3", "--no-timing", "--output-split", "0", *_QUIET),
-            *(f"-I{folder}" for folder in folders),
-            *(f"-G{name}={value}" for name, value in parameters.items()),
-            *map(str, sources),
+            *("--cc", "--top-module", top, "--prefix", "Vmodel", "--Mdir", str(generated), "--output-split", "0"),
+            *(*_QUIET, *options, *(f"-I{folder}" for folder in folders), *map(str, sources)),
         ]
     )
     whole = generated / "whole.cpp"
     whole.write_text("".join(f'#include "{path.name}"\n' for path in sorted(generated.glob("Vmodel*.cpp"))))
+    return whole
+
+
+def _compile(flags: Sequence[str], files: Sequence[Path], runtime: Path, target: Sequence[str]) -> None:
     objects = [str(runtime / f"{name}.o") for name in _RUNTIME]
-    _run(
-        [
-            *("g++", *_FLAGS, *_includes(), f"-I{generated}", str(whole), str(harness), *objects),
-            *("-shared", "-pthread", "-o", str(place / "model.so")),
-        ]
-    )
-    shutil.rmtree(generated)
+    folders = [f"-I{path.parent}" for path in files]
+    _run(["g++", *flags, *_includes(), *folders, *map(str, files), *objects, *target])
