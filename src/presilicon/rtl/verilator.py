@@ -14,8 +14,17 @@ from pathlib import Path
 from presilicon.base.errors import MissingToolError, RunFailedError
 from presilicon.rtl.cache import cache_directory
 
-_FLAGS = ("-std=c++17", "-O1", "-fPIC", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-DVL_TIME_CONTEXT", "-w")
-_TIMED_FLAGS = (*(flag for flag in _FLAGS if not flag.startswith("-std")), "-std=c++20", "-fcoroutines")
+_FLAGS = (
+    "-std=c++20",
+    "-fcoroutines",
+    "-O1",
+    "-fPIC",
+    "-DVM_COVERAGE=0",
+    "-DVM_SC=0",
+    "-DVM_TRACE=0",
+    "-DVL_TIME_CONTEXT",
+    "-w",
+)
 _RUNTIME = ("verilated.cpp", "verilated_threads.cpp", "verilated_timing.cpp")
 _QUIET = ("-Wno-fatal", "-Wno-lint", "-Wno-style")
 
@@ -104,17 +113,17 @@ def build_program(top: str, sources: Sequence[Path], headers: Sequence[Path]) ->
     """A testbench with its own clock as a program, from the cache or built now."""
     directory = cache_directory() / f"{top}-{_content(top, {}, sources, headers, None)}"
     if not directory.exists():
-        runtime = _runtime(_TIMED_FLAGS)
+        runtime = _runtime()
         _make(directory, lambda place: _build_program(place, top, sources, headers, runtime))
     return directory / "program"
 
 
-def _runtime(flags: Sequence[str] = _FLAGS) -> Path:
-    """Verilator's own library, compiled once for the flags."""
-    digest = sha256(repr((_version(), flags)).encode()).hexdigest()[:24]
+def _runtime() -> Path:
+    """Verilator's own library, compiled once."""
+    digest = sha256(repr((_version(), _FLAGS)).encode()).hexdigest()[:24]
     directory = cache_directory() / f"runtime-{digest}"
     if not directory.exists():
-        _make(directory, lambda place: _build_runtime(place, flags))
+        _make(directory, _build_runtime)
     return directory
 
 
@@ -123,10 +132,10 @@ def _includes() -> list[str]:
     return [f"-I{include}", f"-I{include / 'vltstd'}"]
 
 
-def _build_runtime(place: Path, flags: Sequence[str]) -> None:
+def _build_runtime(place: Path) -> None:
     include = verilator_root() / "include"
     for name in _RUNTIME:
-        _run(["g++", *flags, *_includes(), "-c", str(include / name), "-o", str(place / f"{name}.o")])
+        _run(["g++", *_FLAGS, *_includes(), "-c", str(include / name), "-o", str(place / f"{name}.o")])
 
 
 def _build_model(
@@ -142,13 +151,13 @@ def _build_model(
     settings = [f"-G{name}={value}" for name, value in parameters.items()]
     whole = _translate(place, top, [*options, *settings], sources, headers)
     target = ("-shared", "-pthread", "-o", str(place / "model.so"))
-    _compile(_FLAGS, [whole, harness], runtime, target)
+    _compile([whole, harness], runtime, target)
     shutil.rmtree(whole.parent)
 
 
 def _build_program(place: Path, top: str, sources: Sequence[Path], headers: Sequence[Path], runtime: Path) -> None:
     whole = _translate(place, top, ["--main", "--exe", "--timing"], sources, headers)
-    _compile(_TIMED_FLAGS, [whole], runtime, ("-pthread", "-o", str(place / "program")))
+    _compile([whole], runtime, ("-pthread", "-o", str(place / "program")))
     shutil.rmtree(whole.parent)
 
 
@@ -167,7 +176,7 @@ def _translate(place: Path, top: str, options: Sequence[str], sources: Sequence[
     return whole
 
 
-def _compile(flags: Sequence[str], files: Sequence[Path], runtime: Path, target: Sequence[str]) -> None:
+def _compile(files: Sequence[Path], runtime: Path, target: Sequence[str]) -> None:
     objects = [str(runtime / f"{name}.o") for name in _RUNTIME]
     folders = [f"-I{path.parent}" for path in files]
-    _run(["g++", *flags, *_includes(), *folders, *map(str, files), *objects, *target])
+    _run(["g++", *_FLAGS, *_includes(), *folders, *map(str, files), *objects, *target])
