@@ -15,12 +15,12 @@ CASES = 300
 
 MUTATIONS = {
     "ranges compared without sign": (
-        "filter",
+        "filter_lane",
         "key > $signed(row_keys[m*KEY+:WORD+1])",
         "$unsigned(key) > row_keys[m*KEY+:WORD+1]",
     ),
     "ranges open above": (
-        "filter",
+        "filter_lane",
         "key > $signed(row_keys[m*KEY+:WORD+1])",
         "key > $signed(row_keys[m*KEY+:WORD+1]) - (m == RANGES ? 1 : 0)",
     ),

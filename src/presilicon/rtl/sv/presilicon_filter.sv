@@ -92,48 +92,22 @@ module presilicon_filter #(
   logic [LANES*RANGES-1:0] held;  // lane by lane
   generate
     for (genvar n = 0; n < LANES; n++) begin : lane
-      wire [WORD-1:0] word = in_data[n*WORD+:WORD];
-      logic signed [WORD:0] key;
-      logic [5:0] class_;  // nan, +inf, -inf, subnormal, zero, normal
-      logic nan;
-      if (FLOAT) begin : floats
-        localparam logic [WORD-2:0] INFINITY = {{EXPONENT{1'b1}}, {FRACTION{1'b0}}};
-        wire [WORD-2:0] magnitude = word[WORD-2:0];
-        wire [5:0] kind;
-        assign kind[0] = magnitude > INFINITY;
-        assign kind[1] = magnitude == INFINITY && !word[WORD-1];
-        assign kind[2] = magnitude == INFINITY && word[WORD-1];
-        assign kind[3] = magnitude != '0 && magnitude[WORD-2-:EXPONENT] == '0;
-        assign kind[4] = magnitude == '0;
-        assign kind[5] = magnitude < INFINITY && magnitude[WORD-2-:EXPONENT] != '0;
-        always_ff @(posedge clock)
-          if (enable) begin
-            key <= word[WORD-1] ? -$signed({2'b0, magnitude}) : $signed({2'b0, magnitude});
-            class_ <= kind;
-            nan <= kind[0];
-          end
-      end else begin : fixed
-        always_ff @(posedge clock)
-          if (enable) begin
-            key <= {word[WORD-1], word};
-            class_ <= word == '0 ? 6'b010000 : 6'b100000;
-            nan <= 1'b0;
-          end
-      end
-
-      logic [RANGES:0] above;  // key > boundary
-      logic [RANGES-1:0] member;
-      logic by_class, nowhere;
-      always_ff @(posedge clock)
-        if (enable) begin
-          by_class <= row_classes;
-          nowhere <= !row_known || (nan && !row_classes);
-          for (int m = 0; m <= RANGES; m++) above[m] <= key > $signed(row_keys[m*KEY+:WORD+1]);
-          for (int m = 0; m < RANGES; m++) member[m] <= |(class_ & row_keys[m*KEY+:6]);
-        end
-      // low < x <= high
-      assign held[n*RANGES+:RANGES] =
-          nowhere ? '0 : by_class ? member : above[RANGES-1:0] & ~above[RANGES:1];
+      presilicon_filter_lane #(
+          .RANGES(RANGES),
+          .WORD(WORD),
+          .FLOAT(FLOAT),
+          .EXPONENT(EXPONENT),
+          .FRACTION(FRACTION),
+          .KEY(KEY)
+      ) compare (
+          .clock,
+          .enable,
+          .word(in_data[n*WORD+:WORD]),
+          .row_keys,
+          .row_classes,
+          .row_known,
+          .held(held[n*RANGES+:RANGES])
+      );
     end
   endgenerate
 
