@@ -79,3 +79,64 @@ def _hardware(design: str, settings: tuple[str, ...]) -> "tuple[Hardware, int | 
     block = 11 + hardware.lanes * ((hardware.word_bits + 7) // 8)
     blocks = max(16, found.instrument.output_bytes // block)
     return hardware, 1 << blocks.bit_length() - 1
+
+
+@command.command("tap")
+@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="USER.v...")
+@click.option("--top", required=True, metavar="TOP", help="The design's top module.")
+@click.option(
+    "--signal",
+    "signals",
+    multiple=True,
+    metavar="VECTOR:VALID[:LAST0[:LAST1]]",
+    help="What to watch, by hierarchical names; vectors joined by + are lanes of one. May be repeated: the first has "
+    "the highest priority. VALID and LAST are looked up beside the vector, then from the top; 1 is always.",
+)
+@click.option("--signals", "listing", is_flag=True, help="List the design's signals and stop.")
+@click.option("--config", required=True, metavar="DESIGN", help="The instrument: a JSON file of hardware, or a design.")
+@click.option("--frame-length", type=int, help="Vectors of a frame, for signals without end flags.")
+@click.option("--clock", metavar="NAME", help="The clock input; found by its name otherwise.")
+@click.option("--reset", metavar="NAME", help="The reset input, with ! before it where it is active low.")
+@click.option("--include", "-I", multiple=True, type=_DIRECTORY, help="Where included files lie. May be repeated.")
+@click.option("--out", type=_DIRECTORY, required=True, metavar="DIR", help="Where the files go.")
+@json_option
+def tap(
+    sources: tuple[Path, ...],
+    top: str,
+    signals: tuple[str, ...],
+    listing: bool,
+    config: str,
+    frame_length: int | None,
+    clock: str | None,
+    reset: str | None,
+    include: tuple[Path, ...],
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Bring signals of your own design up and put the instrument beside it.
+
+    Writes the design flattened with the signals as outputs, the instrument, and TOP_instrumented, which has both.
+    """
+    from presilicon.rtl.tap import Signal, list_signals, tap_design
+
+    if listing:
+        found = list_signals(sources, top, out, include)
+        if as_json:
+            click.echo(json.dumps({"schema": 1, "signals": found}, indent=2))
+        for name, width in found.items() if not as_json else ():
+            click.echo(f"{width:5} {name}")
+        return
+    hardware, _ = _hardware(config, ())
+    parsed = [Signal.parse(text) for text in signals]
+    tapped = tap_design(
+        sources, top, parsed, hardware, out, frame_length=frame_length, clock=clock, reset=reset, include=include
+    )
+    if as_json:
+        names = [str(path.relative_to(out)) for path in tapped.files]
+        found_reset = {"name": tapped.reset, "active": "low" if tapped.reset_is_low else "high"}
+        document = {"schema": 1, "top": tapped.top, "clock": tapped.clock, "reset": found_reset, "files": names}
+        click.echo(json.dumps(document, indent=2))
+        return
+    active = "low" if tapped.reset_is_low else "high"
+    click.echo(f"{len(tapped.files)} files in {out}; top: {tapped.top}, clock {tapped.clock}, reset {tapped.reset}")
+    click.echo(f"reset is taken as active {active}; {len(parsed)} taps, compile firmware for {hardware.lanes} lanes")

@@ -1,0 +1,386 @@
+"""The instrument beside a design of the user's: named signals brought up, and a top level that has both.
+
+Yosys flattens the design, so that every signal is known by its hierarchical name; the chosen ones become outputs.
+Nothing else of the design changes.
+"""
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.designs import Hardware
+from presilicon.rtl.generate import TOP, write_instrument
+from presilicon.rtl.yosys import YosysError, run_yosys
+
+_CLOCKS = ("clock", "clk", "i_clk", "clk_i", "aclk", "sys_clk", "core_clk")
+_RESETS = ("reset", "rst", "i_rst", "rst_i", "i_reset", "reset_i")
+_LOW_RESETS = ("rst_n", "reset_n", "rstn", "resetn", "aresetn", "nrst", "nreset", "rst_ni", "i_rst_n")
+_LEAST = 0.5
+
+
+@dataclass(frozen=True)
+class Signal:
+    """What one tap watches.
+
+    >>> Signal.parse("layer1.out:layer1.out_valid:done")
+    Signal(vector=('layer1.out',), valid='layer1.out_valid', last=('done', 'done'))
+    """
+
+    vector: tuple[str, ...]
+    """Hierarchical names; several are joined, the first has the lowest lanes."""
+    valid: str
+    last: tuple[str, str] | None
+    """Ends of frames of both levels; None: frames of a fixed length."""
+
+    @staticmethod
+    def parse(text: str) -> "Signal":
+        """`VECTOR[+VECTOR...]:VALID[:LAST0[:LAST1]]`.
+
+        Raises:
+            ConfigError: it has another shape.
+        """
+        parts = text.split(":")
+        # A colon inside brackets belongs to a range of bits.
+        joined: list[str] = []
+        for part in parts:
+            if joined and joined[-1].count("[") > joined[-1].count("]"):
+                joined[-1] += ":" + part
+            else:
+                joined.append(part)
+        if not 2 <= len(joined) <= 4 or not all(joined):
+            raise ConfigError(
+                f'--signal "{text}": expected VECTOR:VALID, VECTOR:VALID:LAST or VECTOR:VALID:LAST0:LAST1, '
+                "as in layer1.out:layer1.out_valid"
+            )
+        last = (joined[2], joined[-1]) if len(joined) > 2 else None
+        return Signal(tuple(joined[0].split("+")), joined[1], last)
+
+
+@dataclass(frozen=True)
+class Tapped:
+    """What was written."""
+
+    top: str
+    """The module that has both."""
+    clock: str
+    reset: str
+    reset_is_low: bool
+    hardware: Hardware
+    files: tuple[Path, ...]
+
+
+def tap_design(
+    sources: Sequence[Path],
+    top: str,
+    signals: Sequence[Signal],
+    hardware: Hardware,
+    directory: Path,
+    *,
+    frame_length: int | None = None,
+    clock: str | None = None,
+    reset: str | None = None,
+    include: Sequence[Path] = (),
+) -> Tapped:
+    """Write the design with its signals brought up, the instrument, and a top level with both.
+
+    `reset` may begin with `!` where it is active low; without it, a name that ends in `n` is. `frame_length` ends a
+    frame of both levels after so many vectors, for signals that have no flags of their own.
+
+    Raises:
+        ConfigError: a file, module or signal that does not exist, a width that does not fit, no clock to be found.
+        MissingToolError: Yosys is absent.
+    """
+    if not signals:
+        raise ConfigError("no --signal is given: name at least one, as in --signal layer1.out:layer1.out_valid")
+    hardware = replace(hardware, taps=len(signals), flush="frame")
+    hardware.check()
+    for signal in signals:
+        if signal.last is None and frame_length is None:
+            raise ConfigError(
+                f'--signal "{"+".join(signal.vector)}": nothing says where its frames end; '
+                "add end flags (VECTOR:VALID:LAST) or --frame-length"
+            )
+    if frame_length is not None and frame_length < 1:
+        raise ConfigError(f"--frame-length is {frame_length}, expected at least 1")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot write {directory}: {error.strerror or error}") from None
+    netlist = _flatten(sources, top, include, directory)
+    module = netlist["modules"][top]
+    wires = {name: wire["bits"] for name, wire in module["netnames"].items() if not wire.get("hide_name")}
+    ports = dict(module["ports"])
+    clock = _clock(ports, clock)
+    reset, is_low = _reset(ports, reset)
+    for index, signal in enumerate(signals):
+        _bring_up(module, wires, index, signal, hardware)
+    tapped = directory / "rtl" / f"{top}_tapped.v"
+    written = write_instrument(hardware, directory)
+    _write_verilog(netlist, tapped)
+    wrapper = directory / "rtl" / f"{top}_instrumented.sv"
+    wrapper.write_text(_wrapper(top, ports, signals, hardware, clock, reset, is_low, frame_length))
+    listing = directory / "instrument.f"
+    lines = [line for line in listing.read_text().splitlines() if "uart" not in line]
+    listing.write_text("\n".join([*lines, f"rtl/{tapped.name}", f"rtl/{wrapper.name}"]) + "\n")
+    for name in ("vivado.tcl", "quartus.qip"):
+        _extend_list(directory / name, [tapped.name, wrapper.name])
+    files = tuple(dict.fromkeys([*written, tapped, wrapper]))
+    return Tapped(f"{top}_instrumented", clock, reset, is_low, hardware, files)
+
+
+def _extend_list(path: Path, names: Sequence[str]) -> None:
+    """The same lines for more files."""
+    lines = path.read_text().splitlines()
+    place = next(number for number, line in enumerate(lines) if f"rtl/{TOP}.sv" in line)
+    more = [lines[place].replace(f"{TOP}.sv", name) for name in names]
+    if path.name == "vivado.tcl":
+        more = [line.replace("read_verilog -sv", "read_verilog") if line.endswith(".v") else line for line in more]
+    else:
+        more = [line.replace("SYSTEMVERILOG_FILE", "VERILOG_FILE") if '.v"' in line else line for line in more]
+    path.write_text("\n".join([*lines[: place + 1], *more, *lines[place + 1 :]]) + "\n")
+
+
+def _flatten(sources: Sequence[Path], top: str, include: Sequence[Path], directory: Path) -> Any:
+    """The design as Yosys understands it, one module with every signal by its hierarchical name."""
+    for path in sources:
+        try:
+            with path.open("rb") as file:
+                file.read(1)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
+    folders = " ".join(f"-I{_quoted(path, directory)}" for path in include)
+    reads = "\n".join(f"read_verilog -sv -defer {folders} {_quoted(path, directory)}" for path in sources)
+    found = _modules(reads, directory)
+    if top not in found:
+        raise ConfigError(f'--top: there is no module "{top}" in the given files: {did_you_mean(top, found)}')
+    with _scratch(directory, "flat.json") as flat:
+        script = (
+            f"{reads}\nhierarchy -check -top {top}\nproc\nflatten\nmemory_collect\n"
+            f"rename -top {top}\nwrite_json {flat.name}\n"
+        )
+        _yosys(script, directory)
+        return json.loads(flat.read_text())
+
+
+class _scratch:  # noqa: N801 - it reads as a function
+    """A file that is gone afterwards."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self.path = directory / f".{name}"
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+def _quoted(path: Path, directory: Path) -> str:
+    """A path as Yosys sees it: its sandbox has another /tmp, but relative paths lead anywhere."""
+    return f'"{os.path.relpath(path.resolve(), directory.resolve())}"'
+
+
+def _modules(reads: str, directory: Path) -> list[str]:
+    said = _yosys(f"{reads}\nls\n", directory)
+    names = re.findall(r"^ {2}(\S+)$", said, re.MULTILINE)
+    return [name.removeprefix("$abstract\\") for name in names]
+
+
+def _yosys(script: str, directory: Path) -> str:
+    try:
+        return run_yosys(script, directory)
+    except YosysError as error:
+        raise ConfigError(f"Yosys cannot read the design: {error}") from None
+
+
+def _bring_up(module: Any, wires: dict[str, list[Any]], index: int, signal: Signal, hardware: Hardware) -> None:
+    """Make a signal's wires outputs of the flattened design."""
+    data = [bit for name in signal.vector for bit in _bits(wires, name, "")]
+    expected = hardware.lanes * hardware.element_bits
+    name = "+".join(signal.vector)
+    if len(data) != expected:
+        raise ConfigError(
+            f'--signal "{name}": {len(data)} bits wide, but {hardware.lanes} lanes of {hardware.element_bits} bits '
+            f"({hardware.element}) are {expected}; change lanes or element in --config"
+        )
+    scope = signal.vector[0].rpartition(".")[0]
+    outputs = {"data": data, "valid": _flag(wires, signal.valid, scope, name)}
+    if signal.last is not None:
+        outputs["last"] = [bit for flag in signal.last for bit in _flag(wires, flag, scope, name)]
+    for part, bits in outputs.items():
+        port = f"presilicon_tap{index}_{part}"
+        module["ports"][port] = {"direction": "output", "bits": bits}
+        module["netnames"][port] = {"hide_name": 0, "bits": bits, "attributes": {}}
+
+
+def _flag(wires: dict[str, list[Any]], name: str, scope: str, vector: str) -> list[Any]:
+    if name in ("0", "1"):
+        return [name]
+    bits = _bits(wires, name, scope)
+    if len(bits) != 1:
+        raise ConfigError(f'--signal "{vector}": its flag "{name}" is {len(bits)} bits wide, expected 1')
+    return bits
+
+
+def _bits(wires: dict[str, list[Any]], name: str, scope: str) -> list[Any]:
+    """The bits of `path.to.wire`, `path.to.wire[3]` or `path.to.wire[7:4]`, from `scope` or from the top."""
+    for candidate in (f"{scope}.{name}", name) if scope else (name,):
+        if candidate in wires:
+            return wires[candidate]
+        part = re.fullmatch(r"(.+)\[(\d+)(?::(\d+))?\]", candidate)
+        if part and part[1] in wires:
+            bits = wires[part[1]]
+            high, low = int(part[2]), int(part[3] or part[2])
+            if not 0 <= low <= high < len(bits):
+                raise ConfigError(f'--signal "{name}": "{part[1]}" has bits {len(bits) - 1} to 0')
+            return bits[low : high + 1]
+    near = get_close_matches(name, wires, n=3, cutoff=_LEAST)
+    hint = f"did you mean {' or '.join(near)}?" if near else "`--signals` lists them"
+    raise ConfigError(f'--signal: the design has no signal "{name}"; {hint}')
+
+
+def list_signals(sources: Sequence[Path], top: str, directory: Path, include: Sequence[Path] = ()) -> dict[str, int]:
+    """Every signal of a design by its hierarchical name, and its width."""
+    directory.mkdir(parents=True, exist_ok=True)
+    module = _flatten(sources, top, include, directory)["modules"][top]
+    named = {name: len(wire["bits"]) for name, wire in module["netnames"].items() if not wire.get("hide_name")}
+    return dict(sorted(named.items()))
+
+
+def _clock(ports: dict[str, Any], given: str | None) -> str:
+    inputs = [name for name, port in ports.items() if port["direction"] == "input" and len(port["bits"]) == 1]
+    if given is not None:
+        if given not in inputs:
+            raise ConfigError(f'--clock: the top has no input "{given}" of one bit: {did_you_mean(given, inputs)}')
+        return given
+    for name in inputs:
+        if name.lower() in _CLOCKS:
+            return name
+    raise ConfigError(f"no input looks like a clock; name it with --clock (inputs of one bit: {', '.join(inputs)})")
+
+
+def _reset(ports: dict[str, Any], given: str | None) -> tuple[str, bool]:
+    inputs = [name for name, port in ports.items() if port["direction"] == "input" and len(port["bits"]) == 1]
+    if given is not None:
+        name = given.removeprefix("!")
+        if name not in inputs:
+            raise ConfigError(f'--reset: the top has no input "{name}" of one bit: {did_you_mean(name, inputs)}')
+        return name, given.startswith("!") or name.lower() in _LOW_RESETS
+    for name in inputs:
+        if name.lower() in _RESETS + _LOW_RESETS:
+            return name, name.lower() in _LOW_RESETS
+    raise ConfigError(f"no input looks like a reset; name it with --reset (inputs of one bit: {', '.join(inputs)})")
+
+
+def _write_verilog(netlist: Any, path: Path) -> None:
+    with _scratch(path.parent, "tapped.json") as changed:
+        changed.write_text(json.dumps(netlist))
+        _yosys(f"read_json {changed.name}\nopt_clean -purge\nwrite_verilog -noattr {path.name}\n", path.parent)
+
+
+def _identifier(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_$]*", name) else f"\\{name} "
+
+
+def _range(width: int) -> str:
+    return f"[{width - 1}:0] " if width > 1 else ""
+
+
+def _wrapper(
+    top: str,
+    ports: dict[str, Any],
+    signals: Sequence[Signal],
+    hardware: Hardware,
+    clock: str,
+    reset: str,
+    is_low: bool,
+    frame_length: int | None,
+) -> str:
+    vector = hardware.lanes * hardware.element_bits
+    declared = [
+        f"    {port['direction']} {_range(len(port['bits']))}{_identifier(name)},"
+        for name, port in ports.items()
+        if not name.startswith("presilicon_")
+    ]
+    links = [
+        f"      .{_identifier(name)}({_identifier(name)})," for name in ports if not name.startswith("presilicon_")
+    ]
+    wires, taps, frames = [], [], []
+    for index, signal in enumerate(signals):
+        what = f"{' + '.join(signal.vector)}, valid with {signal.valid}"
+        wires += [
+            f"  wire presilicon_tap{index}_valid;  // {what}",
+            f"  wire [1:0] presilicon_tap{index}_last;",
+            f"  wire [{vector - 1}:0] presilicon_tap{index}_data;",
+        ]
+        links += [
+            f"      .presilicon_tap{index}_data(presilicon_tap{index}_data),",
+            f"      .presilicon_tap{index}_valid(presilicon_tap{index}_valid),",
+        ]
+        if signal.last is not None:
+            links.append(f"      .presilicon_tap{index}_last(presilicon_tap{index}_last),")
+        else:
+            assert frame_length is not None
+            frames.append(_frame_text(index, frame_length, _identifier(clock)))
+        taps += [f"      .tap{index}_{part}(presilicon_tap{index}_{part})," for part in ("valid", "last", "data")]
+    links[-1] = links[-1].rstrip(",")
+    active = f"!{_identifier(reset)}" if is_low else _identifier(reset)
+    parts = ("\n".join(part) for part in (declared, wires, links, taps, frames))
+    declared_text, wire_text, link_text, tap_text, frame_text = parts
+    return f"""// {top} with the debug instrument beside it. Written by `presilicon rtl tap`.
+module {top}_instrumented (
+{declared_text}
+    input        presilicon_config_valid,  // images from the host
+    output       presilicon_config_ready,
+    input  [7:0] presilicon_config_data,
+    output       presilicon_stream_valid,  // packets to the host
+    input        presilicon_stream_ready,
+    output [7:0] presilicon_stream_data,
+    output [{32 * hardware.controls + 31}:0] presilicon_controls
+);
+{wire_text}
+
+  {top} user_design (
+{link_text}
+  );
+
+  // The instrument resets with the design, and two cycles longer.
+  wire presilicon_active = {active};
+  reg [1:0] presilicon_stretched = 2'b11;
+  always @(posedge {_identifier(clock)}) presilicon_stretched <= {{presilicon_stretched[0], presilicon_active}};
+  wire presilicon_reset = presilicon_active || presilicon_stretched != 2'b00;
+{frame_text}
+  {TOP} presilicon_instrument_ (
+      .clock({_identifier(clock)}),
+      .reset(presilicon_reset),
+{tap_text}
+      .config_valid(presilicon_config_valid),
+      .config_ready(presilicon_config_ready),
+      .config_data(presilicon_config_data),
+      .stream_valid(presilicon_stream_valid),
+      .stream_ready(presilicon_stream_ready),
+      .stream_data(presilicon_stream_data),
+      .controls(presilicon_controls)
+  );
+endmodule
+"""
+
+
+def _frame_text(index: int, length: int, clock: str) -> str:
+    width, tap = max(1, (length - 1).bit_length()), f"presilicon_tap{index}"
+    return f"""
+  // A frame of both levels ends after {length} vectors.
+  reg [{width - 1}:0] {tap}_count;
+  assign {tap}_last = {{2{{{tap}_count == {width}'d{length - 1}}}}};
+  always @(posedge {clock})
+    if (presilicon_reset) {tap}_count <= {width}'d0;
+    else if ({tap}_valid) {tap}_count <= {tap}_last[0] ? {width}'d0 : {tap}_count + {width}'d1;
+"""
