@@ -132,10 +132,11 @@ class Site:
     def round_gradient(self, gradient: Tensor, error: Tensor, part: str = "") -> Tensor:
         """The gradient of a weight that was just made of `error`, where it lies if it has memory of its own."""
         quick = self.plan.round_gradient
-        watched = self._emulation.observers or self._emulation.probe is not None
-        if quick is None or watched or gradient.data_ptr() == error.data_ptr():
+        if quick is None or self._sees_before or gradient.data_ptr() == error.data_ptr():
             return self.round(gradient, "gradient", part=part)
-        return quick(gradient)
+        rounded = quick(gradient)
+        self.show(rounded, "gradient")
+        return rounded
 
     def round_operand(self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1) -> Tensor:
         """As `round` in a forward pass: what was rounded in this pass already is not rounded again."""
@@ -163,8 +164,7 @@ class Site:
         chosen = self.plan.numerics.of(role)
         key = self._key(role) if chosen.is_stochastic else None
         place = tensor.data  # not detach(): the version must stay, or autograd takes it for a user's change
-        seen_before = self._emulation.probe is not None or self._emulation.pair_observers
-        before = place.clone() if seen_before else place
+        before = place.clone() if self._sees_before else place
         quantize(place, chosen.format, rounding=chosen.rounding_mode, key=key, out=place)
         self._emulation.rounded.keep(tensor, role, self.plan.ways[role], tensor)
         self._probe(before, place, role)
@@ -175,12 +175,19 @@ class Site:
         refuse_second_derivative()
         return self.round(error, "error")
 
+    @property
+    def _sees_before(self) -> bool:
+        """Whether anybody looks at tensors before they are rounded."""
+        pairs = self._emulation.pair_observers
+        return self._emulation.probe is not None or any(observer.wants_pairs for observer in pairs)
+
     def _probe(self, before: Tensor, after: Tensor, role: Role) -> None:
         probe = self._emulation.probe
         if probe is not None and self._training:
             probe(self._layer, role, before.detach(), after.detach(), self.plan.numerics.of(role).format)
         for observer in self._emulation.pair_observers if self._training else ():
-            observer.pair(self._step, self._layer, role, before.detach(), after.detach())
+            if observer.wants_pairs:
+                observer.pair(self._step, self._layer, role, before.detach(), after.detach())
 
     def show(self, tensor: Tensor, role: Role) -> None:
         """Let the observers see a rounded tensor, in training."""

@@ -124,10 +124,9 @@ class Host:
             raise unknown("tap", name, {text for wire in self.wires.values() for text in (wire.name, wire.group)})
         return found
 
-    def needs_pair(self, tap: int) -> str | None:
-        """The aggregation of a tap, if it looks at two tensors: what is asked for now, taken or not."""
-        use = self._latest.uses[tap]
-        return use.name if use.made is not None and use.made.pairs else None
+    def pairs(self) -> dict[int, str]:
+        """The aggregation of every tap that looks at two tensors: what is asked for now, taken or not."""
+        return {tap: use.name for tap, use in self._latest.uses.items() if use.made is not None and use.made.pairs}
 
     def interval(self, tap: int) -> int:
         """The initiation interval of a tap's program."""

@@ -81,7 +81,7 @@ class Chip:
         self._writer = StreamWriter(self.hardware)
         self._images = ImageReader()
         self._out = bytearray()
-        self._program: Image | None = None
+        self._intervals = [0] * self.hardware.taps
         self._crc = 0
         self._taken = self._refused = self._refusal = 0
         self._sampling = [1] * self.hardware.taps
@@ -109,7 +109,8 @@ class Chip:
 
     def _apply(self, image: Image, crc: int) -> None:
         if image.chains is not None:
-            self._program, self._crc = image, crc
+            self._crc = crc
+            self._intervals = [image.initiation_interval(tap) for tap in range(self.hardware.taps)]
         if image.sampling is not None:
             self._sampling = list(image.sampling)
         for register, value in image.controls:
@@ -123,7 +124,7 @@ class Chip:
 
     def interval(self, tap: int) -> int:
         """The initiation interval of a tap's program; 0 for a tap that is not watched."""
-        return 0 if self._program is None else self._program.initiation_interval(tap)
+        return self._intervals[tap]
 
     def offer(self, tap: int, frame: int, at_s: float, make: Callable[[], Vectors]) -> bool:
         """An outer frame of a tap begins at a time; whether it was looked at and sent.

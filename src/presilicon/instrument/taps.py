@@ -1,7 +1,8 @@
 """From a design's taps to the wires of a model, and from the firmware of each tap to the one image of a chip."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
-from math import gcd
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
@@ -86,36 +87,36 @@ def sample(tensor: Any, role: TapRole, lanes: int, vectors: int | Literal["all"]
     import numpy as np
 
     if tensor.ndim < 2:
-        matrix = tensor.reshape(1, -1)
+        rows = tensor.reshape(1, -1)
     elif role in ("weight", "gradient"):
-        matrix = tensor.reshape(len(tensor), -1)
+        rows = tensor.reshape(len(tensor), -1)
     else:
-        channels_last = np.moveaxis(tensor, 1, -1) if tensor.ndim > 3 else tensor
-        matrix = channels_last.reshape(-1, channels_last.shape[-1])
-    if vectors == "all":
-        return Sample(matrix, 1.0)
-    samples, nodes = matrix.shape
+        rows = np.moveaxis(tensor, 1, -1) if tensor.ndim > 3 else tensor
+    shape, nodes = rows.shape[:-1], rows.shape[-1]
     groups = -(-nodes // lanes)
+    if vectors == "all":
+        return Sample(rows.reshape(-1, nodes), 1.0)
+    samples = math.prod(shape)
+    wanted = max(1, vectors // groups)
+    # Only what is offered is copied.
+    chosen = rows[np.unravel_index(spread(wanted, samples), shape)] if samples > wanted else rows.reshape(-1, nodes)
     if groups > vectors:
-        chosen = np.array(spread(vectors, groups))
-        columns = (chosen[:, None] * lanes + np.arange(lanes)).ravel()
-        matrix, groups = matrix[:, columns[columns < nodes]], vectors
-    rows = max(1, vectors // groups)
-    if samples > rows:
-        matrix = matrix[spread(rows, samples)]
-    return Sample(matrix, matrix.size / max(tensor.size, 1))
+        columns = (np.array(spread(vectors, groups))[:, None] * lanes + np.arange(lanes)).ravel()
+        chosen = chosen[:, columns[columns < nodes]]
+    return Sample(chosen, chosen.size / max(tensor.size, 1))
 
 
-def spread(count: int, total: int) -> list[int]:
+@lru_cache(maxsize=256)
+def spread(count: int, total: int) -> tuple[int, ...]:
     """`count` of `total` places in rising order, about evenly, in no rhythm: a stride would meet the same pixels.
 
     >>> spread(4, 16)
-    [0, 1, 6, 11]
+    (0, 1, 6, 11)
     """
     step = round(total * 0.618)
-    while gcd(step, total) != 1:
+    while math.gcd(step, total) != 1:
         step += 1
-    return sorted(place * step % total for place in range(count))
+    return tuple(sorted(place * step % total for place in range(count)))
 
 
 class Layout(NamedTuple):

@@ -78,6 +78,8 @@ class TrainingInstrument:
         self._first_step = 0
         self._offers = 0
         self._seen: set[int] = set()
+        self._pairs: dict[int, str] = {}
+        """The aggregation of each tap that looks at two tensors."""
         self._before: dict[int, Any] = {}
         self._previous: dict[int, Any] = {}
         self._told_at = 0
@@ -118,6 +120,7 @@ class TrainingInstrument:
             self._server = SocketServer(self.instrument.listen)
             self.links.append(self._server)
         self._exchange(step)
+        self._pairs = self.host.pairs()
         described = [
             {"name": each.name, "group": each.group, "tap": each.tap, "layer": each.layer, "role": each.role}
             for each in wires
@@ -133,9 +136,9 @@ class TrainingInstrument:
             self._answer(command, step)
         self._obey_links(step)
         self._before.clear()
-        for tap, parameter in self._parameters.items():
-            if self.host.needs_pair(tap) == "update_ratio" and self.chip.is_due(tap, step - self._first_step):
-                self._before[tap] = _array(parameter).copy()
+        for tap, pair in self._pairs.items():
+            if pair == "update_ratio" and self.chip.is_due(tap, step - self._first_step):
+                self._before[tap] = _array(self._parameters[tap]).copy()
 
     def __call__(self, step: int, layer: str, role: Any, tensor: Any) -> None:
         """A tensor of training: offered if it is tapped, the first of its kind in a step."""
@@ -143,7 +146,7 @@ class TrainingInstrument:
             frame = step - self._first_step
             if each.tap in self._seen or not self.chip.is_due(each.tap, frame):
                 continue
-            pair = self.host.needs_pair(each.tap)
+            pair = self._pairs.get(each.tap)
             if pair is None:
                 self._offer(each, frame, tensor, None)
             elif pair == "correlation":
@@ -152,13 +155,18 @@ class TrainingInstrument:
                 if previous is not None and previous.shape == now.shape:
                     self._offer(each, frame, previous, now)
 
+    @property
+    def wants_pairs(self) -> bool:
+        """Whether a tap looks at rounding."""
+        return "quantization_error" in self._pairs.values()
+
     def pair(self, step: int, layer: str, role: Any, before: Any, after: Any) -> None:
         """A tensor before and after rounding."""
         for each in self._wires.get((layer, role), ()):
             frame = step - self._first_step
             if each.tap in self._seen or not self.chip.is_due(each.tap, frame):
                 continue
-            if self.host.needs_pair(each.tap) == "quantization_error":
+            if self._pairs.get(each.tap) == "quantization_error":
                 self._offer(each, frame, before, after)
 
     def after_step(self, step: int, facts: StepFacts) -> StepFacts:
@@ -256,6 +264,7 @@ class TrainingInstrument:
             ok = True
         except ConfigError as error:
             ok, message = False, str(error)
+        self._pairs = self.host.pairs()
         self._event("instrument_answer", command=command.id, ok=ok, step=step, message=message, request=command)
 
     def _obey(self, command: Command) -> str:

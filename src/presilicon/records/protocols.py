@@ -19,6 +19,11 @@ class Observer(Protocol):
 class PairObserver(Observer, Protocol):
     """An observer that also sees what tensors were before they were rounded."""
 
+    @property
+    def wants_pairs(self) -> bool:
+        """Whether it would look at any now; asked often, so that looking at none costs nothing."""
+        ...
+
     def pair(self, step: int, layer: str, role: Role, before: Any, after: Any) -> None:
         """Look at a torch tensor before and after rounding; neither must be changed or kept."""
 
