@@ -1,0 +1,167 @@
+"""The host against a chip: programs hold from the chip's own word on, and figures are those of the tensors."""
+
+import numpy as np
+import pytest
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Hardware, Instrument, Tap
+from presilicon.formats import parse
+from presilicon.instrument import to_words
+from presilicon.instrument.host import Host, Reading, Shape
+from presilicon.instrument.session import Chip
+from presilicon.instrument.taps import wire
+from presilicon.instrument.tensors import cut_tensor
+
+HARDWARE = Hardware(
+    lanes=8, ranges=8, taps=2, element=parse("bfloat16"), accumulator_bits=32, chains=40, range_rows=40
+)  # fmt: skip
+
+
+class Bench:
+    """A chip, a host and the wires between them."""
+
+    def __init__(self, first: str = "summary", second: str = "gradient_norm", **options: object) -> None:
+        self.instrument = Instrument(
+            hardware=HARDWARE,
+            taps=(
+                Tap(name="hidden", layers="a", aggregation=first, options=options, every=1),
+                Tap(name="slope", layers="b", role="gradient", aggregation=second, every=1),
+            ),
+        )
+        self.chip = Chip(self.instrument)
+        self.host = Host(self.instrument.built, wire(self.instrument, ["a", "b"]))
+        self.frame = 0
+        self.exchange()
+
+    def exchange(self) -> list[Reading]:
+        readings = []
+        while True:
+            self.chip.receive(self.host.take())
+            packets = self.chip.take()
+            if not packets:
+                return readings
+            readings += self.host.feed(packets)
+
+    def offer(self, tensor: np.ndarray, tap: int = 0) -> None:
+        self.host.shapes[tap] = Shape(tensor.size, tensor.shape[1])
+        self.chip.offer(tap, self.frame, self.frame * 1e-3, lambda: cut_tensor(to_words(HARDWARE, tensor), 8))
+        self.frame += 1
+
+    def look(self, tensor: np.ndarray, tap: int = 0) -> Reading:
+        self.offer(tensor, tap)
+        (reading,) = self.exchange()
+        return reading
+
+
+def test_figures_are_those_of_the_tensors() -> None:
+    bench = Bench()
+    tensor = np.maximum(np.random.default_rng(0).integers(-4, 5, (16, 11)), 0).astype(float)
+    found = bench.look(tensor)
+    assert (found.wire.name, found.frame, found.aggregation) == ("hidden", 0, "summary")
+    assert found.values["sum"] == tensor.sum()
+    assert found.values["sparsity"] == pytest.approx((tensor == 0).mean())
+    assert found.values["mean"] == pytest.approx(tensor.mean())
+    assert bench.look(tensor, 1).values["norm"] == pytest.approx(np.sqrt((tensor**2).sum()), rel=1e-5)
+
+
+def test_another_aggregation_holds_from_the_chips_word_on() -> None:
+    bench = Bench()
+    tensor = np.ones((4, 8))
+    bench.offer(tensor)
+    said = bench.host.program("hidden", "distribution", {"bins": 8})
+    assert "aggregation distribution" in said
+    before, after = bench.exchange()[0], bench.look(tensor)
+    assert (before.aggregation, after.aggregation) == ("summary", "distribution"), "sent before it was asked"
+    assert after.histogram is not None
+    assert sum(after.histogram["counts"]) == 32
+    assert bench.look(tensor, 1).aggregation == "gradient_norm", "the other tap stays"
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda host: host.program("hiden", "summary"), "did you mean"),
+        (lambda host: host.program("hidden", "sumary"), 'did you mean "summary"'),
+        (lambda host: host.program("hidden", "distribution", {"bin": 3}), 'unknown option "bin"'),
+        (lambda host: host.program("hidden", "distribution", {"bins": 4000}), "range_rows = 500"),
+        (lambda host: host.program("hidden", chains=[[{"op": "vv_fly"}]]), "vv_fly"),
+        (lambda host: host.set_ranges("slope", [[0, 1]]), "has 0"),
+        (lambda host: host.set_ranges("hidden", [[0, 1]]), "9: one more than the ranges"),
+        (lambda host: host.control(9, 1), "this hardware has 4"),
+        (lambda host: host.program("hidden", "predictiveness", {"window": 0}), "window is 0"),
+    ],
+)
+def test_what_cannot_be_is_not_sent(call, said: str) -> None:
+    bench = Bench()
+    with pytest.raises(ConfigError, match=said):
+        call(bench.host)
+    assert bench.host.take() == b""
+    assert bench.look(np.ones((2, 8))).aggregation == "summary"
+
+
+def test_firmware_of_ones_own() -> None:
+    bench = Bench()
+    chains = [[{"op": "vv_max", "addr": 0, "conditions": ["notfirst@1"]}, {"op": "v_cache", "addr": 0},
+               {"op": "v_commit", "size": "N", "conditions": ["last@1"]}]]  # fmt: skip
+    bench.host.program("hidden", chains=chains)
+    bench.exchange()
+    tensor = np.arange(24.0).reshape(3, 8)
+    found = bench.look(tensor)
+    assert (found.aggregation, found.lanes) == ("firmware", tensor.max(axis=0).tolist())
+
+
+def test_ranges_of_ones_own() -> None:
+    bench = Bench("distribution", bins=8)
+    edges = [float("-inf"), -2, -1, 0, 1, 2, 3, 4, float("inf")]
+    bench.host.set_ranges("hidden", [edges])
+    bench.exchange()
+    tensor = np.array([[-3.0, -1.5, -1, 0, 0.5, 2, 3.5, 9]])
+    found = bench.look(tensor)
+    assert found.histogram == {"edges": edges, "counts": [1, 2, 1, 1, 1, 0, 1, 1]}
+
+
+def test_norm_check_follows_a_distribution_that_moves() -> None:
+    bench = Bench("norm_check")
+    rng = np.random.default_rng(1)
+    for scale, centre in ((1.0, 0.0), (40.0, 200.0), (0.01, -3.0)):
+        for _ in range(12):
+            tensor = to_values(rng.normal(size=(64, 8)) * scale + centre)
+            found = bench.look(tensor)
+        wanted = np.percentile(tensor, [15, 50, 85])
+        got = [found.values[name] for name in ("p15", "p50", "p85")]
+        spread = np.ptp(tensor)
+        assert np.abs(np.array(got) - wanted).max() < 0.08 * spread, (scale, centre, got, wanted)
+
+
+def to_values(tensor: np.ndarray) -> np.ndarray:
+    from presilicon.instrument import values_of
+
+    return values_of(HARDWARE, to_words(HARDWARE, tensor))
+
+
+def test_predictiveness_is_averaged_over_a_window() -> None:
+    bench = Bench("predictiveness", window=2)
+    found = [bench.look(np.full((4, 8), value)).values["predictiveness"] for value in (1.0, 3.0, 5.0)]
+    assert found == [1.0, 2.0, 4.0]
+
+
+def test_sampling_can_be_changed() -> None:
+    bench = Bench()
+    bench.host.sample("hidden", 0)
+    bench.exchange()
+    bench.offer(np.ones((2, 8)))
+    assert bench.exchange() == []
+    bench.host.sample("hidden", 1)
+    bench.exchange()
+    assert bench.look(np.ones((2, 8))).values["sum"] == 16
+
+
+def test_an_image_that_the_chip_refuses_changes_nothing() -> None:
+    bench = Bench()
+    bench.host.program("hidden", "distribution")
+    image = bytearray(bench.host.take())
+    image[40] ^= 1
+    bench.chip.receive(bytes(image))
+    bench.host.feed(bench.chip.take())
+    assert bench.host.refusals == ["a wrong checksum"]
+    assert bench.look(np.ones((2, 8))).aggregation == "summary"
