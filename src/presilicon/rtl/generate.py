@@ -63,7 +63,7 @@ def _modules(hardware: Hardware, other_clock: Sequence[int]) -> list[Path]:
     """The source files that a hardware needs."""
     unneeded = {"presilicon_bare"} if hardware.flushes else {"presilicon_instrument", "presilicon_selection"}
     if not hardware.flushes:
-        unneeded |= {"presilicon_frame_buffer", "presilicon_packetizer", "presilicon_fifo", *UART_MODULES}
+        unneeded |= {"presilicon_frame_buffer", "presilicon_packetizer", *UART_MODULES}
     if not other_clock:
         unneeded |= set(CROSSING_MODULES)
     return [path for path in source_files() if path.stem not in unneeded]

@@ -43,7 +43,7 @@ MUTATIONS = {
     "no forwarding": ("vector_alu", "forward <= newest;", "forward <= '0;"),
     "late save over a newer one": ("vector_alu", "saves & ~{LATENCY{save_early}}", "saves"),
     "packer full one word late": ("packer", "total >= {1'b0, ALL}", "total > {1'b0, ALL}"),
-    "packer loses the second block": ("packer", "{gives_two, 1'b1", "{1'b0, 1'b1"),
+    "packer loses the second block": ("packer", "comes && gives_two", "1'b0"),
     "a product rounded toward zero": (
         "fixed_multiply",
         "exact >>> FRACTION",

@@ -1,5 +1,5 @@
 // The instrument without taps and stream: vectors in, blocks of words out, both with valid and ready. The pipeline stands
-// still as a whole while a block waits for its reader.
+// still as a whole while blocks wait for their reader.
 //
 //   sequencer -> BLOCK_0 -> BLOCK_1 -> BLOCK_2 -> packer       0 nothing, 1 filter, 2 vector unit, 3 scalar reduce
 module presilicon_core #(

@@ -1,4 +1,4 @@
-// x * y in fixed point, 3 cycles: the exact product shifted right by FRACTION, toward minus infinity, then saturated.
+// x * y in fixed point, 4 cycles: the exact product shifted right by FRACTION, toward minus infinity, then saturated.
 // Operands are split in halves, so that no stage is deeper than one hardware multiplier or one carry chain.
 module presilicon_fixed_multiply #(
     parameter int WORD = 32,
@@ -39,8 +39,10 @@ module presilicon_fixed_multiply #(
   wire unused = &{1'b0, low_low[2*LOW+1:2*LOW], middle};
 
   // The lowest LOW bits of `outer` are final: the last addition begins above them.
-  wire signed [WHOLE-LOW-1:0] upper = $signed(outer[WHOLE-1:LOW]) + (WHOLE - LOW)'(middle);
-  wire signed [WHOLE-1:0] exact = {upper, outer[LOW-1:0]};
+  logic signed [WHOLE-1:0] exact;
+  always_ff @(posedge clock)
+    if (enable) exact <= {$signed(outer[WHOLE-1:LOW]) + (WHOLE - LOW)'(middle), outer[LOW-1:0]};
+
   wire signed [WHOLE-1:0] shifted = exact >>> FRACTION;
   wire fits = shifted[WHOLE-1:WORD-1] == {(WHOLE - WORD + 1) {shifted[WHOLE-1]}};
   always_ff @(posedge clock)

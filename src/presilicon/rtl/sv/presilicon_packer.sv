@@ -12,7 +12,7 @@ module presilicon_packer #(
 ) (
     input  logic                  clock,
     input  logic                  reset,
-    output logic                  enable,      // of all blocks: low while a block waits for the reader
+    output logic                  enable,      // of all blocks: low while too many blocks wait for the reader
     input  logic [          39:0] in_control,
     input  logic [LANES*WORD-1:0] in_data,
     output logic                  out_valid,
@@ -109,29 +109,37 @@ module presilicon_packer #(
   wire now_end = ends_turned && !gives_two;
   wire [COUNT-1:0] now_count = aborts_turned ? '0 : full_turned ? ALL : rest_turned;
 
-  logic spare_valid, spare_end, spare_abort;
-  logic [COUNT-1:0] spare_count;
-  logic [VECTOR-1:0] spare_data;
-  assign enable = !(out_valid && !out_ready);
+  // ---- the way out: a short queue, so that `enable` is a register and not a path through the whole circuit
+  localparam int PLACES = 8;
+  localparam int ENTRY = 2 + COUNT + VECTOR;
+  logic spare_valid;
+  logic [ENTRY-1:0] spare;
+  logic [$clog2(PLACES):0] queued;
+  wire comes = enable && gives;
+  wire [ENTRY-1:0] now = {now_end, aborts_turned, now_count, joined};
   always_ff @(posedge clock) begin
-    if (enable) begin
-      if (spare_valid) begin
-        {out_valid, out_end, out_abort, out_count, out_data} <=
-            {1'b1, spare_end, spare_abort, spare_count, spare_data};
-        {spare_valid, spare_end, spare_abort, spare_count, spare_data} <=
-            {gives, now_end, aborts_turned, now_count, joined};
-      end else begin
-        {out_valid, out_end, out_abort, out_count, out_data} <=
-            {gives, now_end, aborts_turned, now_count, joined};
-        {spare_valid, spare_end, spare_abort, spare_count, spare_data} <=
-            {gives_two, 1'b1, 1'b0, rest_turned, turned};
-      end
-    end
+    // Two cycles pass until the blocks stop coming, and one may be in `spare`.
+    enable <= queued <= ($clog2(PLACES) + 1)'(PLACES - 4);
+    spare_valid <= spare_valid ? comes : comes && gives_two;
+    spare <= spare_valid ? now : {1'b1, 1'b0, rest_turned, turned};
     if (reset) begin
-      out_valid <= 1'b0;
+      enable <= 1'b0;
       spare_valid <= 1'b0;
     end
   end
-  assign idle = !out_valid && !spare_valid;
+  presilicon_fifo #(
+      .BITS  (ENTRY),
+      .PLACES(PLACES)
+  ) queue (
+      .clock,
+      .reset,
+      .in_valid(spare_valid || comes),
+      .in_data(spare_valid ? spare : now),
+      .out_valid,
+      .out_ready,
+      .out_data({out_end, out_abort, out_count, out_data}),
+      .count(queued)
+  );
+  assign idle = !out_valid && !spare_valid && queued == '0;
   wire unused = &{1'b0, in_control};
 endmodule

@@ -20,7 +20,7 @@ module presilicon_scalar_reduce #(
   `include "presilicon_chain.svh"
   localparam int LEVELS = $clog2(LANES);
   localparam int SUM = FLOAT ? 5 * LEVELS : LEVELS + 1;
-  localparam int PRODUCT = FLOAT ? 5 * LEVELS : 3 * LEVELS;
+  localparam int PRODUCT = FLOAT ? 5 * LEVELS : 4 * LEVELS;
   localparam int SLOW_SUM = FUNCTIONS[0] && SUM > LEVELS ? SUM : LEVELS;
   localparam int SLOWEST = FUNCTIONS[1] && PRODUCT > SLOW_SUM ? PRODUCT : SLOW_SUM;
   localparam int TREES = SLOWEST > 0 ? SLOWEST : 1;

@@ -4,8 +4,8 @@
 //   execute    sums of fixed point, max, min, abs and words that merely pass are ready at the end of this cycle
 //   retire     LATENCY - 1 cycles later: products (and sums of floats) are ready; the row is written
 //
-// A result that is ready is handed to the chain in `fetch` from any stage on the way to `retire`, so that the next chain
-// can use it. A chain that needs a late result must come LATENCY cycles behind: the compiler sees to that, and there is no interlock.
+// A result that is ready is handed to the chain in `fetch` from any stage on the way to `retire`; to the chain right
+// behind it from a register, `early_last`, at the begin of `execute`. A chain that needs a late result must come LATENCY cycles behind: the compiler sees to that, and there is no interlock.
 module presilicon_vector_alu #(
     parameter int LANES = 16,
     parameter int WORD = 32,
@@ -26,7 +26,7 @@ module presilicon_vector_alu #(
 );
   `include "presilicon_chain.svh"
   localparam bit LATE_SUMS = FLOAT && |FUNCTIONS[1:0];
-  localparam int LATENCY = FLOAT && (FUNCTIONS[2] || LATE_SUMS) ? 6 : FUNCTIONS[2] ? 4 : 1;
+  localparam int LATENCY = FLOAT && (FUNCTIONS[2] || LATE_SUMS) ? 6 : FUNCTIONS[2] ? 5 : 1;
   localparam int ROW = ROWS > 1 ? $clog2(ROWS) : 1;
   localparam int VECTOR = LANES * WORD;
 
@@ -34,7 +34,8 @@ module presilicon_vector_alu #(
   logic [C_BITS-1:0] control_fetch;
   logic [LATENCY*C_BITS-1:0] controls;
   logic [LATENCY*VECTOR-1:0] results;
-  logic [VECTOR-1:0] data_fetch, x, s, early, late;
+  logic [VECTOR-1:0] data_fetch, x, s, early, early_last, late;
+  logic x_from_last, s_from_last;
 
   wire [C_BITS-1:0] execute = controls[0+:C_BITS];
   wire [2:0] operation = execute[C_ALU+:3];
@@ -74,9 +75,9 @@ module presilicon_vector_alu #(
   logic [VECTOR-1:0] operand;
   always_comb begin
     operand = written[read_row] && forward == '0 ? scratchpad[read_row] : '0;
-    for (int stage = 0; stage < LATENCY - 1; stage++)
+    for (int stage = 1; stage < LATENCY - 1; stage++)
       operand = operand | (results[stage*VECTOR+:VECTOR] & {VECTOR{forward[stage]}});
-    operand = operand | (result & {VECTOR{forward[LATENCY-1]}});
+    if (LATENCY > 1) operand = operand | (result & {VECTOR{forward[LATENCY-1]}});
   end
 
   // ---- carried vector: written early, or late unless a newer chain has written it meanwhile
@@ -84,10 +85,10 @@ module presilicon_vector_alu #(
   logic [LATENCY-1:0] saves;  // late ones under way
   wire save_early = execute[C_SAVE] && !is_late;
   wire save_late = LATENCY > 1 && saves[LATENCY-1];
-  wire [VECTOR-1:0] carried_next = save_early ? early : save_late ? late : carried;
+  wire [VECTOR-1:0] carried_late = save_late ? late : carried;
   always_ff @(posedge clock) begin
     if (enable) begin
-      carried <= carried_next;
+      carried <= save_early ? early : carried_late;
       saves <= LATENCY'({saves & ~{LATENCY{save_early}}, 1'b0} | {{LATENCY{1'b0}}, execute[C_SAVE] && is_late} << 1);
     end
     if (reset) begin
@@ -99,7 +100,10 @@ module presilicon_vector_alu #(
   always_ff @(posedge clock)
     if (enable) begin
       s <= operand;
-      x <= control_fetch[C_LOAD] ? carried_next : data_fetch;
+      x <= control_fetch[C_LOAD] ? carried_late : data_fetch;
+      s_from_last <= forward[0];
+      x_from_last <= control_fetch[C_LOAD] && save_early;
+      early_last <= early;
     end
 
   // ---- execute to retire
@@ -118,8 +122,8 @@ module presilicon_vector_alu #(
           .enable,
           .operation,
           .late_multiply,
-          .x(x[n*WORD+:WORD]),
-          .s(s[n*WORD+:WORD]),
+          .x(x_from_last ? early_last[n*WORD+:WORD] : x[n*WORD+:WORD]),
+          .s(s_from_last ? early_last[n*WORD+:WORD] : s[n*WORD+:WORD]),
           .early(early[n*WORD+:WORD]),
           .late(late[n*WORD+:WORD])
       );
