@@ -1,0 +1,343 @@
+"""Instruments in emulated training: they see what is there, change nothing, and do as they are told."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from msgspec.structs import replace as changed
+
+import presilicon as ps
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Hardware, Instrument, Tap
+from presilicon.emulation import train
+from presilicon.formats import parse
+from presilicon.instrument import Reference
+from presilicon.instrument.control import Command
+from presilicon.instrument.link import SocketLink
+from presilicon.instrument.lockstep import LockstepEngine
+from presilicon.study.instrumented import compare_with_stream, stream_file, train_watched
+from presilicon.study.reproductions.watched import Asked
+
+QUICK = replace(ps.load_workload("digits-mlp"), target=1.0, max_steps=30, evaluate_every=10, sustain=3)
+HARDWARE = Hardware(
+    element=parse("bfloat16"), accumulator_bits=32, taps=4, chains=40, range_rows=16, scratchpad_rows=40
+)  # fmt: skip
+LAYER = "hidden1"
+
+
+def design(*taps: Tap, hardware: Hardware = HARDWARE, **options: Any) -> ps.Design:
+    instrument = Instrument(hardware=hardware, taps=taps, **({"step_s": 1e-3} | options))
+    return changed(ps.load_design("bf16-systolic"), instrument=instrument)
+
+
+def watch(watched: ps.Design, **options: Any) -> tuple[Any, list[dict[str, Any]]]:
+    events: list[dict[str, Any]] = []
+    trace = train_watched(QUICK, watched, emit=events.append, **options)
+    return trace, events
+
+
+def readings(events: list[dict[str, Any]], tap: str) -> dict[int, dict[str, Any]]:
+    return {each["step"]: each["values"] for each in events if each["event"] == "instrument" and each["tap"] == tap}
+
+
+def layers() -> list[str]:
+    from presilicon.emulation.attach import multiplying_layers
+
+    return multiplying_layers(QUICK.model())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """As evaluations train; and threads that wait for each other take long on a machine that is busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def plain_trace(one_thread: None) -> Any:
+    return train(QUICK, ps.load_design("bf16-systolic").numerics)
+
+
+def test_training_is_not_touched(plain_trace: Any) -> None:
+    trace, events = watch(design(Tap(name="in", layers="*"), every_role("gradient"), hardware=wide()))
+    assert trace == plain_trace
+    assert events[0]["event"] == "instrument_started"
+    assert events[-1]["event"] == "instrument_ended"
+
+
+def wide() -> Hardware:
+    return changed(HARDWARE, taps=16)
+
+
+def every_role(role: Any) -> Tap:
+    return Tap(name=role, layers="*", role=role, aggregation="summary")
+
+
+@pytest.mark.parametrize("role", ["weight", "activation", "error", "gradient"])
+def test_figures_are_those_of_the_tensors(role: Any) -> None:
+    seen: dict[int, np.ndarray] = {}
+    layer = layers()[-1]
+
+    def observer(step: int, name: str, which: str, tensor: Any) -> None:
+        if (name, which) == (layer, role) and step not in seen:
+            seen[step] = tensor.numpy().copy()
+
+    tap = Tap(name="it", layers=layer, role=role, aggregation="gradient_norm", every=3, vectors="all")
+    _, events = watch(design(tap), observers=[observer])
+    found = readings(events, "it")
+    assert list(found) == list(range(0, 30, 3))
+    for step, values in found.items():
+        wanted = np.linalg.norm(seen[step].astype(np.float64))
+        assert values["norm"] == pytest.approx(wanted, rel=1e-2 if role in ("error", "gradient") else 1e-4)
+
+
+def test_a_pair_of_update_and_weight() -> None:
+    layer = layers()[0]
+    before: dict[int, np.ndarray] = {}
+    after: dict[int, np.ndarray] = {}
+
+    class Keep:
+        def attach(self, model: Any, optimizer: Any, step: int) -> None:
+            self.weight = dict(model.named_parameters())[f"{layer}.weight"]
+
+        def before_step(self, step: int) -> None:
+            before[step] = self.weight.detach().numpy().copy()
+
+        def after_step(self, step: int, facts: Any) -> Any:
+            after[step] = self.weight.detach().numpy().copy()
+            return facts
+
+    tap = Tap(name="pace", layers=layer, role="weight", aggregation="update_ratio", every=5, vectors="all")
+    _, events = watch(design(tap), hooks=[Keep()])
+    found = readings(events, "pace")
+    assert list(found) == list(range(0, 30, 5))
+    for step, values in found.items():
+        update = np.linalg.norm(after[step] - before[step])
+        assert values["ratio"] == pytest.approx(update / np.linalg.norm(before[step]), rel=0.02)
+
+
+def test_a_pair_of_before_and_after_rounding() -> None:
+    seen: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    layer = layers()[-1]
+    fp8 = changed(ps.load_design("fp8-systolic"), instrument=None)
+
+    class Pairs:
+        wants_pairs = True
+
+        def __call__(self, step: int, name: str, role: str, tensor: Any) -> None:
+            pass
+
+        def pair(self, step: int, name: str, role: str, before: Any, after: Any) -> None:
+            if (name, role) == (layer, "activation"):
+                seen[step] = before.numpy().astype(np.float64), after.numpy().astype(np.float64)
+
+    fine = changed(HARDWARE, element=parse("fixed(12, 20)"), accumulator_bits=48)
+    tap = Tap(name="noise", layers=layer, aggregation="quantization_error", every=10, vectors="all")
+    watched = changed(design(tap, hardware=fine), numerics=fp8.numerics)
+    _, events = watch(watched, observers=[Pairs()])
+    for step, values in readings(events, "noise").items():
+        before, after = seen[step]
+        ratio = 10 * np.log10((before**2).sum() / ((after - before) ** 2).sum())
+        assert values["signal_to_noise_db"] == pytest.approx(ratio, abs=0.1)
+        assert 20 < ratio < 45
+    assert len(readings(events, "noise")) == 3
+
+
+def test_correlation_with_the_look_before() -> None:
+    tap = Tap(name="drift", layers=layers()[0], role="weight", aggregation="correlation", every=10, vectors="all")
+    _, events = watch(design(tap))
+    found = readings(events, "drift")
+    assert list(found) == [10, 20], "the first look has none before it"
+    assert all(0.5 < values["correlation"] <= 1.001 for values in found.values())
+
+
+@pytest.mark.parametrize(
+    ("tap", "said"),
+    [
+        (Tap(name="in", layers="nothing.*"), "matches no layer that multiplies"),
+        (Tap(name="in", layers="*", aggregation="sumary"), 'did you mean "summary"'),
+        (Tap(name="in", layers="*", role="gradient", aggregation="update_ratio"), 'role = "weight"'),
+        (Tap(name="in", layers="*", aggregation="distribution", options={"bins": 4096}), "range_rows = "),
+    ],
+)
+def test_what_cannot_be_is_told_before_training(tap: Tap, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        watch(design(tap))
+
+
+def test_rounding_that_does_not_happen() -> None:
+    tap = Tap(name="in", layers=layers()[0], aggregation="quantization_error")
+    with pytest.raises(ConfigError, match="in float32"):
+        watch(changed(design(tap), numerics=ps.load_design("fp32-systolic").numerics))
+
+
+def test_evaluate_checks_the_instrument_first() -> None:
+    with pytest.raises(ConfigError, match=r'design "bf16-systolic": instrument: the pattern "nothing"'):
+        ps.evaluate(design(Tap(name="in", layers="nothing")), QUICK, seeds=1)
+
+
+def test_a_learning_rate_takes_effect_at_its_step() -> None:
+    class Slow:
+        def attach(self, model: Any, optimizer: Any, step: int) -> None:
+            self.optimizer = optimizer
+
+        def before_step(self, step: int) -> None:
+            if step == 12:
+                for group in self.optimizer.param_groups:
+                    group["lr"] = 0.03125
+
+        def after_step(self, step: int, facts: Any) -> Any:
+            return facts
+
+    wanted = train(QUICK, ps.load_design("bf16-systolic").numerics, hooks=[Slow()])
+    trace, events = commanded(12, verb="learning_rate", value=0.03125)
+    assert trace == wanted
+    (answer,) = [each for each in events if each["event"] == "instrument_answer"]
+    assert (answer["ok"], answer["step"]) == (True, 12)
+
+
+def commanded(step: int, **fields: Any) -> tuple[Any, list[dict[str, Any]]]:
+    command = Command(id="it", streams=(), **fields)
+    watched = design(Tap(name="in", layers=layers()[0], every=5))
+    return watch(watched, commands=lambda stream: Asked({step: command}))
+
+
+def test_an_aggregation_is_exchanged_while_training_goes_on(plain_trace: Any) -> None:
+    trace, events = commanded(12, verb="program", tap="in", aggregation="norm_check")
+    assert trace == plain_trace
+    seen = {each["step"]: each["aggregation"] for each in events if each["event"] == "instrument"}
+    assert seen == {0: "summary", 5: "summary", 10: "summary"} | dict.fromkeys([15, 20, 25], "norm_check")
+
+
+def test_a_bad_request_changes_nothing(plain_trace: Any) -> None:
+    trace, events = commanded(12, verb="program", tap="in", aggregation="norm_chek")
+    assert trace == plain_trace
+    (answer,) = [each for each in events if each["event"] == "instrument_answer"]
+    assert not answer["ok"]
+    assert 'did you mean "norm_check"' in answer["message"]
+    assert {each["aggregation"] for each in events if each["event"] == "instrument"} == {"summary"}
+
+
+def test_without_control_registers_no_learning_rate() -> None:
+    bare = design(Tap(name="in", layers=layers()[0]), hardware=changed(HARDWARE, controls=0))
+    command = Command(id="it", streams=(), verb="learning_rate", value=0.1)
+    _, events = watch(bare, commands=lambda stream: Asked({3: command}))
+    (answer,) = [each for each in events if each["event"] == "instrument_answer"]
+    assert "this hardware has 0" in answer["message"]
+
+
+def test_a_link_that_is_too_slow_drops_whole_frames_and_says_so(plain_trace: Any) -> None:
+    tap = Tap(name="in", layers="*", every=1)
+    watched = design(tap, link_bytes_per_s=2000.0, output_bytes=256, step_s=1e-3)
+    trace, events = watch(watched)
+    assert trace == plain_trace
+    account = [each for each in events if each["event"] == "instrument_losses"][-1]
+    dropped = sum(each["dropped"] for each in account["taps"].values())
+    delivered = sum(each["delivered"] for each in account["taps"].values())
+    assert delivered == sum(each["event"] == "instrument" for each in events)
+    assert dropped > 0 < delivered
+    assert dropped + delivered == 30 * len(layers())
+    assert account["skipped_bytes"] == account["lost_packets"] == 0
+
+
+def test_hosts_on_the_socket_come_and_go(plain_trace: Any) -> None:
+    seen: list[bytes] = []
+    hosts: list[SocketLink] = []
+
+    class Visitor:
+        def before_step(self, step: int) -> None:
+            if step in (2, 20):
+                hosts.append(SocketLink(address[0]))
+            if step == 10:
+                hosts[0].close()
+            for host in hosts[-1:] if step < 10 or step >= 20 else ():
+                seen.append(host.receive())
+
+        def after_step(self, step: int, facts: Any) -> Any:
+            return facts
+
+    address: list[str] = []
+
+    def emit(event: dict[str, Any]) -> None:
+        if event["event"] == "instrument_started":
+            address.append(event["address"])
+
+    tap = Tap(name="in", layers=layers()[0], every=1)
+    watched = design(tap, listen="127.0.0.1:0")
+    trace = train_watched(QUICK, watched, emit=emit, hooks=[Visitor()])
+    for host in hosts:
+        host.close()
+    assert trace == plain_trace
+    assert address[0].startswith("127.0.0.1:")
+    assert b"".join(seen).count(b"\xd1\x5c") > 5
+
+
+def in_jobs(jobs: int, seeds: str) -> dict[int, list[dict[str, Any]]]:
+    events: list[dict[str, Any]] = []
+    watched = design(Tap(name="in", layers="*", every=10), seeds=seeds)
+    ps.evaluate(watched, QUICK, seeds=2, jobs=jobs, on_event=events.append)
+    found: dict[int, list[dict[str, Any]]] = {}
+    for event in events:
+        if event["event"] == "instrument":
+            found.setdefault(event["seed"], []).append({k: v for k, v in event.items() if k not in ("stream", "time")})
+    return found
+
+
+def test_the_first_seed_is_watched_or_all_of_them_in_any_process() -> None:
+    alone = in_jobs(1, "first")
+    assert list(alone) == [0]
+    both = in_jobs(2, "all")
+    assert sorted(both) == [0, 1]
+    assert both[0] == alone[0]
+
+
+def test_a_recorded_stream_is_the_same_again_and_a_fault_is_named(tmp_path: Path) -> None:
+    commands: dict[int, Command] = {9: Command(id="it", streams=(), verb="program", tap="in", aggregation="norm_check")}
+    events: list[dict[str, Any]] = []
+    watched = design(Tap(name="in", layers=layers()[0], every=3))
+    train_watched(QUICK, watched, emit=events.append, directory=tmp_path, commands=lambda stream: Asked(commands))
+    recorded = (tmp_path / stream_file("bf16-systolic-seed0")).read_bytes()
+    plain = [each | ({"request": _plain(each["request"])} if "request" in each else {}) for each in events]
+    same = compare_with_stream(recorded, QUICK, watched, plain)
+    assert (same.difference, same.compared, same.only_here, same.only_there) == (None, 10, 0, 0)
+    other = compare_with_stream(recorded, replace(QUICK, batch_size=31), watched, plain)
+    assert other.difference is not None
+    assert (other.difference.name, other.difference.step) == ("in", 0)
+
+
+def _plain(command: Command) -> dict[str, Any]:
+    import msgspec
+
+    plain: dict[str, Any] = msgspec.to_builtins(command)
+    return plain
+
+
+class Stuck(Reference):
+    """A circuit whose lane 5 is stuck at 1.0 from step 12 on."""
+
+    def feed(self, words: Any, last: Any, tap: int = 0) -> Any:
+        self.frames = getattr(self, "frames", -1) + 1
+        if self.frames >= 12:
+            words = np.array(words)
+            words[:, 5] = 0x3F800000
+        return super().feed(words, last, tap)
+
+
+def test_training_in_lockstep_with_a_circuit_that_has_a_fault() -> None:
+    make: Callable[[], Any] = lambda: design(Tap(name="in", layers=layers()[-1], every=1, aggregation="sparsity"))  # noqa: E731
+    watched = make()
+    good = LockstepEngine(Reference(watched.instrument.built), Reference(watched.instrument.built))
+    train_watched(replace(QUICK, max_steps=15), watched, engine=good)
+    assert (good.compared, good.difference) == (15, None)
+    bad = LockstepEngine(Reference(watched.instrument.built), Stuck(watched.instrument.built), names={0: "in"})
+    train_watched(replace(QUICK, max_steps=15), watched, engine=bad)
+    assert bad.difference is not None
+    assert (bad.difference.name, bad.difference.step) == ("in", 12)
+    assert bad.difference.element % 32 == 5
+    assert (bad.difference.here, bad.difference.there) == (1.0, 0.0)
