@@ -9,6 +9,15 @@ from presilicon.designs.operators import Operators, OperatorSpec
 from presilicon.designs.recipe import Recipe, load_recipe, recipe_names
 from presilicon.designs.roofline import ClassRate, HostTimes, MatrixRate, Provenance, RooflineMachine
 from presilicon.designs.scaling import LossScale
+from presilicon.designs.system import (
+    Characterization,
+    Device,
+    Row,
+    System,
+    load_characterization,
+    load_system,
+    system_names,
+)
 from presilicon.designs.systolic import Dataflow, Dataflows, Reduction, SystolicMachine, Transpose
 from presilicon.designs.technology import (
     AreaPoint,
@@ -30,10 +39,12 @@ __all__ = [
     "AreaTable",
     "CaterpillarMachine",
     "Change",
+    "Characterization",
     "ClassRate",
     "Dataflow",
     "Dataflows",
     "Design",
+    "Device",
     "Ends",
     "EnergyPoint",
     "Figure",
@@ -52,7 +63,9 @@ __all__ = [
     "Reduction",
     "RoleFormat",
     "RooflineMachine",
+    "Row",
     "Schedule",
+    "System",
     "SystolicMachine",
     "Tap",
     "Technology",
@@ -61,9 +74,12 @@ __all__ = [
     "curve_um2",
     "design_names",
     "diff_designs",
+    "load_characterization",
     "load_design",
     "load_recipe",
+    "load_system",
     "load_technology",
     "recipe_names",
+    "system_names",
     "technology_names",
 ]

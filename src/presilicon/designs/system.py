@@ -1,0 +1,305 @@
+"""Systems: several devices, their power and links, and a table of what ops take on each of them."""
+
+from collections.abc import Iterable
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from presilicon.base.config import Source, decode, override, parse_toml, read_toml, to_plain
+from presilicon.base.errors import ConfigError, did_you_mean
+
+DeviceKind = Literal["gpu", "fpga", "cpu"]
+SIZES = ("S", "M", "L")
+"""Size classes, the smallest first."""
+
+Watts = Annotated[float, Meta(ge=0, le=1e6)]
+Positive = Annotated[float, Meta(gt=0, le=1e18)]
+Count = Annotated[int, Meta(ge=1, le=1024)]
+
+
+class Device(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The devices of one kind in a system."""
+
+    kind: DeviceKind
+    count: Count = 1
+    idle_w: Watts
+    """Of one that runs nothing."""
+    peak_w: Watts
+    """Of one, at most."""
+    bytes_per_s: Positive | None = None
+    """Of the link between one and the host; absent: moving is free."""
+    memory_gb_s: Positive | None = None
+    """Of one's own memory: what the model for ops that the table does not have goes by."""
+    big_units: Count = 1
+    """How many of them a big op takes at once."""
+    clocks: tuple[float, ...] = (1.0,)
+    """Clock levels as parts of the highest."""
+    alpha: Annotated[float, Meta(ge=0, le=10)] = 1.0
+    """An op at clock f takes f^-alpha of its time."""
+    power_exponent: Annotated[float, Meta(ge=0, le=10)] = 3.0
+    """At clock f, what an op draws above idle is f to this power of it."""
+    clock_label: str = "assumption"
+    """Where the two laws come from."""
+    price_usd: Annotated[float, Meta(ge=0)] | None = None
+    """Of one."""
+    machine: str | None = None
+    """A design whose simulated costs stand in for a table: a preset or a file (see docs/scheduling.md)."""
+
+    def verify(self) -> None:
+        """Peak above idle; clocks from the highest down."""
+        if self.peak_w < self.idle_w:
+            raise ConfigError(f"peak_w is {self.peak_w:g}, below idle_w, which is {self.idle_w:g}")
+        if not self.clocks or self.clocks[0] != 1.0 or any(not 0 < clock <= 1 for clock in self.clocks):
+            given = list(self.clocks)
+            raise ConfigError(f"clocks is {given}: begin with 1.0, the highest, and go on with lower ones above 0")
+        if sorted(set(self.clocks), reverse=True) != list(self.clocks):
+            raise ConfigError(f"clocks is {list(self.clocks)}: each lower than the one before")
+        if self.big_units > self.count:
+            raise ConfigError(f"big_units is {self.big_units}, but there are only {self.count} devices")
+
+
+class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """What an op takes on a device."""
+
+    kind: str
+    """`Conv2D`"""
+    size: str = ""
+    """`S`, `M` or `L`; empty where there is one row for all sizes."""
+    device: str
+    units: Count = 1
+    """Over how many devices it was spread when it was measured; the powers are those of all of them together."""
+    time_ms: float
+    average_w: float
+    peak_w: float
+    bandwidth_gb_s: float | None = None
+    """Of the device's memory, while it ran."""
+    ipc: float | None = None
+    """Instructions per cycle."""
+    source: str = "table"
+
+    def verify(self) -> None:
+        """Nothing is negative."""
+        for name in ("time_ms", "average_w", "peak_w", "bandwidth_gb_s", "ipc"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < 1e12:
+                what = f"{self.kind} {self.size}".rstrip()
+                raise ConfigError(f"{name} of {what} on {self.device} is {value:g}, expected a number of at least 0")
+
+
+class Characterization(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of rows in a file of its own."""
+
+    name: str
+    source: str
+    suspect: tuple[str, ...] = ()
+    """Figures that look wrong in the source, one sentence each."""
+    rows: tuple[Row, ...]
+
+
+class System(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """Devices around a host, and what ops take on them."""
+
+    name: str
+    description: str = ""
+    devices: dict[str, Device]
+    base_w: Watts = 0.0
+    """Drawn all the time beside the devices."""
+    big: tuple[str, ...] = ()
+    """Kinds of ops that are spread over several devices."""
+    replicas: Count = 1
+    """Copies of the model that train side by side, each on its part of the batch."""
+    table: str | None = None
+    """A characterization that comes with the package, or a file; `rows` of the system's own go before it."""
+    rows: tuple[Row, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Assumptions, one sentence each."""
+
+    def check(self) -> None:
+        """Devices that exist, a table without holes."""
+        if not self.name.strip():
+            raise ConfigError("name must not be empty")
+        if not self.devices:
+            raise ConfigError("a system needs at least one device, as in [devices.gpu]")
+        for name, device in self.devices.items():
+            try:
+                device.verify()
+            except ConfigError as error:
+                raise ConfigError(f"devices.{name}: {error}") from None
+        for row in self.rows:
+            row.verify()
+            if row.device not in self.devices:
+                what = f"{row.kind} {row.size}".rstrip()
+                raise ConfigError(
+                    f'the row of {what} is for a device "{row.device}": {did_you_mean(row.device, self.devices)}'
+                )
+        self._check_rows()
+
+    def _check_rows(self) -> None:
+        sizes: dict[str, set[str]] = {}
+        seen: set[tuple[str, str, str]] = set()
+        for row in self.rows:
+            sizes.setdefault(row.kind, set()).add(row.size)
+            key = (row.kind, row.size, row.device)
+            if key in seen:
+                raise ConfigError(f"{row.kind} {row.size} on {row.device} has two rows")
+            seen.add(key)
+        for kind, device in sorted({(kind, device) for kind, _, device in seen}):
+            held = {size for size in sizes[kind] if (kind, size, device) in seen}
+            missing = sorted(sizes[kind] - held, key=_place)
+            if missing and "" not in held:
+                have = ", ".join(sorted(held, key=_place))
+                raise ConfigError(
+                    f"the table has a hole: {kind} on {device} has rows for {have} and none for "
+                    f"{', '.join(size or 'any size' for size in missing)}"
+                )
+
+    def row(self, kind: str, size: str, device: str) -> Row | None:
+        """The row of an op on a device; one for all sizes stands for each."""
+        return self._index.get((kind, size, device)) or self._index.get((kind, "", device))
+
+    @cached_property
+    def _index(self) -> dict[tuple[str, str, str], Row]:
+        return {(row.kind, row.size, row.device): row for row in self.rows}
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of ops that the table has."""
+        return frozenset(row.kind for row in self.rows)
+
+    @property
+    def reference(self) -> str:
+        """The device that would run everything, were it alone: the first GPU, or else the first device."""
+        return next((name for name, device in self.devices.items() if device.kind == "gpu"), next(iter(self.devices)))
+
+    def to_plain(self) -> dict[str, Any]:
+        """The whole system as dicts, strings and numbers."""
+        plain: dict[str, Any] = to_plain(self)
+        return plain
+
+
+def load_system(name_or_path: str | Path, settings: Iterable[str] = ()) -> System:
+    """The system of a preset name or a TOML file, with `devices.gpu.idle_w=39`-like settings applied.
+
+    A name that holds a path separator or ends in `.toml` is a file; a table that it names is looked for beside it. A
+    system may begin from another, `base = "v100-3xs10"`, and say what is different.
+
+    Raises:
+        ConfigError: there is no such preset or file, or something in it is wrong.
+
+    >>> load_system("v100-3xs10", ["devices.fpga.idle_w=0"]).devices["fpga"].idle_w
+    0.0
+    """
+    data, source = _read_whole(name_or_path)
+    settings = list(settings)
+    if settings:
+        data = override(data, settings, System, source)
+        source = Source(f"{source.name} with --set {' '.join(settings)}", source.text)
+    return decode(_with_table(data, source), System, source)
+
+
+def system_names() -> list[str]:
+    """The systems that come with the package."""
+    return _names("systems")
+
+
+def load_characterization(name_or_path: str | Path) -> Characterization:
+    """A table of rows: one that comes with the package, or a TOML file.
+
+    >>> len(load_characterization("v100-s10").rows)
+    42
+    """
+    text = str(name_or_path)
+    if text in _names("systems/tables"):
+        packaged = files("presilicon.designs") / "systems" / "tables" / f"{text}.toml"
+        return decode(*_first(parse_toml(packaged.read_text(encoding="utf-8"), f"table {text}")))
+    if text.endswith(".toml") or "/" in text:
+        return decode(*_first(read_toml(Path(text))))
+    raise ConfigError(f'there is no table "{text}": {did_you_mean(text, _names("systems/tables"))}, or a .toml file')
+
+
+def _first(read: tuple[dict[str, Any], Source]) -> tuple[dict[str, Any], type[Characterization], Source]:
+    return read[0], Characterization, read[1]
+
+
+def _names(folder: str) -> list[str]:
+    found = files("presilicon.designs")
+    for part in folder.split("/"):
+        found = found / part
+    return sorted(entry.name.removesuffix(".toml") for entry in found.iterdir() if entry.name.endswith(".toml"))
+
+
+def _place(size: str) -> tuple[int, str]:
+    return (SIZES.index(size) if size in SIZES else len(SIZES), size)
+
+
+def _with_table(data: dict[str, Any], source: Source) -> dict[str, Any]:
+    """`data` with the rows of its table, where it has none of its own for them."""
+    name = data.get("table")
+    if name is None:
+        return data
+    if not isinstance(name, str):
+        raise ConfigError(f"{source.place('$.table')}: given {name!r}, expected the name of a table or a .toml file")
+    try:
+        found = load_characterization(name)
+    except ConfigError as error:
+        raise ConfigError(f"{source.place('$.table')}: {error}") from None
+    own = data.get("rows", [])
+    if not isinstance(own, list | tuple):
+        return data
+    replaced = {(row.get("kind"), row.get("size", ""), row.get("device")) for row in own if isinstance(row, dict)}
+    devices = data.get("devices")
+    known = set(devices) if isinstance(devices, dict) else set()
+    kept = [
+        to_plain(row) for row in found.rows if (row.kind, row.size, row.device) not in replaced and row.device in known
+    ]
+    return {**data, "rows": [*own, *kept]}
+
+
+def _read_whole(name_or_path: str | Path, above: tuple[str, ...] = ()) -> tuple[dict[str, Any], Source]:
+    """A system's own text over that of its base: tables are merged, what stands in them is replaced."""
+    data, source = _read(name_or_path)
+    is_preset = str(name_or_path) in system_names()
+    folder = Path(name_or_path).parent
+    table = data.get("table")
+    if not is_preset and isinstance(table, str) and table not in _names("systems/tables"):
+        data = {**data, "table": str(folder / table)}
+    if "base" not in data:
+        return data, source
+    base = data.pop("base")
+    place = source.place("$.base")
+    if not isinstance(base, str):
+        raise ConfigError(f"{place}: given {base!r}, expected the name of a preset or a system file")
+    if base not in system_names() and not is_preset:
+        base = str(folder / base)
+    if base in above:
+        raise ConfigError(f"{place}: {base} is based on itself")
+    try:
+        below, _ = _read_whole(base, (*above, base))
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from None
+    return _merge({key: value for key, value in below.items() if key not in ("name", "description")}, data), source
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        if isinstance(value, dict) and isinstance(under, dict):
+            value = _merge(under, value)
+        merged[key] = value
+    return merged
+
+
+def _read(name_or_path: str | Path) -> tuple[dict[str, Any], Source]:
+    text = str(name_or_path)
+    if text in system_names():
+        preset = files("presilicon.designs") / "systems" / f"{text}.toml"
+        return parse_toml(preset.read_text(encoding="utf-8"), f"system {text}")
+    path = Path(name_or_path)
+    if text and len(text) < 4096 and (path.suffix == ".toml" or "/" in text or "\\" in text or path.exists()):
+        return read_toml(path)
+    hint = did_you_mean(text[:100], system_names())
+    raise ConfigError(f'there is no system and no file "{text[:100]}": {hint}. A file name ends in .toml')
