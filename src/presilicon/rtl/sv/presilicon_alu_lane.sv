@@ -9,18 +9,17 @@ module presilicon_alu_lane #(
 ) (
     input  logic            clock,
     input  logic            enable,
-    input  logic [     2:0] operation,
+    input  logic            add,            // one of these, or none: x passes
+    input  logic            sub,
+    input  logic            greater,
+    input  logic            smaller,
+    input  logic            absolute,       // then s is 0
     input  logic            late_multiply,  // the late result is a product
     input  logic [WORD-1:0] x,
     input  logic [WORD-1:0] s,
     output logic [WORD-1:0] early,
     output logic [WORD-1:0] late
 );
-  wire is_add = FUNCTIONS[0] && operation == 3'd1;
-  wire is_sub = FUNCTIONS[1] && operation == 3'd2;
-  wire is_max = FUNCTIONS[3] && operation == 3'd4;
-  wire is_min = FUNCTIONS[4] && operation == 3'd5;
-  wire is_abs = FUNCTIONS[5] && operation == 3'd6;
   generate
     if (FLOAT) begin : floats
       logic [WORD-1:0] extreme;
@@ -29,12 +28,12 @@ module presilicon_alu_lane #(
           .FLOAT(1),
           .MANTISSA(FRACTION)
       ) compare (
-          .smaller(is_min),
+          .smaller,
           .x,
           .y(s),
           .extreme
       );
-      assign early = is_max || is_min ? extreme : {x[WORD-1] & !is_abs, x[WORD-2:0]};
+      assign early = greater || smaller ? extreme : {x[WORD-1] & !absolute, x[WORD-2:0]};
       logic [WORD-1:0] sum, product;
       if (FUNCTIONS[0] || FUNCTIONS[1]) begin : adder
         presilicon_float_add #(
@@ -44,7 +43,7 @@ module presilicon_alu_lane #(
             .clock,
             .enable,
             .x,
-            .y({s[WORD-1] ^ is_sub, s[WORD-2:0]}),
+            .y({s[WORD-1] ^ sub, s[WORD-2:0]}),
             .sum
         );
       end else begin : no_adder
@@ -66,17 +65,16 @@ module presilicon_alu_lane #(
         assign product = '0;
       end
       assign late = late_multiply ? product : sum;
-      wire unused = &{1'b0, clock, enable, is_add, is_sub};
+      wire unused = &{1'b0, clock, enable, add, sub};
     end else begin : fixed
-      // One adder does it all: x + s, x - s, the comparison of x and s, 0 - x.
-      wire [WORD-1:0] a = is_abs ? '0 : x;
-      wire [WORD-1:0] b = is_abs ? x : s;
-      wire subtract = !is_add;
-      wire [WORD:0] total = {a[WORD-1], a} + ({b[WORD-1], b} ^ {(WORD + 1) {subtract}}) + (WORD + 1)'(subtract);
+      // One adder does it all: x + s, x - s, the comparison of x and s, -x as ~x + 1.
+      wire [WORD-1:0] a = x ^ {WORD{absolute}};
+      wire [WORD-1:0] b = s ^ {WORD{!add && !absolute}};
+      wire [WORD:0] total = {a[WORD-1], a} + {b[WORD-1], b} + (WORD + 1)'(!add);
       wire fits = total[WORD] == total[WORD-1];
       wire [WORD-1:0] saturated = fits ? total[WORD-1:0] : {total[WORD], {(WORD - 1) {~total[WORD]}}};
-      wire take_s = (is_max && total[WORD]) || (is_min && !total[WORD]);
-      wire take_total = is_add || is_sub || (is_abs && x[WORD-1]);
+      wire take_s = (greater && total[WORD]) || (smaller && !total[WORD]);
+      wire take_total = add || sub || (absolute && x[WORD-1]);
       assign early = take_total ? saturated : take_s ? s : x;
       if (FUNCTIONS[2]) begin : multiplier
         presilicon_fixed_multiply #(

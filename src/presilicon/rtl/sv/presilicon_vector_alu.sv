@@ -38,8 +38,20 @@ module presilicon_vector_alu #(
   logic x_from_last, s_from_last;
 
   wire [C_BITS-1:0] execute = controls[0+:C_BITS];
-  wire [2:0] operation = execute[C_ALU+:3];
-  wire is_late = (FUNCTIONS[2] && operation == 3'd3) || (LATE_SUMS && (operation == 3'd1 || operation == 3'd2));
+  // What the chain in `execute` does, decoded a cycle before.
+  wire [2:0] operation = control_fetch[C_ALU+:3];
+  wire absolute_next = FUNCTIONS[5] && operation == 3'd6;
+  logic add, sub, multiply, greater, smaller, absolute, is_late;
+  always_ff @(posedge clock)
+    if (enable) begin
+      add <= FUNCTIONS[0] && operation == 3'd1;
+      sub <= FUNCTIONS[1] && operation == 3'd2;
+      multiply <= FUNCTIONS[2] && operation == 3'd3;
+      greater <= FUNCTIONS[3] && operation == 3'd4;
+      smaller <= FUNCTIONS[4] && operation == 3'd5;
+      absolute <= absolute_next;
+      is_late <= (FUNCTIONS[2] && operation == 3'd3) || (LATE_SUMS && (operation == 3'd1 || operation == 3'd2));
+    end
   wire [C_BITS-1:0] retire = controls[(LATENCY-1)*C_BITS+:C_BITS];
   logic retire_late;
   wire [VECTOR-1:0] result = retire_late ? late : results[(LATENCY-1)*VECTOR+:VECTOR];
@@ -99,9 +111,9 @@ module presilicon_vector_alu #(
 
   always_ff @(posedge clock)
     if (enable) begin
-      s <= operand;
+      s <= absolute_next ? '0 : operand;
       x <= control_fetch[C_LOAD] ? carried_late : data_fetch;
-      s_from_last <= forward[0];
+      s_from_last <= forward[0] && !absolute_next;
       x_from_last <= control_fetch[C_LOAD] && save_early;
       early_last <= early;
     end
@@ -120,7 +132,11 @@ module presilicon_vector_alu #(
       ) unit (
           .clock,
           .enable,
-          .operation,
+          .add,
+          .sub,
+          .greater,
+          .smaller,
+          .absolute,
           .late_multiply,
           .x(x_from_last ? early_last[n*WORD+:WORD] : x[n*WORD+:WORD]),
           .s(s_from_last ? early_last[n*WORD+:WORD] : s[n*WORD+:WORD]),
@@ -135,7 +151,7 @@ module presilicon_vector_alu #(
         if (enable) begin
           kept <= ((LATENCY-1)*VECTOR)'({kept, early});
           lates <= (LATENCY - 1)'({lates, is_late});
-          multiplies <= (LATENCY - 1)'({multiplies, operation == 3'd3});
+          multiplies <= (LATENCY - 1)'({multiplies, multiply});
         end
       assign results = {kept, early};
       assign retire_late = lates[LATENCY-1];
@@ -144,6 +160,7 @@ module presilicon_vector_alu #(
       assign results = early;
       assign retire_late = 1'b0;
       assign late_multiply = 1'b0;
+      wire unused = &{1'b0, multiply};
     end
   endgenerate
 
