@@ -164,7 +164,7 @@ class Tap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     role: TapRole = "activation"
     """Activation is what enters the layer's product, error what comes back to it."""
     aggregation: str = "summary"
-    """What is computed of it: see `presilicon list aggregations`."""
+    """What is computed of it: see `presilicon instrument list`."""
     options: dict[str, Any] = {}
     """Of the aggregation."""
     every: Annotated[int, Meta(ge=1, le=65535)] = 10

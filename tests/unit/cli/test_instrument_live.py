@@ -1,0 +1,171 @@
+"""`presilicon instrument` on a training that runs in another process, and on what it has left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DESIGN = """
+name = "watched"
+base = "bf16-systolic"
+
+[instrument.hardware]
+element = "bfloat16"
+accumulator_bits = 32
+taps = 4
+chains = 32
+
+[[instrument.taps]]
+name = "in"
+layers = "*"
+every = 5
+
+[[instrument.taps]]
+name = "slope"
+layers = "output"
+role = "gradient"
+aggregation = "gradient_norm"
+"""
+
+
+def wait_for_event(out: Path, name: str, count: int = 1) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        text = "".join(path.read_text() for path in out.glob("*/events.jsonl"))
+        if text.count(f'"event":"{name}"') >= count:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"no event {name}")
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """An evaluation that trains until it is told to stop; the tests of this module use it in their order."""
+    folder = tmp_path_factory.mktemp("live")
+    (folder / "watched.toml").write_text(DESIGN)
+    words = ["evaluate", str(folder / "watched.toml"), "--workload", "digits-mlp", "--seeds", "1", "--jobs", "1"]
+    words += ["--target", "0.99999", "--max-steps", "1000000", "--out", str(folder / "runs")]
+    command = [sys.executable, "-m", "presilicon", *words]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for_event(folder / "runs", "instrument", 4)
+        yield folder / "runs", process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def events(out: Path, name: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for path in out.glob("*/events.jsonl") for line in path.read_text().splitlines()]
+    return [event for event in found if event["event"] == name]
+
+
+def test_a_tap_is_programmed_while_training_goes_on(invoke, live) -> None:
+    out, process = live
+    done = invoke("instrument", "program", "latest", "--tap", "in.output", "--aggregation", "distribution",
+                  "--option", "bins=32", "--option", "high=4", "--out", str(out))  # fmt: skip
+    assert done.code == 0, done.err
+    assert "from step" in done.out
+    assert "aggregation distribution" in done.out
+    at = events(out, "instrument_answer")[-1]["step"]
+    before = len(events(out, "instrument"))
+    wait_for_event(out, "instrument", before + 20)
+    seen = [event for event in events(out, "instrument") if event["tap"] == "in.output"]
+    assert {event["aggregation"] for event in seen if event["step"] < at} == {"summary"}
+    assert {event["aggregation"] for event in seen if event["step"] >= at} == {"distribution"}
+    assert len(seen[-1]["histogram"]["counts"]) == 32
+    assert process.poll() is None
+
+
+def test_firmware_of_ones_own_and_its_mistakes(invoke, live, tmp_path: Path) -> None:
+    out, _ = live
+    file = tmp_path / "largest.json"
+    largest = [
+        {"op": "vv_max", "addr": 0, "conditions": ["notfirst@1"]},
+        {"op": "v_cache", "addr": 0},
+        {"op": "v_reduce", "function": "max"},
+        {"op": "v_commit", "size": 1, "conditions": ["last@1"]},
+    ]
+    file.write_text(json.dumps([largest]))
+    given = ("instrument", "program", "latest", "--tap", "slope", "--out", str(out))
+    done = invoke(*given, "--firmware", str(file), "--json")
+    assert done.document["answers"][0]["ok"]
+    file.write_text(json.dumps([[{"op": "vv_add", "addr": 400}]]))
+    done = invoke(*given, "--firmware", str(file))
+    assert done.code == 2
+    assert "row 400" in done.err
+    assert invoke(*given, "--firmware", str(tmp_path / "none.json")).code == 2
+    assert "either an aggregation or a firmware" in invoke(*given).err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["program", "latest", "--tap", "out", "--aggregation", "summary"], 'unknown tap "out"'),
+        (["program", "latest", "--tap", "in", "--aggregation", "sumary"], 'did you mean "summary"'),
+        (["program", "latest", "--tap", "in", "--option", "bins=2"], "give --aggregation"),
+        (["set", "latest", "--learning-rate", "-1"], "expected a finite number"),
+        (["set", "latest", "--learning-rate", "0.1", "--seed", "7"], "of that design and seed"),
+        (["ranges", "latest", "--tap", "in", "--boundaries", "1,x"], "write numbers"),
+        (["ranges", "latest", "--tap", "slope", "--boundaries", "1,2"], "refused"),
+        (["lockstep", "latest", "--recorded"], "give its file"),
+    ],
+)
+def test_bad_requests(invoke, live, arguments: list[str], said: str) -> None:
+    out, process = live
+    done = invoke("instrument", *arguments, "--out", str(out))
+    assert done.code == 2
+    assert said in done.err
+    assert process.poll() is None
+
+
+def test_the_learning_rate_and_the_pace_of_looks(invoke, live) -> None:
+    out, _ = live
+    done = invoke("instrument", "set", "latest", "--learning-rate", "0.001", "--out", str(out), "--json")
+    assert done.document["answers"][0]["message"].startswith("learning rate 0.001")
+    assert invoke("instrument", "sample", "latest", "--tap", "slope", "--every", "0", "--out", str(out)).code == 0
+
+
+def test_watching_a_run_that_goes_on(invoke, live) -> None:
+    out, _ = live
+    shown = invoke("instrument", "watch", "latest", "--once", "--out", str(out)).out
+    assert "running" in shown
+    assert "in.output" in shown
+    assert "histogram" in shown
+    assert "dropped on the chip:" in shown
+    document = invoke("instrument", "watch", "latest", "--once", "--json", "--out", str(out)).document
+    taps = document["streams"][0]["taps"]
+    assert {"in.output", "slope"} < set(taps)
+    assert taps["in.output"]["seen"] == ["summary", "distribution"]
+    assert not document["streams"][0]["ended"]
+
+
+def test_when_it_is_over(invoke, live, tmp_path: Path) -> None:
+    out, process = live
+    os.kill(process.pid, signal.SIGINT)
+    process.wait(timeout=60)
+    done = invoke("instrument", "set", "latest", "--learning-rate", "0.1", "--out", str(out))
+    assert done.code == 2
+    assert "is over (interrupted)" in done.err
+    assert "interrupted" in invoke("instrument", "watch", "latest", "--out", str(out)).out
+    (stream,) = out.glob("*/stream-*.bin")
+    same = invoke("instrument", "lockstep", "latest", "--stream", str(stream), "--recorded", "--out", str(out))
+    assert same.code == 0, same.err
+    assert "no difference" in same.out
+
+
+def test_a_run_without_an_instrument(invoke) -> None:
+    from presilicon.runs import create_run
+
+    with create_run(Path("runs"), "evaluate", {}, seed=0):
+        pass
+    assert "has no instrument" in invoke("instrument", "watch", "latest").err
+    assert invoke("instrument", "lockstep", "latest").code == 2

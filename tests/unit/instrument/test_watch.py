@@ -1,0 +1,58 @@
+"""The terminal's view: every tap with its curves, whatever is missing."""
+
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+
+from presilicon.instrument.watch_view import bars, render, sparkline
+from presilicon.runs import EventLog, watch_run
+
+
+def shown(path: Path, width: int = 100) -> str:
+    file = StringIO()
+    Console(file=file, width=width).print(render(watch_run(path), name="run", status="running", width=width))
+    return file.getvalue()
+
+
+def test_a_tap_with_curves_a_histogram_and_losses(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    taps = [
+        {"name": "in.a", "group": "in", "tap": 0, "layer": "a", "role": "activation"},
+        {"name": "silent", "group": "silent", "tap": 1, "layer": "b", "role": "error"},
+    ]
+    log.append("instrument_started", stream="s", design="d", seed=3, taps=taps, address="127.0.0.1:7")
+    for step in range(0, 80, 10):
+        values = {"p15": -1.0, "p50": step / 10, "p85": None}
+        edges, counts = [float("-inf"), 0.5, 2.0, float("inf")], [1, 5, 2]
+        log.append("instrument", stream="s", step=step, tap="in.a", aggregation="norm_check", values=values,
+                   histogram={"edges": edges, "counts": counts})  # fmt: skip
+    log.append("evaluation", design="d", seed=3, step=70, accuracy=0.25, loss=1.0)
+    account = {"delivered": 8, "dropped": 7, "missing": 63, "torn": 1}
+    log.append("instrument_losses", stream="s", step=70, lost_packets=2, bad_packets=3, skipped_bytes=40,
+               taps={"in.a": account})  # fmt: skip
+    log.append("instrument_answer", stream="s", ok=False, step=42, message="no such thing")
+    text = shown(tmp_path)
+    assert "d, seed 3 (live), step 70, stream at 127.0.0.1:7" in text
+    assert "25.0%" in text
+    assert "▁▂▃▄▅▆▇█" in text
+    assert "0.5..2" in text, "the outermost edges that are numbers"
+    assert "nothing yet" in text
+    assert "8 frames; dropped on the chip: 7 (in.a 7); on the link: 2 packets lost, 3 bad" in text
+    assert "step 42: refused: no such thing" in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert shown(tmp_path, 60)
+
+
+def test_nothing_yet(tmp_path: Path) -> None:
+    assert "no instrument has shown anything yet" in shown(tmp_path)
+
+
+def test_lines_of_any_length() -> None:
+    assert sparkline([], 5) == ""
+    assert sparkline([None, None], 5) == ""
+    assert len(sparkline(list(range(1000)), 40)) == 40
+    assert sparkline([5.0], 3) == "▄"
+    assert bars([], 4) == ""
+    assert bars([0, 0], 4) == "  "
+    assert len(bars(range(100), 10)) == 10
