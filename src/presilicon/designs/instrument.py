@@ -142,7 +142,7 @@ class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def multiply_latency(self) -> int:
         """Cycles until another pass can use a product."""
-        return 6 if self.is_float else 5
+        return 6
 
     @property
     def add_latency(self) -> int:

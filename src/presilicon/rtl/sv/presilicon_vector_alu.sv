@@ -26,7 +26,7 @@ module presilicon_vector_alu #(
 );
   `include "presilicon_chain.svh"
   localparam bit LATE_SUMS = FLOAT && |FUNCTIONS[1:0];
-  localparam int LATENCY = FLOAT && (FUNCTIONS[2] || LATE_SUMS) ? 6 : FUNCTIONS[2] ? 5 : 1;
+  localparam int LATENCY = FUNCTIONS[2] || LATE_SUMS ? 6 : 1;
   localparam int ROW = ROWS > 1 ? $clog2(ROWS) : 1;
   localparam int VECTOR = LANES * WORD;
 
@@ -97,22 +97,25 @@ module presilicon_vector_alu #(
   logic [LATENCY-1:0] saves;  // late ones under way
   wire save_early = execute[C_SAVE] && !is_late;
   wire save_late = LATENCY > 1 && saves[LATENCY-1];
-  wire [VECTOR-1:0] carried_late = save_late ? late : carried;
+  logic save_last;  // `early_last` is to be carried
+  wire [VECTOR-1:0] carried_now = save_last ? early_last : save_late ? late : carried;
   always_ff @(posedge clock) begin
     if (enable) begin
-      carried <= save_early ? early : carried_late;
+      carried <= carried_now;
+      save_last <= save_early;
       saves <= LATENCY'({saves & ~{LATENCY{save_early}}, 1'b0} | {{LATENCY{1'b0}}, execute[C_SAVE] && is_late} << 1);
     end
     if (reset) begin
       carried <= '0;
       saves <= '0;
+      save_last <= 1'b0;
     end
   end
 
   always_ff @(posedge clock)
     if (enable) begin
       s <= absolute_next ? '0 : operand;
-      x <= control_fetch[C_LOAD] ? carried_late : data_fetch;
+      x <= control_fetch[C_LOAD] ? carried_now : data_fetch;
       s_from_last <= forward[0] && !absolute_next;
       x_from_last <= control_fetch[C_LOAD] && save_early;
       early_last <= early;
