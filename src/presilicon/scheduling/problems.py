@@ -1,0 +1,296 @@
+"""Problems: the ops of a graph with every way in which a system can run them."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Device, Row, System
+from presilicon.records import Mode, Pool, Problem, Task
+from presilicon.scheduling.graphs import Graph, GraphOp
+
+NOMINAL_DIMENSION = {"S": 640, "M": 2048, "L": 5120}
+"""Of the matrix products that the size classes stand for: within the bounds that the table's source gives."""
+PRODUCTS = ("MatMul", "Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput")
+"""Kinds whose work is counted in FLOPs; that of others, in bytes."""
+MEMORY_SHARE = 0.8
+"""Of its memory's bandwidth, what an op that only moves data reaches."""
+LIKE: dict[str, tuple[str, float]] = {
+    **dict.fromkeys(("Add", "AddN", "Sub", "Div", "BiasAdd", "Sqrt", "Lerp", "Dropout"), ("Mul", 1.0)),
+    **dict.fromkeys(("Relu", "Tanh", "Sigmoid", "Gelu", "LeakyRelu"), ("Mul", 1.0)),
+    **dict.fromkeys(("ReluGrad", "TanhGrad", "SigmoidGrad", "GeluGrad", "LeakyReluGrad"), ("Mul", 1.0)),
+    **dict.fromkeys(("Copy", "Concat", "Gather"), ("Transpose", 1.0)),
+    **dict.fromkeys(("Sum", "Mean", "L2Loss", "Loss", "MaxPool", "AvgPool", "GatherGrad"), ("BiasAddGrad", 1.0)),
+    **dict.fromkeys(("MaxPoolGrad", "AvgPoolGrad", "LossGrad", "Softmax", "SoftmaxGrad"), ("BiasAddGrad", 1.0)),
+    **dict.fromkeys(("BatchNorm", "LayerNorm"), ("BiasAddGrad", 1.5)),
+    **dict.fromkeys(("BatchNormGrad", "LayerNormGrad"), ("BiasAddGrad", 2.5)),
+}
+"""For kinds that the table does not have, when only a size class is known: like which, and how many times as long."""
+
+
+class Given(NamedTuple):
+    """What an op takes on one device, from a simulator or a measurement."""
+
+    time_s: float
+    average_w: float
+    peak_w: float
+    source: str
+
+
+Costs = Mapping[str, Sequence[Given | None]]
+"""For a device, one entry for each op of the graph."""
+
+
+def build_problem(
+    system: System,
+    graph: Graph,
+    *,
+    transfers: bool = True,
+    relief: float = 1.0,
+    costs: Costs | None = None,
+) -> Problem:
+    """A graph's ops with every device, and every clock, that can run them.
+
+    A row of the table, where the op has a size class; else what lies between the rows at its work; else the model for
+    kinds that the table does not have. `costs` goes before all of them. `relief` divides the times of the reference
+    device's ops: how much faster they run when others have been taken from it.
+
+    Raises:
+        ConfigError: an op that no device can run, or a size class that the table does not have.
+    """
+    if not 0 < relief < 100:
+        raise ConfigError(f"a relief factor of {relief:g}: expected a number above 0, such as 1.178")
+    sources: Counter[tuple[str, str]] = Counter()
+    tasks: list[Task] = []
+    place = {op.id: index for index, op in enumerate(graph.ops)}
+    count = len(graph.ops)
+    for index, op in enumerate(graph.ops):
+        modes: list[Mode] = []
+        for name in system.devices:
+            given = costs[name][index] if costs is not None and name in costs else None
+            found = _modes(system, op, name, given, relief if name == system.reference else 1.0)
+            modes += found
+            sources.update((op.kind, mode.source) for mode in found[:1] if mode.source == "model")
+        if not modes:
+            raise ConfigError(_nobody(system, op))
+        deps = tuple(sorted(place[dep] for dep in op.deps))
+        tasks.append(
+            Task(
+                id=index,
+                kind=op.kind,
+                size=op.size,
+                bytes_out=op.bytes_out,
+                deps=deps,
+                modes=tuple(modes),
+                name=op.name or str(op.id),
+            )
+        )
+    for copy in range(1, system.replicas):
+        tasks += [
+            replace(task, id=task.id + copy * count, deps=tuple(dep + copy * count for dep in task.deps))
+            for task in tasks[:count]
+        ]
+    notes = [*system.notes, *graph.notes]
+    if sources:
+        kinds = ", ".join(sorted({kind for kind, _ in sources}))
+        notes.append(
+            f"The table has no rows of {kinds}: they are filled by a model (bytes over {MEMORY_SHARE:.0%} of the "
+            "device's memory bandwidth, or like a row of the table; power of the table's memory-bound op)."
+        )
+    if not transfers:
+        notes.append("Moving tensors between devices is free.")
+    if relief != 1.0:
+        notes.append(f"Ops on {system.reference} run {relief:g} times as fast as in the table: an input.")
+    problem = Problem(
+        name=graph.name,
+        tasks=tuple(tasks),
+        pools=tuple(
+            Pool(
+                name=name,
+                units=device.count,
+                idle_w=device.idle_w,
+                bytes_per_s=device.bytes_per_s if transfers else None,
+            )
+            for name, device in system.devices.items()
+        ),
+        base_w=system.base_w,
+        batch_size=graph.batch_size * system.replicas,
+        notes=tuple(notes),
+    )
+    problem.check()
+    return problem
+
+
+def alone(problem: Problem, device: str) -> Problem:
+    """The same step where only the devices of one pool are there, none of the others idle beside them.
+
+    Raises:
+        ConfigError: an op that the device cannot run.
+    """
+    tasks = []
+    for task in problem.tasks:
+        modes = tuple(mode for mode in task.modes if mode.device == device)
+        if not modes:
+            raise ConfigError(f"op {task.name or task.id} ({task.kind} {task.size}): {device} cannot run it")
+        tasks.append(replace(task, modes=modes))
+    return replace(problem, tasks=tuple(tasks), pools=(problem.pool[device],))
+
+
+def _modes(system: System, op: GraphOp, name: str, given: Given | None, relief: float) -> list[Mode]:
+    device = system.devices[name]
+    if given is not None:
+        base = Mode(
+            device=name,
+            time_s=given.time_s / relief,
+            average_w=given.average_w,
+            peak_w=given.peak_w,
+            source=given.source,
+        )
+    else:
+        row = _row(system, op, name)
+        if row is None:
+            return []
+        units = device.big_units if op.kind in system.big else min(row.units, device.count)
+        # Spread over another number of devices than in the table: as much work, evenly.
+        share = units / row.units
+        base = Mode(
+            device=name,
+            units=units,
+            time_s=row.time_ms / 1e3 / share / relief,
+            average_w=row.average_w * share,
+            peak_w=row.peak_w * share,
+            source=row.source if units == row.units else "model",
+        )
+    return [_at_clock(base, device, clock) for clock in device.clocks]
+
+
+def _at_clock(mode: Mode, device: Device, clock: float) -> Mode:
+    """What is left of a mode at a lower clock, by the device's two laws."""
+    if clock == 1.0:
+        return mode
+    idle, share = mode.units * device.idle_w, clock**device.power_exponent
+    return replace(
+        mode,
+        clock=clock,
+        time_s=mode.time_s * clock**-device.alpha,
+        average_w=idle + max(mode.average_w - idle, 0.0) * share,
+        peak_w=idle + max(mode.peak_w - idle, 0.0) * share,
+    )
+
+
+def _row(system: System, op: GraphOp, device: str) -> Row | None:
+    """The table's row of an op on a device, or one made for it; None if the device cannot run it."""
+    if op.kind in system.kinds:
+        row = system.row(op.kind, op.size, device)
+        if row is not None:
+            return row
+        rows = _rows(system, op.kind, device)
+        if not rows:
+            return None
+        work = op.flops if op.kind in PRODUCTS else op.bytes_moved
+        if op.size or work is None:
+            sizes = ", ".join(rows)
+            what = f"not in {op.size}" if op.size else "and the op has no size, nor flops or bytes_moved to go by"
+            raise ConfigError(f"{op.label}: the table has {op.kind} on {device} in {sizes}, {what}")
+        return _between(system, op.kind, device, rows, work)
+    return _modelled(system, op, device)
+
+
+def _rows(system: System, kind: str, device: str) -> dict[str, Row]:
+    found = {size: system.row(kind, size, device) for size in NOMINAL_DIMENSION}
+    return {size: row for size, row in found.items() if row is not None}
+
+
+def class_work(system: System, kind: str, size: str) -> float | None:
+    """The work that a row of the table stands for: FLOPs of the nominal product, or the bytes that the row implies.
+
+    Where the table gives the bandwidth of the reference device's memory, bandwidth times time is what was moved.
+    """
+    if kind in PRODUCTS:
+        return 2.0 * NOMINAL_DIMENSION[size] ** 3
+    row = system.row(kind, size, system.reference)
+    if row is None or row.bandwidth_gb_s is None:
+        return None
+    return row.bandwidth_gb_s * 1e9 * row.time_ms / 1e3
+
+
+def _between(system: System, kind: str, device: str, rows: Mapping[str, Row], work: float) -> Row:
+    """A row at some work between those of the table: times by power laws from row to row, powers by their logarithm.
+
+    Above the largest, time grows with the work: at the row's rate in FLOPs, or at the bandwidth of the memory. Below
+    the smallest, the first power law goes on for products; other ops take as long as the smallest.
+    """
+    points = [(class_work(system, kind, size), row) for size, row in rows.items()]
+    known = sorted(((point, row) for point, row in points if point), key=lambda each: each[0])
+    if not known:
+        return replace(next(iter(rows.values())), source="interpolated")
+    work = max(work, 1.0)
+    below = [index for index, (point, _) in enumerate(known) if point <= work]
+    index = min(below[-1] if below else 0, len(known) - 2) if len(known) > 1 else 0
+    (low, first), (high, second) = known[index], known[min(index + 1, len(known) - 1)]
+    largest, last = known[-1]
+    share = math.log(work / low) / math.log(high / low) if high > low else 0.0
+    clamped = min(max(share, 0.0), 1.0)
+    if work > largest and kind in PRODUCTS:
+        time_ms = last.time_ms * work / largest
+    elif work > largest:
+        time_ms = last.time_ms + _memory_ms(system.devices[device], work - largest, last.units)
+    else:
+        exponent = share if kind in PRODUCTS else clamped
+        time_ms = first.time_ms * (second.time_ms / first.time_ms) ** exponent if first.time_ms else 0.0
+    return replace(
+        first,
+        size="",
+        time_ms=time_ms,
+        average_w=first.average_w + clamped * (second.average_w - first.average_w),
+        peak_w=first.peak_w + clamped * (second.peak_w - first.peak_w),
+        source="interpolated",
+    )
+
+
+def _memory_ms(device: Device, moved: float, units: int = 1) -> float:
+    rate = device.memory_gb_s or 1.0
+    return moved / (rate * 1e9 * MEMORY_SHARE * units) * 1e3
+
+
+def _modelled(system: System, op: GraphOp, device: str) -> Row | None:
+    """A row for a kind that the table does not have."""
+    if op.bytes_moved is not None and system.devices[device].memory_gb_s is not None:
+        watts = _memory_watts(system, device, op.bytes_moved)
+        return Row(
+            kind=op.kind,
+            size=op.size,
+            device=device,
+            time_ms=_memory_ms(system.devices[device], op.bytes_moved),
+            average_w=watts[0],
+            peak_w=watts[1],
+            source="model",
+        )
+    like = LIKE.get(op.kind)
+    row = system.row(like[0], op.size, device) if like is not None else None
+    if like is None or row is None:
+        return None
+    return replace(row, kind=op.kind, time_ms=row.time_ms * like[1], source="model")
+
+
+def _memory_watts(system: System, device: str, moved: float) -> tuple[float, float]:
+    """Average and peak power of an op that only moves data: those of BiasAddGrad, or halfway between idle and peak."""
+    rows = _rows(system, "BiasAddGrad", device)
+    if rows:
+        row = _between(system, "BiasAddGrad", device, rows, moved)
+        return row.average_w, row.peak_w
+    found = system.devices[device]
+    middle = (found.idle_w + found.peak_w) / 2
+    return middle, middle
+
+
+def _nobody(system: System, op: GraphOp) -> str:
+    devices = ", ".join(system.devices)
+    kinds = ", ".join(sorted(system.kinds))
+    return (
+        f"{op.label}: no device of {system.name} can run it: the table has no row of {op.kind} for {devices}, and no "
+        f"model fills it. The table has {kinds}; add rows, or give the op bytes_moved"
+    )

@@ -1,0 +1,188 @@
+"""From captured training steps to graphs that are scheduled: kinds, sizes, bytes.
+
+`KINDS` says what a torch op is called in a characterization table. The size class of a matrix product is that of its
+dimensions; of a convolution it may be read from its tensors or from its im2col product, and the two differ. Or no class
+is given, and times are read between the rows of the table at the op's work.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import System, load_design
+from presilicon.records import Op, StepGraph
+from presilicon.scheduling.graphs import Graph, GraphOp, joined
+from presilicon.scheduling.problems import Costs, Given
+
+Sizing = Literal["work", "tensor", "im2col"]
+SIZINGS: tuple[Sizing, ...] = get_args(Sizing)
+BYTES_PER_ELEMENT = 4
+SMALL, LARGE = 1024, 4096
+
+SEED_BATCH = {"bert-large": 10}
+"""Batch sizes of the publication; 256 for the others."""
+MODELS = ("alexnet", "resnet50", "vgg16", "inception-v3", "dcgan", "bert-large")
+"""The six that were published."""
+
+KINDS: tuple[tuple[str, str, str, str], ...] = (
+    # kind of the record, phase, pattern of the operator, kind of the table
+    ("convolution", "forward", "", "Conv2D"),
+    ("convolution", "input_grad", "", "Conv2DBackpropInput"),
+    ("convolution", "weight_grad", "", "Conv2DBackpropFilter"),
+    ("gemm", "", "", "MatMul"),
+    ("reduction", "weight_grad", "", "BiasAddGrad"),
+    ("reduction", "", "mean", "Mean"),
+    ("reduction", "", "", "Sum"),
+    ("", "", r"threshold_backward|relu_backward", "ReluGrad"),
+    ("", "", r"(gelu|tanh|sigmoid|leaky_relu)_backward", "GeluGrad"),
+    ("", "", r"leaky_relu|relu", "Relu"),
+    ("", "", r"gelu|tanh|sigmoid", "Gelu"),
+    ("normalization", "", r"batch_norm_backward", "BatchNormGrad"),
+    ("normalization", "", r"batch_norm", "BatchNorm"),
+    ("normalization", "", r"backward", "LayerNormGrad"),
+    ("normalization", "", "", "LayerNorm"),
+    ("softmax", "", r"backward", "SoftmaxGrad"),
+    ("softmax", "", "", "Softmax"),
+    ("pooling", "", r"max_pool.*backward", "MaxPoolGrad"),
+    ("pooling", "", r"max_pool", "MaxPool"),
+    ("pooling", "", r"backward", "AvgPoolGrad"),
+    ("pooling", "", "", "AvgPool"),
+    ("loss", "", r"backward", "LossGrad"),
+    ("loss", "", "", "Loss"),
+    ("gather", "", r"backward", "GatherGrad"),
+    ("gather", "", "", "Gather"),
+    ("random", "", "", "Dropout"),
+    ("copy", "", r"clone|transpose|permute|contiguous", "Transpose"),
+    ("copy", "", r"cat|stack", "Concat"),
+    ("copy", "", "", "Copy"),
+    ("", "", r"\.(mul|addcmul)", "Mul"),
+    ("", "", r"\.(div|addcdiv)", "Div"),
+    ("", "", r"\.add", "Add"),
+    ("", "", r"\.sub", "Sub"),
+    ("", "", r"\.sqrt", "Sqrt"),
+    ("", "", r"\.lerp", "Lerp"),
+    ("elementwise", "", "", "Mul"),
+    ("optimizer", "", "", "Mul"),
+    ("", "", "", "Copy"),
+)
+"""The first line that fits says what an op is; an empty text fits everything."""
+
+
+def kind_of(op: Op) -> str:
+    """What the table calls an op."""
+    return next(
+        kind
+        for record, phase, pattern, kind in KINDS
+        if record in ("", op.kind) and phase in ("", op.phase) and re.search(pattern, op.operator)
+    )
+
+
+def size_of(dimensions: Iterable[int]) -> str:
+    """`S` if every dimension is below 1024, `L` if one is above 4096, else `M`.
+
+    The published classes leave holes (4096 itself, dimensions of 256 and less, mixed ones); these have none.
+
+    >>> [size_of(each) for each in ((512, 512, 64), (512, 2048, 512), (8192, 64, 64))]
+    ['S', 'M', 'L']
+    """
+    given = list(dimensions)
+    if all(each < SMALL for each in given):
+        return "S"
+    return "L" if any(each > LARGE for each in given) else "M"
+
+
+def to_graph(step: StepGraph, *, sizing: Sizing = "work", kinds: Iterable[str] | None = None) -> Graph:
+    """The ops of a captured step as a scheduler sees them.
+
+    With `sizing` `work`, ops have no size class and are placed between the rows of a table by FLOPs or bytes. `kinds`
+    are those that the table has: only they get a class.
+    """
+    if sizing not in SIZINGS:
+        raise ConfigError(f'sizing is "{sizing}"; allowed: {", ".join(SIZINGS)}')
+    known = None if kinds is None else set(kinds)
+    ops = []
+    for op in step.ops:
+        kind = kind_of(op)
+        classed = sizing != "work" and (known is None or kind in known)
+        ops.append(
+            GraphOp(
+                id=op.index,
+                kind=kind,
+                size=size_of(_dimensions(op, sizing)) if classed else "",
+                bytes_out=op.elements_out * BYTES_PER_ELEMENT,
+                deps=op.depends_on,
+                name=op.name,
+                flops=op.flops,
+                bytes_moved=(op.elements_in + op.elements_out) * BYTES_PER_ELEMENT,
+            )
+        )
+    rule = {
+        "work": "Times are read between the rows of the table at each op's FLOPs (products) or bytes (others).",
+        "tensor": "Size classes are those of tensor dimensions: S below 1024, L above 4096.",
+        "im2col": "Size classes are those of dimensions, for convolutions of their im2col products.",
+    }[sizing]
+    return Graph(name=step.name, ops=tuple(ops), batch_size=step.batch_size, notes=(rule,))
+
+
+def _dimensions(op: Op, sizing: Sizing) -> tuple[int, ...]:
+    if op.gemm is not None and (op.convolution is None or sizing == "im2col"):
+        return op.gemm.m, op.gemm.k, op.gemm.n
+    shapes = [tensor.shape for tensor in (*op.inputs, *op.outputs)]
+    return tuple(side for shape in shapes for side in shape) or (1,)
+
+
+def load_step(workload: str, batch_size: int | None = None, **options: object) -> Graph:
+    """A workload's training step as a graph, at the published batch size, its own, or another.
+
+    `dcgan` is a whole step: the discriminator on real samples, on made ones, and the generator through it.
+    """
+    from presilicon.workloads import load_workload
+    from presilicon.workloads.capture import capture_workload
+
+    size = batch_size
+    if size is None and workload in MODELS:
+        size = SEED_BATCH.get(workload, 256)
+    if workload == "dcgan":
+        names = ("dcgan-discriminator", "dcgan-discriminator", "dcgan-generator")
+        steps = [capture_workload(load_workload(name), size) for name in names]
+        graphs = [to_graph(step, **options) for step in steps]  # type: ignore[arg-type]
+        return joined("dcgan", graphs, steps[0].batch_size)
+    step = capture_workload(load_workload(workload), size)
+    return to_graph(step, **options)  # type: ignore[arg-type]
+
+
+def simulated_costs(system: System, workload: str, batch_size: int | None = None) -> Costs:
+    """For each device that names a design in place of a table: what the simulator says of each op.
+
+    Power is the op's energy over its time, and its peak the same: the simulator knows no finer one.
+    """
+    from presilicon.simulation import simulate
+    from presilicon.workloads import load_workload
+    from presilicon.workloads.capture import capture_workload
+
+    found: dict[str, list[Given | None]] = {}
+    names = {name: device.machine for name, device in system.devices.items() if device.machine is not None}
+    if not names:
+        return found
+    if workload == "dcgan":
+        raise ConfigError("devices that are simulated take one captured step; give dcgan-generator, not dcgan")
+    size = batch_size
+    if size is None and workload in MODELS:
+        size = SEED_BATCH.get(workload, 256)
+    step = capture_workload(load_workload(workload), size)
+    for name, machine in names.items():
+        cost = simulate(step, load_design(machine))
+        by_index = {op.index: op for op in cost.ops}
+        idle = system.devices[name].idle_w
+        found[name] = [
+            None
+            if op.index not in by_index
+            else Given(
+                by_index[op.index].time_s,
+                *(2 * [idle + by_index[op.index].energy_j / max(by_index[op.index].time_s, 1e-12)]),
+                source="simulated",
+            )
+            for op in step.ops
+        ]
+    return found
