@@ -252,6 +252,66 @@ def lockstep(
         raise RunFailedError("the two streams have no frame in common")
 
 
+@click.command("listen")
+@click.argument("link")
+@click.option("--design", "design_name", required=True, metavar="DESIGN", help="With the [instrument] of that board.")
+@click.option("--workload", required=True, metavar="NAME", help="What it trains: the names of its layers.")
+@click.option("--baud", type=click.IntRange(min=1), default=115200, show_default=True, help="Of a serial port.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="Listen for so long.  [default: until Ctrl-C]")
+@out_option
+@json_option
+def listen(
+    link: str, design_name: str, workload: str, baud: int, seconds: float | None, out: Path, as_json: bool
+) -> None:
+    """Program the instrument of a board and record what it sends: LINK is HOST:PORT, a serial device or a file.
+
+    The recording is a run: `watch`, `program`, `set`, `ranges` and `sample` work on it from another terminal.
+
+    \b
+    Example:
+      presilicon instrument listen /dev/ttyUSB0 --baud 3000000 --design board.toml --workload digits-cnn
+    """
+    from presilicon.base.errors import ConfigError
+    from presilicon.designs import load_design
+    from presilicon.instrument.control import CONTROL_FILE, Commands
+    from presilicon.instrument.link import connect
+    from presilicon.instrument.listening import Listener
+    from presilicon.runs import create_run
+    from presilicon.study.instrumented import layers_of_workload
+    from presilicon.workloads import load_workload
+
+    design = load_design(design_name)
+    if design.instrument is None:
+        raise ConfigError(f'design "{design.name}" has no [instrument] section')
+    layers = layers_of_workload(load_workload(workload))
+    end = connect(link, baud=baud)
+    frames = 0
+    with create_run(out, "listen", {"designs": [design.to_plain()], "link": link}, seed=None) as run:
+
+        def emit(event: dict[str, Any]) -> None:
+            fields = {key: value for key, value in event.items() if key != "event"}
+            run.record(event["event"], **fields, design=design.name, seed=0)
+
+        listener = Listener(
+            design.instrument, layers, end, emit=emit, commands=lambda stream: Commands(run.path / CONTROL_FILE, stream)
+        )
+        click.echo(f"listening; presilicon instrument watch {run.name}", err=True)
+        until = None if seconds is None else time.monotonic() + seconds
+        try:
+            while until is None or time.monotonic() < until:
+                found = listener.poll()
+                frames += found
+                if not found:
+                    time.sleep(0.02)
+        finally:
+            listener.finish()
+    lost = listener.host.losses
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "run": run.name, "frames": frames, "lost_packets": lost.lost_packets}))
+    else:
+        click.echo(f"{run.name}: {frames} frames, {lost.lost_packets} packets lost, {lost.bad_packets} bad")
+
+
 class _Kept:
     """An instrumented training of a run, and what it was started with."""
 
@@ -339,4 +399,4 @@ def _show(answers: "list[Answer]", as_json: bool) -> None:
         raise ConfigError(f"{refused[0].design}, seed {refused[0].seed} refused: {refused[0].message}")
 
 
-COMMANDS = (watch, program, set_command, ranges, sample, lockstep)
+COMMANDS = (watch, program, set_command, ranges, sample, lockstep, listen)

@@ -111,6 +111,11 @@ class Host:
         """The account of the stream."""
         return self._decoder.losses
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the chip has not yet said what became of an image."""
+        return bool(self._pending)
+
     def take(self) -> bytes:
         """What is to be sent to the chip."""
         data = bytes(self._out)
@@ -213,6 +218,10 @@ class Host:
             elif (reading := self._read(each)) is not None:
                 readings.append(reading)
         return readings
+
+    def disconnected(self) -> None:
+        """The link broke: what comes next need not follow what came before."""
+        self._decoder.disconnected()
 
     def _heard(self, status: Status) -> None:
         for _ in range((status.taken - self._taken) & 0xFFFF):

@@ -1,7 +1,7 @@
 """The instrument of a design in a training that is emulated: taps on tensors, frames through the chip, events out."""
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
@@ -121,12 +121,8 @@ class TrainingInstrument:
             self.links.append(self._server)
         self._exchange(step)
         self._pairs = self.host.pairs()
-        described = [
-            {"name": each.name, "group": each.group, "tap": each.tap, "layer": each.layer, "role": each.role}
-            for each in wires
-        ]
         address = {} if self._server is None else {"address": self._server.address}
-        self._event("instrument_started", taps=described, first_step=step, step_s=self._step_s, **address)
+        self._event("instrument_started", taps=describe(wires), first_step=step, step_s=self._step_s, **address)
 
     def before_step(self, step: int) -> None:
         """Do what was asked for; learning rates take effect now."""
@@ -228,22 +224,7 @@ class TrainingInstrument:
         self.chip.written.clear()
         if final or step - self._told_at >= ACCOUNT_EVERY:
             self._told_at = step
-            self._account(step)
-
-    def _account(self, step: int) -> None:
-        losses = self.host.losses
-        taps = {
-            each.name: {
-                "delivered": losses.taps[tap].delivered,
-                "dropped": losses.taps[tap].dropped,
-                "missing": losses.taps[tap].missing,
-                "torn": losses.taps[tap].torn,
-            }
-            for tap, each in self.host.wires.items()
-        }
-        counts = {name: getattr(losses, name) for name in ("bytes", "packets", "bad_packets", "skipped_bytes")}
-        more = {"lost_packets": losses.lost_packets, "undecodable": self.host.undecodable}
-        self._event("instrument_losses", step=step, taps=taps, **counts, **more)
+            self._event("instrument_losses", step=step, **account(self.host))
 
     def _obey_links(self, step: int) -> None:
         """Images that hosts on the socket sent: the chip takes or refuses them, and its status tells everybody."""
@@ -268,23 +249,10 @@ class TrainingInstrument:
         self._event("instrument_answer", command=command.id, ok=ok, step=step, message=message, request=command)
 
     def _obey(self, command: Command) -> str:
-        match command.verb:
-            case "program":
-                for each in self.host.named(command.tap or ""):
-                    self._check_pair(each, command.aggregation)
-                return self.host.program(
-                    command.tap or "", command.aggregation, command.options,
-                    chains=command.chains, boundaries=command.boundaries,
-                )  # fmt: skip
-            case "ranges":
-                return self.host.set_ranges(command.tap or "", command.boundaries or [])
-            case "sample":
-                return self.host.sample(command.tap or "", command.every or 0)
-            case "learning_rate":
-                if self._optimizer is None or command.value is None:
-                    raise ConfigError("there is no learning rate to set")
-                self.host.control(LEARNING_RATE, _bits_of(command.value))
-                return f"learning rate {command.value:g}, in control register {LEARNING_RATE}"
+        if command.verb == "program":
+            for each in self.host.named(command.tap or ""):
+                self._check_pair(each, command.aggregation)
+        return obey(self.host, command)
 
     def _check_pair(self, each: Wire, asked: str | None = None) -> None:
         name = asked or each.aggregation
@@ -306,6 +274,45 @@ class TrainingInstrument:
 
     def _event(self, event: str, **fields: Any) -> None:
         self._emit({"event": event, "stream": self.stream, **fields})
+
+
+def obey(host: Host, command: Command) -> str:
+    """Have the host send what a command asks for; a sentence that says what it was.
+
+    Raises:
+        ConfigError: it cannot be; nothing was sent.
+    """
+    match command.verb:
+        case "program":
+            return host.program(
+                command.tap or "", command.aggregation, command.options,
+                chains=command.chains, boundaries=command.boundaries,
+            )  # fmt: skip
+        case "ranges":
+            return host.set_ranges(command.tap or "", command.boundaries or [])
+        case "sample":
+            return host.sample(command.tap or "", command.every or 0)
+        case "learning_rate":
+            value = command.value or 0.0
+            host.control(LEARNING_RATE, _bits_of(value))
+            return f"learning rate {value:g}, in control register {LEARNING_RATE}"
+
+
+def account(host: Host) -> dict[str, Any]:
+    """What got lost so far, as the fields of an event."""
+    losses = host.losses
+    names = ("delivered", "dropped", "missing", "torn")
+    taps = {each.name: {name: getattr(losses.taps[tap], name) for name in names} for tap, each in host.wires.items()}
+    counts = {name: getattr(losses, name) for name in ("bytes", "packets", "bad_packets", "skipped_bytes")}
+    return {"taps": taps, **counts, "lost_packets": losses.lost_packets, "undecodable": host.undecodable}
+
+
+def describe(wires: Iterable[Wire]) -> list[dict[str, Any]]:
+    """The taps, as `instrument_started` tells them."""
+    return [
+        {"name": each.name, "group": each.group, "tap": each.tap, "layer": each.layer, "role": each.role}
+        for each in wires
+    ]
 
 
 def _array(tensor: Any) -> Any:

@@ -77,12 +77,16 @@ def check_instrument(design: Design, workload: Workload) -> None:
     from presilicon.instrument.host import Host
     from presilicon.instrument.taps import wire
 
-    with torch.random.fork_rng(devices=[]):
-        layers = multiplying_layers(workload.model())
     try:
-        Host(design.instrument.built, wire(design.instrument, layers))
+        Host(design.instrument.built, wire(design.instrument, layers_of_workload(workload)))
     except ConfigError as error:
         raise ConfigError(f'design "{design.name}": {error}') from None
+
+
+def layers_of_workload(workload: Workload) -> list[str]:
+    """The layers of its model that can be tapped."""
+    with torch.random.fork_rng(devices=[]):
+        return multiplying_layers(workload.model())
 
 
 def train_watched(

@@ -1,0 +1,88 @@
+"""A host at the end of a link: what a board's instrument sends becomes events, and commands become images."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import uuid4
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Instrument
+from presilicon.instrument.control import Command
+from presilicon.instrument.host import Host
+from presilicon.instrument.link import Link
+from presilicon.instrument.taps import wire
+from presilicon.instrument.training import CommandSource, Emit, account, describe, obey
+
+
+class Listener:
+    """Reads one instrument over a link; call `poll` now and then.
+
+    It programs the taps when it starts. A frame's number is taken for the training step: the circuit offers one frame
+    of each tap in each step.
+    """
+
+    def __init__(
+        self,
+        instrument: Instrument,
+        layers: Sequence[str],
+        link: Link,
+        *,
+        emit: Emit,
+        commands: Callable[[str], CommandSource] | None = None,
+    ) -> None:
+        self.stream = uuid4().hex[:12]
+        self.host = Host(instrument.built, wire(instrument, layers))
+        self._link = link
+        self._emit = emit
+        self._commands = None if commands is None else commands(self.stream)
+        self._step = 0
+        self._breaks = 0
+        self._asked: list[tuple[Command, str]] = []
+        self._event("instrument_started", taps=describe(self.host.wires.values()), first_step=0)
+        self._link.send(self.host.take())
+
+    def poll(self) -> int:
+        """Take in what came and do what was asked; how many frames there were."""
+        for command in self._commands.pending(self._step) if self._commands is not None else ():
+            self._ask(command)
+        breaks = getattr(self._link, "breaks", 0)
+        if breaks != self._breaks:
+            self._breaks = breaks
+            self.host.disconnected()
+        readings = self.host.feed(self._link.receive())
+        for reading in readings:
+            self._step = max(self._step, reading.frame)
+            self._event("instrument", step=reading.frame, **reading.to_plain())
+        self._link.send(self.host.take())
+        self._answer()
+        return len(readings)
+
+    def finish(self) -> None:
+        """No more of it: tell what got lost."""
+        self._event("instrument_losses", step=self._step, **account(self.host))
+        self._event("instrument_ended")
+        self._link.close()
+
+    def _ask(self, command: Command) -> None:
+        try:
+            message = obey(self.host, command)
+        except ConfigError as error:
+            self._tell(command, False, str(error))
+            return
+        self.host.refusals.clear()
+        self._link.send(self.host.take())
+        self._asked.append((command, message))
+
+    def _answer(self) -> None:
+        """The chip's status says what became of an image; answers are given when none is under way any more."""
+        if self.host.is_waiting:
+            return
+        refused = ", ".join(self.host.refusals)
+        for command, message in self._asked:
+            self._tell(command, not refused, f"the chip refused the image: {refused}" if refused else message)
+        self._asked.clear()
+
+    def _tell(self, command: Command, ok: bool, message: str) -> None:
+        self._event("instrument_answer", command=command.id, ok=ok, step=self._step, message=message, request=command)
+
+    def _event(self, event: str, **fields: Any) -> None:
+        self._emit({"event": event, "stream": self.stream, **fields})
