@@ -67,14 +67,17 @@ module presilicon_loader #(
   };
   localparam logic [15:0] BUILT = {1'b0, BLOCKS, 4'(REDUCE), 2'b00, 6'(ALU)};
 
-  localparam logic [2:0] HUNT = 0, HEADER = 1, PAYLOAD = 2, CHECKSUM = 3, JUDGE = 4, WAIT = 5;
+  localparam logic [2:0] HUNT = 0, HEADER = 1, LENGTH = 2, PAYLOAD = 3, CHECKSUM = 4, JUDGE = 5, WAIT = 6;
   localparam logic [3:0] CHAIN_COUNT = 0, PROGRAMS = 1, CHAIN_BYTES = 2, ROW_COUNT = 3, ROW_HEAD = 4, ROW_KEYS = 5,
       SAMPLING = 6, CONTROL_COUNT = 7, CONTROL_BYTES = 8, BEYOND = 9;
   logic [2:0] state;
   logic [3:0] part;  // of the payload: what the next byte belongs to
 
   logic [31:0] crc, window;  // the last four bytes
+  logic [1:0] found;  // bytes of the magic PSFW that have come
   logic [31:0] left;  // payload bytes to come
+  logic one_left;
+  logic [95:0] geometry;  // what is left of it
   logic [4:0] place;  // of a byte in the header
   logic [3:0] sections, unknown_sections;
   logic [15:0] features, used;
@@ -83,10 +86,11 @@ module presilicon_loader #(
   logic [7:0] total;  // chains in the program
   logic [8:0] index;
   logic [3:0] step;  // byte within an item
+  logic chain_look;
   logic [95:0] gathered;  // the bytes of an item, the newest at the top
 
   wire take = byte_valid && byte_ready;
-  assign byte_ready = state != JUDGE && state != WAIT;
+  assign byte_ready = state == HUNT || state == HEADER || state == PAYLOAD || state == CHECKSUM;
   wire [31:0] window_next = {byte_data, window[31:8]};
   wire [95:0] gathered_next = {byte_data, gathered[95:8]};
 
@@ -128,7 +132,7 @@ module presilicon_loader #(
   end
 
   always_ff @(posedge clock) begin
-    {chain_write, program_write, key_write, sampling_write, control_write, discard, report} <= '0;
+    {chain_write, program_write, key_write, sampling_write, control_write, discard, report, chain_look} <= '0;
     if (take) begin
       window <= window_next;
       gathered <= gathered_next;
@@ -136,38 +140,49 @@ module presilicon_loader #(
     end
     case (state)
       HUNT:
-      if (take && window_next == 32'h57465350) begin  // PSFW
-        state <= HEADER;
+      if (take) begin  // for PSFW
+        if (byte_data == 8'h50) found <= 2'd1;
+        else if (found == 2'd1 && byte_data == 8'h53) found <= 2'd2;
+        else if (found == 2'd2 && byte_data == 8'h46) found <= 2'd3;
+        else found <= 2'd0;
+        if (found == 2'd3 && byte_data == 8'h57) state <= HEADER;
         place <= 5'd4;
         // The checksum covers the four bytes that were just found.
         crc <= crc32_byte(crc32_byte(crc32_byte(crc32_byte('1, 8'h50), 8'h53), 8'h46), 8'h57);
         {bad_version, bad_geometry, too_long, beyond, bad_kind, outside} <= '0;
         used <= '0;
+        geometry <= GEOMETRY;
       end
       HEADER:
       if (take) begin
         place <= place + 5'd1;
         if (place == 5'd4) bad_version <= byte_data != 8'd1;
         if (place == 5'd5) {unknown_sections, sections} <= byte_data;
-        if (place == 5'd17) bad_geometry <= gathered_next != GEOMETRY;
+        if (place >= 5'd6 && place < 5'd18 && byte_data != geometry[7:0]) bad_geometry <= 1'b1;
+        if (place >= 5'd6) geometry <= geometry >> 8;
         if (place == 5'd19) begin
           features <= gathered_next[95:80];
           if ((gathered_next[95:80] & ~BUILT) != '0) bad_geometry <= 1'b1;
         end
         if (place == 5'd23) begin
-          left <= window_next;
-          too_long <= window_next > 32'(LONGEST);
-          state <= window_next > 32'(LONGEST) ? JUDGE : window_next == '0 ? CHECKSUM : PAYLOAD;
+          state <= LENGTH;
           part <= after(sections, 2'd0);
           index <= '0;
           step <= '0;
           place <= '0;
         end
       end
+      LENGTH: begin
+        left <= window;
+        one_left <= window == 32'd1;
+        too_long <= window > 32'(LONGEST);
+        state <= window > 32'(LONGEST) ? JUDGE : window == '0 ? CHECKSUM : PAYLOAD;
+      end
       PAYLOAD:
       if (take) begin
         left <= left - 32'd1;
-        if (left == 32'd1) state <= CHECKSUM;
+        one_left <= left == 32'd2;
+        if (one_left) state <= CHECKSUM;
         case (part)
           CHAIN_COUNT: begin
             total <= byte_data;
@@ -195,11 +210,7 @@ module presilicon_loader #(
               chain_write <= index < 9'(CHAINS);
               chain_index <= index[7:0];
               chain_data <= gathered_next[71:0];
-              used <= used | uses(gathered_next[23:0]);
-              outside <= outside || gathered_next[19:16] > 4'd6 || gathered_next[22:20] > 3'd4
-                  || {1'b0, gathered_next[15:8]} >= 9'(RANGE_ROWS)
-                  || {1'b0, gathered_next[31:24]} >= 9'(SCRATCHPAD_ROWS)
-                  || {1'b0, gathered_next[39:32]} >= 9'(SCRATCHPAD_ROWS);
+              chain_look <= 1'b1;
               index <= index + 9'd1;
               items <= items - 8'd1;
               if (items == 8'd1) begin
@@ -279,7 +290,6 @@ module presilicon_loader #(
           report <= 1'b1;
           refused <= refused + 16'd1;
           refusal <= code;
-          window <= '0;
         end
       end
       default:
@@ -288,12 +298,19 @@ module presilicon_loader #(
         report <= 1'b1;
         taken <= taken + 16'd1;
         if (sections[0]) image <= window;  // the four bytes of its checksum
-        window <= '0;
       end
     endcase
+    // A chain is looked at a cycle after it has come; the checksum leaves time for the last.
+    if (chain_look) begin
+      used <= used | uses(chain_data[23:0]);
+      if (chain_data[19:16] > 4'd6 || chain_data[22:20] > 3'd4 || {1'b0, chain_data[15:8]} >= 9'(RANGE_ROWS)
+          || {1'b0, chain_data[31:24]} >= 9'(SCRATCHPAD_ROWS) || {1'b0, chain_data[39:32]} >= 9'(SCRATCHPAD_ROWS))
+        outside <= 1'b1;
+    end
     if (reset) begin
       state <= HUNT;
-      window <= '0;
+      found <= 2'd0;
+      chain_look <= 1'b0;
       {image, taken, refused, refusal} <= '0;
     end
   end
