@@ -188,7 +188,12 @@ def test_programs_of_taps() -> None:
         fw.commit("N")
     image = compile_firmware(fw, hardware)
     assert image.taps == ((2, 1), (0, 2), (0, 2), (2, 1))
-    assert [image.initiation_interval(tap) for tap in range(4)] == [1, hardware.multiply_latency, hardware.multiply_latency, 1]
+    assert [image.initiation_interval(tap) for tap in range(4)] == [
+        1,
+        hardware.multiply_latency,
+        hardware.multiply_latency,
+        1,
+    ]
     assert read_image(image.to_bytes(), hardware) == image
     with fw.program(taps=[4]), fw.chain():
         fw.commit(1)
