@@ -68,9 +68,8 @@ def core_library(hardware: Hardware, sources: Path = SOURCES) -> ctypes.CDLL:
 class RtlModel:
     """The circuit, bit by bit and cycle by cycle; the first of its kind takes seconds to compile.
 
-    `in_gap` and `out_gap` are the odds that in a cycle no vector is offered, or no block taken: what comes out must not
-    depend on them, nor on `seed`. `interval_cycles` tells how long the last `feed` took, from its first vector's
-    acceptance to its last's.
+    `in_gap`, `out_gap` and `config_gap` are the odds that in a cycle no vector is offered, no block taken, no byte of
+    an image sent: what comes out must not depend on them, nor on `seed`, which also fills what is not reset.
 
     Raises:
         MissingToolError: Verilator, perl or g++ is absent.
@@ -95,6 +94,7 @@ class RtlModel:
         self._seed = seed
         self._gaps = tuple(min(int(odds * 65536), 65000) for odds in (in_gap, config_gap, out_gap))
         self._settings = Settings(hardware)
+        self._status = (0, 0, 0, 0)
         self._queue: list[bytes] = []
         """Images that come after one that waits for the end of a frame."""
         self._waits = False
@@ -126,7 +126,7 @@ class RtlModel:
     @property
     def status(self) -> tuple[int, int, int, int]:
         """CRC of the image in force, images taken, images refused, code of the last refusal."""
-        return self._status if hasattr(self, "_status") else (0, 0, 0, 0)
+        return self._status
 
     def feed(self, words: Any, last: Any, tap: int = 0) -> list[Block]:
         """Run vectors [V, N] with their frame ends [V, 2]; give the blocks that leave."""

@@ -16,7 +16,7 @@ from test_instrument import packets
 from presilicon.base.errors import ConfigError
 from presilicon.cli.rtl import command
 from presilicon.instrument import Firmware, Reference, compile_firmware
-from presilicon.instrument.stream import Status, StreamWriter
+from presilicon.instrument.stream import BLOCK, SYNC, Status, StreamWriter
 from presilicon.rtl.tap import Signal, list_signals, tap_design
 from presilicon.rtl.verilator import build_program
 
@@ -212,21 +212,32 @@ def test_the_perceptron_watched(mlp_lines, tmp_path) -> None:
     )
     lines = run(program_of(tmp_path, text))
     assert lines["OUT"] == mlp_lines["OUT"]
-    stream = bytes(int(text, 16) for text in lines["BYTE"])
-    frames = []
+    sent = [packet for packet in packets(bytes(int(text, 16) for text in lines["BYTE"])) if packet.kind == BLOCK]
+    # Frames of the errors begin while one of the hidden vectors is under way: only those of the first tap come through.
+    assert {packet.tap for packet in sent} == {0}
     hidden = [vector_of(text, hardware) for text in mlp_lines["HIDDEN"]]
-    errors = [vector_of(text, hardware) for text in mlp_lines["ERROR"]]
-    dropped = packets(stream)
-    # While a frame of the hidden vectors is under way, one of the errors cannot begin: the two take turns.
-    begins = [(4 * frame, 0) for frame in range(SAMPLES // 4)]
-    for start, tap in begins:
-        frames.append((tap, hidden[start : start + 4]))
-    assert errors
-    sent = [(packet.tap, packet.frame) for packet in dropped if packet.kind == 1 and packet.last]
-    assert [frame for tap, frame in sent if tap == 0] == list(range(SAMPLES // 4))
-    payloads = [packet.payload for packet in dropped if packet.kind == 1 and packet.tap == 0]
+    frames = [(0, hidden[begin : begin + 4]) for begin in range(0, SAMPLES, 4)]
     wanted = packets(expected_stream(tapped.hardware, image, frames))
-    assert payloads == [packet.payload for packet in wanted if packet.kind == 1]
+    assert [packet[3:] for packet in sent] == [packet[3:] for packet in wanted if packet.kind == BLOCK]
+
+
+@pytest.mark.parametrize(("signal", "word"), [("hidden_error:hidden_error_valid", "ERROR"), ("hidden:1", None)])
+def test_the_perceptron_watched_elsewhere(signal, word, mlp_lines, tmp_path) -> None:
+    """The errors of the hidden layer, byte by byte; and a signal that is always valid, which no link can carry."""
+    hardware = make(4, 4, "fixed(8, 8)", 24)
+    tapped = tap_design([MLP], "mlp_training", [Signal.parse(signal)], hardware, tmp_path, frame_length=6)
+    image = firmware(tapped.hardware)
+    watch = 'if (output_valid) $display("OUT %h", prediction);'
+    lines = run(program_of(tmp_path, bench(tapped.top, MLP_PORTS, mlp_drive(), watch, image.to_bytes())))
+    assert lines["OUT"] == mlp_lines["OUT"]
+    stream = bytes(int(text, 16) for text in lines["BYTE"])
+    if word:
+        vectors = [vector_of(text, hardware) for text in mlp_lines[word]]
+        frames = [(0, vectors[begin : begin + 6]) for begin in range(0, SAMPLES, 6)]
+        assert stream == expected_stream(tapped.hardware, image, frames)
+    else:
+        numbers = [packet.frame for packet in packets(stream[: stream.rfind(SYNC)]) if packet.kind == BLOCK]
+        assert len(set(numbers)) < numbers[-1]
 
 
 def program_of(directory, text):

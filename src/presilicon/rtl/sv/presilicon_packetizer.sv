@@ -56,11 +56,12 @@ module presilicon_packetizer #(
   logic [8:0] status_left;
   logic [15:0] crc;
   logic told;  // no count has changed since the last status
+  logic just_told;  // no block has come since; counts that change all the time must not keep blocks back
   logic between;  // the packet before was the last of its frame
   logic reporting;
 
   wire step = !out_valid || out_ready;
-  wire start_status = state == REST && between && (reporting || (block_valid && !told));
+  wire start_status = state == REST && between && (reporting || (block_valid && !told && !just_told));
   wire start_block = state == REST && block_valid && !start_status;
   assign block_ready = start_block;
   assign report_busy = reporting || report;
@@ -91,10 +92,14 @@ module presilicon_packetizer #(
       head <= start_status ? {16'(STATUS_BYTES), 16'd0, number, 8'd0, 8'h02, 16'h5CD1}
           : {length, block_tag[15:0], number, tap, block_last, 7'd1, 16'h5CD1};
     end
-    if (start_block) between <= block_last;
+    if (start_block) begin
+      between <= block_last;
+      just_told <= 1'b0;
+    end
     if (start_status) begin
       status <= {dropped, 8'(TAPS), refusal, refused, taken, image};
       told <= 1'b1;
+      just_told <= 1'b1;
       reporting <= 1'b0;
     end
     if (report) reporting <= 1'b1;
@@ -138,6 +143,7 @@ module presilicon_packetizer #(
       out_valid <= 1'b0;
       number <= '0;
       told <= 1'b1;
+      just_told <= 1'b0;
       between <= 1'b1;
       reporting <= 1'b0;
     end
