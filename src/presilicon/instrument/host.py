@@ -102,6 +102,7 @@ class Host:
         self._layout = self._compose(self._uses)
         self._pending: deque[_Sent] = deque()
         self._taken = self._refused = 0
+        self._is_new = True
         self.refusals: list[str] = []
         """Why the chip refused images, since it was last asked."""
         self._send(self._uses, self._layout, self._sampling, program=True)
@@ -317,7 +318,10 @@ class Host:
     ) -> None:
         firmware = layout.firmware if program else Firmware()
         moved = {layout.range_rows[tap][row]: what for tap in rows for row, what in uses[tap].firmware.rows.items()}
-        image = compile_firmware(firmware, self.hardware, rows=moved, sampling=None if rows else sampling)
+        # Sampling that is sent begins anew: what goes on as it was is left alone.
+        sets = not rows and (self._is_new or not program or sampling != self._latest.sampling)
+        image = compile_firmware(firmware, self.hardware, rows=moved, sampling=sampling if sets else None)
+        self._is_new = False
         self._out += image.to_bytes()
         self._pending.append(_Sent(uses, layout, sampling))
 

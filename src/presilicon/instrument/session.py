@@ -85,6 +85,8 @@ class Chip:
         self._crc = 0
         self._taken = self._refused = self._refusal = 0
         self._sampling = [1] * self.hardware.taps
+        self._turns: dict[int, int] = {}
+        """For each tap, the first frame since sampling was set."""
         self._told = tuple(self.dropped)
         self._offering_until = 0.0
         self._busy_until = 0.0
@@ -113,14 +115,15 @@ class Chip:
             self._intervals = [image.initiation_interval(tap) for tap in range(self.hardware.taps)]
         if image.sampling is not None:
             self._sampling = list(image.sampling)
+            self._turns.clear()
         for register, value in image.controls:
             self.controls[register] = value
             self.written.add(register)
 
     def is_due(self, tap: int, frame: int) -> bool:
-        """Whether sampling looks at an outer frame of a tap that has a program."""
-        every = self._sampling[tap]
-        return every > 0 and frame % every == 0 and self.interval(tap) > 0
+        """Whether sampling looks at an outer frame of a tap that has a program; turns count from when it was set."""
+        every, first = self._sampling[tap], self._turns.setdefault(tap, frame)
+        return every > 0 and (frame - first) % every == 0 and self.interval(tap) > 0
 
     def interval(self, tap: int) -> int:
         """The initiation interval of a tap's program; 0 for a tap that is not watched."""

@@ -185,6 +185,8 @@ class TrainingInstrument:
             link.close()
 
     def _offer(self, each: Wire, frame: int, tensor: Any, other: Any) -> None:
+        if 0 in tensor.shape:
+            return
         self._seen.add(each.tap)
         at_s = (frame + self._offers / (len(self.host.wires) + 1)) * self._step_s
         self._offers += 1

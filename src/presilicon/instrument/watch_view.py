@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from presilicon.runs.readings import StreamView, TapView, Watcher
+from presilicon.runs.readings import StreamView, TapView, Watcher, starved
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -92,6 +92,8 @@ def _stream(view: StreamView, width: int) -> list[Any]:
             table.add_row(*heading, figure, now, course)
     parts.append(table)
     parts.append(Text(_lost(view)))
+    if hint := starved(view):
+        parts.append(Text(hint))
     for answer in view.answers[-3:]:
         word = "done" if answer["ok"] else "refused"
         parts.append(Text(f"step {answer['step']}: {word}: {answer['message']}"))

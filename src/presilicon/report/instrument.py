@@ -6,6 +6,7 @@ from html import escape
 from presilicon.records import Curve, Panel
 from presilicon.report.lines import render_bars, render_panel
 from presilicon.runs import StreamView, TapView, Watcher
+from presilicon.runs.readings import starved
 
 _TITLES = {
     "mean": "Mean",
@@ -41,6 +42,8 @@ def _stream(view: StreamView) -> str:
         f"{view.design}, seed {view.seed}: {frames} frames of {len(view.taps)} taps; {dropped} dropped on the chip, "
         f"{view.losses.get('lost_packets', 0)} packets lost on the link, {torn} frames torn."
     )
+    hint = starved(view)
+    facts += f" {hint}." if hint else ""
     parts = [f"<p>{escape(facts)}</p>", '<div class="lines">', *map(render_panel, panels_of(view))]
     for tap in view.taps.values():
         if tap.histogram is not None:

@@ -71,6 +71,17 @@ class StreamView(Struct):
     ended: bool = False
 
 
+def starved(view: StreamView) -> str:
+    """A sentence about taps of which every look was dropped; empty where there are none."""
+    names = [tap.name for tap in view.taps.values() if tap.dropped and not tap.frames]
+    if not names:
+        return ""
+    return (
+        f"{', '.join(names)}: dropped whenever it was their turn, for an instrument looks at one frame at a time; give "
+        "their taps another every, or fewer vectors"
+    )
+
+
 class Watcher:
     """Reads the events of a run as they come."""
 

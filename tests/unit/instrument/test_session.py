@@ -62,6 +62,15 @@ def test_every_kth_frame_is_looked_at() -> None:
     assert chip.dropped == [0, 0], "what sampling passes over is not dropped"
 
 
+def test_a_new_sampling_begins_with_the_next_frame() -> None:
+    chip = started(sampling=(4, 1))
+    for frame in range(12):
+        if frame == 6:
+            chip.receive(Image(HARDWARE, sampling=(3, 1)).to_bytes())
+        chip.offer(0, frame, frame * 1e-3, ones)
+    assert [frame.number for frame in heard(chip)[0]] == [0, 4, 6, 9]
+
+
 def test_a_tap_without_a_program_is_not_watched() -> None:
     chip = Chip(INSTRUMENT, Reference(HARDWARE))
     assert not chip.offer(0, 0, 0.0, ones)

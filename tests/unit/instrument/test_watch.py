@@ -32,13 +32,16 @@ def test_a_tap_with_curves_a_histogram_and_losses(tmp_path: Path) -> None:
     log.append("instrument_losses", stream="s", step=70, lost_packets=2, bad_packets=3, skipped_bytes=40,
                taps={"in.a": account})  # fmt: skip
     log.append("instrument_answer", stream="s", ok=False, step=42, message="no such thing")
+    log.append("instrument_losses", stream="s", step=70, lost_packets=2, bad_packets=3, skipped_bytes=40,
+               taps={"in.a": account, "silent": account | {"delivered": 0, "torn": 0}})  # fmt: skip
     text = shown(tmp_path)
+    assert "silent: dropped whenever it was their turn" in text
     assert "d, seed 3 (live), step 70, stream at 127.0.0.1:7" in text
     assert "25.0%" in text
     assert "▁▂▃▄▅▆▇█" in text
     assert "0.5..2" in text, "the outermost edges that are numbers"
     assert "nothing yet" in text
-    assert "8 frames; dropped on the chip: 7 (in.a 7); on the link: 2 packets lost, 3 bad" in text
+    assert "8 frames; dropped on the chip: 14 (in.a 7, silent 7); on the link: 2 packets lost, 3 bad" in text
     assert "step 42: refused: no such thing" in text
     assert max(map(len, text.splitlines())) <= 100
     assert shown(tmp_path, 60)
