@@ -6,21 +6,21 @@ is given, and times are read between the rows of the table at the op's work.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import System, load_design
-from presilicon.records import Op, StepGraph
+from presilicon.records import Op, OpCost, Problem, StepGraph
 from presilicon.scheduling.graphs import Graph, GraphOp, joined
-from presilicon.scheduling.problems import Costs, Given
+from presilicon.scheduling.problems import Costs, Given, build_problem
 
 Sizing = Literal["work", "tensor", "im2col"]
 SIZINGS: tuple[Sizing, ...] = get_args(Sizing)
 BYTES_PER_ELEMENT = 4
 SMALL, LARGE = 1024, 4096
 
-SEED_BATCH = {"bert-large": 10}
+PUBLISHED_BATCH = {"bert-large": 10}
 """Batch sizes of the publication; 256 for the others."""
 MODELS = ("alexnet", "resnet50", "vgg16", "inception-v3", "dcgan", "bert-large")
 """The six that were published."""
@@ -132,57 +132,73 @@ def _dimensions(op: Op, sizing: Sizing) -> tuple[int, ...]:
     return tuple(side for shape in shapes for side in shape) or (1,)
 
 
-def load_step(workload: str, batch_size: int | None = None, **options: object) -> Graph:
-    """A workload's training step as a graph, at the published batch size, its own, or another.
+def capture_steps(workload: str, batch_size: int | None = None) -> tuple[StepGraph, ...]:
+    """What is run for a training step, at the published batch size, the workload's own, or another.
 
     `dcgan` is a whole step: the discriminator on real samples, on made ones, and the generator through it.
     """
     from presilicon.workloads import load_workload
     from presilicon.workloads.capture import capture_workload
 
+    names = ("dcgan-discriminator", "dcgan-discriminator", "dcgan-generator") if workload == "dcgan" else (workload,)
     size = batch_size
     if size is None and workload in MODELS:
-        size = SEED_BATCH.get(workload, 256)
-    if workload == "dcgan":
-        names = ("dcgan-discriminator", "dcgan-discriminator", "dcgan-generator")
-        steps = [capture_workload(load_workload(name), size) for name in names]
-        graphs = [to_graph(step, **options) for step in steps]  # type: ignore[arg-type]
-        return joined("dcgan", graphs, steps[0].batch_size)
-    step = capture_workload(load_workload(workload), size)
-    return to_graph(step, **options)  # type: ignore[arg-type]
+        size = PUBLISHED_BATCH.get(workload, 256)
+    found = {name: capture_workload(load_workload(name), size) for name in dict.fromkeys(names)}
+    return tuple(found[name] for name in names)
 
 
-def simulated_costs(system: System, workload: str, batch_size: int | None = None) -> Costs:
+def graph_of(
+    workload: str, batch_size: int | None = None, *, sizing: Sizing = "work", kinds: Iterable[str] | None = None
+) -> Graph:
+    """A workload's training step as a graph."""
+    steps = capture_steps(workload, batch_size)
+    return _join(workload, steps, sizing, kinds)
+
+
+def _join(workload: str, steps: Sequence[StepGraph], sizing: Sizing, kinds: Iterable[str] | None) -> Graph:
+    held = None if kinds is None else set(kinds)
+    graphs = [to_graph(step, sizing=sizing, kinds=held) for step in steps]
+    return graphs[0] if len(graphs) == 1 else joined(workload, graphs, steps[0].batch_size)
+
+
+def problem_of(
+    system: System,
+    workload: str,
+    batch_size: int | None = None,
+    *,
+    sizing: Sizing = "work",
+    transfers: bool = True,
+    relief: float = 1.0,
+) -> Problem:
+    """A workload's training step on a system: from its table, or from the simulator where a device names a design."""
+    steps = capture_steps(workload, batch_size)
+    graph = _join(workload, steps, sizing, system.kinds)
+    costs = simulated_costs(system, steps)
+    return build_problem(system, graph, transfers=transfers, relief=relief, costs=costs)
+
+
+def simulated_costs(system: System, steps: Sequence[StepGraph]) -> Costs:
     """For each device that names a design in place of a table: what the simulator says of each op.
 
-    Power is the op's energy over its time, and its peak the same: the simulator knows no finer one.
+    Power is the op's energy over its time above idle, and its peak the same: the simulator knows no finer one.
     """
     from presilicon.simulation import simulate
-    from presilicon.workloads import load_workload
-    from presilicon.workloads.capture import capture_workload
 
     found: dict[str, list[Given | None]] = {}
-    names = {name: device.machine for name, device in system.devices.items() if device.machine is not None}
-    if not names:
-        return found
-    if workload == "dcgan":
-        raise ConfigError("devices that are simulated take one captured step; give dcgan-generator, not dcgan")
-    size = batch_size
-    if size is None and workload in MODELS:
-        size = SEED_BATCH.get(workload, 256)
-    step = capture_workload(load_workload(workload), size)
-    for name, machine in names.items():
-        cost = simulate(step, load_design(machine))
-        by_index = {op.index: op for op in cost.ops}
-        idle = system.devices[name].idle_w
-        found[name] = [
-            None
-            if op.index not in by_index
-            else Given(
-                by_index[op.index].time_s,
-                *(2 * [idle + by_index[op.index].energy_j / max(by_index[op.index].time_s, 1e-12)]),
-                source="simulated",
-            )
-            for op in step.ops
-        ]
+    for name, device in system.devices.items():
+        if device.machine is None:
+            continue
+        design, costs = load_design(device.machine), []
+        for step in steps:
+            priced = {op.index: op for op in simulate(step, design).ops}
+            costs += [_given(priced.get(op.index), device.idle_w) for op in step.ops]
+        found[name] = costs
     return found
+
+
+def _given(op: OpCost | None, idle_w: float) -> Given | None:
+    if op is None:
+        return None
+    watts = idle_w + (op.energy_j / op.time_s if op.time_s else 0.0)
+    return Given(op.time_s, watts, watts, "simulated")

@@ -1,0 +1,112 @@
+"""Which ops may leave the GPU, by thresholds on memory bandwidth and IPC: learned from the table, and judged by it."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Row, System
+from presilicon.records import Problem
+
+Rule = Literal["paper", "and", "all"]
+LEARNED_FROM = ("MatMul", "Conv2D")
+
+
+class Thresholds(Struct, frozen=True, kw_only=True):
+    """Up to which bandwidth and IPC on the reference device an op is a candidate."""
+
+    bandwidth_gb_s: float
+    ipc: float
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """What a rule makes of the rows of a table."""
+
+    rule: Rule
+    thresholds: Thresholds
+    admitted: tuple[tuple[str, str], ...]
+    """Kind and size."""
+    wrongly: tuple[tuple[str, str], ...]
+    """Admitted, and not faster on the other device."""
+    missed: tuple[tuple[str, str], ...]
+    """Not admitted, and faster there."""
+
+
+def learn(system: System, device: str = "fpga") -> Thresholds:
+    """The largest bandwidth and the largest IPC at which `MatMul` or `Conv2D` is faster on the device.
+
+    The source takes the larger of the two ops' thresholds and calls it conservative; the larger one admits more.
+
+    Raises:
+        ConfigError: the table has no such rows, or no bandwidth and IPC.
+    """
+    faster = [row for row, other in _pairs(system, device) if row.kind in LEARNED_FROM and other.time_ms < row.time_ms]
+    bandwidths = [row.bandwidth_gb_s for row in faster if row.bandwidth_gb_s is not None]
+    counts = [row.ipc for row in faster if row.ipc is not None]
+    if not bandwidths or not counts:
+        raise ConfigError(
+            f"{system.name}: thresholds are learned from rows of {' and '.join(LEARNED_FROM)} with bandwidth_gb_s and "
+            f"ipc on {system.reference} that are faster on {device}; there are none"
+        )
+    return Thresholds(bandwidth_gb_s=max(bandwidths), ipc=max(counts))
+
+
+def judge(system: System, rule: Rule, device: str = "fpga") -> Judged:
+    """What a rule admits of a table, rightly and wrongly.
+
+    >>> from presilicon.designs import load_system
+    >>> judged = judge(load_system("v100-3xs10"), "paper")
+    >>> len(judged.admitted), len(judged.wrongly)
+    (19, 13)
+    """
+    thresholds = learn(system, device)
+    pairs = list(_pairs(system, device))
+    admitted = [(row, other) for row, other in pairs if admits(row, thresholds, rule)]
+    return Judged(
+        rule=rule,
+        thresholds=thresholds,
+        admitted=tuple((row.kind, row.size) for row, _ in admitted),
+        wrongly=tuple((row.kind, row.size) for row, other in admitted if other.time_ms >= row.time_ms),
+        missed=tuple(
+            (row.kind, row.size)
+            for row, other in pairs
+            if not admits(row, thresholds, rule) and other.time_ms < row.time_ms
+        ),
+    )
+
+
+def admits(row: Row, thresholds: Thresholds, rule: Rule) -> bool:
+    """Whether a row of the reference device is a candidate; one without bandwidth and IPC is."""
+    if rule == "all" or row.bandwidth_gb_s is None or row.ipc is None:
+        return True
+    low = row.bandwidth_gb_s <= thresholds.bandwidth_gb_s, row.ipc <= thresholds.ipc
+    return any(low) if rule == "paper" else all(low)
+
+
+def candidates(system: System, problem: Problem, rule: Rule, device: str = "fpga") -> frozenset[int]:
+    """The ops of a problem that a rule admits.
+
+    An op without a size class is admitted if any size of its kind is; one that the table does not have, too.
+    """
+    if rule == "all" or device not in system.devices:
+        return frozenset(range(len(problem.tasks)))
+    thresholds = learn(system, device)
+    kinds: dict[str, list[Row]] = {}
+    for row in system.rows:
+        if row.device == system.reference:
+            kinds.setdefault(row.kind, []).append(row)
+    found = set()
+    for task in problem.tasks:
+        rows = [row for row in kinds.get(task.kind, []) if task.size in ("", row.size)]
+        if not rows or any(admits(row, thresholds, rule) for row in rows):
+            found.add(task.id)
+    return frozenset(found)
+
+
+def _pairs(system: System, device: str) -> list[tuple[Row, Row]]:
+    found = []
+    for row in system.rows:
+        other = system.row(row.kind, row.size, device)
+        if row.device == system.reference and other is not None:
+            found.append((row, other))
+    return found
