@@ -162,6 +162,21 @@ def test_when_it_is_over(invoke, live, tmp_path: Path) -> None:
     assert "no difference" in same.out
 
 
+def test_a_recorded_stream_is_listened_to(invoke, live) -> None:
+    out, _ = live
+    (stream,) = out.glob("*/stream-*.bin")
+    given = ("--design", str(out.parent / "watched.toml"), "--workload", "digits-mlp", "--seconds", "0.3")
+    done = invoke("instrument", "listen", str(stream), *given, "--json")
+    assert done.code == 0, done.err
+    assert done.document["frames"] > 10
+    assert done.document["lost_packets"] == 0
+    shown = invoke("instrument", "watch", "latest").out
+    assert "in.output" in shown
+    assert "is no link" in invoke("instrument", "listen", "nowhere", *given).err
+    plain = ("--design", "bf16-systolic", "--workload", "digits-mlp")
+    assert "has no [instrument]" in invoke("instrument", "listen", str(stream), *plain).err
+
+
 def test_a_run_without_an_instrument(invoke) -> None:
     from presilicon.runs import create_run
 
