@@ -7,6 +7,42 @@ from presilicon.designs import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware
 from presilicon.formats import Float
 
 SOURCES = Path(__file__).parent / "sv"
+MODULES = [
+    "alu_lane",
+    "async_fifo",
+    "bare",
+    "block",
+    "control_delay",
+    "controls",
+    "core",
+    "count",
+    "delay",
+    "exact_sum",
+    "extreme",
+    "fifo",
+    "filter",
+    "filter_lane",
+    "fixed_multiply",
+    "float_add",
+    "float_multiply",
+    "float_pack",
+    "frame_buffer",
+    "instrument",
+    "loader",
+    "packer",
+    "packetizer",
+    "popcount",
+    "scalar_reduce",
+    "selection",
+    "sequencer",
+    "tap_crossing",
+    "tree",
+    "tree_nodes",
+    "uart_receiver",
+    "uart_transmitter",
+    "vector_alu",
+]
+"""The instrument's modules, `presilicon_` left out."""
 SIMULATION = Path(__file__).parent / "sim"
 
 
@@ -16,8 +52,8 @@ def source_files() -> list[Path]:
 
 
 def modules_in(directory: Path) -> list[Path]:
-    """The instrument's modules in a directory; the baseline of earlier work is a circuit of its own."""
-    return sorted(path for path in directory.glob("presilicon_*.sv") if "baseline" not in path.name)
+    """The instrument's modules in a directory, which may hold circuits of another kind too."""
+    return [directory / f"presilicon_{name}.sv" for name in MODULES]
 
 
 def header_files() -> list[Path]:
