@@ -67,9 +67,9 @@ class Timing(Struct, frozen=True):
 
 
 def sources(top: str) -> list[Path]:
-    """The package's own SystemVerilog that module `top` is made of."""
+    """The package's own SystemVerilog that module `top` is made of; `measured` holds what is only compared."""
     folder = Path(str(files("presilicon.rtl") / "sv"))
-    texts = {path: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.sv"))}
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.sv"))}
     homes = {name: path for path, text in texts.items() for name in re.findall(r"^module (\w+)", text, re.MULTILINE)}
     if top not in homes:
         raise unknown("module", top, homes)
