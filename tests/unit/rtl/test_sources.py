@@ -1,4 +1,4 @@
-"""The SystemVerilog itself: clean by Verilator's lint, readable by Yosys, the same circuit in both."""
+"""The SystemVerilog itself: clean by Verilator's lint, readable by Yosys."""
 
 import subprocess
 import sys
