@@ -1,0 +1,56 @@
+"""The instrument's section of a design file."""
+
+from pathlib import Path
+
+import pytest
+
+from presilicon.base.config import to_toml
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Hardware, Instrument, Tap, load_design
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "watched.toml"
+
+
+def test_the_example_and_what_design_show_makes_of_it(tmp_path: Path) -> None:
+    design = load_design(EXAMPLE)
+    assert design.instrument is not None
+    assert [tap.name for tap in design.instrument.taps] == ["into", "slope"]
+    assert design.instrument.taps[0] == Tap(name="into", layers="*", aggregation="summary")
+    shown = tmp_path / "shown.toml"
+    shown.write_text(to_toml(design.to_plain()))
+    assert load_design(shown) == design
+
+
+def test_a_design_without_one_says_nothing_of_it() -> None:
+    assert "instrument" not in load_design("bf16-systolic").to_plain()
+
+
+def test_one_tap_still_has_a_stream() -> None:
+    assert not Hardware().flushes
+    assert Instrument().built.flushes
+    several = Instrument(hardware=Hardware(taps=2))
+    assert several.built is several.hardware
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("[instrument]", "[instrument]\nclock = 3"), 'unknown key "clock": did you mean "clock_mhz"'),
+        (('role = "gradient"', 'role = "slope"'), "Allowed: activation, error, gradient, weight"),
+        (('name = "slope"', 'name = "into"'), 'two taps are called "into"'),
+        (('name = "slope"', 'name = " "'), "must be printable text"),
+        (('layers = "*"', 'layers = ""'), "layers must be printable text"),
+        (("every = 10", "every = 0"), "every"),
+        (("lanes = 32", "lanes = 12"), "lanes is 12, expected a power of two"),
+        (("taps = 8", 'taps = 1\nflush = "never"'), "a stream needs results at the end of every frame"),
+        (('element = "bfloat16"', 'element = "posit(8, 1)"'), "the instrument has no"),
+    ],
+)
+def test_what_is_wrong_is_said_at_its_place(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    text = EXAMPLE.read_text()
+    assert change[0] in text
+    file = tmp_path / "mine.toml"
+    file.write_text(text.replace(*change))
+    with pytest.raises(ConfigError, match=r"mine\.toml, .*instrument") as found:
+        load_design(file)
+    assert said in str(found.value)
