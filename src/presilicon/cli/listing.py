@@ -10,7 +10,7 @@ from presilicon.cli.options import json_option
 
 @click.group("list")
 def command() -> None:
-    """List designs, workloads, numerics, technologies, number formats and the instrument's aggregations."""
+    """List designs, systems, workloads, numerics, technologies, number formats and the instrument's aggregations."""
 
 
 @command.command("designs")
@@ -21,6 +21,17 @@ def designs(as_json: bool) -> None:
 
     _print(
         "designs", [{"name": name, "description": load_design(name).description} for name in design_names()], as_json
+    )
+
+
+@command.command("systems")
+@json_option
+def systems(as_json: bool) -> None:
+    """List the systems of several devices that `presilicon schedule` takes."""
+    from presilicon.designs import load_system, system_names
+
+    _print(
+        "systems", [{"name": name, "description": load_system(name).description} for name in system_names()], as_json
     )
 
 

@@ -15,6 +15,7 @@ from presilicon.base.errors import PresiliconError
 _COMMANDS = {
     "evaluate": "presilicon.cli.evaluate",
     "simulate": "presilicon.cli.simulate",
+    "schedule": "presilicon.cli.schedule",
     "quantize": "presilicon.cli.quantize",
     "instrument": "presilicon.cli.instrument",
     "rtl": "presilicon.cli.rtl",

@@ -153,10 +153,11 @@ def graph_of(
 ) -> Graph:
     """A workload's training step as a graph."""
     steps = capture_steps(workload, batch_size)
-    return _join(workload, steps, sizing, kinds)
+    return join_steps(workload, steps, sizing, kinds)
 
 
-def _join(workload: str, steps: Sequence[StepGraph], sizing: Sizing, kinds: Iterable[str] | None) -> Graph:
+def join_steps(workload: str, steps: Sequence[StepGraph], sizing: Sizing, kinds: Iterable[str] | None) -> Graph:
+    """Captured steps, run one after another, as one graph."""
     held = None if kinds is None else set(kinds)
     graphs = [to_graph(step, sizing=sizing, kinds=held) for step in steps]
     return graphs[0] if len(graphs) == 1 else joined(workload, graphs, steps[0].batch_size)
@@ -173,7 +174,7 @@ def problem_of(
 ) -> Problem:
     """A workload's training step on a system: from its table, or from the simulator where a device names a design."""
     steps = capture_steps(workload, batch_size)
-    graph = _join(workload, steps, sizing, system.kinds)
+    graph = join_steps(workload, steps, sizing, system.kinds)
     costs = simulated_costs(system, steps)
     return build_problem(system, graph, transfers=transfers, relief=relief, costs=costs)
 

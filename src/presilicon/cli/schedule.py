@@ -1,0 +1,131 @@
+"""`presilicon schedule`: place and order the ops of a training step over several devices."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from presilicon.base.errors import ConfigError
+from presilicon.cli.options import json_option
+
+_DEFAULT = "run"
+
+
+class _Schedule(click.Group):
+    """A group whose first word may be a system: then it schedules."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands:
+            args = [_DEFAULT, *args]
+        return super().parse_args(context, args)
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return [name for name in super().list_commands(context) if name != _DEFAULT]
+
+
+class _Run(click.Command):
+    """Shown as what `presilicon schedule` itself does."""
+
+    def format_usage(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage("presilicon schedule", "[OPTIONS] SYSTEM")
+
+
+@click.group("schedule", cls=_Schedule, no_args_is_help=False, invoke_without_command=True)
+@click.pass_context
+def command(context: click.Context) -> None:
+    """Place and order the ops of a training step over several devices."""
+    if context.invoked_subcommand is None:
+        raise ConfigError("give a system, as in `presilicon schedule v100-3xs10 --workload resnet50`, or --help")
+
+
+@command.command(
+    _DEFAULT,
+    cls=_Run,
+    epilog="Also: `presilicon schedule characterize` measures the device at hand, `presilicon schedule kernels` explores "
+    "FPGA kernels.",
+)
+@click.argument("system")
+@click.option("--workload", metavar="NAME", help="See `presilicon list workloads`; or dcgan, a whole step of it.")
+@click.option(
+    "--graph",
+    type=click.Path(path_type=Path),
+    help='In place of a workload: ops in a JSON file, {"ops": [{"id": 0, "kind": "Conv2D", "size": "M", ...}]}.',
+)
+@click.option("--batch", type=click.IntRange(1, 1 << 24), help="Batch size, in place of the workload's own.")
+@click.option(
+    "--objective",
+    type=click.Choice(["energy", "throughput"]),
+    default="energy",
+    show_default=True,
+    help="Least energy, no slower than GPU-only; or most samples per second.",
+)
+@click.option("--power-cap", type=float, metavar="W", help="The peaks of all that runs stay below.")
+@click.option("--max-time", type=float, metavar="S", help="Longest makespan for --objective energy, not GPU-only's.")
+@click.option(
+    "--solver",
+    type=click.Choice(["greedy", "heft", "anytime", "exact", "auto"]),
+    default="auto",
+    show_default=True,
+    help="Auto proves small steps and searches in large ones.",
+)
+@click.option("--time-limit", type=float, default=20.0, show_default=True, metavar="S", help="Of the search.")
+@click.option("--no-transfers", is_flag=True, help="Moving tensors between devices is free.")
+@click.option("--allow-parts", is_flag=True, help="Take a --graph that falls into several parts.")
+@click.option(
+    "--sizes",
+    "sizing",
+    type=click.Choice(["work", "tensor", "im2col"]),
+    default="work",
+    show_default=True,
+    help="Of a workload's ops: between the table's rows by FLOPs, or its classes by tensor or im2col dimensions.",
+)
+@click.option("--sensitivity", is_flag=True, help="Also report what the other two --sizes would give (greedy).")
+@click.option(
+    "--candidates",
+    type=click.Choice(["all", "and", "paper"]),
+    default="all",
+    show_default=True,
+    help="Greedy: which ops may leave the GPU, by thresholds on bandwidth and IPC.",
+)
+@click.option("--literal", is_flag=True, help="Greedy: the published rules to the letter, without our repairs.")
+@click.option(
+    "--relief", type=float, default=1.0, show_default=True, help="How many times as fast ops on the GPU run beside it."
+)
+@click.option("--usd-per-kwh", type=float, default=0.12, show_default=True, help="For the payback estimate.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the search.")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for chart, trace and table.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Override a field of the system, as in --set devices.fpga.idle_w=0. May be repeated.",
+)
+@json_option
+def run(system: str, **options: Any) -> int:
+    """Schedule a training step on SYSTEM: a preset (`presilicon list systems`) or a TOML file.
+
+    \b
+    Examples:
+      presilicon schedule v100-3xs10 --workload resnet50 --objective energy
+      presilicon schedule v100-3xs10 --workload resnet50 --objective throughput --power-cap 230 --out scheduled
+      presilicon schedule v100-3xs10-ideal --graph step.json --solver exact --no-transfers --json
+    """
+    if (options["workload"] is None) == (options["graph"] is None):
+        raise ConfigError("give either --workload NAME or --graph FILE.json")
+    if options["graph"] is not None and options["batch"] is not None:
+        raise ConfigError('--batch is for --workload; a graph may have a "batch_size" of its own')
+    if options["allow_parts"] and options["graph"] is None:
+        raise ConfigError("--allow-parts is for --graph")
+    if options["sensitivity"] and options["workload"] is None:
+        raise ConfigError("--sensitivity is for --workload: it compares ways to give captured ops a size")
+    if options["max_time"] is not None and options["objective"] != "energy":
+        raise ConfigError("--max-time is for --objective energy")
+    if not 0 < options["time_limit"] < 1e9:
+        raise ConfigError(f"--time-limit {options['time_limit']:g}: expected a number of seconds above 0")
+    if options["power_cap"] is not None and not 0 < options["power_cap"] < 1e9:
+        raise ConfigError(f"--power-cap {options['power_cap']:g}: expected a number of watts above 0")
+
+    from presilicon.cli.schedule_outputs import run_schedule
+
+    return run_schedule(system, **options)
