@@ -170,6 +170,8 @@ def started(run: StoredRun) -> dict[str, dict[str, Any]]:
     alive: dict[str, dict[str, Any]] = {}
     for event in run.events():
         if event["event"] == STARTED:
+            same = (event["design"], event["seed"])  # started again, after it was broken off
+            alive = {stream: each for stream, each in alive.items() if (each["design"], each["seed"]) != same}
             alive[event["stream"]] = event
         elif event["event"] == ENDED:
             alive.pop(event.get("stream", ""), None)

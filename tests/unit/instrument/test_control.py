@@ -108,6 +108,13 @@ def test_a_training_that_ended_or_never_had_an_instrument(tmp_path: Path) -> Non
             control.set_learning_rate(stored(run), 0.1)
 
 
+def test_a_training_that_was_broken_off_and_taken_up_again(tmp_path: Path) -> None:
+    with create_run(tmp_path, "evaluate", {}, seed=0) as run:
+        for stream, seed in (("s0", 0), ("s1", 1), ("s2", 0)):
+            run.record("instrument_started", stream=stream, design="d", seed=seed, taps=TAPS)
+        assert set(control.started(stored(run))) == {"s1", "s2"}
+
+
 def test_no_answer(tmp_path: Path) -> None:
     with create_run(tmp_path, "evaluate", {}, seed=0) as run:
         run.record("instrument_started", stream="s0", design="d", seed=0, taps=TAPS)
