@@ -102,7 +102,8 @@ class SocketServer:
         try:
             self._listener = socket.create_server((host, port), family=_family(host))
         except OSError as error:
-            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+            reason = error.strerror or error
+            raise ConfigError(f"cannot listen on {host}:{port}: {reason}; port 0 is any free one") from None
         self._listener.setblocking(False)
         self._hosts: dict[socket.socket, bytearray] = {}
         self.lost = 0
