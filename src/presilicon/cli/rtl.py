@@ -93,39 +93,42 @@ def _hardware(design: str, settings: tuple[str, ...]) -> "tuple[Hardware, int | 
     "the highest priority. VALID and LAST are looked up beside the vector, then from the top; 1 is always.",
 )
 @click.option("--signals", "listing", is_flag=True, help="List the design's signals and stop.")
-@click.option("--config", required=True, metavar="DESIGN", help="The instrument: a JSON file of hardware, or a design.")
+@click.option("--config", metavar="DESIGN", help="The instrument: a JSON file of hardware, or a design.")
 @click.option("--frame-length", type=int, help="Vectors of a frame, for signals without end flags.")
 @click.option("--clock", metavar="NAME", help="The clock input; found by its name otherwise.")
 @click.option("--reset", metavar="NAME", help="The reset input, with ! before it where it is active low.")
 @click.option("--include", "-I", multiple=True, type=_DIRECTORY, help="Where included files lie. May be repeated.")
-@click.option("--out", type=_DIRECTORY, required=True, metavar="DIR", help="Where the files go.")
+@click.option("--out", type=_DIRECTORY, metavar="DIR", help="Where the files go.")
 @json_option
 def tap(
     sources: tuple[Path, ...],
     top: str,
     signals: tuple[str, ...],
     listing: bool,
-    config: str,
+    config: str | None,
     frame_length: int | None,
     clock: str | None,
     reset: str | None,
     include: tuple[Path, ...],
-    out: Path,
+    out: Path | None,
     as_json: bool,
 ) -> None:
     """Bring signals of your own design up and put the instrument beside it.
 
     Writes the design flattened with the signals as outputs, the instrument, and TOP_instrumented, which has both.
     """
+    from presilicon.base.errors import ConfigError
     from presilicon.rtl.tap import Signal, list_signals, tap_design
 
     if listing:
-        found = list_signals(sources, top, out, include)
+        found = list_signals(sources, top, include)
         if as_json:
             click.echo(json.dumps({"schema": 1, "signals": found}, indent=2))
         for name, width in found.items() if not as_json else ():
             click.echo(f"{width:5} {name}")
         return
+    if config is None or out is None:
+        raise ConfigError("--config (the instrument) and --out (a directory) are needed, unless --signals is given")
     hardware, _ = _hardware(config, ())
     parsed = [Signal.parse(text) for text in signals]
     tapped = tap_design(

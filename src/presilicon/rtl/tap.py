@@ -7,6 +7,7 @@ Nothing else of the design changes.
 import json
 import os
 import re
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -247,10 +248,10 @@ def _bits(wires: dict[str, list[Any]], name: str, scope: str) -> list[Any]:
     raise ConfigError(f'--signal: the design has no signal "{name}"; {hint}')
 
 
-def list_signals(sources: Sequence[Path], top: str, directory: Path, include: Sequence[Path] = ()) -> dict[str, int]:
+def list_signals(sources: Sequence[Path], top: str, include: Sequence[Path] = ()) -> dict[str, int]:
     """Every signal of a design by its hierarchical name, and its width."""
-    directory.mkdir(parents=True, exist_ok=True)
-    module = _flatten(sources, top, include, directory)["modules"][top]
+    with tempfile.TemporaryDirectory() as directory:
+        module = _flatten(sources, top, include, Path(directory))["modules"][top]
     named = {name: len(wire["bits"]) for name, wire in module["netnames"].items() if not wire.get("hide_name")}
     return dict(sorted(named.items()))
 

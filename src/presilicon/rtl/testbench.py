@@ -140,8 +140,9 @@ From the directory above this one; it prints PASS or what differs.
 
 ```
 verilator --binary --timing -Wno-fatal -f instrument.f tb/{BENCH}.sv --top-module {BENCH} && obj_dir/V{BENCH}
-iverilog -g2012 -o {BENCH} -f instrument.f tb/{BENCH}.sv && vvp {BENCH}
 ```
+
+`presilicon rtl instrument ... --simulate` does the same. Other simulators were not tried.
 
 The {len(sources)} source files are those of `instrument.f`. `image.hex` is the firmware, `vectors.hex` what is tapped
 (tap, end flags and lanes of each vector), `expected.hex` what the reference says must come out."""

@@ -320,7 +320,7 @@ def test_a_file_that_is_no_verilog(tmp_path) -> None:
     broken = tmp_path / "broken.v"
     broken.write_text("module broken (input a;\nendmodule\n")
     with pytest.raises(ConfigError, match=r"Yosys cannot read the design: .*broken\.v:1"):
-        list_signals([broken], "broken", tmp_path)
+        list_signals([broken], "broken")
 
 
 @pytest.mark.parametrize("text", ["vector", "vector:", ":valid", "a:b:c:d:e"])
@@ -332,10 +332,14 @@ def test_signals_have_a_shape(text) -> None:
 def test_the_command(tmp_path) -> None:
     config = tmp_path / "c.json"
     config.write_text(json.dumps({"lanes": 4, "ranges": 4, "element": "fixed(8,8)", "chains": 4}))
-    arguments = ["tap", str(MLP), "--top", "mlp_training", "--config", str(config), "--out", str(tmp_path / "out")]
+    arguments = ["tap", str(MLP), "--top", "mlp_training"]
     runner = CliRunner()
     listed = runner.invoke(command, [*arguments, "--signals", "--json"], catch_exceptions=False)
     assert json.loads(listed.stdout)["signals"]["layer1.out"] == 64
+    assert "64 layer1.out\n" in runner.invoke(command, [*arguments, "--signals"], catch_exceptions=False).stdout
+    with pytest.raises(ConfigError, match="--config"):
+        runner.invoke(command, [*arguments, "--signal", "a:b"], catch_exceptions=False)
+    arguments += ["--config", str(config), "--out", str(tmp_path / "out")]
     signal = ["--signal", "layer1.out:out_valid", "--frame-length", "4"]
     result = runner.invoke(command, [*arguments, *signal, "--json"], catch_exceptions=False)
     document = json.loads(result.stdout)
