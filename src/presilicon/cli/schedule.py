@@ -41,8 +41,8 @@ def command(context: click.Context) -> None:
 @command.command(
     _DEFAULT,
     cls=_Run,
-    epilog="Also: `presilicon schedule characterize` measures the device at hand, `presilicon schedule kernels` explores "
-    "FPGA kernels.",
+    epilog="Also: `presilicon schedule characterize` measures the device at hand, `presilicon schedule kernels` "
+    "explores FPGA kernels.",
 )
 @click.argument("system")
 @click.option("--workload", metavar="NAME", help="See `presilicon list workloads`; or dcgan, a whole step of it.")

@@ -1,0 +1,163 @@
+"""`presilicon schedule`: its JSON, its files, every flag, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+GRAPHS = Path(__file__).parents[3] / "benchmarks" / "graphs"
+STEP = str(GRAPHS / "step-39-M.json")
+IDEAL = ["schedule", "v100-3xs10-ideal", "--graph", STEP]
+REAL = ["schedule", "v100-3xs10", "--graph", STEP]
+FIELDS = {
+    "throughput_samples_per_s",
+    "average_power_w",
+    "peak_power_w",
+    "energy_per_step_j",
+    "makespan_s",
+}
+
+
+def test_energy_of_a_graph(invoke) -> None:
+    found = invoke(*IDEAL, "--solver", "greedy", "--json").document
+    assert found["schema"] == 1
+    assert found.keys() >= FIELDS
+    assert found["baseline"].keys() >= FIELDS
+    assert "violations" not in found
+    assert found["energy_per_step_j"] == pytest.approx(8.598, abs=5e-4)
+    assert found["energy_bound_j"] <= found["energy_per_step_j"]
+    assert found["gap"] == pytest.approx(found["energy_per_step_j"] / found["energy_bound_j"] - 1)
+    assert [each["id"] for each in found["placement"]] == list(range(39))
+    assert {each["device"] for each in found["placement"]} == {"gpu", "fpga"}
+    assert found["makespan_s"] == pytest.approx(max(each["end_s"] for each in found["placement"]))
+    assert found["average_power_w"] == pytest.approx(found["energy_per_step_j"] / found["makespan_s"])
+
+
+def test_throughput_under_a_cap(invoke) -> None:
+    arguments = [*REAL, "--objective", "throughput", "--power-cap", "230", "--time-limit", "1"]
+    found = invoke(*arguments, "--solver", "anytime", "--json").document
+    assert found["violations"] == 0
+    assert found["peak_power_w"] <= 230
+    assert found["baseline"]["violations"] > 0
+    assert found["makespan_bound_s"] <= found["makespan_s"]
+    assert found["energy_bound_j"] <= found["energy_per_step_j"]
+    assert found["baselines"]["gpu-alone-reactive"]["violations"] >= 0
+
+
+def test_a_captured_workload(invoke) -> None:
+    arguments = ["schedule", "v100-3xs10", "--workload", "alexnet", "--batch", "8", "--solver", "greedy"]
+    found = invoke(*arguments, "--sensitivity", "--json").document
+    assert (found["workload"], found["batch_size"]) == ("alexnet", 8)
+    assert {each["source"] for each in found["placement"]} == {"interpolated", "model"}
+    assert [row["sizes"] for row in found["sensitivity"]] == ["work", "tensor", "im2col"]
+    sized = invoke(*arguments, "--sizes", "im2col", "--json").document
+    assert sized["baseline"]["makespan_s"] != found["baseline"]["makespan_s"]
+    assert "table" in {each["source"] for each in sized["placement"]}
+
+
+def test_free_transfers_and_settings_change_what_is_possible(invoke) -> None:
+    moved = {
+        name: sum(each["device"] == "fpga" for each in invoke(*arguments, "--json").document["placement"])
+        for name, arguments in {
+            "slow": [*REAL, "--solver", "greedy"],
+            "free": [*REAL, "--solver", "greedy", "--no-transfers"],
+            "fast": [*REAL, "--solver", "greedy", "--set", "devices.gpu.bytes_per_s=1e15",
+                     "--set", "devices.fpga.bytes_per_s=1e15"],
+        }.items()
+    }  # fmt: skip
+    assert moved["slow"] < min(moved["free"], moved["fast"])
+
+
+def test_flags_of_the_greedy_rules(invoke) -> None:
+    energies = {
+        flag: invoke(*IDEAL, "--solver", "greedy", "--json", *flag).document["energy_per_step_j"]
+        for flag in ((), ("--literal",), ("--candidates", "and"), ("--relief", "1.178"))
+    }
+    assert len(set(energies.values())) == 4
+    assert min(energies, key=energies.__getitem__) == ("--relief", "1.178")
+    assert max(energies, key=energies.__getitem__) == ("--literal",)
+
+
+def test_a_limit_of_ones_own_and_a_seed(invoke) -> None:
+    arguments = [*REAL, "--solver", "anytime", "--time-limit", "0.5", "--json"]
+    tight = invoke(*arguments).document
+    loose = invoke(*arguments, "--max-time", "0.06", "--seed", "3").document
+    assert loose["makespan_limit_s"] == 0.06
+    assert loose["energy_per_step_j"] < tight["energy_per_step_j"]
+
+
+def test_files(invoke, tmp_path) -> None:
+    found = invoke(*REAL, "--solver", "greedy", "--power-cap", "400", "--out", "made", "--usd-per-kwh", "0.3")
+    assert found.code == 0
+    page = (tmp_path / "made" / "schedule.html").read_text()
+    assert "cap 400 W" in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert page.count("<rect") > 39
+    trace = json.loads((tmp_path / "made" / "trace.json").read_text())
+    spans = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert len({event["args"]["op"] for event in spans}) == 39
+    document = json.loads((tmp_path / "made" / "schedule.json").read_text())
+    assert document["payback"]["usd_per_kwh"] == 0.3
+    lines = (tmp_path / "made" / "power.csv").read_text().splitlines()
+    assert lines[0] == "time_s,average_w,peak_w"
+    assert "against gpu-only" in found.out
+
+
+def test_ids_of_the_file_are_kept(invoke, tmp_path) -> None:
+    ops = [
+        {"id": 30, "kind": "Mul", "size": "S", "bytes_out": 0, "deps": [10]},
+        {"id": 10, "kind": "Conv2D", "size": "S", "bytes_out": 0, "deps": []},
+    ]
+    Path("graph.json").write_text(json.dumps({"ops": ops}))
+    found = invoke("schedule", "v100-3xs10", "--graph", "graph.json", "--solver", "heft", "--json").document
+    assert [each["id"] for each in found["placement"]] == [10, 30]
+
+
+def test_two_parts_may_be_meant(invoke) -> None:
+    ops = [{"id": place, "kind": "Mul", "size": "S", "bytes_out": 0, "deps": []} for place in (0, 1)]
+    Path("graph.json").write_text(json.dumps({"ops": ops}))
+    arguments = ["schedule", "v100-3xs10", "--graph", "graph.json", "--solver", "heft", "--json"]
+    assert invoke(*arguments).code == 2
+    assert invoke(*arguments, "--allow-parts").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["schedule"], ["give a system"]),
+        (["schedule", "v100-3xs1", "--graph", STEP], ["v100-3xs10"]),
+        (["schedule", "v100-3xs10"], ["--workload", "--graph"]),
+        ([*REAL, "--workload", "alexnet"], ["either"]),
+        ([*REAL, "--batch", "3"], ["--batch is for --workload"]),
+        ([*REAL, "--time-limit", "0"], ["--time-limit 0"]),
+        ([*REAL, "--power-cap", "-1"], ["--power-cap -1"]),
+        ([*REAL, "--power-cap", "60", "--objective", "throughput"], ["60 W", "80 W", "idle"]),
+        ([*REAL, "--max-time", "1", "--objective", "throughput"], ["--max-time"]),
+        ([*REAL, "--sensitivity"], ["--sensitivity is for --workload"]),
+        ([*REAL, "--relief", "0"], ["relief factor of 0"]),
+        ([*REAL, "--set", "devices.gpu.clocks=[2.0]"], ["clocks"]),
+        (
+            [*REAL, "--literal", "--solver", "greedy", "--objective", "throughput", "--power-cap", "200"],
+            ["deadlock", "op 0 (Conv2D M)"],
+        ),
+        (["schedule", "v100-3xs10", "--workload", "resnet5"], ["resnet50"]),
+        (["schedule", "v100-3xs10", "--workload", "alexnet", "--allow-parts"], ["--allow-parts is for --graph"]),
+        (["schedule", "v100-3xs10", "--graph", "nothing.json"], ["nothing.json", "no such file"]),
+    ],
+)
+def test_refusals(invoke, arguments: list[str], words: list[str]) -> None:
+    found = invoke(*arguments)
+    assert found.code in (1, 2)
+    assert all(word in found.err for word in words), found.err
+    assert found.out == ""
+
+
+def test_systems_are_listed(invoke) -> None:
+    names = [row["name"] for row in invoke("list", "systems", "--json").document["systems"]]
+    assert {"v100-3xs10", "v100-3xs10-ideal", "2xv100-6xs10", "v100-s10"} <= set(names)
+
+
+def test_help_says_what_the_command_does(invoke) -> None:
+    found = invoke("schedule", "--help")
+    assert found.code == 0
+    assert "presilicon schedule [OPTIONS] SYSTEM" in found.out

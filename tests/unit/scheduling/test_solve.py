@@ -1,0 +1,97 @@
+"""One way to all solvers: goals, limits, bounds, errors, interruption."""
+
+import pytest
+
+from presilicon.base.errors import ConfigError
+from presilicon.scheduling import anytime
+from presilicon.scheduling.checker import check
+from presilicon.scheduling.goals import Goal
+from presilicon.scheduling.solve import solve
+
+
+@pytest.mark.parametrize("solver", ["greedy", "heft", "anytime"])
+def test_every_solver_gives_a_checked_schedule_with_a_bound(ideal, solver: str) -> None:
+    found = solve(ideal("120-mix"), solver=solver, time_limit_s=1.0)
+    check(found.problem, found.schedule, limit_s=found.baseline.cost.makespan_s, claimed=found.cost)
+    assert found.bound is not None
+    assert 0 < found.bound <= found.cost.energy_per_step_j <= found.baseline.cost.energy_per_step_j
+    assert found.gap == pytest.approx(found.cost.energy_per_step_j / found.bound - 1)
+    assert len(found.reasons) == 120
+
+
+def test_exact_proves_and_auto_takes_it_for_small_problems(ideal) -> None:
+    found = solve(ideal("39-M"), solver="auto", time_limit_s=60, workers=2)
+    assert found.solver == "auto (exact)"
+    assert found.cost.energy_per_step_j == pytest.approx(7.638576, abs=1e-6)
+    assert found.gap is not None
+    assert found.gap < 1e-6
+
+
+def test_a_schedule_that_is_too_slow_is_replaced_and_said_to_be(real) -> None:
+    found = solve(real("39-M"), solver="heft", time_limit_s=5)
+    assert found.schedule.solver == "gpu-only"
+    assert any("heft is not within the limits" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("solver", ["greedy", "heft", "anytime"])
+def test_throughput_under_a_cap(real, solver: str) -> None:
+    found = solve(real("39-M"), objective="throughput", cap_w=230, solver=solver, time_limit_s=1.0)
+    check(found.problem, found.schedule, cap_w=230, claimed=found.cost)
+    assert found.cost.violations == 0
+    assert found.baseline.cost.violations
+    names = [each.name for each in found.others]
+    assert names == ["gpu-only-best-clock", "gpu-alone", "gpu-alone-clocked", "gpu-alone-reactive"]
+    assert found.bound is not None
+    assert found.bound <= found.cost.makespan_s
+
+
+def test_the_baseline_has_no_relief(ideal) -> None:
+    plain = ideal("39-M")
+    found = solve(ideal("39-M", relief=1.178), plain=plain, solver="greedy")
+    assert found.baseline.cost.makespan_s == pytest.approx(0.042569)
+    gain = found.cost.samples_per_j / found.baseline.cost.samples_per_j - 1
+    assert gain == pytest.approx(0.469, abs=5e-3)
+
+
+def test_one_device_without_the_idle_power_of_others(real) -> None:
+    found = solve(real("39-M"), solver="greedy")
+    alone = next(each for each in found.others if each.name == "gpu-alone")
+    assert alone.cost.average_power_w == pytest.approx(found.baseline.cost.average_power_w - 39)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"cap_w": 50}, ["50 W", "80 W", "fpga 13 W"]),
+        ({"cap_w": 90}, ["90 W", "op 0 (Conv2D M)", "101 W", "fpga"]),
+        ({"time_limit_s": 0}, ["time limit of 0 s"]),
+        ({"time_limit_s": -1}, ["time limit of -1 s"]),
+        ({"limit_s": 1e-6}, ["no schedule within 1e-06 s"]),
+        ({"solver": "exakt"}, ["exakt", "exact"]),
+        ({"objective": "power"}, ["power", "energy"]),
+    ],
+)
+def test_wrong_requests_are_named(real, options: dict, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as error:
+        solve(real("39-M"), **{"solver": "anytime", **options})
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
+def test_an_interrupted_search_gives_its_best_so_far(ideal, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = ideal("120-mix")
+    calls = 0
+    run = anytime._Search.run
+
+    def interrupted(self: object, heat: float, number: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 3:
+            raise KeyboardInterrupt
+        run(self, heat, number)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(anytime._Search, "run", interrupted)
+    found = solve(problem, solver="auto", time_limit_s=30)
+    assert any("interrupted" in note for note in found.notes)
+    limit = found.baseline.cost.makespan_s
+    check(problem, found.schedule, limit_s=limit, claimed=found.cost)
+    assert found.cost.energy_per_step_j < Goal().value(problem, solve(problem, solver="greedy").schedule)

@@ -1,0 +1,86 @@
+"""Captured steps as graphs: kinds, sizes, devices that are simulated."""
+
+from collections import Counter
+
+import pytest
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import load_system
+from presilicon.scheduling.accounting import cost
+from presilicon.scheduling.baselines import reference_only
+from presilicon.scheduling.checker import check
+from presilicon.scheduling.heft import heft
+from presilicon.study.hybrid import PUBLISHED_BATCH, capture_steps, graph_of, kind_of, problem_of, size_of, to_graph
+from presilicon.workloads import load_workload
+from presilicon.workloads.capture import capture_workload
+
+
+def test_kinds_of_a_convolutional_network() -> None:
+    kinds = Counter(op.kind for op in graph_of("alexnet", 4).ops)
+    assert (kinds["Conv2D"], kinds["Conv2DBackpropFilter"], kinds["Conv2DBackpropInput"]) == (5, 5, 4)
+    assert kinds["MatMul"] == 9
+    assert kinds["BiasAddGrad"] == 8
+    assert kinds["MaxPool"] == kinds["MaxPoolGrad"] == 3
+    assert kinds["Relu"] == kinds["ReluGrad"] == 7
+
+
+@pytest.mark.parametrize("workload", ["digits-cnn", "dcgan-generator", "shakespeare-gpt"])
+def test_every_op_has_a_kind_and_its_dependencies(workload: str) -> None:
+    step = capture_workload(load_workload(workload), 2)
+    graph = to_graph(step)
+    assert len(graph.ops) == len(step.ops)
+    assert all(op.kind == kind_of(each) for op, each in zip(graph.ops, step.ops, strict=True))
+    assert [op.deps for op in graph.ops] == [each.depends_on for each in step.ops]
+
+
+def test_classes_have_no_holes() -> None:
+    assert [size_of(each) for each in ((1023,), (1024,), (4096,), (4097,), (100, 5000), (1,))] == list("SMMLLS")
+
+
+def test_the_class_of_a_convolution_hangs_on_how_it_is_read() -> None:
+    by_tensor, by_product = (
+        {op.name: op.size for op in graph_of("resnet50", 256, sizing=sizing).ops if op.kind == "Conv2D"}
+        for sizing in ("tensor", "im2col")
+    )
+    assert set(by_tensor.values()) == {"S", "M"}
+    first = next(iter(by_tensor))
+    assert (by_tensor[first], by_product[first]) == ("S", "L")
+    assert all(op.size == "" for op in graph_of("alexnet", 2).ops)
+
+
+def test_only_kinds_of_the_table_get_a_class() -> None:
+    graph = graph_of("alexnet", 2, sizing="tensor", kinds=["Conv2D"])
+    assert {op.kind for op in graph.ops if op.size} == {"Conv2D"}
+    with pytest.raises(ConfigError, match="sizing"):
+        graph_of("alexnet", 2, sizing="guess")  # type: ignore[arg-type]
+
+
+def test_dcgan_is_a_whole_step() -> None:
+    steps = capture_steps("dcgan", 4)
+    graph = graph_of("dcgan", 4)
+    assert len(graph.ops) == sum(len(step.ops) for step in steps)
+    assert graph.batch_size == 4
+    second = len(steps[0].ops)
+    assert all(op.deps for op in graph.ops[second:])
+
+
+def test_published_batch_sizes() -> None:
+    assert capture_steps("alexnet")[0].batch_size == 256
+    assert PUBLISHED_BATCH == {"bert-large": 10}
+    assert capture_steps("digits-mlp")[0].batch_size == 32
+
+
+def test_a_device_may_be_simulated() -> None:
+    system = load_system("v100-3xs10", ["devices.gpu.machine=v100", "devices.gpu.clocks=[1.0]"])
+    problem = problem_of(system, "alexnet", 16)
+    sources = {mode.source for task in problem.tasks for mode in task.modes if mode.device == "gpu"}
+    assert sources == {"simulated"}
+    found = reference_only(problem, "gpu")
+    check(problem, found, claimed=cost(problem, found))
+    assert found.makespan_s > 0
+
+
+def test_captured_steps_are_scheduled() -> None:
+    problem = problem_of(load_system("v100-3xs10"), "digits-cnn")
+    found = heft(problem)
+    check(problem, found, claimed=cost(problem, found))
