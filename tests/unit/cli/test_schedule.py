@@ -138,7 +138,7 @@ def test_two_parts_may_be_meant(invoke) -> None:
         ([*REAL, "--set", "devices.gpu.clocks=[2.0]"], ["clocks"]),
         (
             [*REAL, "--literal", "--solver", "greedy", "--objective", "throughput", "--power-cap", "200"],
-            ["deadlock", "op 0 (Conv2D M)"],
+            ["deadlock", "(Conv2D M) needs 311 W on gpu"],
         ),
         (["schedule", "v100-3xs10", "--workload", "resnet5"], ["resnet50"]),
         (["schedule", "v100-3xs10", "--workload", "alexnet", "--allow-parts"], ["--allow-parts is for --graph"]),
