@@ -90,6 +90,9 @@ class TrainingInstrument:
         assert self._host is not None
         return self._host
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "TrainingInstrument":
+        return self  # a model that is copied is watched by the same instrument
+
     def attach(self, model: Any, optimizer: Any, step: int) -> None:
         """Wire the taps to a model.
 

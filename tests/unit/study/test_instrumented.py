@@ -1,5 +1,6 @@
 """Instruments in emulated training: they see what is there, change nothing, and do as they are told."""
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -276,6 +277,24 @@ def test_hosts_on_the_socket_come_and_go(plain_trace: Any) -> None:
     assert trace == plain_trace
     assert address[0].startswith("127.0.0.1:")
     assert b"".join(seen).count(b"\xd1\x5c") > 5
+
+
+def test_a_watched_model_can_be_copied() -> None:
+    copies = []
+
+    class Copy:
+        def attach(self, model: Any, optimizer: Any, step: int) -> None:
+            self.model = model
+
+        def before_step(self, step: int) -> None:
+            copies.append(copy.deepcopy(self.model))
+
+        def after_step(self, step: int, facts: Any) -> Any:
+            return facts
+
+    watched = design(Tap(name="in", layers=layers()[0], every=1), listen="127.0.0.1:0")
+    train_watched(replace(QUICK, max_steps=2), watched, hooks=[Copy()])
+    assert copies[1](torch.zeros(1, 64)).shape == (1, 10)
 
 
 def in_jobs(jobs: int, seeds: str) -> dict[int, list[dict[str, Any]]]:
