@@ -129,3 +129,51 @@ def run(system: str, **options: Any) -> int:
     from presilicon.cli.schedule_outputs import run_schedule
 
     return run_schedule(system, **options)
+
+
+@command.command("characterize")
+@click.option(
+    "--workload", required=True, metavar="NAME", help="Whose ops are measured: see `presilicon list workloads`."
+)
+@click.option("--batch", type=click.IntRange(1, 1 << 24), help="Batch size, in place of the workload's own.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="What to measure.")
+@click.option("--name", help="What the rows call the device; by default cpu or gpu.")
+@click.option("--repeats", type=click.IntRange(1, 1000), default=3, show_default=True, help="Steps that are timed.")
+@click.option("--watts", type=float, help="The device's power, where nothing can read it.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table (.toml) there.")
+@json_option
+def characterize(
+    workload: str,
+    batch: int | None,
+    device: str,
+    name: str | None,
+    repeats: int,
+    watts: float | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Time the ops of a workload on the device at hand, and write rows for a system's table.
+
+    Power is read through NVML (CUDA) or RAPL (CPU); where there is neither, give --watts.
+
+    \b
+    Example:
+      presilicon schedule characterize --workload digits-cnn --watts 65 --out mine.toml
+    """
+    import json
+
+    from presilicon.base.config import to_plain
+    from presilicon.study.characterization import characterize as measure
+    from presilicon.study.characterization import to_table
+
+    found = measure(workload, device=device, name=name, batch_size=batch, repeats=repeats, watts=watts)
+    if out is not None:
+        try:
+            out.write_text(to_table(found), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot write {out}: {error.strerror}") from None
+        click.echo(f"table: {out}", err=as_json)
+    if as_json:
+        click.echo(json.dumps({"schema": 1, **to_plain(found)}, indent=2))
+    elif out is None:
+        click.echo(to_table(found), nl=False)

@@ -7,11 +7,12 @@ is given, and times are read between the rows of the table at the op's work.
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Literal, get_args
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import System, load_design
-from presilicon.records import Op, OpCost, Problem, StepGraph
+from presilicon.records import Op, OpCost, OpKind, Phase, Problem, StepGraph
 from presilicon.scheduling.graphs import Graph, GraphOp, joined
 from presilicon.scheduling.problems import Costs, Given, build_problem
 
@@ -71,10 +72,20 @@ KINDS: tuple[tuple[str, str, str, str], ...] = (
 
 def kind_of(op: Op) -> str:
     """What the table calls an op."""
+    return kind_named(op.kind, op.phase, op.operator)
+
+
+@cache
+def kind_named(record: OpKind, phase: Phase, operator: str) -> str:
+    """What the table calls an op of that kind, phase and operator.
+
+    >>> kind_named("convolution", "weight_grad", "aten.convolution_backward.default")
+    'Conv2DBackpropFilter'
+    """
     return next(
         kind
-        for record, phase, pattern, kind in KINDS
-        if record in ("", op.kind) and phase in ("", op.phase) and re.search(pattern, op.operator)
+        for wanted, when, pattern, kind in KINDS
+        if wanted in ("", record) and when in ("", phase) and re.search(pattern, operator)
     )
 
 

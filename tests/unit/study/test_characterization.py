@@ -1,0 +1,59 @@
+"""Rows that are measured: a table that a system can name."""
+
+from pathlib import Path
+
+import pytest
+
+from presilicon.base.errors import ConfigError, MissingToolError
+from presilicon.designs import load_characterization, load_system
+from presilicon.scheduling.accounting import cost
+from presilicon.scheduling.baselines import reference_only
+from presilicon.scheduling.checker import check
+from presilicon.study import characterization
+from presilicon.study.characterization import Meter, characterize, find_meter, to_table
+from presilicon.study.hybrid import problem_of
+
+
+def test_a_measured_table_schedules_the_workload(tmp_path: Path) -> None:
+    found = characterize("digits-cnn", watts=65.0, repeats=1, name="cpu")
+    kinds = {row.kind for row in found.rows}
+    assert {"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "MatMul", "BiasAddGrad", "MaxPool"} <= kinds
+    assert all(row.time_ms > 0 and row.average_w == 65.0 and row.source == "measured" for row in found.rows)
+    (tmp_path / "table.toml").write_text(to_table(found))
+    assert load_characterization(tmp_path / "table.toml") == found
+    system = tmp_path / "mine.toml"
+    system.write_text(
+        'name = "mine"\ntable = "table.toml"\n[devices.cpu]\nkind = "cpu"\nidle_w = 10\npeak_w = 90\nmemory_gb_s = 20\n'
+    )
+    problem = problem_of(load_system(system), "digits-cnn", sizing="tensor")
+    schedule = reference_only(problem, "cpu")
+    check(problem, schedule, claimed=cost(problem, schedule))
+    assert schedule.makespan_s > 0
+
+
+def test_power_is_read_while_an_op_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(characterization, "HOLD_S", 0.002)
+    read: list[float] = []
+
+    def energy() -> float:
+        read.append(characterization.time.perf_counter() * 50.0)
+        return read[-1]
+
+    monkeypatch.setattr(characterization, "find_meter", lambda device, watts: Meter("a test", energy, lambda: 80.0))
+    found = characterize("digits-mlp", repeats=1)
+    assert "power by a test" in found.source
+    assert all(row.average_w == pytest.approx(50.0, rel=0.2) for row in found.rows)
+    assert all(row.peak_w == 80.0 for row in found.rows)
+
+
+def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(characterization.torch.cuda, "is_available", lambda: False)
+    with pytest.raises(MissingToolError, match="no CUDA device"):
+        characterize("digits-mlp", device="cuda", watts=1)
+    monkeypatch.setattr(characterization, "_readable", lambda path: False)
+    with pytest.raises(MissingToolError, match="--watts"):
+        find_meter("cpu", None)
+    with pytest.raises(ConfigError, match="-3 W"):
+        find_meter("cpu", -3.0)
+    with pytest.raises(ConfigError, match="repeats is 0"):
+        characterize("digits-mlp", watts=1, repeats=0)
