@@ -177,3 +177,41 @@ def characterize(
         click.echo(json.dumps({"schema": 1, **to_plain(found)}, indent=2))
     elif out is None:
         click.echo(to_table(found), nl=False)
+
+
+@command.command("kernels")
+@click.option(
+    "--op", "kind", default="MatMul", show_default=True, help="Kind: MatMul, Conv2D, MaxPool, BiasAddGrad, ..."
+)
+@click.option("--shape", metavar="AxBx...", help="Of the op: MxKxN of a MatMul; by default one of middle size.")
+@click.option("--config", metavar="CU,SIMD,GROUP,UNROLL", help="Only this configuration, at --fmax-mhz.")
+@click.option("--fmax-mhz", type=float, help="Clock of --config.")
+@click.option(
+    "--fmax-table",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Clocks in a JSON file, [[cu, simd, unroll, MHz], ...]; else a synthetic law, labelled as such.",
+)
+@click.option("--top", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many to list.")
+@json_option
+def kernels(
+    kind: str,
+    shape: str | None,
+    config: str | None,
+    fmax_mhz: float | None,
+    fmax_table: Path | None,
+    top: int,
+    as_json: bool,
+) -> None:
+    """Rank configurations of an FPGA kernel by their latency indicator, without compiling one.
+
+    \b
+    Examples:
+      presilicon schedule kernels --op MatMul --shape 2048x1024x1024
+      presilicon schedule kernels --op MatMul --shape 2048x1024x1024 --config 2,1,128,64 --fmax-mhz 210
+    """
+    if (config is None) != (fmax_mhz is None):
+        raise ConfigError("--config and --fmax-mhz go together, as in --config 2,1,128,64 --fmax-mhz 210")
+
+    from presilicon.cli.schedule_kernels import print_kernels
+
+    print_kernels(kind, shape, config, fmax_mhz, fmax_table, top, as_json)

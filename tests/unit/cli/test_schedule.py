@@ -161,3 +161,40 @@ def test_help_says_what_the_command_does(invoke) -> None:
     found = invoke("schedule", "--help")
     assert found.code == 0
     assert "presilicon schedule [OPTIONS] SYSTEM" in found.out
+
+
+def test_kernels_are_ranked(invoke) -> None:
+    one = ["schedule", "kernels", "--op", "MatMul", "--shape", "2048x1024x1024"]
+    found = invoke(*one, "--config", "2,1,128,64", "--fmax-mhz", "210", "--json").document
+    assert round(found["latency_indicator"], 2) == 81.81
+    ranked = invoke(*one, "--top", "3", "--json").document
+    assert ranked["space"] == 20_480
+    assert [each["rank"] for each in ranked["best"]] == [1, 2, 3]
+    assert "synthetic" in ranked["fmax"]
+    Path("clocks.json").write_text("[[2, 1, 64, 210.0], [4, 2, 64, 241.0]]")
+    table = invoke(*one, "--fmax-table", "clocks.json", "--json").document
+    assert table["best"][0]["fmax_mhz"] == 241.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--op", "Matmull"], ["MatMul"]),
+        (["--shape", "2x3"], ["MxKxN"]),
+        (["--shape", "axb"], ["--shape"]),
+        (["--config", "1,2,3,4"], ["--fmax-mhz"]),
+        (["--config", "1,2", "--fmax-mhz", "1"], ["four numbers"]),
+        (["--fmax-table", "nothing.json"], ["nothing.json"]),
+    ],
+)
+def test_kernels_refuse(invoke, arguments: list[str], words: list[str]) -> None:
+    found = invoke("schedule", "kernels", *arguments)
+    assert found.code == 2
+    assert all(word in found.err for word in words), found.err
+
+
+def test_rows_are_measured_and_written(invoke, tmp_path) -> None:
+    measured = ["schedule", "characterize", "--workload", "digits-mlp", "--watts", "65", "--repeats", "1"]
+    found = invoke(*measured, "--batch", "4", "--name", "here", "--out", "mine.toml", "--json")
+    assert {row["device"] for row in found.document["rows"]} == {"here"}
+    assert "batch 4" in (tmp_path / "mine.toml").read_text()

@@ -1,0 +1,101 @@
+"""What `presilicon schedule kernels` prints."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from presilicon.base.errors import ConfigError, unknown
+from presilicon.scheduling.fpga_kernels import (
+    SHAPES,
+    Fmax,
+    Ranked,
+    Space,
+    explore,
+    latency_indicator,
+    make_input,
+    synthetic_fmax,
+    table_fmax,
+)
+
+
+def print_kernels(
+    kind: str,
+    shape: str | None,
+    config: str | None,
+    fmax_mhz: float | None,
+    fmax_table: Path | None,
+    top: int,
+    as_json: bool,
+) -> None:
+    """Rank, or tell the indicator of one configuration."""
+    if kind not in SHAPES:
+        raise unknown("kind", kind, SHAPES)
+    op = make_input(kind, SHAPES[kind][1] if shape is None else _numbers("--shape", shape, "x"))
+    document: dict[str, Any] = {"schema": 1, "op": kind, "shape": list(op.sides), "work": op.work}
+    if config is not None and fmax_mhz is not None:
+        numbers = _numbers("--config", config, ",")
+        if len(numbers) != 4:
+            raise ConfigError(f"--config {config[:60]}: four numbers, as in 2,1,128,64")
+        value = latency_indicator(op.work, numbers[2], fmax_mhz)
+        document |= {"config": list(numbers), "fmax_mhz": fmax_mhz, "latency_indicator": value}
+        click.echo(json.dumps(document, indent=2) if as_json else f"LI {value:.2f}")
+        return
+    fmax, label, monotone = _fmax(fmax_table)
+    space = Space()
+    found = explore(op, fmax, space, top=top, monotone=monotone)
+    document |= {
+        "fmax": label,
+        "space": found.space,
+        "queries": found.queries,
+        "pruned_infeasible": found.infeasible,
+        "skipped": found.skipped,
+        "pruned_close": found.close,
+        "best": [_plain(each) for each in found.best],
+    }
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+        return
+    click.echo(f"{kind} {'x'.join(map(str, op.sides))}: {found.space:,} configurations, Fmax from {label}")
+    click.echo(
+        f"asked for {found.queries:,} clocks; {found.infeasible:,} do not fit, {found.skipped:,} lie between others, "
+        f"{found.close:,} have a neighbour within 10%"
+    )
+    click.echo("rank  units  simd  group  unroll   Fmax MHz         LI")
+    for each in found.best:
+        units, simd, group, unroll = each.config
+        click.echo(
+            f"{each.rank:4}  {units:5}  {simd:4}  {group:5}  {unroll:6}  {each.fmax_mhz:9.1f}  {each.indicator:9.2f}"
+        )
+
+
+def _plain(each: Ranked) -> dict[str, Any]:
+    return {
+        "rank": each.rank,
+        **each.config._asdict(),
+        "fmax_mhz": each.fmax_mhz,
+        "latency_indicator": each.indicator,
+    }
+
+
+def _fmax(path: Path | None) -> tuple[Fmax, str, bool]:
+    if path is None:
+        return synthetic_fmax(), "a synthetic law (an assumption)", True
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        found = {(int(cu), int(simd), int(unroll)): float(mhz) for cu, simd, unroll, mhz in rows}
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (ValueError, TypeError):
+        raise ConfigError(f"{path}: expected [[cu, simd, unroll, MHz], ...] in JSON") from None
+    if not found or min(found.values()) <= 0:
+        raise ConfigError(f"{path}: expected at least one clock, all above 0 MHz")
+    return table_fmax(found), f"the table {path.name}", False
+
+
+def _numbers(option: str, text: str, mark: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.lower().split(mark))
+    except ValueError:
+        raise ConfigError(f"{option} {text[:60]!r}: whole numbers, joined by {mark}") from None

@@ -1,0 +1,94 @@
+"""The latency indicator, and the search for kernels that it guides."""
+
+import json
+from importlib.resources import files
+
+import pytest
+
+from presilicon.base.errors import ConfigError
+from presilicon.scheduling.fpga_kernels import (
+    SHAPES,
+    Space,
+    explore,
+    kernels_by_size,
+    latency_indicator,
+    make_input,
+    synthetic_fmax,
+    table_fmax,
+)
+
+FACTS = json.loads((files("presilicon.study.reproductions") / "data" / "hybrid.json").read_text())
+WORK = 2048 * 1024 * 1024
+
+
+def test_the_worked_examples_come_out_to_the_last_digit() -> None:
+    assert round(latency_indicator(WORK, 128, 210), 2) == 81.81
+    assert round(latency_indicator(WORK, 64, 241), 2) == 142.57
+
+
+def test_whole_clocks_give_the_published_table() -> None:
+    table = FACTS["table4"]
+    for row, mhz in zip(table["MatMul"], table["implied_fmax_MHz"]["MatMul(2048x1024x1024)"], strict=True):
+        assert round(latency_indicator(WORK, row[2], mhz), 2) == row[5]
+    conv = table["implied_fmax_MHz"]["Conv2D"]
+    for row, mhz in zip(table["Conv2D"], conv["values"], strict=True):
+        assert round(latency_indicator(conv["numerator_x1.024e-3"] / 1.024e-3, row[2], mhz), 2) == row[5]
+
+
+def test_the_space_has_the_published_size() -> None:
+    assert len(Space()) == 20_480
+
+
+def test_bisection_asks_for_few_clocks_and_misses_nothing() -> None:
+    op = make_input("MatMul", (2048, 1024, 1024))
+    law = synthetic_fmax()
+    quick, full = explore(op, law), explore(op, law, monotone=False)
+    assert quick.queries < 0.1 * full.queries
+    assert full.queries == 20_480 / 4
+    assert quick.best[0] == full.best[0]
+    assert [each.rank for each in quick.best] == [1, 2, 3, 4, 5]
+    assert [each.indicator for each in quick.best] == sorted(each.indicator for each in quick.best)
+    everything = quick.infeasible + quick.skipped + quick.close
+    assert 20_480 - everything == pytest.approx(len(explore(op, law, top=20_480).best))
+
+
+def test_of_two_near_clocks_of_one_work_group_one_is_kept() -> None:
+    rows = {(1, 1, 1): 308.0, (1, 1, 2): 280.0, (1, 1, 4): 300.0}
+    op = make_input("Mul", (64, 64))
+    found = explore(op, table_fmax(rows), Space(work_groups=(16,)), monotone=False)
+    assert [each.fmax_mhz for each in found.best] == [308.0]
+    rows[1, 1, 2] = 277.0  # 10.06% below
+    found = explore(op, table_fmax(rows), Space(work_groups=(16,)), monotone=False)
+    assert [each.fmax_mhz for each in found.best] == [308.0, 277.0]
+    assert found.close == 1
+
+
+def test_three_kernels_for_three_sizes() -> None:
+    law = synthetic_fmax()
+    sizes = {"S": (8, 512, 8), "M": (2048, 1024, 1024), "L": (8192, 4096, 4096)}
+    found = kernels_by_size("MatMul", sizes, law)
+    assert found["S"].config.work_group == 64
+    assert found["M"].config.work_group == found["L"].config.work_group == 256
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_every_kind_can_be_explored(kind: str) -> None:
+    assert explore(make_input(kind, SHAPES[kind][1]), synthetic_fmax()).best
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: make_input("Matmul", (1, 2, 3)), ["Matmul", "MatMul"]),
+        (lambda: make_input("MatMul", (1, 2)), ["MxKxN"]),
+        (lambda: make_input("Mul", (0,)), ["at least 1"]),
+        (lambda: latency_indicator(1, 1, 0), ["0 MHz"]),
+        (lambda: explore(make_input("Mul", (64, 64)), lambda *_: None), ["no configuration of Mul 64x64"]),
+        (lambda: explore(make_input("Mul", (64,)), synthetic_fmax(), Space(simd=())), ["simd"]),
+        (lambda: explore(make_input("Mul", (64,)), synthetic_fmax(), Space(unrolls=(2, 1))), ["unrolls must rise"]),
+    ],
+)
+def test_wrong_requests_are_named(call, words: list[str]) -> None:
+    with pytest.raises(ConfigError) as error:
+        call()
+    assert all(word in str(error.value) for word in words), str(error.value)
