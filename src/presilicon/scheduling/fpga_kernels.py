@@ -3,7 +3,7 @@
     LI = work * 1024 / (work group size * Fmax in MHz * 1e6)
 
 The factor 1024 is not in the published equation; with it, both worked examples come out to the last digit, and the
-published table yields whole MHz. Fmax hangs on the number of compute units, the SIMD width and the unrolling; nobody
+published table of MatMul yields whole MHz. Fmax hangs on the number of compute units, the SIMD width and the unrolling; nobody
 but the vendor's tool knows it, so it is an input: a table, a function, or a synthetic model that is labelled as such.
 """
 
@@ -179,7 +179,7 @@ def explore(op: Input, fmax: Fmax, space: Space | None = None, *, top: int = 5, 
     Raises:
         ConfigError: nothing in the space fits.
     """
-    space = space or Space()
+    space = Space() if space is None else space
     space.check()
     asked: dict[tuple[int, int, int], float | None] = {}
 

@@ -30,9 +30,25 @@ def test_whole_clocks_give_the_published_table() -> None:
     table = FACTS["table4"]
     for row, mhz in zip(table["MatMul"], table["implied_fmax_MHz"]["MatMul(2048x1024x1024)"], strict=True):
         assert round(latency_indicator(WORK, row[2], mhz), 2) == row[5]
-    conv = table["implied_fmax_MHz"]["Conv2D"]
-    for row, mhz in zip(table["Conv2D"], conv["values"], strict=True):
-        assert round(latency_indicator(conv["numerator_x1.024e-3"] / 1.024e-3, row[2], mhz), 2) == row[5]
+
+
+def test_no_whole_clocks_give_the_published_table_of_convolutions_to_the_digit() -> None:
+    rows = [(row[2], row[5]) for row in FACTS["table4"]["Conv2D"]]
+    group, first = rows[0]
+    met = 0
+    for mhz in range(100, 600):
+        ends = (first - 0.005) * group * mhz, (first + 0.005) * group * mhz
+        spans = [ends]
+        for group_, value in rows[1:]:
+            low, high = (value - 0.005) * group_, (value + 0.005) * group_
+            spans = [
+                (max(left, low * other), min(right, high * other))
+                for left, right in spans
+                for other in range(int(left / high), int(right / low) + 2)
+                if max(left, low * other) < min(right, high * other)
+            ]
+        met += len(spans)
+    assert met == 0
 
 
 def test_the_space_has_the_published_size() -> None:
