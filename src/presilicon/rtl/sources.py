@@ -14,6 +14,7 @@ MODULES = [
     "block",
     "control_delay",
     "controls",
+    "copy",
     "core",
     "count",
     "delay",

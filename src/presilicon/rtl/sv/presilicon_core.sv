@@ -66,7 +66,21 @@ module presilicon_core #(
   localparam int PIPELINE = 10 * LEVELS + 26;  // more than the longest way: blocks of floats and the packer
   localparam int TAGS = $clog2(PIPELINE + 4);
 
-  logic enable, sequencer_idle, packer_idle;
+  logic go, sequencer_idle, packer_idle;
+  logic [4:0] enable;  // of the sequencer, the blocks and the packer: copies of one another
+  generate
+    for (genvar part = 0; part < 5; part++) begin : enables
+      presilicon_copy #(
+          .BITS(1)
+      ) copy (
+          .clock,
+          .reset,
+          .enable(1'b1),
+          .in (go),
+          .out(enable[part])
+      );
+    end
+  endgenerate
   logic [39:0] control_0, control_1, control_2, control_3;
   logic [LANES*WORD-1:0] data_0, data_1, data_2, data_3;
   logic tag_push;
@@ -85,7 +99,7 @@ module presilicon_core #(
   ) sequencer (
       .clock,
       .reset,
-      .enable,
+      .enable(enable[0]),
       .in_valid,
       .in_ready,
       .in_kind,
@@ -125,7 +139,7 @@ module presilicon_core #(
   ) block_0 (
       .clock,
       .reset,
-      .enable,
+      .enable(enable[1]),
       .in_control(control_0),
       .in_data(data_0),
       .out_control(control_1),
@@ -155,7 +169,7 @@ module presilicon_core #(
   ) block_1 (
       .clock,
       .reset,
-      .enable,
+      .enable(enable[2]),
       .in_control(control_1),
       .in_data(data_1),
       .out_control(control_2),
@@ -185,7 +199,7 @@ module presilicon_core #(
   ) block_2 (
       .clock,
       .reset,
-      .enable,
+      .enable(enable[3]),
       .in_control(control_2),
       .in_data(data_2),
       .out_control(control_3),
@@ -206,7 +220,8 @@ module presilicon_core #(
   ) packer (
       .clock,
       .reset,
-      .enable,
+      .enable(enable[4]),
+      .go,
       .in_control(control_3),
       .in_data(data_3),
       .out_valid,

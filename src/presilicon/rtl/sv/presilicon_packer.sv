@@ -12,7 +12,8 @@ module presilicon_packer #(
 ) (
     input  logic                  clock,
     input  logic                  reset,
-    output logic                  enable,      // of all blocks: low while too many blocks wait for the reader
+    input  logic                  enable,      // of all blocks: `go` a cycle later
+    output logic                  go,          // low while too many blocks wait for the reader
     input  logic [          39:0] in_control,
     input  logic [LANES*WORD-1:0] in_data,
     output logic                  out_valid,
@@ -109,21 +110,20 @@ module presilicon_packer #(
   wire now_end = ends_turned && !gives_two;
   wire [COUNT-1:0] now_count = aborts_turned ? '0 : full_turned ? ALL : rest_turned;
 
-  // ---- the way out: a short queue, so that `enable` is a register and not a path through the whole circuit
+  // ---- the way out: a short queue, so that no path leads from the reader through the whole circuit
   localparam int PLACES = 8;
   localparam int ENTRY = 2 + COUNT + VECTOR;
   logic spare_valid;
   logic [ENTRY-1:0] spare;
   logic [$clog2(PLACES):0] queued;
+  // Two cycles pass until the blocks stop coming, and one may be in `spare`.
+  assign go = queued <= ($clog2(PLACES) + 1)'(PLACES - 4);
   wire comes = enable && gives;
   wire [ENTRY-1:0] now = {now_end, aborts_turned, now_count, joined};
   always_ff @(posedge clock) begin
-    // Two cycles pass until the blocks stop coming, and one may be in `spare`.
-    enable <= queued <= ($clog2(PLACES) + 1)'(PLACES - 4);
     spare_valid <= spare_valid ? comes : comes && gives_two;
     spare <= spare_valid ? now : {1'b1, 1'b0, rest_turned, turned};
     if (reset) begin
-      enable <= 1'b0;
       spare_valid <= 1'b0;
     end
   end

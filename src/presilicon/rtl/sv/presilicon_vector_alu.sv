@@ -35,21 +35,16 @@ module presilicon_vector_alu #(
   logic [LATENCY*C_BITS-1:0] controls;
   logic [LATENCY*VECTOR-1:0] results;
   logic [VECTOR-1:0] data_fetch, x, s, early, early_last, late;
-  logic x_from_last, s_from_last;
+  logic [6:0] flags_next;
 
   wire [C_BITS-1:0] execute = controls[0+:C_BITS];
   // What the chain in `execute` does, decoded a cycle before.
   wire [2:0] operation = control_fetch[C_ALU+:3];
   wire absolute_next = FUNCTIONS[5] && operation == 3'd6;
-  logic add, sub, multiply, greater, smaller, absolute, is_late;
+  logic multiply, is_late;
   always_ff @(posedge clock)
     if (enable) begin
-      add <= FUNCTIONS[0] && operation == 3'd1;
-      sub <= FUNCTIONS[1] && operation == 3'd2;
       multiply <= FUNCTIONS[2] && operation == 3'd3;
-      greater <= FUNCTIONS[3] && operation == 3'd4;
-      smaller <= FUNCTIONS[4] && operation == 3'd5;
-      absolute <= absolute_next;
       is_late <= (FUNCTIONS[2] && operation == 3'd3) || (LATE_SUMS && (operation == 3'd1 || operation == 3'd2));
     end
   wire [C_BITS-1:0] retire = controls[(LATENCY-1)*C_BITS+:C_BITS];
@@ -116,15 +111,32 @@ module presilicon_vector_alu #(
     if (enable) begin
       s <= absolute_next ? '0 : operand;
       x <= control_fetch[C_LOAD] ? carried_now : data_fetch;
-      s_from_last <= forward[0] && !absolute_next;
-      x_from_last <= control_fetch[C_LOAD] && save_early;
       early_last <= early;
     end
 
-  // ---- execute to retire
+  // ---- execute to retire; every lane has its own copy of what it is to do
+  assign flags_next = {
+    control_fetch[C_LOAD] && save_early,  // x from `early_last`
+    forward[0] && !absolute_next,  // s from `early_last`
+    absolute_next,
+    FUNCTIONS[4] && operation == 3'd5,
+    FUNCTIONS[3] && operation == 3'd4,
+    FUNCTIONS[1] && operation == 3'd2,
+    FUNCTIONS[0] && operation == 3'd1
+  };
   logic late_multiply;
   generate
     for (genvar n = 0; n < LANES; n++) begin : lane
+      logic [6:0] flags;
+      presilicon_copy #(
+          .BITS(7)
+      ) copy (
+          .clock,
+          .reset,
+          .enable,
+          .in (flags_next),
+          .out(flags)
+      );
       presilicon_alu_lane #(
           .WORD(WORD),
           .FLOAT(FLOAT),
@@ -135,14 +147,14 @@ module presilicon_vector_alu #(
       ) unit (
           .clock,
           .enable,
-          .add,
-          .sub,
-          .greater,
-          .smaller,
-          .absolute,
+          .add(flags[0]),
+          .sub(flags[1]),
+          .greater(flags[2]),
+          .smaller(flags[3]),
+          .absolute(flags[4]),
           .late_multiply,
-          .x(x_from_last ? early_last[n*WORD+:WORD] : x[n*WORD+:WORD]),
-          .s(s_from_last ? early_last[n*WORD+:WORD] : s[n*WORD+:WORD]),
+          .x(flags[6] ? early_last[n*WORD+:WORD] : x[n*WORD+:WORD]),
+          .s(flags[5] ? early_last[n*WORD+:WORD] : s[n*WORD+:WORD]),
           .early(early[n*WORD+:WORD]),
           .late(late[n*WORD+:WORD])
       );
