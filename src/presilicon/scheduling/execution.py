@@ -52,14 +52,23 @@ class DeadlockError(RunFailedError):
     """Nothing runs, and no op that is ready fits under the cap."""
 
 
-def execute(problem: Problem, rules: Rules | None = None, *, candidates: Collection[int] | None = None) -> Execution:
+def execute(
+    problem: Problem,
+    rules: Rules | None = None,
+    *,
+    candidates: Collection[int] | None = None,
+    judged_by: Problem | None = None,
+) -> Execution:
     """Run a step by the rules; `candidates` are the ops that may leave the reference device, all if none are given.
+
+    What is faster where is read from `judged_by`, the same step as it was characterized, where that is another problem:
+    one without relief.
 
     Raises:
         DeadlockError: under a cap without the repair, where no op that is ready fits.
         ConfigError: an op that the reference device cannot run, or a cap that nothing fits under.
     """
-    return _Run(problem, rules or Rules(), candidates).run()
+    return _Run(problem, rules or Rules(), candidates, judged_by or problem).run()
 
 
 def full_clock(problem: Problem, device: str) -> list[Mode | None]:
@@ -68,7 +77,7 @@ def full_clock(problem: Problem, device: str) -> list[Mode | None]:
 
 
 class _Run:
-    def __init__(self, problem: Problem, rules: Rules, candidates: Collection[int] | None) -> None:
+    def __init__(self, problem: Problem, rules: Rules, candidates: Collection[int] | None, judged_by: Problem) -> None:
         self.problem, self.rules = problem, rules
         if rules.reference not in problem.pool:
             raise ConfigError(f'there is no device "{rules.reference}" to run by; there is {", ".join(problem.pool)}')
@@ -79,7 +88,7 @@ class _Run:
         self.kept: dict[int, str] = {}
         self.notes: list[str] = []
         self.away: dict[int, Mode] = {}
-        self._choose(candidates)
+        self._choose(candidates, judged_by)
         self.missing = [len(task.deps) for task in problem.tasks]
         self.ready = [task.id for task in problem.tasks if not task.deps]
         self.events: list[tuple[float, int]] = []
@@ -87,16 +96,17 @@ class _Run:
         self.last_home_s = 0.0
         self.now = 0.0
 
-    def _choose(self, candidates: Collection[int] | None) -> None:
+    def _choose(self, candidates: Collection[int] | None, judged_by: Problem) -> None:
         """Which ops are meant for which other device: where they are faster, or small and off the critical path."""
         others = [pool.name for pool in self.problem.pools if pool.name != self.rules.reference]
+        homes = full_clock(judged_by, self.rules.reference)
         times = [
             home.time_s if home else min(mode.time_s for mode in task.modes)
-            for home, task in zip(self.home, self.problem.tasks, strict=True)
+            for home, task in zip(homes, judged_by.tasks, strict=True)
         ]
         slack = critical_path(self.problem, times).slack_s
         for task in self.problem.tasks:
-            home = self.home[task.id]
+            home = homes[task.id]
             modes = [mode for mode in task.modes if mode.device in others and mode.clock == 1.0]
             if not modes:
                 continue

@@ -3,8 +3,9 @@
     LI = work * 1024 / (work group size * Fmax in MHz * 1e6)
 
 The factor 1024 is not in the published equation; with it, both worked examples come out to the last digit, and the
-published table of MatMul yields whole MHz. Fmax hangs on the number of compute units, the SIMD width and the unrolling; nobody
-but the vendor's tool knows it, so it is an input: a table, a function, or a synthetic model that is labelled as such.
+published table of MatMul yields whole MHz. Fmax hangs on the number of compute units, the SIMD width and the unrolling;
+nobody but the vendor's tool knows it, so it is an input: a table, a function, or a synthetic model that is labelled as
+such.
 """
 
 from collections.abc import Callable, Mapping, Sequence

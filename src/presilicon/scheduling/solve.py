@@ -117,7 +117,7 @@ def solve(
     goal = Goal(objective=objective, limit_s=limit_s, cap_w=cap_w)
     goal.check(problem)
     _check_cap(problem, cap_w)
-    work = _Work(problem, goal, reference, candidates, rules, progress, seed, workers, began, time_limit_s)
+    work = _Work(problem, plain, goal, reference, candidates, rules, progress, seed, workers, began, time_limit_s)
     found, notes = work.run(solver, alone_all)
     claimed = cost(problem, found, cap_w=cap_w, sample_s=sample_s)
     check(problem, found, cap_w=cap_w, limit_s=limit_s, claimed=claimed)
@@ -160,6 +160,7 @@ class _Work:
     def __init__(
         self,
         problem: Problem,
+        plain: Problem,
         goal: Goal,
         reference: str,
         candidates: Collection[int] | None,
@@ -170,7 +171,8 @@ class _Work:
         began: float,
         time_limit_s: float,
     ) -> None:
-        self.problem, self.goal, self.reference, self.candidates = problem, goal, reference, candidates
+        self.problem, self.plain, self.goal = problem, plain, goal
+        self.reference, self.candidates = reference, candidates
         self.rules = rules or Rules(reference=reference, sensor="peak")
         self.progress, self.seed, self.workers = progress, seed, workers
         self.began, self.time_limit_s = began, time_limit_s
@@ -249,9 +251,10 @@ class _Work:
     def greedy(self, notes: list[str]) -> Schedule:
         """By the rules; under a cap, with the better of the two repairs unless one is asked for."""
         rules = replace(self.rules, reference=self.reference, cap_w=self.goal.cap_w)
-        runs = [execute(self.problem, rules, candidates=self.candidates)]
+        runs = [execute(self.problem, rules, candidates=self.candidates, judged_by=self.plain)]
         if self.goal.cap_w is not None and rules.repair == "away":
-            runs.append(execute(self.problem, replace(rules, repair="soonest"), candidates=self.candidates))
+            other = replace(rules, repair="soonest")
+            runs.append(execute(self.problem, other, candidates=self.candidates, judged_by=self.plain))
             if runs[1].schedule.makespan_s < runs[0].schedule.makespan_s:
                 notes.append(
                     f"where nothing fits under the cap, what ends first is taken; the rule of another device first "

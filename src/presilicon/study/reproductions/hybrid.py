@@ -1,0 +1,142 @@
+"""What the reproductions of the GPU-FPGA publication share: its figures, the six models, sets of assumptions."""
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from presilicon.designs import System, load_system
+from presilicon.records import Problem, Schedule, ScheduleCost, StepGraph
+from presilicon.scheduling.accounting import cost
+from presilicon.scheduling.baselines import reference_only
+from presilicon.scheduling.checker import check
+from presilicon.scheduling.execution import Rules, execute
+from presilicon.scheduling.graphs import Graph, parse_graph
+from presilicon.scheduling.problems import alone, build_problem
+from presilicon.study.hybrid import MODELS, Sizing, capture_steps, join_steps
+
+SOURCE = "Enabling Energy-Efficient DNN Training on Hybrid GPU-FPGA Accelerators, He et al., ICS 2021"
+NAMES = {
+    "alexnet": "Alexnet",
+    "resnet50": "Resnet50",
+    "vgg16": "Vgg16",
+    "inception-v3": "Inception3",
+    "dcgan": "DCGAN",
+    "bert-large": "BERT-Large",
+}
+MADE_UP = "step-432-M"
+RELIEF = 1.178
+"""How much faster the source saw ops on the GPU when others had left it."""
+NO_POWER = ("devices.fpga.idle_w=0",)
+FULL_CLOCK = ("devices.gpu.clocks=[1.0]",)
+SLOW_LINKS = ("devices.gpu.bytes_per_s=437.6e6", "devices.fpga.bytes_per_s=958.5e6")
+"""What the source measured with 512 KB."""
+
+
+class Assumptions(NamedTuple):
+    """Under what a step is scheduled."""
+
+    name: str
+    sizing: Sizing = "tensor"
+    like_rows: bool = False
+    """Ops that the table does not have take as long as a small op that it has, not what memory bandwidth says."""
+    settings: tuple[str, ...] = NO_POWER
+    transfers: bool = False
+    relief: float = 1.0
+    rules: Rules = Rules()
+
+
+SETS = (
+    Assumptions("A: S/M classes, free moves, idle boards draw nothing", like_rows=True),
+    Assumptions("B: A, and GPU ops 17.8% faster", like_rows=True, relief=RELIEF),
+    Assumptions("C: B, classes by im2col", sizing="im2col", like_rows=True, relief=RELIEF),
+    Assumptions("D: B, missing ops by memory bandwidth", relief=RELIEF),
+    Assumptions("E: B, 13 W per idle board", like_rows=True, relief=RELIEF, settings=()),
+    Assumptions("F: B, 57 W per idle board", like_rows=True, relief=RELIEF, settings=("devices.fpga.idle_w=57",)),
+    Assumptions("J: B, an idle GPU takes all", like_rows=True, relief=RELIEF, rules=Rules(takes_all=True)),
+    Assumptions("K: A, real tensors over 12 GB/s", like_rows=True, transfers=True),
+    Assumptions(
+        "L: A, real tensors at the source's rates", like_rows=True, transfers=True, settings=NO_POWER + SLOW_LINKS
+    ),
+    Assumptions("W: times by FLOPs and bytes, 12 GB/s, 13 W", sizing="work", transfers=True, settings=()),
+)
+
+
+@cache
+def facts() -> dict[str, Any]:
+    """Every figure of the publication."""
+    text = (files(__package__) / "data" / "hybrid.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+@cache
+def steps(model: str) -> tuple[StepGraph, ...]:
+    """The captured training step of one of the six models, at the published batch size."""
+    return capture_steps(model)
+
+
+def graph_under(model: str, system: System, chosen: Assumptions) -> Graph:
+    """A model's step with the sizes that a set of assumptions gives its ops."""
+    if not chosen.like_rows:
+        return join_steps(model, steps(model), chosen.sizing, system.kinds)
+    graph = join_steps(model, steps(model), chosen.sizing, None)
+    return replace(graph, ops=tuple(replace(op, bytes_moved=None) for op in graph.ops))
+
+
+def made_up() -> Graph:
+    """A step of 432 ops like ResNet-50's, every convolution of size M: no model's own."""
+    text = (files(__package__) / "data" / "step-432-M.json").read_text(encoding="utf-8")
+    return parse_graph(json.loads(text), MADE_UP)
+
+
+class Run(NamedTuple):
+    """A step by the published rules, and on the GPU alone."""
+
+    problem: Problem
+    schedule: Schedule
+    hybrid: ScheduleCost
+    gpu: ScheduleCost
+    gpu_time_s: tuple[float, ...]
+    """Of each op."""
+
+    @property
+    def throughput(self) -> float:
+        """Change, in percent."""
+        return 100 * (self.hybrid.throughput_samples_per_s / self.gpu.throughput_samples_per_s - 1)
+
+    @property
+    def power(self) -> float:
+        """Change, in percent."""
+        return 100 * (self.hybrid.average_power_w / self.gpu.average_power_w - 1)
+
+    @property
+    def efficiency(self) -> float:
+        """Change of samples per joule, in percent."""
+        return 100 * (self.hybrid.samples_per_j / self.gpu.samples_per_j - 1)
+
+    @property
+    def moved(self) -> list[int]:
+        """Ops that run on FPGAs."""
+        return [each.task for each in self.schedule.started if each.mode.device == "fpga"]
+
+
+def run(model: str, chosen: Assumptions, system: str = "v100-3xs10") -> Run:
+    """One model under one set of assumptions, against GPUs without boards beside them."""
+    loaded = load_system(system, [*chosen.settings, *FULL_CLOCK])
+    graph = made_up() if model == MADE_UP else graph_under(model, loaded, chosen)
+    plain = build_problem(loaded, graph, transfers=chosen.transfers)
+    problem = plain
+    if chosen.relief != 1.0:
+        problem = build_problem(loaded, graph, transfers=chosen.transfers, relief=chosen.relief)
+    found = execute(problem, chosen.rules, judged_by=plain).schedule
+    claimed = cost(problem, found)
+    check(problem, found, claimed=claimed)
+    by_itself = alone(plain, "gpu")
+    times = tuple(task.modes[0].time_s for task in by_itself.tasks)
+    return Run(problem, found, claimed, cost(by_itself, reference_only(by_itself, "gpu")), times)
+
+
+__all__ = ["MADE_UP", "MODELS", "NAMES", "SETS", "SOURCE", "Assumptions", "Run", "facts", "run"]
