@@ -58,7 +58,7 @@ SETS = (
     Assumptions("J: B, an idle GPU takes all", like_rows=True, relief=RELIEF, rules=Rules(takes_all=True)),
     Assumptions("K: A, real tensors over 12 GB/s", like_rows=True, transfers=True),
     Assumptions(
-        "L: A, real tensors at the source's rates", like_rows=True, transfers=True, settings=NO_POWER + SLOW_LINKS
+        "L: A, real tensors at published rates", like_rows=True, transfers=True, settings=NO_POWER + SLOW_LINKS
     ),
     Assumptions("W: times by FLOPs and bytes, 12 GB/s, 13 W", sizing="work", transfers=True, settings=()),
 )
