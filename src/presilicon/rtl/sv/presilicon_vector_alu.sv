@@ -53,6 +53,10 @@ module presilicon_vector_alu #(
 
   // ---- which stage holds the newest write to the row that the incoming chain will read in the next cycle
   logic [LATENCY-1:0] hit, newest, forward;
+  logic from_memory;  // no write is under way, and there was one
+  logic [2**ROW-1:0] written;
+  wire [ROW-1:0] in_row = in_control[C_ALU_ROW+:ROW];
+  wire [ROW-1:0] write_row = retire[C_CACHE_ROW+:ROW];
   always_comb begin
     hit[0] = control_fetch[C_CACHE] && control_fetch[C_CACHE_ROW+:ROW] == in_control[C_ALU_ROW+:ROW];
     for (int stage = 1; stage < LATENCY; stage++)
@@ -64,13 +68,13 @@ module presilicon_vector_alu #(
     if (enable) begin
       data_fetch <= in_data;
       forward <= newest;
+      // A row that retires in this cycle can be read in the next.
+      from_memory <= newest == '0 && (written[in_row] || (retire[C_CACHE] && write_row == in_row));
     end
 
   // ---- scratchpad; zero until it is written
   (* ram_style = "distributed" *) logic [VECTOR-1:0] scratchpad[2**ROW];
-  logic [2**ROW-1:0] written;
   wire [ROW-1:0] read_row = control_fetch[C_ALU_ROW+:ROW];
-  wire [ROW-1:0] write_row = retire[C_CACHE_ROW+:ROW];
   always_ff @(posedge clock) begin
     if (enable && retire[C_CACHE]) begin
       scratchpad[write_row] <= result;
@@ -81,7 +85,7 @@ module presilicon_vector_alu #(
 
   logic [VECTOR-1:0] operand;
   always_comb begin
-    operand = written[read_row] && forward == '0 ? scratchpad[read_row] : '0;
+    operand = scratchpad[read_row] & {VECTOR{from_memory}};
     for (int stage = 1; stage < LATENCY - 1; stage++)
       operand = operand | (results[stage*VECTOR+:VECTOR] & {VECTOR{forward[stage]}});
     if (LATENCY > 1) operand = operand | (result & {VECTOR{forward[LATENCY-1]}});
