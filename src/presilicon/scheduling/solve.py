@@ -25,8 +25,10 @@ Progress = Callable[[float, float], None]
 TIME_LIMIT_S = 20.0
 EXACT_OPS = 150
 """Up to so many ops `auto` looks for a proof."""
-SHORT_S = 0.25
-"""The part of its time that `exact` spends on a first schedule by search."""
+SHORT = 0.25
+"""The part of its time that `exact` spends at most on a first schedule by search."""
+SHORT_S, SHORT_PER_OP_S = 0.5, 0.03
+"""What it spends at most, and more for each op."""
 
 
 class Baseline(Struct, frozen=True, kw_only=True):
@@ -193,12 +195,14 @@ class _Work:
         else:
             exact = solver == "exact" or (solver == "auto" and len(self.problem.tasks) <= EXACT_OPS)
             starts = self.starts(alone_all)
-            share = SHORT_S if exact else 1.0
+            given = self.left_s()
+            if exact:
+                given = min(given * SHORT, SHORT_S + SHORT_PER_OP_S * len(self.problem.tasks))
             found = search(
                 self.problem,
                 self.goal,
                 starts,
-                time_limit_s=min(self.left_s() * share, 5.0) if exact else self.left_s(),
+                time_limit_s=given,
                 relaxed=relaxed,
                 seed=self.seed,
                 progress=self.progress,

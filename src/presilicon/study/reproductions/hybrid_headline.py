@@ -35,10 +35,10 @@ def reproduce() -> Reproduction:
 _VERDICT = (
     "A gain of the published size in samples per joule needs, all at once, small or middle size classes for "
     "convolutions, free data movement, boards that draw nothing when idle, and the relief factor (B); and it comes as "
-    "throughput, more than four times what was published, not as power. Without relief (A), with im2col classes (C) or with "
-    "13 W for an idle board (E) about a third of it is gone; with 57 W for one (F), with real tensors over real links "
-    "(K, L), or with times that grow with an op's work (W) all or nearly all. The published fall in power (-23.3% in "
-    "the mean) comes out of the published table under none of these sets."
+    "throughput, more than four times what was published, not as power. Without relief (A), with im2col classes (C) "
+    "or with 13 W for an idle board (E) about a third of it is gone; with 57 W for one (F), with real tensors over "
+    "real links (K, L), or with times that grow with an op's work (W) all or nearly all. The published fall in power "
+    "(-23.3% in the mean) comes out of the published table under none of these sets."
 )
 
 

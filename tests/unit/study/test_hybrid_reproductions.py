@@ -1,0 +1,68 @@
+"""The figures of the GPU-FPGA publication: what must come out whatever the machine."""
+
+import pytest
+
+from presilicon.records import Reproduced
+from presilicon.study import reproduce
+from presilicon.study.reproductions.hybrid import MADE_UP, SETS, facts, run
+
+
+def _row(rows: tuple[Reproduced, ...], quantity: str) -> Reproduced:
+    return next(row for row in rows if row.quantity == quantity)
+
+
+def test_the_table_contradicts_its_text_where_we_say_so() -> None:
+    rows = reproduce("hybrid-table1").rows
+    assert _row(rows, "MatMul L slower on the FPGA").ours == pytest.approx(11.03, abs=5e-3)
+    assert _row(rows, "Conv2DBackpropInput M slower on the FPGA").ours == pytest.approx(110.0, abs=0.05)
+    assert [row.ours for row in rows if row.quantity == "  on the FPGA"] == pytest.approx([9.589, 80.0], abs=1e-3)
+    assert [row.ours for row in rows if row.unit == "of 21"] == [19, 10, 10, 10, 12]
+
+
+def test_indicators_come_out_to_the_digit() -> None:
+    found = [row for row in reproduce("hybrid-table4").rows if row.quantity.startswith("MatMul")]
+    assert len(found) == 8
+    assert all(row.ours == row.published for row in found)
+
+
+@pytest.mark.parametrize(
+    ("letter", "throughput", "power", "efficiency"),
+    [("A", 14.1, -10.1, 27.0), ("B", 28.6, -12.0, 46.1), ("K", 0.1, -0.1, 0.2), ("L", 0.0, 0.0, 0.0)],
+)
+def test_the_made_up_step_gives_what_the_prototype_gave(
+    letter: str, throughput: float, power: float, efficiency: float
+) -> None:
+    chosen = next(each for each in SETS if each.name.startswith(letter))
+    found = run(MADE_UP, chosen)
+    assert found.throughput == pytest.approx(throughput, abs=0.06)
+    assert found.power == pytest.approx(power, abs=0.06)
+    assert found.efficiency == pytest.approx(efficiency, abs=0.06)
+
+
+def test_an_energy_reduction_is_not_a_gain_in_efficiency() -> None:
+    gain = facts()["headline_1G3F"]["energy_eff_improvement_avg_%"]
+    assert 100 * (1 - 1 / (1 + gain / 100)) == pytest.approx(30.7, abs=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hybrid-table2", "hybrid-table3", "hybrid-headline"])
+def test_six_models_are_reproduced(name: str) -> None:
+    found = reproduce(name)
+    assert found.verdict
+    assert sum(row.ours is not None for row in found.rows) > 10
+    if name == "hybrid-table3":
+        literal = [row.note for row in found.rows if "literal" in row.quantity]
+        assert sum("deadlock" in note for note in literal) == 5
+
+
+@pytest.mark.slow
+def test_the_published_gain_needs_every_assumption() -> None:
+    rows = reproduce("hybrid-headline").rows
+    means = [row.ours for row in rows if row.quantity == "  samples/J"][: len(SETS)]
+    by_set = dict(zip((each.name[0] for each in SETS), means, strict=True))
+    best = by_set.pop("B")
+    assert best is not None
+    assert best > 44.3
+    assert all(value is not None and value < 36 for value in by_set.values())
+    powers = [row.ours for row in rows if row.quantity == "  average power"]
+    assert all(value is not None and value > -23.3 / 2 for value in powers)
