@@ -86,6 +86,7 @@ class Chip:
         self._taken = self._refused = self._refusal = 0
         self._sampling = [1] * self.hardware.taps
         self._turns: dict[int, int] = {}
+        """The frame from which on each tap is due."""
         """For each tap, the first frame since sampling was set."""
         self._told = tuple(self.dropped)
         self._offering_until = 0.0
@@ -121,9 +122,12 @@ class Chip:
             self.written.add(register)
 
     def is_due(self, tap: int, frame: int) -> bool:
-        """Whether sampling looks at an outer frame of a tap that has a program; turns count from when it was set."""
-        every, first = self._sampling[tap], self._turns.setdefault(tap, frame)
-        return every > 0 and (frame - first) % every == 0 and self.interval(tap) > 0
+        """Whether sampling looks at an outer frame of a tap that has a program; a turn is kept until it is used."""
+        return self._sampling[tap] > 0 and frame >= self._turns.get(tap, 0) and self.interval(tap) > 0
+
+    def use_turn(self, tap: int, frame: int) -> None:
+        """A frame was accepted (or its turn is to pass without one): the tap is due again after its sampling."""
+        self._turns[tap] = frame + self._sampling[tap]
 
     def interval(self, tap: int) -> int:
         """The initiation interval of a tap's program; 0 for a tap that is not watched."""
@@ -140,6 +144,7 @@ class Chip:
         waiting = max(0.0, self._busy_until - at_s) / self._service_s
         if at_s < self._offering_until or 2 * waiting > self.hardware.buffer:
             return self._drop(tap)
+        self.use_turn(tap, frame)
         words, last = make()
         count = len(words)
         self._service_s = self.interval(tap) / (self._instrument.clock_mhz * 1e6)

@@ -153,6 +153,8 @@ class TrainingInstrument:
                 self._previous[each.tap] = now
                 if previous is not None and previous.shape == now.shape:
                     self._offer(each, frame, previous, now)
+                else:
+                    self.chip.use_turn(each.tap, frame)
 
     @property
     def wants_pairs(self) -> bool:

@@ -108,5 +108,8 @@ def test_a_slow_reader_costs_whole_frames_and_the_account_says_so() -> None:
     assert (losses.skipped_bytes, losses.lost_packets, [tap.torn for tap in losses.taps]) == (0, 0, [0, 0, 0])
     assert sum(trace.dropped) > 0
     delivered = [sum(isinstance(each, Frame) and each.tap == tap for each in found) for tap in range(3)]
-    assert [a + b for a, b in zip(delivered, trace.dropped, strict=True)] == [STEPS, STEPS // 2, STEPS]
+    offered = [a + b for a, b in zip(delivered, trace.dropped, strict=True)]
+    assert (offered[0], offered[2]) == (STEPS, STEPS)
+    # Every second frame of this tap is looked at, and one that is dropped leaves its turn to the next.
+    assert delivered[1] <= STEPS // 2 <= offered[1] <= STEPS
     assert tuple(tap.dropped for tap in losses.taps) <= trace.dropped

@@ -169,3 +169,15 @@ def test_control_registers() -> None:
     assert chip.written == {2}
     chip.offer(0, 0, 0.0, ones)
     assert heard(chip)[0][0].words == (4, 4, 4, 4), "the program stays"
+
+
+def test_taps_that_collide_take_turns() -> None:
+    """Both are due at the same time, and the instrument looks at one frame at a time."""
+    chip = started(sampling=(5, 5))
+    looked: dict[int, list[int]] = {0: [], 1: []}
+    for frame in range(20):
+        for tap in (0, 1):
+            if chip.offer(tap, frame, frame * 1e-3, ones):
+                looked[tap].append(frame)
+    assert looked == {0: [0, 5, 10, 15], 1: [1, 6, 11, 16]}
+    assert chip.dropped == [0, 1], "once, then they are apart"

@@ -131,7 +131,7 @@ module presilicon_selection #(
       if (starts[t]) begin
         number[16*t+:16] <= number[16*t+:16] + 16'd1;
         if (turn[16*t+:16] != '0) turn[16*t+:16] <= turn[16*t+:16] - 16'd1;
-        else if (sampling[16*t+:16] != '0) turn[16*t+:16] <= sampling[16*t+:16] - 16'd1;
+        else if (accept && wins[t]) turn[16*t+:16] <= sampling[16*t+:16] - 16'd1;  // a dropped frame leaves the turn
       end
       dropped[32*t+:32] <= dropped[32*t+:32] + 32'(drops[t]) + 32'(drops_late[t]);
       if (program_write && program_tap == TAP'(t)) watched_next[t] <= program_count != '0;
