@@ -21,7 +21,9 @@ from presilicon.workloads.operators import describe_operator
 from presilicon.workloads.workload import Workload
 
 HOLD_S = 0.1
-"""How long an op is repeated for its power."""
+"""How long an op is repeated for its power, at least."""
+NVML_S = 0.3
+"""For how long NVML's counter says something of what ran before; an op is repeated as long again."""
 _CONVOLUTIONS = ("convolution", "convolution_overrideable", "cudnn_convolution", "mkldnn_convolution")
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot")
 
@@ -34,6 +36,8 @@ class Meter(NamedTuple):
     """A counter that only rises; None where power is given."""
     power_w: Callable[[], float] | None = None
     given_w: float = 0.0
+    settle_s: float = 0.0
+    """How long it takes until readings are of what runs now."""
 
 
 class _Call(NamedTuple):
@@ -55,8 +59,8 @@ def characterize(
     """Time, average and peak power of every kind and size of op in a workload's step on a device.
 
     The step runs on made-up data: one step to warm up, then `repeats` that are timed op by op. Times are medians over
-    the ops of a kind and size. For its power, one op of each is repeated for a tenth of a second while a counter of
-    energy is read (NVML on CUDA, RAPL on a CPU); where there is none, `watts` is taken.
+    the ops of a kind and size. For its power, one op of each is repeated while a counter of energy is read
+    (NVML on CUDA, RAPL on a CPU); where there is none, `watts` is taken.
 
     Raises:
         MissingToolError: there is no such device, or nothing reads its power and `watts` is not given.
@@ -113,6 +117,7 @@ def find_meter(device: str, watts: float | None) -> Meter:
             "NVML",
             lambda: float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3,
             lambda: float(pynvml.nvmlDeviceGetPowerUsage(handle)) / 1e3,
+            settle_s=NVML_S,
         )
     counters = [path for path in Path("/sys/class/powercap").glob("intel-rapl:?/energy_uj") if _readable(path)]
     if not counters:
@@ -200,6 +205,8 @@ class _Clock(TorchDispatchMode):  # type: ignore[no-untyped-call]
             kind = "convolution"
         elif operator.name in _PRODUCTS:
             kind = "gemm"
+        elif "batch_norm" in operator.name:  # cuDNN's and others' own
+            kind = "normalization"
         phase: Phase = self.phase
         if kind == "reduction" and phase == "input_grad":
             phase = "weight_grad"  # sums in the backward pass are those of biases
@@ -232,14 +239,22 @@ def _power(call: _Call, meter: Meter, device: str) -> tuple[float, float]:
     if meter.energy_j is None:
         return meter.given_w, meter.given_w
     with torch.no_grad():
-        began, before, highest = time.perf_counter(), meter.energy_j(), 0.0
-        while time.perf_counter() - began < HOLD_S:
-            for _ in range(max(1, min(200, int(0.005 / max(call.time_s, 1e-6))))):
-                call.again()
-            if device == "cuda":
-                torch.cuda.synchronize()
-            if meter.power_w is not None:
-                highest = max(highest, meter.power_w())
+        _repeat(call, device, meter.settle_s, None)
+        began, before = time.perf_counter(), meter.energy_j()
+        highest = _repeat(call, device, max(HOLD_S, meter.settle_s), meter.power_w)
         spent = time.perf_counter() - began
         average = max(meter.energy_j() - before, 0.0) / spent
     return average, max(highest, average)
+
+
+def _repeat(call: _Call, device: str, seconds: float, power_w: Callable[[], float] | None) -> float:
+    """Repeat an op for so long; the highest reading."""
+    began, highest = time.perf_counter(), 0.0
+    while time.perf_counter() - began < seconds:
+        for _ in range(max(1, min(200, int(0.005 / max(call.time_s, 1e-6))))):
+            call.again()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        if power_w is not None:
+            highest = max(highest, power_w())
+    return highest
