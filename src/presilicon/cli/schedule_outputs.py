@@ -17,6 +17,7 @@ from presilicon.scheduling.bounds import energy_bound
 from presilicon.scheduling.candidates import candidates as candidates_of
 from presilicon.scheduling.execution import Rules
 from presilicon.scheduling.graphs import read_graph
+from presilicon.scheduling.links import link_loads
 from presilicon.scheduling.problems import build_problem
 from presilicon.scheduling.solve import Solution, solve
 
@@ -182,6 +183,9 @@ def document_of(system: System, solution: Solution, options: dict[str, Any], ids
             }
             for task, each, why in zip(problem.tasks, solution.schedule.started, solution.reasons, strict=True)
         ],
+        "links": {
+            load.device: {"bytes": load.bytes, "share": load.share} for load in link_loads(problem, solution.schedule)
+        },
         "payback": None if payback is None else payback._asdict(),
         "notes": [*solution.notes, *problem.notes],
     }

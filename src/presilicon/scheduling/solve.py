@@ -16,6 +16,7 @@ from presilicon.scheduling.checker import check, faults
 from presilicon.scheduling.execution import DeadlockError, Rules, execute
 from presilicon.scheduling.goals import Goal, Objective
 from presilicon.scheduling.heft import heft
+from presilicon.scheduling.links import warnings
 from presilicon.scheduling.problems import alone
 
 Solver = Literal["greedy", "heft", "anytime", "exact", "auto"]
@@ -136,7 +137,7 @@ def solve(
         ),
         others=_others(plain, reference, baseline, cap_w, sample_s),
         reasons=_reasons(problem, found, reference, work.reasons if found.solver == "greedy" else {}),
-        notes=(*found.notes, *notes),
+        notes=(*found.notes, *notes, *warnings(problem, found)),
     )
 
 
