@@ -58,8 +58,9 @@ _PAGE = Template("""<!DOCTYPE html>
 <title>$title</title>
 <style>
 $style
-.gantt svg { display: block; width: 100%; height: auto; }
+.gantt > svg { display: block; width: 100%; height: auto; margin-top: 16px; }
 .gantt text { font: 12px var(--sans); fill: var(--soft); }
+.gantt .names { margin-top: 8px; }
 .gantt .names span { display: inline-block; margin-right: 1rem; font-size: 13px; }
 </style>
 </head>
@@ -126,8 +127,14 @@ def _gantt(view: ScheduleView) -> str:
     span = view.schedule.makespan_s or 1.0
     lanes = [(pool.name, unit) for pool in view.problem.pools for unit in range(pool.units)]
     top = {lane: index * _LANE + 4 for index, lane in enumerate(lanes)}
-    kinds = [kind for kind, _ in Counter(task.kind for task in view.problem.tasks).most_common()]
-    colour = {kind: index % len(LIGHT) for index, kind in enumerate(kinds)}
+    busy: Counter[str] = Counter()
+    for each in view.schedule.started:
+        busy[view.problem.tasks[each.task].kind] += each.mode.time_s * each.mode.units  # type: ignore[assignment]
+    kinds = [kind for kind, _ in busy.most_common(len(LIGHT) - 1)]
+    # The kinds that take longest have colours of their own.
+    colour = {kind: kinds.index(kind) if kind in kinds else len(LIGHT) - 1 for kind in busy}
+    kinds += ["others"] if len(busy) > len(kinds) else []
+    colour["others"] = len(LIGHT) - 1
     height = len(lanes) * _LANE + 28
     parts = [
         f'<text x="0" y="{top[lane] + _LANE - 10}">{escape(f"{lane[0]} {lane[1]}")}</text>'
