@@ -160,8 +160,9 @@ def _modes(system: System, op: GraphOp, name: str, given: Given | None, relief: 
             device=name,
             units=units,
             time_s=row.time_ms / 1e3 / share / relief,
-            average_w=row.average_w * share,
-            peak_w=row.peak_w * share,
+            # No device draws less when it works than when it idles.
+            average_w=max(row.average_w * share, units * device.idle_w),
+            peak_w=max(row.peak_w * share, units * device.idle_w),
             source=row.source if units == row.units else "model",
         )
     return [_at_clock(base, device, clock) for clock in device.clocks]

@@ -118,3 +118,9 @@ def test_one_device_alone(real) -> None:
     problem = build_problem(load_system(IDEAL), graph, costs={"fpga": [Given(0.5, 90.0, 95.0, "simulated")]})
     with pytest.raises(ConfigError, match="gpu cannot run it"):
         alone(problem, "gpu")
+
+
+def test_no_device_draws_less_than_when_it_idles() -> None:
+    system = load_system(IDEAL, ["devices.fpga.idle_w=57"])
+    assert _modes(system, kind="Mul", size="M")[1].average_w == 57
+    assert _modes(system, size="M")[1].average_w == 171
