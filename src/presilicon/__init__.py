@@ -31,7 +31,9 @@ _HOMES = {
     "operator": "presilicon.operators",
     "Design": "presilicon.designs",
     "Numerics": "presilicon.designs",
+    "System": "presilicon.designs",
     "load_design": "presilicon.designs",
+    "load_system": "presilicon.designs",
     "Splits": "presilicon.workloads",
     "Workload": "presilicon.workloads",
     "capture": "presilicon.workloads.capture",
@@ -46,19 +48,21 @@ _HOMES = {
     "simulate": "presilicon.simulation",
     "compare": "presilicon.study",
     "evaluate": "presilicon.study",
+    "schedule": "presilicon.study.hybrid",
 }
 
 __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
     from presilicon.base.errors import ConfigError, MissingToolError, PresiliconError
-    from presilicon.designs import Design, Numerics, load_design
+    from presilicon.designs import Design, Numerics, System, load_design, load_system
     from presilicon.emulation import coverage, emulate_, emulate_optimizer_, emulated, restore_, train
     from presilicon.formats import Format, parse, quantize
     from presilicon.operators import Operator, operator
     from presilicon.records import Cost, Result, StepFacts, StepGraph, Trace
     from presilicon.simulation import memory_timeline, simulate
     from presilicon.study import compare, evaluate
+    from presilicon.study.hybrid import schedule
     from presilicon.workloads import Splits, Workload, load_workload
     from presilicon.workloads.capture import capture
 

@@ -19,6 +19,7 @@ from presilicon.scheduling.execution import Rules
 from presilicon.scheduling.graphs import read_graph
 from presilicon.scheduling.links import link_loads
 from presilicon.scheduling.problems import build_problem
+from presilicon.scheduling.slack import critical_path
 from presilicon.scheduling.solve import Solution, solve
 
 _INTERRUPTED = 130
@@ -99,6 +100,8 @@ def _solve(system: System, given: _Given, options: dict[str, Any], solver: str |
         candidates=chosen,
         rules=rules,
         progress=with_progress,
+        sample_s=options["sample"],
+        lag_s=options["lag"],
         seed=options["seed"],
     )
 
@@ -144,6 +147,7 @@ def document_of(system: System, solution: Solution, options: dict[str, Any], ids
             solution.cost.energy_per_step_j,
         )
     payback = payback_of(system, solution, options["usd_per_kwh"])
+    path = critical_path(problem, [each.mode.time_s for each in solution.schedule.started])
     return {
         "schema": 1,
         "system": system.name,
@@ -159,11 +163,18 @@ def document_of(system: System, solution: Solution, options: dict[str, Any], ids
         **_fields(solution.cost),
         "baseline": {"name": solution.baseline.name, **_fields(solution.baseline.cost)},
         "baselines": {
-            each.name: {**_fields(each.cost), "clock": each.clock, "note": each.note} for each in solution.others
+            each.name: {
+                **_fields(each.cost),
+                "clock": each.clock,
+                **({"power_per_iteration_w": list(each.iteration_w)} if each.iteration_w else {}),
+                "note": each.note,
+            }
+            for each in solution.others
         },
         "energy_bound_j": energy,
         "makespan_bound_s": solution.schedule.bound_s,
         "gap": solution.gap,
+        "critical_path_s": path.length_s,
         "placement": [
             {
                 "id": ids[each.task % len(ids)],
@@ -179,6 +190,7 @@ def document_of(system: System, solution: Solution, options: dict[str, Any], ids
                 "average_w": each.mode.average_w,
                 "peak_w": each.mode.peak_w,
                 "source": each.mode.source,
+                "slack_s": path.slack_s[each.task],
                 "why": why,
             }
             for task, each, why in zip(problem.tasks, solution.schedule.started, solution.reasons, strict=True)

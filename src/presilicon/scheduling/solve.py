@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from presilicon.base.errors import ConfigError, MissingToolError, unknown
 from presilicon.records import Mode, Problem, Schedule, ScheduleCost
 from presilicon.scheduling.accounting import SAMPLE_S, cost
-from presilicon.scheduling.baselines import best_clock, clocked_under, reactive_clock, reference_only
+from presilicon.scheduling.baselines import LAG_S, best_clock, clocked_under, reactive_clock, reference_only
 from presilicon.scheduling.checker import check, faults
 from presilicon.scheduling.execution import DeadlockError, Rules, execute
 from presilicon.scheduling.goals import Goal, Objective
@@ -39,6 +39,8 @@ class Baseline(Struct, frozen=True, kw_only=True):
     cost: ScheduleCost
     clock: float | None = None
     """The one clock of all ops, where there is one."""
+    iteration_w: tuple[float, ...] = ()
+    """Average power of steps one after another, where they differ."""
     note: str = ""
 
 
@@ -86,6 +88,7 @@ def solve(
     plain: Problem | None = None,
     progress: Progress | None = None,
     sample_s: float = SAMPLE_S,
+    lag_s: float = LAG_S,
     seed: int = 0,
     workers: int = 2,
 ) -> Solution:
@@ -97,6 +100,7 @@ def solve(
     problems and searches in large ones. An interrupted search gives its best schedule so far.
 
     `plain` is what baselines run, where that is another problem: without a relief that comes of sharing the work.
+    `sample_s` is how often power is read to count violations, `lag_s` how often a controlled clock is set.
 
     Raises:
         ConfigError: a time limit that is not above 0, a cap below idle power, an op that does not fit under the cap.
@@ -108,8 +112,9 @@ def solve(
         raise unknown("solver", solver, SOLVERS)
     if objective not in get_args(Objective):
         raise unknown("objective", objective, get_args(Objective))
-    if not 0 < time_limit_s < 1e9:
-        raise ConfigError(f"a time limit of {time_limit_s:g} s: expected a number of seconds above 0")
+    for what, seconds in (("time limit", time_limit_s), ("sampling period", sample_s), ("lag", lag_s)):
+        if not 0 < seconds < 1e9:
+            raise ConfigError(f"a {what} of {seconds:g} s: expected a number of seconds above 0")
     problem.check()
     reference = reference or problem.pools[0].name
     alone_all = reference_only(problem, reference)
@@ -135,7 +140,7 @@ def solve(
         baseline=Baseline(
             name=f"{reference}-only", cost=cost(plain, baseline, cap_w=cap_w, sample_s=sample_s), clock=1.0
         ),
-        others=_others(plain, reference, baseline, cap_w, sample_s),
+        others=_others(plain, reference, baseline, cap_w, sample_s, lag_s),
         reasons=_reasons(problem, found, reference, work.reasons if found.solver == "greedy" else {}),
         notes=(*found.notes, *notes, *warnings(problem, found)),
     )
@@ -284,7 +289,7 @@ class _Work:
 
 
 def _others(
-    problem: Problem, reference: str, alone_all: Schedule, cap_w: float | None, sample_s: float
+    problem: Problem, reference: str, alone_all: Schedule, cap_w: float | None, sample_s: float, lag_s: float
 ) -> tuple[Baseline, ...]:
     found = []
     clock, best = best_clock(problem, reference, alone_all.makespan_s)
@@ -318,12 +323,16 @@ def _others(
                     note="each op at the highest clock that fits under the cap, known beforehand",
                 )
             )
-        controlled = reactive_clock(by_itself, reference, cap_w, sample_s=sample_s)
+        controlled = reactive_clock(by_itself, reference, cap_w, sample_s=sample_s, lag_s=lag_s)
         found.append(
             Baseline(
                 name=f"{reference}-alone-reactive",
                 cost=controlled.cost,
-                note=f"a controller that reacts to readings, the mean of {controlled.iterations} steps",
+                iteration_w=controlled.iteration_w,
+                note=(
+                    f"a controller that reacts to readings every {lag_s * 1e3:g} ms, the mean of "
+                    f"{controlled.iterations} steps"
+                ),
             )
         )
     return tuple(found)

@@ -11,10 +11,12 @@ from functools import cache
 from typing import Literal, get_args
 
 from presilicon.base.errors import ConfigError
-from presilicon.designs import System, load_design
+from presilicon.designs import System, load_design, load_system
 from presilicon.records import Op, OpCost, OpKind, Phase, Problem, StepGraph
+from presilicon.scheduling.goals import Objective
 from presilicon.scheduling.graphs import Graph, GraphOp, joined
 from presilicon.scheduling.problems import Costs, Given, build_problem
+from presilicon.scheduling.solve import TIME_LIMIT_S, Solution, Solver, solve
 
 Sizing = Literal["work", "tensor", "im2col"]
 SIZINGS: tuple[Sizing, ...] = get_args(Sizing)
@@ -188,6 +190,36 @@ def problem_of(
     graph = join_steps(workload, steps, sizing, system.kinds)
     costs = simulated_costs(system, steps)
     return build_problem(system, graph, transfers=transfers, relief=relief, costs=costs)
+
+
+def schedule(
+    system: System | str,
+    workload: str,
+    batch_size: int | None = None,
+    *,
+    objective: Objective = "energy",
+    cap_w: float | None = None,
+    solver: Solver = "auto",
+    time_limit_s: float = TIME_LIMIT_S,
+    sizing: Sizing = "work",
+    transfers: bool = True,
+) -> Solution:
+    """A workload's training step over the devices of a system: `presilicon schedule` in Python.
+
+    >>> found = schedule("v100-3xs10", "digits-mlp", solver="heft")
+    >>> found.cost.energy_per_step_j <= found.baseline.cost.energy_per_step_j
+    True
+    """
+    loaded = load_system(system) if isinstance(system, str) else system
+    problem = problem_of(loaded, workload, batch_size, sizing=sizing, transfers=transfers)
+    return solve(
+        problem,
+        objective=objective,
+        cap_w=cap_w,
+        solver=solver,
+        time_limit_s=time_limit_s,
+        reference=loaded.reference,
+    )
 
 
 def simulated_costs(system: System, steps: Sequence[StepGraph]) -> Costs:

@@ -31,6 +31,8 @@ def test_energy_of_a_graph(invoke) -> None:
     assert {each["device"] for each in found["placement"]} == {"gpu", "fpga"}
     assert found["makespan_s"] == pytest.approx(max(each["end_s"] for each in found["placement"]))
     assert found["average_power_w"] == pytest.approx(found["energy_per_step_j"] / found["makespan_s"])
+    assert min(each["slack_s"] for each in found["placement"]) == 0
+    assert found["critical_path_s"] <= found["makespan_s"] + 1e-12
 
 
 def test_throughput_under_a_cap(invoke) -> None:
@@ -41,7 +43,11 @@ def test_throughput_under_a_cap(invoke) -> None:
     assert found["baseline"]["violations"] > 0
     assert found["makespan_bound_s"] <= found["makespan_s"]
     assert found["energy_bound_j"] <= found["energy_per_step_j"]
-    assert found["baselines"]["gpu-alone-reactive"]["violations"] >= 0
+    reactive = found["baselines"]["gpu-alone-reactive"]
+    assert len(reactive["power_per_iteration_w"]) == 10
+    often = invoke(*arguments, "--solver", "heft", "--sample", "1e-5", "--lag", "0.001", "--json").document
+    assert often["baseline"]["violations"] > 50 * found["baseline"]["violations"]
+    assert often["baselines"]["gpu-alone-reactive"]["makespan_s"] != reactive["makespan_s"]
 
 
 def test_a_captured_workload(invoke) -> None:
@@ -131,6 +137,8 @@ def test_two_parts_may_be_meant(invoke) -> None:
         ([*REAL, "--batch", "3"], ["--batch is for --workload"]),
         ([*REAL, "--time-limit", "0"], ["--time-limit 0"]),
         ([*REAL, "--power-cap", "-1"], ["--power-cap -1"]),
+        ([*REAL, "--sample", "0"], ["sampling period of 0"]),
+        ([*REAL, "--lag", "-1"], ["lag of -1"]),
         ([*REAL, "--power-cap", "60", "--objective", "throughput"], ["60 W", "80 W", "idle"]),
         ([*REAL, "--max-time", "1", "--objective", "throughput"], ["--max-time"]),
         ([*REAL, "--sensitivity"], ["--sensitivity is for --workload"]),
