@@ -91,7 +91,9 @@ def command(context: click.Context) -> None:
 @click.option(
     "--relief", type=float, default=1.0, show_default=True, help="How many times as fast ops on the GPU run beside it."
 )
-@click.option("--usd-per-kwh", type=float, default=0.12, show_default=True, help="For the payback estimate.")
+@click.option(
+    "--usd-per-kwh", type=click.FloatRange(min=0), default=0.12, show_default=True, help="For the payback estimate."
+)
 @click.option("--sample", type=float, default=1e-3, show_default=True, metavar="S", help="Between readings of power.")
 @click.option("--lag", type=float, default=0.02, show_default=True, metavar="S", help="Of the GPU-only clock control.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the search.")

@@ -290,7 +290,7 @@ def _memory_watts(system: System, device: str, moved: float) -> tuple[float, flo
 
 def _nobody(system: System, op: GraphOp) -> str:
     devices = ", ".join(system.devices)
-    kinds = ", ".join(sorted(system.kinds))
+    kinds = ", ".join(sorted(system.kinds)) or "no rows at all"
     return (
         f"{op.label}: no device of {system.name} can run it: the table has no row of {op.kind} for {devices}, and no "
         f"model fills it. The table has {kinds}; add rows, or give the op bytes_moved"

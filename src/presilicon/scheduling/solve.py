@@ -192,7 +192,15 @@ class _Work:
     def run(self, solver: Solver, alone_all: Schedule) -> tuple[Schedule, tuple[str, ...]]:
         from presilicon.scheduling.anytime import relax, search
 
-        relaxed = relax(self.problem, self.goal)
+        try:
+            relaxed = relax(self.problem, self.goal)
+        except ConfigError as error:
+            if self.goal.objective == "energy" and self.goal.cap_w is not None:
+                raise ConfigError(
+                    f"{error}: the makespan may be no longer than that of {self.reference} alone without a cap; allow "
+                    "more (--max-time), or ask for throughput"
+                ) from None
+            raise
         notes: list[str] = []
         if solver == "greedy":
             found = self._within(self.greedy(notes), alone_all, notes)
