@@ -21,6 +21,7 @@ _MODULES = {
     "hybrid-table3": "hybrid_table3",
     "hybrid-table4": "hybrid_table4",
     "hybrid-headline": "hybrid_headline",
+    "instrument-area": "instrument_area",
     "dead-relu": "dead_relu",
     "normcheck": "normcheck",
     "predictiveness": "predictiveness",
