@@ -191,6 +191,7 @@ class _Work:
 
     def run(self, solver: Solver, alone_all: Schedule) -> tuple[Schedule, tuple[str, ...]]:
         from presilicon.scheduling.anytime import relax, search
+        from presilicon.scheduling.pricing import beginnings
 
         try:
             relaxed = relax(self.problem, self.goal)
@@ -209,6 +210,7 @@ class _Work:
         else:
             exact = solver == "exact" or (solver == "auto" and len(self.problem.tasks) <= EXACT_OPS)
             starts = self.starts(alone_all)
+            starts += beginnings(self.problem, self.goal, relaxed.shares, starts, self.reference)
             given = self.left_s()
             if exact:
                 given = min(given * SHORT, SHORT_S + SHORT_PER_OP_S * len(self.problem.tasks))
