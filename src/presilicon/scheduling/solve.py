@@ -28,6 +28,8 @@ EXACT_OPS = 150
 """Up to so many ops `auto` looks for a proof."""
 SHORT = 0.25
 """The part of its time that `exact` spends at most on a first schedule by search."""
+OPEN = 1e-3
+"""A gap that a solver leaves only when it is stopped."""
 SHORT_S, SHORT_PER_OP_S = 0.5, 0.03
 """What it spends at most, and more for each op."""
 
@@ -237,9 +239,14 @@ class _Work:
         from presilicon.scheduling.exact import solve_exactly
 
         try:
-            return solve_exactly(
+            proven = solve_exactly(
                 self.problem, self.goal, start=found, bound=bound, time_limit_s=self.left_s(), workers=self.workers
             )
+            value, least = self.goal.value(self.problem, proven), self.goal.bound_of(proven) or 0.0
+            if value > least * (1 + OPEN) and self.left_s() > 1.0:
+                # The solver takes Ctrl-C for itself, and ends as if it were done.
+                return replace(proven, notes=(*proven.notes, "interrupted: the best schedule so far"))
+            return proven
         except KeyboardInterrupt:
             return replace(found, notes=(*found.notes, "interrupted: the best schedule so far"))
         except MissingToolError as error:
