@@ -6,6 +6,7 @@ effect, or why it did not. A command that is refused changes nothing.
 """
 
 import os
+import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -130,10 +131,36 @@ def program(
 def set_learning_rate(
     run: StoredRun, value: float, *, design: str | None = None, seed: int | None = None, wait_s: float = WAIT_S
 ) -> list[Answer]:
-    """Write the learning rate's control register; the optimizer uses it from the next step on."""
-    if not 0 <= value < float("inf"):
-        raise ConfigError(f"learning rate: given {value}, expected a finite number of at least 0")
+    """Write the learning rate's control register; the optimizer uses it from the next step on.
+
+    Raises:
+        ConfigError: the run is over, or the value is none that the register can hold.
+        RunFailedError: no answer came in time.
+    """
+    learning_rate_bits(value)
     return _send(run, design, seed, wait_s, verb="learning_rate", value=value)
+
+
+def learning_rate_bits(value: float | None) -> int:
+    """A learning rate as its control register holds it: the bits of a float32.
+
+    >>> hex(learning_rate_bits(0.5))
+    '0x3f000000'
+
+    Raises:
+        ConfigError: it is negative, not finite, or float32 would make infinity or 0 of it.
+    """
+    wanted = "expected a finite number of at least 0"
+    if value is None or not 0 <= value < float("inf"):
+        raise ConfigError(f"learning rate: given {value}, {wanted}")
+    try:
+        packed = struct.pack("<f", value)
+    except OverflowError:
+        raise ConfigError(f"learning rate: given {value:g}, {wanted} that float32 can hold, up to 3.4e38") from None
+    bits: int = struct.unpack("<I", packed)[0]
+    if value and not bits:
+        raise ConfigError(f"learning rate: given {value:g}, which is 0 in float32: give 0, or at least 1.5e-45")
+    return bits
 
 
 def set_ranges(

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Instrument
-from presilicon.instrument.control import Command
+from presilicon.instrument.control import Command, learning_rate_bits
 from presilicon.instrument.engine import Engine
 from presilicon.instrument.host import Host, Reading, Shape
 from presilicon.instrument.link import FileLink, Link, SocketServer
@@ -300,9 +300,8 @@ def obey(host: Host, command: Command) -> str:
         case "sample":
             return host.sample(command.tap or "", command.every or 0)
         case "learning_rate":
-            value = command.value or 0.0
-            host.control(LEARNING_RATE, _bits_of(value))
-            return f"learning rate {value:g}, in control register {LEARNING_RATE}"
+            host.control(LEARNING_RATE, learning_rate_bits(command.value))
+            return f"learning rate {command.value:g}, in control register {LEARNING_RATE}"
 
 
 def account(host: Host) -> dict[str, Any]:
@@ -325,12 +324,6 @@ def describe(wires: Iterable[Wire]) -> list[dict[str, Any]]:
 def _array(tensor: Any) -> Any:
     """A torch tensor as a numpy array, which may share its memory."""
     return tensor if not hasattr(tensor, "detach") else tensor.detach().cpu().numpy()
-
-
-def _bits_of(value: float) -> int:
-    """A float32's bits."""
-    bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
-    return bits
 
 
 def _float_of(bits: int) -> float:

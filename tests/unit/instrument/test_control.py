@@ -82,6 +82,10 @@ def test_a_bad_request_writes_nothing(tmp_path: Path) -> None:
             control.set_learning_rate(stored(run), -1)
         with pytest.raises(ConfigError, match="learning rate: given nan"):
             control.set_learning_rate(stored(run), float("nan"))
+        with pytest.raises(ConfigError, match=r"given 1e\+60, .* that float32 can hold"):
+            control.set_learning_rate(stored(run), 1e60)
+        with pytest.raises(ConfigError, match="given 1e-60, which is 0 in float32"):
+            control.set_learning_rate(stored(run), 1e-60)
         with pytest.raises(ConfigError, match="every: given 70000"):
             control.set_sampling(stored(run), "hidden", 70000)
         with pytest.raises(ConfigError, match="of that design and seed"):

@@ -225,6 +225,15 @@ def test_a_bad_request_changes_nothing(plain_trace: Any) -> None:
     assert {each["aggregation"] for each in events if each["event"] == "instrument"} == {"summary"}
 
 
+@pytest.mark.parametrize("value", [1e60, 1e-60, -1.0, None])
+def test_a_learning_rate_that_the_register_cannot_hold_changes_nothing(plain_trace: Any, value: float | None) -> None:
+    trace, events = commanded(12, verb="learning_rate", value=value)
+    assert trace == plain_trace
+    (answer,) = [each for each in events if each["event"] == "instrument_answer"]
+    assert not answer["ok"]
+    assert "learning rate: given" in answer["message"]
+
+
 def test_without_control_registers_no_learning_rate() -> None:
     bare = design(Tap(name="in", layers=layers()[0]), hardware=changed(HARDWARE, controls=0))
     command = Command(id="it", streams=(), verb="learning_rate", value=0.1)
