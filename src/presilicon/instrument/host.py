@@ -54,13 +54,16 @@ class Reading(NamedTuple):
     """`edges` and `counts`."""
     lanes: list[float] | None
     """A figure for each node."""
+    notes: tuple[str, ...] = ()
+    """Which figures are None because the chip's words could not hold them."""
 
     def to_plain(self) -> dict[str, Any]:
         """The fields of an event; what it does not have is left out."""
         plain: dict[str, Any] = {"tap": self.wire.name, "layer": self.wire.layer, "role": self.wire.role}
         plain |= {"aggregation": self.aggregation, "values": self.values}
         plain |= {} if self.histogram is None else {"histogram": self.histogram}
-        return plain | ({} if self.lanes is None else {"lanes": self.lanes})
+        plain |= {} if self.lanes is None else {"lanes": self.lanes}
+        return plain | ({"notes": list(self.notes)} if self.notes else {})
 
 
 class _Use(NamedTuple):
@@ -103,6 +106,8 @@ class Host:
         self._pending: deque[_Sent] = deque()
         self._taken = self._refused = 0
         self._is_new = True
+        self._moved: dict[int, tuple[_Use, _Use]] = {}
+        """Of taps whose ranges follow: what they were counted with, and what they are to be."""
         self.refusals: list[str] = []
         """Why the chip refused images, since it was last asked."""
         self._send(self._uses, self._layout, self._sampling, program=True)
@@ -218,6 +223,7 @@ class Host:
                 self._heard(each)
             elif (reading := self._read(each)) is not None:
                 readings.append(reading)
+        self._follow()
         return readings
 
     def disconnected(self) -> None:
@@ -249,12 +255,12 @@ class Host:
             self.undecodable += 1
             return None
         reading = _reading(wire, frame.number, use, result, shape)
-        if use.tracks and reading.histogram is not None and not self._pending:
+        if use.tracks and reading.histogram is not None:
             self._track(frame.tap, use, reading)
         return reading
 
     def _track(self, tap: int, use: _Use, reading: Reading) -> None:
-        """Send NormCheck the ranges that follow what it has just counted, if they are other than before."""
+        """Note the ranges that follow what NormCheck has just counted, if they are other than before."""
         assert use.made is not None
         assert reading.histogram is not None
         before = use.made.boundaries
@@ -266,8 +272,15 @@ class Host:
         if len(inner) < 2 or moved <= 0.02 * span:
             return
         made = use.made.with_boundaries(after)
-        uses = self._uses | {tap: use._replace(firmware=made.firmware, made=made)}
-        self._send(uses, self._layout, self._sampling, program=False, rows=(tap,))
+        self._moved[tap] = use, use._replace(firmware=made.firmware, made=made)
+
+    def _follow(self) -> None:
+        """Send the ranges that moved, of all taps as one image; not those of a tap that is being changed anyway."""
+        latest = self._latest
+        moved = {tap: after for tap, (before, after) in self._moved.items() if latest.uses.get(tap) is before}
+        self._moved.clear()
+        if moved:
+            self._send(latest.uses | moved, latest.layout, latest.sampling, program=False, rows=tuple(moved))
 
     def _use(self, name: str, options: Mapping[str, Any], tap: str) -> _Use:
         given = dict(options)
@@ -288,6 +301,11 @@ class Host:
         if not 0 < len(boundaries) <= len(rows):
             raise ConfigError(f"{len(boundaries)} rows of ranges, but its firmware has {len(rows)}")
         given = {row: RangeRow.of_boundaries(each) for row, each in zip(rows, boundaries, strict=False)}
+        if any(use.firmware.rows[row].classes is not None for row in given):
+            raise ConfigError(
+                f"the ranges of {use.name} are classes of numbers, not boundaries: they cannot be set; program "
+                "distribution, with boundaries of your own"
+            )
         for row, content in given.items():
             try:
                 content.check(self.hardware)
@@ -333,9 +351,9 @@ def _reading(wire: Wire, frame: int, use: _Use, result: Mapping[str, Any], shape
     for name, value in result.items():
         if value is None or isinstance(value, float | int):
             values[name] = value
-    if "counts" in result:
+    if result.get("counts") is not None:
         histogram = {"edges": list(result["boundaries"]), "counts": list(result["counts"])}
-    elif "zeros_by_node" in result:
+    elif result.get("zeros_by_node") is not None:
         lanes = [float(value) for value in result["zeros_by_node"]]
     elif "is_zero" in result:
         lanes = [float(value) for value in result["is_zero"].mean(axis=0)]
@@ -348,4 +366,4 @@ def _reading(wire: Wire, frame: int, use: _Use, result: Mapping[str, Any], shape
         values["predictiveness"] = use.average.add(float(values["largest_mean"] or 0.0))
     if shape is not None and shape.share < 1:
         values["share"] = shape.share
-    return Reading(wire, frame, use.name, values, histogram, lanes)
+    return Reading(wire, frame, use.name, values, histogram, lanes, tuple(result.get("notes", ())))

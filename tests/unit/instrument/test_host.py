@@ -86,7 +86,7 @@ def test_another_aggregation_holds_from_the_chips_word_on() -> None:
         (lambda host: host.program("hidden", "distribution", {"bins": 4000}), "range_rows = 500"),
         (lambda host: host.program("hidden", chains=[[{"op": "vv_fly"}]]), "vv_fly"),
         (lambda host: host.set_ranges("slope", [[0, 1]]), "has 0"),
-        (lambda host: host.set_ranges("hidden", [[0, 1]]), "9: one more than the ranges"),
+        (lambda host: host.set_ranges("hidden", [list(range(9))]), "ranges of summary are classes"),
         (lambda host: host.control(9, 1), "this hardware has 4"),
         (lambda host: host.program("hidden", "predictiveness", {"window": 0}), "window is 0"),
     ],
@@ -118,6 +118,26 @@ def test_ranges_of_ones_own() -> None:
     tensor = np.array([[-3.0, -1.5, -1, 0, 0.5, 2, 3.5, 9]])
     found = bench.look(tensor)
     assert found.histogram == {"edges": edges, "counts": [1, 2, 1, 1, 1, 0, 1, 1]}
+
+
+def test_ranges_of_a_wrong_length_are_not_sent() -> None:
+    bench = Bench("distribution", bins=8)
+    with pytest.raises(ConfigError, match="9: one more than the ranges"):
+        bench.host.set_ranges("hidden", [[0, 1]])
+    assert bench.host.take() == b""
+
+
+def test_norm_check_follows_on_every_tap() -> None:
+    bench = Bench("norm_check", "norm_check")
+    rng = np.random.default_rng(2)
+    for _ in range(12):
+        tensors = [to_values(rng.normal(size=(64, 8)) * 5 + centre) for centre in (300.0, -700.0)]
+        for tap, tensor in enumerate(tensors):
+            bench.offer(tensor, tap)
+        found = bench.exchange()
+        assert [reading.wire.tap for reading in found] == [0, 1]
+    for tensor, reading in zip(tensors, found, strict=True):
+        assert abs(reading.values["p50"] - np.median(tensor)) < 0.08 * np.ptp(tensor)
 
 
 def test_norm_check_follows_a_distribution_that_moves() -> None:
