@@ -235,8 +235,9 @@ def lockstep(
         from presilicon.cli.instrument import _engine
         from presilicon.study.instrumented import compare_with_stream
 
+        asked = [each for each in found.events("instrument_answer") if each["stream"] == kept.started["stream"]]
         agreement = compare_with_stream(
-            there, kept.workload, kept.design, found.events("instrument_answer"), seed=kept.started["seed"],
+            there, kept.workload, kept.design, asked, seed=kept.started["seed"],
             device=kept.device, step_s=kept.started["step_s"], engine=_engine(engine, kept.design.instrument.built),
         )  # fmt: skip
     if as_json:
@@ -338,7 +339,8 @@ def _kept(run: "StoredRun", design: str | None, seed: int | None) -> _Kept:
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{run.name} does not say what it was started with: {REQUEST_FILE}: {error}") from None
     designs, workload, _ = request.load()
-    started = starts[0]
+    same = (starts[0]["design"], starts[0]["seed"])
+    started = next(each for each in reversed(starts) if (each["design"], each["seed"]) == same)  # whose file it is
     chosen = next(each for each in designs if each.name == started["design"])
     file = run.path / stream_file(f"{started['design']}-seed{started['seed']}")
     return _Kept(chosen, workload, request.device, started, file)

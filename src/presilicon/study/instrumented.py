@@ -137,7 +137,7 @@ def compare_with_stream(
     """A recorded stream against a fresh emulation of the training that it is of, with the same commands.
 
     `recorded` is the stream of a chip, of the circuit in a simulator, or of an earlier emulation; `events` are those of
-    the training. Here is the fresh emulation, there the recorded stream.
+    the run: answers to other trainings are passed over. Here is the fresh emulation, there the recorded stream.
     """
     assert design.instrument is not None
     sent = bytearray()
@@ -148,7 +148,9 @@ def compare_with_stream(
             names.update({tap["tap"]: tap["name"] for tap in event["taps"]})
 
     task = InstrumentTask(design.instrument, step_s)
-    source = Repeated(events)
+    source = Repeated(
+        event for event in events if event.get("design", design.name) == design.name and event.get("seed", seed) == seed
+    )
     watching = instrument_of(task, design.numerics, note, name="again", engine=engine, commands=lambda stream: source)
     watching.links.append(_Kept(sent))
     threads = torch.get_num_threads()

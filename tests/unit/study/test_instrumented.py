@@ -334,6 +334,10 @@ def test_a_recorded_stream_is_the_same_again_and_a_fault_is_named(tmp_path: Path
     plain = [each | ({"request": _plain(each["request"])} if "request" in each else {}) for each in events]
     same = compare_with_stream(recorded, QUICK, watched, plain)
     assert (same.difference, same.compared, same.only_here, same.only_there) == (None, 10, 0, 0)
+    asked = next(each for each in plain if each["event"] == "instrument_answer")
+    louder = asked | {"step": 3, "request": _plain(Command(id="x", streams=(), verb="learning_rate", value=9.0))}
+    others = [louder | {"design": "bf16-systolic", "seed": 1}, louder | {"design": "another", "seed": 0}]
+    assert compare_with_stream(recorded, QUICK, watched, plain + others) == same, "they were asked of others"
     other = compare_with_stream(recorded, replace(QUICK, batch_size=31), watched, plain)
     assert other.difference is not None
     assert (other.difference.name, other.difference.step) == ("in", 0)
