@@ -1,7 +1,8 @@
 """Aggregations that count: distributions, percentiles by bins that follow, and what is no proper number."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from presilicon.base.errors import ConfigError
@@ -59,14 +60,19 @@ def distribution(
             accumulate(fw, row, "M")
 
     def decode(values: "NDArray[np.float64]", cut: Cut) -> dict[str, Any]:
-        expect(values, len(fw.rows) * hardware.ranges)
-        counts = [float(value) for value in values[: len(edges) - 1]]
-        for place in range(len(counts)):
-            if edges[place] < 0 <= edges[place + 1]:
-                counts[place] -= cut.padding
-        return {"counts": counts, "boundaries": edges}
+        counts = _counts(values, cut, edges, len(fw.rows))
+        return {"counts": None if None in counts else counts, "boundaries": edges}
 
     return Made(fw, decode, tuple(edges))
+
+
+def _counts(values: "NDArray[np.float64]", cut: Cut, edges: Sequence[float], rows: int) -> list[float | None]:
+    """What was counted in each bin, without the zeros of padding; None where the words could not hold it."""
+    expect(values, rows * cut.hardware.ranges)
+    pairs = zip(pairwise(edges), values, strict=False)
+    return [
+        cut.counted("counts", float(value), cut.padding if low < 0 <= high else 0.0) for (low, high), value in pairs
+    ]
 
 
 def norm_check(
@@ -77,7 +83,8 @@ def norm_check(
 
     def decode(values: "NDArray[np.float64]", cut: Cut) -> dict[str, Any]:
         result = made.decoder(values, cut)
-        found = percentiles(made.boundaries, result["counts"], PERCENTILES)
+        counts = result["counts"]
+        found = [None] * len(PERCENTILES) if counts is None else percentiles(made.boundaries, counts, PERCENTILES)
         return result | {f"p{which}": value for which, value in zip(PERCENTILES, found, strict=True)}
 
     return Made(made.firmware, decode, made.boundaries)
@@ -98,8 +105,8 @@ def invalidity(hardware: Hardware) -> Made:
 
     def decode(values: "NDArray[np.float64]", cut: Cut) -> dict[str, Any]:
         expect(values, len(fw.rows) * hardware.ranges)
-        result = dict(zip(names, map(float, values), strict=False))
-        return result | {"total": sum(result.values())}
+        result = {name: cut.counted(name, float(value)) for name, value in zip(names, values, strict=False)}
+        return result | {"total": _total(result.values())}
 
     return Made(fw, decode)
 
@@ -113,7 +120,13 @@ def _saturation(hardware: Hardware) -> Made:
     made = distribution(hardware, boundaries=[-math.inf, -largest - step, largest - step, math.inf])
 
     def decode(values: "NDArray[np.float64]", cut: Cut) -> dict[str, Any]:
-        low, _, high = made.decoder(values, cut)["counts"]
-        return {"saturated_low": low, "saturated_high": high, "total": low + high}
+        low, _, high = _counts(values, cut, made.boundaries, len(made.firmware.rows))
+        return {"saturated_low": low, "saturated_high": high, "total": _total([low, high])}
 
     return Made(made.firmware, decode)
+
+
+def _total(counts: Collection[float | None]) -> float | None:
+    """Of counts that are all known."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None

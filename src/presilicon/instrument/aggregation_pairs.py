@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from presilicon.designs import Hardware
-from presilicon.instrument.aggregation_parts import END, FRESH, Cut, Made, accumulate, expect, named
+from presilicon.instrument.aggregation_parts import END, FRESH, Cut, Made, accumulate, named
 from presilicon.instrument.firmware import Firmware
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ def correlation(hardware: Hardware) -> Made:
     _second(fw, yy)
 
     def decode(values: "NDArray[np.float64]", cut: Cut) -> dict[str, Any]:
-        expect(values, 5)
+        found = named(["sum of both", "sum_y", "sum_xy", "squares of both", "sum_yy"])(values, cut)
+        if None in found.values():
+            return dict.fromkeys(("sum_x", "sum_y", "sum_xy", "sum_xx", "sum_yy", "correlation"))
         of_both, of_y, of_xy, of_squares, of_yy = map(float, values)
         sums = {"x": of_both - of_y, "y": of_y, "xy": of_xy, "xx": of_squares - of_yy, "yy": of_yy}
         result: dict[str, Any] = {f"sum_{name}": value for name, value in sums.items()}
@@ -110,8 +112,9 @@ def update_ratio(hardware: Hardware) -> Made:
 
     def decode(values: "NDArray[np.float64]", cut: Cut) -> dict[str, Any]:
         of_weight, of_update = named(["weight", "update"])(values, cut).values()
-        norms = {"update_norm": math.sqrt(of_update), "weight_norm": math.sqrt(of_weight)}
-        return norms | {"ratio": norms["update_norm"] / norms["weight_norm"] if of_weight else None}
+        update_norm, weight_norm = (None if of is None else math.sqrt(of) for of in (of_update, of_weight))
+        ratio = update_norm / weight_norm if weight_norm and update_norm is not None else None
+        return {"update_norm": update_norm, "weight_norm": weight_norm, "ratio": ratio}
 
     return Made(fw, decode)
 
@@ -143,7 +146,9 @@ def quantization_error(hardware: Hardware) -> Made:
 
     def decode(values: "NDArray[np.float64]", cut: Cut) -> dict[str, Any]:
         of_error, of_signal = named(["error", "signal"])(values, cut).values()
-        ratio = 10 * math.log10(of_signal / of_error) if of_error > 0 and of_signal > 0 else None
+        ratio = (
+            10 * math.log10(of_signal / of_error) if of_error and of_signal and min(of_error, of_signal) > 0 else None
+        )
         return {"squared_error": of_error, "squared_signal": of_signal, "signal_to_noise_db": ratio}
 
     return Made(fw, decode)

@@ -1,12 +1,13 @@
 """What the aggregations are made of: what is known of a tensor, firmware with its decoder, and common chains."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Hardware
 from presilicon.instrument.firmware import Firmware
+from presilicon.instrument.words import count_limit, word_limits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +25,8 @@ class Cut:
     hardware: Hardware
     count: int | None = None
     nodes: int | None = None
+    lost: list[str] = field(default_factory=list)
+    """Results that the words could not hold."""
 
     @property
     def padding(self) -> int:
@@ -31,6 +34,25 @@ class Cut:
         if self.nodes is None or self.count is None:
             return 0
         return -self.nodes % self.hardware.lanes * (self.count // self.nodes)
+
+    def counted(self, name: str, value: float, less: float = 0.0) -> float | None:
+        """A count, less the zeros of padding where they are in it; None where the words need not have held it.
+
+        Counts only grow, so that one below the limit was never rounded and never saturated on its way.
+        """
+        if value < count_limit(self.hardware) and value >= less:
+            return value - less
+        self.lost.append(name)
+        return None
+
+    def held(self, name: str, value: float) -> float | None:
+        """A sum; None where a fixed-point word stands at one of its ends. A float says so itself."""
+        if not self.hardware.is_float:
+            low, high = word_limits(self.hardware)
+            if not low < value * 2.0**self.hardware.fraction_bits < high:
+                self.lost.append(name)
+                return None
+        return value
 
 
 @dataclass(frozen=True)
@@ -53,11 +75,11 @@ def accumulate(fw: Firmware, row: int, size: int | str = 1) -> None:
 
 
 def named(names: Sequence[str]) -> Decoder:
-    """A decoder of words that are results as they are."""
+    """A decoder of words that are results as they are; None for those that saturated."""
 
     def decode(values: "NDArray[np.float64]", cut: Cut) -> dict[str, Any]:
         expect(values, len(names))
-        return dict(zip(names, map(float, values), strict=True))
+        return {name: cut.held(name, float(value)) for name, value in zip(names, values, strict=True)}
 
     return decode
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Hardware
-from presilicon.instrument.aggregation_parts import END, FRESH, Cut, Made, accumulate, named
+from presilicon.instrument.aggregation_parts import END, FRESH, Cut, Made, accumulate, expect, named
 from presilicon.instrument.firmware import Firmware
 from presilicon.instrument.tensors import join_tensor
 from presilicon.instrument.words import CLASSES
@@ -32,7 +32,10 @@ def sparsity(hardware: Hardware, each: str = "vector") -> Made:
     def decode(values: "NDArray[np.float64]", cut: Cut) -> dict[str, Any]:
         zeros = _joined(values, cut)
         if each == "vector":
-            return {"is_zero": zeros, "zeros": float(zeros.sum())}
+            is_zero = (zeros != 0).astype(zeros.dtype)
+            return {"is_zero": is_zero, "zeros": float(is_zero.sum())}
+        if cut.counted("zeros_by_node", float(values.max(initial=0.0))) is None:
+            return {"zeros_by_node": None, "zeros": None}
         return {"zeros_by_node": zeros.ravel(), "zeros": float(zeros.sum())}
 
     return Made(fw, decode)
@@ -61,13 +64,15 @@ def summary(hardware: Hardware) -> Made:
     names = ["sum", "zeros", "elements", *ends]
 
     def decode(values: "NDArray[np.float64]", cut: Cut) -> dict[str, Any]:
-        result: dict[str, Any] = named(names)(values, cut)
-        for name in ("zeros", "elements"):
-            result[name] -= cut.padding
-        for name in ends:
-            if cut.padding and result[name] == 0:
-                result[name] = None  # the zeros of lanes without nodes hide it
-        result["mean"] = result["sum"] / result["elements"] if result["elements"] else None
+        expect(values, len(names))
+        total, zeros, elements, *found = map(float, values)
+        counted = cut.count if cut.count is not None else cut.counted("elements", elements)
+        result: dict[str, Any] = {"sum": cut.held("sum", total), "zeros": cut.counted("zeros", zeros, cut.padding)}
+        result["elements"] = None if counted is None else float(counted)
+        for name, value in zip(ends, found, strict=True):
+            # Where it is 0, the zeros of lanes without nodes may hide it.
+            result[name] = None if cut.padding and value == 0 else value
+        result["mean"] = result["sum"] / counted if counted and result["sum"] is not None else None
         return result
 
     return Made(fw, decode)
@@ -85,9 +90,9 @@ def predictiveness(hardware: Hardware) -> Made:
     def decode(values: "NDArray[np.float64]", cut: Cut) -> dict[str, Any]:
         if not values.size:
             raise ConfigError("no words, but this aggregation sends one for each group of nodes")
-        largest = float(values.max())
+        largest = cut.held("largest_sum", float(values.max()))
         samples = cut.count // cut.nodes if cut.count is not None and cut.nodes else None
-        return {"largest_sum": largest, "largest_mean": largest / samples if samples else None}
+        return {"largest_sum": largest, "largest_mean": largest / samples if samples and largest is not None else None}
 
     return Made(fw, decode)
 
@@ -135,7 +140,7 @@ def gradient_norm(hardware: Hardware) -> Made:
 
     def decode(values: "NDArray[np.float64]", cut: Cut) -> dict[str, Any]:
         total = named(["squares"])(values, cut)["squares"]
-        return {"sum_of_squares": total, "norm": math.sqrt(total)}
+        return {"sum_of_squares": total, "norm": None if total is None else math.sqrt(total)}
 
     return Made(fw, decode)
 

@@ -24,7 +24,7 @@ from presilicon.instrument.aggregation_values import (
 from presilicon.instrument.firmware import Firmware
 from presilicon.instrument.histograms import tracking_boundaries
 from presilicon.instrument.ranges import RangeRow
-from presilicon.instrument.words import values_of
+from presilicon.instrument.words import count_limit, values_of
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,18 @@ class Aggregation:
         `words` are all words of the frame, one block after the other. `count` is the number of elements of the tensor
         (of one of them, in pairs) and `nodes` its last dimension.
 
+        A figure that saturated, or a count that need not be exact because words of this width round there, is None,
+        and `notes` says so.
+
         Raises:
             ConfigError: there are more or fewer words than such a frame has.
         """
         import numpy as np
 
         values = values_of(self.hardware, np.asarray(words, dtype=np.int64).ravel())
-        return self.decoder(values, Cut(self.hardware, count, nodes))
+        cut = Cut(self.hardware, count, nodes)
+        result = self.decoder(values, cut)
+        return result | ({"notes": [_too_narrow(self.hardware, cut.lost)]} if cut.lost else {})
 
     def tracking_rows(self, counts: Sequence[float]) -> dict[int, RangeRow]:
         """Range rows that follow a distribution of which these counts were seen: what NormCheck sends back."""
@@ -108,6 +113,14 @@ def describe_aggregations(hardware: Hardware) -> list[dict[str, Any]]:
             row["refused"] = str(error)
         rows.append(row)
     return rows
+
+
+def _too_narrow(hardware: Hardware, names: Sequence[str]) -> str:
+    limit = f"counts are exact below {count_limit(hardware):g}"
+    return (
+        f"{', '.join(dict.fromkeys(names))}: too large for words of {hardware.word_bits} bits ({limit}); "
+        "set a larger accumulator_bits in [instrument.hardware], or offer fewer vectors"
+    )
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,19 @@ def word_limits(hardware: Hardware) -> tuple[int, int]:
     return -(1 << hardware.word_bits - 1), (1 << hardware.word_bits - 1) - 1
 
 
+def count_limit(hardware: Hardware) -> float:
+    """Counts below this are exact in a word: fixed point saturates from here on, floats begin to round.
+
+    >>> from presilicon.formats import parse
+    >>> count_limit(Hardware(element=parse("fixed(4, 4)"))), count_limit(Hardware(element=parse("bfloat16")))
+    (7.9375, 256.0)
+    """
+    if not hardware.is_float:
+        return word_limits(hardware)[1] * 2.0**-hardware.fraction_bits
+    largest = 2.0 ** ((1 << hardware.exponent_bits) - 2 - bias_of(hardware))
+    return min(2.0 ** (hardware.word_mantissa + 1), largest)
+
+
 def to_words(hardware: Hardware, values: Any) -> "NDArray[np.int64]":
     """Numbers as words, of the same shape: rounded to the element's format to nearest even, then widened.
 

@@ -107,6 +107,54 @@ def test_a_summary_says_when_padding_hides_an_end() -> None:
     assert run(aggregation("summary", make(flush="frame")), np.full((2, 8), 3.0))["min"] == 3.0
 
 
+NARROW = [
+    ("fixed(6, 2)", None),
+    ("fixed(4, 4)", None),
+    ("bfloat16", None),
+    ("float(4, 3)", None),
+    ("fixed(1, 7)", None),
+]
+
+
+@pytest.mark.parametrize(("element", "bits"), NARROW)
+@pytest.mark.parametrize("shape", [(3, 8), (40, 5), (300, 19)])
+def test_what_a_word_cannot_hold_is_none_and_never_wrong(element, bits, shape) -> None:
+    hardware = make(element=element, bits=bits, flush="frame")
+    x = np.where(np.random.default_rng(1).random(shape) < 0.9, 0.0, 0.5)
+    exact = {"zeros": (x == 0).sum(), "elements": x.size, "min": 0.0, "max": 0.5}
+    found = run(aggregation("summary", hardware), x)
+    assert found["elements"] == x.size
+    for name in ("zeros", "min", "max"):
+        assert found[name] in (exact[name], None)
+    assert ("zeros" in "".join(found.get("notes", ()))) == (found["zeros"] is None)
+    total = found["sum"]
+    if total is None or not hardware.is_float:
+        assert total in (x.sum(), None)
+        assert found["mean"] == (None if total is None else total / x.size)
+    counts = run(aggregation("distribution", hardware, boundaries=[-1, -0.25, 0.25, math.inf]), x)["counts"]
+    assert counts in ([0, exact["zeros"], x.size - exact["zeros"]], None)
+    for each, by in (("vector", "is_zero"), ("group", "zeros_by_node")):
+        zeros = run(aggregation("sparsity", hardware, each=each), x)
+        assert zeros["zeros"] in (exact["zeros"], None)
+        assert (zeros[by] is None) == (zeros["zeros"] is None)
+        assert each == "group" or zeros["zeros"] is not None
+    squares = run(aggregation("gradient_norm", hardware), x)
+    assert hardware.is_float or squares["sum_of_squares"] in ((x**2).sum(), None)
+
+
+def test_a_note_says_what_to_do_about_counts_that_saturate() -> None:
+    x = np.zeros((500, 64))
+    found = run(aggregation("summary", make(element="fixed(16, 16)", bits=None, flush="frame")), x)
+    assert (found["zeros"], found["elements"], found["mean"]) == (32000, 32000, 0.0)
+    x = np.zeros((600, 64))
+    found = run(aggregation("summary", make(element="fixed(16, 16)", bits=None, flush="frame")), x)
+    assert (found["zeros"], found["elements"], found["mean"]) == (None, 38400, 0.0)
+    assert found["notes"][0].startswith("zeros: too large for words of 32 bits (counts are exact below 32768)")
+    assert "accumulator_bits" in found["notes"][0]
+    aggregate = aggregation("summary", make(element="fixed(16, 16)", bits=None, flush="frame"))
+    assert run(aggregation("norm_check", aggregate.hardware), x)["p50"] is None
+
+
 def test_a_summary_of_a_chip_without_min_and_max() -> None:
     hardware = make(alu=("add",), reduce=("sum",), flush="frame")
     assert set(run(aggregation("summary", hardware), tensor_of((4, 8)))) == {"sum", "zeros", "elements", "mean"}
