@@ -154,6 +154,15 @@ class Image:
             yield b"".join(struct.pack("<BI", register, value) for register, value in self.controls)
 
 
+def longest_payload(hardware: Hardware) -> int:
+    """The payload that no image of a hardware exceeds: every number of items at its largest, 255.
+
+    A length above it is refused before the payload comes, so that a damaged length swallows no more than that.
+    """
+    row = 2 + (hardware.ranges + 1) * key_bytes(hardware)
+    return 3 + 4 * hardware.taps + 255 * (CHAIN_BYTES + row + 5)
+
+
 def key_bytes(hardware: Hardware) -> int:
     """Bytes of a stored key."""
     return -(-hardware.key_bits // 8)
@@ -202,7 +211,10 @@ def _check_frame(data: bytes, hardware: Hardware) -> int:
     features = int.from_bytes(data[18:20], "little")
     if features & ~built_features(hardware):
         raise ImageRefusedError(BAD_GEOMETRY, "it uses functions or blocks that were not built")
-    if len(data) != HEADER + int.from_bytes(data[20:24], "little") + 4:
+    announced = int.from_bytes(data[20:24], "little")
+    if announced > longest_payload(hardware):
+        raise ImageRefusedError(BAD_LENGTH, f"its header announces {announced} bytes, more than any image has")
+    if len(data) != HEADER + announced + 4:
         raise ImageRefusedError(BAD_LENGTH, f"{len(data)} bytes, but its header announces another length")
     if crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
         raise ImageRefusedError(BAD_CHECKSUM, "its checksum does not match")
@@ -212,13 +224,13 @@ def _check_frame(data: bytes, hardware: Hardware) -> int:
 
 
 def check_beginning(data: bytes) -> None:
-    """Whether bytes are long enough for an image, and begin as one of our version.
+    """Whether bytes are long enough for an image's header, and begin as one of our version.
 
     Raises:
         ImageRefusedError: they do not.
     """
-    if len(data) < HEADER + 4:
-        raise ImageRefusedError(BAD_LENGTH, f"{len(data)} bytes, fewer than a header and a checksum")
+    if len(data) < HEADER:
+        raise ImageRefusedError(BAD_LENGTH, f"{len(data)} bytes, fewer than a header has")
     if data[:4] != MAGIC:
         raise ImageRefusedError(BAD_VERSION, f"it begins with {data[:4]!r}, not {MAGIC!r}")
     if data[4] != VERSION:

@@ -9,26 +9,28 @@ docs/firmware.md.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from presilicon.designs import Instrument
+from presilicon.designs import Hardware, Instrument
 from presilicon.instrument.engine import Block, Engine
-from presilicon.instrument.image import BAD_LENGTH, HEADER, MAGIC, Image, ImageRefusedError, read_image
+from presilicon.instrument.image import HEADER, MAGIC, Image, ImageRefusedError, longest_payload, read_image
 from presilicon.instrument.stream import Status, StreamWriter
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-LONGEST_IMAGE = 1 << 20
-
 Vectors = tuple["NDArray[np.int64]", "NDArray[np.bool_]"]
 """Words [V, N] and the ends of frames [V, 2]; the last vector ends the outer frame."""
 
 
 class ImageReader:
-    """Cuts what comes from the host into images; damaged ones are found out by their length and checksum."""
+    """Cuts what comes from the host into images as the circuit does; `read_image` finds out which are damaged.
 
-    def __init__(self) -> None:
+    An image whose length cannot be is cut behind its header.
+    """
+
+    def __init__(self, hardware: Hardware) -> None:
         self._buffer = bytearray()
+        self._longest = longest_payload(hardware)
 
     def feed(self, data: bytes) -> list[bytes]:
         """The images that these bytes complete, not yet checked."""
@@ -42,9 +44,8 @@ class ImageReader:
             del self._buffer[:start]
             if len(self._buffer) < HEADER:
                 return found
-            length = HEADER + int.from_bytes(self._buffer[HEADER - 4 : HEADER], "little") + 4
-            if length > LONGEST_IMAGE:
-                length = HEADER
+            payload = int.from_bytes(self._buffer[HEADER - 4 : HEADER], "little")
+            length = HEADER if payload > self._longest else HEADER + payload + 4
             if len(self._buffer) < length:
                 return found
             found.append(bytes(self._buffer[:length]))
@@ -79,7 +80,7 @@ class Chip:
         self.dropped = [0] * self.hardware.taps
         self._instrument = instrument
         self._writer = StreamWriter(self.hardware)
-        self._images = ImageReader()
+        self._images = ImageReader(self.hardware)
         self._out = bytearray()
         self._intervals = [0] * self.hardware.taps
         self._crc = 0
@@ -98,8 +99,6 @@ class Chip:
         """Bytes from the host. Whole images take effect at once: no frame is under way between two offers."""
         for image in self._images.feed(data):
             try:
-                if len(image) == HEADER:
-                    raise ImageRefusedError(BAD_LENGTH, "it announces more than a chip can take")
                 read = read_image(image, self.hardware)
                 self.engine.load(image)
             except ImageRefusedError as error:

@@ -5,14 +5,19 @@ The bytes that it sends are those that the reference predicts from the vectors t
 
 from collections import Counter
 from itertools import pairwise
+from zlib import crc32
 
 import numpy as np
 import pytest
 from cases import random_firmware, random_vectors
 from circuits import make
 
+from presilicon.designs import Instrument
 from presilicon.instrument import Firmware, Image, Reference, compile_firmware
-from presilicon.instrument.stream import BLOCK, HEADER, LAST, Packet
+from presilicon.instrument.decoder import Decoder
+from presilicon.instrument.image import longest_payload
+from presilicon.instrument.session import Chip
+from presilicon.instrument.stream import BLOCK, HEADER, LAST, Packet, Status
 from presilicon.instrument.stream import STATUS as STATUS_PACKET
 from presilicon.rtl.cosimulation import BREAK, REPORT, STATUS, TOO_LATE, VECTOR, TapStream, predict, simulate
 
@@ -127,6 +132,50 @@ def packets(stream):
         found.append(packet)
         place += HEADER.size + length + 2
     return found
+
+
+def damaged_images(rng, hardware, count) -> bytes:
+    """Images, some with flipped bits (often in the header), lost or repeated bytes, lengths that cannot be, noise."""
+    sent = b""
+    for _ in range(count):
+        firmware = compile_firmware(random_firmware(rng, hardware), hardware, sampling=[1] * hardware.taps)
+        image = bytearray(firmware.to_bytes())
+        kind = rng.integers(8)
+        place = int(rng.integers(4, 28 if rng.integers(2) else len(image)))
+        if kind == 0:
+            image[place] ^= 1 << int(rng.integers(8))
+        elif kind == 1:
+            del image[place]
+        elif kind == 2:
+            image.insert(place, int(rng.integers(256)))
+        elif kind == 3:
+            image[20:24] = int(longest_payload(hardware) + rng.integers(1, 3)).to_bytes(4, "little")
+            image[4] ^= int(rng.integers(2))
+        elif kind == 4:  # wrong within a right checksum
+            image[place] ^= 1 << int(rng.integers(8))
+            image[20:24] = (len(image) - 28).to_bytes(4, "little")
+            image[-4:] = crc32(image[:-4]).to_bytes(4, "little")
+        elif kind == 5:
+            image += b"PSPSF" + rng.integers(0, 256, 5, dtype=np.uint8).tobytes()
+        sent += image
+    return sent
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_damaged_images_are_taken_and_refused_alike_by_circuit_and_model(seed) -> None:
+    rng = np.random.default_rng(seed)
+    sent = damaged_images(rng, FIXED, 150) + bytes(longest_payload(FIXED) + 28)
+    sent += Image(FIXED, sampling=(1,) * FIXED.taps).to_bytes()
+    chip = Chip(Instrument(hardware=FIXED))
+    chip.receive(sent)
+    expected = list(dict.fromkeys(Decoder(FIXED).feed(chip.take())))
+    quiet = TapStream(np.zeros((1, 4), np.int64), np.ones((1, 2), np.bool_), np.zeros(1, np.int32))
+    trace = simulate(FIXED, [quiet] * FIXED.taps, [(2000, sent)])
+    heard = Decoder(FIXED).feed(trace.stream)
+    found = [each._replace(dropped=(0,) * FIXED.taps) for each in heard if isinstance(each, Status)]
+    found = [each for each in dict.fromkeys(found) if each.taken or each.refused]
+    assert {each.refusal for each in expected} >= {2, 3, 4, 5, 6}
+    assert found == expected
 
 
 def test_the_first_tap_goes_first() -> None:

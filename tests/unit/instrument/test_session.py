@@ -10,6 +10,7 @@ from presilicon.designs import Hardware, Instrument
 from presilicon.formats import parse
 from presilicon.instrument import Firmware, Image, Reference, compile_firmware
 from presilicon.instrument.decoder import Decoder, Frame
+from presilicon.instrument.image import longest_payload
 from presilicon.instrument.session import Chip, whole
 from presilicon.instrument.stream import Status
 
@@ -150,6 +151,22 @@ def test_an_image_of_a_wrong_length_costs_itself_and_at_most_the_next(bit: int) 
     assert statuses[-1].refused == 1
     assert statuses[-1].refusal in (4, 5)
     assert statuses[-1].taken >= 2
+
+
+@pytest.mark.parametrize("bit", range(32))
+def test_zeros_bring_a_loader_back_that_waits_for_a_wrong_length(bit: int) -> None:
+    chip = started()
+    image = bytearray(other_image())
+    image[20 + bit // 8] ^= 1 << bit % 8
+    announced = int.from_bytes(image[20:24], "little")
+    chip.receive(bytes(image))
+    refused_at_once = announced > longest_payload(HARDWARE)
+    _, statuses, _ = heard(chip)
+    assert statuses[-1].refused == (refused_at_once or announced < len(image) - 28)
+    assert not refused_at_once or statuses[-1].refusal == 4
+    chip.receive(bytes(longest_payload(HARDWARE) + 28) + other_image())
+    _, statuses, _ = heard(chip)
+    assert (statuses[-1].taken, statuses[-1].refused) == (2, 1)
 
 
 def test_images_come_in_pieces_and_with_noise_between() -> None:
