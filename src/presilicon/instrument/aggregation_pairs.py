@@ -4,6 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from presilicon.designs import Hardware
+from presilicon.formats import Fixed, Float, Format
 from presilicon.instrument.aggregation_parts import END, FRESH, Cut, Made, accumulate, named
 from presilicon.instrument.firmware import Firmware
 
@@ -117,6 +118,24 @@ def update_ratio(hardware: Hardware) -> Made:
         return {"update_norm": update_norm, "weight_norm": weight_norm, "ratio": ratio}
 
     return Made(fw, decode)
+
+
+def shows_rounding(element: Format, rounded: Format) -> bool:
+    """Whether an element can tell a number from what a format rounds it to.
+
+    It cannot where it rounds the number as coarsely itself: then both are the same, and the error is 0. Formats that
+    cannot be compared without the numbers pass.
+
+    >>> from presilicon.formats import parse
+    >>> elements = map(parse, ("bfloat16", "e5m2", "float16", "fixed(8, 24)"))
+    >>> [shows_rounding(element, parse("bfloat16")) for element in elements]
+    [False, False, True, True]
+    """
+    if isinstance(element, Float) and isinstance(rounded, Float):
+        return element.mantissa > rounded.mantissa
+    if isinstance(element, Fixed) and isinstance(rounded, Fixed):
+        return element.fraction > rounded.fraction
+    return element != rounded
 
 
 def quantization_error(hardware: Hardware) -> Made:

@@ -8,6 +8,8 @@ from uuid import uuid4
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Instrument
+from presilicon.formats import Format, parse
+from presilicon.instrument.aggregation_pairs import shows_rounding
 from presilicon.instrument.control import Command, learning_rate_bits
 from presilicon.instrument.engine import Engine
 from presilicon.instrument.host import Host, Reading, Shape
@@ -50,7 +52,7 @@ class TrainingInstrument:
         layers_of: Callable[[Any], Sequence[str]],
         emit: Emit,
         step_s: float | None = None,
-        rounds: Callable[[str, str], bool] | None = None,
+        format_of: Callable[[str, str], Format] | None = None,
         commands: Callable[[str], CommandSource] | None = None,
         stream_file: Path | None = None,
         engine: Engine | None = None,
@@ -63,7 +65,7 @@ class TrainingInstrument:
         """Of the last step."""
         self._engine = engine
         self._layers_of = layers_of
-        self._rounds = rounds
+        self._format_of = format_of
         self._emit = emit
         self._step_s = instrument.step_s or step_s or DEFAULT_STEP_S
         self._commands = None if commands is None else commands(self.stream)
@@ -269,10 +271,21 @@ class TrainingInstrument:
                 f'{each.role} of {each.layer}: tap it with role = "weight"'
             )
 
-        if name == "quantization_error" and self._rounds is not None and not self._rounds(each.layer, each.role):
+        if name == "quantization_error" and self._format_of is not None:
+            self._check_rounding(each, self._format_of(each.layer, each.role))
+
+    def _check_rounding(self, each: Wire, rounded: Format) -> None:
+        if rounded == parse("float32"):
             raise ConfigError(
                 f'tap "{each.name}": quantization_error is about rounding, but the design\'s numerics leave the '
                 f"{each.role} of {each.layer} in float32"
+            )
+        element = self.chip.hardware.element
+        if not shows_rounding(element, rounded):
+            raise ConfigError(
+                f'tap "{each.name}": quantization_error would show nothing: the instrument\'s element {element} rounds '
+                f"the {each.role} of {each.layer} as coarsely as its format {rounded} does; set a finer element in "
+                '[instrument.hardware], as element = "float32"'
             )
 
     def _set_learning_rate(self, value: float) -> None:

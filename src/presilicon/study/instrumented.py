@@ -11,15 +11,12 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import Design, Instrument, Numerics
 from presilicon.emulation import train
 from presilicon.emulation.attach import multiplying_layers
-from presilicon.formats import parse
 from presilicon.instrument.control import CONTROL_FILE, STARTED, Commands, Repeated
 from presilicon.instrument.engine import Engine
 from presilicon.instrument.lockstep import Agreement, compare_streams
 from presilicon.instrument.training import CommandSource, TrainingInstrument
 from presilicon.records import Trace
 from presilicon.workloads import Workload
-
-_FLOAT32 = parse("float32")
 
 
 class InstrumentTask(NamedTuple):
@@ -50,7 +47,7 @@ def instrument_of(
         layers_of=multiplying_layers,
         emit=emit,
         step_s=task.step_s,
-        rounds=lambda layer, role: numerics.in_force(layer, 0).of(role).format != _FLOAT32,  # type: ignore[arg-type]
+        format_of=lambda layer, role: numerics.in_force(layer, 0).of(role).format,  # type: ignore[arg-type]
         commands=commands,
         stream_file=directory / stream_file(name) if directory is not None and task.instrument.record else None,
         engine=engine,

@@ -178,6 +178,13 @@ def test_rounding_that_does_not_happen() -> None:
         watch(changed(design(tap), numerics=ps.load_design("fp32-systolic").numerics))
 
 
+def test_rounding_that_the_instrument_cannot_see() -> None:
+    tap = Tap(name="in", layers=layers()[0], aggregation="quantization_error")
+    same = changed(HARDWARE, element=parse("bfloat16"), accumulator_bits=32)
+    with pytest.raises(ConfigError, match=r"would show nothing: the instrument's element .* set a finer element"):
+        watch(design(tap, hardware=same))
+
+
 def test_evaluate_checks_the_instrument_first() -> None:
     with pytest.raises(ConfigError, match=r'design "bf16-systolic": instrument: the pattern "nothing"'):
         ps.evaluate(design(Tap(name="in", layers="nothing")), QUICK, seeds=1)
