@@ -6,8 +6,10 @@ itself: frames before it are read by what was asked for then.
 """
 
 import math
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -20,12 +22,17 @@ from presilicon.instrument.firmware import Firmware
 from presilicon.instrument.histograms import MovingAverage, tracking_boundaries
 from presilicon.instrument.image import Image
 from presilicon.instrument.ranges import RangeRow
-from presilicon.instrument.stream import REFUSALS, Status
+from presilicon.instrument.sending import Clock, Sender
+from presilicon.instrument.stream import Status
 from presilicon.instrument.taps import Layout, Wire, compose
 from presilicon.instrument.words import values_of
 
 OWN = "firmware"
 """The name of an aggregation that the user wrote."""
+UNKNOWN = "unknown"
+"""The name of whatever made frames while the chip had an image that was not sent here."""
+MOST_TRIES = 8
+"""Of the first program, when a broken link garbles it."""
 WINDOW = 20
 """Looks that predictiveness is averaged over."""
 MOST_NUMBERS = 4096
@@ -79,18 +86,35 @@ class _Use(NamedTuple):
         return self.name == "norm_check"
 
 
-class _Sent(NamedTuple):
-    """An image under way: what holds once the chip has taken it."""
+class _State(NamedTuple):
+    """What the chip does."""
 
     uses: dict[int, _Use]
     layout: Layout
     sampling: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class _Order:
+    """A change that the chip is to be sent."""
+
+    uses: dict[int, _Use] = field(default_factory=dict)
+    """Of the taps that change."""
+    follows: dict[int, _Use] = field(default_factory=dict)
+    """Where only ranges move: what each tap must be doing then."""
+    sampling: dict[int, int] = field(default_factory=dict)
+    control: tuple[int, int] | None = None
+    is_first: bool = False
+
+    @property
+    def is_program(self) -> bool:
+        return self.is_first or (bool(self.uses) and not self.follows)
+
+
 class Host:
     """Programs and reads one instrument."""
 
-    def __init__(self, hardware: Hardware, wires: Sequence[Wire]) -> None:
+    def __init__(self, hardware: Hardware, wires: Sequence[Wire], *, clock: Clock = time.monotonic) -> None:
         self.hardware = hardware
         self.wires = {wire.tap: wire for wire in wires}
         self.shapes: dict[int, Shape] = {}
@@ -98,19 +122,19 @@ class Host:
         self.undecodable = 0
         """Frames that were whole, but not what their aggregation sends."""
         self._decoder = Decoder(hardware)
-        self._out = bytearray()
-        every = [self.wires[tap].every if tap in self.wires else 0 for tap in range(hardware.taps)]
-        self._sampling = tuple(every)
-        self._uses = {wire.tap: self._use(wire.aggregation, wire.options, wire.name) for wire in wires}
-        self._layout = self._compose(self._uses)
-        self._pending: deque[_Sent] = deque()
-        self._taken = self._refused = 0
-        self._is_new = True
+        self._sender = Sender(hardware, clock)
+        self._state = _State({}, self._compose({}), (0,) * hardware.taps)
+        self._queue: deque[_Order] = deque()
+        self._under_way: tuple[_Order, _State] | None = None
+        """An order that was sent, and what holds once the chip has taken it."""
+        self._is_foreign = True
         self._moved: dict[int, tuple[_Use, _Use]] = {}
         """Of taps whose ranges follow: what they were counted with, and what they are to be."""
         self.refusals: list[str] = []
         """Why the chip refused images, since it was last asked."""
-        self._send(self._uses, self._layout, self._sampling, program=True)
+        every = {tap: self.wires[tap].every if tap in self.wires else 0 for tap in range(hardware.taps)}
+        uses = {wire.tap: self._use(wire.aggregation, wire.options, wire.name) for wire in wires}
+        self._order(_Order(uses, sampling=every, is_first=True))
 
     @property
     def losses(self) -> Losses:
@@ -120,13 +144,18 @@ class Host:
     @property
     def is_waiting(self) -> bool:
         """Whether the chip has not yet said what became of an image."""
-        return bool(self._pending)
+        return self._under_way is not None or bool(self._queue)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the chip does something that was not asked for here: its frames are words without a meaning."""
+        return self._is_foreign
 
     def take(self) -> bytes:
-        """What is to be sent to the chip."""
-        data = bytes(self._out)
-        self._out.clear()
-        return data
+        """What is to be sent to the chip now: one image at a time, again when the chip says nothing of it."""
+        while self._under_way is None and self._queue:
+            self._start(self._queue.popleft())
+        return self._sender.take()
 
     def named(self, name: str) -> list[Wire]:
         """The wires of a tap of the design, or the one wire of that name."""
@@ -137,15 +166,19 @@ class Host:
 
     def pairs(self) -> dict[int, str]:
         """The aggregation of every tap that looks at two tensors: what is asked for now, taken or not."""
-        return {tap: use.name for tap, use in self._latest.uses.items() if use.made is not None and use.made.pairs}
+        return {tap: use.name for tap, use in self._asked_uses().items() if use.made is not None and use.made.pairs}
 
     def interval(self, tap: int) -> int:
         """The initiation interval of a tap's program."""
-        return compile_firmware(self._latest.uses[tap].firmware, self.hardware).initiation_interval(0)
+        return compile_firmware(self._asked_uses()[tap].firmware, self.hardware).initiation_interval(0)
 
-    @property
-    def _latest(self) -> _Sent:
-        return self._pending[-1] if self._pending else _Sent(self._uses, self._layout, self._sampling)
+    def _asked_uses(self) -> dict[int, _Use]:
+        """What every tap is to do once all orders are carried out."""
+        ahead = () if self._under_way is None else (self._under_way[0],)
+        uses = self._state.uses
+        for order in (*ahead, *self._queue):
+            uses = uses | order.uses
+        return uses
 
     def program(
         self,
@@ -161,8 +194,7 @@ class Host:
         Raises:
             ConfigError: it cannot be; nothing was sent.
         """
-        latest = self._latest
-        uses = dict(latest.uses)
+        uses: dict[int, _Use] = {}
         wires = self.named(name)
         for wire in wires:
             if chains is not None:
@@ -172,7 +204,7 @@ class Host:
                 uses[wire.tap] = _Use(OWN, firmware, None)
             else:
                 uses[wire.tap] = self._use(str(aggregation), options or {}, wire.name)
-        self._send(uses, self._compose(uses), latest.sampling, program=True)
+        self._order(_Order(uses))
         what = "firmware of your own" if chains is not None else f"aggregation {aggregation}"
         return f"{', '.join(wire.name for wire in wires)}: {what}, {self.interval(wires[0].tap)} cycles a vector"
 
@@ -182,22 +214,15 @@ class Host:
         Raises:
             ConfigError: it has fewer rows, they are no boundaries, or the aggregation's bins would not fit together.
         """
-        latest = self._latest
-        uses = dict(latest.uses)
+        asked = self._asked_uses()
         wires = self.named(name)
-        for wire in wires:
-            uses[wire.tap] = self._with_rows(uses[wire.tap], boundaries)
-        self._send(uses, self._compose(uses), latest.sampling, program=True)
+        self._order(_Order({wire.tap: self._with_rows(asked[wire.tap], boundaries) for wire in wires}))
         return f"{', '.join(wire.name for wire in wires)}: {len(boundaries)} rows of ranges"
 
     def sample(self, name: str, every: int) -> str:
         """Look at a tap every so many steps; 0 is never."""
-        latest = self._latest
         wires = self.named(name)
-        sampling = list(latest.sampling)
-        for wire in wires:
-            sampling[wire.tap] = every
-        self._send(latest.uses, latest.layout, tuple(sampling), program=False)
+        self._order(_Order(sampling={wire.tap: every for wire in wires}))
         return f"{', '.join(wire.name for wire in wires)}: " + (f"every {every} steps" if every else "not looked at")
 
     def control(self, register: int, value: int) -> None:
@@ -211,9 +236,7 @@ class Host:
                 f"control register {register}: this hardware has {self.hardware.controls}; set controls in "
                 "[instrument.hardware]"
             )
-        latest = self._latest
-        self._pending.append(latest)
-        self._out += Image(self.hardware, controls=((register, value),)).to_bytes()
+        self._order(_Order(control=(register, value)))
 
     def feed(self, data: bytes) -> list[Reading]:
         """What the stream's bytes say."""
@@ -229,25 +252,30 @@ class Host:
     def disconnected(self) -> None:
         """The link broke: what comes next need not follow what came before."""
         self._decoder.disconnected()
+        self._sender.again()
 
     def _heard(self, status: Status) -> None:
-        for _ in range((status.taken - self._taken) & 0xFFFF):
-            if self._pending:
-                self._uses, self._layout, self._sampling = self._pending.popleft()
-        refused = (status.refused - self._refused) & 0xFFFF
-        for _ in range(refused):
-            if self._pending:
-                self._pending.popleft()
-            self.refusals.append(REFUSALS.get(status.refusal, f"code {status.refusal}"))
-        self._taken, self._refused = status.taken, status.refused
+        outcome = self._sender.heard(status)
+        if self._under_way is not None and outcome.taken:
+            order, self._state = self._under_way
+            self._under_way = None
+            self._is_foreign = self._is_foreign and not order.is_program
+        elif self._under_way is not None and outcome.refusal is not None:
+            order, _ = self._under_way
+            self._under_way = None
+            self.refusals.append(outcome.refusal)
+            if order.is_first and outcome.is_garbled and len(self.refusals) < MOST_TRIES:
+                self._queue.appendleft(order)
+        self._is_foreign = self._is_foreign or outcome.foreign
 
     def _read(self, frame: Frame) -> Reading | None:
-        wire, use, shape = self.wires.get(frame.tap), self._uses.get(frame.tap), self.shapes.get(frame.tap)
-        if wire is None or use is None:
+        wire, use, shape = self.wires.get(frame.tap), self._state.uses.get(frame.tap), self.shapes.get(frame.tap)
+        if wire is None:
             return None
-        if use.made is None:
+        if self._is_foreign or use is None or use.made is None:
             values = [float(value) for value in values_of(self.hardware, list(frame.words))]
-            return Reading(wire, frame.number, OWN, {}, None, values[:MOST_NUMBERS])
+            name = UNKNOWN if self._is_foreign or use is None else OWN
+            return Reading(wire, frame.number, name, {}, None, values[:MOST_NUMBERS])
         try:
             count, nodes = (None, None) if shape is None else (shape.elements, shape.nodes)
             result = use.made.decode(list(frame.words), count=count, nodes=nodes)
@@ -276,11 +304,12 @@ class Host:
 
     def _follow(self) -> None:
         """Send the ranges that moved, of all taps as one image; not those of a tap that is being changed anyway."""
-        latest = self._latest
-        moved = {tap: after for tap, (before, after) in self._moved.items() if latest.uses.get(tap) is before}
+        asked = self._asked_uses()
+        moved = {tap: pair for tap, pair in self._moved.items() if asked.get(tap) is pair[0]}
         self._moved.clear()
         if moved:
-            self._send(latest.uses | moved, latest.layout, latest.sampling, program=False, rows=tuple(moved))
+            before, after = ({tap: pair[side] for tap, pair in moved.items()} for side in (0, 1))
+            self._order(_Order(after, follows=before))
 
     def _use(self, name: str, options: Mapping[str, Any], tap: str) -> _Use:
         given = dict(options)
@@ -325,23 +354,45 @@ class Host:
         firmwares = {tap: use.firmware for tap, use in uses.items()}
         return compose(firmwares, self.hardware, own_ranges={tap for tap, use in uses.items() if use.tracks})
 
-    def _send(
-        self,
-        uses: dict[int, _Use],
-        layout: Layout,
-        sampling: tuple[int, ...],
-        *,
-        program: bool,
-        rows: Sequence[int] = (),
-    ) -> None:
-        firmware = layout.firmware if program else Firmware()
-        moved = {layout.range_rows[tap][row]: what for tap in rows for row, what in uses[tap].firmware.rows.items()}
+    def _order(self, order: _Order) -> None:
+        """Have a change sent, behind those that were asked for before it.
+
+        Raises:
+            ConfigError: it cannot be.
+        """
+        uses = self._asked_uses() | order.uses
+        layout = self._compose(uses) if order.is_program else self._state.layout
+        if not order.follows:
+            self._image(order, _State(uses, layout, self._sampled(order)))
+        self._queue.append(order)
+
+    def _start(self, order: _Order) -> None:
+        """Send a change to what the chip does now."""
+        if any(self._state.uses.get(tap) is not use for tap, use in order.follows.items()):
+            return
+        uses = self._state.uses | order.uses
+        try:
+            state = _State(uses, self._compose(uses) if order.is_program else self._state.layout, self._sampled(order))
+            image = self._image(order, state).to_bytes()
+        except ConfigError as error:  # what it was to follow was refused
+            self.refusals.append(str(error))
+            return
+        self._under_way = order, state
+        self._sender.send(image, is_program=order.is_program)
+
+    def _sampled(self, order: _Order) -> tuple[int, ...]:
+        return tuple(order.sampling.get(tap, every) for tap, every in enumerate(self._state.sampling))
+
+    def _image(self, order: _Order, state: _State) -> Image:
+        if order.control is not None:
+            return Image(self.hardware, controls=(order.control,))
+        firmware = state.layout.firmware if order.is_program else Firmware()
+        rows = state.layout.range_rows
+        moved = {rows[tap][row]: what for tap in order.follows for row, what in state.uses[tap].firmware.rows.items()}
         # Sampling that is sent begins anew: what goes on as it was is left alone.
-        sets = not rows and (self._is_new or not program or sampling != self._latest.sampling)
-        image = compile_firmware(firmware, self.hardware, rows=moved, sampling=sampling if sets else None)
-        self._is_new = False
-        self._out += image.to_bytes()
-        self._pending.append(_Sent(uses, layout, sampling))
+        return compile_firmware(
+            firmware, self.hardware, rows=moved, sampling=state.sampling if order.sampling else None
+        )
 
 
 def _reading(wire: Wire, frame: int, use: _Use, result: Mapping[str, Any], shape: Shape | None) -> Reading:

@@ -1,5 +1,6 @@
 """A host at the end of a link: what a board's instrument sends becomes events, and commands become images."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
@@ -9,6 +10,7 @@ from presilicon.designs import Instrument
 from presilicon.instrument.control import Command
 from presilicon.instrument.host import Host
 from presilicon.instrument.link import Link
+from presilicon.instrument.sending import Clock
 from presilicon.instrument.taps import wire
 from presilicon.instrument.training import CommandSource, Emit, account, describe, obey
 
@@ -28,9 +30,10 @@ class Listener:
         *,
         emit: Emit,
         commands: Callable[[str], CommandSource] | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
         self.stream = uuid4().hex[:12]
-        self.host = Host(instrument.built, wire(instrument, layers))
+        self.host = Host(instrument.built, wire(instrument, layers), clock=clock)
         self._link = link
         self._emit = emit
         self._commands = None if commands is None else commands(self.stream)

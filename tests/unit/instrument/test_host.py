@@ -1,14 +1,19 @@
 """The host against a chip: programs hold from the chip's own word on, and figures are those of the tensors."""
 
+import time
+from typing import Any
+
 import numpy as np
 import pytest
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Hardware, Instrument, Tap
 from presilicon.formats import parse
-from presilicon.instrument import to_words
+from presilicon.instrument import Firmware, compile_firmware, to_words
 from presilicon.instrument.host import Host, Reading, Shape
+from presilicon.instrument.ranges import RangeRow
 from presilicon.instrument.session import Chip
+from presilicon.instrument.stream import Status, StreamWriter
 from presilicon.instrument.taps import wire
 from presilicon.instrument.tensors import cut_tensor
 
@@ -20,7 +25,9 @@ HARDWARE = Hardware(
 class Bench:
     """A chip, a host and the wires between them."""
 
-    def __init__(self, first: str = "summary", second: str = "gradient_norm", **options: object) -> None:
+    def __init__(
+        self, first: str = "summary", second: str = "gradient_norm", clock: Any = time.monotonic, **options: object
+    ) -> None:
         self.instrument = Instrument(
             hardware=HARDWARE,
             taps=(
@@ -29,7 +36,7 @@ class Bench:
             ),
         )
         self.chip = Chip(self.instrument)
-        self.host = Host(self.instrument.built, wire(self.instrument, ["a", "b"]))
+        self.host = Host(self.instrument.built, wire(self.instrument, ["a", "b"]), clock=clock)
         self.frame = 0
         self.exchange()
 
@@ -185,3 +192,83 @@ def test_an_image_that_the_chip_refuses_changes_nothing() -> None:
     bench.host.feed(bench.chip.take())
     assert bench.host.refusals == ["a wrong checksum"]
     assert bench.look(np.ones((2, 8))).aggregation == "summary"
+
+
+def test_an_image_that_got_lost_leaves_host_and_chip_in_step() -> None:
+    now = [0.0]
+    bench = Bench(clock=lambda: now[0])
+    tensor = np.ones((4, 8))
+    bench.host.program("hidden", "distribution", {"bins": 8})
+    assert bench.host.take(), "it never arrives"
+    bench.host.program("hidden", "gradient_norm")
+    assert bench.look(tensor).aggregation == "summary"
+    now[0] = 10.0
+    bench.exchange()
+    assert not bench.host.is_waiting
+    assert bench.look(tensor).values["norm"] == pytest.approx(32**0.5)
+
+
+def test_an_image_that_lost_its_end_is_found_in_the_padding_and_sent_again() -> None:
+    now = [0.0]
+    bench = Bench(clock=lambda: now[0])
+    bench.host.program("hidden", "distribution", {"bins": 8})
+    bench.chip.receive(bench.host.take()[:-30])
+    assert bench.look(np.ones((4, 8))).aggregation == "summary"
+    now[0] = 10.0
+    bench.exchange()
+    assert (bench.host.is_waiting, bench.host.refusals) == (False, [])
+    assert bench.look(np.ones((4, 8))).aggregation == "distribution"
+
+
+def test_a_status_that_got_lost_does_not_matter() -> None:
+    now = [0.0]
+    bench = Bench(clock=lambda: now[0])
+    bench.host.program("hidden", "gradient_norm")
+    bench.chip.receive(bench.host.take())
+    assert bench.chip.take()
+    now[0] = 10.0
+    bench.exchange()
+    assert not bench.host.is_foreign
+    bench.offer(np.ones((4, 8)))
+    bench.exchange()  # the first frame behind a gap is not known to be whole
+    assert bench.look(np.ones((4, 8))).aggregation == "gradient_norm"
+    bench.host.sample("hidden", 1)
+    bench.exchange()
+    assert not bench.host.is_foreign
+
+
+def test_an_order_that_was_refused_is_not_part_of_the_next() -> None:
+    bench = Bench()
+    bench.host.program("hidden", "gradient_norm")
+    bench.host.program("slope", "summary")
+    image = bytearray(bench.host.take())
+    image[40] ^= 1
+    bench.chip.receive(bytes(image))
+    bench.host.feed(bench.chip.take())
+    bench.exchange()
+    looks = [bench.look(np.ones((4, 8)), tap).aggregation for tap in (0, 1)]
+    assert looks == ["summary", "summary"]
+
+
+def test_what_another_host_programs_is_not_read_as_ones_own() -> None:
+    bench = Bench()
+    other = Host(HARDWARE, wire(bench.instrument, ["a", "b"]))
+    other.take()
+    other.feed(StreamWriter(HARDWARE).status(Status(0, 0, 1, 5, (0, 0))))
+    other.program("hidden", "gradient_norm")
+    bench.chip.receive(other.take())
+    bench.exchange()
+    assert bench.host.is_foreign
+    found = bench.look(np.ones((4, 8)))
+    assert (found.aggregation, found.values) == ("unknown", {})
+    bench.host.program("hidden", "summary")
+    bench.exchange()
+    assert bench.look(np.ones((4, 8))).values["sum"] == 32
+
+
+def test_ranges_that_another_host_moves_are_noticed_by_the_count() -> None:
+    bench = Bench("distribution", bins=8)
+    rows = {0: RangeRow.of_boundaries([*range(8), "inf"])}
+    bench.chip.receive(compile_firmware(Firmware(), HARDWARE, rows=rows).to_bytes())
+    bench.exchange()
+    assert bench.look(np.ones((4, 8))).aggregation == "unknown"

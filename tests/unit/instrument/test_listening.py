@@ -15,7 +15,7 @@ from presilicon.designs import Hardware, Instrument, Tap
 from presilicon.formats import parse
 from presilicon.instrument import to_words
 from presilicon.instrument.control import Command
-from presilicon.instrument.link import SerialLink
+from presilicon.instrument.link import Loopback, SerialLink
 from presilicon.instrument.listening import Listener
 from presilicon.instrument.session import Chip
 from presilicon.instrument.tensors import cut_tensor
@@ -108,7 +108,8 @@ def test_orders_are_answered_when_the_chip_has_taken_them() -> None:
     rate = Command(id="3", streams=(), verb="learning_rate", value=0.5)
 
     def done(events: list[dict[str, Any]]) -> bool:
-        return any(each["aggregation"] == "gradient_norm" for each in readings(events, "in.a"))
+        answers = sum(each["event"] == "instrument_answer" for each in events)
+        return answers == 3 and any(each["aggregation"] == "gradient_norm" for each in readings(events, "in.a"))
 
     with board() as (port, chip):
         events = listen(port, done, good, bad, rate)
@@ -117,6 +118,26 @@ def test_orders_are_answered_when_the_chip_has_taken_them() -> None:
     assert (answers["1"]["ok"], answers["2"]["ok"], answers["3"]["ok"]) == (True, False, True)
     norms = [each for each in readings(events, "in.a") if each["aggregation"] == "gradient_norm"]
     assert norms[0]["values"]["norm"] == pytest.approx(32**0.5)
+
+
+def test_an_image_that_got_lost_is_sent_again() -> None:
+    now = [0.0]
+    chip, link = Chip(INSTRUMENT), Loopback()
+    events: list[dict[str, Any]] = []
+    order = Command(id="1", streams=(), verb="program", tap="in.a", aggregation="gradient_norm")
+    listener = Listener(
+        INSTRUMENT, ["a", "b"], link, emit=events.append, commands=lambda stream: Once(order), clock=lambda: now[0]
+    )
+    for _ in range(3):
+        chip.receive(link.other.receive())
+        link.other.send(chip.take())
+        if not now[0]:
+            listener.poll()
+            assert link.other.receive(), "the order's image, which never arrives"
+        now[0] += 3
+        listener.poll()
+    (answer,) = [each for each in events if each["event"] == "instrument_answer"]
+    assert answer["ok"]
 
 
 def test_broken_bytes_are_accounted_for() -> None:
