@@ -4,7 +4,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from presilicon.base.errors import ConfigError
 from presilicon.formats import Fixed, Float, Format, Integer
@@ -17,6 +17,7 @@ BLOCKS: tuple[Block, ...] = ("filter_reduce", "vector_alu", "scalar_reduce")
 ALU_FUNCTIONS: tuple[AluFunction, ...] = ("add", "sub", "mul", "max", "min", "abs")
 REDUCE_FUNCTIONS: tuple[ReduceFunction, ...] = ("sum", "product", "max", "min")
 WIDEST_WORD = 48
+USUAL_RANGES = 32
 
 Rows = Annotated[int, Meta(ge=1, le=256)]
 
@@ -28,14 +29,17 @@ class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     >>> hardware = Hardware(lanes=8, ranges=4, element=parse("fixed(16, 16)"))
     >>> hardware.word_bits, hardware.fraction_bits, hardware.is_float
     (32, 16, False)
+    >>> Hardware(lanes=8).ranges, Hardware(lanes=64).ranges
+    (8, 32)
     >>> Hardware(element=parse("bfloat16"), accumulator_bits=32).word_mantissa
     23
     """
 
     lanes: Annotated[int, Meta(ge=1, le=256)] = 32
     """Elements of a vector: N, a power of two."""
-    ranges: Annotated[int, Meta(ge=1, le=256)] = 32
-    """Ranges that one element is held against in one pass: M, a power of two, at most N."""
+    ranges: Annotated[int, Meta(ge=1, le=256)] = 0
+    """Ranges that one element is held against in one pass: M, a power of two, at most N. Left out: 32, or N where that
+    is less."""
     buffer: Annotated[int, Meta(ge=2, le=4096)] = 32
     """Vectors that the input buffer holds, a power of two."""
     range_rows: Rows = 8
@@ -60,6 +64,11 @@ class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     one tap, at every frame with several, whose results must not share a block."""
     controls: Annotated[int, Meta(ge=0, le=32)] = 4
     """32-bit registers that the host can write and the user's circuit can read, a learning rate for one."""
+
+    def __post_init__(self) -> None:
+        """Ranges that were left out become as many as usual."""
+        if self.ranges == 0:
+            force_setattr(self, "ranges", min(USUAL_RANGES, self.lanes))
 
     def check(self) -> None:
         """Powers of two, each block once, a number format that the circuit has."""
@@ -203,6 +212,8 @@ class Instrument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which training runs of an evaluation are watched."""
     listen: str | None = None
     """`HOST:PORT` at which hosts get the stream; port 0 is any free one. None: nowhere."""
+    accept_images: bool = False
+    """Whether hosts at `listen` may program the instrument and write its control registers; if not, they only read."""
     record: bool = True
     """Whether the run's directory keeps the stream, byte by byte."""
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from presilicon.base.config import to_toml
 from presilicon.base.errors import ConfigError
@@ -30,6 +31,17 @@ def test_one_tap_still_has_a_stream() -> None:
     assert Instrument().built.flushes
     several = Instrument(hardware=Hardware(taps=2))
     assert several.built is several.hardware
+
+
+def test_ranges_that_are_left_out_fit_the_lanes(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(EXAMPLE.read_text().replace("lanes = 32\nranges = 32", "lanes = 8"))
+    found = load_design(file).instrument
+    assert found is not None
+    assert (found.hardware.lanes, found.hardware.ranges) == (8, 8)
+    assert (Hardware().ranges, Hardware(lanes=256).ranges, replace(Hardware(), lanes=64).ranges) == (32, 32, 32)
+    with pytest.raises(ConfigError, match="ranges is 16, more than the 8 lanes"):
+        Hardware(lanes=8, ranges=16).check()
 
 
 @pytest.mark.parametrize(
