@@ -110,7 +110,7 @@ class Integer(Format):
 
     def __post_init__(self) -> None:
         name = f"int({self.bits})"
-        require_integer(name, "bits", self.bits, 2, 24)
+        require_integer(name, "bits", self.bits, 2, 24, wider_integer(self.bits))
         require_integer(name, "axis", self.axis, -8, 7)
         require(isinstance(self.signed, bool), name, f"signed={self.signed!r}", "true, false")
         if isinstance(self.scale, str):
@@ -140,3 +140,10 @@ class Integer(Format):
     def codes(self) -> Fixed:
         """The integers that are stored, as a format of their own."""
         return Fixed(self.bits, 0, signed=self.signed)
+
+
+def wider_integer(bits: object) -> str:
+    """What to write for integers of 25 to 32 bits, which `int` does not have; nothing for others."""
+    if isinstance(bits, int) and 24 < bits <= 32:
+        return f"whole numbers of {bits} bits that saturate, without a scale, are fixed({bits}, 0)"
+    return ""

@@ -1,12 +1,13 @@
 """The spelling of formats: names such as `bfloat16`, and calls such as `float(exponent=6, mantissa=9)`."""
 
 import ast
+import re
 from dataclasses import MISSING, fields
 from typing import Any
 
 from presilicon.base.errors import FormatError, did_you_mean
 from presilicon.formats.block import BlockFloat, Mx, Nvfp4
-from presilicon.formats.fixed import Fixed, Integer
+from presilicon.formats.fixed import Fixed, Integer, wider_integer
 from presilicon.formats.float import Float
 from presilicon.formats.format import Format
 from presilicon.formats.listed import Logarithmic, Table
@@ -130,6 +131,11 @@ def _build(tree: ast.expr, text: str) -> Format:
 
 
 def _unknown(name: str) -> FormatError:
+    integer = re.fullmatch(r"int(\d{1,2})", name)
+    if integer:
+        bits = int(integer[1])
+        hint = wider_integer(bits) or (f"write int({bits})" if 2 <= bits <= 24 else "int(2) to int(24) exist")
+        return FormatError(f'unknown format "{name}": {hint}')
     return FormatError(f'unknown format "{name}": {did_you_mean(name, [*NAMED_FORMATS, *FAMILIES])}')
 
 

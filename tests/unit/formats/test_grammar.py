@@ -18,6 +18,9 @@ def test_names_take_changed_options() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("int32", ["unknown format", "fixed(32, 0)"]),
+        ("int(32)", ["from 2 to 24", "fixed(32, 0)"]),
+        ("int16", ["unknown format", "write int(16)"]),
         ("bfloat61", ["unknown format", 'did you mean "bfloat16"']),
         ("flaot(5, 2)", ['did you mean "float"']),
         ("float(5)", ["lacks mantissa"]),
