@@ -85,6 +85,8 @@ class TrainingInstrument:
         self._before: dict[int, Any] = {}
         self._previous: dict[int, Any] = {}
         self._told_at = 0
+        self._ignored = 0
+        """Bytes from hosts that may only read."""
 
     @property
     def host(self) -> Host:
@@ -233,14 +235,20 @@ class TrainingInstrument:
         self.chip.written.clear()
         if final or step - self._told_at >= ACCOUNT_EVERY:
             self._told_at = step
-            self._event("instrument_losses", step=step, **account(self.host))
+            ignored = {"ignored_bytes": self._ignored} if self._ignored else {}
+            self._event("instrument_losses", step=step, **account(self.host), **ignored)
 
     def _obey_links(self, step: int) -> None:
-        """Images that hosts on the socket sent: the chip takes or refuses them, and its status tells everybody."""
+        """Images that hosts on the socket sent: the chip takes or refuses them, and its status tells everybody.
+
+        Where the design does not accept images, what they send is counted and passed over.
+        """
         if self._server is None:
             return
         images = self._server.receive()
-        if images:
+        if not self.instrument.accept_images:
+            self._ignored += len(images)
+        elif images:
             self.chip.receive(images)
             self._exchange(step)
 

@@ -18,8 +18,10 @@ from presilicon.emulation import train
 from presilicon.formats import parse
 from presilicon.instrument import Reference
 from presilicon.instrument.control import Command
+from presilicon.instrument.host import Host
 from presilicon.instrument.link import SocketLink
 from presilicon.instrument.lockstep import LockstepEngine
+from presilicon.instrument.taps import wire
 from presilicon.study.instrumented import compare_with_stream, stream_file, train_watched
 from presilicon.study.reproductions.watched import Asked
 
@@ -293,6 +295,38 @@ def test_hosts_on_the_socket_come_and_go(plain_trace: Any) -> None:
     assert trace == plain_trace
     assert address[0].startswith("127.0.0.1:")
     assert b"".join(seen).count(b"\xd1\x5c") > 5
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+def test_a_host_on_the_socket_programs_only_where_it_may(plain_trace: Any, accepts: bool) -> None:
+    events: list[dict[str, Any]] = []
+    tap = Tap(name="in", layers=layers()[0], every=1)
+    watched = design(tap, listen="127.0.0.1:0", accept_images=accepts)
+    other = Host(watched.instrument.built, wire(changed(watched.instrument, taps=(norm(tap),)), layers()))  # type: ignore[union-attr,arg-type]
+
+    class Meddler:
+        def before_step(self, step: int) -> None:
+            if step == 10:
+                self.link = SocketLink(events[0]["address"])
+                self.link.send(other.take())
+
+        def after_step(self, step: int, facts: Any) -> Any:
+            return facts
+
+    meddler = Meddler()
+    trace = train_watched(QUICK, watched, emit=events.append, hooks=[meddler])
+    meddler.link.close()
+    assert trace == plain_trace
+    seen = [each["aggregation"] for each in events if each["event"] == "instrument"]
+    account = [each for each in events if each["event"] == "instrument_losses"][-1]
+    assert seen[:10] == ["summary"] * 10
+    assert set(seen[11:]) == ({"unknown"} if accepts else {"summary"})
+    assert ("ignored_bytes" in account) is not accepts
+    assert account["undecodable"] == 0
+
+
+def norm(tap: Tap) -> Tap:
+    return changed(tap, aggregation="gradient_norm")
 
 
 def test_a_watched_model_can_be_copied() -> None:
