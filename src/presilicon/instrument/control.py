@@ -86,18 +86,36 @@ class Commands:
 
 
 class Repeated:
-    """What was once asked of a training, and done, again at the same steps: from its answers."""
+    """What was once asked of a training, and done, again at the same steps: from its answers.
+
+    A training that begins at a later step gets all that was done before at its first. A command that was repeated
+    already counts once, at its first step.
+    """
 
     def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
-        self._commands: dict[int, list[Command]] = {}
+        done: dict[str, tuple[int, Command]] = {}
         for event in events:
             if event["event"] == ANSWER and event["ok"]:
                 command = msgspec.convert(event["request"], Command)
-                self._commands.setdefault(event["step"], []).append(command)
+                done.setdefault(command.id, (event["step"], command))
+        self._left = sorted(done.values(), key=lambda each: each[0])
 
     def pending(self, step: int) -> list[Command]:
-        """Those of a step."""
-        return self._commands.get(step, [])
+        """Those up to a step that were not given out before."""
+        found = [command for at, command in self._left if at <= step]
+        del self._left[: len(found)]
+        return found
+
+
+class Resumed:
+    """The commands of a training that is taken up again: what it had done already, and what comes now."""
+
+    def __init__(self, earlier: Repeated, now: Commands) -> None:
+        self._earlier, self._now = earlier, now
+
+    def pending(self, step: int) -> list[Command]:
+        """Those of a step; what was done before comes first."""
+        return self._earlier.pending(step) + self._now.pending(step)
 
 
 def program(

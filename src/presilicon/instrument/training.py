@@ -259,6 +259,8 @@ class TrainingInstrument:
             self._exchange(step)
             if self.host.refusals:
                 raise ConfigError(f"the chip refused the image: {', '.join(self.host.refusals)}")
+            if command.streams and self.stream not in command.streams:
+                message = f"as before the run was resumed: {message}"
             ok = True
         except ConfigError as error:
             ok, message = False, str(error)

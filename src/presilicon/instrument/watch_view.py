@@ -66,17 +66,18 @@ def render(watcher: Watcher, *, name: str, status: str, width: int = 100) -> "Re
     if not watcher.streams:
         parts.append(Text("no instrument has shown anything yet"))
     for view in watcher.streams.values():
-        parts += _stream(view, width)
+        parts += _stream(view, width, is_running=status == "running")
     return Group(*parts)
 
 
-def _stream(view: StreamView, width: int) -> list[Any]:
+def _stream(view: StreamView, width: int, *, is_running: bool) -> list[Any]:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    state = "ended" if view.ended else "live"
-    where = f", stream at {view.address}" if view.address and not view.ended else ""
+    is_live = is_running and not view.ended
+    state = "live" if is_live else "ended" if view.ended and not view.broken_off else "broken off"
+    where = f", stream at {view.address}" if view.address and is_live else ""
     parts: list[Any] = [Text(f"\n{view.design}, seed {view.seed} ({state}), step {view.step}{where}")]
     if view.accuracy:
         values = [accuracy for _, accuracy in view.accuracy]

@@ -69,6 +69,8 @@ class StreamView(Struct):
     losses: dict[str, Any] = field(default_factory=dict)
     """The decoder's account."""
     ended: bool = False
+    broken_off: bool = False
+    """Whether it never ended, but its training began again."""
 
 
 def starved(view: StreamView) -> str:
@@ -112,6 +114,9 @@ class Watcher:
     def _take(self, event: dict[str, Any]) -> None:
         kind = event.get("event")
         if kind == STARTED:
+            for view in self.streams.values():
+                if (view.design, view.seed) == (event["design"], event["seed"]) and not view.ended:
+                    view.ended = view.broken_off = True
             taps = {tap["name"]: TapView(tap["name"], tap["layer"], tap["role"]) for tap in event["taps"]}
             self.streams[event["stream"]] = StreamView(
                 event["stream"], event["design"], event["seed"], taps, event.get("address")

@@ -11,11 +11,13 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import Design, Instrument, Numerics
 from presilicon.emulation import train
 from presilicon.emulation.attach import multiplying_layers
-from presilicon.instrument.control import CONTROL_FILE, STARTED, Commands, Repeated
+from presilicon.instrument.control import ANSWER, CONTROL_FILE, STARTED, Commands, Repeated, Resumed
 from presilicon.instrument.engine import Engine
 from presilicon.instrument.lockstep import Agreement, compare_streams
 from presilicon.instrument.training import CommandSource, TrainingInstrument
 from presilicon.records import Trace
+from presilicon.runs.events import read_events
+from presilicon.runs.run import EVENTS_FILE
 from presilicon.workloads import Workload
 
 
@@ -41,7 +43,7 @@ def instrument_of(
     """The observer and hook for `train`; `name` is that of the training, for its stream's file."""
     directory = task.directory
     if commands is None and directory is not None:
-        commands = _commands_in(directory)
+        commands = _commands_in(directory, name)
     return TrainingInstrument(
         task.instrument,
         layers_of=multiplying_layers,
@@ -54,8 +56,14 @@ def instrument_of(
     )
 
 
-def _commands_in(directory: Path) -> Callable[[str], CommandSource]:
-    return lambda stream: Commands(directory / CONTROL_FILE, stream)
+def _commands_in(directory: Path, name: str) -> Callable[[str], CommandSource]:
+    """What is asked of a training now; before it, what it had done when the run was broken off."""
+    answers = [
+        event
+        for event in read_events(directory / EVENTS_FILE)
+        if event["event"] == ANSWER and f"{event.get('design')}-seed{event.get('seed')}" == name
+    ]
+    return lambda stream: Resumed(Repeated(answers), Commands(directory / CONTROL_FILE, stream))
 
 
 def stream_file(name: str) -> str:

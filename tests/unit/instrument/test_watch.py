@@ -9,9 +9,9 @@ from presilicon.instrument.watch_view import bars, render, sparkline
 from presilicon.runs import EventLog, watch_run
 
 
-def shown(path: Path, width: int = 100) -> str:
+def shown(path: Path, width: int = 100, status: str = "running") -> str:
     file = StringIO()
-    Console(file=file, width=width).print(render(watch_run(path), name="run", status="running", width=width))
+    Console(file=file, width=width).print(render(watch_run(path), name="run", status=status, width=width))
     return file.getvalue()
 
 
@@ -45,6 +45,18 @@ def test_a_tap_with_curves_a_histogram_and_losses(tmp_path: Path) -> None:
     assert "step 42: refused: no such thing" in text
     assert max(map(len, text.splitlines())) <= 100
     assert shown(tmp_path, 60)
+
+
+def test_a_stream_that_was_broken_off_is_not_live(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    for stream in ("s", "t"):
+        log.append("instrument_started", stream=stream, design="d", seed=3, taps=[], address="127.0.0.1:7")
+    text = shown(tmp_path)
+    assert text.count("d, seed 3 (broken off), step 0") == 1
+    assert text.count("d, seed 3 (live), step 0, stream at") == 1
+    assert shown(tmp_path, status="interrupted").count("(broken off)") == 2
+    log.append("instrument_ended", stream="t")
+    assert "d, seed 3 (ended)" in shown(tmp_path)
 
 
 def test_nothing_yet(tmp_path: Path) -> None:

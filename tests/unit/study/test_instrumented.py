@@ -15,6 +15,7 @@ import presilicon as ps
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Hardware, Instrument, Tap
 from presilicon.emulation import train
+from presilicon.emulation.checkpoint import Checkpoint
 from presilicon.formats import parse
 from presilicon.instrument import Reference
 from presilicon.instrument.control import Command
@@ -22,6 +23,7 @@ from presilicon.instrument.host import Host
 from presilicon.instrument.link import SocketLink
 from presilicon.instrument.lockstep import LockstepEngine
 from presilicon.instrument.taps import wire
+from presilicon.runs.events import EventLog, read_events
 from presilicon.study.instrumented import compare_with_stream, stream_file, train_watched
 from presilicon.study.reproductions.watched import Asked
 
@@ -241,6 +243,43 @@ def test_a_learning_rate_that_the_register_cannot_hold_changes_nothing(plain_tra
     (answer,) = [each for each in events if each["event"] == "instrument_answer"]
     assert not answer["ok"]
     assert "learning rate: given" in answer["message"]
+
+
+def test_a_training_that_is_taken_up_again_does_as_it_was_told_before(tmp_path: Path) -> None:
+    asked = {
+        5: Command(id="1", streams=("s",), verb="program", tap="in", aggregation="norm_check"),
+        12: Command(id="2", streams=("s",), verb="learning_rate", value=0.03125),
+        23: Command(id="3", streams=("s",), verb="sample", tap="in", every=1),
+    }
+    watched = design(Tap(name="in", layers=layers()[0], every=5))
+    wanted = train_watched(QUICK, watched, commands=lambda stream: Asked(asked))
+    log = EventLog(tmp_path / "events.jsonl")
+    options: dict[str, Any] = {"directory": tmp_path, "checkpoint": Checkpoint(tmp_path / "kept.safetensors", 1)}
+
+    def emit(event: dict[str, Any]) -> None:
+        fields = {name: value for name, value in event.items() if name != "event"}
+        log.append(event["event"], design="bf16-systolic", seed=0, **fields)
+
+    class Killed:
+        def before_step(self, step: int) -> None:
+            if step == 27:
+                raise KeyboardInterrupt
+
+        def after_step(self, step: int, facts: Any) -> Any:
+            return facts
+
+    with pytest.raises(KeyboardInterrupt):
+        train_watched(QUICK, watched, emit=emit, commands=lambda s: Asked(asked), hooks=[Killed()], **options)
+    before = len(list(read_events(tmp_path / "events.jsonl")))
+    assert train_watched(QUICK, watched, emit=emit, **options) == wanted
+    later = list(read_events(tmp_path / "events.jsonl"))[before:]
+    answers = [each for each in later if each["event"] == "instrument_answer"]
+    assert [(each["command"], each["step"], each["ok"]) for each in answers] == [
+        ("1", 20, True), ("2", 20, True), ("3", 23, True),
+    ]  # fmt: skip
+    assert answers[0]["message"].startswith("as before the run was resumed: in: aggregation norm_check")
+    looks = [(each["step"], each["aggregation"]) for each in later if each["event"] == "instrument"]
+    assert looks == [(step, "norm_check") for step in (20, *range(23, 30))]
 
 
 def test_without_control_registers_no_learning_rate() -> None:
