@@ -103,9 +103,9 @@ def _stream(view: StreamView, width: int, *, is_running: bool) -> list[Any]:
 
 def _rows(tap: TapView, room: int) -> list[tuple[str, str, str]]:
     rows = []
-    for name, (_, curve) in tap.main_curves().items():
-        now = curve[-1]
-        rows.append((name, "-" if now is None else f"{now:.4g}", sparkline(curve, room)))
+    for name, (steps, curve) in tap.main_curves().items():
+        now = "-" if curve[-1] is None else f"{curve[-1]:.4g}"
+        rows.append((name, now if tap.is_current(name) else f"till {steps[-1]}", sparkline(curve, room)))
     if tap.histogram is not None:
         edges = tap.histogram["edges"]
         ends = f"{_edge(edges, 0)}..{_edge(edges, -1)}"

@@ -54,6 +54,10 @@ class TapView(Struct):
         names = [name for each in self.seen for name in MAIN.get(each, ())]
         return {name: (self.steps[name], self.curves[name]) for name in dict.fromkeys(names) if name in self.curves}
 
+    def is_current(self, figure: str) -> bool:
+        """Whether a figure is one of the aggregation that the tap has now."""
+        return figure in MAIN.get(self.aggregation, ())
+
 
 class StreamView(Struct):
     """One training that is watched."""

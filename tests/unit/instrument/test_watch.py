@@ -59,6 +59,18 @@ def test_a_stream_that_was_broken_off_is_not_live(tmp_path: Path) -> None:
     assert "d, seed 3 (ended)" in shown(tmp_path)
 
 
+def test_figures_of_an_aggregation_that_is_over_are_not_shown_as_now(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    taps = [{"name": "in", "group": "in", "tap": 0, "layer": "a", "role": "activation"}]
+    log.append("instrument_started", stream="s", design="d", seed=0, taps=taps)
+    for step, aggregation, values in ((10, "sparsity", {"sparsity": 0.125}), (20, "gradient_norm", {"norm": 7.5})):
+        log.append("instrument", stream="s", step=step, tap="in", aggregation=aggregation, values=values)
+    text = shown(tmp_path)
+    assert "till 10" in text
+    assert "7.5" in text
+    assert "0.125" not in text
+
+
 def test_nothing_yet(tmp_path: Path) -> None:
     assert "no instrument has shown anything yet" in shown(tmp_path)
 
