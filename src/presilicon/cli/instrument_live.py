@@ -103,16 +103,14 @@ def program(
     """
     from presilicon.base.errors import ConfigError
     from presilicon.instrument.control import program as send
-    from presilicon.instrument.files import read_json
+    from presilicon.instrument.files import read_chains
 
     if options and aggregation is None:
         raise ConfigError("--option is of an aggregation: give --aggregation NAME, too")
-    chains = None if firmware is None else read_json(firmware)
-    if chains is not None and not isinstance(chains, list):
-        raise ConfigError(f"{firmware}: expected a list of chains, each a list of instructions")
+    chains, rows = (None, None) if firmware is None else read_chains(firmware)
     answers = send(
-        _load(out, run), tap, aggregation=aggregation, options=_options(options), firmware=chains, design=design,
-        seed=seed, wait_s=wait_s,
+        _load(out, run), tap, aggregation=aggregation, options=_options(options), firmware=chains,
+        range_boundaries=rows, design=design, seed=seed, wait_s=wait_s,
     )  # fmt: skip
     _show(answers, as_json)
 

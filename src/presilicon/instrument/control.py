@@ -38,7 +38,8 @@ class Command(Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     chains: list[Any] | None = None
     """A firmware of the user's own: chains of instructions, as a firmware file has them."""
-    boundaries: list[list[Any]] | None = None
+    boundaries: list[Any] | None = None
+    """Rows of ranges: of the chains, from 0 on; of `ranges`, in the order of the firmware's rows."""
     every: int | None = None
     value: float | None = None
 
@@ -125,13 +126,15 @@ def program(
     aggregation: str | None = None,
     options: Mapping[str, Any] | None = None,
     firmware: Sequence[Any] | None = None,
+    range_boundaries: Sequence[Any] | None = None,
     design: str | None = None,
     seed: int | None = None,
     wait_s: float = WAIT_S,
 ) -> list[Answer]:
     """Give a tap, or all taps of that name, another aggregation or firmware of your own, while training goes on.
 
-    `firmware` is a list of chains, as `presilicon instrument compile` reads them.
+    `firmware` is a list of chains, as `presilicon instrument compile` reads them, and `range_boundaries` are the rows
+    of ranges that its filters use, from 0 on: boundaries, or `{"classes": [...]}`.
 
     Raises:
         ConfigError: the run is over or has no such tap, or not exactly one of the two was given.
@@ -139,10 +142,12 @@ def program(
     """
     if (aggregation is None) == (firmware is None):
         raise ConfigError("give either an aggregation or a firmware")
+    if range_boundaries and firmware is None:
+        raise ConfigError("range_boundaries are of a firmware; an aggregation has its own: see its options")
     chains = None if firmware is None else list(firmware)
     return _send(
         run, design, seed, wait_s, verb="program", tap=tap, aggregation=aggregation, options=dict(options or {}),
-        chains=chains,
+        chains=chains, boundaries=None if range_boundaries is None else list(range_boundaries),
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Hardware, firmware and vectors in JSON files, as `presilicon instrument` takes them."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,14 +90,54 @@ def _row(data: Any) -> RangeRow:
 def read_firmware(path: Path, rows: dict[int, RangeRow] | None = None) -> Firmware:
     """The firmware in a file: a list of chains, each a list of instructions, with range rows beside it.
 
+    Or `{"chains": [...], "range_boundaries": [...]}`, which brings its own rows, from 0 on, in the place of those.
+
     Raises:
         ConfigError: with the chain and the instruction, counted from 1.
     """
-    data = read_json(path)
+    chains, own = read_chains(path)
     try:
-        return Firmware.from_chains(data, rows)
+        return Firmware.from_chains(chains, (rows or {}) | range_rows(own))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+def read_chains(path: Path) -> tuple[list[Any], list[Any]]:
+    """The chains of a firmware file and the range rows that it brings, as JSON has them.
+
+    Raises:
+        ConfigError: neither a list of chains nor an object of chains and range rows.
+    """
+    data = read_json(path)
+    if isinstance(data, list):
+        return data, []
+    if not isinstance(data, dict) or "chains" not in data:
+        raise ConfigError(
+            f'{path}: {_shown(data)}, expected a list of chains, or {{"chains": [...], "range_boundaries": [...]}}'
+        )
+    for key, value in data.items():
+        if key not in ("chains", "range_boundaries"):
+            raise ConfigError(
+                f'{path}, $.{key}: unknown key "{key}": {did_you_mean(key, ("chains", "range_boundaries"))}'
+            )
+        if not isinstance(value, list):
+            raise ConfigError(f"{path}, $.{key}: {_shown(value)}, expected a list")
+    return data["chains"], data.get("range_boundaries", [])
+
+
+def range_rows(rows: Sequence[Any]) -> dict[int, RangeRow]:
+    """Rows of ranges from 0 on, each a list of boundaries or `{"classes": [...]}`.
+
+    Raises:
+        ConfigError: with the row.
+    """
+    read = {}
+    for number, row in enumerate(rows):
+        try:
+            read[number] = _row(row)
+        except ConfigError as error:
+            raise ConfigError(f"range row {number}: {error}") from None
+    return read
 
 
 def read_vectors(path: Path, hardware: Hardware) -> "tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.int64]]":

@@ -18,6 +18,7 @@ from presilicon.designs import Hardware
 from presilicon.instrument.aggregations import Aggregation, aggregation
 from presilicon.instrument.compiler import compile_firmware
 from presilicon.instrument.decoder import Decoder, Frame, Losses
+from presilicon.instrument.files import range_rows
 from presilicon.instrument.firmware import Firmware
 from presilicon.instrument.histograms import MovingAverage, tracking_boundaries
 from presilicon.instrument.image import Image
@@ -187,7 +188,7 @@ class Host:
         options: Mapping[str, Any] | None = None,
         *,
         chains: Sequence[Any] | None = None,
-        boundaries: Sequence[Sequence[Any]] | None = None,
+        boundaries: Sequence[Any] | None = None,
     ) -> str:
         """Give a tap another aggregation, or chains and ranges of one's own; a sentence that says what was sent.
 
@@ -198,8 +199,7 @@ class Host:
         wires = self.named(name)
         for wire in wires:
             if chains is not None:
-                rows = {row: RangeRow.of_boundaries(each) for row, each in enumerate(boundaries or ())}
-                firmware = Firmware.from_chains(list(chains), rows)
+                firmware = Firmware.from_chains(list(chains), range_rows(boundaries or ()))
                 compile_firmware(firmware, self.hardware)
                 uses[wire.tap] = _Use(OWN, firmware, None)
             else:

@@ -78,6 +78,8 @@ def test_a_bad_request_writes_nothing(tmp_path: Path) -> None:
             control.program(stored(run), "hiden", aggregation="summary")
         with pytest.raises(ConfigError, match="either an aggregation or a firmware"):
             control.program(stored(run), "hidden")
+        with pytest.raises(ConfigError, match="range_boundaries are of a firmware"):
+            control.program(stored(run), "hidden", aggregation="summary", range_boundaries=[[0, 1]])
         with pytest.raises(ConfigError, match="learning rate: given -1"):
             control.set_learning_rate(stored(run), -1)
         with pytest.raises(ConfigError, match="learning rate: given nan"):

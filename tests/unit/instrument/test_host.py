@@ -117,6 +117,18 @@ def test_firmware_of_ones_own() -> None:
     assert (found.aggregation, found.lanes) == ("firmware", tensor.max(axis=0).tolist())
 
 
+def test_firmware_of_ones_own_brings_its_ranges() -> None:
+    bench = Bench()
+    ends = [{"op": "m_reduce", "axis": "M"}, {"op": "v_commit", "size": "M"}]
+    chains = [[{"op": "vv_filter", "addr": row}, *ends] for row in (0, 1)]
+    edges = ["-inf", 0, 1, 2, 3, 4, 5, 6, "inf"]
+    bench.host.program("hidden", chains=chains, boundaries=[edges, {"classes": ["zero", "normal"]}])
+    bench.exchange()
+    assert bench.look(np.arange(8.0)[None]).lanes == [1.0] * 8 + [1, 7, 0, 0, 0, 0, 0, 0]
+    with pytest.raises(ConfigError, match='range row 1: a boundary is "x"'):
+        bench.host.program("hidden", chains=chains, boundaries=[edges, ["x"]])
+
+
 def test_ranges_of_ones_own() -> None:
     bench = Bench("distribution", bins=8)
     edges = [float("-inf"), -2, -1, 0, 1, 2, 3, 4, float("inf")]
