@@ -5,11 +5,12 @@ instruments that `presilicon reproduce instrument-area` compares come with the p
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -101,6 +102,14 @@ def synthesize(
     return _area(statistics)
 
 
+def kept(top: str, parameters: Mapping[str, int], target: Target = "cyclonev", *, flat: bool = True) -> Area | None:
+    """What `synthesize` would give, if it is known already."""
+    paths = sources(top)
+    name = _name("area", _script(top, dict(parameters), TARGETS[target], flat, paths), _texts(paths))
+    found = _find(name)
+    return None if found is None else _area(found)
+
+
 def estimate_clock(
     top: str,
     parameters: Mapping[str, int] | None = None,
@@ -109,13 +118,14 @@ def estimate_clock(
     goal_mhz: float = 120.0,
     grade: Literal[6, 7, 8] = 8,
     seed: int = 1,
-    from_files: Iterable[Path] | None = None,
-) -> Timing:
+    known_only: bool = False,
+) -> Timing | None:
     """The clock of `top` on the largest ECP5, placed out of context; `grade` 8 is the fastest chip, 6 the slowest.
 
-    Before routing the estimate takes about a minute for a small instrument; routing takes several.
+    Before routing the estimate takes minutes for an instrument of 16 lanes; routing takes much longer. With
+    `known_only`, None for what has not been placed before.
     """
-    paths = list(from_files or sources(top))
+    paths = sources(top)
     script = _script(top, dict(parameters or {}), TARGETS["ecp5"] + " -abc9", True, paths)
     options = ["--85k", "--package", "CABGA756", "--speed", str(grade), "--out-of-context", "--timing-allow-fail"]
     options += ["--freq", f"{goal_mhz:g}", "--seed", str(seed), *([] if route else ["--no-route"])]
@@ -124,8 +134,9 @@ def estimate_clock(
         _yosys(script, folder)
         return _nextpnr(options, folder)
 
-    found = _cached("clock", script + " ".join(options), paths, run)
-    return Timing(found["fmax_mhz"], route, tuple(found["path"]))
+    what = script + " ".join(options)
+    found = _find(_name("clock", what, _texts(paths))) if known_only else _cached("clock", what, paths, run)
+    return None if found is None else Timing(found["fmax_mhz"], route, tuple(found["path"]))
 
 
 def _script(top: str, parameters: dict[str, int], synth: str, flat: bool, paths: list[Path]) -> str:
@@ -195,31 +206,53 @@ def _area(statistics: dict[str, Any]) -> Area:
     )
 
 
-def _cached(kind: str, script: str, paths: list[Path], run: Any) -> dict[str, Any]:
+def _texts(paths: list[Path]) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in _with_includes(paths)}
+
+
+def _name(kind: str, script: str, texts: Mapping[Path, bytes]) -> str:
     digest = sha256(f"{kind}\n{script}\n{_tools()}\n".encode())
-    texts = {path: path.read_bytes() for path in _with_includes(paths)}
     for path, text in texts.items():
         digest.update(path.name.encode() + b"\0" + text + b"\0")
-    name = digest.hexdigest()[:32]
+    return digest.hexdigest()[:32]
+
+
+def _place(name: str) -> Path:
+    return cache_directory() / "synthesis" / f"{name}.json"
+
+
+def _find(name: str) -> dict[str, Any] | None:
+    """A result that comes with the package, or one that was kept here."""
     if name in _shipped():
         return _shipped()[name]
-    kept = cache_directory() / "synthesis" / f"{name}.json"
-    if kept.is_file():
-        try:
-            found: dict[str, Any] = msgspec.json.decode(kept.read_bytes(), type=dict[str, Any])
-            return found
-        except msgspec.DecodeError:
-            kept.unlink(missing_ok=True)  # broken off while it was written
+    place = _place(name)
+    if not place.is_file():
+        return None
+    try:
+        found: dict[str, Any] = msgspec.json.decode(place.read_bytes(), type=dict[str, Any])
+        return found
+    except msgspec.DecodeError:
+        place.unlink(missing_ok=True)  # broken off while it was written
+        return None
+
+
+def _cached(kind: str, script: str, paths: list[Path], run: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    texts = _texts(paths)
+    name = _name(kind, script, texts)
+    known = _find(name)
+    if known is not None:
+        return known
     _require_tools()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         for path, text in texts.items():
             (folder / path.name).write_bytes(text)
         found = run(folder)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    fresh = kept.with_suffix(f".{id(found)}.tmp")
+    place = _place(name)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    fresh = place.with_suffix(f".{os.getpid()}.tmp")
     fresh.write_bytes(msgspec.json.encode(found))
-    fresh.replace(kept)
+    fresh.replace(place)
     return found
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from presilicon.base.errors import ConfigError, RunFailedError
 from presilicon.rtl import synthesis
-from presilicon.rtl.synthesis import Area, estimate_clock, sources, synthesize
+from presilicon.rtl.synthesis import Area, estimate_clock, kept, sources, synthesize
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,9 @@ def test_parts_add_up_to_the_whole() -> None:
 
 
 def test_a_result_is_kept(monkeypatch) -> None:
+    assert kept("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}) is None
     first = fixed(1, 4)
+    assert kept("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}) == first
 
     def fails(*args, **kwargs):
         raise AssertionError("synthesized again")
@@ -49,8 +51,12 @@ def test_a_result_is_kept(monkeypatch) -> None:
 
 
 def test_a_clock_is_estimated() -> None:
+    assert estimate_clock("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}, known_only=True) is None
     narrow, wide = (estimate_clock("presilicon_fixed_accumulate", {"LANES": 1, "WORD": word}) for word in (4, 48))
+    assert narrow is not None
+    assert wide is not None
     assert narrow.fmax_mhz > wide.fmax_mhz > 50
+    assert estimate_clock("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}, known_only=True) == narrow
 
 
 def test_only_what_a_module_needs_is_read() -> None:
