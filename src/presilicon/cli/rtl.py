@@ -97,6 +97,13 @@ def _hardware(design: str, settings: tuple[str, ...]) -> "tuple[Hardware, int | 
 @click.option("--frame-length", type=int, help="Vectors of a frame, for signals without end flags.")
 @click.option("--clock", metavar="NAME", help="The clock input; found by its name otherwise.")
 @click.option("--reset", metavar="NAME", help="The reset input, with ! before it where it is active low.")
+@click.option(
+    "--other-clock",
+    type=int,
+    multiple=True,
+    metavar="TAP",
+    help="A signal, counted from 0, of another clock: it gets an asynchronous queue. May be repeated.",
+)
 @click.option("--include", "-I", multiple=True, type=_DIRECTORY, help="Where included files lie. May be repeated.")
 @click.option("--out", type=_DIRECTORY, metavar="DIR", help="Where the files go.")
 @json_option
@@ -109,6 +116,7 @@ def tap(
     frame_length: int | None,
     clock: str | None,
     reset: str | None,
+    other_clock: tuple[int, ...],
     include: tuple[Path, ...],
     out: Path | None,
     as_json: bool,
@@ -132,8 +140,9 @@ def tap(
     hardware, _ = _hardware(config, ())
     parsed = [Signal.parse(text) for text in signals]
     tapped = tap_design(
-        sources, top, parsed, hardware, out, frame_length=frame_length, clock=clock, reset=reset, include=include
-    )
+        sources, top, parsed, hardware, out,
+        frame_length=frame_length, clock=clock, reset=reset, include=include, other_clock=other_clock,
+    )  # fmt: skip
     if as_json:
         names = [str(path.relative_to(out)) for path in tapped.files]
         found_reset = {"name": tapped.reset, "active": "low" if tapped.reset_is_low else "high"}

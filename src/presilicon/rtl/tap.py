@@ -18,13 +18,16 @@ from msgspec.structs import replace
 
 from presilicon.base.errors import ConfigError, did_you_mean
 from presilicon.designs import Hardware
-from presilicon.rtl.generate import TOP, write_instrument
+from presilicon.rtl.clocks import Clocks
+from presilicon.rtl.generate import TOP, UART_TOP, write_instrument
+from presilicon.rtl.sources import source_files
 from presilicon.rtl.yosys import YosysError, run_yosys
 
 _CLOCKS = ("clock", "clk", "i_clk", "clk_i", "aclk", "sys_clk", "core_clk")
 _RESETS = ("reset", "rst", "i_rst", "rst_i", "i_reset", "reset_i")
 _LOW_RESETS = ("rst_n", "reset_n", "rstn", "resetn", "aresetn", "nrst", "nreset", "rst_ni", "i_rst_n")
 _LEAST = 0.5
+INSTANCE = "user_design"
 
 
 @dataclass(frozen=True)
@@ -89,14 +92,17 @@ def tap_design(
     clock: str | None = None,
     reset: str | None = None,
     include: Sequence[Path] = (),
+    other_clock: Sequence[int] = (),
 ) -> Tapped:
     """Write the design with its signals brought up, the instrument, and a top level with both.
 
     `reset` may begin with `!` where it is active low; without it, a name that ends in `n` is. `frame_length` ends a
-    frame of both levels after so many vectors, for signals that have no flags of their own.
+    frame of both levels after so many vectors, for signals that have no flags of their own. `other_clock` are taps,
+    from 0, whose signals belong to another clock than `clock`: they get an asynchronous queue.
 
     Raises:
-        ConfigError: a file, module or signal that does not exist, a width that does not fit, no clock to be found.
+        ConfigError: a file, module or signal that does not exist, a width that does not fit, no clock to be found, a
+            signal of another clock, a name that the instrument needs.
         MissingToolError: Yosys is absent.
     """
     if not signals:
@@ -121,13 +127,21 @@ def tap_design(
     ports = dict(module["ports"])
     clock = _clock(ports, clock)
     reset, is_low = _reset(ports, reset)
+    _check_names(netlist, top, ports, wires)
+    clocks = Clocks(module, clock)
+    for tap in other_clock:
+        if not 0 <= tap < len(signals):
+            raise ConfigError(f"--other-clock {tap}: there are signals 0 to {len(signals) - 1}")
     for index, signal in enumerate(signals):
-        _bring_up(module, wires, index, signal, hardware)
+        bits = _bring_up(module, wires, index, signal, hardware)
+        found = _other_clock(clocks, signal, clock, bits, index, index in other_clock)
+        if found is not None:
+            _add_output(module, f"presilicon_tap{index}_clock", [found])
     tapped = directory / "rtl" / f"{top}_tapped.v"
-    written = write_instrument(hardware, directory)
+    written = write_instrument(hardware, directory, other_clock=other_clock)
     _write_verilog(netlist, tapped)
     wrapper = directory / "rtl" / f"{top}_instrumented.sv"
-    wrapper.write_text(_wrapper(top, ports, signals, hardware, clock, reset, is_low, frame_length))
+    wrapper.write_text(_wrapper(top, ports, signals, hardware, clock, reset, is_low, frame_length, other_clock))
     listing = directory / "instrument.f"
     lines = [line for line in listing.read_text().splitlines() if "uart" not in line]
     listing.write_text("\n".join([*lines, f"rtl/{tapped.name}", f"rtl/{wrapper.name}"]) + "\n")
@@ -202,8 +216,56 @@ def _yosys(script: str, directory: Path) -> str:
         raise ConfigError(f"Yosys cannot read the design: {error}") from None
 
 
-def _bring_up(module: Any, wires: dict[str, list[Any]], index: int, signal: Signal, hardware: Hardware) -> None:
-    """Make a signal's wires outputs of the flattened design."""
+def _check_names(netlist: Any, top: str, ports: dict[str, Any], wires: dict[str, list[Any]]) -> None:
+    """Names that the design and what is put beside it would both have."""
+    reserved = {TOP, UART_TOP, *(path.stem for path in source_files())}
+    for name in [top, *netlist["modules"]]:
+        if name in reserved:
+            raise ConfigError(f'--top {top}: the instrument has a module called "{name}" too; rename yours')
+    if f"{top}_instrumented" in netlist["modules"] or f"{top}_instrumented" in reserved:
+        raise ConfigError(f'--top {top}: the design has a module called "{top}_instrumented", which is to be written')
+    for name in [*ports, *wires]:
+        if name.startswith("presilicon_") and "." not in name:
+            raise ConfigError(
+                f'--top {top}: its signal "{name}" begins with presilicon_, as the instrument\'s own do; rename it'
+            )
+    if INSTANCE in ports:
+        raise ConfigError(f'--top {top}: its port "{INSTANCE}" has the name that the design gets beside the instrument')
+
+
+def _other_clock(
+    clocks: Clocks, signal: Signal, clock: str, bits: Sequence[Any], index: int, crosses: bool
+) -> int | None:
+    """The clock of a tap that is to cross; None for one of the instrument's own clock."""
+    name = "+".join(signal.vector)
+    found = sorted(clocks.behind(bits))
+    names = " and ".join(clocks.name(each) for each in found)
+    if len(found) > 1:
+        raise ConfigError(
+            f'--signal "{name}": the vector and its flags come from registers of several clocks ({names}); '
+            "name signals of one clock"
+        )
+    is_other = found != [] and found[0] != clocks.own
+    if is_other and not crosses:
+        raise ConfigError(
+            f'--signal "{name}": it belongs to the clock {names}, but the instrument runs with {clock}; add '
+            f"--other-clock {index} for a queue between them, or choose the instrument's with --clock"
+        )
+    if crosses and not is_other:
+        raise ConfigError(
+            f'--other-clock {index}: "{name}" '
+            + (f"belongs to {clock}, as the instrument does" if found else "comes from no register, so from no clock")
+        )
+    return found[0] if crosses else None
+
+
+def _add_output(module: Any, port: str, bits: Sequence[Any]) -> None:
+    module["ports"][port] = {"direction": "output", "bits": list(bits)}
+    module["netnames"][port] = {"hide_name": 0, "bits": list(bits), "attributes": {}}
+
+
+def _bring_up(module: Any, wires: dict[str, list[Any]], index: int, signal: Signal, hardware: Hardware) -> list[Any]:
+    """Make a signal's wires outputs of the flattened design; all their bits."""
     data = [bit for name in signal.vector for bit in _bits(wires, name, "")]
     expected = hardware.lanes * hardware.element_bits
     name = "+".join(signal.vector)
@@ -217,9 +279,8 @@ def _bring_up(module: Any, wires: dict[str, list[Any]], index: int, signal: Sign
     if signal.last is not None:
         outputs["last"] = [bit for flag in signal.last for bit in _flag(wires, flag, scope, name)]
     for part, bits in outputs.items():
-        port = f"presilicon_tap{index}_{part}"
-        module["ports"][port] = {"direction": "output", "bits": bits}
-        module["netnames"][port] = {"hide_name": 0, "bits": bits, "attributes": {}}
+        _add_output(module, f"presilicon_tap{index}_{part}", bits)
+    return [bit for bits in outputs.values() for bit in bits]
 
 
 def _flag(wires: dict[str, list[Any]], name: str, scope: str, vector: str) -> list[Any]:
@@ -304,16 +365,13 @@ def _wrapper(
     reset: str,
     is_low: bool,
     frame_length: int | None,
+    other_clock: Sequence[int],
 ) -> str:
     vector = hardware.lanes * hardware.element_bits
     declared = [
-        f"    {port['direction']} {_range(len(port['bits']))}{_identifier(name)},"
-        for name, port in ports.items()
-        if not name.startswith("presilicon_")
+        f"    {port['direction']} {_range(len(port['bits']))}{_identifier(name)}," for name, port in ports.items()
     ]
-    links = [
-        f"      .{_identifier(name)}({_identifier(name)})," for name in ports if not name.startswith("presilicon_")
-    ]
+    links = [f"      .{_identifier(name)}({_identifier(name)})," for name in ports]
     wires, taps, frames = [], [], []
     for index, signal in enumerate(signals):
         what = f"{' + '.join(signal.vector)}, valid with {signal.valid}"
@@ -326,11 +384,18 @@ def _wrapper(
             f"      .presilicon_tap{index}_data(presilicon_tap{index}_data),",
             f"      .presilicon_tap{index}_valid(presilicon_tap{index}_valid),",
         ]
+        own_clock, own_reset = _identifier(clock), "presilicon_reset"
+        if index in other_clock:
+            own_clock, own_reset = f"presilicon_tap{index}_clock", f"presilicon_tap{index}_reset"
+            wires.append(f"  wire {own_clock};")
+            links.append(f"      .{own_clock}({own_clock}),")
+            taps += [f"      .tap{index}_clock({own_clock}),", f"      .tap{index}_reset({own_reset}),"]
+            frames.append(_reset_text(index))
         if signal.last is not None:
             links.append(f"      .presilicon_tap{index}_last(presilicon_tap{index}_last),")
         else:
             assert frame_length is not None
-            frames.append(_frame_text(index, frame_length, _identifier(clock)))
+            frames.append(_frame_text(index, frame_length, own_clock, own_reset))
         taps += [f"      .tap{index}_{part}(presilicon_tap{index}_{part})," for part in ("valid", "last", "data")]
     links[-1] = links[-1].rstrip(",")
     active = f"!{_identifier(reset)}" if is_low else _identifier(reset)
@@ -349,7 +414,7 @@ module {top}_instrumented (
 );
 {wire_text}
 
-  {top} user_design (
+  {top} {INSTANCE} (
 {link_text}
   );
 
@@ -375,13 +440,23 @@ endmodule
 """
 
 
-def _frame_text(index: int, length: int, clock: str) -> str:
+def _reset_text(index: int) -> str:
+    tap = f"presilicon_tap{index}"
+    return f"""
+  // The same reset in the clock of tap {index}: hold it for a few cycles of both.
+  reg [2:0] {tap}_stretched = 3'b111;
+  always @(posedge {tap}_clock) {tap}_stretched <= {{{tap}_stretched[1:0], presilicon_reset}};
+  wire {tap}_reset = {tap}_stretched[2:1] != 2'b00;
+"""
+
+
+def _frame_text(index: int, length: int, clock: str, reset: str) -> str:
     width, tap = max(1, (length - 1).bit_length()), f"presilicon_tap{index}"
     return f"""
   // A frame of both levels ends after {length} vectors.
   reg [{width - 1}:0] {tap}_count;
   assign {tap}_last = {{2{{{tap}_count == {width}'d{length - 1}}}}};
   always @(posedge {clock})
-    if (presilicon_reset) {tap}_count <= {width}'d0;
+    if ({reset}) {tap}_count <= {width}'d0;
     else if ({tap}_valid) {tap}_count <= {tap}_last[0] ? {width}'d0 : {tap}_count + {width}'d1;
 """

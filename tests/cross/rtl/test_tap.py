@@ -290,7 +290,112 @@ def test_a_design_written_for_no_instrument(tmp_path) -> None:
     assert stream == expected_stream(tapped.hardware, image, [(0, [vector]) for vector in sums])
 
 
+# ---- two clocks
+
+TWO_CLOCKS = """module two_clocks (
+    input clk, input rst, input fast, input gate, output reg [31:0] slow, output [31:0] seen);
+  reg [31:0] sum = 0;
+  reg [15:0] count = 0;
+  reg [7:0] table_ [0:15];
+  reg done = 0, halved = 0;
+  wire gated = clk & gate;
+  reg [31:0] held;
+  assign seen = sum + 1;
+  always @(posedge fast) begin
+    count <= count + 1;
+    done <= count > 2000 && count < 30000 && count[5:0] == 0;
+    sum <= {sum[30:0], 1'b0} ^ (sum[31] ? 32'h04C11DB7 : 32'h0) ^ {16'b0, count};
+    table_[count[3:0]] <= sum[7:0];
+  end
+  always @(posedge clk) begin slow <= rst ? 0 : slow + 3; halved <= !halved; end
+  always @(posedge gated) held <= slow;
+  reg [31:0] rare;
+  always @(posedge halved) rare <= slow;
+  wire [31:0] looked = {24'b0, table_[slow[3:0]]};
+  wire [31:0] mixed = slow ^ sum;
+endmodule
+"""
+TWO_PORTS = {"clk": "", "rst": "", "fast": "", "gate": "", "slow": "[31:0]", "seen": "[31:0]"}
+
+
+@pytest.fixture
+def two_clocks(tmp_path) -> Path:
+    path = tmp_path / "two_clocks.v"
+    path.write_text(TWO_CLOCKS)
+    return path
+
+
+@pytest.mark.parametrize("period", [3, *(pytest.param(other, marks=pytest.mark.slow) for other in (7, 12))])
+def test_a_signal_of_another_clock_crosses(period, two_clocks, tmp_path) -> None:
+    hardware = make(4, 4, "int8", 12)
+    signals = [Signal.parse("sum:done:1")]
+    tapped = tap_design([two_clocks], "two_clocks", signals, hardware, tmp_path / "out", other_clock=[0])
+    image = firmware(tapped.hardware)
+    text = bench(tapped.top, TWO_PORTS, "rst = cycle < 10; gate = 1;", "", image.to_bytes())
+    text = text.replace("always #5 clk = !clk;", f"always #5 clk = !clk;\n  always #{period} fast = !fast;")
+    lines = run(program_of(tmp_path / "out", text))
+    vectors, sum_, is_done = [], 0, False
+    for count in range(30002):
+        if is_done:
+            vectors.append(vector_of(f"{sum_:x}", tapped.hardware))
+        is_done = 2000 < count < 30000 and count % 64 == 0
+        sum_ = (sum_ << 1 & 0xFFFFFFFF) ^ (0x04C11DB7 if sum_ >> 31 else 0) ^ count
+    stream = bytes(int(text, 16) for text in lines["BYTE"])
+    expected = expected_stream(tapped.hardware, image, [(0, [vector]) for vector in vectors])
+    assert len(stream) > 5000
+    assert expected.startswith(stream)
+
+
+@pytest.mark.parametrize(
+    ("signal", "crossing", "message"),
+    [
+        (
+            "sum:done:1",
+            [],
+            r'"sum": it belongs to the clock fast, but the instrument runs with clk; add --other-clock 0',
+        ),
+        ("seen:1:1", [], "belongs to the clock fast"),
+        ("rare:1:1", [], "belongs to the clock halved"),
+        ("mixed:1:1", [], r"several clocks \(clk and fast\)"),
+        ("looked:1:1", [], r"several clocks \(clk and fast\)"),
+        ("slow:done:1", [0], r"several clocks \(clk and fast\)"),
+        ("slow:1:1", [0], '"slow" belongs to clk, as the instrument does'),
+        ("slow:1:1", [1], "there are signals 0 to 0"),
+    ],
+)
+def test_a_signal_of_another_clock_is_not_sampled_by_mistake(signal, crossing, message, two_clocks, tmp_path) -> None:
+    hardware = make(4, 4, "int8", 12)
+    signals = [Signal.parse(signal)]
+    with pytest.raises(ConfigError, match=message):
+        tap_design([two_clocks], "two_clocks", signals, hardware, tmp_path / "out", other_clock=crossing)
+
+
+@pytest.mark.parametrize("signal", ["slow:1:1", "held:gate:1"])
+def test_a_gated_clock_is_the_same_clock(signal, two_clocks, tmp_path) -> None:
+    hardware = make(4, 4, "int8", 12)
+    assert tap_design([two_clocks], "two_clocks", [Signal.parse(signal)], hardware, tmp_path / "out").clock == "clk"
+
+
 # ---- what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("module", "port", "message"),
+    [
+        ("instrument_top", "more", 'the instrument has a module called "instrument_top" too; rename yours'),
+        ("presilicon_fifo", "more", 'a module called "presilicon_fifo" too'),
+        ("mine", "presilicon_config_valid", 'its signal "presilicon_config_valid" begins with presilicon_'),
+        ("mine", "user_design", 'its port "user_design"'),
+    ],
+)
+def test_names_that_collide(module, port, message, tmp_path) -> None:
+    path = tmp_path / "mine.v"
+    path.write_text(
+        f"module {module} (input clk, input rst, input {port}, output reg [31:0] q);\n"
+        f"  always @(posedge clk) q <= rst ? 0 : q + {port};\nendmodule\n"
+    )
+    with pytest.raises(ConfigError, match=message):
+        tap_design([path], module, [Signal.parse("q:1:1")], make(4, 4, "int8", 12), tmp_path / "out")
 
 
 @pytest.mark.parametrize(
