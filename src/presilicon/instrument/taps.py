@@ -34,7 +34,8 @@ def wire(instrument: Instrument, layers: Sequence[str]) -> tuple[Wire, ...]:
     """The wires of a model with these layers, in the order of the design's taps and of the layers.
 
     Raises:
-        ConfigError: the design has no taps, a pattern matches no layer, or the hardware has fewer taps than wires.
+        ConfigError: the design has no taps, a pattern matches no layer, a name would be that of two things, or the
+            hardware has fewer taps than wires.
     """
     if not instrument.taps:
         raise ConfigError("instrument: there are no taps; write at least one [[instrument.taps]]")
@@ -62,12 +63,25 @@ def wire(instrument: Instrument, layers: Sequence[str]) -> tuple[Wire, ...]:
                     vectors=tap.vectors,
                 )
             )
+    _check_names(found)
     if len(found) > instrument.hardware.taps:
         raise ConfigError(
             f"instrument: the taps are wired to {len(found)} tensors, but the hardware has {instrument.hardware.taps} "
             f"taps: set taps = {len(found)} in [instrument.hardware], or name fewer layers"
         )
     return tuple(found)
+
+
+def _check_names(wires: Sequence[Wire]) -> None:
+    groups: dict[str, str] = {}
+    for each in wires:
+        for name in {each.name, each.group}:
+            other = groups.setdefault(name, each.group)
+            if other != each.group:
+                raise ConfigError(
+                    f'instrument: "{name}" would be a name of tap "{other}" and of tap "{each.group}"; call one '
+                    "of them something else"
+                )
 
 
 class Sample(NamedTuple):

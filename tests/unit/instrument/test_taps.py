@@ -40,6 +40,13 @@ def test_a_pattern_that_matches_nothing_names_the_layers() -> None:
         wire(instrument, LAYERS)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_name_that_would_be_of_two_taps(first: int) -> None:
+    taps = (Tap(name="in", layers="features.*"), Tap(name="in.features.2", layers="output"))
+    with pytest.raises(ConfigError, match=r'"in\.features\.2" would be a name of tap'):
+        wire(Instrument(hardware=Hardware(taps=4), taps=(taps[first], taps[1 - first])), LAYERS)
+
+
 def test_more_tensors_than_taps() -> None:
     instrument = Instrument(hardware=Hardware(taps=2), taps=(Tap(name="in", layers="*"),))
     with pytest.raises(ConfigError, match="wired to 3 tensors, but the hardware has 2 taps: set taps = 3"):
