@@ -256,7 +256,9 @@ def lockstep(
 @click.option("--design", "design_name", required=True, metavar="DESIGN", help="With the [instrument] of that board.")
 @click.option("--workload", required=True, metavar="NAME", help="What it trains: the names of its layers.")
 @click.option("--baud", type=click.IntRange(min=1), default=115200, show_default=True, help="Of a serial port.")
-@click.option("--seconds", type=click.FloatRange(min=0), help="Listen for so long.  [default: until Ctrl-C]")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), help="Listen for so long.  [default: until Ctrl-C; a file, to its end]"
+)
 @out_option
 @json_option
 def listen(
@@ -264,7 +266,8 @@ def listen(
 ) -> None:
     """Program the instrument of a board and record what it sends: LINK is HOST:PORT, a serial device or a file.
 
-    The recording is a run: `watch`, `program`, `set`, `ranges` and `sample` work on it from another terminal.
+    The recording is a run: `watch`, `program`, `set`, `ranges` and `sample` work on it from another terminal. Its
+    directory keeps the bytes that came, in stream-NAME-seed0.bin, as `lockstep --stream` takes them.
 
     \b
     Example:
@@ -273,10 +276,10 @@ def listen(
     from presilicon.base.errors import ConfigError
     from presilicon.designs import load_design
     from presilicon.instrument.control import CONTROL_FILE, Commands
-    from presilicon.instrument.link import connect
+    from presilicon.instrument.link import FileLink, connect
     from presilicon.instrument.listening import Listener
     from presilicon.runs import create_run
-    from presilicon.study.instrumented import layers_of_workload
+    from presilicon.study.instrumented import layers_of_workload, stream_file
     from presilicon.workloads import load_workload
 
     design = load_design(design_name)
@@ -292,14 +295,17 @@ def listen(
             run.record(event["event"], **fields, design=design.name, seed=0)
 
         listener = Listener(
-            design.instrument, layers, end, emit=emit, commands=lambda stream: Commands(run.path / CONTROL_FILE, stream)
-        )
+            design.instrument, layers, end, emit=emit, keep=run.path / stream_file(f"{design.name}-seed0"),
+            commands=lambda stream: Commands(run.path / CONTROL_FILE, stream),
+        )  # fmt: skip
         click.echo(f"listening; presilicon instrument watch {run.name}", err=True)
         until = None if seconds is None else time.monotonic() + seconds
         try:
             while until is None or time.monotonic() < until:
                 found = listener.poll()
                 frames += found
+                if until is None and isinstance(end, FileLink) and listener.is_quiet:
+                    break
                 if not found:
                     time.sleep(0.02)
         finally:

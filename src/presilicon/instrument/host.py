@@ -240,8 +240,15 @@ class Host:
 
     def feed(self, data: bytes) -> list[Reading]:
         """What the stream's bytes say."""
+        return self._understand(self._decoder.feed(data))
+
+    def finish(self) -> list[Reading]:
+        """What is left when no more bytes come."""
+        return self._understand(self._decoder.finish())
+
+    def _understand(self, found: Sequence[Frame | Status]) -> list[Reading]:
         readings = []
-        for each in self._decoder.feed(data):
+        for each in found:
             if isinstance(each, Status):
                 self._heard(each)
             elif (reading := self._read(each)) is not None:

@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Instrument
 from presilicon.instrument.control import Command
-from presilicon.instrument.host import Host
-from presilicon.instrument.link import Link
+from presilicon.instrument.host import Host, Reading
+from presilicon.instrument.link import FileLink, Link
 from presilicon.instrument.sending import Clock
 from presilicon.instrument.taps import wire
 from presilicon.instrument.training import CommandSource, Emit, account, describe, obey
@@ -18,8 +19,8 @@ from presilicon.instrument.training import CommandSource, Emit, account, describ
 class Listener:
     """Reads one instrument over a link; call `poll` now and then.
 
-    It programs the taps when it starts. A frame's number is taken for the training step: the circuit offers one frame
-    of each tap in each step.
+    It programs the taps when it starts, and appends the bytes that come to the file `keep`, if there is one. A frame's
+    number is taken for the training step: the circuit offers one frame of each tap in each step.
     """
 
     def __init__(
@@ -30,11 +31,15 @@ class Listener:
         *,
         emit: Emit,
         commands: Callable[[str], CommandSource] | None = None,
+        keep: Path | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self.stream = uuid4().hex[:12]
         self.host = Host(instrument.built, wire(instrument, layers), clock=clock)
+        self.is_quiet = False
+        """Whether nothing came at the last look."""
         self._link = link
+        self._kept = None if keep is None else FileLink(write=keep)
         self._emit = emit
         self._commands = None if commands is None else commands(self.stream)
         self._step = 0
@@ -51,19 +56,27 @@ class Listener:
         if breaks != self._breaks:
             self._breaks = breaks
             self.host.disconnected()
-        readings = self.host.feed(self._link.receive())
-        for reading in readings:
-            self._step = max(self._step, reading.frame)
-            self._event("instrument", step=reading.frame, **reading.to_plain())
+        data = self._link.receive()
+        self.is_quiet = not data
+        if self._kept is not None:
+            self._kept.send(data)
+        readings = self.host.feed(data)
+        self._show(readings)
         self._link.send(self.host.take())
         self._answer()
         return len(readings)
 
     def finish(self) -> None:
         """No more of it: tell what got lost."""
+        self._show(self.host.finish())
         self._event("instrument_losses", step=self._step, **account(self.host))
         self._event("instrument_ended")
         self._link.close()
+
+    def _show(self, readings: Sequence[Reading]) -> None:
+        for reading in readings:
+            self._step = max(self._step, reading.frame)
+            self._event("instrument", step=reading.frame, **reading.to_plain())
 
     def _ask(self, command: Command) -> None:
         try:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from presilicon.designs import Hardware
-from presilicon.instrument.image import HEADER, key_bytes
+from presilicon.instrument.image import HEADER, longest_payload
 from presilicon.instrument.stream import REFUSALS, Status
 
 RESEND_S = 2.0
@@ -37,7 +37,7 @@ class Sender:
     """The host's end of the way to the chip."""
 
     def __init__(self, hardware: Hardware, clock: Clock = time.monotonic) -> None:
-        self._padding = bytes(longest_image(hardware))
+        self._padding = bytes(HEADER + longest_payload(hardware) + 4)
         self._clock = clock
         self._out = bytearray()
         self._image = b""
@@ -116,10 +116,3 @@ class Sender:
     @property
     def _crc(self) -> int | None:
         return int.from_bytes(self._image[-4:], "little") if self._image and self._is_program else self._in_force
-
-
-def longest_image(hardware: Hardware) -> int:
-    """Bytes of the longest image that an instrument of this hardware waits for."""
-    row = 2 + (hardware.ranges + 1) * key_bytes(hardware)
-    sections = 1 + 2 * hardware.taps + 12 * 255 + 1 + 255 * row + 2 * hardware.taps + 1 + 255 * 5
-    return HEADER + sections + 4

@@ -172,6 +172,10 @@ def test_a_recorded_stream_is_listened_to(invoke, live) -> None:
     assert done.document["lost_packets"] == 0
     shown = invoke("instrument", "watch", "latest").out
     assert "in.output" in shown
+    kept = Path("runs") / done.document["run"] / "stream-watched-seed0.bin"
+    assert kept.read_bytes() == stream.read_bytes()
+    to_its_end = invoke("instrument", "listen", str(stream), *given[:-2], "--json")
+    assert to_its_end.document["frames"] == done.document["frames"]
     assert "is no link" in invoke("instrument", "listen", "nowhere", *given).err
     plain = ("--design", "bf16-systolic", "--workload", "digits-mlp")
     assert "has no [instrument]" in invoke("instrument", "listen", str(stream), *plain).err
