@@ -78,6 +78,11 @@ class Chip:
         self.written: set[int] = set()
         """Control registers that the host has written since they were last looked at."""
         self.dropped = [0] * self.hardware.taps
+        self.reasons: list[dict[str, int]] = [{} for _ in range(self.hardware.taps)]
+        """Why: `busy` with another frame, `input` buffer full, `output` buffer full, `size` above the output buffer's.
+
+        A model knows; a chip counts them together.
+        """
         self._instrument = instrument
         self._writer = StreamWriter(self.hardware)
         self._images = ImageReader(self.hardware)
@@ -88,7 +93,6 @@ class Chip:
         self._sampling = [1] * self.hardware.taps
         self._turns: dict[int, int] = {}
         """The frame from which on each tap is due."""
-        """For each tap, the first frame since sampling was set."""
         self._told = tuple(self.dropped)
         self._offering_until = 0.0
         self._busy_until = 0.0
@@ -142,7 +146,7 @@ class Chip:
             return False
         waiting = max(0.0, self._busy_until - at_s) / self._service_s
         if at_s < self._offering_until or 2 * waiting > self.hardware.buffer:
-            return self._drop(tap)
+            return self._drop(tap, "busy")
         self.use_turn(tap, frame)
         words, last = make()
         count = len(words)
@@ -155,7 +159,7 @@ class Chip:
         if taken < count:
             self.engine.feed(words[:taken], last[:taken], tap)
             self.engine.break_off()
-            return self._drop(tap)
+            return self._drop(tap, "input")
         return self._send(tap, frame, list(self.engine.feed(words, last, tap)))
 
     def _room(self, waiting: float, spacing_s: float) -> int:
@@ -168,14 +172,15 @@ class Chip:
         self._drain()
         size = sum(11 + len(block.words) * ((self.hardware.word_bits + 7) // 8) for block in blocks)
         if self._sent.level + size > self._instrument.output_bytes:
-            return self._drop(tap)
+            return self._drop(tap, "size" if size > self._instrument.output_bytes else "output")
         if self._told != tuple(self.dropped):
             self._status()
         self._put(self._writer.frame(tap, frame, [block.words.tolist() for block in blocks]))
         return True
 
-    def _drop(self, tap: int) -> bool:
+    def _drop(self, tap: int, reason: str) -> bool:
         self.dropped[tap] += 1
+        self.reasons[tap][reason] = self.reasons[tap].get(reason, 0) + 1
         return False
 
     def _drain(self) -> None:

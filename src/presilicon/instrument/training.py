@@ -1,7 +1,7 @@
 """The instrument of a design in a training that is emulated: taps on tensors, frames through the chip, events out."""
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
@@ -236,7 +236,7 @@ class TrainingInstrument:
         if final or step - self._told_at >= ACCOUNT_EVERY:
             self._told_at = step
             ignored = {"ignored_bytes": self._ignored} if self._ignored else {}
-            self._event("instrument_losses", step=step, **account(self.host), **ignored)
+            self._event("instrument_losses", step=step, **account(self.host, self.chip.reasons), **ignored)
 
     def _obey_links(self, step: int) -> None:
         """Images that hosts on the socket sent: the chip takes or refuses them, and its status tells everybody.
@@ -327,11 +327,15 @@ def obey(host: Host, command: Command) -> str:
             return f"learning rate {command.value:g}, in control register {LEARNING_RATE}"
 
 
-def account(host: Host) -> dict[str, Any]:
-    """What got lost so far, as the fields of an event."""
+def account(host: Host, reasons: Sequence[Mapping[str, int]] | None = None) -> dict[str, Any]:
+    """What got lost so far, as the fields of an event, and why frames of each tap were dropped, where it is known."""
     losses = host.losses
     names = ("delivered", "dropped", "missing", "torn")
-    taps = {each.name: {name: getattr(losses.taps[tap], name) for name in names} for tap, each in host.wires.items()}
+    taps: dict[str, dict[str, Any]] = {}
+    for tap, each in host.wires.items():
+        taps[each.name] = {name: getattr(losses.taps[tap], name) for name in names}
+        if reasons is not None and reasons[tap]:
+            taps[each.name]["reasons"] = dict(reasons[tap])
     counts = {name: getattr(losses, name) for name in ("bytes", "packets", "bad_packets", "skipped_bytes")}
     return {"taps": taps, **counts, "lost_packets": losses.lost_packets, "undecodable": host.undecodable}
 

@@ -46,6 +46,8 @@ class TapView(Struct):
     """The aggregations that it was programmed to, in turn."""
     frames: int = 0
     dropped: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Why frames were dropped, where that is known: see `REASONS`."""
     missing: int = 0
     torn: int = 0
 
@@ -77,14 +79,27 @@ class StreamView(Struct):
     """Whether it never ended, but its training began again."""
 
 
+REASONS = {
+    "busy": "an instrument looks at one frame at a time: give the taps another every, or fewer vectors",
+    "input": "vectors come faster than the instrument takes them: fewer vectors, a shorter firmware or a larger buffer",
+    "output": "the link is behind: look less often, or at less",
+    "size": "a frame's results are larger than the output buffer: fewer vectors, an aggregation that sends less, or a "
+    "larger output_bytes",
+    "": "another frame was under way, or a buffer was full: look less often, or at less",
+}
+"""Why an instrument drops frames, and what to do; the last where it is not known, as of a board."""
+
+
 def starved(view: StreamView) -> str:
-    """A sentence about taps of which every look was dropped; empty where there are none."""
-    names = [tap.name for tap in view.taps.values() if tap.dropped and not tap.frames]
-    if not names:
-        return ""
-    return (
-        f"{', '.join(names)}: dropped whenever it was their turn, for an instrument looks at one frame at a time; give "
-        "their taps another every, or fewer vectors"
+    """A sentence about taps of which every look was dropped, and why most were; empty where there are none."""
+    names: dict[str, list[str]] = {}
+    for tap in view.taps.values():
+        if tap.dropped and not tap.frames:
+            most = max(tap.reasons, key=lambda reason: tap.reasons[reason], default="")
+            names.setdefault(most if most in REASONS else "", []).append(tap.name)
+    return "; ".join(
+        f"{', '.join(taps)}: dropped whenever it was their turn, for {REASONS[reason]}"
+        for reason, taps in names.items()
     )
 
 
@@ -165,6 +180,7 @@ def _account(view: StreamView, event: dict[str, Any]) -> None:
         tap = view.taps.get(name)
         if tap is not None:
             tap.dropped, tap.missing, tap.torn = account["dropped"], account["missing"], account["torn"]
+            tap.reasons = account.get("reasons", {})
 
 
 def watch_run(path: Path) -> Watcher:

@@ -118,6 +118,25 @@ def test_a_link_that_cannot_keep_up_drops_whole_frames() -> None:
     assert 400 <= 60 * len(frames) <= 900
 
 
+def test_every_drop_has_its_reason() -> None:
+    chip = started()
+    chip.offer(0, 0, 0.0, lambda: ones(100))
+    chip.offer(1, 0, 50e-6, ones)
+    assert chip.reasons == [{}, {"busy": 1}]
+    fast = started(replace(INSTRUMENT, vectors_per_s=1e9))
+    fast.offer(0, 0, 0.0, lambda: ones(100))
+    assert fast.reasons[0] == {"input": 1}
+    slow = started(replace(INSTRUMENT, link_bytes_per_s=1.0, output_bytes=120))
+    for frame in range(9):
+        slow.offer(0, frame, frame * 1e-3, ones)
+    assert list(slow.reasons[0]) == ["output"]
+    assert sum(slow.reasons[0].values()) == slow.dropped[0]
+    words = np.ones((9, 4), np.int64)
+    small = started(replace(INSTRUMENT, output_bytes=64))
+    small.offer(0, 0, 0.0, lambda: (words, np.tile([True, False], (9, 1)) | (np.arange(9) == 8)[:, None]))
+    assert small.reasons[0] == {"size": 1}
+
+
 def other_image() -> bytes:
     fw = Firmware()
     with fw.chain():

@@ -31,11 +31,12 @@ def test_a_tap_with_curves_a_histogram_and_losses(tmp_path: Path) -> None:
     account = {"delivered": 8, "dropped": 7, "missing": 63, "torn": 1}
     log.append("instrument_losses", stream="s", step=70, lost_packets=2, bad_packets=3, skipped_bytes=40,
                taps={"in.a": account})  # fmt: skip
+    why = {"busy": 2, "size": 5}
     log.append("instrument_answer", stream="s", ok=False, step=42, message="no such thing")
     log.append("instrument_losses", stream="s", step=70, lost_packets=2, bad_packets=3, skipped_bytes=40,
-               taps={"in.a": account, "silent": account | {"delivered": 0, "torn": 0}})  # fmt: skip
+               taps={"in.a": account, "silent": account | {"delivered": 0, "torn": 0, "reasons": why}})  # fmt: skip
     text = shown(tmp_path)
-    assert "silent: dropped whenever it was their turn" in text
+    assert "silent: dropped whenever it was their turn, for a frame's results are larger than the output" in text
     assert "d, seed 3 (live), step 70, stream at 127.0.0.1:7" in text
     assert "25.0%" in text
     assert "▁▂▃▄▅▆▇█" in text
