@@ -150,6 +150,9 @@ def _evaluate(request: "Request", stored: "StoredRun | None", jobs: int, out: Pa
                 run.record(event["event"], **{name: value for name, value in event.items() if name != "event"})
                 if not event["event"].startswith("instrument"):
                     show(event)
+                elif event["event"] == "instrument_started" and "address" in event:
+                    where = f"{event['design']}, seed {event['seed']}: the instrument's stream is at {event['address']}"
+                    click.echo(where, err=True)
 
             trained = train_designs(
                 designs, workload, seeds=request.seeds, seed=request.seed, jobs=jobs, device=request.device,

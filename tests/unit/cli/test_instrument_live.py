@@ -188,3 +188,14 @@ def test_a_run_without_an_instrument(invoke) -> None:
         pass
     assert "has no instrument" in invoke("instrument", "watch", "latest").err
     assert invoke("instrument", "lockstep", "latest").code == 2
+
+
+def test_evaluate_says_where_the_stream_is(invoke, tmp_path: Path) -> None:
+    listening = DESIGN.replace("[instrument.hardware]", '[instrument]\nlisten = "127.0.0.1:0"\n[instrument.hardware]')
+    (tmp_path / "watched.toml").write_text(listening)
+    given = ("--workload", "digits-mlp", "--seeds", "1", "--jobs", "1", "--max-steps", "30", "--target", "1.0")
+    done = invoke("evaluate", str(tmp_path / "watched.toml"), *given, "--out", str(tmp_path))
+    assert done.code == 0, done.err
+    (started,) = events(tmp_path, "instrument_started")
+    assert not started["address"].endswith(":0")
+    assert f"watched, seed {started['seed']}: the instrument's stream is at {started['address']}" in done.err
