@@ -16,9 +16,9 @@ def with_bubbles(chains: tuple[Chain, ...], hardware: Hardware) -> tuple[Chain, 
     """The chains with the fewest empty cycles before them that let every vector after the first run alike.
 
     Chain i starts `t[i]` cycles after its vector's first chain, and the next vector's first chain `interval` cycles
-    after this one's. A chain that reads what chain j writes starts at least j's latency after it: in the same vector
-    if j comes before it, else after j of the vector before. The smallest interval for which such `t` exist is taken,
-    and the earliest `t`.
+    after this one's. A chain that reads what chain j writes, and no chain between them writes in any case, starts at
+    least j's latency after it: in the same vector if j comes before it, else after j of the vector before. The
+    smallest interval for which such `t` exist is taken, and the earliest `t`.
     """
     waits = _waits(chains, hardware)
     interval = len(chains)
@@ -30,14 +30,21 @@ def with_bubbles(chains: tuple[Chain, ...], hardware: Hardware) -> tuple[Chain, 
 
 
 def _waits(chains: Sequence[Chain], hardware: Hardware) -> list[tuple[int, int, int]]:
-    """Writer, reader and cycles between them, where one chain per cycle is not slow enough anyway."""
+    """Writer, reader and cycles between them, where one chain per cycle is not slow enough anyway.
+
+    From a reader back to the first chain that writes the place in any case: what was written before that one is
+    overwritten, however late its result comes.
+    """
     waits = []
-    for writer, chain in enumerate(chains):
-        latency = _latency(chain, hardware)
-        for reader, other in enumerate(chains):
-            distance = reader - writer if reader > writer else reader - writer + len(chains)
-            if distance < latency and _written(chain) & _read(other):
+    for reader, other in enumerate(chains):
+        places = _read(other)
+        for distance in range(1, len(chains) + 1):
+            writer = (reader - distance) % len(chains)
+            chain = chains[writer]
+            latency = _latency(chain, hardware)
+            if distance < latency and _written(chain) & places:
                 waits.append((writer, reader, latency))
+            places = places - _written(replace(chain, cache=chain.cache and not chain.cache_conditions))
     return waits
 
 

@@ -39,6 +39,33 @@ def test_three_engines_agree_on_many_cases(name) -> None:
         assert not found, (seed, found)
 
 
+def crowded(rng) -> Firmware:
+    """Chains that write and read two rows and the carried vector again and again, early and late."""
+    fw = Firmware()
+    for _ in range(int(rng.integers(2, 7))):
+        with fw.chain():
+            if rng.random() < 0.3:
+                fw.load()
+            if rng.random() < 0.7:
+                (fw.mul, fw.mul, fw.add, fw.max)[rng.integers(4)](int(rng.integers(2)))
+            if rng.random() < 0.7:
+                fw.cache(int(rng.integers(2)), *(["last"] if rng.random() < 0.3 else []))
+            if rng.random() < 0.4:
+                fw.save()
+            fw.commit("N")
+    return fw
+
+
+@pytest.mark.parametrize("name", ["fixed", "half"])
+def test_writes_that_overtake_late_ones(name) -> None:
+    hardware = CIRCUITS[name]
+    for seed in range(CASES):
+        case = case_of(hardware, seed)
+        images = tuple(compile_firmware(crowded(np.random.default_rng([seed, part])), hardware) for part in range(2))
+        found = differences(case._replace(images=images), FastModel(hardware), circuit(hardware, seed))
+        assert not found, (seed, found)
+
+
 @pytest.mark.parametrize("name", ["half", "integers"])
 def test_frames_that_are_broken_off(name) -> None:
     hardware = CIRCUITS[name]

@@ -278,6 +278,15 @@ def test_bubbles_of_loops_and_of_neighbours() -> None:
     assert sum(intervals([MUL, *[Chain(commit=1)] * wait])) == 0  # filled with other work
 
 
+def test_nobody_waits_for_what_is_overwritten() -> None:
+    late, reader = Chain(alu=3, alu_row=1, cache=True), Chain(alu=1, commit=3)
+    assert intervals([late, PASS, reader]) == [0, 0, 0]
+    wait = HARDWARE.multiply_latency - 2
+    assert intervals([late, replace(PASS, cache_conditions=1), reader]) == [0, 0, wait]  # perhaps not overwritten
+    assert intervals([late, reader, PASS]) == [0, wait + 1, 0]
+    assert intervals([Chain(alu=3, alu_row=1, save=True), Chain(save=True), Chain(load=True)]) == [0, 0, 0]
+
+
 def brute_force(chains, hardware) -> int:
     """The fewest bubbles by trying all, with every vector's chains written out."""
     latency = {3: hardware.multiply_latency, 1: hardware.add_latency, 2: hardware.add_latency}
@@ -289,11 +298,15 @@ def brute_force(chains, hardware) -> int:
                 clock += empty + 1
                 events.append((clock, chain))
         for index, (now, chain) in enumerate(events):
-            for then, before in events[:index]:
-                ready = then + latency.get(before.alu, 1)
-                row = before.cache and chain.alu not in (0, 6) and before.cache_row == chain.alu_row
-                if (row or (before.save and chain.load)) and now < ready:
+            row = None if chain.alu in (0, 6) else chain.alu_row
+            carried = chain.load
+            for then, before in reversed(events[:index]):
+                is_late = now < then + latency.get(before.alu, 1)
+                if is_late and ((before.cache and before.cache_row == row) or (before.save and carried)):
                     return False
+                if before.cache and before.cache_row == row and not before.cache_conditions:
+                    row = None  # all that was written before is overwritten
+                carried = carried and not before.save
         return True
 
     for total in range(16):
@@ -317,6 +330,7 @@ def test_the_fewest_bubbles_by_brute_force() -> None:
                 alu_row=rng.randrange(2),
                 cache=rng.random() < 0.6,
                 cache_row=rng.randrange(2),
+                cache_conditions=rng.choice([0, 0, 1, 2]),
                 save=rng.random() < 0.4,
             )
             for _ in range(rng.randrange(1, 4))
