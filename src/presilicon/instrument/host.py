@@ -70,6 +70,7 @@ class Reading(NamedTuple):
         plain: dict[str, Any] = {"tap": self.wire.name, "layer": self.wire.layer, "role": self.wire.role}
         plain |= {"aggregation": self.aggregation, "values": self.values}
         plain |= {} if self.histogram is None else {"histogram": self.histogram}
+        plain |= {"notes": list(self.notes)} if self.notes else {}
         plain |= {} if self.lanes is None else {"lanes": self.lanes}
         return plain | ({"notes": list(self.notes)} if self.notes else {})
 

@@ -42,6 +42,8 @@ class TapView(Struct):
     """`edges` and `counts`, at `step`."""
     lanes: list[float] | None = None
     """A figure for each lane, at the last step."""
+    notes: list[str] = field(default_factory=list)
+    """What the last look says of figures that it could not give."""
     seen: list[str] = field(default_factory=list)
     """The aggregations that it was programmed to, in turn."""
     frames: int = 0
@@ -165,6 +167,7 @@ def _read(view: StreamView, event: dict[str, Any]) -> None:
         tap.seen.append(event["aggregation"])
     tap.aggregation = event["aggregation"]
     tap.frames += 1
+    tap.notes = event.get("notes", [])
     for name, value in event.get("values", {}).items():
         tap.steps.setdefault(name, []).append(event["step"])
         tap.curves.setdefault(name, []).append(value)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Hardware, Instrument, Tap
@@ -26,10 +27,15 @@ class Bench:
     """A chip, a host and the wires between them."""
 
     def __init__(
-        self, first: str = "summary", second: str = "gradient_norm", clock: Any = time.monotonic, **options: object
+        self,
+        first: str = "summary",
+        second: str = "gradient_norm",
+        clock: Any = time.monotonic,
+        hardware: Hardware = HARDWARE,
+        **options: object,
     ) -> None:
         self.instrument = Instrument(
-            hardware=HARDWARE,
+            hardware=hardware,
             taps=(
                 Tap(name="hidden", layers="a", aggregation=first, options=options, every=1),
                 Tap(name="slope", layers="b", role="gradient", aggregation=second, every=1),
@@ -51,7 +57,7 @@ class Bench:
 
     def offer(self, tensor: np.ndarray, tap: int = 0) -> None:
         self.host.shapes[tap] = Shape(tensor.size, tensor.shape[1])
-        self.chip.offer(tap, self.frame, self.frame * 1e-3, lambda: cut_tensor(to_words(HARDWARE, tensor), 8))
+        self.chip.offer(tap, self.frame, self.frame * 1e-3, lambda: cut_tensor(to_words(self.chip.hardware, tensor), 8))
         self.frame += 1
 
     def look(self, tensor: np.ndarray, tap: int = 0) -> Reading:
@@ -176,6 +182,19 @@ def to_values(tensor: np.ndarray) -> np.ndarray:
     from presilicon.instrument import values_of
 
     return values_of(HARDWARE, to_words(HARDWARE, tensor))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("distribution", {}), ("norm_check", {}), ("summary", {}), ("sparsity", {"each": "group"})]
+)
+def test_counts_that_the_words_cannot_hold_are_left_out_with_a_note(name: str, options: dict[str, Any]) -> None:
+    bench = Bench(name, hardware=replace(HARDWARE, accumulator_bits=None), **options)
+    found = bench.look(np.zeros((600, 8)))
+    plain = found.to_plain()
+    assert "too large for words of 16 bits" in plain["notes"][0]
+    assert (found.histogram, found.lanes) == (None, None)
+    assert all(found.values.get(figure) is None for figure in ("zeros", "sparsity", "p50"))
+    assert bench.host.undecodable == 0
 
 
 def test_predictiveness_is_averaged_over_a_window() -> None:

@@ -65,11 +65,14 @@ def test_figures_of_an_aggregation_that_is_over_are_not_shown_as_now(tmp_path: P
     taps = [{"name": "in", "group": "in", "tap": 0, "layer": "a", "role": "activation"}]
     log.append("instrument_started", stream="s", design="d", seed=0, taps=taps)
     for step, aggregation, values in ((10, "sparsity", {"sparsity": 0.125}), (20, "gradient_norm", {"norm": 7.5})):
-        log.append("instrument", stream="s", step=step, tap="in", aggregation=aggregation, values=values)
+        log.append("instrument", stream="s", step=step, tap="in", aggregation=aggregation, values=values,
+                   notes=["zeros: too large"] if step == 20 else ["of before"])  # fmt: skip
     text = shown(tmp_path)
     assert "till 10" in text
     assert "7.5" in text
     assert "0.125" not in text
+    assert "in: zeros: too large" in text
+    assert "of before" not in text
 
 
 def test_nothing_yet(tmp_path: Path) -> None:
