@@ -133,7 +133,7 @@ class _Kind:
 
 _BIN_OPTIONS = ("bins", "low", "high", "boundaries")
 AGGREGATIONS = {
-    "distribution": _Kind(distribution, "how many elements lie in each bin", _BIN_OPTIONS),
+    "distribution": _Kind(distribution, "how many elements lie in each bin; the outer ones take what lies beyond", _BIN_OPTIONS),
     "sparsity": _Kind(sparsity, "which elements are zero, and how many", ("each",)),
     "summary": _Kind(summary, "sum, zeros, elements, smallest and largest"),
     "norm_check": _Kind(norm_check, "the 15th, 50th and 85th percentiles, by bins that follow", _BIN_OPTIONS),
