@@ -71,7 +71,8 @@ class Decoder:
 
     Lost, added and flipped bytes cost the packets that they hit; the next whole packet is found again. A frame is
     delivered only when all its packets came, beginning with one that is known to be its first: after a gap that is the
-    first packet behind the end of another frame.
+    first packet behind the end of another frame, or the first of another frame where a single packet is lost, which
+    must then have been the end of the one that was under way.
     """
 
     def __init__(self, hardware: Hardware, *, from_start: bool = True) -> None:
@@ -164,8 +165,11 @@ class Decoder:
         if self._expected is None:
             self._tear()
         elif packet.number != self._expected:
-            losses.lost_packets += (packet.number - self._expected) & 0xFF
+            lost = (packet.number - self._expected) & 0xFF
+            losses.lost_packets += lost
+            is_other = packet.kind == BLOCK and self._is_of_another_frame(packet)
             self._tear()
+            self._open = lost == 1 and is_other
         self._expected = (packet.number + 1) & 0xFF
         if packet.kind == STATUS:
             losses.statuses += 1
@@ -174,7 +178,7 @@ class Decoder:
                 tap.dropped = dropped
             found.append(self.status)
             return
-        if self._parts and (packet.tap, packet.frame) != (self._parts[0].tap, self._parts[0].frame):
+        if self._is_of_another_frame(packet):
             self._tear()
         self._parts.append(packet)
         if not packet.last:
@@ -185,6 +189,10 @@ class Decoder:
             self._count_torn(packet)
         self._parts.clear()
         self._open = True
+
+    def _is_of_another_frame(self, packet: Packet) -> bool:
+        """Than the one that is under way."""
+        return bool(self._parts) and (packet.tap, packet.frame) != (self._parts[0].tap, self._parts[0].frame)
 
     def _deliver(self) -> Frame:
         first = self._parts[0]

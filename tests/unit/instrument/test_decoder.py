@@ -182,6 +182,30 @@ def test_a_frame_without_its_first_packet_is_not_delivered() -> None:
         assert decoder.losses.taps[1].torn == 1
 
 
+@pytest.mark.parametrize(
+    ("lost", "delivered"),
+    [
+        ([2], [0, 2, 3]),  # the end of frame 1: what follows it is whole
+        ([1], [0, 2, 3]),  # its begin
+        ([2, 3], [0, 3]),  # its end, and the begin of frame 2
+        ([0], [2, 3]),  # a frame of one packet: nothing says that it was not the begin of the next
+    ],
+)
+def test_what_one_lost_packet_costs(lost: list[int], delivered: list[int]) -> None:
+    hardware = HARDWARES[0]
+    writer = StreamWriter(hardware)
+    sizes = [1, 2, 2, 1]
+    packets = []
+    for number, size in enumerate(sizes):
+        blocks = [[number] * 8] * size
+        whole = writer.frame(0, number, blocks)
+        packets += [whole[at : at + len(whole) // size] for at in range(0, len(whole), len(whole) // size)]
+    decoder = Decoder(hardware)
+    found = decoder.feed(b"".join(packet for place, packet in enumerate(packets) if place not in lost))
+    assert [frame.number for frame in found if isinstance(frame, Frame)] == delivered
+    assert [len(frame.blocks) for frame in found if isinstance(frame, Frame)] == [sizes[each] for each in delivered]
+
+
 def test_joining_late_and_after_a_break() -> None:
     hardware = HARDWARES[0]
     writer = StreamWriter(hardware)
