@@ -27,6 +27,8 @@ class Cut:
     nodes: int | None = None
     lost: list[str] = field(default_factory=list)
     """Results that the words could not hold."""
+    rough: list[str] = field(default_factory=list)
+    """Sums of so many vectors that a float of this width stops growing before their end."""
 
     @property
     def padding(self) -> int:
@@ -52,6 +54,10 @@ class Cut:
             if not low < value * 2.0**self.hardware.fraction_bits < high:
                 self.lost.append(name)
                 return None
+        elif self.count is not None:
+            vectors = (self.count + self.padding) // self.hardware.lanes
+            if vectors > 2 << self.hardware.word_mantissa:
+                self.rough.append(name)
         return value
 
 

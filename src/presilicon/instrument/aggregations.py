@@ -48,7 +48,7 @@ class Aggregation:
         (of one of them, in pairs) and `nodes` its last dimension.
 
         A figure that saturated, or a count that need not be exact because words of this width round there, is None,
-        and `notes` says so.
+        and `notes` says so; they also name sums of more vectors than a float's significant bits can add up.
 
         Raises:
             ConfigError: there are more or fewer words than such a frame has.
@@ -58,7 +58,9 @@ class Aggregation:
         values = values_of(self.hardware, np.asarray(words, dtype=np.int64).ravel())
         cut = Cut(self.hardware, count, nodes)
         result = self.decoder(values, cut)
-        return result | ({"notes": [_too_narrow(self.hardware, cut.lost)]} if cut.lost else {})
+        notes = [_too_narrow(self.hardware, cut.lost)] if cut.lost else []
+        notes += [_too_rough(self.hardware, cut.rough)] if cut.rough else []
+        return result | ({"notes": notes} if notes else {})
 
     def tracking_rows(self, counts: Sequence[float]) -> dict[int, RangeRow]:
         """Range rows that follow a distribution of which these counts were seen: what NormCheck sends back."""
@@ -123,6 +125,13 @@ def _too_narrow(hardware: Hardware, names: Sequence[str]) -> str:
     )
 
 
+def _too_rough(hardware: Hardware, names: Sequence[str]) -> str:
+    return (
+        f"{', '.join(names)}: may be far off, since floats of {hardware.word_mantissa + 1} significant bits add up so "
+        "many vectors; set a larger accumulator_bits in [instrument.hardware], or offer fewer vectors"
+    )
+
+
 @dataclass(frozen=True)
 class _Kind:
     make: Callable[..., Made]
@@ -133,7 +142,9 @@ class _Kind:
 
 _BIN_OPTIONS = ("bins", "low", "high", "boundaries")
 AGGREGATIONS = {
-    "distribution": _Kind(distribution, "how many elements lie in each bin; the outer ones take what lies beyond", _BIN_OPTIONS),
+    "distribution": _Kind(
+        distribution, "how many elements lie in each bin; the outer ones take what lies beyond", _BIN_OPTIONS
+    ),
     "sparsity": _Kind(sparsity, "which elements are zero, and how many", ("each",)),
     "summary": _Kind(summary, "sum, zeros, elements, smallest and largest"),
     "norm_check": _Kind(norm_check, "the 15th, 50th and 85th percentiles, by bins that follow", _BIN_OPTIONS),

@@ -155,6 +155,16 @@ def test_a_note_says_what_to_do_about_counts_that_saturate() -> None:
     assert run(aggregation("norm_check", aggregate.hardware), x)["p50"] is None
 
 
+def test_a_note_names_sums_that_stop_growing() -> None:
+    hardware = make(element="bfloat16", bits=None, flush="frame")
+    found = run(aggregation("summary", hardware), np.ones((300, 8)))
+    assert found["sum"] < 2400
+    assert any(note.startswith("sum: may be far off") for note in found["notes"])
+    assert "notes" not in run(aggregation("gradient_norm", hardware), np.ones((200, 8)))
+    wide = make(element="bfloat16", bits=32, flush="frame")
+    assert run(aggregation("summary", wide), np.ones((300, 8)))["sum"] == 2400
+
+
 def test_a_summary_of_a_chip_without_min_and_max() -> None:
     hardware = make(alu=("add",), reduce=("sum",), flush="frame")
     assert set(run(aggregation("summary", hardware), tensor_of((4, 8)))) == {"sum", "zeros", "elements", "mean"}
