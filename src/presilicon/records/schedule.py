@@ -130,7 +130,13 @@ class Problem(Struct, frozen=True, kw_only=True, dict=True):
             raise ConfigError(f"{label}: it takes {mode.units} of {mode.device}, and there are {held}")
         for what, value in (("time", mode.time_s), ("average power", mode.average_w), ("peak power", mode.peak_w)):
             if not 0 <= value < float("inf"):
-                raise ConfigError(f"{label}: {what} on {mode.device} is {value}, expected a number of at least 0")
+                raise ConfigError(
+                    f"{label}: {what} on {mode.device} is {value}, expected a finite number of at least 0"
+                )
+        if mode.peak_w < mode.average_w * (1 - 1e-9):
+            raise ConfigError(
+                f"{label}: peak power on {mode.device} is {mode.peak_w:g} W, below its average of {mode.average_w:g} W"
+            )
 
 
 class Started(Struct, frozen=True, gc=False):

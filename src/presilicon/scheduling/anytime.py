@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from presilicon.records import Problem, Schedule
-from presilicon.scheduling.bounds import Relaxation, energy_bound, makespan_bound
+from presilicon.scheduling.bounds import CUTS, Relaxation, energy_bound, makespan_bound
 from presilicon.scheduling.goals import Goal
 from presilicon.scheduling.kernels import anneal, place, value_of
 from presilicon.scheduling.tables import Array, assemble, tables
@@ -20,11 +20,11 @@ Progress = Callable[[float, float], None]
 """Told the share of the time that is spent, and the best value so far."""
 
 
-def relax(problem: Problem, goal: Goal) -> Relaxation:
-    """The bound for a goal, with the modes that the relaxed optimum prefers."""
+def relax(problem: Problem, goal: Goal, *, cuts: int = CUTS) -> Relaxation:
+    """The bound for a goal, with the modes that the relaxed optimum prefers; fewer `cuts` are faster and weaker."""
     if goal.objective == "energy":
-        return energy_bound(problem, goal.limit_s, goal.cap_w)
-    return makespan_bound(problem, goal.cap_w)
+        return energy_bound(problem, goal.limit_s, goal.cap_w, cuts=cuts)
+    return makespan_bound(problem, goal.cap_w, cuts=cuts)
 
 
 def search(

@@ -29,14 +29,16 @@ class Relaxation(NamedTuple):
     """Of each mode, counted over all tasks: what the relaxed optimum gives to it."""
 
 
-def energy_bound(problem: Problem, limit_s: float | None = None, cap_w: float | None = None) -> Relaxation:
+def energy_bound(
+    problem: Problem, limit_s: float | None = None, cap_w: float | None = None, *, cuts: int = CUTS
+) -> Relaxation:
     """The least energy of any schedule within the limits, from below."""
-    return _solve(problem, limit_s, cap_w, energy=True)
+    return _solve(problem, limit_s, cap_w, cuts, energy=True)
 
 
-def makespan_bound(problem: Problem, cap_w: float | None = None) -> Relaxation:
+def makespan_bound(problem: Problem, cap_w: float | None = None, *, cuts: int = CUTS) -> Relaxation:
     """The least makespan of any schedule within the cap, from below."""
-    return _solve(problem, None, cap_w, energy=False)
+    return _solve(problem, None, cap_w, cuts, energy=False)
 
 
 class _Rows:
@@ -55,7 +57,7 @@ class _Rows:
         self.right.append(right)
 
 
-def _solve(problem: Problem, limit_s: float | None, cap_w: float | None, *, energy: bool) -> Relaxation:
+def _solve(problem: Problem, limit_s: float | None, cap_w: float | None, cuts: int, *, energy: bool) -> Relaxation:
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
 
@@ -67,7 +69,7 @@ def _solve(problem: Problem, limit_s: float | None, cap_w: float | None, *, ener
     unit = _unit(table)
     rows = _Rows()
     _add_order(table, rows, crossing, start, edge, span, unit)
-    _add_loads(table, rows, None if cap_w is None else cap_w - problem.idle_w, start, span, unit)
+    _add_loads(table, rows, None if cap_w is None else cap_w - problem.idle_w, cuts, start, span, unit)
     sums = csr_array(
         (np.ones(modes), (np.repeat(np.arange(count), np.diff(table.mode_first)), np.arange(modes))),
         shape=(count, span + 1),
@@ -220,12 +222,14 @@ def cliques(table: Tables, spare_w: float) -> list[Array]:
     return [np.isin(kind_of.reshape(-1), sorted(members)) for members in sorted(found, key=sorted)]
 
 
-def _add_loads(table: Tables, rows: _Rows, spare_w: float | None, start: int, span: int, unit: float) -> None:
+def _add_loads(
+    table: Tables, rows: _Rows, spare_w: float | None, cuts: int, start: int, span: int, unit: float
+) -> None:
     count = len(table.mode_first) - 1
     owner = np.repeat(np.arange(count), np.diff(table.mode_first))
     after, before = closures(table, count)
     things = shared(table, spare_w)
-    chosen = np.unique(np.linspace(0, count - 1, min(count, CUTS * 2 // len(things))).astype(np.int64))
+    chosen = np.unique(np.linspace(0, count - 1, min(count, cuts * 2 // len(things))).astype(np.int64))
     for weight, capacity in things:
         load = weight * table.time / unit
         mine = np.flatnonzero(load > 0)

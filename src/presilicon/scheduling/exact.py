@@ -80,7 +80,7 @@ class _Model:
         self.tick = next((tick for tick in (1e-6, 1e-7, 1e-8) if self._is_exact(tick, horizon)), 0.0)
         self.slack = 0
         if not self.tick:
-            self.slack = len(problem.tasks)
+            self.slack = 2 * len(problem.tasks)  # every op and every move on a chain
             self.tick = 10.0 ** math.ceil(math.log10(max(horizon, 1e-9) / TICKS))
         self.ticks = np.ceil(self.table.time / self.tick - 1e-6).astype(np.int64)
         per_tick = problem.idle_w * self.tick
@@ -136,7 +136,8 @@ class _Model:
                 for one in range(len(table.pool_units)):
                     for other in range(len(table.pool_units)):
                         names = self.problem.pools[one].name, self.problem.pools[other].name
-                        wait = math.ceil(self.problem.move_s(size, *names) / self.tick - 1e-6)
+                        # What takes longer than the step is as good as forbidden.
+                        wait = min(math.ceil(self.problem.move_s(size, *names) / self.tick - 1e-6), self.end + 1)
                         literals = [self._in_pool(dep, one), self._in_pool(task.id, other)]
                         if wait and all(each is not None for each in literals):
                             model.add(self.start[task.id] >= self.finish[dep] + wait).only_enforce_if(literals)
@@ -231,7 +232,7 @@ class _Model:
         """A bound of the model as joules or seconds that hold for exact times."""
         if self.goal.objective == "energy":
             rounding = abs(self.per_tick / self.joule - self.problem.idle_w * self.tick) * self.end
-            lost = len(self.problem.tasks) * (self.problem.idle_w * self.tick * (self.slack > 0))
+            lost = self.slack * self.problem.idle_w * self.tick
             return float(value) / self.joule - lost - rounding
         return (float(value) - self.slack) * self.tick
 

@@ -28,6 +28,9 @@ EXACT_OPS = 150
 """Up to so many ops `auto` looks for a proof."""
 SHORT = 0.25
 """The part of its time that `exact` spends at most on a first schedule by search."""
+QUICK_OPS, QUICK_CUTS = 1000, 16
+"""Of more ops, the quick solvers get a bound that is quick too."""
+SHORTEST_LAG_S = 1e-6
 OPEN = 1e-3
 """A gap that a solver leaves only when it is stopped."""
 SHORT_S, SHORT_PER_OP_S = 0.5, 0.03
@@ -117,6 +120,10 @@ def solve(
     for what, seconds in (("time limit", time_limit_s), ("sampling period", sample_s), ("lag", lag_s)):
         if not 0 < seconds < 1e9:
             raise ConfigError(f"a {what} of {seconds:g} s: expected a number of seconds above 0")
+    if lag_s < SHORTEST_LAG_S:
+        raise ConfigError(f"a lag of {lag_s:g} s: no clock is set more often than every {SHORTEST_LAG_S:g} s")
+    if limit_s is not None and not 0 < limit_s < 1e9:
+        raise ConfigError(f"a makespan limit of {limit_s:g} s: expected a number of seconds above 0")
     problem.check()
     reference = reference or problem.pools[0].name
     alone_all = reference_only(problem, reference)
@@ -193,10 +200,12 @@ class _Work:
 
     def run(self, solver: Solver, alone_all: Schedule) -> tuple[Schedule, tuple[str, ...]]:
         from presilicon.scheduling.anytime import relax, search
+        from presilicon.scheduling.bounds import CUTS
         from presilicon.scheduling.pricing import beginnings
 
         try:
-            relaxed = relax(self.problem, self.goal)
+            quick = solver in ("greedy", "heft") and len(self.problem.tasks) > QUICK_OPS
+            relaxed = relax(self.problem, self.goal, cuts=QUICK_CUTS if quick else CUTS)
         except ConfigError as error:
             if self.goal.objective == "energy" and self.goal.cap_w is not None:
                 raise ConfigError(

@@ -65,14 +65,14 @@ def test_run(invoke, engine) -> None:
     assert document["scratchpad"][0] == [5, 6, 6, 7, 0, 0, 0, 0]
     assert document["scratchpad"][1] == [*powers, largest]
     assert document["scratchpad"][2:] == [[0] * 8] * 6
-    assert document["initiation_interval"] == 4
+    assert document["initiation_interval"] == 6
     assert all(isinstance(number, int) for number in document["scratchpad"][0])
 
 
 def test_run_in_words(invoke) -> None:
     found = invoke("instrument", "run", *write())
     assert (found.code, found.err) == (0, "")
-    assert "initiation interval 4 cycles" in found.out
+    assert "initiation interval 6 cycles" in found.out
     assert "scratchpad 0: 5 6 6 7 0 0 0 0" in found.out
 
 
@@ -216,10 +216,10 @@ def test_compile_and_disassemble(invoke) -> None:
     found = invoke("instrument", "compile", *arguments, "--out", "image.bin")
     assert found.code == 0, found.err
     size = Path("image.bin").stat().st_size
-    assert f"image.bin: {size} bytes, initiation interval 4 cycles" in found.out
-    assert "2 bubbles before" in found.out
+    assert f"image.bin: {size} bytes, initiation interval 6 cycles" in found.out
+    assert "4 bubbles before" in found.out
     document = invoke("instrument", "compile", *arguments, "--out", "image.bin", "--json").document
-    assert (document["bytes"], document["initiation_interval"]) == (size, 4)
+    assert (document["bytes"], document["initiation_interval"]) == (size, 6)
     assert sorted(item["bubbles"] for item in document["chains"]) == [0, 2]
     found = invoke("instrument", "disassemble", "image.bin")
     assert "chain 2: vv_mul(1, notfirst) v_cache(1) v_reduce(sum) v_commit(N, last@1)" in found.out
@@ -244,7 +244,7 @@ def test_list(invoke) -> None:
         for row in invoke("instrument", "list", "--config", "C.json", "--json").document["aggregations"]
     }
     assert "range row" in small["distribution"]["refused"]
-    assert small["gradient_norm"]["initiation_interval"] == 6
+    assert small["gradient_norm"]["initiation_interval"] == 8
     assert "percentiles" in invoke("instrument", "list").out
 
 
