@@ -220,7 +220,7 @@ def test_compile_and_disassemble(invoke) -> None:
     assert "4 bubbles before" in found.out
     document = invoke("instrument", "compile", *arguments, "--out", "image.bin", "--json").document
     assert (document["bytes"], document["initiation_interval"]) == (size, 6)
-    assert sorted(item["bubbles"] for item in document["chains"]) == [0, 2]
+    assert sorted(item["bubbles"] for item in document["chains"]) == [0, 4]
     found = invoke("instrument", "disassemble", "image.bin")
     assert "chain 2: vv_mul(1, notfirst) v_cache(1) v_reduce(sum) v_commit(N, last@1)" in found.out
     assert "ranges 0: low < x <= high between -inf, -1, 0, 1, inf" in found.out
