@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from presilicon.rtl.cache import cache_directory
-from presilicon.rtl.synthesis import _shipped
+from presilicon.rtl.synthesis import _shipped, area_name
 from presilicon.study.reproductions.instrument_area import Part, every_part
 
 
@@ -23,20 +23,19 @@ def run(part: Part) -> tuple[Part, int, float]:
 
 
 def write(target: Path) -> None:
-    found = dict(_shipped())
+    names = {area_name(part.top, part.parameters, flat=part.flat) for part in every_part()}
+    found = {name: result for name, result in _shipped().items() if name in names or "fmax_mhz" in result}
     for path in sorted((cache_directory() / "synthesis").glob("*.json")):
-        found[path.stem] = json.loads(path.read_text())
-    plain = {
-        name: result | {"cells": {cell: n for cell, n in result["cells"].items() if "$" not in cell}}
-        if "cells" in result
-        else result
-        for name, result in sorted(found.items())
-    }
+        result = json.loads(path.read_text())
+        if path.stem in names or "fmax_mhz" in result:
+            found[path.stem] = result
+    for result in found.values():
+        if "cells" in result:
+            result["cells"] = {cell: count for cell, count in result["cells"].items() if "$" not in cell}
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(
-        "{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(each)}" for name, each in plain.items()) + "\n}\n"
-    )
-    print(f"{len(plain)} results in {target}")
+    lines = [f"{json.dumps(name)}: {json.dumps(found[name])}" for name in sorted(found)]
+    target.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    print(f"{len(found)} results in {target}")
 
 
 def main() -> None:

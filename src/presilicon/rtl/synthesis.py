@@ -104,10 +104,14 @@ def synthesize(
 
 def kept(top: str, parameters: Mapping[str, int], target: Target = "cyclonev", *, flat: bool = True) -> Area | None:
     """What `synthesize` would give, if it is known already."""
-    paths = sources(top)
-    name = _name("area", _script(top, dict(parameters), TARGETS[target], flat, paths), _texts(paths))
-    found = _find(name)
+    found = _find(area_name(top, parameters, target, flat=flat))
     return None if found is None else _area(found)
+
+
+def area_name(top: str, parameters: Mapping[str, int], target: Target = "cyclonev", *, flat: bool = True) -> str:
+    """Under which a result is kept."""
+    paths = sources(top)
+    return _name("area", _script(top, dict(parameters), TARGETS[target], flat, paths), _texts(paths))
 
 
 def estimate_clock(
