@@ -118,9 +118,10 @@ def test_the_record_round_trips(tmp_path):
 
 
 PROGRAM = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from presilicon.runs import create_run
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start background jobs with it ignored
 with create_run(Path(sys.argv[1]), "evaluate", {}, seed=0) as run:
     run.record("design", design="a", config={})
     print("ready", flush=True)
