@@ -63,12 +63,15 @@ def _solve(problem: Problem, limit_s: float | None, cap_w: float | None, cuts: i
 
     table = tables(problem)
     count, modes = len(problem.tasks), len(table.pool)
-    crossing = [(dep, task.id) for task in problem.tasks for dep in task.deps if _can_move(table, dep, task.id)]
+    # Without cuts only the loads are left, which takes no time at all.
+    edges = [(dep, task.id) for task in problem.tasks for dep in task.deps] if cuts else []
+    crossing = [pair for pair in edges if _can_move(table, *pair)]
     # Variables: the shares of the modes, the starting times, the edges that cross from pool to pool, the makespan.
     start, edge, span = modes, modes + count, modes + count + len(crossing)
     unit = _unit(table)
     rows = _Rows()
-    _add_order(table, rows, crossing, start, edge, span, unit)
+    if cuts:
+        _add_order(table, rows, crossing, start, edge, span, unit)
     _add_loads(table, rows, None if cap_w is None else cap_w - problem.idle_w, cuts, start, span, unit)
     sums = csr_array(
         (np.ones(modes), (np.repeat(np.arange(count), np.diff(table.mode_first)), np.arange(modes))),
@@ -227,7 +230,7 @@ def _add_loads(
 ) -> None:
     count = len(table.mode_first) - 1
     owner = np.repeat(np.arange(count), np.diff(table.mode_first))
-    after, before = closures(table, count)
+    after, before = closures(table, count) if cuts else (np.empty(0), np.empty(0))
     things = shared(table, spare_w)
     chosen = np.unique(np.linspace(0, count - 1, min(count, cuts * 2 // len(things))).astype(np.int64))
     for weight, capacity in things:

@@ -28,7 +28,7 @@ EXACT_OPS = 150
 """Up to so many ops `auto` looks for a proof."""
 SHORT = 0.25
 """The part of its time that `exact` spends at most on a first schedule by search."""
-QUICK_OPS, QUICK_CUTS = 1000, 16
+QUICK_OPS, QUICK_CUTS = 1000, 0
 """Of more ops, the quick solvers get a bound that is quick too."""
 SHORTEST_LAG_S = 1e-6
 OPEN = 1e-3
