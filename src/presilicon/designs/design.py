@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from presilicon.base.config import Source, decode, override, parse_toml, read_toml, to_plain
 from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.designs.inheritance import packaged_names, read_whole
 from presilicon.designs.instrument import Instrument
 from presilicon.designs.machine import Machine
 from presilicon.designs.numerics import Numerics, decode_format
@@ -77,7 +78,10 @@ def load_design(name_or_path: str | Path, settings: Iterable[str] = (), *, numer
     >>> load_design("bf16-systolic", ["machine.rows=64"]).machine.rows
     64
     """
-    data, source = _read_whole(name_or_path)
+    # A chip that names its matrix units has no others.
+    data, source = read_whole(
+        name_or_path, what="design", presets=design_names(), read=_read, beside=_beside, replaced=("matrix",)
+    )
     if numerics is not None:
         data = {**data, "numerics": recipe_table(numerics)}
     elif isinstance(data.get("numerics"), str):
@@ -93,46 +97,9 @@ def load_design(name_or_path: str | Path, settings: Iterable[str] = (), *, numer
     return decode(data, Design, source, decode_format)
 
 
-def _read_whole(name_or_path: str | Path, above: tuple[str, ...] = ()) -> tuple[dict[str, Any], Source]:
-    """A design's own text over that of its base: tables are merged, what stands in them is replaced."""
-    data, source = _read(name_or_path)
-    is_preset = str(name_or_path) in design_names()
-    folder = Path(name_or_path).parent
-    if not is_preset:
-        data = _beside(data, folder)
-    if "base" not in data:
-        return data, source
-    base = data.pop("base")
-    place = source.place("$.base")
-    if not isinstance(base, str):
-        raise ConfigError(f"{place}: given {base!r}, expected the name of a preset or a design file")
-    if base not in design_names() and not is_preset:
-        base = str(folder / base)
-    if base in above:
-        raise ConfigError(f"{place}: {base} is based on itself")
-    try:
-        below, _ = _read_whole(base, (*above, base))
-    except ConfigError as error:
-        raise ConfigError(f"{place}: {error}") from None
-    merged = _merge({key: value for key, value in below.items() if key not in ("name", "description")}, data)
-    return merged, source
-
-
-def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for key, value in above.items():
-        under = merged.get(key)
-        # A chip that names its matrix units has no others.
-        if isinstance(value, dict) and isinstance(under, dict) and key != "matrix":
-            value = _merge(under, value)
-        merged[key] = value
-    return merged
-
-
 def design_names() -> list[str]:
     """The designs that come with the package."""
-    presets = files("presilicon.designs") / "presets"
-    return sorted(entry.name.removesuffix(".toml") for entry in presets.iterdir() if entry.name.endswith(".toml"))
+    return packaged_names("presets")
 
 
 def diff_designs(left: Design, right: Design) -> list[tuple[str, Any, Any]]:

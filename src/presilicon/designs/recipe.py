@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from presilicon.base.config import Source, decode, parse_toml
 from presilicon.base.errors import unknown
+from presilicon.designs.inheritance import packaged_names
 from presilicon.designs.numerics import Numerics, decode_format
 
 _ABOUT = ("description", "source")
@@ -25,8 +26,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
 def recipe_names() -> list[str]:
     """The recipes that come with the package."""
-    entries = (files("presilicon.designs") / "recipes").iterdir()
-    return sorted(entry.name.removesuffix(".toml") for entry in entries if entry.name.endswith(".toml"))
+    return packaged_names("recipes")
 
 
 @cache

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from presilicon.base.config import Source, decode, override, parse_toml, read_toml, to_plain
 from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.designs.inheritance import packaged_names, read_whole
 
 DeviceKind = Literal["gpu", "fpga", "cpu"]
 SIZES = ("S", "M", "L")
@@ -192,7 +193,7 @@ def load_system(name_or_path: str | Path, settings: Iterable[str] = ()) -> Syste
     >>> load_system("v100-3xs10", ["devices.fpga.idle_w=0"]).devices["fpga"].idle_w
     0.0
     """
-    data, source = _read_whole(name_or_path)
+    data, source = read_whole(name_or_path, what="system", presets=system_names(), read=_read, beside=_beside)
     settings = list(settings)
     if settings:
         data = override(data, settings, System, source)
@@ -202,7 +203,7 @@ def load_system(name_or_path: str | Path, settings: Iterable[str] = ()) -> Syste
 
 def system_names() -> list[str]:
     """The systems that come with the package."""
-    return _names("systems")
+    return packaged_names("systems")
 
 
 def load_characterization(name_or_path: str | Path) -> Characterization:
@@ -212,23 +213,20 @@ def load_characterization(name_or_path: str | Path) -> Characterization:
     42
     """
     text = str(name_or_path)
-    if text in _names("systems/tables"):
+    if text in _table_names():
         packaged = files("presilicon.designs") / "systems" / "tables" / f"{text}.toml"
         return decode(*_first(parse_toml(packaged.read_text(encoding="utf-8"), f"table {text}")))
     if text.endswith(".toml") or "/" in text:
         return decode(*_first(read_toml(Path(text))))
-    raise ConfigError(f'there is no table "{text}": {did_you_mean(text, _names("systems/tables"))}, or a .toml file')
+    raise ConfigError(f'there is no table "{text}": {did_you_mean(text, _table_names())}, or a .toml file')
 
 
 def _first(read: tuple[dict[str, Any], Source]) -> tuple[dict[str, Any], type[Characterization], Source]:
     return read[0], Characterization, read[1]
 
 
-def _names(folder: str) -> list[str]:
-    found = files("presilicon.designs")
-    for part in folder.split("/"):
-        found = found / part
-    return sorted(entry.name.removesuffix(".toml") for entry in found.iterdir() if entry.name.endswith(".toml"))
+def _table_names() -> list[str]:
+    return packaged_names("systems/tables")
 
 
 def _place(size: str) -> tuple[int, str]:
@@ -258,39 +256,12 @@ def _with_table(data: dict[str, Any], source: Source) -> dict[str, Any]:
     return {**data, "rows": [*own, *kept]}
 
 
-def _read_whole(name_or_path: str | Path, above: tuple[str, ...] = ()) -> tuple[dict[str, Any], Source]:
-    """A system's own text over that of its base: tables are merged, what stands in them is replaced."""
-    data, source = _read(name_or_path)
-    is_preset = str(name_or_path) in system_names()
-    folder = Path(name_or_path).parent
+def _beside(data: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """`data` with the path of a table of its own counted from `folder`."""
     table = data.get("table")
-    if not is_preset and isinstance(table, str) and table not in _names("systems/tables"):
-        data = {**data, "table": str(folder / table)}
-    if "base" not in data:
-        return data, source
-    base = data.pop("base")
-    place = source.place("$.base")
-    if not isinstance(base, str):
-        raise ConfigError(f"{place}: given {base!r}, expected the name of a preset or a system file")
-    if base not in system_names() and not is_preset:
-        base = str(folder / base)
-    if base in above:
-        raise ConfigError(f"{place}: {base} is based on itself")
-    try:
-        below, _ = _read_whole(base, (*above, base))
-    except ConfigError as error:
-        raise ConfigError(f"{place}: {error}") from None
-    return _merge({key: value for key, value in below.items() if key not in ("name", "description")}, data), source
-
-
-def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for key, value in above.items():
-        under = merged.get(key)
-        if isinstance(value, dict) and isinstance(under, dict):
-            value = _merge(under, value)
-        merged[key] = value
-    return merged
+    if not isinstance(table, str) or table in _table_names():
+        return data
+    return {**data, "table": str(folder / table)}
 
 
 def _read(name_or_path: str | Path) -> tuple[dict[str, Any], Source]:

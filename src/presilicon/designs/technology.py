@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 
 from presilicon.base.config import decode, parse_toml, read_toml
 from presilicon.base.errors import ConfigError, did_you_mean, unknown
+from presilicon.designs.inheritance import packaged_names
 
 Positive = Annotated[float, Meta(gt=0, le=1e12)]
 Label = Literal["verified", "recalled", "assumed"]
@@ -209,11 +210,7 @@ def curve_um2(curve: Sequence[AreaPoint], size: float) -> float:
 
 def technology_names() -> list[str]:
     """The tables that come with the package."""
-    return sorted(
-        entry.name.removesuffix(".toml")
-        for entry in (files("presilicon.designs") / "technologies").iterdir()
-        if entry.name.endswith(".toml")
-    )
+    return packaged_names("technologies")
 
 
 def load_technology(name_or_path: str) -> Technology:
