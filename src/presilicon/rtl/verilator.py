@@ -92,9 +92,14 @@ def _content(
     top: str, parameters: Mapping[str, int], sources: Sequence[Path], headers: Sequence[Path], harness: Path | None
 ) -> str:
     digest = sha256(repr((top, sorted(parameters.items()), _version(), _FLAGS)).encode())
-    for path in (*sources, *headers, *([harness] if harness else [])):
+    for path in (*sources, *headers, *(_parts(harness) if harness else ())):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:24]
+
+
+def _parts(harness: Path) -> tuple[Path, Path]:
+    """What all harnesses begin with, and the one itself."""
+    return harness.with_name("harness.h"), harness
 
 
 def _make(directory: Path, work: Callable[[Path], None]) -> None:
@@ -157,7 +162,7 @@ def _build_model(
     settings = [f"-G{name}={value}" for name, value in parameters.items()]
     whole = _translate(place, top, [*options, *settings], sources, headers)
     with whole.open("a") as file:
-        file.write(harness.read_text())
+        file.writelines(path.read_text() for path in _parts(harness))
     _compile(whole, runtime, ("-shared", "-o", str(place / "model.so")))
     shutil.rmtree(whole.parent)
 
