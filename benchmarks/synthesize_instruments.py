@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from presilicon.rtl.cache import cache_directory
-from presilicon.rtl.synthesis import _shipped, area_name
+from presilicon.rtl.synthesis import area_name, shipped
 from presilicon.study.reproductions.instrument_area import Part, every_part
 
 
@@ -24,7 +24,7 @@ def run(part: Part) -> tuple[Part, int, float]:
 
 def write(target: Path) -> None:
     names = {area_name(part.top, part.parameters, flat=part.flat) for part in every_part()}
-    found = {name: result for name, result in _shipped().items() if name in names or "fmax_mhz" in result}
+    found = {name: result for name, result in shipped().items() if name in names or "fmax_mhz" in result}
     for path in sorted((cache_directory() / "synthesis").glob("*.json")):
         result = json.loads(path.read_text())
         if path.stem in names or "fmax_mhz" in result:

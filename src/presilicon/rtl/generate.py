@@ -6,7 +6,7 @@ from pathlib import Path
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Hardware
-from presilicon.rtl.sources import core_parameters, header_files, instrument_parameters, source_files
+from presilicon.rtl.sources import core_parameters, header_files, instrument_parameters, module_files
 from presilicon.rtl.testbench import write_testbench
 
 TOP = "instrument_top"
@@ -14,7 +14,7 @@ UART_TOP = "instrument_uart_top"
 UART_MODULES = ("presilicon_uart_receiver", "presilicon_uart_transmitter")
 SMALLEST_OUTPUT = 16
 """Blocks of an output buffer that is not asked for otherwise."""
-CROSSING_MODULES = ("presilicon_tap_crossing", "presilicon_async_fifo")
+CROSSING = "presilicon_tap_crossing"
 
 
 def write_instrument(
@@ -61,12 +61,9 @@ def _write(path: Path, text: str) -> Path:
 
 def _modules(hardware: Hardware, other_clock: Sequence[int]) -> list[Path]:
     """The source files that a hardware needs."""
-    unneeded = {"presilicon_bare"} if hardware.flushes else {"presilicon_instrument", "presilicon_selection"}
     if not hardware.flushes:
-        unneeded |= {"presilicon_frame_buffer", "presilicon_packetizer", *UART_MODULES}
-    if not other_clock:
-        unneeded |= set(CROSSING_MODULES)
-    return [path for path in source_files() if path.stem not in unneeded]
+        return module_files("presilicon_bare")
+    return module_files("presilicon_instrument", *UART_MODULES, *([CROSSING] if other_clock else []))
 
 
 def _settings(parameters: dict[str, int]) -> str:

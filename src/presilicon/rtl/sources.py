@@ -1,60 +1,40 @@
 """Where the SystemVerilog lies, and the parameters that a `Hardware` gives it."""
 
+import re
 from pathlib import Path
 
-from presilicon.base.errors import ConfigError
+from presilicon.base.errors import ConfigError, unknown
 from presilicon.designs import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware
 from presilicon.formats import Float
 
 SOURCES = Path(__file__).parent / "sv"
-MODULES = [
-    "alu_lane",
-    "async_fifo",
-    "bare",
-    "block",
-    "control_delay",
-    "controls",
-    "copy",
-    "core",
-    "count",
-    "delay",
-    "exact_sum",
-    "extreme",
-    "fifo",
-    "filter",
-    "filter_lane",
-    "fixed_multiply",
-    "float_add",
-    "float_multiply",
-    "float_pack",
-    "frame_buffer",
-    "instrument",
-    "loader",
-    "packer",
-    "packetizer",
-    "popcount",
-    "scalar_reduce",
-    "selection",
-    "sequencer",
-    "tap_crossing",
-    "tree",
-    "tree_nodes",
-    "uart_receiver",
-    "uart_transmitter",
-    "vector_alu",
-]
-"""The instrument's modules, `presilicon_` left out."""
 SIMULATION = Path(__file__).parent / "sim"
 
 
-def source_files() -> list[Path]:
-    """The instrument's modules, one in each file; headers are not among them."""
-    return modules_in(SOURCES)
-
-
 def modules_in(directory: Path) -> list[Path]:
-    """The instrument's modules in a directory, which may hold circuits of another kind too."""
-    return [directory / f"presilicon_{name}.sv" for name in MODULES]
+    """The instrument's modules in a directory, one in each file; headers are not among them."""
+    return sorted(directory.glob("presilicon_*.sv"))
+
+
+def module_files(*tops: str) -> list[Path]:
+    """The package's own files that these modules are made of; `measured` holds what is only compared.
+
+    Raises:
+        ConfigError: there is no such module.
+    """
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(SOURCES.rglob("*.sv"))}
+    homes = {name: path for path, text in texts.items() for name in re.findall(r"^module (\w+)", text, re.MULTILINE)}
+    for top in tops:
+        if top not in homes:
+            raise unknown("module", top, homes)
+    found: set[Path] = set()
+    waiting = [homes[top] for top in tops]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting += [homes[name] for name in re.findall(r"\b\w+\b", texts[path]) if name in homes]
+    return sorted(found)
 
 
 def header_files() -> list[Path]:

@@ -21,8 +21,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from presilicon.base.errors import MissingToolError, RunFailedError, unknown
+from presilicon.base.errors import MissingToolError, RunFailedError
 from presilicon.rtl.cache import cache_directory
+from presilicon.rtl.sources import module_files
 
 Target = Literal["ecp5", "cyclonev"]
 
@@ -67,36 +68,19 @@ class Timing(Struct, frozen=True):
     """The slowest path, cell by cell."""
 
 
-def sources(top: str) -> list[Path]:
-    """The package's own SystemVerilog that module `top` is made of; `measured` holds what is only compared."""
-    folder = Path(str(files("presilicon.rtl") / "sv"))
-    texts = {path: path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.sv"))}
-    homes = {name: path for path, text in texts.items() for name in re.findall(r"^module (\w+)", text, re.MULTILINE)}
-    if top not in homes:
-        raise unknown("module", top, homes)
-    found, waiting = set(), [homes[top]]
-    while waiting:
-        path = waiting.pop()
-        if path not in found:
-            found.add(path)
-            waiting += [homes[name] for name in re.findall(r"\b\w+\b", texts[path]) if name in homes]
-    return sorted(found)
-
-
 def synthesize(
     top: str,
     parameters: Mapping[str, int] | None = None,
     target: Target = "cyclonev",
     *,
     flat: bool = True,
-    from_files: Iterable[Path] | None = None,
 ) -> Area:
-    """The area of module `top` of the package's sources, or of others, with its parameters set.
+    """The area of module `top` of the package's sources, with its parameters set.
 
     Not `flat`, every module is synthesized once and its cells counted as often as it stands in the circuit: the way to
     sizes that do not fit in memory otherwise. It takes a little more, since nothing is shared across modules.
     """
-    paths = list(from_files or sources(top))
+    paths = module_files(top)
     script = _script(top, dict(parameters or {}), TARGETS[target], flat, paths)
     statistics = _cached("area", script, paths, lambda folder: _yosys(script, folder))
     return _area(statistics)
@@ -110,7 +94,7 @@ def kept(top: str, parameters: Mapping[str, int], target: Target = "cyclonev", *
 
 def area_name(top: str, parameters: Mapping[str, int], target: Target = "cyclonev", *, flat: bool = True) -> str:
     """Under which a result is kept."""
-    paths = sources(top)
+    paths = module_files(top)
     return _name("area", _script(top, dict(parameters), TARGETS[target], flat, paths), _texts(paths))
 
 
@@ -129,7 +113,7 @@ def estimate_clock(
     Before routing the estimate takes minutes for an instrument of 16 lanes; routing takes much longer. With
     `known_only`, None for what has not been placed before.
     """
-    paths = sources(top)
+    paths = module_files(top)
     script = _script(top, dict(parameters or {}), TARGETS["ecp5"] + " -abc9", True, paths)
     options = ["--85k", "--package", "CABGA756", "--speed", str(grade), "--out-of-context", "--timing-allow-fail"]
     options += ["--freq", f"{goal_mhz:g}", "--seed", str(seed), *([] if route else ["--no-route"])]
@@ -227,8 +211,8 @@ def _place(name: str) -> Path:
 
 def _find(name: str) -> dict[str, Any] | None:
     """A result that comes with the package, or one that was kept here."""
-    if name in _shipped():
-        return _shipped()[name]
+    if name in shipped():
+        return shipped()[name]
     place = _place(name)
     if not place.is_file():
         return None
@@ -287,7 +271,7 @@ def _require_tools() -> None:
 
 
 @cache
-def _shipped() -> dict[str, dict[str, Any]]:
+def shipped() -> dict[str, dict[str, Any]]:
     """Results that come with the package, by content as all others: a changed source has none."""
     file = files("presilicon.rtl") / "data" / "synthesis.json"
     if not file.is_file():

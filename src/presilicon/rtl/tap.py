@@ -20,7 +20,7 @@ from presilicon.base.errors import ConfigError, did_you_mean
 from presilicon.designs import Hardware
 from presilicon.rtl.clocks import Clocks
 from presilicon.rtl.generate import TOP, UART_TOP, write_instrument
-from presilicon.rtl.sources import source_files
+from presilicon.rtl.sources import SOURCES, modules_in
 from presilicon.rtl.yosys import YosysError, run_yosys
 
 _CLOCKS = ("clock", "clk", "i_clk", "clk_i", "aclk", "sys_clk", "core_clk")
@@ -218,7 +218,7 @@ def _yosys(script: str, directory: Path) -> str:
 
 def _check_names(netlist: Any, top: str, ports: dict[str, Any], wires: dict[str, list[Any]]) -> None:
     """Names that the design and what is put beside it would both have."""
-    reserved = {TOP, UART_TOP, *(path.stem for path in source_files())}
+    reserved = {TOP, UART_TOP, *(path.stem for path in modules_in(SOURCES))}
     for name in [top, *netlist["modules"]]:
         if name in reserved:
             raise ConfigError(f'--top {top}: the instrument has a module called "{name}" too; rename yours')

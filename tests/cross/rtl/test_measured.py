@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from presilicon.rtl.synthesis import sources
+from presilicon.rtl.sources import module_files
 from presilicon.rtl.verilator import build_program
 
 N, WIDTH, BINS, VECTORS, FRAME = 4, 16, 16, 64, 16
@@ -46,7 +46,7 @@ def printed(vectors, blocks, tmp_path_factory) -> dict[str, list[tuple[int, int]
     ]
     (folder / "blocks.hex").write_text("\n".join(lines))
     tops = ("presilicon_baseline_instrument", "presilicon_block_accumulate")
-    program = build_program("measured_bench", [BENCH, *(path for top in tops for path in sources(top))], [])
+    program = build_program("measured_bench", [BENCH, *module_files(*tops)], [])
     done = subprocess.run([program], cwd=folder, capture_output=True, text=True, check=True)
     found = defaultdict(list)
     for line in done.stdout.splitlines():

@@ -6,13 +6,14 @@ import pytest
 
 from presilicon.base.errors import ConfigError, RunFailedError
 from presilicon.rtl import synthesis
-from presilicon.rtl.synthesis import Area, estimate_clock, kept, sources, synthesize
+from presilicon.rtl.sources import module_files
+from presilicon.rtl.synthesis import Area, estimate_clock, kept, synthesize
 
 
 @pytest.fixture(autouse=True)
 def empty_cache(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PRESILICON_CACHE", str(tmp_path))
-    monkeypatch.setattr(synthesis, "_shipped", dict)
+    monkeypatch.setattr(synthesis, "shipped", dict)
 
 
 def fixed(lanes: int, word: int) -> Area:
@@ -60,8 +61,8 @@ def test_a_clock_is_estimated() -> None:
 
 
 def test_only_what_a_module_needs_is_read() -> None:
-    assert [path.stem for path in sources("presilicon_fixed_accumulate")] == ["presilicon_block_accumulate"]
-    assert "presilicon_alu_lane" in [path.stem for path in sources("presilicon_bare")]
+    assert [path.stem for path in module_files("presilicon_fixed_accumulate")] == ["presilicon_block_accumulate"]
+    assert "presilicon_alu_lane" in [path.stem for path in module_files("presilicon_bare")]
 
 
 def test_errors_are_clear() -> None:
