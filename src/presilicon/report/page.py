@@ -55,6 +55,17 @@ def render_page(comparison: Comparison, watcher: Watcher | None = None) -> str:
     )
 
 
+def plain_page(*, title: str, eyebrow: str, subline: str, body: str, style: str = "") -> str:
+    """A page without script around a body of HTML; the other texts are plain."""
+    return Template(asset("plain.html")).substitute(
+        title=escape(title),
+        eyebrow=escape(eyebrow),
+        subline=escape(subline),
+        style=palette_style() + asset("page.css") + style,
+        body=body,
+    )
+
+
 def asset(name: str) -> str:
     """A file of the page: its frame, style or script."""
     return (resources.files(__package__) / "assets" / name).read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from presilicon.base.errors import ConfigError
 from presilicon.base.units import format_joules, format_percent, format_seconds
 from presilicon.records import PowerTrace, Problem, Schedule, ScheduleCost, Started
-from presilicon.report.page import asset, palette_style
+from presilicon.report.page import plain_page
 from presilicon.report.palette import LIGHT
 
 _WIDTH, _LEFT, _LANE, _POWER_HEIGHT = 1000, 74, 26, 220
@@ -47,55 +47,38 @@ class ScheduleView(NamedTuple):
     notes: Sequence[str]
 
 
-_PAGE = Template("""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<meta name="color-scheme" content="light dark">
-<link rel="icon" href="data:,">
-<title>$title</title>
-<style>
-$style
+_STYLE = """
 .gantt > svg { display: block; width: 100%; height: auto; margin-top: 16px; }
 .gantt text { font: 12px var(--sans); fill: var(--soft); }
 .gantt .names { margin-top: 8px; }
-.gantt .names span { display: inline-block; margin-right: 1rem; font-size: 13px; }
-</style>
-</head>
-<body>
-<main>
-<header>
-  <p class="eyebrow">Presilicon <span>a training step over several devices</span></p>
-  <h1>$title</h1>
-  <p class="subline">$subline</p>
-</header>
-<section><h2>Costs of a step</h2>$costs</section>
+.gantt .names span { display: inline-block; margin-right: 1rem; font-size: 13px; }"""
+
+_BODY = Template("""<section><h2>Costs of a step</h2>$costs</section>
 <section class="gantt"><h2>What runs where</h2>$gantt</section>
 <section class="gantt"><h2>Power</h2>$power</section>
 <section><h2>What moved, and why</h2>$moved</section>
 $payback
 <section><h2>What this rests on</h2><ul>$notes</ul></section>
 <footer>Scheduled, not run: times and powers are those of the table and of the models named above.</footer>
-</main>
-</body>
-</html>
 """)
 
 
 def render_schedule(view: ScheduleView) -> str:
     """The page as text."""
-    return _PAGE.substitute(
-        title=escape(view.title),
-        style=palette_style() + asset("page.css"),
-        subline=escape(view.subline),
+    body = _BODY.substitute(
         costs=_costs(view),
         gantt=_gantt(view),
         power=_power(view),
         moved=_moved(view),
         payback=_payback(view.payback),
         notes="".join(f"<li>{escape(note)}</li>" for note in view.notes),
+    )
+    return plain_page(
+        title=view.title,
+        eyebrow="a training step over several devices",
+        subline=view.subline,
+        body=body,
+        style=_STYLE,
     )
 
 

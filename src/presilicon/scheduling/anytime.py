@@ -4,9 +4,11 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from presilicon.records import Problem, Schedule
 from presilicon.scheduling.bounds import CUTS, Relaxation, energy_bound, makespan_bound
+from presilicon.scheduling.checker import faults
 from presilicon.scheduling.goals import Goal
 from presilicon.scheduling.kernels import anneal, place, value_of
 from presilicon.scheduling.tables import Array, assemble, tables
@@ -66,15 +68,11 @@ def search(
     fit = [each for each in (*starts, found) if _is_within(problem, goal, each)]
     best = min(fit or [found], key=lambda each: goal.value(problem, each))
     if best is not found and notes:
-        from msgspec.structs import replace
-
         best = replace(best, notes=(*best.notes, *notes))
     return goal.bounded(best, "anytime", relaxed.bound)
 
 
 def _is_within(problem: Problem, goal: Goal, schedule: Schedule) -> bool:
-    from presilicon.scheduling.checker import faults
-
     return not faults(problem, schedule, cap_w=goal.cap_w, limit_s=goal.limit_s)
 
 
