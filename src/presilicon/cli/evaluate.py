@@ -145,14 +145,17 @@ def _evaluate(request: "Request", stored: "StoredRun | None", jobs: int, out: Pa
         from presilicon.study import check_strict, price, sensitivity, train_designs
 
         with seed_progress(len(designs) * request.seeds, workload.max_steps) as show, _hint(run):
+            told: set[str] = set()
 
             def on_event(event: dict[str, Any]) -> None:
                 run.record(event["event"], **{name: value for name, value in event.items() if name != "event"})
                 if not event["event"].startswith("instrument"):
                     show(event)
-                elif event["event"] == "instrument_started" and "address" in event:
-                    where = f"{event['design']}, seed {event['seed']}: the instrument's stream is at {event['address']}"
-                    click.echo(where, err=True)
+                    return
+                text = _about_instrument(event)
+                if text and text not in told:  # every seed that is watched would warn
+                    click.echo(text, err=True)
+                told.add(text)
 
             trained = train_designs(
                 designs, workload, seeds=request.seeds, seed=request.seed, jobs=jobs, device=request.device,
@@ -175,6 +178,15 @@ def _evaluate(request: "Request", stored: "StoredRun | None", jobs: int, out: Pa
     click.echo(f"report: {report}", err=as_json)
     if request.strict:
         check_strict(found.designs)
+
+
+def _about_instrument(event: dict[str, Any]) -> str:
+    """What an event of an instrument has to say at once; empty for most."""
+    from presilicon.runs.readings import STARTED, WARNING, describe_warning
+
+    if event["event"] == STARTED and "address" in event:
+        return f"{event['design']}, seed {event['seed']}: the instrument's stream is at {event['address']}"
+    return f"note: {event['design']}: {describe_warning(event)}" if event["event"] == WARNING else ""
 
 
 def _open(

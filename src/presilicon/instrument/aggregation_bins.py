@@ -63,7 +63,7 @@ def distribution(
         counts = _counts(values, cut, edges, len(fw.rows))
         return {"counts": None if None in counts else counts, "boundaries": edges}
 
-    return Made(fw, decode, tuple(edges))
+    return Made(fw, decode, tuple(edges), "elements")
 
 
 def _counts(values: "NDArray[np.float64]", cut: Cut, edges: Sequence[float], rows: int) -> list[float | None]:
@@ -87,7 +87,7 @@ def norm_check(
         found = [None] * len(PERCENTILES) if counts is None else percentiles(made.boundaries, counts, PERCENTILES)
         return result | {f"p{which}": value for which, value in zip(PERCENTILES, found, strict=True)}
 
-    return Made(made.firmware, decode, made.boundaries)
+    return Made(made.firmware, decode, made.boundaries, made.counts)
 
 
 def invalidity(hardware: Hardware) -> Made:
@@ -108,7 +108,7 @@ def invalidity(hardware: Hardware) -> Made:
         result = {name: cut.counted(name, float(value)) for name, value in zip(names, values, strict=False)}
         return result | {"total": _total(result.values())}
 
-    return Made(fw, decode)
+    return Made(fw, decode, counts="elements")
 
 
 def _saturation(hardware: Hardware) -> Made:
@@ -123,7 +123,7 @@ def _saturation(hardware: Hardware) -> Made:
         low, _, high = _counts(values, cut, made.boundaries, len(made.firmware.rows))
         return {"saturated_low": low, "saturated_high": high, "total": _total([low, high])}
 
-    return Made(made.firmware, decode)
+    return Made(made.firmware, decode, counts=made.counts)
 
 
 def _total(counts: Collection[float | None]) -> float | None:

@@ -1,11 +1,13 @@
 """What the aggregations are made of: what is known of a tensor, firmware with its decoder, and common chains."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Hardware
+from presilicon.instrument.counts import Counted
 from presilicon.instrument.firmware import Firmware
 from presilicon.instrument.words import count_limit, word_limits
 
@@ -31,6 +33,11 @@ class Cut:
     """Sums of so many vectors that a float of this width stops growing before their end."""
 
     @property
+    def most(self) -> float:
+        """The largest count that there can be: every lane of every vector."""
+        return math.inf if self.count is None else self.count + self.padding
+
+    @property
     def padding(self) -> int:
         """Zeros that stand where there are no nodes; 0 where nothing is known."""
         if self.nodes is None or self.count is None:
@@ -40,9 +47,11 @@ class Cut:
     def counted(self, name: str, value: float, less: float = 0.0) -> float | None:
         """A count, less the zeros of padding where they are in it; None where the words need not have held it.
 
-        Counts only grow, so that one below the limit was never rounded and never saturated on its way.
+        Counts only grow, so that one below the limit was never rounded and never saturated on its way; nor was any of
+        a tensor that has no more elements than that.
         """
-        if value < count_limit(self.hardware) and value >= less:
+        limit = count_limit(self.hardware)
+        if (value < limit or self.most <= limit) and value >= less:
             return value - less
         self.lost.append(name)
         return None
@@ -69,6 +78,8 @@ class Made:
     decoder: Decoder
     boundaries: tuple[float, ...] = ()
     """Of the bins, where it has any."""
+    counts: Counted | None = None
+    """What one of its words may have to count all of, where counts must be exact."""
 
 
 def accumulate(fw: Firmware, row: int, size: int | str = 1) -> None:

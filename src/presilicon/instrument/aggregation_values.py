@@ -38,7 +38,7 @@ def sparsity(hardware: Hardware, each: str = "vector") -> Made:
             return {"zeros_by_node": None, "zeros": None}
         return {"zeros_by_node": zeros.ravel(), "zeros": float(zeros.sum())}
 
-    return Made(fw, decode)
+    return Made(fw, decode, counts="samples" if each == "group" else None)
 
 
 def summary(hardware: Hardware) -> Made:
@@ -75,7 +75,7 @@ def summary(hardware: Hardware) -> Made:
         result["mean"] = result["sum"] / counted if counted and result["sum"] is not None else None
         return result
 
-    return Made(fw, decode)
+    return Made(fw, decode, counts="elements")
 
 
 def predictiveness(hardware: Hardware) -> Made:

@@ -21,6 +21,7 @@ from presilicon.instrument.aggregation_values import (
     summary,
     vector_change,
 )
+from presilicon.instrument.counts import Counted, Doubt, doubt
 from presilicon.instrument.firmware import Firmware
 from presilicon.instrument.histograms import tracking_boundaries
 from presilicon.instrument.ranges import RangeRow
@@ -40,6 +41,12 @@ class Aggregation:
     decoder: Decoder
     boundaries: tuple[float, ...] = ()
     """Of the bins, where it has any."""
+    counts: Counted | None = None
+    """What one of its words may have to count all of."""
+
+    def doubt(self, count: int, nodes: int) -> Doubt | None:
+        """Whether counts of a tensor of that size may be too large for the words; None where they are not."""
+        return None if self.counts is None else doubt(self.hardware, self.counts, count, nodes)
 
     def decode(self, words: Any, *, count: int | None = None, nodes: int | None = None) -> dict[str, Any]:
         """The results of one outer frame, by their names.
@@ -97,7 +104,9 @@ def aggregation(name: str, hardware: Hardware, **options: Any) -> Aggregation:
         made = kind.make(hardware, **options)
     except ConfigError as error:
         raise ConfigError(f"aggregation {name}: {error}") from None
-    return Aggregation(name, hardware, made.firmware, kind.gives, kind.pairs, made.decoder, made.boundaries)
+    return Aggregation(
+        name, hardware, made.firmware, kind.gives, kind.pairs, made.decoder, made.boundaries, made.counts
+    )
 
 
 def describe_aggregations(hardware: Hardware) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from presilicon.base.errors import ConfigError, unknown
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations import Aggregation, aggregation
 from presilicon.instrument.compiler import compile_firmware
+from presilicon.instrument.counts import Doubt
 from presilicon.instrument.decoder import Decoder, Frame, Losses
 from presilicon.instrument.files import range_rows
 from presilicon.instrument.firmware import Firmware
@@ -70,7 +71,6 @@ class Reading(NamedTuple):
         plain: dict[str, Any] = {"tap": self.wire.name, "layer": self.wire.layer, "role": self.wire.role}
         plain |= {"aggregation": self.aggregation, "values": self.values}
         plain |= {} if self.histogram is None else {"histogram": self.histogram}
-        plain |= {"notes": list(self.notes)} if self.notes else {}
         plain |= {} if self.lanes is None else {"lanes": self.lanes}
         return plain | ({"notes": list(self.notes)} if self.notes else {})
 
@@ -121,6 +121,7 @@ class Host:
         self.wires = {wire.tap: wire for wire in wires}
         self.shapes: dict[int, Shape] = {}
         """Of the tensors behind each tap's frames, as far as they are known."""
+        self._doubted: set[tuple[int, str]] = set()
         self.undecodable = 0
         """Frames that were whole, but not what their aggregation sends."""
         self._decoder = Decoder(hardware)
@@ -169,6 +170,17 @@ class Host:
     def pairs(self) -> dict[int, str]:
         """The aggregation of every tap that looks at two tensors: what is asked for now, taken or not."""
         return {tap: use.name for tap, use in self._asked_uses().items() if use.made is not None and use.made.pairs}
+
+    def doubt(self, tap: int, shape: Shape) -> tuple[str, Doubt] | None:
+        """The aggregation of a tap and why its counts may not fit, for tensors of that size; told once of each."""
+        use = self._asked_uses()[tap]
+        if use.made is None or (tap, use.name) in self._doubted:
+            return None
+        found = use.made.doubt(shape.elements, shape.nodes)
+        if found is None:
+            return None
+        self._doubted.add((tap, use.name))
+        return use.name, found
 
     def interval(self, tap: int) -> int:
         """The initiation interval of a tap's program."""

@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from uuid import uuid4
 
 from presilicon.base.errors import ConfigError
@@ -15,7 +15,7 @@ from presilicon.instrument.engine import Engine
 from presilicon.instrument.host import Host, Reading, Shape
 from presilicon.instrument.link import FileLink, Link, SocketServer
 from presilicon.instrument.session import Chip, Vectors
-from presilicon.instrument.taps import Wire, sample, wire
+from presilicon.instrument.taps import Sample, Wire, sample, wire
 from presilicon.instrument.tensors import cut_pair, cut_tensor
 from presilicon.instrument.words import to_words
 from presilicon.records import StepFacts
@@ -130,6 +130,9 @@ class TrainingInstrument:
         self._pairs = self.host.pairs()
         address = {} if self._server is None else {"address": self._server.address}
         self._event("instrument_started", taps=describe(wires), first_step=step, step_s=self._step_s, **address)
+        for each in wires:
+            if each.role in ("weight", "gradient") and each.tap in self._parameters:
+                self._measure(each, self._sample(each, self._parameters[each.tap], each.vectors))
 
     def before_step(self, step: int) -> None:
         """Do what was asked for; learning rates take effect now."""
@@ -205,17 +208,29 @@ class TrainingInstrument:
         def make() -> Vectors:
             hardware = self.chip.hardware
             half = each.vectors if each.vectors == "all" or other is None else max(1, each.vectors // 2)
-            parts = [
-                sample(_array(part), each.role, hardware.lanes, half) for part in (tensor, other) if part is not None
-            ]
-            values = parts[0].values
-            self.host.shapes[each.tap] = Shape(values.size, values.shape[1], parts[0].share)
+            parts = [self._sample(each, part, half) for part in (tensor, other) if part is not None]
+            self._measure(each, parts[0])
             words = [to_words(hardware, part.values) for part in parts]
             return (
                 cut_tensor(words[0], hardware.lanes) if other is None else cut_pair(words[0], words[1], hardware.lanes)
             )
 
         self.chip.offer(each.tap, frame, at_s, make)
+
+    def _sample(self, each: Wire, tensor: Any, vectors: int | Literal["all"]) -> Sample:
+        return sample(_array(tensor), each.role, self.chip.hardware.lanes, vectors)
+
+    def _measure(self, each: Wire, offered: Sample) -> None:
+        """Tell the host what is offered, and the user of counts that may be too large, before any comes."""
+        values = offered.values
+        if not values.size:
+            return
+        shape = Shape(values.size, values.shape[1], offered.share)
+        self.host.shapes[each.tap] = shape
+        found = self.host.doubt(each.tap, shape)
+        if found is not None:
+            name, why = found
+            self._event("instrument_warning", tap=each.name, aggregation=name, **why._asdict())
 
     def _exchange(self, step: int, *, final: bool = False) -> None:
         """Images one way and packets the other, until both sides have said what they had to say."""

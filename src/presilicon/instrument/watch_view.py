@@ -95,6 +95,7 @@ def _stream(view: StreamView, width: int, *, is_running: bool) -> list[Any]:
     parts.append(Text(_lost(view)))
     if hint := starved(view):
         parts.append(Text(hint))
+    parts += [Text(text) for tap in view.taps.values() for text in tap.warnings.values()]
     parts += [Text(f"{tap.name}: {note}") for tap in view.taps.values() for note in tap.notes]
     for answer in view.answers[-3:]:
         word = "done" if answer["ok"] else "refused"

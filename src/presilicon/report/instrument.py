@@ -51,6 +51,9 @@ def _stream(view: StreamView) -> str:
             bars = render_bars(tap.histogram["edges"], tap.histogram["counts"], title)
             parts.append(f'<figure class="panel"><h3>{escape(title)}</h3>{bars}</figure>')
     parts.append("</div>")
+    warnings = [text for tap in view.taps.values() for text in tap.warnings.values()]
+    if warnings:
+        parts.append(f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in warnings)}</ul>")
     if view.answers:
         rows = "".join(
             f"<li>Step {answer['step']}: {escape(answer['message'])}{'' if answer['ok'] else ' (refused)'}</li>"

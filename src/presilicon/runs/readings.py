@@ -1,5 +1,6 @@
 """What an instrument has shown so far, gathered from the events of a run: while it goes on, or when it is long over."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from presilicon.runs.run import EVENTS_FILE
 READING = "instrument"
 LOSSES = "instrument_losses"
 STARTED, ENDED, ANSWER = "instrument_started", "instrument_ended", "instrument_answer"
+WARNING = "instrument_warning"
 
 
 MAIN = {
@@ -44,6 +46,8 @@ class TapView(Struct):
     """A figure for each lane, at the last step."""
     notes: list[str] = field(default_factory=list)
     """What the last look says of figures that it could not give."""
+    warnings: dict[str, str] = field(default_factory=dict)
+    """What was told of an aggregation before its first look."""
     seen: list[str] = field(default_factory=list)
     """The aggregations that it was programmed to, in turn."""
     frames: int = 0
@@ -151,6 +155,8 @@ class Watcher:
                 _read(found, event)
             elif kind == LOSSES:
                 _account(found, event)
+            elif kind == WARNING and event["tap"] in found.taps:
+                found.taps[event["tap"]].warnings[event["aggregation"]] = describe_warning(event)
             elif kind == ANSWER:
                 found.answers.append(event)
             elif kind == ENDED:
@@ -175,6 +181,11 @@ def _read(view: StreamView, event: dict[str, Any]) -> None:
         tap.histogram = event["histogram"] | {"step": event["step"]}
     if "lanes" in event:
         tap.lanes = event["lanes"]
+
+
+def describe_warning(event: Mapping[str, Any]) -> str:
+    """A warning in one line."""
+    return f'tap "{event["tap"]}", {event["aggregation"]}: {event["message"]}'
 
 
 def _account(view: StreamView, event: dict[str, Any]) -> None:

@@ -155,6 +155,13 @@ def test_a_note_says_what_to_do_about_counts_that_saturate() -> None:
     assert run(aggregation("norm_check", aggregate.hardware), x)["p50"] is None
 
 
+def test_a_count_that_cannot_have_been_larger_is_exact() -> None:
+    hardware = make(element="bfloat16", bits=None, flush="frame")
+    found = run(aggregation("summary", hardware), np.zeros((32, 8)))
+    assert (found["zeros"], found.get("notes")) == (256, None)
+    assert run(aggregation("summary", hardware), np.zeros((33, 8)))["zeros"] is None
+
+
 def test_a_note_names_sums_that_stop_growing() -> None:
     hardware = make(element="bfloat16", bits=None, flush="frame")
     found = run(aggregation("summary", hardware), np.ones((300, 8)))

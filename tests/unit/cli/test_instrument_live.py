@@ -34,6 +34,23 @@ role = "gradient"
 aggregation = "gradient_norm"
 """
 
+NARROW = """
+name = "watched"
+base = "bf16-systolic"
+
+[instrument]
+seeds = "all"
+
+[instrument.hardware]
+element = "bfloat16"
+
+[[instrument.taps]]
+name = "weights"
+layers = "output"
+role = "weight"
+vectors = "all"
+"""
+
 
 def wait_for_event(out: Path, name: str, count: int = 1) -> None:
     deadline = time.monotonic() + 120
@@ -199,3 +216,17 @@ def test_evaluate_says_where_the_stream_is(invoke, tmp_path: Path) -> None:
     (started,) = events(tmp_path, "instrument_started")
     assert not started["address"].endswith(":0")
     assert f"watched, seed {started['seed']}: the instrument's stream is at {started['address']}" in done.err
+
+
+def test_evaluate_notes_counts_that_words_cannot_hold_once_for_all_seeds(invoke, tmp_path: Path) -> None:
+    (tmp_path / "narrow.toml").write_text(NARROW)
+    done = invoke("evaluate", "narrow.toml", "--workload", "digits-mlp", "--seeds", "2", "--jobs", "1",
+                  "--max-steps", "60", "--evaluate-every", "20", "--json")  # fmt: skip
+    assert done.code == 0, done.err
+    [note] = [line for line in done.err.splitlines() if line.startswith("note:")]
+    assert note.startswith('note: watched: tap "weights", summary: counts may reach ')
+    assert "hold no more than 256" in note
+    shown = invoke("instrument", "watch", "latest", "--once")
+    assert "hold no more than 256" in " ".join(shown.out.split())
+    page = next((tmp_path / "runs").glob("*/report.html")).read_text()
+    assert "hold no more than 256" in page

@@ -75,6 +75,15 @@ def test_figures_of_an_aggregation_that_is_over_are_not_shown_as_now(tmp_path: P
     assert "of before" not in text
 
 
+def test_what_was_warned_of_is_shown(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    taps = [{"name": "in", "group": "in", "tap": 0, "layer": "a", "role": "activation"}]
+    log.append("instrument_started", stream="s", design="d", seed=0, taps=taps)
+    log.append("instrument_warning", stream="s", tap="in", aggregation="summary", message="counts may reach 9")
+    log.append("instrument", stream="s", step=0, tap="in", aggregation="summary", values={"zeros": None})
+    assert 'tap "in", summary: counts may reach 9' in shown(tmp_path)
+
+
 def test_nothing_yet(tmp_path: Path) -> None:
     assert "no instrument has shown anything yet" in shown(tmp_path)
 

@@ -453,3 +453,57 @@ def test_training_in_lockstep_with_a_circuit_that_has_a_fault() -> None:
     assert (bad.difference.name, bad.difference.step) == ("in", 12)
     assert bad.difference.element % 32 == 5
     assert (bad.difference.here, bad.difference.there) == (1.0, 0.0)
+
+
+def warnings_of(events: list[dict[str, Any]]) -> list[tuple[int, dict[str, Any]]]:
+    return [(place, each) for place, each in enumerate(events) if each["event"] == "instrument_warning"]
+
+
+def test_counts_that_cannot_fit_are_told_before_the_first_look() -> None:
+    narrow = changed(HARDWARE, element=parse("fixed(8, 8)"), accumulator_bits=None)
+    taps = [
+        Tap(name=role, layers=LAYER, role=role, aggregation=aggregation, vectors="all")
+        for role, aggregation in (("weight", "summary"), ("activation", "norm_check"), ("error", "gradient_norm"))
+    ]
+    _, events = watch(design(*taps, hardware=narrow))
+    (first, of_weight), (second, of_activation) = warnings_of(events)
+    kinds = [each["event"] for each in events]
+    assert first == 1, "right behind instrument_started"
+    assert second < kinds.index("instrument"), "before any reading"
+    assert (of_weight["tap"], of_weight["aggregation"], of_weight["limit"]) == ("weight", "summary", 127)
+    weight = dict(QUICK.model().named_parameters())[f"{LAYER}.weight"]
+    assert of_weight["largest_count"] == weight.numel()
+    assert f"counts may reach {weight.numel()}, but words of 16 bits hold no more than 127" in of_weight["message"]
+    for hint in ("accumulator_bits = ", "vectors = 3 or fewer", "fraction bits or fewer"):
+        assert hint in of_weight["message"]
+    assert (of_activation["tap"], of_activation["aggregation"]) == ("activation", "norm_check")
+
+
+def test_counts_that_fit_are_not_warned_of() -> None:
+    taps = [Tap(name="in", layers=LAYER), Tap(name="w", layers=LAYER, role="weight", aggregation="distribution")]
+    _, events = watch(design(*taps))
+    assert not warnings_of(events)
+    assert not any("notes" in each for each in events)
+
+
+def test_what_a_warning_says_to_try_is_enough() -> None:
+    tap = Tap(name="w", layers=LAYER, role="weight", aggregation="summary", vectors="all")
+    narrow = changed(HARDWARE, element=parse("fixed(8, 8)"), accumulator_bits=None)
+    _, events = watch(design(tap, hardware=narrow))
+    [(_, warning)] = warnings_of(events)
+    bits = int(warning["message"].partition("accumulator_bits = ")[2].split()[0])
+    for hardware, vectors in ((changed(narrow, accumulator_bits=bits), "all"), (narrow, 3)):
+        assert not warnings_of(watch(design(changed(tap, vectors=vectors), hardware=hardware))[1])
+    for hardware, vectors in ((changed(narrow, accumulator_bits=bits - 1), "all"), (narrow, 4)):
+        assert warnings_of(watch(design(changed(tap, vectors=vectors), hardware=hardware))[1])
+
+
+def test_an_aggregation_that_is_programmed_later_is_warned_of_at_its_first_look() -> None:
+    narrow = changed(HARDWARE, accumulator_bits=None)
+    tap = Tap(name="w", layers=LAYER, role="weight", aggregation="gradient_norm", vectors="all", every=1)
+    command = Command(id="1", streams=(), verb="program", tap="w", aggregation="summary")
+    _, events = watch(design(tap, hardware=narrow), commands=lambda stream: Asked({10: command}))
+    [(place, warning)] = warnings_of(events)
+    assert warning["aggregation"] == "summary"
+    first = next(at for at, each in enumerate(events) if each.get("aggregation") == "summary" and at != place)
+    assert place < first
