@@ -171,6 +171,23 @@ def _function(name: str, all_names: Sequence[str], built: Sequence[str]) -> int:
     return all_names.index(name) + 1
 
 
+def frame_words(firmware: Firmware, hardware: Hardware) -> int | None:
+    """The words that a firmware of one tap commits in every outer frame, however long; None where that depends.
+
+    >>> fw = Firmware()
+    >>> with fw.chain():
+    ...     fw.total()
+    ...     fw.commit(1, "last@1")
+    >>> frame_words(fw, Hardware())
+    1
+    """
+    chains = firmware.programs[0].chains if firmware.programs else ()
+    commits = [item for chain in chains for item in chain if item.op == "v_commit"]
+    if any(item.conditions != ("last@1",) for item in commits):
+        return None
+    return sum(_size(item.size, hardware) for item in commits)
+
+
 def _size(size: int | str, hardware: Hardware) -> int:
     number = {"M": hardware.ranges, "N": hardware.lanes}.get(size) if isinstance(size, str) else size
     if isinstance(size, bool) or number not in (1, hardware.ranges, hardware.lanes):

@@ -1,6 +1,7 @@
 """The host's end of the stream: bytes in pieces of any size, whole frames out, and an account of what got lost."""
 
 from binascii import crc_hqx
+from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -20,6 +21,10 @@ from presilicon.instrument.stream import (
     unpack_words,
     word_bytes,
 )
+
+
+FrameWords = Callable[[int, int], int | None]
+"""The words of every frame of a tap while the program of a CRC is in force; None where they differ or are not known."""
 
 
 class Frame(NamedTuple):
@@ -72,14 +77,19 @@ class Decoder:
     Lost, added and flipped bytes cost the packets that they hit; the next whole packet is found again. A frame is
     delivered only when all its packets came, beginning with one that is known to be its first: after a gap that is the
     first packet behind the end of another frame, or the first of another frame where a single packet is lost, which
-    must then have been the end of the one that was under way.
+    must then have been the end of the one that was under way. Or, where `frame_words` says how many words a frame of
+    the tap has, one that has them all.
     """
 
-    def __init__(self, hardware: Hardware, *, from_start: bool = True) -> None:
+    def __init__(
+        self, hardware: Hardware, *, from_start: bool = True, frame_words: FrameWords = lambda tap, program: None
+    ) -> None:
         self.hardware = hardware
         self.losses = Losses([TapLosses() for _ in range(hardware.taps)])
         self.status: Status | None = None
         """The last one."""
+        self._frame_words = frame_words
+        self._program: int | None = None  # CRC of the one in force, as far as the stream says
         self._buffer = bytearray()
         self._word = word_bytes(hardware)
         self._longest = hardware.lanes * self._word
@@ -106,7 +116,7 @@ class Decoder:
         """The link broke: what comes next need not follow what came before."""
         self.losses.skipped_bytes += len(self._buffer)
         self._buffer.clear()
-        self._expected = None
+        self._expected = self._program = None
         self._tear()
 
     def _scan(self, *, ended: bool) -> list[Frame | Status]:
@@ -174,6 +184,7 @@ class Decoder:
         if packet.kind == STATUS:
             losses.statuses += 1
             self.status = Status.from_bytes(packet.payload)
+            self._program = self.status.image
             for tap, dropped in zip(losses.taps, self.status.dropped, strict=True):
                 tap.dropped = dropped
             found.append(self.status)
@@ -183,7 +194,7 @@ class Decoder:
         self._parts.append(packet)
         if not packet.last:
             return
-        if self._open:
+        if self._open or self._has_all_words():
             found.append(self._deliver())
         else:
             self._count_torn(packet)
@@ -193,6 +204,13 @@ class Decoder:
     def _is_of_another_frame(self, packet: Packet) -> bool:
         """Than the one that is under way."""
         return bool(self._parts) and (packet.tap, packet.frame) != (self._parts[0].tap, self._parts[0].frame)
+
+    def _has_all_words(self) -> bool:
+        """Whether the packets of the frame that has just ended have as many words as the tap's program commits."""
+        if self._program is None:
+            return False
+        words = sum(len(part.payload) for part in self._parts) // self._word
+        return words == self._frame_words(self._parts[0].tap, self._program)
 
     def _deliver(self) -> Frame:
         first = self._parts[0]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from presilicon.base.errors import ConfigError, unknown
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations import Aggregation, aggregation
-from presilicon.instrument.compiler import compile_firmware
+from presilicon.instrument.compiler import compile_firmware, frame_words
 from presilicon.instrument.counts import Doubt
 from presilicon.instrument.decoder import Decoder, Frame, Losses
 from presilicon.instrument.files import range_rows
@@ -124,7 +124,7 @@ class Host:
         self._doubted: set[tuple[int, str]] = set()
         self.undecodable = 0
         """Frames that were whole, but not what their aggregation sends."""
-        self._decoder = Decoder(hardware)
+        self._decoder = Decoder(hardware, frame_words=self._frame_words)
         self._sender = Sender(hardware, clock)
         self._state = _State({}, self._compose({}), (0,) * hardware.taps)
         self._queue: deque[_Order] = deque()
@@ -273,6 +273,12 @@ class Host:
         """The link broke: what comes next need not follow what came before."""
         self._decoder.disconnected()
         self._sender.again()
+
+    def _frame_words(self, tap: int, program: int) -> int | None:
+        use = self._state.uses.get(tap)
+        if use is None or self._is_foreign or program != self._sender.in_force:
+            return None
+        return frame_words(use.firmware, self.hardware)
 
     def _heard(self, status: Status) -> None:
         outcome = self._sender.heard(status)

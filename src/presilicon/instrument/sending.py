@@ -58,6 +58,11 @@ class Sender:
         """Whether the chip has not yet said what became of an image."""
         return bool(self._image)
 
+    @property
+    def in_force(self) -> int | None:
+        """The CRC of the program that the chip has, where it is one of ours and no other is on its way."""
+        return None if self._image and self._is_program else self._in_force
+
     def send(self, image: bytes, *, is_program: bool) -> None:
         """Begin with an image; none may be under way."""
         assert not self._image

@@ -206,6 +206,46 @@ def test_what_one_lost_packet_costs(lost: list[int], delivered: list[int]) -> No
     assert [len(frame.blocks) for frame in found if isinstance(frame, Frame)] == [sizes[each] for each in delivered]
 
 
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_frame_whose_words_are_all_there_is_whole(lost: int) -> None:
+    hardware = HARDWARES[0]
+    writer = StreamWriter(hardware)
+    data = [writer.status(Status(7, 1, 0, 0, (0, 0, 0)))]
+    data += [writer.frame(0, number, [[number] * 5]) for number in range(6)]
+    for words, delivered in ((5, list(range(lost, 6))), (6, list(range(lost + 1, 6))), (None, [*range(lost + 1, 6)])):
+        decoder = Decoder(hardware, frame_words=lambda tap, program, words=words: words if program == 7 else None)
+        found = decoder.feed(data[0] + b"".join(data[1 + lost :]))
+        assert [frame.number for frame in found if isinstance(frame, Frame)] == delivered
+        assert decoder.losses.lost_packets == lost
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**32))
+def test_frames_of_known_size_are_whole_or_not_delivered(seed: int) -> None:
+    rng = random.Random(seed)
+    hardware = HARDWARES[0]
+    writer = StreamWriter(hardware)
+    sizes = {0: 5, 1: 19, 2: 8}
+    packets, sent, numbers = [writer.status(Status(7, 1, 0, 0, (0, 0, 0)))], {}, [0, 0, 0]
+    for _ in range(60):
+        tap = rng.randrange(3)
+        words = [random_word(rng, hardware) for _ in range(sizes[tap])]
+        blocks = [tuple(words[at : at + 8]) for at in range(0, len(words), 8)]
+        data = writer.frame(tap, numbers[tap], blocks)
+        places = range(len(packets), len(packets) + len(blocks))
+        sent[tap, numbers[tap]] = places, tuple(blocks)
+        for block in blocks:
+            length = 11 + 4 * len(block)
+            packets.append(data[:length])
+            data = data[length:]
+        numbers[tap] += 1
+    lost = {place for place in range(1, len(packets)) if rng.random() < 0.2}
+    decoder = Decoder(hardware, frame_words=lambda tap, program: sizes[tap])
+    found = decoder.feed(b"".join(packet for place, packet in enumerate(packets) if place not in lost))
+    frames = {(frame.tap, frame.number): frame.blocks for frame in found if isinstance(frame, Frame)}
+    assert frames == {name: blocks for name, (places, blocks) in sent.items() if not lost & set(places)}
+
+
 def test_joining_late_and_after_a_break() -> None:
     hardware = HARDWARES[0]
     writer = StreamWriter(hardware)

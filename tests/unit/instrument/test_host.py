@@ -77,6 +77,43 @@ def test_figures_are_those_of_the_tensors() -> None:
     assert bench.look(tensor, 1).values["norm"] == pytest.approx(np.sqrt((tensor**2).sum()), rel=1e-5)
 
 
+def frames_apart(bench: Bench, count: int) -> list[bytes]:
+    """The bytes of so many frames of tap 0, each on its own."""
+    found = []
+    for number in range(count):
+        bench.offer(np.full((4, 8), float(number)))
+        found.append(bench.chip.take())
+    return found
+
+
+@pytest.mark.parametrize(("aggregation", "kept"), [("summary", [1, 2]), ("predictiveness", [2])])
+def test_a_lost_frame_costs_the_next_one_only_where_its_size_is_not_known(aggregation: str, kept: list[int]) -> None:
+    bench = Bench(aggregation)
+    _, *rest = frames_apart(bench, 3)
+    assert [reading.frame for reading in bench.host.feed(b"".join(rest))] == kept
+
+
+@pytest.mark.parametrize("doubt", ["another program is on its way", "another host's program", "a broken link"])
+def test_the_size_of_a_frame_is_not_known_while_the_program_is_in_doubt(doubt: str) -> None:
+    bench = Bench()
+    if doubt.startswith("another host"):
+        other = Host(bench.chip.hardware, wire(bench.instrument, ["a", "b"]))
+        other.program("hidden", "vector_change")
+        for _ in range(3):
+            bench.chip.receive(other.take())
+            heard = bench.chip.take()
+            other.feed(heard)
+            bench.host.feed(heard)
+        assert bench.host.is_foreign
+    _, *rest = frames_apart(bench, 3)
+    if doubt.startswith("another program"):
+        bench.host.program("hidden", "gradient_norm")
+        bench.host.take()
+    elif doubt == "a broken link":
+        bench.host.disconnected()
+    assert [reading.frame for reading in bench.host.feed(b"".join(rest))] == [2]
+
+
 def test_another_aggregation_holds_from_the_chips_word_on() -> None:
     bench = Bench()
     tensor = np.ones((4, 8))
