@@ -70,8 +70,8 @@ def summary(hardware: Hardware) -> Made:
         result: dict[str, Any] = {"sum": cut.held("sum", total), "zeros": cut.counted("zeros", zeros, cut.padding)}
         result["elements"] = None if counted is None else float(counted)
         for name, value in zip(ends, found, strict=True):
-            # Where it is 0, the zeros of lanes without nodes may hide it.
-            result[name] = None if cut.padding and value == 0 else value
+            # Where it is 0 and no element is, it is the zeros of lanes without nodes, which hide it.
+            result[name] = None if cut.padding and value == 0 and not result["zeros"] else value
         result["mean"] = result["sum"] / counted if counted and result["sum"] is not None else None
         return result
 
@@ -91,6 +91,8 @@ def predictiveness(hardware: Hardware) -> Made:
         if not values.size:
             raise ConfigError("no words, but this aggregation sends one for each group of nodes")
         largest = cut.held("largest_sum", float(values.max()))
+        if cut.padding and largest == 0 and not (values[:-1] == 0).any():
+            largest = None  # lanes of the last group without nodes hide sums that are all negative
         samples = cut.count // cut.nodes if cut.count is not None and cut.nodes else None
         return {"largest_sum": largest, "largest_mean": largest / samples if samples and largest is not None else None}
 

@@ -22,7 +22,6 @@ from presilicon.instrument.stream import (
     word_bytes,
 )
 
-
 FrameWords = Callable[[int, int], int | None]
 """The words of every frame of a tap while the program of a CRC is in force; None where they differ or are not known."""
 

@@ -107,6 +107,28 @@ def test_a_summary_says_when_padding_hides_an_end() -> None:
     assert run(aggregation("summary", make(flush="frame")), np.full((2, 8), 3.0))["min"] == 3.0
 
 
+@pytest.mark.parametrize("shape", [(2, 5), (3, 11), (4, 8)])
+@pytest.mark.parametrize("kind", ["zeros and more", "zeros and less", "more", "less", "both"])
+def test_ends_are_those_of_the_elements_wherever_padding_leaves_them_visible(shape, kind) -> None:
+    x = 1.0 + np.arange(math.prod(shape), dtype=float).reshape(shape)
+    x[0, 0] = 0.0 if "zeros" in kind else x[0, 0]
+    x = -x if "less" in kind else x
+    x[-1, -1] = -x[-1, -1] if kind == "both" else x[-1, -1]
+    found = run(aggregation("summary", make(flush="frame")), x)
+    padded = shape[1] % 8 != 0
+    assert found["min"] == (None if padded and kind == "more" else x.min())
+    assert found["max"] == (None if padded and kind == "less" else x.max())
+
+
+@pytest.mark.parametrize(
+    ("sums", "wanted"),
+    [([-3.0] * 5, None), ([-3.0] * 4 + [2.0], 2.0), ([-3.0] * 8, -3.0), ([-3.0] * 9, None), ([0.0] + [-3.0] * 8, 0.0)],
+)
+def test_padding_is_no_node_to_predictiveness(sums, wanted) -> None:
+    found = run(aggregation("predictiveness", make(flush="frame")), np.array([sums, sums]))
+    assert found["largest_mean"] == wanted
+
+
 NARROW = [
     ("fixed(6, 2)", None),
     ("fixed(4, 4)", None),
