@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import torch
@@ -32,6 +32,13 @@ class Stateful(Protocol):
     def load_state_dict(self, state: dict[str, Any], /) -> Any:
         """Go back to a state."""
         ...
+
+
+@runtime_checkable
+class Onlooker(Stateful, Protocol):
+    """Whoever carries state but changes nothing: a run that was kept without it can go on with it."""
+
+    only_looks_on: Literal[True]
 
 
 class Checkpoint(NamedTuple):
@@ -105,8 +112,16 @@ def read_progress(path: Path, of: Mapping[str, Any], states: Mapping[str, Statef
     found = _read(path, of)
     if found is None:
         return Progress([], [], [])
+    kept = found["states"]
+    missing = [name for name, state in states.items() if name not in kept and not isinstance(state, Onlooker)]
+    if missing:
+        raise ConfigError(
+            f"{path.name}: this checkpoint has no state of {', '.join(missing)}; give the same hooks as then, "
+            "or delete it to begin anew"
+        )
     for name, state in states.items():
-        state.load_state_dict(found["states"][name])
+        if name in kept:
+            state.load_state_dict(kept[name])
     return _unpacked(found)
 
 

@@ -19,6 +19,7 @@ from presilicon.emulation.checkpoint import (
     Checkpoint,
     Generators,
     ModelState,
+    Onlooker,
     Progress,
     Stateful,
     read_progress,
@@ -106,6 +107,14 @@ def identity(
     return described | {"seed": seed, "device": device, "versions": versions()}
 
 
+def _hook_states(hooks: Sequence[TrainingHook]) -> dict[str, Stateful]:
+    """Those with state, by their place; whoever only looks on may come and go, and is counted apart."""
+    onlookers = [hook for hook in hooks if isinstance(hook, Onlooker)]
+    others = [hook for hook in hooks if not isinstance(hook, Onlooker)]
+    found: dict[str, Stateful] = {f"hook{at}": hook for at, hook in enumerate(others) if isinstance(hook, Stateful)}
+    return found | {f"onlooker{at}": hook for at, hook in enumerate(onlookers)}
+
+
 def _train(
     workload: Workload,
     numerics: Numerics,
@@ -148,7 +157,7 @@ def _train(
     if scaler.is_active:
         states["loss_scale"] = scaler
     states["diagnosis"] = diagnosis
-    states |= {f"hook{place}": hook for place, hook in enumerate(hooks) if isinstance(hook, Stateful)}
+    states |= _hook_states(hooks)
     progress = Progress([], [], []) if checkpoint is None else read_progress(checkpoint.path, of, states)
     losses, facts_runs, evaluations = progress
     emulation.resume(len(losses))

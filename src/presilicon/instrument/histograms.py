@@ -77,6 +77,11 @@ class MovingAverage:
     def __init__(self, window: int) -> None:
         self._values: deque[float] = deque(maxlen=window)
 
+    @property
+    def values(self) -> list[float]:
+        """What it is the average of."""
+        return list(self._values)
+
     def add(self, value: float) -> float:
         """Take a number in, and give the average."""
         self._values.append(value)

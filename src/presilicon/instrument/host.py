@@ -251,6 +251,33 @@ class Host:
             )
         self._order(_Order(control=(register, value)))
 
+    def state(self) -> dict[int, dict[str, Any]]:
+        """What it has learnt of each tap: ranges that followed, and what averages are of."""
+        return {
+            tap: {
+                "aggregation": use.name,
+                "boundaries": list(use.made.boundaries) if use.tracks and use.made is not None else [],
+                "average": [] if use.average is None else use.average.values,
+            }
+            for tap, use in self._asked_uses().items()
+        }
+
+    def go_on(self, state: Mapping[int, Mapping[str, Any]]) -> None:
+        """Go on where another host was; taps that do something else now begin anew."""
+        asked = self._asked_uses()
+        moved: dict[int, _Use] = {}
+        for tap, kept in state.items():
+            use = asked.get(tap)
+            if use is None or use.made is None or use.name != kept["aggregation"]:
+                continue
+            for value in kept["average"] if use.average is not None else ():
+                use.average.add(value)
+            if len(kept["boundaries"]) == len(use.made.boundaries) > 0:
+                made = use.made.with_boundaries(kept["boundaries"])
+                moved[tap] = use._replace(firmware=made.firmware, made=made)
+        if moved:
+            self._order(_Order(moved, follows={tap: asked[tap] for tap in moved}))
+
     def feed(self, data: bytes) -> list[Reading]:
         """What the stream's bytes say."""
         return self._understand(self._decoder.feed(data))

@@ -6,7 +6,7 @@ and the link empties the output buffer at its own rate. The rules by which frame
 docs/firmware.md.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from presilicon.designs import Hardware, Instrument
@@ -131,6 +131,17 @@ class Chip:
     def use_turn(self, tap: int, frame: int) -> None:
         """A frame was accepted (or its turn is to pass without one): the tap is due again after its sampling."""
         self._turns[tap] = frame + self._sampling[tap]
+
+    def state(self) -> dict[str, Any]:
+        """Whose turn it is and what is under way, for a chip that is to go on in its place."""
+        times = (self._offering_until, self._busy_until, self._service_s)
+        return {"turns": dict(self._turns), "times": times, "sent": tuple(self._sent)}
+
+    def go_on(self, state: Mapping[str, Any], frames: int) -> None:
+        """Go on where another chip was, whose taps had offered so many frames; time goes on, frames begin at 0."""
+        self._turns = {tap: turn - frames for tap, turn in state["turns"].items()}
+        self._offering_until, self._busy_until, self._service_s = state["times"]
+        self._sent = _Sent(*state["sent"])
 
     def interval(self, tap: int) -> int:
         """The initiation interval of a tap's program; 0 for a tap that is not watched."""

@@ -42,8 +42,12 @@ class TrainingInstrument:
 
     Tensors that the design taps go through the chip, at its own rate; the chip's packets go to the host and come back
     to `emit` as events. Commands are done between two steps. Training itself is not touched, unless a learning rate is
-    set; a host that hangs up on the socket or a stream that cannot be written stops nothing.
+    set; a host that hangs up on the socket or a stream that cannot be written stops nothing. Its state goes into the
+    run's checkpoints, so that what is resumed is seen as if it had never been broken off.
     """
+
+    only_looks_on: Literal[True] = True
+    """A run that was kept without it can go on with it."""
 
     def __init__(
         self,
@@ -78,6 +82,10 @@ class TrainingInstrument:
         self._optimizer: Any = None
         self._host: Host | None = None
         self._first_step = 0
+        self._frames = 0
+        """Steps that were watched."""
+        self._kept: dict[str, Any] | None = None
+        """The state from which it goes on."""
         self._offers = 0
         self._seen: set[int] = set()
         self._pairs: dict[int, str] = {}
@@ -133,6 +141,32 @@ class TrainingInstrument:
         for each in wires:
             if each.role in ("weight", "gradient") and each.tap in self._parameters:
                 self._measure(each, self._sample(each, self._parameters[each.tap], each.vectors))
+        if step:
+            self._resume(step)
+
+    def _resume(self, step: int) -> None:
+        """Do again what was asked before a step; then go on where the checkpoint was."""
+        for command in self._commands.pending(step - 1) if self._commands is not None else ():
+            self._answer(command, step)
+        if self._kept is None:
+            return
+        self.host.go_on(self._kept["host"])
+        self._exchange(step)
+        self._previous = {tap: _array(value) for tap, value in self._kept["previous"].items()}
+        self.chip.go_on(self._kept["chip"], self._kept["frames"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is carried from step to step, for a checkpoint between two of them."""
+        import torch
+
+        previous = {tap: torch.from_numpy(value) for tap, value in self._previous.items()}
+        return {
+            "frames": self._frames, "chip": self.chip.state(), "host": self.host.state(), "previous": previous,
+        }  # fmt: skip
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a state, once a model is attached."""
+        self._kept = state
 
     def before_step(self, step: int) -> None:
         """Do what was asked for; learning rates take effect now."""
@@ -180,6 +214,7 @@ class TrainingInstrument:
     def after_step(self, step: int, facts: StepFacts) -> StepFacts:
         """The step's packets to the host, and what it makes of them to the events."""
         frame = step - self._first_step
+        self._frames = frame + 1
         for tap, before in self._before.items():
             after = _array(self._parameters[tap])
             self._offer(self.host.wires[tap], frame, after - before, before)
@@ -200,10 +235,11 @@ class TrainingInstrument:
         if 0 in tensor.shape:
             return
         self._seen.add(each.tap)
-        at_s = (frame + self._offers / (len(self.host.wires) + 1)) * self._step_s
+        step = frame + self._first_step
+        at_s = (step + self._offers / (len(self.host.wires) + 1)) * self._step_s
         self._offers += 1
         if self._engine is not None and hasattr(self._engine, "step"):
-            self._engine.step = frame + self._first_step
+            self._engine.step = step
 
         def make() -> Vectors:
             hardware = self.chip.hardware

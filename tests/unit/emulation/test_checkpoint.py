@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import presilicon as ps
+from presilicon.base.errors import ConfigError
 from presilicon.designs.numerics import Change, Numerics, RoleFormat
 from presilicon.emulation import train
 from presilicon.emulation.checkpoint import Checkpoint, ModelState, Progress, read_progress, write_progress
@@ -129,6 +130,13 @@ def test_hooks_keep_their_state(tmp_path: Path) -> None:
     assert _broken_off(tmp_path, "fp32-systolic", 70, WORKLOAD, [make]) == unbroken
     assert torch.equal(made[-1].total, hook.total)
     assert made[-1].scale == float("inf")
+
+
+def test_a_hook_whose_state_was_not_kept_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    write_progress(path, OF, Progress([], [], []), {})
+    with pytest.raises(ConfigError, match="kept: this checkpoint has no state of hook0; give the same hooks as then"):
+        read_progress(path, OF, {"hook0": Counting()})
 
 
 def test_a_run_that_ended_is_not_trained_again(tmp_path: Path) -> None:

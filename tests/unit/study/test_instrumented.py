@@ -55,6 +55,20 @@ def layers() -> list[str]:
     return multiplying_layers(QUICK.model())
 
 
+class KilledAt:
+    """A hook that breaks a training off."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def before_step(self, step: int) -> None:
+        if step == self._step:
+            raise KeyboardInterrupt
+
+    def after_step(self, step: int, facts: Any) -> Any:
+        return facts
+
+
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
     """As evaluations train; and threads that wait for each other take long on a machine that is busy."""
@@ -260,16 +274,8 @@ def test_a_training_that_is_taken_up_again_does_as_it_was_told_before(tmp_path: 
         fields = {name: value for name, value in event.items() if name != "event"}
         log.append(event["event"], design="bf16-systolic", seed=0, **fields)
 
-    class Killed:
-        def before_step(self, step: int) -> None:
-            if step == 27:
-                raise KeyboardInterrupt
-
-        def after_step(self, step: int, facts: Any) -> Any:
-            return facts
-
     with pytest.raises(KeyboardInterrupt):
-        train_watched(QUICK, watched, emit=emit, commands=lambda s: Asked(asked), hooks=[Killed()], **options)
+        train_watched(QUICK, watched, emit=emit, commands=lambda s: Asked(asked), hooks=[KilledAt(27)], **options)
     before = len(list(read_events(tmp_path / "events.jsonl")))
     assert train_watched(QUICK, watched, emit=emit, **options) == wanted
     later = list(read_events(tmp_path / "events.jsonl"))[before:]
@@ -280,6 +286,57 @@ def test_a_training_that_is_taken_up_again_does_as_it_was_told_before(tmp_path: 
     assert answers[0]["message"].startswith("as before the run was resumed: in: aggregation norm_check")
     looks = [(each["step"], each["aggregation"]) for each in later if each["event"] == "instrument"]
     assert looks == [(step, "norm_check") for step in (20, *range(23, 30))]
+
+
+def of_looks(events: list[dict[str, Any]], first: int = 0) -> list[dict[str, Any]]:
+    """What every look from a step on showed, without the name of the stream."""
+    kept = ("step", "tap", "aggregation", "values", "histogram", "lanes")
+    looks = [each for each in events if each["event"] == "instrument" and each["step"] >= first]
+    return [{name: each[name] for name in kept if name in each} for each in looks]
+
+
+@pytest.mark.parametrize("link", [12.5e6, 2e5], ids=["fast", "slow"])
+def test_a_resumed_run_shows_what_the_uninterrupted_one_shows(tmp_path: Path, link: float) -> None:
+    first, last = layers()[0], layers()[-1]
+    taps = [
+        Tap(name="norm", layers=first, aggregation="norm_check", every=1),
+        Tap(name="predict", layers=last, aggregation="predictiveness", options={"window": 7}, every=3),
+        Tap(name="same", layers=first, role="weight", aggregation="correlation", every=4),
+        Tap(name="late", layers=last, role="gradient", aggregation="gradient_norm", every=2),
+    ]
+    asked = {
+        5: Command(id="1", streams=(), verb="program", tap="late", aggregation="norm_check"),
+        8: Command(id="2", streams=(), verb="sample", tap="norm", every=3),
+        20: Command(id="3", streams=(), verb="sample", tap="predict", every=1),
+        24: Command(id="4", streams=(), verb="program", tap="norm", aggregation="norm_check"),
+    }
+    watched = design(*taps, link_bytes_per_s=link, output_bytes=700)
+    whole, events = watch(watched, commands=lambda stream: Asked(asked))
+    log = EventLog(tmp_path / "events.jsonl")
+    options: dict[str, Any] = {"directory": tmp_path, "checkpoint": Checkpoint(tmp_path / "kept.safetensors", 1)}
+
+    def emit(event: dict[str, Any]) -> None:
+        fields = {name: value for name, value in event.items() if name != "event"}
+        log.append(event["event"], design="bf16-systolic", seed=0, **fields)
+
+    with pytest.raises(KeyboardInterrupt):
+        train_watched(QUICK, watched, emit=emit, commands=lambda s: Asked(asked), hooks=[KilledAt(27)], **options)
+    resumed: list[dict[str, Any]] = []
+    assert train_watched(QUICK, watched, emit=resumed.append, **options) == whole
+    assert of_looks(resumed) == of_looks(events, 20)
+    assert {each["tap"] for each in of_looks(resumed)} == {"norm", "predict", "same", "late"}
+    account = [each for each in events if each["event"] == "instrument_losses"][-1]
+    assert (account["taps"]["norm"]["dropped"] > 0) == (link < 1e6), "the slow link drops some"
+
+
+def test_a_run_that_was_kept_without_an_instrument_goes_on_with_one(tmp_path: Path, plain_trace: Any) -> None:
+    kept = Checkpoint(tmp_path / "kept.safetensors", 1)
+    watched = design(Tap(name="norm", layers=layers()[0], aggregation="norm_check"))
+    with pytest.raises(KeyboardInterrupt):
+        train(QUICK, watched.numerics, hooks=[KilledAt(27)], checkpoint=kept)
+    trace, events = watch(watched, checkpoint=kept)
+    assert trace == plain_trace
+    assert [each["step"] for each in of_looks(events)] == [20]
 
 
 def test_without_control_registers_no_learning_rate() -> None:
