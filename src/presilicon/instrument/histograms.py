@@ -82,6 +82,10 @@ class MovingAverage:
         """What it is the average of."""
         return list(self._values)
 
+    def extend(self, values: Sequence[float]) -> None:
+        """Take several numbers in."""
+        self._values.extend(values)
+
     def add(self, value: float) -> float:
         """Take a number in, and give the average."""
         self._values.append(value)

@@ -96,6 +96,19 @@ class _State(NamedTuple):
     sampling: tuple[int, ...]
 
 
+@dataclass
+class Ticket:
+    """What becomes of an order."""
+
+    is_settled: bool = False
+    refusal: str | None = None
+    """Why it was not carried out."""
+
+    def settle(self, refusal: str | None = None) -> None:
+        """It was carried out, or refused."""
+        self.is_settled, self.refusal = True, refusal
+
+
 @dataclass(frozen=True)
 class _Order:
     """A change that the chip is to be sent."""
@@ -107,6 +120,7 @@ class _Order:
     sampling: dict[int, int] = field(default_factory=dict)
     control: tuple[int, int] | None = None
     is_first: bool = False
+    ticket: Ticket = field(default_factory=Ticket, compare=False)
 
     @property
     def is_program(self) -> bool:
@@ -134,7 +148,9 @@ class Host:
         self._moved: dict[int, tuple[_Use, _Use]] = {}
         """Of taps whose ranges follow: what they were counted with, and what they are to be."""
         self.refusals: list[str] = []
-        """Why the chip refused images, since it was last asked."""
+        """Why the chip refused images."""
+        self.last_ticket = Ticket()
+        """Of the order that was given last."""
         every = {tap: self.wires[tap].every if tap in self.wires else 0 for tap in range(hardware.taps)}
         uses = {wire.tap: self._use(wire.aggregation, wire.options, wire.name) for wire in wires}
         self._order(_Order(uses, sampling=every, is_first=True))
@@ -270,8 +286,8 @@ class Host:
             use = asked.get(tap)
             if use is None or use.made is None or use.name != kept["aggregation"]:
                 continue
-            for value in kept["average"] if use.average is not None else ():
-                use.average.add(value)
+            if use.average is not None:
+                use.average.extend(kept["average"])
             if len(kept["boundaries"]) == len(use.made.boundaries) > 0:
                 made = use.made.with_boundaries(kept["boundaries"])
                 moved[tap] = use._replace(firmware=made.firmware, made=made)
@@ -312,6 +328,7 @@ class Host:
         if self._under_way is not None and outcome.taken:
             order, self._state = self._under_way
             self._under_way = None
+            order.ticket.settle()
             self._is_foreign = self._is_foreign and not order.is_program
         elif self._under_way is not None and outcome.refusal is not None:
             order, _ = self._under_way
@@ -319,6 +336,8 @@ class Host:
             self.refusals.append(outcome.refusal)
             if order.is_first and outcome.is_garbled and len(self.refusals) < MOST_TRIES:
                 self._queue.appendleft(order)
+            else:
+                order.ticket.settle(outcome.refusal)
         self._is_foreign = self._is_foreign or outcome.foreign
 
     def _read(self, frame: Frame) -> Reading | None:
@@ -418,10 +437,12 @@ class Host:
         if not order.follows:
             self._image(order, _State(uses, layout, self._sampled(order)))
         self._queue.append(order)
+        self.last_ticket = order.ticket
 
     def _start(self, order: _Order) -> None:
         """Send a change to what the chip does now."""
         if any(self._state.uses.get(tap) is not use for tap, use in order.follows.items()):
+            order.ticket.settle("the tap does something else by now")
             return
         uses = self._state.uses | order.uses
         try:
@@ -429,6 +450,7 @@ class Host:
             image = self._image(order, state).to_bytes()
         except ConfigError as error:  # what it was to follow was refused
             self.refusals.append(str(error))
+            order.ticket.settle(str(error))
             return
         self._under_way = order, state
         self._sender.send(image, is_program=order.is_program)

@@ -1,19 +1,29 @@
 """A host at the end of a link: what a board's instrument sends becomes events, and commands become images."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Instrument
 from presilicon.instrument.control import Command
-from presilicon.instrument.host import Host, Reading
+from presilicon.instrument.host import Host, Reading, Ticket
 from presilicon.instrument.link import FileLink, Link
 from presilicon.instrument.sending import Clock
 from presilicon.instrument.taps import wire
 from presilicon.instrument.training import CommandSource, Emit, account, describe, obey
+
+
+class _Asked(NamedTuple):
+    """A command whose image is on its way."""
+
+    command: Command
+    message: str
+    """Where it is carried out."""
+    ticket: Ticket
 
 
 class Listener:
@@ -44,7 +54,7 @@ class Listener:
         self._commands = None if commands is None else commands(self.stream)
         self._step = 0
         self._breaks = 0
-        self._asked: list[tuple[Command, str]] = []
+        self._asked: deque[_Asked] = deque()
         self._event("instrument_started", taps=describe(self.host.wires.values()), first_step=0)
         self._link.send(self.host.take())
 
@@ -69,6 +79,9 @@ class Listener:
     def finish(self) -> None:
         """No more of it: tell what got lost."""
         self._show(self.host.finish())
+        self._answer()
+        for command, _, _ in self._asked:
+            self._tell(command, False, "listening ended before the chip said what became of the image")
         self._event("instrument_losses", step=self._step, **account(self.host))
         self._event("instrument_ended")
         self._link.close()
@@ -84,18 +97,15 @@ class Listener:
         except ConfigError as error:
             self._tell(command, False, str(error))
             return
-        self.host.refusals.clear()
+        self._asked.append(_Asked(command, message, self.host.last_ticket))
         self._link.send(self.host.take())
-        self._asked.append((command, message))
 
     def _answer(self) -> None:
-        """The chip's status says what became of an image; answers are given when none is under way any more."""
-        if self.host.is_waiting:
-            return
-        refused = ", ".join(self.host.refusals)
-        for command, message in self._asked:
-            self._tell(command, not refused, f"the chip refused the image: {refused}" if refused else message)
-        self._asked.clear()
+        """To each command, when the chip's status has said what became of its image; they go one after the other."""
+        while self._asked and self._asked[0].ticket.is_settled:
+            command, message, ticket = self._asked.popleft()
+            refused = ticket.refusal
+            self._tell(command, refused is None, f"the chip refused the image: {refused}" if refused else message)
 
     def _tell(self, command: Command, ok: bool, message: str) -> None:
         self._event("instrument_answer", command=command.id, ok=ok, step=self._step, message=message, request=command)

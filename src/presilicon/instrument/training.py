@@ -306,10 +306,10 @@ class TrainingInstrument:
     def _answer(self, command: Command, step: int) -> None:
         try:
             message = self._obey(command)
-            self.host.refusals.clear()
+            ticket = self.host.last_ticket
             self._exchange(step)
-            if self.host.refusals:
-                raise ConfigError(f"the chip refused the image: {', '.join(self.host.refusals)}")
+            if ticket.refusal is not None:
+                raise ConfigError(f"the chip refused the image: {ticket.refusal}")
             if command.streams and self.stream not in command.streams:
                 message = f"as before the run was resumed: {message}"
             ok = True

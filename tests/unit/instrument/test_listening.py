@@ -120,6 +120,62 @@ def test_orders_are_answered_when_the_chip_has_taken_them() -> None:
     assert norms[0]["values"]["norm"] == pytest.approx(32**0.5)
 
 
+class Desk:
+    """A chip and a listener, whose bytes pass from one to the other only when they are told to."""
+
+    def __init__(self, *commands: Command) -> None:
+        self.chip, self.link = Chip(INSTRUMENT), Loopback()
+        self.events: list[dict[str, Any]] = []
+        self.source = Once()
+        self.listener = Listener(
+            INSTRUMENT, ["a", "b"], self.link, emit=self.events.append, commands=lambda stream: self.source
+        )
+        self.pass_on()
+        self.source.commands = list(commands)
+
+    def pass_on(self, *, garbled: bool = False) -> None:
+        self.listener.poll()
+        image = bytearray(self.link.other.receive())
+        if garbled:
+            image[-1] ^= 1
+        self.chip.receive(bytes(image))
+        self.link.other.send(self.chip.take())
+        self.listener.poll()
+
+    @property
+    def answers(self) -> list[tuple[str, bool, str]]:
+        found = [each for each in self.events if each["event"] == "instrument_answer"]
+        return [(each["command"], each["ok"], each["message"]) for each in found]
+
+
+THREE = [
+    Command(id="1", streams=(), verb="program", tap="in.a", aggregation="gradient_norm"),
+    Command(id="2", streams=(), verb="sample", tap="in.b", every=7),
+    Command(id="3", streams=(), verb="learning_rate", value=0.5),
+]
+
+
+@pytest.mark.parametrize("refused", [0, 1, 2])
+def test_of_several_orders_each_has_its_own_answer(refused: int) -> None:
+    desk = Desk(*THREE)
+    for place in range(3):
+        assert len(desk.answers) == place, "each is answered when its own image is"
+        desk.pass_on(garbled=place == refused)
+    assert [(command, ok) for command, ok, _ in desk.answers] == [(str(at + 1), at != refused) for at in range(3)]
+    said = [message for _, _, message in desk.answers]
+    assert said[refused] == "the chip refused the image: a wrong checksum"
+    good = ["in.a: aggregation gradient_norm, ", "in.b: every 7 steps", "learning rate 0.5"]
+    assert all(said[at].startswith(good[at]) for at in range(3) if at != refused)
+
+
+def test_an_order_that_the_chip_never_answered_is_answered_at_the_end() -> None:
+    desk = Desk(*THREE)
+    desk.pass_on()
+    desk.listener.finish()
+    assert [(command, ok) for command, ok, _ in desk.answers] == [("1", True), ("2", False), ("3", False)]
+    assert desk.answers[1][2] == "listening ended before the chip said what became of the image"
+
+
 def test_an_image_that_got_lost_is_sent_again() -> None:
     now = [0.0]
     chip, link = Chip(INSTRUMENT), Loopback()
