@@ -92,6 +92,13 @@ def _hardware(design: str, settings: tuple[str, ...]) -> "tuple[Hardware, int | 
     help="What to watch, by hierarchical names; vectors joined by + are lanes of one. May be repeated: the first has "
     "the highest priority. VALID and LAST are looked up beside the vector, then from the top; 1 is always.",
 )
+@click.option(
+    "--param",
+    "parameters",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A parameter of the top: an integer, a sized literal (8'h7f) or a text in double quotes. May be repeated.",
+)
 @click.option("--signals", "listing", is_flag=True, help="List the design's signals and stop.")
 @click.option("--config", metavar="DESIGN", help="The instrument: a JSON file of hardware, or a design.")
 @click.option("--frame-length", type=int, help="Vectors of a frame, for signals without end flags.")
@@ -111,6 +118,7 @@ def tap(
     sources: tuple[Path, ...],
     top: str,
     signals: tuple[str, ...],
+    parameters: tuple[str, ...],
     listing: bool,
     config: str | None,
     frame_length: int | None,
@@ -126,10 +134,12 @@ def tap(
     Writes the design flattened with the signals as outputs, the instrument, and TOP_instrumented, which has both.
     """
     from presilicon.base.errors import ConfigError
+    from presilicon.rtl.parameters import parse_parameters
     from presilicon.rtl.tap import Signal, list_signals, tap_design
 
+    values = parse_parameters(parameters)
     if listing:
-        found = list_signals(sources, top, include)
+        found = list_signals(sources, top, include, values)
         if as_json:
             click.echo(json.dumps({"schema": 1, "signals": found}, indent=2))
         for name, width in found.items() if not as_json else ():
@@ -142,6 +152,7 @@ def tap(
     tapped = tap_design(
         sources, top, parsed, hardware, out,
         frame_length=frame_length, clock=clock, reset=reset, include=include, other_clock=other_clock,
+        parameters=values,
     )  # fmt: skip
     if as_json:
         names = [str(path.relative_to(out)) for path in tapped.files]

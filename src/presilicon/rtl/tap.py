@@ -8,7 +8,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,6 +20,7 @@ from presilicon.base.errors import ConfigError, did_you_mean
 from presilicon.designs import Hardware
 from presilicon.rtl.clocks import Clocks
 from presilicon.rtl.generate import TOP, UART_TOP, write_instrument
+from presilicon.rtl.parameters import SETTING, check_names, names_in, setting_text
 from presilicon.rtl.sources import SOURCES, modules_in
 from presilicon.rtl.yosys import YosysError, run_yosys
 
@@ -93,16 +94,18 @@ def tap_design(
     reset: str | None = None,
     include: Sequence[Path] = (),
     other_clock: Sequence[int] = (),
+    parameters: Mapping[str, str] | None = None,
 ) -> Tapped:
     """Write the design with its signals brought up, the instrument, and a top level with both.
 
     `reset` may begin with `!` where it is active low; without it, a name that ends in `n` is. `frame_length` ends a
     frame of both levels after so many vectors, for signals that have no flags of their own. `other_clock` are taps,
-    from 0, whose signals belong to another clock than `clock`: they get an asynchronous queue.
+    from 0, whose signals belong to another clock than `clock`: they get an asynchronous queue. `parameters` are values
+    for the top's, as Verilog writes them; what is written has them and no others.
 
     Raises:
-        ConfigError: a file, module or signal that does not exist, a width that does not fit, no clock to be found, a
-            signal of another clock, a name that the instrument needs.
+        ConfigError: a file, module, parameter or signal that does not exist, a width that does not fit, no clock to be
+            found, a signal of another clock, a name that the instrument needs.
         MissingToolError: Yosys is absent.
     """
     if not signals:
@@ -121,7 +124,7 @@ def tap_design(
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot write {directory}: {error.strerror or error}") from None
-    netlist = _flatten(sources, top, include, directory)
+    netlist = _flatten(sources, top, include, directory, parameters or {})
     module = netlist["modules"][top]
     wires = {name: wire["bits"] for name, wire in module["netnames"].items() if not wire.get("hide_name")}
     ports = dict(module["ports"])
@@ -163,7 +166,9 @@ def _extend_list(path: Path, names: Sequence[str]) -> None:
     path.write_text("\n".join([*lines[: place + 1], *more, *lines[place + 1 :]]) + "\n")
 
 
-def _flatten(sources: Sequence[Path], top: str, include: Sequence[Path], directory: Path) -> Any:
+def _flatten(
+    sources: Sequence[Path], top: str, include: Sequence[Path], directory: Path, parameters: Mapping[str, str]
+) -> Any:
     """The design as Yosys understands it, one module with every signal by its hierarchical name."""
     for path in sources:
         try:
@@ -176,13 +181,30 @@ def _flatten(sources: Sequence[Path], top: str, include: Sequence[Path], directo
     found = _modules(reads, directory)
     if top not in found:
         raise ConfigError(f'--top: there is no module "{top}" in the given files: {did_you_mean(top, found)}')
-    with _scratch(directory, "flat.json") as flat:
-        script = (
-            f"{reads}\nhierarchy -check -top {top}\nproc\nflatten\nmemory_collect\n"
-            f"rename -top {top}\nwrite_json {flat.name}\n"
-        )
-        _yosys(script, directory)
+    with _scratch(directory, "flat.json") as flat, _scratch(directory, "setting.v") as setting:
+        elaborated = f"{reads}\nhierarchy -check -top {top}\n"
+        if parameters:
+            known = _parameters(reads, top, directory)
+            if known is not None:
+                check_names(parameters, known, top)
+            setting.write_text(setting_text(_identifier(top), parameters))
+            # Without the module that set them, what it instantiates is the top.
+            elaborated = (
+                f"{reads}\nread_verilog -sv -defer {setting.name}\nhierarchy -check -top {SETTING}\n"
+                f"delete {SETTING}\nhierarchy -check -auto-top\n"
+            )
+        _yosys(f"{elaborated}proc\nflatten\nmemory_collect\nrename -top {top}\nwrite_json {flat.name}\n", directory)
         return json.loads(flat.read_text())
+
+
+def _parameters(reads: str, top: str, directory: Path) -> list[str] | None:
+    """The names of the top's parameters; None where their defaults make no design, or there are none."""
+    with _scratch(directory, "default.il") as written:
+        try:
+            run_yosys(f"{reads}\nhierarchy -top {top}\nwrite_rtlil {written.name}\n", directory)
+        except YosysError:
+            return None
+        return names_in(written.read_text(), top)
 
 
 class _scratch:  # noqa: N801 - it reads as a function
@@ -309,10 +331,12 @@ def _bits(wires: dict[str, list[Any]], name: str, scope: str) -> list[Any]:
     raise ConfigError(f'--signal: the design has no signal "{name}"; {hint}')
 
 
-def list_signals(sources: Sequence[Path], top: str, include: Sequence[Path] = ()) -> dict[str, int]:
+def list_signals(
+    sources: Sequence[Path], top: str, include: Sequence[Path] = (), parameters: Mapping[str, str] | None = None
+) -> dict[str, int]:
     """Every signal of a design by its hierarchical name, and its width."""
     with tempfile.TemporaryDirectory() as directory:
-        module = _flatten(sources, top, include, Path(directory))["modules"][top]
+        module = _flatten(sources, top, include, Path(directory), parameters or {})["modules"][top]
     named = {name: len(wire["bits"]) for name, wire in module["netnames"].items() if not wire.get("hide_name")}
     return dict(sorted(named.items()))
 

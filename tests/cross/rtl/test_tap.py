@@ -16,7 +16,8 @@ from test_instrument import packets
 from presilicon.base.errors import ConfigError
 from presilicon.cli.rtl import command
 from presilicon.instrument import Firmware, Reference, compile_firmware
-from presilicon.instrument.stream import BLOCK, SYNC, Status, StreamWriter
+from presilicon.instrument.stream import BLOCK, SYNC, Status, StreamWriter, unpack_words
+from presilicon.rtl.parameters import parse_parameters
 from presilicon.rtl.tap import Signal, list_signals, tap_design
 from presilicon.rtl.verilator import build_program
 
@@ -376,6 +377,106 @@ def test_a_gated_clock_is_the_same_clock(signal, two_clocks, tmp_path) -> None:
     assert tap_design([two_clocks], "two_clocks", [Signal.parse(signal)], hardware, tmp_path / "out").clock == "clk"
 
 
+# ---- parameters of the top
+
+PARAMETRIC = """module counters #(
+    parameter LANES = 2, parameter WIDTH = 4, parameter [7:0] EVERY = 8'd3, parameter STEP = 1, parameter MODE = "up"
+) (input clk, input rst, output [LANES*WIDTH-1:0] all, output reg valid);
+  localparam TOTAL = LANES * WIDTH;
+  reg [7:0] wait_;
+  genvar lane;
+  generate for (lane = 0; lane < LANES; lane = lane + 1) begin : row
+    reg signed [WIDTH-1:0] count;
+    always @(posedge clk)
+      if (rst) count <= lane;
+      else if (valid) count <= MODE == "up" ? count + STEP : count - STEP;
+    assign all[lane*WIDTH +: WIDTH] = count;
+  end endgenerate
+  always @(posedge clk) begin
+    wait_ <= rst || wait_ == EVERY ? 8'd0 : wait_ + 8'd1;
+    valid <= !rst && wait_ == EVERY;
+  end
+endmodule
+"""
+PARAMETERS = {"LANES": "4", "WIDTH": "12", "EVERY": "8'h7f", "STEP": "-3", "MODE": '"down"'}
+
+
+@pytest.fixture
+def counters(tmp_path) -> Path:
+    path = tmp_path / "counters.v"
+    path.write_text(PARAMETRIC)
+    return path
+
+
+def test_a_design_with_parameters(counters, tmp_path) -> None:
+    hardware = make(4, 4, "int(12)", 24)
+    ports = {"clk": "", "rst": "", "all": "[47:0]", "valid": ""}
+    drive, watch = "rst = cycle < 10;", 'if (valid) $display("OUT %h", all);'
+    path = tmp_path / "plain.sv"
+    values = ", ".join(f".{name}({value})" for name, value in PARAMETERS.items())
+    path.write_text(bench(f"counters #({values})", ports, drive, watch))
+    plain = run(build_program("bench", [counters, path], []))
+    signals = [Signal.parse("all:valid:1")]
+    tapped = tap_design([counters], "counters", signals, hardware, tmp_path / "out", parameters=PARAMETERS)
+    image = firmware(tapped.hardware)
+    lines = run(program_of(tmp_path / "out", bench(tapped.top, ports, drive, watch, image.to_bytes())))
+    assert lines["OUT"] == plain["OUT"]
+    vectors = [vector_of(text, hardware) for text in plain["OUT"]]
+    assert vectors[:2] == [[0, 1, 2, 3], [3, 4, 5, 6]], "down by -3"
+    assert len(vectors) > 300
+    stream = bytes(int(text, 16) for text in lines["BYTE"])
+    sent = [packet for packet in packets(stream[: stream.rfind(SYNC)]) if packet.kind == BLOCK]
+    first = next(place for place, vector in enumerate(vectors) if vector == list(sent_vector(sent[0], tapped.hardware)))
+    wanted = packets(expected_stream(tapped.hardware, image, [(0, [vector]) for vector in vectors[first:]]))
+    blocks = [packet.payload for packet in wanted if packet.kind == BLOCK]
+    assert [packet.payload for packet in sent] == blocks[: len(sent)]
+    assert len(sent) > 300
+
+
+def sent_vector(packet, hardware) -> list[int]:
+    return unpack_words(packet.payload, hardware)[: hardware.lanes]
+
+
+def test_signals_have_the_width_that_parameters_give_them(counters) -> None:
+    assert list_signals([counters], "counters")["all"] == 8
+    found = list_signals([counters], "counters", parameters=PARAMETERS)
+    assert (found["all"], found["row[3].count"]) == (48, 12)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            "WIDT=3",
+            '"counters" has no parameter "WIDT": Allowed: EVERY, LANES, MODE, STEP, WIDTH',
+        ),
+        ("TOTAL=3", '"counters" has no parameter "TOTAL": Allowed'),
+        ("WIDTH", "expected NAME=VALUE"),
+        ("=3", "expected NAME=VALUE"),
+        ("WIDTH=", "expected NAME=VALUE"),
+        ("WIDTH=wide", "given wide, expected an integer"),
+        ("WIDTH=1.5", "given 1.5, expected an integer"),
+        ("WIDTH=8'b12", "a sized literal"),
+        ("MODE=up", "a text in double quotes"),
+        ("WIDTH=3); evil #(", "expected an integer"),
+    ],
+)
+def test_parameters_that_cannot_be(given, message, counters) -> None:
+    arguments = ["tap", str(counters), "--top", "counters", "--signals", "--param", given]
+    with pytest.raises(ConfigError, match=message):
+        CliRunner().invoke(command, arguments, catch_exceptions=False)
+
+
+def test_a_top_without_parameters_and_one_without_defaults(two_clocks, tmp_path) -> None:
+    with pytest.raises(ConfigError, match='--param WIDTH: the module "two_clocks" has no parameters'):
+        list_signals([two_clocks], "two_clocks", parameters={"WIDTH": "3"})
+    bare = tmp_path / "bare.sv"
+    bare.write_text("module bare #(parameter W) (input clk, output [W-1:0] q); assign q = {W{clk}}; endmodule\n")
+    assert list_signals([bare], "bare", parameters={"W": "5"})["q"] == 5
+    with pytest.raises(ConfigError, match="--param WIDTH: given twice"):
+        parse_parameters(["WIDTH=3", "WIDTH=4"])
+
+
 # ---- what goes wrong
 
 
@@ -434,13 +535,15 @@ def test_signals_have_a_shape(text) -> None:
         Signal.parse(text)
 
 
-def test_the_command(tmp_path) -> None:
+def test_the_command(tmp_path, counters) -> None:
     config = tmp_path / "c.json"
     config.write_text(json.dumps({"lanes": 4, "ranges": 4, "element": "fixed(8,8)", "chains": 4}))
     arguments = ["tap", str(MLP), "--top", "mlp_training"]
     runner = CliRunner()
     listed = runner.invoke(command, [*arguments, "--signals", "--json"], catch_exceptions=False)
     assert json.loads(listed.stdout)["signals"]["layer1.out"] == 64
+    other = [str(counters), "--top", "counters", "--signals", "--json", "--param", "LANES=3", "--param", "WIDTH=7"]
+    assert json.loads(runner.invoke(command, ["tap", *other], catch_exceptions=False).stdout)["signals"]["all"] == 21
     assert "64 layer1.out\n" in runner.invoke(command, [*arguments, "--signals"], catch_exceptions=False).stdout
     with pytest.raises(ConfigError, match="--config"):
         runner.invoke(command, [*arguments, "--signal", "a:b"], catch_exceptions=False)
