@@ -106,13 +106,16 @@ def find_meter(device: str, watts: float | None) -> Meter:
     if device == "cuda":
         try:
             import pynvml  # type: ignore[import-not-found]
-
-            pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
-        except Exception:
+        except ImportError:
             raise MissingToolError(
                 "the GPU's power is read through NVML: pip install nvidia-ml-py, or give --watts"
             ) from None
+        index = torch.cuda.current_device()
+        try:
+            pynvml.nvmlInit()
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        except pynvml.NVMLError as error:
+            raise MissingToolError(f"the GPU's power cannot be read: NVML says {error}; give --watts") from None
         return Meter(
             "NVML",
             lambda: float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3,
