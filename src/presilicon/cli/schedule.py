@@ -92,7 +92,7 @@ def command(context: click.Context) -> None:
     "--relief", type=float, default=1.0, show_default=True, help="How many times as fast ops on the GPU run beside it."
 )
 @click.option(
-    "--usd-per-kwh", type=click.FloatRange(min=0), default=0.12, show_default=True, help="For the payback estimate."
+    "--usd-per-kwh", type=float, default=0.12, show_default=True, metavar="X", help="For the payback estimate."
 )
 @click.option("--sample", type=float, default=1e-3, show_default=True, metavar="S", help="Between readings of power.")
 @click.option("--lag", type=float, default=0.02, show_default=True, metavar="S", help="Of the GPU-only clock control.")
@@ -129,6 +129,8 @@ def run(system: str, **options: Any) -> int:
         raise ConfigError(f"--time-limit {options['time_limit']:g}: expected a number of seconds above 0")
     if options["power_cap"] is not None and not 0 < options["power_cap"] < 1e9:
         raise ConfigError(f"--power-cap {options['power_cap']:g}: expected a number of watts above 0")
+    if not 0 <= options["usd_per_kwh"] < 1e9:
+        raise ConfigError(f"--usd-per-kwh {options['usd_per_kwh']:g}: expected a price of at least 0")
 
     from presilicon.cli.schedule_outputs import run_schedule
 

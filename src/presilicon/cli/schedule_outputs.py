@@ -11,7 +11,7 @@ import click
 
 from presilicon.designs import System, load_system
 from presilicon.records import Problem, ScheduleCost
-from presilicon.report.schedule import Payback, ScheduleView, render_summary, save_schedule
+from presilicon.report.schedule import Payback, ScheduleView, check_folder, render_summary, save_schedule
 from presilicon.scheduling.accounting import power_trace
 from presilicon.scheduling.bounds import energy_bound
 from presilicon.scheduling.candidates import candidates as candidates_of
@@ -29,6 +29,8 @@ def run_schedule(system: str, **options: Any) -> int:
     """Schedule, print, write; the exit code."""
     loaded = load_system(system, options["settings"])
     given = _given(loaded, options, options["sizing"])
+    if options["out"] is not None:
+        check_folder(options["out"])
     solution = _solve(loaded, given, options)
     document = document_of(loaded, solution, options, given.ids)
     if options["sensitivity"]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from string import Template
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
 from presilicon.base.errors import ConfigError
@@ -326,6 +327,20 @@ def schedule_trace(problem: Problem, schedule: Schedule, trace: PowerTrace, *, s
 
 def _micros(time_s: float) -> float:
     return round(time_s * 1e9) / 1e3
+
+
+def check_folder(folder: Path) -> None:
+    """Make a folder, and refuse one in which nothing can be written: before the work, not after it.
+
+    Raises:
+        ConfigError: it cannot be made, or holds no new file.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(f"cannot write into {folder}: {error.strerror or error}") from None
 
 
 def save_schedule(folder: Path, view: ScheduleView, document: str, *, system: str) -> list[Path]:

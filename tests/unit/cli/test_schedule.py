@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from presilicon.cli import schedule_outputs
+
 GRAPHS = Path(__file__).parents[3] / "benchmarks" / "graphs"
 STEP = str(GRAPHS / "step-39-M.json")
 IDEAL = ["schedule", "v100-3xs10-ideal", "--graph", STEP]
@@ -109,6 +111,16 @@ def test_files(invoke, tmp_path) -> None:
     assert "against gpu-only" in found.out
 
 
+@pytest.mark.parametrize("out", ["taken/made", "n" * 300])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_search(invoke, monkeypatch, tmp_path, out) -> None:
+    monkeypatch.setattr(schedule_outputs, "solve", lambda *_, **__: pytest.fail("it searched"))
+    (tmp_path / "taken").write_text("a file")
+    found = invoke(*REAL, "--out", out)
+    assert found.code == 2
+    assert f"cannot write into {out}" in found.err
+    assert found.out == ""
+
+
 def test_ids_of_the_file_are_kept(invoke, tmp_path) -> None:
     ops = [
         {"id": 30, "kind": "Mul", "size": "S", "bytes_out": 0, "deps": [10]},
@@ -137,6 +149,9 @@ def test_two_parts_may_be_meant(invoke) -> None:
         ([*REAL, "--batch", "3"], ["--batch is for --workload"]),
         ([*REAL, "--time-limit", "0"], ["--time-limit 0"]),
         ([*REAL, "--power-cap", "-1"], ["--power-cap -1"]),
+        ([*REAL, "--usd-per-kwh", "nan"], ["--usd-per-kwh nan: expected a price of at least 0"]),
+        ([*REAL, "--usd-per-kwh", "inf"], ["--usd-per-kwh inf: expected a price of at least 0"]),
+        ([*REAL, "--usd-per-kwh", "-1"], ["--usd-per-kwh -1: expected a price of at least 0"]),
         ([*REAL, "--sample", "0"], ["sampling period of 0"]),
         ([*REAL, "--lag", "-1"], ["lag of -1"]),
         ([*REAL, "--power-cap", "60", "--objective", "throughput"], ["60 W", "80 W", "idle"]),
