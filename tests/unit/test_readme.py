@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from presilicon.designs import load_design
+from presilicon.rtl.verilator import TOOLS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -14,6 +15,11 @@ README = (ROOT / "README.md").read_text()
 def block(language: str) -> str:
     (found,) = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
     return found
+
+
+def test_what_the_system_must_have_is_named() -> None:
+    (line,) = re.findall(r"^On a machine with (.*):$", README, re.MULTILINE)
+    assert all(tool in re.split(r"[ ,]+", line) for tool in (*TOOLS, "git", "make"))
 
 
 def test_the_design_file_is_valid(tmp_path) -> None:

