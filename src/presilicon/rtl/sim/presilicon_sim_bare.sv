@@ -118,19 +118,24 @@ module presilicon_sim_bare #(
   assign peek_first_1 = 64'(dut.core.sequencer.begins_1);
   wire [ROW-1:0] row = peek_row[ROW-1:0];
   wire unused = &{1'b0, in_tap, in_last, in_data, peek_row};
+  logic [LANES*WORD-1:0] scratchpad, carried;
   generate
-    if (BLOCK_0 == 2) begin : first
-      assign peek_scratchpad = dut.core.block_0.alu.unit.written[row] ? WIDE'(dut.core.block_0.alu.unit.scratchpad[row]) : '0;
-      assign peek_carried = WIDE'(dut.core.block_0.alu.unit.carried);
-    end else if (BLOCK_1 == 2) begin : second
-      assign peek_scratchpad = dut.core.block_1.alu.unit.written[row] ? WIDE'(dut.core.block_1.alu.unit.scratchpad[row]) : '0;
-      assign peek_carried = WIDE'(dut.core.block_1.alu.unit.carried);
-    end else if (BLOCK_2 == 2) begin : third
-      assign peek_scratchpad = dut.core.block_2.alu.unit.written[row] ? WIDE'(dut.core.block_2.alu.unit.scratchpad[row]) : '0;
-      assign peek_carried = WIDE'(dut.core.block_2.alu.unit.carried);
-    end else begin : none
-      assign peek_scratchpad = '0;
-      assign peek_carried = '0;
+    for (genvar n = 0; n < LANES; n++) begin : lane
+      if (BLOCK_0 == 2) begin : first
+        assign scratchpad[n*WORD+:WORD] = dut.core.block_0.alu.unit.written[row] ? dut.core.block_0.alu.unit.lane[n].unit.scratchpad[row] : '0;
+        assign carried[n*WORD+:WORD] = dut.core.block_0.alu.unit.lane[n].unit.carried;
+      end else if (BLOCK_1 == 2) begin : second
+        assign scratchpad[n*WORD+:WORD] = dut.core.block_1.alu.unit.written[row] ? dut.core.block_1.alu.unit.lane[n].unit.scratchpad[row] : '0;
+        assign carried[n*WORD+:WORD] = dut.core.block_1.alu.unit.lane[n].unit.carried;
+      end else if (BLOCK_2 == 2) begin : third
+        assign scratchpad[n*WORD+:WORD] = dut.core.block_2.alu.unit.written[row] ? dut.core.block_2.alu.unit.lane[n].unit.scratchpad[row] : '0;
+        assign carried[n*WORD+:WORD] = dut.core.block_2.alu.unit.lane[n].unit.carried;
+      end else begin : none
+        assign scratchpad[n*WORD+:WORD] = '0;
+        assign carried[n*WORD+:WORD] = '0;
+      end
     end
   endgenerate
+  assign peek_scratchpad = WIDE'(scratchpad);
+  assign peek_carried = WIDE'(carried);
 endmodule

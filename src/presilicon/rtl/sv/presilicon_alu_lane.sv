@@ -8,7 +8,6 @@ module presilicon_alu_lane #(
     parameter logic [5:0] FUNCTIONS = 6'h3f  // add, sub, mul, max, min, abs
 ) (
     input  logic            clock,
-    input  logic            enable,
     input  logic            add,            // one of these, or none: x passes
     input  logic            sub,
     input  logic            greater,
@@ -41,7 +40,6 @@ module presilicon_alu_lane #(
             .MANTISSA(FRACTION)
         ) add (
             .clock,
-            .enable,
             .x,
             .y({s[WORD-1] ^ sub, s[WORD-2:0]}),
             .sum
@@ -56,7 +54,6 @@ module presilicon_alu_lane #(
             .BIAS(BIAS)
         ) multiply (
             .clock,
-            .enable,
             .x,
             .y(s),
             .product
@@ -65,7 +62,7 @@ module presilicon_alu_lane #(
         assign product = '0;
       end
       assign late = late_multiply ? product : sum;
-      wire unused = &{1'b0, clock, enable, add, sub};
+      wire unused = &{1'b0, clock, add, sub};
     end else begin : fixed
       // One adder does it all: x + s, x - s, the comparison of x and s, -x as ~x + 1.
       wire [WORD-1:0] a = x ^ {WORD{absolute}};
@@ -78,8 +75,7 @@ module presilicon_alu_lane #(
       assign early = take_total ? saturated : take_s ? s : x;
       if (FUNCTIONS[2]) begin : multiplier
         logic [WORD-1:0] x_multiply, s_multiply;  // multipliers stand far from the adder
-        always_ff @(posedge clock)
-          if (enable) begin
+        always_ff @(posedge clock) begin
             x_multiply <= x;
             s_multiply <= s;
           end
@@ -88,7 +84,6 @@ module presilicon_alu_lane #(
             .FRACTION(FRACTION)
         ) multiply (
             .clock,
-            .enable,
             .x(x_multiply),
             .y(s_multiply),
             .product(late)
@@ -96,7 +91,7 @@ module presilicon_alu_lane #(
       end else begin : no_multiplier
         assign late = '0;
       end
-      wire unused = &{1'b0, clock, enable, late_multiply};
+      wire unused = &{1'b0, clock, late_multiply};
     end
   endgenerate
 endmodule

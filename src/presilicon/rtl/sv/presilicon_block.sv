@@ -16,7 +16,6 @@ module presilicon_block #(
 ) (
     input  logic                  clock,
     input  logic                  reset,
-    input  logic                  enable,
     input  logic [          39:0] in_control,
     input  logic [LANES*WORD-1:0] in_data,
     output logic [          39:0] out_control,
@@ -43,7 +42,6 @@ module presilicon_block #(
       ) unit (
           .clock,
           .reset,
-          .enable,
           .in_control,
           .in_data,
           .out_control,
@@ -69,7 +67,6 @@ module presilicon_block #(
       ) unit (
           .clock,
           .reset,
-          .enable,
           .in_control,
           .in_data,
           .out_control,
@@ -87,7 +84,6 @@ module presilicon_block #(
       ) unit (
           .clock,
           .reset,
-          .enable,
           .in_control,
           .in_data,
           .out_control,
@@ -98,7 +94,7 @@ module presilicon_block #(
       assign out_data = in_data;
     end
     if (KIND != 1) begin : no_rows
-      wire unused = &{1'b0, clock, reset, enable, key_write, key_row, key_column, key_classes, key_data, exchange, discard};
+      wire unused = &{1'b0, clock, reset, key_write, key_row, key_column, key_classes, key_data, exchange, discard};
     end
   endgenerate
 endmodule

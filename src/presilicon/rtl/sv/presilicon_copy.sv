@@ -1,4 +1,4 @@
-// Registers that are copies of others on purpose: each drives what lies near it. A module that is not dissolved keeps
+// A register that is a copy of others on purpose: each drives what lies near it. A module that is not dissolved keeps
 // synthesis from merging the copies again.
 (* keep_hierarchy = "yes" *)
 module presilicon_copy #(
@@ -6,12 +6,11 @@ module presilicon_copy #(
 ) (
     input  logic            clock,
     input  logic            reset,
-    input  logic            enable,
     input  logic [BITS-1:0] in,
     output logic [BITS-1:0] out
 );
   always_ff @(posedge clock) begin
-    if (enable) out <= in;
+    out <= in;
     if (reset) out <= '0;
   end
 endmodule

@@ -1,5 +1,5 @@
-// The instrument without taps and stream: vectors in, blocks of words out, both with valid and ready. The pipeline stands
-// still as a whole while blocks wait for their reader.
+// The instrument without taps and stream: vectors in, blocks of words out, both with valid and ready. The blocks never stand
+// still: while the reader is slow no chain is issued, and there is room for what the chains on their way give.
 //
 //   sequencer -> BLOCK_0 -> BLOCK_1 -> BLOCK_2 -> packer       0 nothing, 1 filter, 2 vector unit, 3 scalar reduce
 module presilicon_core #(
@@ -62,28 +62,21 @@ module presilicon_core #(
     input  logic           discard,
     output logic           exchange
 );
-  localparam int LEVELS = $clog2(LANES);
-  localparam int PIPELINE = 10 * LEVELS + 26;  // more than the longest way: blocks of floats and the packer
+  `include "presilicon_latency.svh"
+  localparam int FILTER = BLOCK_0 == 1 || BLOCK_1 == 1 || BLOCK_2 == 1 ? filter_cycles(LANES) : 0;
+  localparam int VECTOR = BLOCK_0 == 2 || BLOCK_1 == 2 || BLOCK_2 == 2 ? vector_cycles(ALU, int'(FLOAT)) : 0;
+  localparam int SCALAR = BLOCK_0 == 3 || BLOCK_1 == 3 || BLOCK_2 == 3 ? reduce_cycles(LANES, REDUCE, int'(FLOAT)) : 0;
+  // From the issue of a chain until its block is in the queue: sequencer, blocks, packer.
+  localparam int PIPELINE = 2 + FILTER + VECTOR + SCALAR + ($clog2(LANES) + 1) / 2 + 4;
   localparam int TAGS = $clog2(PIPELINE + 4);
 
   logic go, sequencer_idle, packer_idle;
-  logic [4:0] enable;  // of the sequencer, the blocks and the packer: copies of one another
-  generate
-    for (genvar part = 0; part < 5; part++) begin : enables
-      presilicon_copy #(
-          .BITS(1)
-      ) copy (
-          .clock,
-          .reset,
-          .enable(1'b1),
-          .in (go),
-          .out(enable[part])
-      );
-    end
-  endgenerate
   logic [39:0] control_0, control_1, control_2, control_3;
   logic [LANES*WORD-1:0] data_0, data_1, data_2, data_3;
-  logic tag_push;
+  // The tags of the frames in the pipeline: in at a frame's first chain, out with its end.
+  (* ram_style = "distributed" *) logic [TAG-1:0] tags[2**TAGS];
+  logic [TAGS-1:0] tag_in, tag_out;
+  logic tag_push, tag_pop;
   logic [TAG-1:0] tag;
 
   presilicon_sequencer #(
@@ -99,7 +92,7 @@ module presilicon_core #(
   ) sequencer (
       .clock,
       .reset,
-      .enable(enable[0]),
+      .go,
       .in_valid,
       .in_ready,
       .in_kind,
@@ -139,7 +132,6 @@ module presilicon_core #(
   ) block_0 (
       .clock,
       .reset,
-      .enable(enable[1]),
       .in_control(control_0),
       .in_data(data_0),
       .out_control(control_1),
@@ -169,7 +161,6 @@ module presilicon_core #(
   ) block_1 (
       .clock,
       .reset,
-      .enable(enable[2]),
       .in_control(control_1),
       .in_data(data_1),
       .out_control(control_2),
@@ -199,7 +190,6 @@ module presilicon_core #(
   ) block_2 (
       .clock,
       .reset,
-      .enable(enable[3]),
       .in_control(control_2),
       .in_data(data_2),
       .out_control(control_3),
@@ -216,28 +206,28 @@ module presilicon_core #(
   presilicon_packer #(
       .LANES(LANES),
       .RANGES(RANGES),
-      .WORD(WORD)
+      .WORD(WORD),
+      .TAG(TAG),
+      .FLIGHT(PIPELINE)
   ) packer (
       .clock,
       .reset,
-      .enable(enable[4]),
       .go,
       .in_control(control_3),
       .in_data(data_3),
+      .tag(tags[tag_out]),
+      .tag_pop,
       .out_valid,
       .out_ready,
       .out_end,
       .out_abort,
       .out_count,
       .out_data,
+      .out_tag,
       .idle(packer_idle)
   );
   assign idle = sequencer_idle && packer_idle;
 
-  // ---- the tags of the frames in the pipeline: in at a frame's first chain, out with its end
-  (* ram_style = "distributed" *) logic [TAG-1:0] tags[2**TAGS];
-  logic [TAGS-1:0] tag_in, tag_out;
-  wire tag_pop = out_valid && out_ready && (out_end || out_abort);
   always_ff @(posedge clock) begin
     if (tag_push) tags[tag_in] <= tag;
     tag_in <= tag_in + TAGS'(tag_push);
@@ -247,5 +237,4 @@ module presilicon_core #(
       tag_out <= '0;
     end
   end
-  assign out_tag = tags[tag_out];
 endmodule

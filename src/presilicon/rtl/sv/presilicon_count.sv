@@ -8,7 +8,6 @@ module presilicon_count #(
     parameter int BIAS = 127
 ) (
     input  logic             clock,
-    input  logic             enable,
     input  logic [COUNT-1:0] count,
     output logic [ WORD-1:0] word
 );
@@ -21,7 +20,6 @@ module presilicon_count #(
           .BITS(BITS)
       ) pack (
           .clock,
-          .enable,
           .sign(1'b0),
           .top(12'(BIAS + COUNT - 1)),
           .significand({count, {(FRACTION + 4) {1'b0}}}),
@@ -33,7 +31,7 @@ module presilicon_count #(
       localparam int WIDE = COUNT + FRACTION > WORD ? COUNT + FRACTION : WORD;
       wire [WIDE-1:0] shifted = WIDE'(count) << FRACTION;
       logic [WORD-1:0] saturated;
-      always_ff @(posedge clock) if (enable) begin
+      always_ff @(posedge clock) begin
         saturated <= |(shifted >> (WORD - 1)) ? {1'b0, {(WORD - 1) {1'b1}}} : shifted[WORD-1:0];
         word <= saturated;
       end

@@ -1,4 +1,5 @@
-// A queue of PLACES entries, a power of two, with one more in its output register. `count` is that of the memory.
+// A queue of PLACES entries, a power of two, with two more in registers behind it: memory answers late in a cycle.
+// `count` is without the last of them.
 module presilicon_fifo #(
     parameter int BITS = 8,
     parameter int PLACES = 16,
@@ -15,19 +16,28 @@ module presilicon_fifo #(
 );
   localparam int PLACE = $clog2(PLACES);
   logic [BITS-1:0] memory[PLACES];
+  logic [BITS-1:0] answer;
   logic [PLACE-1:0] write, read;
-  wire move = count != '0 && (!out_valid || out_ready);
+  logic [COUNT-1:0] stored;
+  logic answer_valid;
+  wire leave = answer_valid && (!out_valid || out_ready);
+  wire move = stored != '0 && (!answer_valid || leave);
   always_ff @(posedge clock) begin
     if (in_valid) memory[write] <= in_data;
-    if (move) out_data <= memory[read];
+    if (move) answer <= memory[read];
+    if (leave) out_data <= answer;
     write <= write + PLACE'(in_valid);
     read <= read + PLACE'(move);
-    count <= count + COUNT'(in_valid) - COUNT'(move);
-    out_valid <= move || (out_valid && !out_ready);
+    stored <= stored + COUNT'(in_valid) - COUNT'(move);
+    count <= count + COUNT'(in_valid) - COUNT'(leave);
+    answer_valid <= move || (answer_valid && !leave);
+    out_valid <= leave || (out_valid && !out_ready);
     if (reset) begin
       write <= '0;
       read <= '0;
+      stored <= '0;
       count <= '0;
+      answer_valid <= 1'b0;
       out_valid <= 1'b0;
     end
   end

@@ -1,9 +1,11 @@
 // Filter and matrix reduce: every lane against every range of a row, then a count for each range or for each lane.
 //
-//   cycle 1    keys and classes of the words; the row of ranges is read
-//   cycle 2    LANES * (RANGES + 1) signed comparisons
-//   cycle 3    in which range; the matrix is taken by rows or by columns
-//   log2 LANES cycles of adders, then 2 cycles until the count is a word
+//   cycle 1    where the row of ranges lies
+//   cycle 2    keys and classes of the words; the row is read
+//   cycle 3    LANES * (RANGES + 1) signed comparisons
+//   cycle 4    in which range
+//   cycle 5    the matrix is taken by rows or by columns
+//   log2 LANES cycles of adders, 2 cycles until the count is a word, 1 to choose between counts and vector
 //
 // Range rows have two places each: `active` says which is in force. The loader writes the other one, `exchange` swaps
 // the rows that were written, all at once, `discard` forgets them.
@@ -20,7 +22,6 @@ module presilicon_filter #(
 ) (
     input  logic                  clock,
     input  logic                  reset,
-    input  logic                  enable,
     input  logic [          39:0] in_control,
     input  logic [LANES*WORD-1:0] in_data,
     output logic [          39:0] out_control,
@@ -35,60 +36,63 @@ module presilicon_filter #(
     input logic           discard
 );
   `include "presilicon_chain.svh"
+  `include "presilicon_latency.svh"
   localparam int LEVELS = $clog2(LANES);
   localparam int COUNT = LEVELS + 1;
-  localparam int LATENCY = 3 + LEVELS + 2 + 1;
+  localparam int LATENCY = filter_cycles(LANES);
   localparam int ROW = ROWS > 1 ? $clog2(ROWS) : 1;
 
-  // ---- range rows
+  // ---- range rows; what the loader says is taken a cycle later, so that it may come from far away
+  logic write, classes, swap, forget;
+  logic [ROW-1:0] write_row;
+  logic [8:0] write_column;
+  logic [KEY-1:0] write_data;
   logic [ROWS-1:0] active, touched, known;
   logic [ROWS-1:0] classes_0, classes_1;  // whether a place holds classes
-  wire [ROW-1:0] write_row = key_row[ROW-1:0];
   wire unused = &{1'b0, key_row};
   always_ff @(posedge clock) begin
+    write_row <= key_row[ROW-1:0];
+    {write_column, write_data, classes} <= {key_column, key_data, key_classes};
+    {write, swap, forget} <= {key_write, exchange, discard};
+    if (write) begin
+      touched[write_row] <= 1'b1;
+      if (active[write_row]) classes_0[write_row] <= classes;
+      else classes_1[write_row] <= classes;
+    end
+    if (swap) begin
+      active <= active ^ touched;
+      known <= known | touched;
+    end
+    if (swap || forget) touched <= '0;
     if (reset) begin
+      {write, swap, forget} <= '0;
       active <= '0;
       touched <= '0;
       known <= '0;
-    end else begin
-      if (key_write) begin
-        touched[write_row] <= 1'b1;
-        if (active[write_row]) classes_0[write_row] <= key_classes;
-        else classes_1[write_row] <= key_classes;
-      end
-      if (exchange) begin
-        active <= active ^ touched;
-        known <= known | touched;
-      end
-      if (exchange || discard) touched <= '0;
     end
   end
 
   wire [ROW-1:0] read_row = in_control[C_RANGE_ROW+:ROW];
-  logic row_classes, row_known;
+  logic [ROW:0] place;
+  logic row_classes_1, row_known_1, row_classes, row_known;
   logic [(RANGES+1)*KEY-1:0] row_keys;
-  always_ff @(posedge clock)
-    if (enable) begin
-      row_classes <= active[read_row] ? classes_1[read_row] : classes_0[read_row];
-      row_known <= known[read_row];
-    end
+  always_ff @(posedge clock) begin
+    place <= {active[read_row], read_row};
+    row_classes_1 <= active[read_row] ? classes_1[read_row] : classes_0[read_row];
+    row_known_1 <= known[read_row];
+    {row_classes, row_known} <= {row_classes_1, row_known_1};
+  end
   generate
     for (genvar m = 0; m <= RANGES; m++) begin : boundary
       (* ram_style = "distributed" *) logic [KEY-1:0] keys[2**(ROW+1)];
       always_ff @(posedge clock) begin
-        if (key_write && key_column == 9'(m)) keys[{~active[write_row], write_row}] <= key_data;
-        if (enable) row_keys[m*KEY+:KEY] <= keys[{active[read_row], read_row}];
+        if (write && write_column == 9'(m)) keys[{~active[write_row], write_row}] <= write_data;
+        row_keys[m*KEY+:KEY] <= keys[place];
       end
     end
   endgenerate
 
   // ---- every lane against every range
-  logic axis_1, axis_2;
-  always_ff @(posedge clock)
-    if (enable) begin
-      axis_1 <= in_control[C_AXIS];
-      axis_2 <= axis_1;
-    end
   logic [LANES*RANGES-1:0] held;  // lane by lane
   generate
     for (genvar n = 0; n < LANES; n++) begin : lane
@@ -101,8 +105,7 @@ module presilicon_filter #(
           .KEY(KEY)
       ) compare (
           .clock,
-          .enable,
-          .word(in_data[n*WORD+:WORD]),
+          .in_word(in_data[n*WORD+:WORD]),
           .row_keys,
           .row_classes,
           .row_known,
@@ -112,28 +115,46 @@ module presilicon_filter #(
   endgenerate
 
   // ---- counts: LANES groups of RANGES bits are rows, or pieces of columns
-  logic [LANES*RANGES-1:0] groups;
-  always_ff @(posedge clock)
-    if (enable)
-      for (int n = 0; n < LANES; n++)
-        for (int m = 0; m < RANGES; m++)
-          groups[n*RANGES+m] <= axis_2 ? held[n*RANGES+m]
-              // group n is piece n % (LANES / RANGES) of column n / (LANES / RANGES)
-              : held[((n%(LANES/RANGES))*RANGES+m)*RANGES+n/(LANES/RANGES)];
-
   localparam int PIECE = $clog2(RANGES) + 1;
   localparam int PIECES = LANES / RANGES;
-  logic axis_counts;
+  logic axis, axis_counts;
+  logic [LANES*RANGES-1:0] groups;
   presilicon_delay #(
       .BITS (1),
-      .DELAY(1 + LEVELS)
+      .DELAY(3)
   ) axis_delay (
       .clock,
       .reset,
-      .enable,
-      .in (axis_2),
+      .in (in_control[C_AXIS]),
+      .out(axis)
+  );
+  presilicon_delay #(
+      .BITS (1),
+      .DELAY(2 + LEVELS)
+  ) counts_delay (
+      .clock,
+      .reset,
+      .in (axis),
       .out(axis_counts)
   );
+  generate
+    for (genvar n = 0; n < LANES; n++) begin : group
+      logic of_lane;
+      presilicon_copy #(
+          .BITS(1)
+      ) copy (
+          .clock,
+          .reset,
+          .in (axis),
+          .out(of_lane)
+      );
+      // Group n is piece n % PIECES of column n / PIECES.
+      always_ff @(posedge clock)
+        for (int m = 0; m < RANGES; m++)
+          groups[n*RANGES+m] <= of_lane ? held[n*RANGES+m] : held[((n%PIECES)*RANGES+m)*RANGES+n/PIECES];
+    end
+  endgenerate
+
   logic [LANES*PIECE-1:0] pieces;
   logic [LANES*PIECE-1:0] lane_counts;
   logic [LANES*WORD-1:0] words;
@@ -144,7 +165,6 @@ module presilicon_filter #(
           .BITS  (1)
       ) bits (
           .clock,
-          .enable,
           .in (groups[n*RANGES+:RANGES]),
           .sum(pieces[n*PIECE+:PIECE])
       );
@@ -155,7 +175,6 @@ module presilicon_filter #(
     ) piece_delay (
         .clock,
         .reset,
-        .enable,
         .in (pieces),
         .out(lane_counts)
     );
@@ -169,7 +188,6 @@ module presilicon_filter #(
             .BITS  (PIECE)
         ) column (
             .clock,
-            .enable,
             .in (pieces[n*PIECES*PIECE+:PIECES*PIECE]),
             .sum(of_range)
         );
@@ -186,7 +204,6 @@ module presilicon_filter #(
           .BIAS(BIAS)
       ) to_word (
           .clock,
-          .enable,
           .count(number),
           .word (words[n*WORD+:WORD])
       );
@@ -194,33 +211,47 @@ module presilicon_filter #(
   endgenerate
 
   // ---- counts, or the vector as it came
-  logic [39:0] late_control;
-  logic [LANES*WORD-1:0] late_data;
+  logic counts_next;
   presilicon_control_delay #(
       .BITS (C_BITS),
-      .DELAY(LATENCY - 1)
+      .DELAY(LATENCY)
   ) control_delay (
       .clock,
       .reset,
-      .enable,
       .in (in_control),
-      .out(late_control)
+      .out(out_control)
   );
   presilicon_delay #(
-      .BITS (LANES * WORD),
-      .DELAY(LATENCY - 1)
-  ) data_delay (
+      .BITS (1),
+      .DELAY(LATENCY - 2)
+  ) choice_delay (
       .clock,
       .reset,
-      .enable,
-      .in (in_data),
-      .out(late_data)
+      .in (in_control[C_FILTER]),
+      .out(counts_next)
   );
-  always_ff @(posedge clock) begin
-    if (enable) begin
-      out_control <= late_control;
-      out_data <= late_control[C_FILTER] ? words : late_data;
+  generate
+    for (genvar n = 0; n < LANES; n++) begin : choice
+      logic counts;
+      logic [WORD-1:0] word;
+      presilicon_copy #(
+          .BITS(1)
+      ) copy (
+          .clock,
+          .reset,
+          .in (counts_next),
+          .out(counts)
+      );
+      presilicon_delay #(
+          .BITS (WORD),
+          .DELAY(LATENCY - 1)
+      ) data_delay (
+          .clock,
+          .reset,
+          .in (in_data[n*WORD+:WORD]),
+          .out(word)
+      );
+      always_ff @(posedge clock) out_data[n*WORD+:WORD] <= counts ? words[n*WORD+:WORD] : word;
     end
-    if (reset) out_control <= '0;
-  end
+  endgenerate
 endmodule

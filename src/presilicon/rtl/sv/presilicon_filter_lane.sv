@@ -1,7 +1,8 @@
 // One lane of the filter: a word against every boundary of a row, or its class against every range's mask.
 //
-//   cycle 1    key and class of the word
-//   cycle 2    RANGES + 1 signed comparisons; `held` follows
+//   cycle 2    key and class of the word that came a cycle before
+//   cycle 3    RANGES + 1 signed comparisons
+//   cycle 4    in which range
 module presilicon_filter_lane #(
     parameter int RANGES = 4,
     parameter int WORD = 32,
@@ -11,13 +12,15 @@ module presilicon_filter_lane #(
     parameter int KEY = WORD + 1 > 6 ? WORD + 1 : 6
 ) (
     input  logic                      clock,
-    input  logic                      enable,
-    input  logic [          WORD-1:0] word,
-    input  logic [(RANGES+1)*KEY-1:0] row_keys,  // one cycle after the word
+    input  logic [          WORD-1:0] in_word,
+    input  logic [(RANGES+1)*KEY-1:0] row_keys,    // two cycles after the word
     input  logic                      row_classes,
     input  logic                      row_known,
     output logic [        RANGES-1:0] held
 );
+  logic [WORD-1:0] word;
+  always_ff @(posedge clock) word <= in_word;
+
   logic signed [WORD:0] key;
   logic [5:0] class_;  // nan, +inf, -inf, subnormal, zero, normal
   logic nan;
@@ -31,15 +34,13 @@ module presilicon_filter_lane #(
     assign kind[3] = magnitude != '0 && magnitude[WORD-2-:EXPONENT] == '0;
     assign kind[4] = magnitude == '0;
     assign kind[5] = magnitude < INFINITY && magnitude[WORD-2-:EXPONENT] != '0;
-    always_ff @(posedge clock)
-      if (enable) begin
+    always_ff @(posedge clock) begin
         key <= word[WORD-1] ? -$signed({2'b0, magnitude}) : $signed({2'b0, magnitude});
         class_ <= kind;
         nan <= kind[0];
       end
   end else begin : fixed
-    always_ff @(posedge clock)
-      if (enable) begin
+    always_ff @(posedge clock) begin
         key <= {word[WORD-1], word};
         class_ <= word == '0 ? 6'b010000 : 6'b100000;
         nan <= 1'b0;
@@ -49,14 +50,12 @@ module presilicon_filter_lane #(
   logic [RANGES:0] above;  // key > boundary
   logic [RANGES-1:0] member;
   logic by_class, nowhere;
-  always_ff @(posedge clock)
-    if (enable) begin
+  always_ff @(posedge clock) begin
       by_class <= row_classes;
       nowhere <= !row_known || (nan && !row_classes);
       for (int m = 0; m <= RANGES; m++) above[m] <= key > $signed(row_keys[m*KEY+:WORD+1]);
       for (int m = 0; m < RANGES; m++) member[m] <= |(class_ & row_keys[m*KEY+:6]);
     end
   // low < x <= high
-  assign held =
-      nowhere ? '0 : by_class ? member : above[RANGES-1:0] & ~above[RANGES:1];
+  always_ff @(posedge clock) held <= nowhere ? '0 : by_class ? member : above[RANGES-1:0] & ~above[RANGES:1];
 endmodule

@@ -5,7 +5,6 @@ module presilicon_fixed_multiply #(
     parameter int FRACTION = 16
 ) (
     input  logic                   clock,
-    input  logic                   enable,
     input  logic signed [WORD-1:0] x,
     input  logic signed [WORD-1:0] y,
     output logic signed [WORD-1:0] product
@@ -23,7 +22,7 @@ module presilicon_fixed_multiply #(
   logic signed [2*LOW+1:0] low_low;
   logic signed [LOW+HIGH:0] low_high, high_low;
   logic signed [2*HIGH-1:0] high_high;
-  always_ff @(posedge clock) if (enable) begin
+  always_ff @(posedge clock) begin
     low_low <= x_low * y_low;
     low_high <= x_low * y_high;
     high_low <= x_high * y_low;
@@ -32,7 +31,7 @@ module presilicon_fixed_multiply #(
 
   logic signed [WHOLE-1:0] outer;
   logic signed [MIDDLE-1:0] middle;
-  always_ff @(posedge clock) if (enable) begin
+  always_ff @(posedge clock) begin
     outer <= {high_high, low_low[2*LOW-1:0]};
     middle <= MIDDLE'(low_high) + MIDDLE'(high_low);
   end
@@ -40,11 +39,9 @@ module presilicon_fixed_multiply #(
 
   // The lowest LOW bits of `outer` are final: the last addition begins above them.
   logic signed [WHOLE-1:0] exact;
-  always_ff @(posedge clock)
-    if (enable) exact <= {$signed(outer[WHOLE-1:LOW]) + (WHOLE - LOW)'(middle), outer[LOW-1:0]};
+  always_ff @(posedge clock) exact <= {$signed(outer[WHOLE-1:LOW]) + (WHOLE - LOW)'(middle), outer[LOW-1:0]};
 
   wire signed [WHOLE-1:0] shifted = exact >>> FRACTION;
   wire fits = shifted[WHOLE-1:WORD-1] == {(WHOLE - WORD + 1) {shifted[WHOLE-1]}};
-  always_ff @(posedge clock)
-    if (enable) product <= fits ? shifted[WORD-1:0] : {shifted[WHOLE-1], {(WORD - 1) {~shifted[WHOLE-1]}}};
+  always_ff @(posedge clock) product <= fits ? shifted[WORD-1:0] : {shifted[WHOLE-1], {(WORD - 1) {~shifted[WHOLE-1]}}};
 endmodule

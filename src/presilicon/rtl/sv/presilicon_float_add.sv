@@ -4,7 +4,6 @@ module presilicon_float_add #(
     parameter int MANTISSA = 23
 ) (
     input  logic                       clock,
-    input  logic                       enable,
     input  logic [EXPONENT+MANTISSA:0] x,
     input  logic [EXPONENT+MANTISSA:0] y,
     output logic [EXPONENT+MANTISSA:0] sum
@@ -24,7 +23,7 @@ module presilicon_float_add #(
   logic sign_1, differ_1, nan_1, infinity_1, both_negative_1;
   logic [EXPONENT-1:0] exponent_1, distance_1;
   logic [MANTISSA:0] large_1, small_1;
-  always_ff @(posedge clock) if (enable) begin
+  always_ff @(posedge clock) begin
     sign_1 <= greater[WORD-1];
     differ_1 <= x[WORD-1] ^ y[WORD-1];
     both_negative_1 <= x[WORD-1] & y[WORD-1];
@@ -40,7 +39,7 @@ module presilicon_float_add #(
   logic sign_2, differ_2, nan_2, infinity_2, both_negative_2;
   logic [EXPONENT-1:0] exponent_2;
   logic [GUARDED-1:0] large_2, small_2;
-  always_ff @(posedge clock) if (enable) begin
+  always_ff @(posedge clock) begin
     {sign_2, differ_2, nan_2, infinity_2, both_negative_2} <= {sign_1, differ_1, nan_1, infinity_1, both_negative_1};
     exponent_2 <= exponent_1;
     large_2 <= {large_1, 3'b0};
@@ -51,7 +50,7 @@ module presilicon_float_add #(
   logic sign_3, nan_3, infinity_3;
   logic signed [11:0] top_3;
   logic [GUARDED:0] total_3;
-  always_ff @(posedge clock) if (enable) begin
+  always_ff @(posedge clock) begin
     sign_3 <= |total ? sign_2 : both_negative_2;
     {nan_3, infinity_3} <= {nan_2, infinity_2};
     top_3 <= 12'(exponent_2) + 12'sd1;
@@ -64,7 +63,6 @@ module presilicon_float_add #(
       .BITS(GUARDED + 1)
   ) pack (
       .clock,
-      .enable,
       .sign(sign_3),
       .top(top_3),
       .significand(total_3),

@@ -5,7 +5,6 @@ module presilicon_float_multiply #(
     parameter int BIAS = 127
 ) (
     input  logic                       clock,
-    input  logic                       enable,
     input  logic [EXPONENT+MANTISSA:0] x,
     input  logic [EXPONENT+MANTISSA:0] y,
     output logic [EXPONENT+MANTISSA:0] product
@@ -31,7 +30,7 @@ module presilicon_float_multiply #(
   logic [2*HALF-1:0] low_low, low_high, high_low, high_high;
   logic sign_1, nan_1, infinity_1;
   logic signed [11:0] exponent_1;
-  always_ff @(posedge clock) if (enable) begin
+  always_ff @(posedge clock) begin
     low_low <= x_significand[HALF-1:0] * y_significand[HALF-1:0];
     low_high <= x_significand[HALF-1:0] * y_significand[2*HALF-1:HALF];
     high_low <= x_significand[2*HALF-1:HALF] * y_significand[HALF-1:0];
@@ -46,7 +45,7 @@ module presilicon_float_multiply #(
   logic [2*HALF:0] middle_2;
   logic sign_2, nan_2, infinity_2;
   logic signed [11:0] exponent_2;
-  always_ff @(posedge clock) if (enable) begin
+  always_ff @(posedge clock) begin
     outer_2 <= {high_high, low_low};
     middle_2 <= {1'b0, low_high} + {1'b0, high_low};
     {sign_2, nan_2, infinity_2} <= {sign_1, nan_1, infinity_1};
@@ -58,7 +57,7 @@ module presilicon_float_multiply #(
   logic [WHOLE-1:0] whole_3;
   logic sign_3, nan_3, infinity_3;
   logic signed [11:0] top_3;
-  always_ff @(posedge clock) if (enable) begin
+  always_ff @(posedge clock) begin
     whole_3 <= {outer_2[WHOLE-1:HALF] + (WHOLE - HALF)'(middle_2), outer_2[HALF-1:0]};
     {sign_3, nan_3, infinity_3} <= {sign_2, nan_2, infinity_2};
     top_3 <= exponent_2 + 12'sd1 + 12'(SPARE);
@@ -70,7 +69,6 @@ module presilicon_float_multiply #(
       .BITS(BITS)
   ) pack (
       .clock,
-      .enable,
       .sign(sign_3),
       .top(top_3),
       .significand({whole_3, {(BITS - WHOLE) {1'b0}}}),

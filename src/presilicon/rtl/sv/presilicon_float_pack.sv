@@ -7,7 +7,6 @@ module presilicon_float_pack #(
     parameter int BITS = 28  // of the significand, at least MANTISSA + 4
 ) (
     input  logic                         clock,
-    input  logic                         enable,
     input  logic                         sign,
     input  logic signed [11:0]           top,
     input  logic        [BITS-1:0]       significand,
@@ -39,7 +38,7 @@ module presilicon_float_pack #(
   wire too_large = is_normal && exponent >= 12'(ONES) && |significand;
   wire half = shifted[BITS-MANTISSA-2];
   wire rest = |shifted[BITS-MANTISSA-3:0];
-  always_ff @(posedge clock) if (enable) begin
+  always_ff @(posedge clock) begin
     sign_1 <= sign;
     nan_1 <= nan;
     infinity_1 <= infinity || too_large;
@@ -50,7 +49,7 @@ module presilicon_float_pack #(
 
   // A mantissa that overflows carries into the exponent by itself, up to infinity.
   wire [EXPONENT+MANTISSA-1:0] rounded = {field_1, mantissa_1} + (EXPONENT + MANTISSA)'(up_1);
-  always_ff @(posedge clock) if (enable) begin
+  always_ff @(posedge clock) begin
     if (nan_1) word <= {1'b0, ONES, 1'b1, {(MANTISSA - 1) {1'b0}}};
     else if (infinity_1) word <= {sign_1, ONES, {MANTISSA{1'b0}}};
     else word <= {sign_1, rounded};

@@ -3,25 +3,30 @@
 //
 // A commit is turned so that its word 0 comes to lie behind the words that wait; the turn takes a cycle for every two
 // levels. The last chain of a frame may complete a block and leave a rest: two blocks, of which the second waits in
-// `spare`. There is always room for it: a frame has no more blocks than chains.
+// `spare`. There is always room for it: a frame has no more blocks than chains. What the lanes are to do is decided
+// while the words are turned, and copied for every lane.
 module presilicon_packer #(
     parameter int LANES = 16,
     parameter int RANGES = 4,
     parameter int WORD = 32,
+    parameter int TAG = 1,
+    parameter int FLIGHT = 64,  // chains that may still come when `go` has fallen
     parameter int COUNT = $clog2(LANES) + 1
 ) (
     input  logic                  clock,
     input  logic                  reset,
-    input  logic                  enable,      // of all blocks: `go` a cycle later
     output logic                  go,          // low while too many blocks wait for the reader
     input  logic [          39:0] in_control,
     input  logic [LANES*WORD-1:0] in_data,
+    input  logic [       TAG-1:0] tag,         // of the frame whose blocks come out of the turn
+    output logic                  tag_pop,
     output logic                  out_valid,
     input  logic                  out_ready,
     output logic                  out_end,
     output logic                  out_abort,
     output logic [     COUNT-1:0] out_count,
     output logic [LANES*WORD-1:0] out_data,
+    output logic [       TAG-1:0] out_tag,
     output logic                  idle
 );
   `include "presilicon_chain.svh"
@@ -30,8 +35,9 @@ module presilicon_packer #(
   localparam int VECTOR = LANES * WORD;
   localparam logic [COUNT-1:0] ALL = COUNT'(LANES);
 
-  // ---- how many words wait
-  logic [COUNT-1:0] fill;
+  // ---- how many words wait, and what that makes of a chain
+  logic [COUNT-1:0] fill, fill_1, rest_1;
+  logic full_1, ends_1, aborts_1;
   logic [COUNT-1:0] size;
   always_comb
     case (in_control[C_COMMIT+:2])
@@ -46,100 +52,138 @@ module presilicon_packer #(
   wire ends = in_control[C_END];
   wire aborts = in_control[C_ABORT];
   always_ff @(posedge clock) begin
-    if (enable) fill <= ends || aborts ? '0 : rest;
-    if (reset) fill <= '0;
+    fill <= ends || aborts ? '0 : rest;
+    {fill_1, rest_1, full_1, ends_1, aborts_1} <= {fill, rest, full, ends, aborts};
+    if (reset) begin
+      fill <= '0;
+      {fill_1, rest_1, full_1, ends_1, aborts_1} <= '0;
+    end
+  end
+
+  // ---- which blocks leave: this one, then perhaps a second; while one is in `spare`, this one goes there instead
+  localparam int LABEL = 2 + COUNT;
+  logic spare_1;
+  logic [LABEL-1:0] spare_label;
+  wire gives_two = full_1 && ends_1 && rest_1 != '0;
+  wire gives = full_1 || ends_1 || aborts_1;
+  wire [LABEL-1:0] label = {ends_1 && !gives_two, aborts_1, aborts_1 ? '0 : full_1 ? ALL : rest_1};
+  always_ff @(posedge clock) begin
+    spare_1 <= spare_1 ? gives : gives_two;
+    spare_label <= spare_1 ? label : {1'b1, 1'b0, rest_1};
+    if (reset) spare_1 <= 1'b0;
   end
 
   // ---- the turn
-  localparam int ORDERS = 2 * COUNT + 3;
-  logic [COUNT-1:0] fill_turned, rest_turned;
-  logic full_turned, ends_turned, aborts_turned;
-  logic [VECTOR-1:0] turned;
+  localparam int ORDERS = COUNT + 3 + LABEL;
+  logic [COUNT-1:0] fill_next;
+  logic full_next, spare_next, block_next, block_now, block_valid;
+  logic [LABEL-1:0] label_next, label_now, block_label;
+  presilicon_control_delay #(
+      .BITS (ORDERS),
+      .DELAY(TURNS)
+  ) orders (
+      .clock,
+      .reset,
+      .in ({fill_1, full_1, spare_1, spare_1 || gives, spare_1 ? spare_label : label}),
+      .out({fill_next, full_next, spare_next, block_next, label_next})
+  );
+  // Part t of these is as it is before turn t.
+  logic [(TURNS+1)*VECTOR-1:0] words;
+  logic [(TURNS+1)*COUNT-1:0] amounts;
+  presilicon_delay #(
+      .BITS (VECTOR),
+      .DELAY(2)
+  ) data_delay (
+      .clock,
+      .reset,
+      .in (in_data),
+      .out(words[VECTOR-1:0])
+  );
+  assign amounts[COUNT-1:0] = fill_1;
   generate
-    if (TURNS == 0) begin : no_turn
-      assign {fill_turned, rest_turned, full_turned, ends_turned, aborts_turned} = {fill, rest, full, ends, aborts};
-      assign turned = in_data;
-    end else begin : turn
-      presilicon_control_delay #(
-          .BITS (ORDERS),
-          .DELAY(TURNS)
-      ) orders (
-          .clock,
-          .reset,
-          .enable,
-          .in ({fill, rest, full, ends, aborts}),
-          .out({fill_turned, rest_turned, full_turned, ends_turned, aborts_turned})
-      );
-      for (genvar level = 0; level < LEVELS; level++) begin : at
-        localparam int SHIFT = (1 << level) * WORD;
-        logic [VECTOR-1:0] from, moved, to;
-        logic [LEVELS-1:0] amount, amount_to;
-        if (level == 0) begin : first
-          assign from = in_data;
-          assign amount = fill[LEVELS-1:0];
-        end else begin : next
-          assign from = at[level-1].to;
-          assign amount = at[level-1].amount_to;
-        end
-        assign moved = amount[level] ? {from[VECTOR-SHIFT-1:0], from[VECTOR-1:VECTOR-SHIFT]} : from;
-        if (level % 2 == 1 || level == LEVELS - 1) begin : registered
-          always_ff @(posedge clock)
-            if (enable) begin
-              to <= moved;
-              amount_to <= amount;
-            end
-        end else begin : passed
-          assign to = moved;
-          assign amount_to = amount;
-        end
+    for (genvar turn = 0; turn < TURNS; turn++) begin : turns
+      localparam int STEP = 1 << (2 * turn);
+      wire [COUNT-1:0] amount_now = amounts[turn*COUNT+:COUNT];
+      logic [COUNT-1:0] amount;
+      always_ff @(posedge clock) amount <= amount_now;
+      assign amounts[(turn+1)*COUNT+:COUNT] = amount;
+      for (genvar n = 0; n < LANES; n++) begin : lane
+        localparam int ONE = (n + 3 * LANES - STEP) % LANES;  // the lane from which a turn by one step comes
+        localparam int TWO = (n + 3 * LANES - 2 * STEP) % LANES;
+        localparam int THREE = (n + 3 * LANES - 3 * STEP) % LANES;
+        logic [1:0] steps;
+        logic [WORD-1:0] word;
+        presilicon_copy #(
+            .BITS(2)
+        ) copy (
+            .clock,
+            .reset,
+            .in ({2 * turn + 1 < LEVELS && amount_now[2*turn+1], amount_now[2*turn]}),
+            .out(steps)
+        );
+        always_ff @(posedge clock)
+          case (steps)
+            2'd0: word <= words[turn*VECTOR+n*WORD+:WORD];
+            2'd1: word <= words[turn*VECTOR+ONE*WORD+:WORD];
+            2'd2: word <= words[turn*VECTOR+TWO*WORD+:WORD];
+            default: word <= words[turn*VECTOR+THREE*WORD+:WORD];
+          endcase
+        assign words[(turn+1)*VECTOR+n*WORD+:WORD] = word;
       end
-      assign turned = at[LEVELS-1].to;
-      wire unused_amount = &{1'b0, at[LEVELS-1].amount_to};
     end
   endgenerate
+  wire unused = &{1'b0, in_control, amounts};
 
   // ---- blocks
-  logic [VECTOR-1:0] waiting, joined;
-  always_comb
-    for (int n = 0; n < LANES; n++)
-      joined[n*WORD+:WORD] = COUNT'(n) < fill_turned ? waiting[n*WORD+:WORD] : turned[n*WORD+:WORD];
-  always_ff @(posedge clock) if (enable) waiting <= full_turned ? turned : joined;
-
-  wire gives_two = full_turned && ends_turned && rest_turned != '0;
-  wire gives = full_turned || ends_turned || aborts_turned;
-  wire now_end = ends_turned && !gives_two;
-  wire [COUNT-1:0] now_count = aborts_turned ? '0 : full_turned ? ALL : rest_turned;
-
-  // ---- the way out: a short queue, so that no path leads from the reader through the whole circuit
-  localparam int PLACES = 8;
-  localparam int ENTRY = 2 + COUNT + VECTOR;
-  logic spare_valid;
-  logic [ENTRY-1:0] spare;
-  logic [$clog2(PLACES):0] queued;
-  // Two cycles pass until the blocks stop coming, and one may be in `spare`.
-  assign go = queued <= ($clog2(PLACES) + 1)'(PLACES - 4);
-  wire comes = enable && gives;
-  wire [ENTRY-1:0] now = {now_end, aborts_turned, now_count, joined};
+  logic [VECTOR-1:0] waiting, block;
+  generate
+    for (genvar n = 0; n < LANES; n++) begin : lane
+      logic keeps, full_now, spare_now;
+      logic [WORD-1:0] spare;
+      wire [WORD-1:0] turned = words[TURNS*VECTOR+n*WORD+:WORD];
+      wire [WORD-1:0] joined = keeps ? waiting[n*WORD+:WORD] : turned;
+      presilicon_copy #(
+          .BITS(3)
+      ) copy (
+          .clock,
+          .reset,
+          .in ({COUNT'(n) < fill_next, full_next, spare_next}),
+          .out({keeps, full_now, spare_now})
+      );
+      always_ff @(posedge clock) begin
+        waiting[n*WORD+:WORD] <= full_now ? turned : joined;
+        spare <= spare_now ? joined : turned;
+        block[n*WORD+:WORD] <= spare_now ? spare : joined;
+      end
+    end
+  endgenerate
   always_ff @(posedge clock) begin
-    spare_valid <= spare_valid ? comes : comes && gives_two;
-    spare <= spare_valid ? now : {1'b1, 1'b0, rest_turned, turned};
+    {block_now, label_now} <= {block_next, label_next};
+    {block_valid, block_label} <= {block_now, label_now};
     if (reset) begin
-      spare_valid <= 1'b0;
+      block_now <= 1'b0;
+      block_valid <= 1'b0;
     end
   end
+
+  // ---- the way out: a queue with room for what is under way, so that the blocks never stand still
+  localparam int PLACES = 1 << $clog2(FLIGHT + 8);
+  localparam int PLACE = $clog2(PLACES);
+  logic [PLACE:0] queued;
+  assign tag_pop = block_valid && |block_label[LABEL-1-:2];
+  always_ff @(posedge clock) go <= !reset && queued < (PLACE + 1)'(PLACES - FLIGHT - 4);
   presilicon_fifo #(
-      .BITS  (ENTRY),
+      .BITS  (TAG + LABEL + VECTOR),
       .PLACES(PLACES)
   ) queue (
       .clock,
       .reset,
-      .in_valid(spare_valid || comes),
-      .in_data(spare_valid ? spare : now),
+      .in_valid(block_valid),
+      .in_data({tag, block_label, block}),
       .out_valid,
       .out_ready,
-      .out_data({out_end, out_abort, out_count, out_data}),
+      .out_data({out_tag, out_end, out_abort, out_count, out_data}),
       .count(queued)
   );
-  assign idle = !out_valid && !spare_valid && queued == '0;
-  wire unused = &{1'b0, in_control};
+  assign idle = !out_valid && queued == '0;
 endmodule

@@ -11,19 +11,17 @@ module presilicon_scalar_reduce #(
 ) (
     input  logic                  clock,
     input  logic                  reset,
-    input  logic                  enable,
     input  logic [          39:0] in_control,
     input  logic [LANES*WORD-1:0] in_data,
     output logic [          39:0] out_control,
     output logic [LANES*WORD-1:0] out_data
 );
   `include "presilicon_chain.svh"
+  `include "presilicon_latency.svh"
   localparam int LEVELS = $clog2(LANES);
   localparam int SUM = FLOAT ? 5 * LEVELS : LEVELS + 1;
   localparam int PRODUCT = FLOAT ? 5 * LEVELS : 4 * LEVELS;
-  localparam int SLOW_SUM = FUNCTIONS[0] && SUM > LEVELS ? SUM : LEVELS;
-  localparam int SLOWEST = FUNCTIONS[1] && PRODUCT > SLOW_SUM ? PRODUCT : SLOW_SUM;
-  localparam int TREES = SLOWEST > 0 ? SLOWEST : 1;
+  localparam int TREES = tree_cycles(LANES, int'(FUNCTIONS), int'(FLOAT));
 
   logic [WORD-1:0] sum, product, extreme;
   generate
@@ -40,7 +38,6 @@ module presilicon_scalar_reduce #(
             .KIND(2)
         ) tree (
             .clock,
-            .enable,
             .smaller(1'b0),
             .in(in_data),
             .out(early)
@@ -52,13 +49,12 @@ module presilicon_scalar_reduce #(
             .WORD (WORD)
         ) tree (
             .clock,
-            .enable,
             .in (in_data),
             .sum(exact)
         );
         wire sign = exact[WORD+LEVELS-1];
         wire fits = exact[WORD+LEVELS-1:WORD-1] == {(LEVELS + 1) {sign}};
-        always_ff @(posedge clock) if (enable) early <= fits ? exact[WORD-1:0] : {sign, {(WORD - 1) {~sign}}};
+        always_ff @(posedge clock) early <= fits ? exact[WORD-1:0] : {sign, {(WORD - 1) {~sign}}};
       end
       presilicon_delay #(
           .BITS (WORD),
@@ -66,7 +62,6 @@ module presilicon_scalar_reduce #(
       ) wait_ (
           .clock,
           .reset,
-          .enable,
           .in (early),
           .out(sum)
       );
@@ -85,7 +80,6 @@ module presilicon_scalar_reduce #(
           .KIND(1)
       ) tree (
           .clock,
-          .enable,
           .smaller(1'b0),
           .in(in_data),
           .out(early)
@@ -96,7 +90,6 @@ module presilicon_scalar_reduce #(
       ) wait_ (
           .clock,
           .reset,
-          .enable,
           .in (early),
           .out(product)
       );
@@ -115,7 +108,6 @@ module presilicon_scalar_reduce #(
           .KIND(0)
       ) tree (
           .clock,
-          .enable,
           .smaller(in_control[C_REDUCE+:3] == 3'd4),
           .in(in_data),
           .out(early)
@@ -126,7 +118,6 @@ module presilicon_scalar_reduce #(
       ) wait_ (
           .clock,
           .reset,
-          .enable,
           .in (early),
           .out(extreme)
       );
@@ -135,35 +126,55 @@ module presilicon_scalar_reduce #(
     end
   endgenerate
 
-  logic [39:0] late_control;
-  logic [LANES*WORD-1:0] late_data;
+  // ---- one word, or the vector as it came
+  logic [C_BITS-1:0] late_control;
+  logic reduced_next;
   presilicon_control_delay #(
       .BITS (C_BITS),
       .DELAY(TREES)
   ) control_delay (
       .clock,
       .reset,
-      .enable,
       .in (in_control),
       .out(late_control)
   );
   presilicon_delay #(
-      .BITS (LANES * WORD),
-      .DELAY(TREES)
-  ) data_delay (
+      .BITS (1),
+      .DELAY(TREES - 1)
+  ) choice_delay (
       .clock,
       .reset,
-      .enable,
-      .in (in_data),
-      .out(late_data)
+      .in (in_control[C_REDUCE+:3] != 3'd0),
+      .out(reduced_next)
   );
   wire [2:0] late_function = late_control[C_REDUCE+:3];
   wire [WORD-1:0] word = late_function == 3'd1 ? sum : late_function == 3'd2 ? product : extreme;
   always_ff @(posedge clock) begin
-    if (enable) begin
-      out_control <= late_control;
-      out_data <= late_function == 3'd0 ? late_data : (LANES * WORD)'(word);
-    end
+    out_control <= late_control;
     if (reset) out_control <= '0;
   end
+  generate
+    for (genvar n = 0; n < LANES; n++) begin : choice
+      logic reduced;
+      logic [WORD-1:0] late_word;
+      presilicon_copy #(
+          .BITS(1)
+      ) copy (
+          .clock,
+          .reset,
+          .in (reduced_next),
+          .out(reduced)
+      );
+      presilicon_delay #(
+          .BITS (WORD),
+          .DELAY(TREES)
+      ) data_delay (
+          .clock,
+          .reset,
+          .in (in_data[n*WORD+:WORD]),
+          .out(late_word)
+      );
+      always_ff @(posedge clock) out_data[n*WORD+:WORD] <= !reduced ? late_word : n == 0 ? word : '0;
+    end
+  endgenerate
 endmodule

@@ -16,7 +16,7 @@ module presilicon_sequencer #(
 ) (
     input logic clock,
     input logic reset,
-    input logic enable,
+    input logic go,  // room for what chains may give; low, none is issued
 
     input  logic                     in_valid,
     output logic                     in_ready,
@@ -71,13 +71,12 @@ module presilicon_sequencer #(
   logic valid, consume;
   logic [1:0] kind, last, first;
   logic [TAP-1:0] tap;
-  logic [LANES*ELEMENT-1:0] data;
   logic [2**TAP-1:0] begins_0, begins_1;  // whether a tap's next vector is the first of a frame
   assign in_ready = !valid || consume;
   wire take = in_valid && in_ready;
   always_ff @(posedge clock) begin
     if (take) begin
-      {kind, tap, last, tag, data} <= {in_kind, in_tap, in_last, in_tag, in_data};
+      {kind, tap, last, tag} <= {in_kind, in_tap, in_last, in_tag};
       first <= {begins_1[in_tap], begins_0[in_tap]};
       if (in_kind != EXCHANGE) begin
         begins_0[in_tap] <= in_last[0] || in_kind == BREAK;
@@ -106,9 +105,9 @@ module presilicon_sequencer #(
   wire is_vector = valid && kind == VECTOR;
   wire ready = is_vector && program_valid && program_of == tap;
   wire switch_program = is_vector && !ready && drained;
-  wire issue = enable && ready && chain_valid && bubbles == '0;
-  wire skip = enable && ready && program_empty;  // nothing runs, but a frame may end
-  wire abort = enable && valid && kind == BREAK;
+  wire issue = go && ready && chain_valid && bubbles == '0;
+  wire skip = go && ready && program_empty;  // nothing runs, but a frame may end
+  wire abort = go && valid && kind == BREAK;
   assign exchange = valid && kind[1] && drained;
   assign consume = (issue && chain_last) || skip || abort || (exchange && kind == EXCHANGE);
   assign idle = !valid && drained;
@@ -131,13 +130,13 @@ module presilicon_sequencer #(
       chain_last <= fetch == program_end;
       bubbles <= fetched[47:40];
       fetch <= fetch == program_end ? program_begin : fetch + 1'b1;
-    end else if (enable && chain_valid && bubbles != '0) bubbles <= bubbles - 8'd1;
+    end else if (chain_valid && bubbles != '0) bubbles <= bubbles - 8'd1;
     if (exchange) begin
       program_valid <= 1'b0;
       chain_valid <= 1'b0;
     end
     if (issue || skip || abort) drain <= DRAIN'(PIPELINE);
-    else if (enable && !drained) drain <= drain - 1'b1;
+    else if (!drained) drain <= drain - 1'b1;
     if (reset) begin
       program_valid <= 1'b0;
       chain_valid <= 1'b0;
@@ -151,44 +150,60 @@ module presilicon_sequencer #(
   wire do_alu = (chain[55:48] & ~holds) == '0;
   wire do_cache = (chain[63:56] & ~holds) == '0;
   wire do_commit = (chain[71:64] & ~holds) == '0;
+  logic [C_BITS-1:0] control;
   always_ff @(posedge clock) begin
-    if (enable) begin
-      out_control <= '0;
-      if (issue) begin
-        out_control[C_VALID] <= 1'b1;
-        out_control[C_END] <= FLUSH && chain_last && last[1];
-        out_control[C_FILTER] <= chain[0];
-        out_control[C_AXIS] <= chain[1];
-        out_control[C_RANGE_ROW+:8] <= chain[15:8];
-        out_control[C_ALU+:3] <= do_alu ? chain[18:16] : 3'd0;
-        out_control[C_ALU_ROW+:8] <= chain[31:24];
-        out_control[C_CACHE] <= chain[2] && do_cache;
-        out_control[C_CACHE_ROW+:8] <= chain[39:32];
-        out_control[C_LOAD] <= chain[3];
-        out_control[C_SAVE] <= chain[4];
-        out_control[C_REDUCE+:3] <= chain[22:20];
-        out_control[C_COMMIT+:2] <= do_commit ? chain[6:5] : 2'd0;
-      end else begin
-        out_control[C_VALID] <= skip || abort;
-        out_control[C_END] <= FLUSH && skip && last[1];
-        out_control[C_ABORT] <= abort;
-      end
+    control <= '0;
+    if (issue) begin
+      control[C_VALID] <= 1'b1;
+      control[C_END] <= FLUSH && chain_last && last[1];
+      control[C_FILTER] <= chain[0];
+      control[C_AXIS] <= chain[1];
+      control[C_RANGE_ROW+:8] <= chain[15:8];
+      control[C_ALU+:3] <= do_alu ? chain[18:16] : 3'd0;
+      control[C_ALU_ROW+:8] <= chain[31:24];
+      control[C_CACHE] <= chain[2] && do_cache;
+      control[C_CACHE_ROW+:8] <= chain[39:32];
+      control[C_LOAD] <= chain[3];
+      control[C_SAVE] <= chain[4];
+      control[C_REDUCE+:3] <= chain[22:20];
+      control[C_COMMIT+:2] <= do_commit ? chain[6:5] : 2'd0;
+    end else begin
+      control[C_VALID] <= skip || abort;
+      control[C_END] <= FLUSH && skip && last[1];
+      control[C_ABORT] <= abort;
     end
-    if (reset) out_control <= '0;
+    out_control <= control;
+    if (reset) begin
+      control <= '0;
+      out_control <= '0;
+    end
   end
   wire unused = &{1'b0, chain[7], chain[19], chain[23], chain[47:40], chain_index};
 
-  // ---- elements become words
+  // ---- elements become words; every lane takes its own a cycle after `take`
   generate
     for (genvar n = 0; n < LANES; n++) begin : lane
-      wire [ELEMENT-1:0] element = data[n*ELEMENT+:ELEMENT];
+      logic taken;
+      logic [ELEMENT-1:0] came, element;
       logic [WORD-1:0] word;
+      presilicon_copy #(
+          .BITS(1)
+      ) copy (
+          .clock,
+          .reset,
+          .in (take),
+          .out(taken)
+      );
       if (FLOAT) begin : floats
         assign word = WORD'(element) << (WORD - ELEMENT);
       end else begin : fixed
         assign word = WORD'($signed(element));
       end
-      always_ff @(posedge clock) if (enable) out_data[n*WORD+:WORD] <= word;
+      always_ff @(posedge clock) begin
+        came <= in_data[n*ELEMENT+:ELEMENT];
+        if (taken) element <= came;
+        out_data[n*WORD+:WORD] <= word;
+      end
     end
   endgenerate
 endmodule

@@ -9,7 +9,6 @@ module presilicon_tree #(
     parameter int KIND = 0
 ) (
     input  logic                  clock,
-    input  logic                  enable,
     input  logic                  smaller,  // with the words
     input  logic [LANES*WORD-1:0] in,
     output logic [      WORD-1:0] out
@@ -17,7 +16,7 @@ module presilicon_tree #(
   generate
     if (LANES == 1) begin : leaf
       assign out = in;
-      wire unused = &{1'b0, clock, enable, smaller};
+      wire unused = &{1'b0, clock, smaller};
     end else begin : level
       logic [LANES/2*WORD-1:0] half;
       logic smaller_next;
@@ -31,12 +30,11 @@ module presilicon_tree #(
           .KIND(KIND)
       ) nodes (
           .clock,
-          .enable,
           .smaller,
           .in,
           .out(half)
       );
-      always_ff @(posedge clock) if (enable) smaller_next <= smaller;
+      always_ff @(posedge clock) smaller_next <= smaller;
       presilicon_tree #(
           .LANES(LANES / 2),
           .WORD(WORD),
@@ -47,7 +45,6 @@ module presilicon_tree #(
           .KIND(KIND)
       ) rest (
           .clock,
-          .enable,
           .smaller(smaller_next),
           .in(half),
           .out

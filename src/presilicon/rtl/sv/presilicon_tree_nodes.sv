@@ -9,7 +9,6 @@ module presilicon_tree_nodes #(
     parameter int KIND = 0  // 0 maximum or minimum (1 cycle), 1 product (4, floats 5), 2 sum of floats (5)
 ) (
     input  logic                    clock,
-    input  logic                    enable,
     input  logic                    smaller,
     input  logic [2*PAIRS*WORD-1:0] in,
     output logic [  PAIRS*WORD-1:0] out
@@ -30,14 +29,13 @@ module presilicon_tree_nodes #(
             .y,
             .extreme
         );
-        always_ff @(posedge clock) if (enable) out[pair*WORD+:WORD] <= extreme;
+        always_ff @(posedge clock) out[pair*WORD+:WORD] <= extreme;
       end else if (KIND == 1 && !FLOAT) begin : fixed_products
         presilicon_fixed_multiply #(
             .WORD(WORD),
             .FRACTION(FRACTION)
         ) multiply (
             .clock,
-            .enable,
             .x,
             .y,
             .product(out[pair*WORD+:WORD])
@@ -49,7 +47,6 @@ module presilicon_tree_nodes #(
             .BIAS(BIAS)
         ) multiply (
             .clock,
-            .enable,
             .x,
             .y,
             .product(out[pair*WORD+:WORD])
@@ -60,7 +57,6 @@ module presilicon_tree_nodes #(
             .MANTISSA(FRACTION)
         ) add (
             .clock,
-            .enable,
             .x,
             .y,
             .sum(out[pair*WORD+:WORD])
