@@ -38,14 +38,14 @@ MUTATIONS = {
     "cache without conditions": ("sequencer", "chain[2] && do_cache", "chain[2]"),
     "forwarding by the wrong row": (
         "vector_alu",
-        "ahead[stage*C_BITS+C_CACHE_ROW+:ROW] == row;",
-        "ahead[stage*C_BITS+C_ALU_ROW+:ROW] == row;",
+        "ahead[chain*C_BITS+C_CACHE_ROW+:ROW] == row;",
+        "ahead[chain*C_BITS+C_ALU_ROW+:ROW] == row;",
     ),
     "no forwarding": ("vector_alu", ".fetch_forward(newest)", ".fetch_forward('0)"),
     "a row that retires is read a cycle late": (
         "vector_alu",
-        "(written[row] || (retire[C_CACHE] && retire_row == row))",
-        "written[row]",
+        "(was_written || hits[LATENCY+1:LATENCY] != '0)",
+        "was_written",
     ),
     "late save over a newer one": ("vector_alu", "saves & ~{LATENCY{save_early}}", "saves"),
     "packer full one word late": ("packer", "total >= {1'b0, ALL}", "total > {1'b0, ALL}"),

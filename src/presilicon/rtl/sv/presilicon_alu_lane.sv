@@ -74,18 +74,13 @@ module presilicon_alu_lane #(
       wire take_total = add || sub || (absolute && x[WORD-1]);
       assign early = take_total ? saturated : take_s ? s : x;
       if (FUNCTIONS[2]) begin : multiplier
-        logic [WORD-1:0] x_multiply, s_multiply;  // multipliers stand far from the adder
-        always_ff @(posedge clock) begin
-            x_multiply <= x;
-            s_multiply <= s;
-          end
         presilicon_fixed_multiply #(
             .WORD(WORD),
             .FRACTION(FRACTION)
         ) multiply (
             .clock,
-            .x(x_multiply),
-            .y(s_multiply),
+            .x,
+            .y(s),
             .product(late)
         );
       end else begin : no_multiplier

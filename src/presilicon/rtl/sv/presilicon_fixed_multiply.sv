@@ -1,12 +1,13 @@
-// x * y in fixed point, 4 cycles: the exact product shifted right by FRACTION, toward minus infinity, then saturated.
-// Operands are split in halves, so that no stage is deeper than one hardware multiplier or one carry chain.
+// x * y in fixed point, 5 cycles: the exact product shifted right by FRACTION, toward minus infinity, then saturated.
+// Operands are split in halves, so that no stage is deeper than one hardware multiplier or one carry chain; they are
+// registered first, since multipliers stand far from everything else.
 module presilicon_fixed_multiply #(
     parameter int WORD = 32,
     parameter int FRACTION = 16
 ) (
     input  logic                   clock,
-    input  logic signed [WORD-1:0] x,
-    input  logic signed [WORD-1:0] y,
+    input  logic        [WORD-1:0] x,
+    input  logic        [WORD-1:0] y,
     output logic signed [WORD-1:0] product
 );
   localparam int LOW = WORD / 2;
@@ -14,10 +15,12 @@ module presilicon_fixed_multiply #(
   localparam int MIDDLE = LOW + HIGH + 2;
   localparam int WHOLE = 2 * WORD;
 
-  wire signed [LOW:0] x_low = {1'b0, x[LOW-1:0]};
-  wire signed [LOW:0] y_low = {1'b0, y[LOW-1:0]};
-  wire signed [HIGH-1:0] x_high = x[WORD-1:LOW];
-  wire signed [HIGH-1:0] y_high = y[WORD-1:LOW];
+  logic [WORD-1:0] x_near, y_near;
+  always_ff @(posedge clock) {x_near, y_near} <= {x, y};
+  wire signed [LOW:0] x_low = {1'b0, x_near[LOW-1:0]};
+  wire signed [LOW:0] y_low = {1'b0, y_near[LOW-1:0]};
+  wire signed [HIGH-1:0] x_high = x_near[WORD-1:LOW];
+  wire signed [HIGH-1:0] y_high = y_near[WORD-1:LOW];
 
   logic signed [2*LOW+1:0] low_low;
   logic signed [LOW+HIGH:0] low_high, high_low;

@@ -10,7 +10,7 @@ function automatic integer vector_latency(input integer functions, input integer
 endfunction
 
 function automatic integer vector_cycles(input integer functions, input integer is_float);
-  vector_cycles = 2 + vector_latency(functions, is_float) + 1;
+  vector_cycles = 3 + vector_latency(functions, is_float) + 1;
 endfunction
 
 // Of the slowest tree that is built.
@@ -18,7 +18,7 @@ function automatic integer tree_cycles(input integer lanes, input integer functi
   integer levels, sum, product;
   levels = $clog2(lanes);
   sum = functions[0] ? (is_float != 0 ? 5 * levels : levels + 1) : levels;
-  product = functions[1] ? (is_float != 0 ? 5 * levels : 4 * levels) : levels;
+  product = functions[1] ? 5 * levels : levels;
   tree_cycles = sum > product ? sum : product;
   if (tree_cycles == 0) tree_cycles = 1;
 endfunction

@@ -20,7 +20,7 @@ module presilicon_scalar_reduce #(
   `include "presilicon_latency.svh"
   localparam int LEVELS = $clog2(LANES);
   localparam int SUM = FLOAT ? 5 * LEVELS : LEVELS + 1;
-  localparam int PRODUCT = FLOAT ? 5 * LEVELS : 4 * LEVELS;
+  localparam int PRODUCT = 5 * LEVELS;
   localparam int TREES = tree_cycles(LANES, int'(FUNCTIONS), int'(FLOAT));
 
   logic [WORD-1:0] sum, product, extreme;
@@ -127,44 +127,28 @@ module presilicon_scalar_reduce #(
   endgenerate
 
   // ---- one word, or the vector as it came
-  logic [C_BITS-1:0] late_control;
-  logic reduced_next;
+  logic [2:0] function_next;
   presilicon_control_delay #(
       .BITS (C_BITS),
-      .DELAY(TREES)
+      .DELAY(TREES + 1)
   ) control_delay (
       .clock,
       .reset,
       .in (in_control),
-      .out(late_control)
+      .out(out_control)
   );
   presilicon_delay #(
-      .BITS (1),
+      .BITS (3),
       .DELAY(TREES - 1)
   ) choice_delay (
       .clock,
       .reset,
-      .in (in_control[C_REDUCE+:3] != 3'd0),
-      .out(reduced_next)
+      .in (in_control[C_REDUCE+:3]),
+      .out(function_next)
   );
-  wire [2:0] late_function = late_control[C_REDUCE+:3];
-  wire [WORD-1:0] word = late_function == 3'd1 ? sum : late_function == 3'd2 ? product : extreme;
-  always_ff @(posedge clock) begin
-    out_control <= late_control;
-    if (reset) out_control <= '0;
-  end
   generate
     for (genvar n = 0; n < LANES; n++) begin : choice
-      logic reduced;
       logic [WORD-1:0] late_word;
-      presilicon_copy #(
-          .BITS(1)
-      ) copy (
-          .clock,
-          .reset,
-          .in (reduced_next),
-          .out(reduced)
-      );
       presilicon_delay #(
           .BITS (WORD),
           .DELAY(TREES)
@@ -174,7 +158,35 @@ module presilicon_scalar_reduce #(
           .in (in_data[n*WORD+:WORD]),
           .out(late_word)
       );
-      always_ff @(posedge clock) out_data[n*WORD+:WORD] <= !reduced ? late_word : n == 0 ? word : '0;
+      if (n == 0) begin : first
+        logic [2:0] function_;
+        presilicon_copy #(
+            .BITS(3)
+        ) copy (
+            .clock,
+            .reset,
+            .in (function_next),
+            .out(function_)
+        );
+        always_ff @(posedge clock)
+          case (function_)
+            3'd0: out_data[WORD-1:0] <= late_word;
+            3'd1: out_data[WORD-1:0] <= sum;
+            3'd2: out_data[WORD-1:0] <= product;
+            default: out_data[WORD-1:0] <= extreme;
+          endcase
+      end else begin : others
+        logic reduced;
+        presilicon_copy #(
+            .BITS(1)
+        ) copy (
+            .clock,
+            .reset,
+            .in (function_next != 3'd0),
+            .out(reduced)
+        );
+        always_ff @(posedge clock) out_data[n*WORD+:WORD] <= reduced ? '0 : late_word;
+      end
     end
   endgenerate
 endmodule

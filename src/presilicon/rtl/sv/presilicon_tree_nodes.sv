@@ -6,7 +6,7 @@ module presilicon_tree_nodes #(
     parameter int EXPONENT = 8,
     parameter int FRACTION = 16,  // or mantissa bits
     parameter int BIAS = 127,
-    parameter int KIND = 0  // 0 maximum or minimum (1 cycle), 1 product (4, floats 5), 2 sum of floats (5)
+    parameter int KIND = 0  // 0 maximum or minimum (1 cycle), 1 product (5), 2 sum of floats (5)
 ) (
     input  logic                    clock,
     input  logic                    smaller,

@@ -1,6 +1,7 @@
 // The vector unit: an operation with a scratchpad row or with the carried vector.
 //
-//   decode     who holds the newest value of the row: a chain on its way, or the scratchpad
+//   compare    which chains on their way write the row
+//   decode     who holds its newest value: one of them, or the scratchpad
 //   fetch      scratchpad row and carried vector are read
 //   execute    sums of fixed point, max, min, abs and words that merely pass are ready at the end of this cycle
 //   retire     LATENCY - 1 cycles later: products (and sums of floats) are ready; the row is written
@@ -34,24 +35,26 @@ module presilicon_vector_alu #(
   localparam int ROW = ROWS > 1 ? $clog2(ROWS) : 1;
 
   // ---- the chains on their way. Stage 0 is `execute`, stage LATENCY - 1 is `retire`.
-  logic [C_BITS-1:0] decode, fetch;
+  logic [C_BITS-1:0] compare, decode, fetch;
   logic [LATENCY*C_BITS-1:0] stages;
   logic [LATENCY-1:0] late, multiplies;  // whose results come late; products among them
   wire [C_BITS-1:0] execute = stages[0+:C_BITS];
   wire [C_BITS-1:0] retire = stages[(LATENCY-1)*C_BITS+:C_BITS];
-  wire [(LATENCY+1)*C_BITS-1:0] ahead = {stages, fetch};  // the chains before the one in `decode`, the nearest first
+  wire [(LATENCY+2)*C_BITS-1:0] ahead = {stages, fetch, decode};  // before the chain in `compare`, the nearest first
   wire [2:0] operation = fetch[C_ALU+:3];
   wire multiply = FUNCTIONS[2] && operation == 3'd3;
   wire [LATENCY:0] late_next = {late, multiply || (LATE_SUMS && (operation == 3'd1 || operation == 3'd2))};
   wire [LATENCY:0] multiplies_next = {multiplies, multiply};
   always_ff @(posedge clock) begin
-    decode <= in_control;
+    compare <= in_control;
+    decode <= compare;
     fetch <= decode;
-    stages <= ahead[LATENCY*C_BITS-1:0];
+    stages <= ahead[C_BITS+:LATENCY*C_BITS];
     late <= late_next[LATENCY-1:0];
     multiplies <= multiplies_next[LATENCY-1:0];
     out_control <= retire;
     if (reset) begin
+      compare <= '0;
       decode <= '0;
       fetch <= '0;
       stages <= '0;
@@ -59,25 +62,29 @@ module presilicon_vector_alu #(
     end
   end
 
-  // ---- decode: which chain ahead holds the newest write to the row, if any
-  logic [LATENCY-1:0] hit, newest;
+  // ---- compare: which chains ahead write the row. Of those LATENCY are still on their way when it is fetched, the
+  // two before them have been written by then.
+  logic [LATENCY+1:0] hits;
   logic [2**ROW-1:0] written;
-  logic forward_execute;  // from the chain right ahead
-  wire [ROW-1:0] row = decode[C_ALU_ROW+:ROW];
-  wire [ROW-1:0] retire_row = retire[C_CACHE_ROW+:ROW];
-  wire absolute = FUNCTIONS[5] && decode[C_ALU+:3] == 3'd6;  // with 0, not with a row
-  always_comb begin
-    for (int stage = 0; stage < LATENCY; stage++)
-      hit[stage] = ahead[stage*C_BITS+C_CACHE] && ahead[stage*C_BITS+C_CACHE_ROW+:ROW] == row;
-    newest = absolute ? '0 : hit & (~hit + 1'b1);
-  end
-  // A row that retires in this cycle can be read in the next; zero until it is written.
-  wire from_memory = !absolute && hit == '0 && (written[row] || (retire[C_CACHE] && retire_row == row));
+  logic was_written;
+  wire [ROW-1:0] row = compare[C_ALU_ROW+:ROW];
   always_ff @(posedge clock) begin
-    forward_execute <= newest[0];
-    if (retire[C_CACHE]) written[retire_row] <= 1'b1;
+    for (int chain = 0; chain < LATENCY + 2; chain++)
+      hits[chain] <= ahead[chain*C_BITS+C_CACHE] && ahead[chain*C_BITS+C_CACHE_ROW+:ROW] == row;
+    was_written <= written[row];
+    if (retire[C_CACHE]) written[retire[C_CACHE_ROW+:ROW]] <= 1'b1;
     if (reset) written <= '0;
   end
+
+  // ---- decode: the newest of them, or the scratchpad, which is zero until it is written
+  logic [LATENCY-1:0] newest;
+  logic forward_execute;  // from the chain right ahead
+  wire absolute = FUNCTIONS[5] && decode[C_ALU+:3] == 3'd6;  // with 0, not with a row
+  always_comb
+    for (int chain = 0; chain < LATENCY; chain++)
+      newest[chain] = !absolute && hits[chain] && (hits & ((LATENCY + 2)'(1) << chain) - 1'b1) == '0;
+  wire from_memory = !absolute && hits[LATENCY-1:0] == '0 && (was_written || hits[LATENCY+1:LATENCY] != '0);
+  always_ff @(posedge clock) forward_execute <= newest[0];
 
   // ---- carried vector: written early, or late unless a newer chain has written it meanwhile
   logic [LATENCY-1:0] saves;  // late ones under way
@@ -105,7 +112,7 @@ module presilicon_vector_alu #(
           .reset,
           .in_data(in_data[n*WORD+:WORD]),
           .out_data(out_data[n*WORD+:WORD]),
-          .fetch_row(row),
+          .fetch_row(decode[C_ALU_ROW+:ROW]),
           .fetch_memory(from_memory),
           .fetch_forward(newest),
           .fetch_load(decode[C_LOAD]),
@@ -120,8 +127,8 @@ module presilicon_vector_alu #(
             FUNCTIONS[1] && operation == 3'd2,
             FUNCTIONS[0] && operation == 3'd1
           }),
-          .retire_cache(ahead[(LATENCY-1)*C_BITS+C_CACHE]),
-          .retire_row(ahead[(LATENCY-1)*C_BITS+C_CACHE_ROW+:ROW]),
+          .retire_cache(ahead[LATENCY*C_BITS+C_CACHE]),
+          .retire_row(ahead[LATENCY*C_BITS+C_CACHE_ROW+:ROW]),
           .retire_late(late_next[LATENCY-1]),
           .retire_multiply(multiplies_next[LATENCY-1])
       );

@@ -13,7 +13,7 @@ module presilicon_vector_lane #(
 ) (
     input  logic               clock,
     input  logic               reset,
-    input  logic [   WORD-1:0] in_data,          // a cycle before `decode`
+    input  logic [   WORD-1:0] in_data,          // a cycle before `compare`
     output logic [   WORD-1:0] out_data,
     input  logic [    ROW-1:0] fetch_row,
     input  logic               fetch_memory,     // s is the row, or the result of one of the stages, or 0
@@ -54,7 +54,7 @@ module presilicon_vector_lane #(
       })
   );
 
-  logic [WORD-1:0] data_decode, data_fetch, x, s, carried, early, early_last, late;
+  logic [WORD-1:0] data_compare, data_decode, data_fetch, x, s, carried, early, early_last, late;
   logic [LATENCY*WORD-1:0] results;
   wire [WORD-1:0] result = take_late ? late : results[(LATENCY-1)*WORD+:WORD];
 
@@ -71,7 +71,8 @@ module presilicon_vector_lane #(
 
   wire [WORD-1:0] carried_now = carry_early ? early_last : carry_late ? late : carried;
   always_ff @(posedge clock) begin
-    data_decode <= in_data;
+    data_compare <= in_data;
+    data_decode <= data_compare;
     data_fetch <= data_decode;
     carried <= carried_now;
     s <= operand;
