@@ -76,8 +76,8 @@ module presilicon_core #(
   // The tags of the frames in the pipeline: in at a frame's first chain, out with its end.
   (* ram_style = "distributed" *) logic [TAG-1:0] tags[2**TAGS];
   logic [TAGS-1:0] tag_in, tag_out;
-  logic tag_push, tag_pop;
-  logic [TAG-1:0] tag;
+  logic tag_push, tag_pop, push;
+  logic [TAG-1:0] tag, pushed;
 
   presilicon_sequencer #(
       .LANES(LANES),
@@ -229,10 +229,12 @@ module presilicon_core #(
   assign idle = sequencer_idle && packer_idle;
 
   always_ff @(posedge clock) begin
-    if (tag_push) tags[tag_in] <= tag;
-    tag_in <= tag_in + TAGS'(tag_push);
+    {push, pushed} <= {tag_push, tag};
+    if (push) tags[tag_in] <= pushed;
+    tag_in <= tag_in + TAGS'(push);
     tag_out <= tag_out + TAGS'(tag_pop);
     if (reset) begin
+      push <= 1'b0;
       tag_in <= '0;
       tag_out <= '0;
     end

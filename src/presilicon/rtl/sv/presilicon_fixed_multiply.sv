@@ -1,6 +1,6 @@
 // x * y in fixed point, 5 cycles: the exact product shifted right by FRACTION, toward minus infinity, then saturated.
-// Operands are split in halves, so that no stage is deeper than one hardware multiplier or one carry chain; they are
-// registered first, since multipliers stand far from everything else.
+// Operands are split in halves for the multipliers of the hardware. These stand far from everything else: a register
+// before and two behind each of them share the way.
 module presilicon_fixed_multiply #(
     parameter int WORD = 32,
     parameter int FRACTION = 16
@@ -12,7 +12,6 @@ module presilicon_fixed_multiply #(
 );
   localparam int LOW = WORD / 2;
   localparam int HIGH = WORD - LOW;  // the upper half has the sign
-  localparam int MIDDLE = LOW + HIGH + 2;
   localparam int WHOLE = 2 * WORD;
 
   logic [WORD-1:0] x_near, y_near;
@@ -22,27 +21,27 @@ module presilicon_fixed_multiply #(
   wire signed [HIGH-1:0] x_high = x_near[WORD-1:LOW];
   wire signed [HIGH-1:0] y_high = y_near[WORD-1:LOW];
 
+  localparam int PARTS = 2 * LOW + 2 + 2 * (LOW + HIGH + 1) + 2 * HIGH;
+  logic [PARTS-1:0] parts_far;
   logic signed [2*LOW+1:0] low_low;
   logic signed [LOW+HIGH:0] low_high, high_low;
   logic signed [2*HIGH-1:0] high_high;
+  wire signed [2*LOW+1:0] low_low_far = x_low * y_low;
+  wire signed [LOW+HIGH:0] low_high_far = x_low * y_high;
+  wire signed [LOW+HIGH:0] high_low_far = x_high * y_low;
+  wire signed [2*HIGH-1:0] high_high_far = x_high * y_high;
   always_ff @(posedge clock) begin
-    low_low <= x_low * y_low;
-    low_high <= x_low * y_high;
-    high_low <= x_high * y_low;
-    high_high <= x_high * y_high;
+    parts_far <= {high_high_far, high_low_far, low_high_far, low_low_far};
+    {high_high, high_low, low_high, low_low} <= parts_far;
   end
 
-  logic signed [WHOLE-1:0] outer;
-  logic signed [MIDDLE-1:0] middle;
-  always_ff @(posedge clock) begin
-    outer <= {high_high, low_low[2*LOW-1:0]};
-    middle <= MIDDLE'(low_high) + MIDDLE'(high_low);
-  end
-  wire unused = &{1'b0, low_low[2*LOW+1:2*LOW], middle};
-
-  // The lowest LOW bits of `outer` are final: the last addition begins above them.
+  // The lowest LOW bits are final: the additions begin above them.
+  localparam int UPPER = WHOLE - LOW;
+  wire signed [UPPER-1:0] outer = {high_high, low_low[2*LOW-1:LOW]};
   logic signed [WHOLE-1:0] exact;
-  always_ff @(posedge clock) exact <= {$signed(outer[WHOLE-1:LOW]) + (WHOLE - LOW)'(middle), outer[LOW-1:0]};
+  always_ff @(posedge clock)
+    exact <= {outer + (UPPER'(low_high) + UPPER'(high_low)), low_low[LOW-1:0]};
+  wire unused = &{1'b0, low_low[2*LOW+1:2*LOW]};
 
   wire signed [WHOLE-1:0] shifted = exact >>> FRACTION;
   wire fits = shifted[WHOLE-1:WORD-1] == {(WHOLE - WORD + 1) {shifted[WHOLE-1]}};

@@ -23,6 +23,10 @@ module presilicon_scalar_reduce #(
   localparam int PRODUCT = 5 * LEVELS;
   localparam int TREES = tree_cycles(LANES, int'(FUNCTIONS), int'(FLOAT));
 
+  // The trees stand far from the lanes: words come into a register first.
+  logic [LANES*WORD-1:0] data;
+  always_ff @(posedge clock) data <= in_data;
+
   logic [WORD-1:0] sum, product, extreme;
   generate
     if (FUNCTIONS[0]) begin : sums
@@ -38,8 +42,9 @@ module presilicon_scalar_reduce #(
             .KIND(2)
         ) tree (
             .clock,
+            .reset,
             .smaller(1'b0),
-            .in(in_data),
+            .in(data),
             .out(early)
         );
       end else begin : fixed
@@ -49,7 +54,7 @@ module presilicon_scalar_reduce #(
             .WORD (WORD)
         ) tree (
             .clock,
-            .in (in_data),
+            .in (data),
             .sum(exact)
         );
         wire sign = exact[WORD+LEVELS-1];
@@ -80,8 +85,9 @@ module presilicon_scalar_reduce #(
           .KIND(1)
       ) tree (
           .clock,
+          .reset,
           .smaller(1'b0),
-          .in(in_data),
+          .in(data),
           .out(early)
       );
       presilicon_delay #(
@@ -108,8 +114,9 @@ module presilicon_scalar_reduce #(
           .KIND(0)
       ) tree (
           .clock,
+          .reset,
           .smaller(in_control[C_REDUCE+:3] == 3'd4),
-          .in(in_data),
+          .in(data),
           .out(early)
       );
       presilicon_delay #(
@@ -130,7 +137,7 @@ module presilicon_scalar_reduce #(
   logic [2:0] function_next;
   presilicon_control_delay #(
       .BITS (C_BITS),
-      .DELAY(TREES + 1)
+      .DELAY(TREES + 2)
   ) control_delay (
       .clock,
       .reset,
@@ -139,7 +146,7 @@ module presilicon_scalar_reduce #(
   );
   presilicon_delay #(
       .BITS (3),
-      .DELAY(TREES - 1)
+      .DELAY(TREES)
   ) choice_delay (
       .clock,
       .reset,
@@ -151,7 +158,7 @@ module presilicon_scalar_reduce #(
       logic [WORD-1:0] late_word;
       presilicon_delay #(
           .BITS (WORD),
-          .DELAY(TREES)
+          .DELAY(TREES + 1)
       ) data_delay (
           .clock,
           .reset,

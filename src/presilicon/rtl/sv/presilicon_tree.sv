@@ -9,14 +9,15 @@ module presilicon_tree #(
     parameter int KIND = 0
 ) (
     input  logic                  clock,
-    input  logic                  smaller,  // with the words
+    input  logic                  reset,
+    input  logic                  smaller,  // a cycle before the words
     input  logic [LANES*WORD-1:0] in,
     output logic [      WORD-1:0] out
 );
   generate
     if (LANES == 1) begin : leaf
       assign out = in;
-      wire unused = &{1'b0, clock, smaller};
+      wire unused = &{1'b0, clock, reset, smaller};
     end else begin : level
       logic [LANES/2*WORD-1:0] half;
       logic smaller_next;
@@ -30,6 +31,7 @@ module presilicon_tree #(
           .KIND(KIND)
       ) nodes (
           .clock,
+          .reset,
           .smaller,
           .in,
           .out(half)
@@ -45,6 +47,7 @@ module presilicon_tree #(
           .KIND(KIND)
       ) rest (
           .clock,
+          .reset,
           .smaller(smaller_next),
           .in(half),
           .out

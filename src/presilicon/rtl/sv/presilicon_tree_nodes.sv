@@ -9,7 +9,8 @@ module presilicon_tree_nodes #(
     parameter int KIND = 0  // 0 maximum or minimum (1 cycle), 1 product (5), 2 sum of floats (5)
 ) (
     input  logic                    clock,
-    input  logic                    smaller,
+    input  logic                    reset,
+    input  logic                    smaller,  // a cycle before the words
     input  logic [2*PAIRS*WORD-1:0] in,
     output logic [  PAIRS*WORD-1:0] out
 );
@@ -19,12 +20,21 @@ module presilicon_tree_nodes #(
       wire [WORD-1:0] y = in[(2*pair+1)*WORD+:WORD];
       if (KIND == 0) begin : extremes
         logic [WORD-1:0] extreme;
+        logic smaller_here;
+        presilicon_copy #(
+            .BITS(1)
+        ) copy (
+            .clock,
+            .reset,
+            .in (smaller),
+            .out(smaller_here)
+        );
         presilicon_extreme #(
             .WORD(WORD),
             .FLOAT(FLOAT),
             .MANTISSA(FRACTION)
         ) compare (
-            .smaller,
+            .smaller(smaller_here),
             .x,
             .y,
             .extreme
@@ -64,7 +74,7 @@ module presilicon_tree_nodes #(
       end
     end
     if (KIND != 0) begin : no_choice
-      wire unused = &{1'b0, smaller};
+      wire unused = &{1'b0, reset, smaller};
     end
   endgenerate
 endmodule
