@@ -110,7 +110,7 @@ module presilicon_sim_bare #(
   );
   assign out_count = 16'(count);
   assign out_data = WIDE'(data);
-  assign waiting = dut.pending;
+  assign waiting = dut.pending && (dut.hold || !dut.outside_frame);
   assign peek_controls = WIDE_CONTROLS'(controls);
   assign peek_partial = WIDE'(dut.core.packer.waiting);
   assign peek_fill = 16'(dut.core.packer.fill);

@@ -68,15 +68,18 @@ module presilicon_bare #(
   logic [31:0] control_value;
 
   // Between two outer frames of the stream: nothing has come yet, or the last vector ended one.
-  wire exchange_now = pending && outside_frame;
+  wire outside_next = in_valid && in_ready ? in_break || in_last[1] : outside_frame;
+  logic hold;  // an image waits, and no frame is under way
   logic sent;  // the token is on its way
-  wire token = exchange_now && !sent;
-  assign in_ready = core_ready && !exchange_now;
+  wire token = hold && !sent;
+  assign in_ready = core_ready && !hold;
   always_ff @(posedge clock) begin
-    if (in_valid && in_ready) outside_frame <= in_break || in_last[1];
-    sent <= (sent || (token && core_ready)) && !exchange;
+    outside_frame <= outside_next;
+    hold <= pending && outside_next;
+    sent <= (sent || (token && core_ready)) && pending;
     if (reset) begin
       outside_frame <= 1'b1;
+      hold <= 1'b0;
       sent <= 1'b0;
     end
   end
@@ -169,9 +172,9 @@ module presilicon_bare #(
   ) core (
       .clock,
       .reset,
-      .in_valid(exchange_now ? token : in_valid),
+      .in_valid(hold ? token : in_valid),
       .in_ready(core_ready),
-      .in_kind(exchange_now ? 2'd2 : {1'b0, in_break}),
+      .in_kind(hold ? 2'd2 : {1'b0, in_break}),
       .in_tap,
       .in_last,
       .in_tag(1'b0),
@@ -201,5 +204,5 @@ module presilicon_bare #(
       .exchange
   );
   /* verilator lint_on PINCONNECTEMPTY */
-  assign idle = core_idle && !exchange_now;
+  assign idle = core_idle && !hold;
 endmodule

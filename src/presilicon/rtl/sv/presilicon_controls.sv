@@ -11,17 +11,26 @@ module presilicon_controls #(
     input  logic                    discard,
     output logic [32*CONTROLS+31:0] controls        // and 32 bits of 0, so that none is a width too
 );
+  // What the loader says is taken a cycle later, so that it may come from far away.
+  logic write, swap, forget;
+  logic [4:0] index;
+  logic [31:0] written;
+  always_ff @(posedge clock) begin
+    {index, written} <= {control_index, control_value};
+    {write, swap, forget} <= {control_write, exchange, discard};
+    if (reset) {write, swap, forget} <= '0;
+  end
   generate
     for (genvar r = 0; r < CONTROLS; r++) begin : register
       logic touched;
       logic [31:0] next, value;
       always_ff @(posedge clock) begin
-        if (control_write && control_index == 5'(r)) begin
-          next <= control_value;
+        if (write && index == 5'(r)) begin
+          next <= written;
           touched <= 1'b1;
         end
-        if (exchange && touched) value <= next;
-        if (exchange || discard) touched <= 1'b0;
+        if (swap && touched) value <= next;
+        if (swap || forget) touched <= 1'b0;
         if (reset) begin
           touched <= 1'b0;
           value <= '0;
@@ -30,7 +39,7 @@ module presilicon_controls #(
       assign controls[32*r+:32] = value;
     end
     if (CONTROLS == 0) begin : none
-      wire unused = &{1'b0, clock, reset, control_write, control_index, control_value, exchange, discard};
+      wire unused = &{1'b0, write, index, written, swap, forget};
     end
   endgenerate
   assign controls[32*CONTROLS+:32] = '0;

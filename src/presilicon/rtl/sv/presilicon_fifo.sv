@@ -1,5 +1,6 @@
 // A queue of PLACES entries, a power of two, with two more in registers behind it: memory answers late in a cycle.
-// `count` is without the last of them.
+// `count` is without the last of them. Not dissolved: wide data have a queue for every lane, in step with the others.
+(* keep_hierarchy = "yes" *)
 module presilicon_fifo #(
     parameter int BITS = 8,
     parameter int PLACES = 16,

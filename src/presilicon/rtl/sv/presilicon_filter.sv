@@ -42,22 +42,24 @@ module presilicon_filter #(
   localparam int LATENCY = filter_cycles(LANES);
   localparam int ROW = ROWS > 1 ? $clog2(ROWS) : 1;
 
-  // ---- range rows; what the loader says is taken a cycle later, so that it may come from far away
-  logic write, classes, swap, forget;
+  // ---- range rows; what the loader says is taken two cycles later, so that it may come from far away
+  localparam int ORDER = 3 + ROW + 9 + KEY + 1;
+  logic write, classes, swap, forget, other;
   logic [ROW-1:0] write_row;
   logic [8:0] write_column;
   logic [KEY-1:0] write_data;
+  logic [ORDER-1:0] order;
   logic [ROWS-1:0] active, touched, known;
   logic [ROWS-1:0] classes_0, classes_1;  // whether a place holds classes
   wire unused = &{1'b0, key_row};
   always_ff @(posedge clock) begin
-    write_row <= key_row[ROW-1:0];
-    {write_column, write_data, classes} <= {key_column, key_data, key_classes};
-    {write, swap, forget} <= {key_write, exchange, discard};
+    order <= {key_write, exchange, discard, key_row[ROW-1:0], key_column, key_data, key_classes};
+    {write, swap, forget, write_row, write_column, write_data, classes} <= order;
+    other <= !active[order[ORDER-4-:ROW]];  // the place that is not in force
     if (write) begin
       touched[write_row] <= 1'b1;
-      if (active[write_row]) classes_0[write_row] <= classes;
-      else classes_1[write_row] <= classes;
+      if (other) classes_1[write_row] <= classes;
+      else classes_0[write_row] <= classes;
     end
     if (swap) begin
       active <= active ^ touched;
@@ -65,6 +67,7 @@ module presilicon_filter #(
     end
     if (swap || forget) touched <= '0;
     if (reset) begin
+      order <= '0;
       {write, swap, forget} <= '0;
       active <= '0;
       touched <= '0;
@@ -86,7 +89,7 @@ module presilicon_filter #(
     for (genvar m = 0; m <= RANGES; m++) begin : boundary
       (* ram_style = "distributed" *) logic [KEY-1:0] keys[2**(ROW+1)];
       always_ff @(posedge clock) begin
-        if (write && write_column == 9'(m)) keys[{~active[write_row], write_row}] <= write_data;
+        if (write && write_column == 9'(m)) keys[{other, write_row}] <= write_data;
         row_keys[m*KEY+:KEY] <= keys[place];
       end
     end

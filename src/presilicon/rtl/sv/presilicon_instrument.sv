@@ -166,7 +166,6 @@ module presilicon_instrument #(
       .pending,
       .has_program,
       .has_sampling,
-      .exchange,
       .overflow,
       .overflow_tag,
       .too_late,

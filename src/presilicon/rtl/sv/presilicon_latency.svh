@@ -24,6 +24,6 @@ function automatic integer tree_cycles(input integer lanes, input integer functi
 endfunction
 
 function automatic integer reduce_cycles(input integer lanes, input integer functions, input integer is_float);
-  reduce_cycles = 1 + tree_cycles(lanes, functions, is_float) + 1;
+  reduce_cycles = 2 + tree_cycles(lanes, functions, is_float) + 1;
 endfunction
 /* verilator lint_on UNUSEDSIGNAL */

@@ -46,7 +46,7 @@ module presilicon_loader #(
     output logic [   31:0] control_value,
 
     output logic        pending,        // an image waits to be exchanged
-    input  logic        exchange,       // it is in force from the next cycle on
+    input  logic        exchange,       // it is in force from the next cycle on; `pending` falls two later
     output logic        discard,        // an image was refused
     output logic        has_program,
     output logic        has_sampling,
@@ -86,7 +86,7 @@ module presilicon_loader #(
   logic [7:0] total;  // chains in the program
   logic [8:0] index;
   logic [3:0] step;  // byte within an item
-  logic chain_look;
+  logic chain_look, exchanged;
   logic [95:0] gathered;  // the bytes of an item, the newest at the top
 
   wire take = byte_valid && byte_ready;
@@ -293,13 +293,14 @@ module presilicon_loader #(
         end
       end
       default:
-      if (exchange) begin
+      if (exchanged) begin
         state <= HUNT;
         report <= 1'b1;
         taken <= taken + 16'd1;
         if (sections[0]) image <= window;  // the four bytes of its checksum
       end
     endcase
+    exchanged <= exchange;
     // A chain is looked at a cycle after it has come; the checksum leaves time for the last.
     if (chain_look) begin
       used <= used | uses(chain_data[23:0]);
@@ -310,7 +311,7 @@ module presilicon_loader #(
     if (reset) begin
       state <= HUNT;
       found <= 2'd0;
-      chain_look <= 1'b0;
+      {chain_look, exchanged} <= '0;
       {image, taken, refused, refusal} <= '0;
     end
   end

@@ -173,17 +173,36 @@ module presilicon_packer #(
   assign tag_pop = block_valid && |block_label[LABEL-1-:2];
   always_ff @(posedge clock) go <= !reset && queued < (PLACE + 1)'(PLACES - FLIGHT - 4);
   presilicon_fifo #(
-      .BITS  (TAG + LABEL + VECTOR),
+      .BITS  (TAG + LABEL),
       .PLACES(PLACES)
-  ) queue (
+  ) labels (
       .clock,
       .reset,
       .in_valid(block_valid),
-      .in_data({tag, block_label, block}),
+      .in_data({tag, block_label}),
       .out_valid,
       .out_ready,
-      .out_data({out_tag, out_end, out_abort, out_count, out_data}),
+      .out_data({out_tag, out_end, out_abort, out_count}),
       .count(queued)
   );
+  generate
+    for (genvar n = 0; n < LANES; n++) begin : queue
+      /* verilator lint_off PINCONNECTEMPTY */  // these are as those of `labels`
+      presilicon_fifo #(
+          .BITS  (WORD),
+          .PLACES(PLACES)
+      ) words (
+          .clock,
+          .reset,
+          .in_valid(block_valid),
+          .in_data(block[n*WORD+:WORD]),
+          .out_valid(),
+          .out_ready,
+          .out_data(out_data[n*WORD+:WORD]),
+          .count()
+      );
+      /* verilator lint_on PINCONNECTEMPTY */
+    end
+  endgenerate
   assign idle = !out_valid && queued == '0;
 endmodule

@@ -23,9 +23,14 @@ module presilicon_scalar_reduce #(
   localparam int PRODUCT = 5 * LEVELS;
   localparam int TREES = tree_cycles(LANES, int'(FUNCTIONS), int'(FLOAT));
 
-  // The trees stand far from the lanes: words come into a register first.
-  logic [LANES*WORD-1:0] data;
-  always_ff @(posedge clock) data <= in_data;
+  // The trees stand far from the lanes: what comes is on its way for two cycles.
+  logic [LANES*WORD-1:0] data_1, data;
+  logic smaller;
+  always_ff @(posedge clock) begin
+    data_1 <= in_data;
+    data <= data_1;
+    smaller <= in_control[C_REDUCE+:3] == 3'd4;
+  end
 
   logic [WORD-1:0] sum, product, extreme;
   generate
@@ -115,7 +120,7 @@ module presilicon_scalar_reduce #(
       ) tree (
           .clock,
           .reset,
-          .smaller(in_control[C_REDUCE+:3] == 3'd4),
+          .smaller,
           .in(data),
           .out(early)
       );
@@ -137,7 +142,7 @@ module presilicon_scalar_reduce #(
   logic [2:0] function_next;
   presilicon_control_delay #(
       .BITS (C_BITS),
-      .DELAY(TREES + 2)
+      .DELAY(TREES + 3)
   ) control_delay (
       .clock,
       .reset,
@@ -146,7 +151,7 @@ module presilicon_scalar_reduce #(
   );
   presilicon_delay #(
       .BITS (3),
-      .DELAY(TREES)
+      .DELAY(TREES + 1)
   ) choice_delay (
       .clock,
       .reset,
@@ -158,7 +163,7 @@ module presilicon_scalar_reduce #(
       logic [WORD-1:0] late_word;
       presilicon_delay #(
           .BITS (WORD),
-          .DELAY(TREES + 1)
+          .DELAY(TREES + 2)
       ) data_delay (
           .clock,
           .reset,

@@ -35,7 +35,6 @@ module presilicon_selection #(
     input logic           pending,         // an image waits
     input logic           has_program,
     input logic           has_sampling,
-    input logic           exchange,        // it has reached the core
 
     input  logic               overflow,      // this frame does not fit into the output buffer
     input  logic [    TAG-1:0] overflow_tag,
@@ -108,7 +107,7 @@ module presilicon_selection #(
     break_waits <= broken || (break_waits && full);
     if (switch_now) convey <= 1'b1;
     else if (push || push_exchange) convey <= 1'b0;
-    switched <= switch_now || (switched && !exchange);
+    switched <= switch_now || (switched && pending);
     if (reset) begin
       under_way <= 1'b0;
       break_waits <= 1'b0;

@@ -53,15 +53,24 @@ module presilicon_sequencer #(
   logic [7:0] firsts[2*2**TAP];
   logic [7:0] counts[2*2**TAP];
   logic [2*2**TAP-1:0] watched;
+  // What the loader says is taken a cycle later, so that it may come from far away.
+  logic write_chain, write_program;
+  logic [CHAIN-1:0] write_index;
+  logic [71:0] write_data;
+  logic [TAP-1:0] write_tap;
+  logic [7:0] write_first, write_count;
   always_ff @(posedge clock) begin
-    if (chain_write) chains[{~bank, chain_index[CHAIN-1:0]}] <= chain_data;
-    if (program_write) begin
-      firsts[{~bank, program_tap}] <= program_first;
-      counts[{~bank, program_tap}] <= program_count;
-      watched[{~bank, program_tap}] <= program_count != 0;
+    {write_chain, write_index, write_data} <= {chain_write, chain_index[CHAIN-1:0], chain_data};
+    {write_program, write_tap, write_first, write_count} <= {program_write, program_tap, program_first, program_count};
+    if (write_chain) chains[{~bank, write_index}] <= write_data;
+    if (write_program) begin
+      firsts[{~bank, write_tap}] <= write_first;
+      counts[{~bank, write_tap}] <= write_count;
+      watched[{~bank, write_tap}] <= write_count != 0;
     end
     if (exchange && exchange_program) bank <= ~bank;
     if (reset) begin
+      {write_chain, write_program} <= '0;
       bank <= 1'b0;
       watched <= '0;
     end
@@ -95,15 +104,16 @@ module presilicon_sequencer #(
   // ---- the program under way, and its next chain, fetched ahead
   logic program_valid, program_empty;
   logic [TAP-1:0] program_of;
+  logic is_its_program;  // of the tap of the vector under way
   logic [CHAIN-1:0] program_begin, program_end, fetch;
   logic chain_valid, chain_first, chain_last;
   logic [71:0] chain;
   logic [7:0] bubbles;
   logic [DRAIN-1:0] drain;
-  wire drained = drain == '0;
+  logic drained;  // `drain` is 0
 
   wire is_vector = valid && kind == VECTOR;
-  wire ready = is_vector && program_valid && program_of == tap;
+  wire ready = is_vector && program_valid && is_its_program;
   wire switch_program = is_vector && !ready && drained;
   wire issue = go && ready && chain_valid && bubbles == '0;
   wire skip = go && ready && program_empty;  // nothing runs, but a frame may end
@@ -131,16 +141,24 @@ module presilicon_sequencer #(
       bubbles <= fetched[47:40];
       fetch <= fetch == program_end ? program_begin : fetch + 1'b1;
     end else if (chain_valid && bubbles != '0) bubbles <= bubbles - 8'd1;
+    if (switch_program) is_its_program <= 1'b1;
+    else if (take) is_its_program <= program_of == in_tap;
     if (exchange) begin
       program_valid <= 1'b0;
       chain_valid <= 1'b0;
     end
-    if (issue || skip || abort) drain <= DRAIN'(PIPELINE);
-    else if (!drained) drain <= drain - 1'b1;
+    if (issue || skip || abort) begin
+      drain <= DRAIN'(PIPELINE);
+      drained <= 1'b0;
+    end else if (!drained) begin
+      drain <= drain - 1'b1;
+      drained <= drain == DRAIN'(1);
+    end
     if (reset) begin
       program_valid <= 1'b0;
       chain_valid <= 1'b0;
       drain <= '0;
+      drained <= 1'b1;
     end
   end
   assign tag_push = ((issue && chain_first) || skip) && first[1];
