@@ -67,7 +67,7 @@ module presilicon_core #(
   localparam int VECTOR = BLOCK_0 == 2 || BLOCK_1 == 2 || BLOCK_2 == 2 ? vector_cycles(ALU, int'(FLOAT)) : 0;
   localparam int SCALAR = BLOCK_0 == 3 || BLOCK_1 == 3 || BLOCK_2 == 3 ? reduce_cycles(LANES, REDUCE, int'(FLOAT)) : 0;
   // From the issue of a chain until its block is in the queue: sequencer, blocks, packer.
-  localparam int PIPELINE = 2 + FILTER + VECTOR + SCALAR + ($clog2(LANES) + 1) / 2 + 4;
+  localparam int PIPELINE = 3 + FILTER + VECTOR + SCALAR + ($clog2(LANES) + 1) / 2 + 4;
   localparam int TAGS = $clog2(PIPELINE + 4);
 
   logic go, sequencer_idle, packer_idle;

@@ -168,7 +168,7 @@ module presilicon_sequencer #(
   wire do_alu = (chain[55:48] & ~holds) == '0;
   wire do_cache = (chain[63:56] & ~holds) == '0;
   wire do_commit = (chain[71:64] & ~holds) == '0;
-  logic [C_BITS-1:0] control;
+  logic [C_BITS-1:0] control, control_next;
   always_ff @(posedge clock) begin
     control <= '0;
     if (issue) begin
@@ -190,26 +190,30 @@ module presilicon_sequencer #(
       control[C_END] <= FLUSH && skip && last[1];
       control[C_ABORT] <= abort;
     end
-    out_control <= control;
+    control_next <= control;
+    out_control <= control_next;
     if (reset) begin
       control <= '0;
+      control_next <= '0;
       out_control <= '0;
     end
   end
   wire unused = &{1'b0, chain[7], chain[19], chain[23], chain[47:40], chain_index};
 
-  // ---- elements become words; every lane takes its own a cycle after `take`
+  // ---- elements become words; every lane takes its own two cycles after `take`
+  logic taken_next;
+  always_ff @(posedge clock) taken_next <= take && !reset;
   generate
     for (genvar n = 0; n < LANES; n++) begin : lane
       logic taken;
-      logic [ELEMENT-1:0] came, element;
+      logic [ELEMENT-1:0] came_1, came, element;
       logic [WORD-1:0] word;
       presilicon_copy #(
           .BITS(1)
       ) copy (
           .clock,
           .reset,
-          .in (take),
+          .in (taken_next),
           .out(taken)
       );
       if (FLOAT) begin : floats
@@ -218,7 +222,8 @@ module presilicon_sequencer #(
         assign word = WORD'($signed(element));
       end
       always_ff @(posedge clock) begin
-        came <= in_data[n*ELEMENT+:ELEMENT];
+        came_1 <= in_data[n*ELEMENT+:ELEMENT];
+        came <= came_1;
         if (taken) element <= came;
         out_data[n*WORD+:WORD] <= word;
       end

@@ -38,7 +38,6 @@ module presilicon_vector_alu #(
   logic [C_BITS-1:0] compare, decode, fetch;
   logic [LATENCY*C_BITS-1:0] stages;
   logic [LATENCY-1:0] late, multiplies;  // whose results come late; products among them
-  wire [C_BITS-1:0] execute = stages[0+:C_BITS];
   wire [C_BITS-1:0] retire = stages[(LATENCY-1)*C_BITS+:C_BITS];
   wire [(LATENCY+2)*C_BITS-1:0] ahead = {stages, fetch, decode};  // before the chain in `compare`, the nearest first
   wire [2:0] operation = fetch[C_ALU+:3];
@@ -87,12 +86,16 @@ module presilicon_vector_alu #(
   always_ff @(posedge clock) forward_execute <= newest[0];
 
   // ---- carried vector: written early, or late unless a newer chain has written it meanwhile
-  logic [LATENCY-1:0] saves;  // late ones under way
-  wire save_early = execute[C_SAVE] && !late[0];
-  wire [LATENCY:0] saves_next = {saves & ~{LATENCY{save_early}}, 1'b0} | (LATENCY + 1)'({execute[C_SAVE] && late[0], 1'b0});
+  logic save_early;  // by the chain in `execute`
+  logic [LATENCY-1:0] saves;  // late ones under way, by their stages
+  wire [LATENCY:0] saves_next = {saves & ~{LATENCY{save_early}}, fetch[C_SAVE] && late_next[0]};
   always_ff @(posedge clock) begin
+    save_early <= fetch[C_SAVE] && !late_next[0];
     saves <= saves_next[LATENCY-1:0];
-    if (reset) saves <= '0;
+    if (reset) begin
+      save_early <= 1'b0;
+      saves <= '0;
+    end
   end
   wire unused = &{1'b0, saves_next, late_next, multiplies_next};
 
