@@ -2,8 +2,9 @@
 
     python benchmarks/synthesize_instruments.py --jobs 8 --write src/presilicon/rtl/data/synthesis.json
 
-Small ones take a quarter of a minute, 128 lanes many minutes each; what is known already costs nothing. `--write` puts
-all known results into the file that comes with the package.
+Small ones take a quarter of a minute, 128 lanes many minutes each; what is known already costs nothing. `--clocks`
+estimates the clocks of the variants too, about ten minutes each. `--write` puts all known results into the file that
+comes with the package.
 """
 
 import argparse
@@ -13,22 +14,30 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from presilicon.rtl.cache import cache_directory
-from presilicon.rtl.synthesis import area_name, shipped
-from presilicon.study.reproductions.instrument_area import Part, every_part
+from presilicon.rtl.synthesis import area_name, clock_name, estimate_clock, shipped
+from presilicon.study.reproductions.instrument_area import PUBLISHED_MHZ, Clocked, Part, clocked, every_part
 
 
-def run(part: Part) -> tuple[Part, int, float]:
+def run(part: Part | Clocked) -> tuple[str, float]:
     began = time.perf_counter()
-    return part, part.area.luts, time.perf_counter() - began
+    if isinstance(part, Part):
+        found = f"{part.area.luts} ALUTs"
+    else:
+        found = f"{estimate_clock(part.top, part.parameters).fmax_mhz:.1f} MHz"
+    return f"{part.top} {part.parameters} {found}", time.perf_counter() - began
+
+
+def lanes_of(part: Part | Clocked) -> int:
+    return part.parameters.get("LANES", part.parameters.get("N", 0))
 
 
 def write(target: Path) -> None:
     names = {area_name(part.top, part.parameters, flat=part.flat) for part in every_part()}
-    found = {name: result for name, result in shipped().items() if name in names or "fmax_mhz" in result}
+    names |= {clock_name(part.top, part.parameters) for part in map(clocked, PUBLISHED_MHZ)}
+    found = {name: result for name, result in shipped().items() if name in names}
     for path in sorted((cache_directory() / "synthesis").glob("*.json")):
-        result = json.loads(path.read_text())
-        if path.stem in names or "fmax_mhz" in result:
-            found[path.stem] = result
+        if path.stem in names:
+            found[path.stem] = json.loads(path.read_text())
     for result in found.values():
         if "cells" in result:
             result["cells"] = {cell: count for cell, count in result["cells"].items() if "$" not in cell}
@@ -42,18 +51,16 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--jobs", type=int, default=1)
     options.add_argument("--lanes", type=int, default=128, help="the widest instrument")
+    options.add_argument("--clocks", action="store_true")
     options.add_argument("--write", type=Path)
     given = options.parse_args()
-    unique = {str(part): part for part in every_part()}
-    wanted = [
-        part for part in unique.values() if part.parameters.get("LANES", part.parameters.get("N", 0)) <= given.lanes
-    ]
+    parts: list[Part | Clocked] = [*every_part(), *(map(clocked, PUBLISHED_MHZ) if given.clocks else ())]
+    wanted = sorted((each for each in parts if lanes_of(each) <= given.lanes), key=lanes_of, reverse=True)
+    unique = list({str(part): part for part in wanted}.values())
     with ProcessPoolExecutor(given.jobs) as pool:
-        for number, done in enumerate(as_completed([pool.submit(run, part) for part in wanted])):
-            part, luts, seconds = done.result()
-            print(
-                f"{number + 1} of {len(wanted)}: {part.top} {part.parameters} {luts} ALUTs, {seconds:.0f} s", flush=True
-            )
+        for number, done in enumerate(as_completed([pool.submit(run, part) for part in unique])):
+            text, seconds = done.result()
+            print(f"{number + 1} of {len(unique)}: {text}, {seconds:.0f} s", flush=True)
     if given.write is not None:
         write(given.write)
 

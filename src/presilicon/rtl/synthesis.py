@@ -16,7 +16,7 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -98,33 +98,58 @@ def area_name(top: str, parameters: Mapping[str, int], target: Target = "cyclone
     return _name("area", _script(top, dict(parameters), TARGETS[target], flat, paths), _texts(paths))
 
 
-def estimate_clock(
-    top: str,
-    parameters: Mapping[str, int] | None = None,
-    *,
-    route: bool = False,
-    goal_mhz: float = 120.0,
-    grade: Literal[6, 7, 8] = 8,
-    seed: int = 1,
-    known_only: bool = False,
-) -> Timing | None:
-    """The clock of `top` on the largest ECP5, placed out of context; `grade` 8 is the fastest chip, 6 the slowest.
+class Placing(NamedTuple):
+    """How a clock is estimated: on the largest ECP5, out of context."""
 
-    Before routing the estimate takes minutes for an instrument of 16 lanes; routing takes much longer. With
-    `known_only`, None for what has not been placed before.
-    """
-    paths = module_files(top)
-    script = _script(top, dict(parameters or {}), TARGETS["ecp5"] + " -abc9", True, paths)
-    options = ["--85k", "--package", "CABGA756", "--speed", str(grade), "--out-of-context", "--timing-allow-fail"]
-    options += ["--freq", f"{goal_mhz:g}", "--seed", str(seed), *([] if route else ["--no-route"])]
+    grade: Literal[6, 7, 8] = 8
+    """8 is the fastest chip, 6 the slowest."""
+    is_routed: bool = False
+    goal_mhz: float = 125.0
+    seed: int = 1
+
+    @property
+    def options(self) -> list[str]:
+        """As nextpnr wants them."""
+        chip = ["--85k", "--package", "CABGA756", "--speed", str(self.grade)]
+        # This placer finds places for carry chains and multipliers near what they serve; the usual one loses a third.
+        way = ["--placer", "static", *(["--router", "router2"] if self.is_routed else ["--no-route"])]
+        goal = ["--freq", f"{self.goal_mhz:g}", "--timing-allow-fail", "--seed", str(self.seed)]
+        return [*chip, "--out-of-context", *way, *goal]
+
+
+UNROUTED = Placing()
+
+
+def estimate_clock(top: str, parameters: Mapping[str, int], placing: Placing = UNROUTED) -> Timing:
+    """The clock of module `top`: minutes for an instrument of 16 lanes, much longer if it is to be routed."""
+    script = _clock_script(top, parameters)
 
     def run(folder: Path) -> dict[str, Any]:
         _yosys(script, folder)
-        return _nextpnr(options, folder)
+        return _nextpnr(placing.options, folder)
 
-    what = script + " ".join(options)
-    found = _find(_name("clock", what, _texts(paths))) if known_only else _cached("clock", what, paths, run)
-    return None if found is None else Timing(found["fmax_mhz"], route, tuple(found["path"]))
+    found = _cached("clock", script + " ".join(placing.options), module_files(top), run)
+    return _timing(found, placing)
+
+
+def kept_clock(top: str, parameters: Mapping[str, int], placing: Placing = UNROUTED) -> Timing | None:
+    """What `estimate_clock` would give, if it is known already."""
+    found = _find(clock_name(top, parameters, placing))
+    return None if found is None else _timing(found, placing)
+
+
+def clock_name(top: str, parameters: Mapping[str, int], placing: Placing = UNROUTED) -> str:
+    """Under which an estimate is kept."""
+    text = _clock_script(top, parameters) + " ".join(placing.options)
+    return _name("clock", text, _texts(module_files(top)))
+
+
+def _clock_script(top: str, parameters: Mapping[str, int]) -> str:
+    return _script(top, dict(parameters), TARGETS["ecp5"] + " -abc9", True, module_files(top))
+
+
+def _timing(found: Mapping[str, Any], placing: Placing) -> Timing:
+    return Timing(found["fmax_mhz"], placing.is_routed, tuple(found["path"]))
 
 
 def _script(top: str, parameters: dict[str, int], synth: str, flat: bool, paths: list[Path]) -> str:
