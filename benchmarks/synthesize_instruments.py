@@ -15,7 +15,7 @@ from pathlib import Path
 
 from presilicon.rtl.cache import cache_directory
 from presilicon.rtl.synthesis import area_name, clock_name, estimate_clock, shipped
-from presilicon.study.reproductions.instrument_area import PUBLISHED_MHZ, Clocked, Part, clocked, every_part
+from presilicon.study.reproductions.instrument_area import Clocked, Part, every_clock, every_part
 
 
 def run(part: Part | Clocked) -> tuple[str, float]:
@@ -33,7 +33,7 @@ def lanes_of(part: Part | Clocked) -> int:
 
 def write(target: Path) -> None:
     names = {area_name(part.top, part.parameters, flat=part.flat) for part in every_part()}
-    names |= {clock_name(part.top, part.parameters) for part in map(clocked, PUBLISHED_MHZ)}
+    names |= {clock_name(part.top, part.parameters) for part in every_clock()}
     found = {name: result for name, result in shipped().items() if name in names}
     for path in sorted((cache_directory() / "synthesis").glob("*.json")):
         if path.stem in names:
@@ -54,7 +54,7 @@ def main() -> None:
     options.add_argument("--clocks", action="store_true")
     options.add_argument("--write", type=Path)
     given = options.parse_args()
-    parts: list[Part | Clocked] = [*every_part(), *(map(clocked, PUBLISHED_MHZ) if given.clocks else ())]
+    parts: list[Part | Clocked] = [*every_part(), *(every_clock() if given.clocks else ())]
     wanted = sorted((each for each in parts if lanes_of(each) <= given.lanes), key=lanes_of, reverse=True)
     unique = list({str(part): part for part in wanted}.values())
     with ProcessPoolExecutor(given.jobs) as pool:
