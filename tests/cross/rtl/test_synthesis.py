@@ -7,7 +7,7 @@ import pytest
 from presilicon.base.errors import ConfigError, RunFailedError
 from presilicon.rtl import synthesis
 from presilicon.rtl.sources import module_files
-from presilicon.rtl.synthesis import Area, estimate_clock, kept, synthesize
+from presilicon.rtl.synthesis import Area, Placing, estimate_clock, kept, kept_clock, synthesize
 
 
 @pytest.fixture(autouse=True)
@@ -52,12 +52,21 @@ def test_a_result_is_kept(monkeypatch) -> None:
 
 
 def test_a_clock_is_estimated() -> None:
-    assert estimate_clock("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}, known_only=True) is None
+    assert kept_clock("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}) is None
     narrow, wide = (estimate_clock("presilicon_fixed_accumulate", {"LANES": 1, "WORD": word}) for word in (4, 48))
-    assert narrow is not None
-    assert wide is not None
     assert narrow.fmax_mhz > wide.fmax_mhz > 50
-    assert estimate_clock("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}, known_only=True) == narrow
+    assert kept_clock("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}) == narrow
+    assert kept_clock("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}, Placing(grade=6)) is None
+
+
+def test_a_routed_clock_has_a_path_and_a_slow_chip_is_slower() -> None:
+    fast, slow = (
+        estimate_clock("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 16}, Placing(grade, is_routed=True))
+        for grade in (8, 6)
+    )
+    assert fast.is_routed
+    assert fast.path
+    assert fast.fmax_mhz > slow.fmax_mhz
 
 
 def test_only_what_a_module_needs_is_read() -> None:
