@@ -69,7 +69,8 @@ def _svg(panel: Panel, curves: Sequence[Curve]) -> str:
         )
     for tick in _ticks(left, right):
         across, _ = place(tick, low)
-        parts.append(f'<text x="{across:.1f}" y="{_HEIGHT - _BOTTOM + 15}" text-anchor="middle">{tick:g}</text>')
+        anchor = "end" if across > _WIDTH - _RIGHT - 12 else "middle"  # or the edge would cut it
+        parts.append(f'<text x="{across:.1f}" y="{_HEIGHT - _BOTTOM + 15}" text-anchor="{anchor}">{tick:g}</text>')
     parts.append(f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 4}" text-anchor="end">{escape(panel.x_label)}</text>')
     if panel.y_label:
         parts.append(f'<text x="{_LEFT + 4}" y="{_TOP + 9}">{escape(panel.y_label)}</text>')
