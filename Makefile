@@ -42,6 +42,9 @@ bench: install
 	$(BIN)/python benchmarks/bench_formats.py --peers
 	$(BIN)/python benchmarks/bench_matmul.py
 	$(BIN)/python benchmarks/bench_emulation.py --peers
+	$(BIN)/python benchmarks/bench_instrument.py
+	$(BIN)/python benchmarks/bench_instrument_training.py
+	$(BIN)/python benchmarks/bench_scheduling.py
 
 clean:
 	rm -rf .venv build runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
