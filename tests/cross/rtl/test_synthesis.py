@@ -7,7 +7,10 @@ import pytest
 from presilicon.base.errors import ConfigError, RunFailedError
 from presilicon.rtl import synthesis
 from presilicon.rtl.sources import module_files
-from presilicon.rtl.synthesis import Area, Placing, estimate_clock, kept, kept_clock, synthesize
+from presilicon.rtl.synthesis import Area, Placing, area_name, estimate_clock, kept, kept_clock, synthesize
+from presilicon.study.reproductions.instrument_area import every_part
+
+SHIPPED = synthesis.shipped()
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +52,15 @@ def test_a_result_is_kept(monkeypatch) -> None:
     assert fixed(1, 4) == first
     with pytest.raises(AssertionError, match="synthesized again"):
         fixed(1, 5)
+
+
+@pytest.mark.parametrize("top", ["presilicon_sequencer", "presilicon_fixed_accumulate", "presilicon_loader"])
+def test_what_comes_with_the_package_is_what_the_tools_give(top) -> None:
+    """After a change of the sources, benchmarks/synthesize_instruments.py writes them anew."""
+    part = min((part for part in every_part() if part.top == top), key=lambda part: str(part.parameters))
+    shipped = SHIPPED[area_name(part.top, part.parameters, flat=part.flat)]
+    cells = {name: count for name, count in shipped["cells"].items() if not name.startswith("$")}
+    assert part.area.cells == cells
 
 
 def test_a_clock_is_estimated() -> None:
