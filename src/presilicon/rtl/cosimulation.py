@@ -88,7 +88,7 @@ class _Session(ctypes.Structure):
         ("config_at", ctypes.c_void_p),
         ("seed", ctypes.c_uint64),
         ("stream_gap", ctypes.c_uint32),
-        *((name, ctypes.c_int64) for name in ("stream_every", "most_cycles", "most_events")),
+        *((name, ctypes.c_int64) for name in ("reset_at", "stream_every", "most_cycles", "most_events")),
         ("events", ctypes.c_void_p),
         ("most_vectors", ctypes.c_int64),
         ("vectors", ctypes.c_void_p),
@@ -119,13 +119,15 @@ def simulate(
     crossed: Sequence[int] = (),
     periods: tuple[int, int] = (10, 10),
     queue: int = 16,
+    reset_at: int | None = None,
     sources: Path = SOURCES,
 ) -> Trace:
     """Let an instrument watch its taps and send packets.
 
     `images` are bytes from the host with the cycle from which on they come, one byte a cycle. The reader of the stream
     takes a byte every `stream_every` cycles at most, and pauses with odds `stream_gap`. Taps in `crossed` have a
-    clock of their own; `periods` are those of the instrument's clock and of theirs.
+    clock of their own; `periods` are those of the instrument's clock and of theirs. At the cycle `reset_at` the
+    instrument is reset once more.
     """
     import numpy as np
 
@@ -162,6 +164,7 @@ def simulate(
         config_at=at.ctypes.data,
         seed=seed,
         stream_gap=min(int(stream_gap * 65536), 65000),
+        reset_at=-1 if reset_at is None else reset_at,
         stream_every=stream_every,
         most_cycles=5_000_000,
         most_events=most_events,

@@ -240,6 +240,16 @@ def test_firmware_is_exchanged_between_frames_without_a_gap_in_the_data() -> Non
     assert trace.stream == predict(Reference(FIXED), trace, images)
 
 
+def test_one_cycle_of_reset_leaves_nothing_of_an_image_under_way() -> None:
+    """Wherever the reset cuts the first image, only what the second one writes is there in the end."""
+    cut, whole = (Image(FIXED, controls=controls).to_bytes() for controls in (((0, 77),), ((1, 5),)))
+    nothing = [idle(FIXED)] * FIXED.taps
+    plain = simulate(FIXED, nothing, [(0, cut), (400, whole)])
+    assert plain.control == 77
+    for cycle in range(1, len(cut) + 8):
+        assert simulate(FIXED, nothing, [(0, cut), (400, whole)], reset_at=cycle).control == 0, cycle
+
+
 def test_ranges_are_moved_in_flight() -> None:
     """As NormCheck does: new boundaries for a row in use, while frames flow."""
     hardware = make(4, 4, "fixed(8, 8)", 24, flush="frame")

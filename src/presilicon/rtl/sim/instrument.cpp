@@ -27,6 +27,7 @@ struct Session {
     const int64_t* config_at;    // [bytes]: the earliest cycle of each
     uint64_t seed;
     uint32_t stream_gap;         // of 65536
+    int64_t reset_at;            // a cycle of reset in between, where it is not negative
     int64_t stream_every;        // the reader takes at most a byte every so many cycles
     int64_t most_cycles;
     int64_t most_events;
@@ -126,7 +127,7 @@ int session_run(Session* session) {
         if (edge) {
             next_edge += session->period;
             ++cycle;
-            top.reset = cycle < 0;
+            top.reset = cycle < 0 || cycle == session->reset_at;
             if (cycle >= 0) {
                 offer(false);
                 if (sent) ++byte;

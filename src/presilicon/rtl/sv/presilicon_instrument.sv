@@ -27,7 +27,7 @@ module presilicon_instrument #(
     parameter int COUNT = $clog2(LANES) + 1
 ) (
     input logic clock,
-    input logic reset,
+    input logic reset,  // one cycle is enough
 
     input logic [              TAPS-1:0] tap_valid,
     input logic [              TAPS-1:0] tap_lost,  // from presilicon_tap_crossing; 0 for taps of this clock
@@ -44,6 +44,10 @@ module presilicon_instrument #(
 
     output logic [32*CONTROLS+31:0] controls  // the registers, and 32 bits of 0
 );
+  // No byte is taken at the edge of a reset: what the loader would hand on outlives it.
+  logic loader_ready;
+  assign config_ready = loader_ready && !reset;
+
   localparam int KEY = WORD + 1 > 6 ? WORD + 1 : 6;
   localparam int TAG = TAP + 16;
   localparam int VECTOR = LANES * ELEMENT;
@@ -84,8 +88,8 @@ module presilicon_instrument #(
   ) loader (
       .clock,
       .reset,
-      .byte_valid(config_valid),
-      .byte_ready(config_ready),
+      .byte_valid(config_valid && config_ready),
+      .byte_ready(loader_ready),
       .byte_data(config_data),
       .chain_write,
       .chain_index,
