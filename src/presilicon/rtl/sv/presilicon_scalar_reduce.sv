@@ -135,9 +135,9 @@ module presilicon_scalar_reduce #(
       );
     end else begin : no_extremes
       assign extreme = '0;
+      wire unused = &{1'b0, smaller};
     end
   endgenerate
-
   // ---- one word, or the vector as it came
   logic [2:0] function_next;
   presilicon_control_delay #(
