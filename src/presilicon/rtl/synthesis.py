@@ -111,7 +111,7 @@ class Placing(NamedTuple):
     def options(self) -> list[str]:
         """As nextpnr wants them."""
         chip = ["--85k", "--package", "CABGA756", "--speed", str(self.grade)]
-        # This placer finds places for carry chains and multipliers near what they serve; the usual one loses a third.
+        # This placer finds places for carry chains and multipliers near what they serve; the usual one does not.
         way = ["--placer", "static", *(["--router", "router2"] if self.is_routed else ["--no-route"])]
         goal = ["--freq", f"{self.goal_mhz:g}", "--timing-allow-fail", "--seed", str(self.seed)]
         return [*chip, "--out-of-context", *way, *goal]

@@ -259,6 +259,17 @@ def test_a_learning_rate_that_the_register_cannot_hold_changes_nothing(plain_tra
     assert "learning rate: given" in answer["message"]
 
 
+def kept_in(directory: Path) -> tuple[Callable[[dict[str, Any]], None], dict[str, Any]]:
+    """What writes a training's events into a directory, and the options that keep its checkpoints there."""
+    log = EventLog(directory / "events.jsonl")
+
+    def emit(event: dict[str, Any]) -> None:
+        fields = {name: value for name, value in event.items() if name != "event"}
+        log.append(event["event"], design="bf16-systolic", seed=0, **fields)
+
+    return emit, {"directory": directory, "checkpoint": Checkpoint(directory / "kept.safetensors", 1)}
+
+
 def test_a_training_that_is_taken_up_again_does_as_it_was_told_before(tmp_path: Path) -> None:
     asked = {
         5: Command(id="1", streams=("s",), verb="program", tap="in", aggregation="norm_check"),
@@ -267,13 +278,7 @@ def test_a_training_that_is_taken_up_again_does_as_it_was_told_before(tmp_path: 
     }
     watched = design(Tap(name="in", layers=layers()[0], every=5))
     wanted = train_watched(QUICK, watched, commands=lambda stream: Asked(asked))
-    log = EventLog(tmp_path / "events.jsonl")
-    options: dict[str, Any] = {"directory": tmp_path, "checkpoint": Checkpoint(tmp_path / "kept.safetensors", 1)}
-
-    def emit(event: dict[str, Any]) -> None:
-        fields = {name: value for name, value in event.items() if name != "event"}
-        log.append(event["event"], design="bf16-systolic", seed=0, **fields)
-
+    emit, options = kept_in(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         train_watched(QUICK, watched, emit=emit, commands=lambda s: Asked(asked), hooks=[KilledAt(27)], **options)
     before = len(list(read_events(tmp_path / "events.jsonl")))
@@ -312,13 +317,7 @@ def test_a_resumed_run_shows_what_the_uninterrupted_one_shows(tmp_path: Path, li
     }
     watched = design(*taps, link_bytes_per_s=link, output_bytes=700)
     whole, events = watch(watched, commands=lambda stream: Asked(asked))
-    log = EventLog(tmp_path / "events.jsonl")
-    options: dict[str, Any] = {"directory": tmp_path, "checkpoint": Checkpoint(tmp_path / "kept.safetensors", 1)}
-
-    def emit(event: dict[str, Any]) -> None:
-        fields = {name: value for name, value in event.items() if name != "event"}
-        log.append(event["event"], design="bf16-systolic", seed=0, **fields)
-
+    emit, options = kept_in(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         train_watched(QUICK, watched, emit=emit, commands=lambda s: Asked(asked), hooks=[KilledAt(27)], **options)
     resumed: list[dict[str, Any]] = []

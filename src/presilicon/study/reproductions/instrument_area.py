@@ -89,15 +89,10 @@ def variant(name: str, lanes: int, bits: int = 32) -> Hardware:
 
 def clocked(name: str, *, is_roomy: bool = False) -> Clocked:
     """A variant in one piece, whose clock is estimated: with memories of the usual size, or with those of the areas."""
-    hardware = variant(name, CLOCKED_LANES)
-    usual = Hardware()
+    hardware, usual = variant(name, CLOCKED_LANES), Hardware()
     if not is_roomy:
-        hardware = replace(
-            hardware,
-            range_rows=usual.range_rows,
-            scratchpad_rows=usual.scratchpad_rows,
-            chains=usual.chains,
-        )
+        rows = {"range_rows": usual.range_rows, "scratchpad_rows": usual.scratchpad_rows}
+        hardware = replace(hardware, **rows, chains=usual.chains)
     return Clocked("presilicon_bare", core_parameters(hardware))
 
 
@@ -184,7 +179,7 @@ def reproduce() -> Reproduction:
             "Both instruments are ours: the published baseline has no sources. Ours counts into a block of memory per "
             "lane, so that bins cost no look-up tables.",
             "Words of 32-bit integers; the vector unit adds, subtracts, multiplies and compares, the scalar reduction "
-            "adds; room for distributions of 64 bins in every variant; taps and stream are not counted.",
+            "adds and compares; room for distributions of 64 bins in every variant; taps and stream are not counted.",
             "The clock is nextpnr's estimate after placement, out of context on the largest ECP5 of grade 8; where "
             "nothing else is said, with 8 rows of ranges, 16 of scratchpad and 16 chains.",
         ),
