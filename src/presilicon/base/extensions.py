@@ -1,0 +1,110 @@
+"""Extension points: the members that come with the package, and those that installed packages register.
+
+A package adds a member with an entry point in its `pyproject.toml`:
+
+    [project.entry-points."presilicon.machines"]
+    my-machine = "my_package.machine:MyMachine"
+
+Members are imported when they are asked for by name. The package's own members are listed in the same
+`name = "module:object"` form next to the extension point, so that they are found in a source tree that is not installed.
+"""
+
+import warnings
+from collections.abc import Mapping
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from presilicon.base.errors import ConfigError, unknown
+
+T = TypeVar("T")
+
+
+class ExtensionWarning(UserWarning):
+    """An installed package registers a member that cannot be used."""
+
+
+class ExtensionPoint(Generic[T]):
+    """Named members of one kind, such as number-format families or machine kinds.
+
+    >>> encodings = ExtensionPoint("presilicon.encodings", "encoding", {"json": "msgspec.json:encode"})
+    >>> encodings.names()
+    ['json']
+    >>> encodings.load("json")([1])
+    b'[1]'
+    >>> encodings.load("jsn")
+    Traceback (most recent call last):
+    presilicon.base.errors.ConfigError: unknown encoding "jsn": did you mean "json"? Allowed: json
+    """
+
+    def __init__(self, group: str, noun: str, builtin: Mapping[str, str], kind: Any = object) -> None:
+        self.group = group
+        self.noun = noun
+        self._builtin = dict(builtin)
+        self._kind = kind
+        self._loaded: dict[str, T] = {}
+
+    def names(self) -> list[str]:
+        """Names of all members, the package's own first."""
+        return [*self._builtin, *self._registered]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._builtin or name in self._registered
+
+    def load(self, name: str) -> T:
+        """The member of a name.
+
+        Raises:
+            ConfigError: there is no such member, or the package that registers it cannot be imported.
+        """
+        if name not in self._loaded:
+            if name in self._builtin:
+                module, _, attribute = self._builtin[name].partition(":")
+                self._loaded[name] = getattr(import_module(module), attribute)
+            elif name in self._registered:
+                self._loaded[name] = self._load_registered(self._registered[name])
+            else:
+                raise unknown(self.noun, name, self.names())
+        return self._loaded[name]
+
+    def members(self) -> dict[str, T]:
+        """All members by name. One that cannot be loaded is left out with an `ExtensionWarning`."""
+        members = {}
+        for name in self.names():
+            try:
+                members[name] = self.load(name)
+            except ConfigError as error:
+                warnings.warn(str(error), ExtensionWarning, stacklevel=2)
+        return members
+
+    @cached_property
+    def _registered(self) -> dict[str, EntryPoint]:
+        """Entry points of installed packages; a name of the package's own cannot be taken over."""
+        registered: dict[str, EntryPoint] = {}
+        for point in entry_points(group=self.group):
+            if point.name in self._builtin:
+                message = f"{_origin(point)}: {self.noun} {point.name} comes with presilicon; choose another name"
+                warnings.warn(message, ExtensionWarning, stacklevel=2)
+            else:
+                registered.setdefault(point.name, point)
+        return registered
+
+    def _load_registered(self, point: EntryPoint) -> T:
+        try:
+            member: T = point.load()
+        except Exception as error:  # a package of somebody else's may raise anything
+            raise ConfigError(
+                f'{self.noun} "{point.name}" cannot be loaded from {_origin(point)}: {type(error).__name__}: {error}'
+            ) from error
+        fits = issubclass(member, self._kind) if isinstance(member, type) else isinstance(member, self._kind)
+        if not fits:
+            raise ConfigError(
+                f'{self.noun} "{point.name}" of {_origin(point)} must be a {self._kind.__name__}, not {member!r}'
+            )
+        return member
+
+
+def _origin(point: EntryPoint) -> str:
+    package = point.dist.name if point.dist is not None else "an installed package"
+    return f"{package} ({point.value})"
