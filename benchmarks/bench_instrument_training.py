@@ -17,11 +17,11 @@ from msgspec.structs import replace as changed
 
 from presilicon.designs import Hardware, Instrument, Tap, load_design
 from presilicon.emulation import train
-from presilicon.emulation.attach import multiplying_layers
 from presilicon.formats import parse
 from presilicon.records import StepFacts
 from presilicon.study.instrumented import train_watched
 from presilicon.workloads import Workload, load_workload
+from presilicon.workloads.layers import multiplying_layers
 
 WARM_UP = 20
 

@@ -4,7 +4,7 @@ from presilicon.designs.caterpillar import CaterpillarMachine, Schedule
 from presilicon.designs.design import Design, design_names, diff_designs, load_design
 from presilicon.designs.instrument import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware, Instrument, Tap
 from presilicon.designs.machine import Machine
-from presilicon.designs.numerics import Change, Ends, Numerics, Override, RoleFormat
+from presilicon.designs.numerics import Change, Numerics, Override, RoleFormat
 from presilicon.designs.operators import Operators, OperatorSpec
 from presilicon.designs.recipe import Recipe, load_recipe, recipe_names
 from presilicon.designs.roofline import ClassRate, HostTimes, MatrixRate, Provenance, RooflineMachine
@@ -45,7 +45,6 @@ __all__ = [
     "Dataflows",
     "Design",
     "Device",
-    "Ends",
     "EnergyPoint",
     "Figure",
     "Hardware",

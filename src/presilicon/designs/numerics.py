@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from presilicon.designs.operators import Operators
 from presilicon.designs.scaling import LossScale
 from presilicon.formats import Format, MacUnit, Rounding, Stochastic, parse, parse_rounding
 from presilicon.operators import Operator
-from presilicon.records import ROLES, Phase, Role
+from presilicon.records import ROLES, Ends, Phase, Role
 
 Grouping = Literal["per-product", "fixed"]
 Vector = Literal["float32", "round-results"]
@@ -62,17 +62,6 @@ class RoleFormat(Struct, frozen=True, forbid_unknown_fields=True):
 FLOAT32 = RoleFormat(parse("float32"))
 
 
-class Ends(NamedTuple):
-    """The layers that the patterns "first" and "last" mean: of those with a matrix of weights, in the model's order."""
-
-    first: str = ""
-    last: str = ""
-
-
-ENDS = Ends()
-"""Of a model that is one layer."""
-
-
 class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Other numerics for some layers: what is named takes the place of the design's own."""
 
@@ -91,7 +80,7 @@ class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mac_input_grad: MacUnit | None = None
     mac_weight_grad: MacUnit | None = None
 
-    def matches(self, layer: str, ends: Ends = ENDS) -> bool:
+    def matches(self, layer: str, ends: Ends = Ends()) -> bool:
         """Whether `layer` is one of those that are meant.
 
         >>> Override(layers="blocks.1").matches("blocks.1.norm"), Override(layers="blocks.1").matches("blocks.10")
@@ -183,7 +172,7 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Whether every layer has the same numerics at every step."""
         return not self.overrides and not self.schedule
 
-    def in_force(self, layer: str, step: int = 0, ends: Ends = ENDS) -> "Numerics":
+    def in_force(self, layer: str, step: int = 0, ends: Ends = Ends()) -> "Numerics":
         """The numerics of one layer at one step, with no overrides left. Emulation and simulation both ask here.
 
         >>> half = RoleFormat(parse("bfloat16"))
@@ -200,7 +189,7 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 changes |= override.changes()
         return replace(self, **changes)
 
-    def resolve(self, role: Role, layer: str, step: int = 0, ends: Ends = ENDS) -> RoleFormat:
+    def resolve(self, role: Role, layer: str, step: int = 0, ends: Ends = Ends()) -> RoleFormat:
         """The format of `role` in `layer` at `step`."""
         return self.in_force(layer, step, ends).of(role)
 
@@ -208,7 +197,7 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The number of changes of the schedule that have begun: numerics are the same while it is."""
         return sum(change.from_step <= step for change in self.schedule)
 
-    def check_layers(self, layers: Iterable[str], ends: Ends = ENDS) -> None:
+    def check_layers(self, layers: Iterable[str], ends: Ends = Ends()) -> None:
         """Every pattern must match a layer of the model.
 
         Raises:

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from presilicon.base.errors import ConfigError
-from presilicon.designs import Ends, Numerics
+from presilicon.designs import Numerics
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.site import round_in_place
 from presilicon.operators import Operator
 from presilicon.records import PHASES, Observer
+from presilicon.workloads.layers import ends_of
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -106,44 +107,6 @@ def emulation_of(model: nn.Module) -> Emulation | None:
             if isinstance(hook, _Enter):
                 return hook.emulation
     return None
-
-
-_MULTIPLYING = (
-    nn.Linear,
-    nn.modules.conv._ConvNd,
-    nn.RNNBase,
-    nn.RNNCellBase,
-    nn.MultiheadAttention,
-    nn.Bilinear,
-)
-_LOOKED_UP_OR_SCALED = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
-
-
-def ends_of(model: nn.Module) -> Ends:
-    """The first and the last layer, in the order of registration, that multiply by a matrix of weights.
-
-    Those are torch's own layers that do, and modules without children that own a matrix: as transformers' Conv1D.
-    Tables of embeddings are looked up, and weights of norms scale; a parameter whose first dimension is 1, as position
-    embeddings have, is added. What lies inside an nn.MultiheadAttention runs as a part of it. The model itself counts
-    only when no layer of it does, as in the simulator.
-    """
-    named = multiplying_layers(model)
-    return Ends(named[0], named[-1]) if named else Ends()
-
-
-def multiplying_layers(model: nn.Module) -> list[str]:
-    """The layers that multiply by a matrix of weights, in the order of registration, by the rules of `ends_of`."""
-    inside = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention))
-    found = [name for name, module in model.named_modules() if not name.startswith(inside) and _multiplies(module)]
-    return [name for name in found if name] or found
-
-
-def _multiplies(module: nn.Module) -> bool:
-    if isinstance(module, _MULTIPLYING):
-        return True
-    if isinstance(module, _LOOKED_UP_OR_SCALED) or next(module.children(), None) is not None:
-        return False
-    return any(parameter.dim() > 1 and len(parameter) > 1 for parameter in module.parameters(recurse=False))
 
 
 def round_master_(model: nn.Module, numerics: Numerics, *, seed: int = 0, step: int = 0) -> None:

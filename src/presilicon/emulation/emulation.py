@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from presilicon.designs.numerics import ENDS, Ends, Numerics, Override
+from presilicon.designs import Numerics, Override
 from presilicon.emulation.operators.replacement import Replacements
 from presilicon.emulation.probe import Probe
 from presilicon.emulation.site import Plan, Rounded, Site
 from presilicon.formats import UserFormat
 from presilicon.operators import Operator
-from presilicon.records import Observer, PairObserver
+from presilicon.records import Ends, Observer, PairObserver
 
 
 class UncoveredWarning(UserWarning):
@@ -46,7 +46,7 @@ class Emulation:
         numerics: Numerics,
         seed: int = 0,
         observers: Iterable[Observer] = (),
-        ends: Ends = ENDS,
+        ends: Ends = Ends(),
         operators: Iterable[Operator] = (),
     ) -> None:
         self.numerics = numerics

@@ -13,12 +13,13 @@ from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base.errors import ConfigError
-from presilicon.designs import Ends, Numerics, Override
-from presilicon.emulation.attach import emulation_of, ends_of, kept_tensors, owner_of
+from presilicon.designs import Numerics, Override
+from presilicon.emulation.attach import emulation_of, kept_tensors, owner_of
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.site import round_in_place
 from presilicon.formats import parse
-from presilicon.records import Role
+from presilicon.records import Ends, Role
+from presilicon.workloads.layers import ends_of
 
 OptimizerT = TypeVar("OptimizerT", bound=Optimizer)
 

@@ -5,7 +5,7 @@ The graph knows element counts, never bytes: bytes follow from the numerics of t
 
 from collections import Counter
 from math import prod
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from msgspec import Struct
 
@@ -119,6 +119,16 @@ class Op(Struct, frozen=True, kw_only=True, gc=False):
         return sum(tensor.elements for tensor in self.outputs)
 
 
+class Ends(NamedTuple):
+    """The layers that the patterns "first" and "last" mean: the first and last that multiply by a matrix of weights.
+
+    Both are empty in a model that is a single layer.
+    """
+
+    first: str = ""
+    last: str = ""
+
+
 class StepGraph(Struct, frozen=True, kw_only=True):
     """One training step of a model at one batch size."""
 
@@ -129,8 +139,8 @@ class StepGraph(Struct, frozen=True, kw_only=True):
     """Trainable weights, role `weight`."""
     state: tuple[TensorRef, ...] = ()
     """Optimizer state that lives from step to step, role `state`."""
-    layers: tuple[str, ...] = ()
-    """Every module of the model, in the order in which they are registered; empty where it is not known."""
+    ends: Ends = Ends()
+    """First and last layer of the model, as capture found them."""
 
     @property
     def parameter_elements(self) -> int:

@@ -12,7 +12,7 @@ from presilicon.simulation.pricing import Priced, Step
 from presilicon.simulation.roofline_machine import price_roofline
 from presilicon.simulation.systolic import Convention
 from presilicon.simulation.systolic_machine import price_systolic
-from presilicon.simulation.work import Formats, ends_of
+from presilicon.simulation.work import Formats
 
 
 def simulate(
@@ -105,7 +105,7 @@ def simulate_gemm(gemm: Gemm, design: Design, *, convention: Convention = "exact
 def _check_layers(graph: StepGraph, facts: StepFacts, numerics: Numerics) -> None:
     layers = {op.layer for op in graph.ops}
     if graph.parameters:
-        numerics.check_layers(layers, ends_of(graph))
+        numerics.check_layers(layers, graph.ends)
     for fact in facts.layers:
         if fact.layer not in layers:
             raise unknown("layer", fact.layer, layers - {""})

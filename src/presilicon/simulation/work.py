@@ -1,12 +1,10 @@
 """What an op asks of the machine, and the formats in which it asks."""
 
-from itertools import takewhile
-
 from msgspec import Struct
 
-from presilicon.designs.numerics import ENDS, Ends, Numerics, RoleFormat
+from presilicon.designs.numerics import Numerics, RoleFormat
 from presilicon.formats import Format, parse
-from presilicon.records import Role, StepFacts, StepGraph, TensorRef
+from presilicon.records import Ends, Role, StepFacts, StepGraph, TensorRef
 from presilicon.simulation.energy import Rates
 
 
@@ -43,7 +41,7 @@ class Formats:
 
     def __init__(self, numerics: Numerics, facts: StepFacts, graph: StepGraph | None = None) -> None:
         self._numerics = numerics
-        self._ends = ENDS if graph is None else ends_of(graph)
+        self._ends = Ends() if graph is None else graph.ends
         ops = () if graph is None or numerics.is_uniform else graph.ops
         self._layers = tuple(dict.fromkeys(op.layer for op in ops))
         self._bits: dict[tuple[str, Role], float] = {}
@@ -108,22 +106,3 @@ class Formats:
             for numerics in (self._numerics, *map(self.numerics_of, self._layers))
             for weight in (numerics.weight,)
         )
-
-
-def ends_of(graph: StepGraph) -> Ends:
-    """The first and the last layer that multiply by weights, as the patterns "first" and "last" mean them.
-
-    They go by the order in which the model registers its layers, as in emulation; in a graph that does not say it, by
-    the order in which the forward pass uses them. What a backward pass computes anew (activation checkpointing,
-    reversible blocks) does not come last.
-    """
-    layers = [
-        op.layer
-        for op in takewhile(lambda op: op.phase == "forward", graph.ops)
-        if op.gemm is not None and any(tensor.role == "weight" for tensor in op.inputs)
-    ]
-    if graph.layers:
-        places = {layer: place for place, layer in enumerate(graph.layers)}
-        layers.sort(key=lambda layer: places.get(layer, len(places)))
-    named = [layer for layer in layers if layer] or layers
-    return Ends(named[0], named[-1]) if named else ENDS

@@ -10,7 +10,6 @@ import torch
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Design, Instrument, Numerics
 from presilicon.emulation import train
-from presilicon.emulation.attach import multiplying_layers
 from presilicon.instrument.control import ANSWER, CONTROL_FILE, STARTED, Commands, Repeated, Resumed
 from presilicon.instrument.engine import Engine
 from presilicon.instrument.lockstep import Agreement, compare_streams
@@ -19,6 +18,7 @@ from presilicon.records import Trace
 from presilicon.runs.events import read_events
 from presilicon.runs.run import EVENTS_FILE
 from presilicon.workloads import Workload
+from presilicon.workloads.layers import multiplying_layers
 
 
 class InstrumentTask(NamedTuple):

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from presilicon.base.errors import ConfigError
 from presilicon.records import StepGraph, TensorRef
 from presilicon.workloads.assembly import assemble
+from presilicon.workloads.layers import ends_of
 from presilicon.workloads.locations import locate
 from presilicon.workloads.recorder import DataDependentError, Recorder
 from presilicon.workloads.replica import replicate_model, replicate_tensors
@@ -160,7 +161,7 @@ def _capture(step: _Step, label: str, name: str) -> StepGraph:
             for parameter in step.model.parameters()
             for tensor in _state(step.optimizer, parameter)
         ),
-        layers=tuple(name for name, _ in step.model.named_modules()),
+        ends=ends_of(step.model),
     )
 
 

@@ -1,4 +1,7 @@
-"""Which module a step is in: forward by module hooks, backward by the nodes that the forward pass made."""
+"""Layers of a model: which one a step is in, and which of them multiply by weights.
+
+A forward pass is followed by module hooks, a backward pass by the autograd nodes that the forward pass made.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from typing import Any
 
 import torch
 from torch import nn
+
+from presilicon.records import Ends
 
 _sequence_number = getattr(torch.autograd, "_get_sequence_nr", None)
 """The number of the next autograd node. Private: without it, backward ops have no layer."""
@@ -70,3 +75,44 @@ def sequence_number_of(node: Any) -> int | None:
     if _sequence_number is None or not hasattr(node, "_sequence_nr"):
         return None
     return int(node._sequence_nr())
+
+
+_MULTIPLYING = (
+    nn.Linear,
+    nn.modules.conv._ConvNd,
+    nn.RNNBase,
+    nn.RNNCellBase,
+    nn.MultiheadAttention,
+    nn.Bilinear,
+)
+_LOOKED_UP_OR_SCALED = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
+
+
+def ends_of(model: nn.Module) -> Ends:
+    """The first and the last layer, in the order of registration, that multiply by a matrix of weights.
+
+    The emulator asks here; the simulator reads what capture recorded in `StepGraph.ends`.
+    """
+    layers = multiplying_layers(model)
+    return Ends(layers[0], layers[-1]) if layers else Ends()
+
+
+def multiplying_layers(model: nn.Module) -> list[str]:
+    """The layers that multiply by a matrix of weights, in the order of registration.
+
+    Those are torch's own layers that do, and modules without children that own a matrix, such as the Conv1D of
+    transformers. Embedding tables are looked up, and weights of norms scale; a parameter whose first dimension is 1, as
+    position embeddings have, is added. The modules inside an nn.MultiheadAttention are a part of it. The model itself
+    counts only when none of its layers does.
+    """
+    inside = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention))
+    layers = [name for name, module in model.named_modules() if not name.startswith(inside) and _multiplies(module)]
+    return [name for name in layers if name] or layers
+
+
+def _multiplies(module: nn.Module) -> bool:
+    if isinstance(module, _MULTIPLYING):
+        return True
+    if isinstance(module, _LOOKED_UP_OR_SCALED) or next(module.children(), None) is not None:
+        return False
+    return any(parameter.dim() > 1 and len(parameter) > 1 for parameter in module.parameters(recurse=False))

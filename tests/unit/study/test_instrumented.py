@@ -50,7 +50,7 @@ def readings(events: list[dict[str, Any]], tap: str) -> dict[int, dict[str, Any]
 
 
 def layers() -> list[str]:
-    from presilicon.emulation.attach import multiplying_layers
+    from presilicon.workloads.layers import multiplying_layers
 
     return multiplying_layers(QUICK.model())
 
