@@ -16,7 +16,7 @@ from presilicon.designs import Hardware
 from presilicon.formats import parse
 from presilicon.instrument import FastModel, Firmware, Reference, compile_firmware, to_words
 from presilicon.instrument.aggregations import AGGREGATIONS, aggregation
-from presilicon.instrument.fast import fast_words
+from presilicon.instrument.model.fast import fast_words
 
 PUBLISHED = {"pass-through": 2507, "summary": 790, "distribution, 64 bins": 698}
 """Vectors per CPU second of the published software at N = M = 32, one core."""
@@ -96,7 +96,7 @@ def main() -> None:
     if not options.all:
         return
     print(f"\n{'aggregation':24}{'fast, vectors/s':>18}{'reference':>12}")
-    for name in AGGREGATIONS:
+    for name in AGGREGATIONS.names():
         firmware = aggregation(name, hardware).firmware
         fast = rate(hardware, firmware, options.vectors, options.repeats)
         slow = rate(hardware, firmware, 2 * FRAME, 1, Reference)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import presilicon as ps
-from presilicon.instrument.control import Command
+from presilicon.instrument import Command
 from presilicon.study.instrumented import train_watched
 
 STEPS = 300

@@ -62,8 +62,7 @@ def run(config: Path, firmware: Path, vectors: Path, engine: str, as_json: bool)
       V.json  [{"vector": [1, 2, 3, 4]}, {"vector": [5, 6, 7, 8], "last": [true, true]}]
       presilicon instrument run --config C.json --firmware F.json --input V.json
     """
-    from presilicon.instrument import compile_firmware, to_words, values_of
-    from presilicon.instrument.files import read_firmware, read_hardware, read_vectors
+    from presilicon.instrument import compile_firmware, read_firmware, read_hardware, read_vectors, to_words, values_of
 
     hardware, rows = read_hardware(config)
     program = read_firmware(firmware, rows)
@@ -124,9 +123,7 @@ def _line(numbers: list[Any]) -> str:
 def compile_command(config: Path, firmware: Path, out: Path, as_json: bool) -> None:
     """Compile firmware into an image for the chip."""
     from presilicon.base.errors import ConfigError
-    from presilicon.instrument import compile_firmware
-    from presilicon.instrument.disassembly import chain_text
-    from presilicon.instrument.files import read_firmware, read_hardware
+    from presilicon.instrument import chain_text, compile_firmware, read_firmware, read_hardware
 
     hardware, rows = read_hardware(config)
     program = read_firmware(firmware, rows)
@@ -179,8 +176,7 @@ def disassemble_command(image: Path, as_json: bool) -> None:
 def list_command(config: Path | None, as_json: bool) -> None:
     """List the aggregations, with the chains and the cycles that each takes on a hardware."""
     from presilicon.designs import Hardware
-    from presilicon.instrument.aggregations import describe_aggregations
-    from presilicon.instrument.files import read_hardware
+    from presilicon.instrument import describe_aggregations, read_hardware
 
     hardware = read_hardware(config)[0] if config else Hardware()
     rows = describe_aggregations(hardware)

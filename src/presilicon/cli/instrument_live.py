@@ -10,7 +10,7 @@ import click
 from presilicon.cli.options import json_option, out_option
 
 if TYPE_CHECKING:
-    from presilicon.instrument.control import Answer
+    from presilicon.instrument import Answer
     from presilicon.runs import StoredRun
 
 _RUN = click.argument("run", default="latest")
@@ -50,12 +50,12 @@ def watch(run: str, once: bool, interval: float, out: Path, as_json: bool) -> No
     from rich.console import Console
     from rich.live import Live
 
-    from presilicon.instrument.watch_view import render
+    from presilicon.instrument import render_watch
 
     console = Console()
 
     def view(status: str) -> Any:
-        return render(watcher, name=found.name, status=status, width=min(console.width, 120))
+        return render_watch(watcher, name=found.name, status=status, width=min(console.width, 120))
 
     if once or found.status != "running" or not console.is_terminal:
         console.print(view(found.status))
@@ -102,13 +102,12 @@ def program(
       presilicon instrument program latest --tap hidden --aggregation distribution --option bins=32
     """
     from presilicon.base.errors import ConfigError
-    from presilicon.instrument.control import program as send
-    from presilicon.instrument.files import read_chains
+    from presilicon.instrument import program_tap, read_chains
 
     if options and aggregation is None:
         raise ConfigError("--option is of an aggregation: give --aggregation NAME, too")
     chains, rows = (None, None) if firmware is None else read_chains(firmware)
-    answers = send(
+    answers = program_tap(
         _load(out, run), tap, aggregation=aggregation, options=_options(options), firmware=chains,
         range_boundaries=rows, design=design, seed=seed, wait_s=wait_s,
     )  # fmt: skip
@@ -132,7 +131,7 @@ def set_command(
     Example:
       presilicon instrument set latest --learning-rate 0.001
     """
-    from presilicon.instrument.control import set_learning_rate
+    from presilicon.instrument import set_learning_rate
 
     _show(set_learning_rate(_load(out, run), learning_rate, design=design, seed=seed, wait_s=wait_s), as_json)
 
@@ -164,7 +163,7 @@ def ranges(
     as_json: bool,
 ) -> None:
     """Give the rows of ranges of a tap of a RUN that trains other boundaries."""
-    from presilicon.instrument.control import set_ranges
+    from presilicon.instrument import set_ranges
 
     boundaries = [_row(text) for text in rows]
     _show(set_ranges(_load(out, run), tap, boundaries, design=design, seed=seed, wait_s=wait_s), as_json)
@@ -183,7 +182,7 @@ def sample(
     run: str, tap: str, every: int, design: str | None, seed: int | None, wait_s: float, out: Path, as_json: bool
 ) -> None:
     """Look at a tap of a RUN that trains every so many steps."""
-    from presilicon.instrument.control import set_sampling
+    from presilicon.instrument import set_sampling
 
     _show(set_sampling(_load(out, run), tap, every, design=design, seed=seed, wait_s=wait_s), as_json)
 
@@ -218,7 +217,7 @@ def lockstep(
     """
     from presilicon.base.config import to_plain
     from presilicon.base.errors import ConfigError, RunFailedError
-    from presilicon.instrument.lockstep import compare_streams
+    from presilicon.instrument import compare_streams
     from presilicon.runs import load_run
 
     if recorded and stream is None:
@@ -275,9 +274,7 @@ def listen(
     """
     from presilicon.base.errors import ConfigError
     from presilicon.designs import load_design
-    from presilicon.instrument.control import CONTROL_FILE, Commands
-    from presilicon.instrument.link import FileLink, connect
-    from presilicon.instrument.listening import Listener
+    from presilicon.instrument import CONTROL_FILE, Commands, FileLink, Listener, connect
     from presilicon.runs import create_run
     from presilicon.study.instrumented import layers_of_workload, stream_file
     from presilicon.workloads import load_workload

@@ -119,10 +119,11 @@ def aggregations(as_json: bool) -> None:
 
     `presilicon instrument list` tells what they cost on a hardware.
     """
-    from presilicon.instrument.aggregations import AGGREGATIONS
+    from presilicon.instrument import AGGREGATIONS
 
     rows = [
-        {"name": name, "options": list(kind.options), "description": kind.gives} for name, kind in AGGREGATIONS.items()
+        {"name": name, "options": list(record.all_options), "description": record.gives}
+        for name, record in AGGREGATIONS.members().items()
     ]
     _print("aggregations", rows, as_json)
 

@@ -63,7 +63,7 @@ def _hardware(design: str, settings: tuple[str, ...]) -> "tuple[Hardware, int | 
     from presilicon.base.errors import ConfigError
 
     if design.endswith(".json"):
-        from presilicon.instrument.files import read_hardware
+        from presilicon.instrument import read_hardware
 
         if settings:
             raise ConfigError("--set changes designs; a JSON file of hardware is edited instead")

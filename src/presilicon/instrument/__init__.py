@@ -6,53 +6,157 @@ Names are resolved when they are first used: the models load numpy and numba.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-_HOMES = {
-    "Block": "engine",
-    "Chain": "image",
-    "Engine": "engine",
-    "FastModel": "fast",
-    "Firmware": "firmware",
-    "Image": "image",
-    "ImageRefusedError": "image",
-    "Instruction": "instructions",
-    "RangeRow": "ranges",
-    "Reference": "reference",
-    "compile_firmware": "compiler",
-    "disassemble": "disassembly",
-    "read_image": "image",
-    "to_words": "words",
-    "values_of": "words",
-}
+if TYPE_CHECKING:
+    from presilicon.instrument.aggregations.aggregation import (
+        AGGREGATIONS,
+        Aggregation,
+        BuiltAggregation,
+        RunningAverage,
+        aggregation,
+        describe_aggregations,
+    )
+    from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, accumulate, decode_named
+    from presilicon.instrument.firmware.compiler import compile_firmware
+    from presilicon.instrument.firmware.disassembly import chain_text, disassemble
+    from presilicon.instrument.firmware.files import read_chains, read_firmware, read_hardware, read_vectors
+    from presilicon.instrument.firmware.image import Chain, Image, ImageRefusedError, read_image
+    from presilicon.instrument.firmware.instructions import Instruction
+    from presilicon.instrument.firmware.language import Firmware
+    from presilicon.instrument.firmware.ranges import RangeRow
+    from presilicon.instrument.host.control import (
+        ANSWER,
+        CONTROL_FILE,
+        STARTED,
+        Answer,
+        Command,
+        Commands,
+        Repeated,
+        Resumed,
+        program_tap,
+        set_learning_rate,
+        set_ranges,
+        set_sampling,
+    )
+    from presilicon.instrument.host.host import Host
+    from presilicon.instrument.host.link import FileLink, connect
+    from presilicon.instrument.host.listener import Listener
+    from presilicon.instrument.host.lockstep import Agreement, LockstepEngine, compare_streams
+    from presilicon.instrument.host.stream import REFUSALS, Status, StreamWriter
+    from presilicon.instrument.host.taps import wire_taps
+    from presilicon.instrument.host.training import CommandSource, TrainingInstrument
+    from presilicon.instrument.host.watch_view import render_watch
+    from presilicon.instrument.model.engine import Block, Engine, Settings, check_feed, check_tap
+    from presilicon.instrument.model.fast import FastModel
+    from presilicon.instrument.model.reference import Reference
+    from presilicon.instrument.model.words import to_words, values_of
 
 __all__ = [
+    "AGGREGATIONS",
+    "ANSWER",
+    "CONTROL_FILE",
+    "REFUSALS",
+    "STARTED",
+    "Aggregation",
+    "AggregationCode",
+    "Agreement",
+    "Answer",
     "Block",
+    "BuiltAggregation",
     "Chain",
+    "Command",
+    "CommandSource",
+    "Commands",
     "Engine",
     "FastModel",
+    "FileLink",
     "Firmware",
+    "FrameContents",
+    "Host",
     "Image",
     "ImageRefusedError",
     "Instruction",
+    "Listener",
+    "LockstepEngine",
     "RangeRow",
     "Reference",
+    "Repeated",
+    "Resumed",
+    "RunningAverage",
+    "Settings",
+    "Status",
+    "StreamWriter",
+    "TrainingInstrument",
+    "accumulate",
+    "aggregation",
+    "chain_text",
+    "check_feed",
+    "check_tap",
+    "compare_streams",
     "compile_firmware",
+    "connect",
+    "decode_named",
+    "describe_aggregations",
     "disassemble",
+    "program_tap",
+    "read_chains",
+    "read_firmware",
+    "read_hardware",
     "read_image",
+    "read_vectors",
+    "render_watch",
+    "set_learning_rate",
+    "set_ranges",
+    "set_sampling",
     "to_words",
     "values_of",
+    "wire_taps",
 ]
 
-if TYPE_CHECKING:
-    from presilicon.instrument.compiler import compile_firmware
-    from presilicon.instrument.disassembly import disassemble
-    from presilicon.instrument.engine import Block, Engine
-    from presilicon.instrument.fast import FastModel
-    from presilicon.instrument.firmware import Firmware
-    from presilicon.instrument.image import Chain, Image, ImageRefusedError, read_image
-    from presilicon.instrument.instructions import Instruction
-    from presilicon.instrument.ranges import RangeRow
-    from presilicon.instrument.reference import Reference
-    from presilicon.instrument.words import to_words, values_of
+_MODULES = {
+    "aggregations.aggregation": (
+        "AGGREGATIONS",
+        "Aggregation",
+        "BuiltAggregation",
+        "RunningAverage",
+        "aggregation",
+        "describe_aggregations",
+    ),
+    "aggregations.parts": ("AggregationCode", "FrameContents", "accumulate", "decode_named"),
+    "firmware.compiler": ("compile_firmware",),
+    "firmware.disassembly": ("chain_text", "disassemble"),
+    "firmware.files": ("read_chains", "read_firmware", "read_hardware", "read_vectors"),
+    "firmware.image": ("Chain", "Image", "ImageRefusedError", "read_image"),
+    "firmware.instructions": ("Instruction",),
+    "firmware.language": ("Firmware",),
+    "firmware.ranges": ("RangeRow",),
+    "host.control": (
+        "ANSWER",
+        "CONTROL_FILE",
+        "STARTED",
+        "Answer",
+        "Command",
+        "Commands",
+        "Repeated",
+        "Resumed",
+        "program_tap",
+        "set_learning_rate",
+        "set_ranges",
+        "set_sampling",
+    ),
+    "host.host": ("Host",),
+    "host.link": ("FileLink", "connect"),
+    "host.listener": ("Listener",),
+    "host.lockstep": ("Agreement", "LockstepEngine", "compare_streams"),
+    "host.stream": ("REFUSALS", "Status", "StreamWriter"),
+    "host.taps": ("wire_taps",),
+    "host.training": ("CommandSource", "TrainingInstrument"),
+    "host.watch_view": ("render_watch",),
+    "model.engine": ("Block", "Engine", "Settings", "check_feed", "check_tap"),
+    "model.fast": ("FastModel",),
+    "model.reference": ("Reference",),
+    "model.words": ("to_words", "values_of"),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

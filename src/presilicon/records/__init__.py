@@ -7,6 +7,7 @@ from presilicon.records.area import Area
 from presilicon.records.cost import Cost, OpCost
 from presilicon.records.coverage import CoveredOp, EmulationCoverage
 from presilicon.records.fairness import Fairness, Pair, Probability
+from presilicon.records.figure import Figure
 from presilicon.records.finding import Finding, RoleShares
 from presilicon.records.foreign import Coverage, ForeignTime, ForeignTimes
 from presilicon.records.frames import ArrayFrames, CellFrame
@@ -54,6 +55,7 @@ __all__ = [
     "Evaluation",
     "FactsRun",
     "Fairness",
+    "Figure",
     "Finding",
     "ForeignTime",
     "ForeignTimes",

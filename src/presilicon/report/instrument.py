@@ -1,33 +1,21 @@
-"""What the instruments of a run saw, as a part of its page: curves, histograms, what was dropped, what was asked."""
+"""What the instruments of a run saw, as a part of its page: curves, histograms, dropped frames, commands."""
 
 from collections.abc import Iterable
 from html import escape
 
-from presilicon.records import Curve, Panel
+from presilicon.records import Curve, Figure, Panel
 from presilicon.report.lines import render_bars, render_panel
 from presilicon.runs import StreamView, TapView, Watcher
 from presilicon.runs.readings import starved
 
-_TITLES = {
-    "mean": "Mean",
-    "min": "Smallest",
-    "max": "Largest",
-    "sparsity": "Share of zeros",
-    "norm": "Norm",
-    "ratio": "Update to weight",
-    "predictiveness": "Predictiveness",
-    "correlation": "Correlation with the look before",
-    "signal_to_noise_db": "Signal to rounding noise, dB",
-    "total": "Invalid elements",
-}
-_PERCENTILES = ("p15", "p50", "p85")
-
 
 def render_instrument(watcher: Watcher | None) -> str:
-    """The section of a page; nothing where there was no instrument."""
+    """The section of a page; empty if there was no instrument."""
     if watcher is None or not watcher.streams:
         return ""
     blocks = "".join(_stream(view) for view in watcher.streams.values())
+    if watcher.unreadable:
+        blocks += f"<p>{watcher.unreadable} events of this run are damaged and left out.</p>"
     return (
         '<section aria-labelledby="instrument-title"><h2 id="instrument-title">What the instrument saw</h2>'
         f"{blocks}</section>"
@@ -59,24 +47,25 @@ def _stream(view: StreamView) -> str:
             f"<li>Step {answer['step']}: {escape(answer['message'])}{'' if answer['ok'] else ' (refused)'}</li>"
             for answer in view.answers
         )
-        parts.append(f"<p>What was asked while it trained:</p><ul>{rows}</ul>")
+        parts.append(f"<p>Commands while it trained:</p><ul>{rows}</ul>")
     return "".join(parts)
 
 
 def panels_of(view: StreamView) -> list[Panel]:
-    """One panel for each figure and role, with a curve for each tap; percentiles have a panel for each tap."""
-    found: dict[tuple[str, str], list[Curve]] = {}
+    """A panel for each figure and role, with a curve for each tap; figures that share a panel have one for each tap."""
     panels = []
+    curves: dict[tuple[Figure, str], list[Curve]] = {}
     for tap in view.taps.values():
-        curves = tap.main_curves()
-        together = [_curve(name, *curves[name]) for name in _PERCENTILES if name in curves]
-        if together:
-            panels.append(_panel(f"{tap.name}: percentiles of the {tap.role}", together, view))
-        for name, (steps, values) in curves.items():
-            if name not in _PERCENTILES:
-                found.setdefault((name, tap.role), []).append(_curve(_label(tap), steps, values))
-    for (name, role), group in found.items():
-        panels.append(_panel(f"{_TITLES.get(name, name)} of the {role}", group, view, percent=name == "sparsity"))
+        shared: dict[str, list[Curve]] = {}
+        for figure in view.main_figures(tap):
+            steps, values = tap.steps[figure.name], tap.curves[figure.name]
+            if figure.panel:
+                shared.setdefault(figure.panel, []).append(_curve(figure.name, steps, values))
+            else:
+                curves.setdefault((figure, tap.role), []).append(_curve(_label(tap), steps, values))
+        panels += [_panel(f"{tap.name}: {name} of the {tap.role}", group, view) for name, group in shared.items()]
+    for (figure, role), group in curves.items():
+        panels.append(_panel(f"{figure.title or figure.name} of the {role}", group, view, percent=figure.percent))
     return panels
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from presilicon.base.errors import RunFailedError
 from presilicon.designs import Hardware
-from presilicon.instrument.engine import Block, Engine
-from presilicon.instrument.stream import Status, StreamWriter
+from presilicon.instrument import Block, Engine, Status, StreamWriter
 from presilicon.rtl.sources import SIMULATION, SOURCES, instrument_parameters, modules_in
 from presilicon.rtl.verilator import build
 

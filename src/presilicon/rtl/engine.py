@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from presilicon.base.errors import ConfigError, RunFailedError
 from presilicon.designs import Hardware
-from presilicon.instrument.engine import Block, Settings, check_feed, check_tap
-from presilicon.instrument.image import Image, ImageRefusedError
-from presilicon.instrument.stream import REFUSALS
+from presilicon.instrument import REFUSALS, Block, Image, ImageRefusedError, Settings, check_feed, check_tap
 from presilicon.rtl.sources import SIMULATION, SOURCES, core_parameters, modules_in
 from presilicon.rtl.verilator import build
 

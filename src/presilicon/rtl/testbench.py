@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from presilicon.base.errors import RunFailedError
 from presilicon.designs import Hardware
-from presilicon.instrument import Firmware, Image, Reference, compile_firmware
-from presilicon.instrument.stream import Status, StreamWriter
+from presilicon.instrument import Firmware, Image, Reference, Status, StreamWriter, compile_firmware
 from presilicon.rtl.verilator import build_program
 
 if TYPE_CHECKING:

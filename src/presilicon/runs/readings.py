@@ -1,33 +1,123 @@
-"""What an instrument has shown so far, gathered from the events of a run: while it goes on, or when it is long over."""
+"""Readings of a run's instruments, gathered from its events: while it runs, or later.
+
+An event that does not have the fields of its kind is left out and counted: a damaged log never stops a view.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
+from presilicon.records import Figure
 from presilicon.runs.run import EVENTS_FILE
 
 READING = "instrument"
+AGGREGATION = "instrument_aggregation"
 LOSSES = "instrument_losses"
 STARTED, ENDED, ANSWER = "instrument_started", "instrument_ended", "instrument_answer"
 WARNING = "instrument_warning"
+EVALUATION = "evaluation"
+
+Number = int | Annotated[float, Meta(ge=-1e300, le=1e300)]
+Count = Annotated[int, Meta(ge=0)]
 
 
-MAIN = {
-    "summary": ("mean", "sparsity", "min", "max"),
-    "sparsity": ("sparsity",),
-    "norm_check": ("p15", "p50", "p85"),
-    "predictiveness": ("predictiveness",),
-    "invalidity": ("total",),
-    "gradient_norm": ("norm",),
-    "update_ratio": ("ratio",),
-    "correlation": ("correlation",),
-    "quantization_error": ("signal_to_noise_db",),
-    "vector_change": ("sum", "max"),
+class Histogram(Struct, frozen=True):
+    """Counts in bins, as an event has them."""
+
+    edges: list[Number | None]
+    """One more than counts; None for infinity."""
+    counts: list[Count | Annotated[float, Meta(ge=0, le=1e300)]]
+
+    def __post_init__(self) -> None:
+        """Reject edges that do not fit the counts."""
+        if len(self.edges) != len(self.counts) + 1:
+            raise ValueError(f"{len(self.counts)} counts must have {len(self.counts) + 1} edges, not {len(self.edges)}")
+
+
+class _TapEvent(Struct, frozen=True):
+    name: str
+    layer: str
+    role: str
+
+
+class _StartedEvent(Struct, frozen=True):
+    stream: str
+    design: str
+    seed: int
+    taps: list[_TapEvent]
+    address: str | None = None
+
+
+class _AggregationEvent(Struct, frozen=True):
+    stream: str
+    aggregation: str
+    figures: tuple[Figure, ...]
+
+
+class _ReadingEvent(Struct, frozen=True):
+    stream: str
+    step: Count
+    tap: str
+    aggregation: str
+    values: dict[str, Number | None] = {}
+    histogram: Histogram | None = None
+    lanes: list[Number | None] | None = None
+    notes: list[str] = []
+
+
+class _TapLosses(Struct, frozen=True):
+    dropped: Count
+    missing: Count
+    torn: Count
+    reasons: dict[str, Count] = {}
+
+
+class _LossesEvent(Struct, frozen=True):
+    stream: str
+    taps: dict[str, _TapLosses] = {}
+    lost_packets: Count = 0
+    bad_packets: Count = 0
+    skipped_bytes: Count = 0
+
+
+class _WarningEvent(Struct, frozen=True):
+    stream: str
+    tap: str
+    aggregation: str
+    message: str
+
+
+class _AnswerEvent(Struct, frozen=True):
+    stream: str
+    ok: bool
+    step: Count
+    message: str
+
+
+class _EndedEvent(Struct, frozen=True):
+    stream: str
+
+
+class _EvaluationEvent(Struct, frozen=True):
+    step: Count
+    design: str | None = None
+    seed: int | None = None
+    accuracy: Number | None = None
+
+
+_EVENTS: dict[str, type[Struct]] = {
+    STARTED: _StartedEvent,
+    AGGREGATION: _AggregationEvent,
+    READING: _ReadingEvent,
+    LOSSES: _LossesEvent,
+    WARNING: _WarningEvent,
+    ANSWER: _AnswerEvent,
+    ENDED: _EndedEvent,
+    EVALUATION: _EvaluationEvent,
 }
-"""The figures of an aggregation that are worth a curve; others show histograms or nodes."""
 
 
 class TapView(Struct):
@@ -39,32 +129,23 @@ class TapView(Struct):
     aggregation: str = ""
     steps: dict[str, list[int]] = field(default_factory=dict)
     curves: dict[str, list[float | None]] = field(default_factory=dict)
-    """Of each figure, one value for each step in `steps`; None where it was no finite number."""
+    """Values of each figure, one for each step in `steps`; None where it was no finite number."""
     histogram: dict[str, Any] | None = None
     """`edges` and `counts`, at `step`."""
-    lanes: list[float] | None = None
-    """A figure for each lane, at the last step."""
+    lanes: list[float | None] | None = None
+    """A number per node, at the last step."""
     notes: list[str] = field(default_factory=list)
-    """What the last look says of figures that it could not give."""
+    """Reasons why the last look lacks figures."""
     warnings: dict[str, str] = field(default_factory=dict)
-    """What was told of an aggregation before its first look."""
+    """Warnings before the first look, by aggregation."""
     seen: list[str] = field(default_factory=list)
-    """The aggregations that it was programmed to, in turn."""
+    """The aggregations that it was programmed to, in order."""
     frames: int = 0
     dropped: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
-    """Why frames were dropped, where that is known: see `REASONS`."""
+    """How many frames were dropped for which reason, where that is known: see `REASONS`."""
     missing: int = 0
     torn: int = 0
-
-    def main_curves(self) -> dict[str, tuple[list[int], list[float | None]]]:
-        """Steps and values of the figures worth a look, of every aggregation that it had."""
-        names = [name for each in self.seen for name in MAIN.get(each, ())]
-        return {name: (self.steps[name], self.curves[name]) for name in dict.fromkeys(names) if name in self.curves}
-
-    def is_current(self, figure: str) -> bool:
-        """Whether a figure is one of the aggregation that the tap has now."""
-        return figure in MAIN.get(self.aggregation, ())
 
 
 class StreamView(Struct):
@@ -83,6 +164,27 @@ class StreamView(Struct):
     ended: bool = False
     broken_off: bool = False
     """Whether it never ended, but its training began again."""
+    figures: dict[str, tuple[Figure, ...]] = field(default_factory=dict)
+    """Figures worth a curve, by aggregation; logs of earlier versions have none."""
+
+    def main_figures(self, tap: TapView) -> list[Figure]:
+        """Figures of a tap that are worth a curve and have one, of every aggregation that it had.
+
+        If the log does not say which figures of an aggregation these are, all of the tap's.
+        """
+        if all(name in self.figures for name in tap.seen):
+            figures = {figure.name: figure for name in reversed(tap.seen) for figure in self.figures[name]}
+            names = dict.fromkeys(figure.name for name in tap.seen for figure in self.figures[name])
+            return [figures[name] for name in names if name in tap.curves]
+        known = {figure.name: figure for figures in self.figures.values() for figure in figures}
+        return [known.get(name, Figure(name)) for name in tap.curves]
+
+    def is_current(self, tap: TapView, figure: Figure) -> bool:
+        """Whether a figure belongs to the aggregation that the tap has now."""
+        figures = self.figures.get(tap.aggregation)
+        if figures is not None:
+            return figure.name in {current.name for current in figures}
+        return tap.steps[figure.name][-1] == max(steps[-1] for steps in tap.steps.values())
 
 
 REASONS = {
@@ -93,16 +195,16 @@ REASONS = {
     "larger output_bytes",
     "": "another frame was under way, or a buffer was full: look less often, or at less",
 }
-"""Why an instrument drops frames, and what to do; the last where it is not known, as of a board."""
+"""Why an instrument drops frames and what to do, by reason; the empty one if a board does not say."""
 
 
 def starved(view: StreamView) -> str:
-    """A sentence about taps of which every look was dropped, and why most were; empty where there are none."""
+    """A sentence about taps whose every look was dropped, with the main reason; empty if there are none."""
     names: dict[str, list[str]] = {}
     for tap in view.taps.values():
         if tap.dropped and not tap.frames:
-            most = max(tap.reasons, key=lambda reason: tap.reasons[reason], default="")
-            names.setdefault(most if most in REASONS else "", []).append(tap.name)
+            reason = max(tap.reasons, key=lambda reason: tap.reasons[reason], default="")
+            names.setdefault(reason if reason in REASONS else "", []).append(tap.name)
     return "; ".join(
         f"{', '.join(taps)}: dropped whenever it was their turn, for {REASONS[reason]}"
         for reason, taps in names.items()
@@ -110,23 +212,25 @@ def starved(view: StreamView) -> str:
 
 
 class Watcher:
-    """Reads the events of a run as they come."""
+    """Reads the events of a run as they are written."""
 
     def __init__(self, events: Path) -> None:
         self._path = events
-        self._place = 0
+        self._position = 0
         self._rest = b""
         self.streams: dict[str, StreamView] = {}
+        self.unreadable = 0
+        """Events that were left out because their fields are not those of their kind."""
 
     def update(self) -> bool:
-        """Take in what was written since the last call; whether anything was."""
+        """Read the events since the last call; returns whether there were any bytes."""
         try:
             with self._path.open("rb") as file:
-                file.seek(self._place)
+                file.seek(self._position)
                 data = file.read()
         except OSError:
             return False
-        self._place += len(data)
+        self._position += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             try:
@@ -138,63 +242,76 @@ class Watcher:
 
     def _take(self, event: dict[str, Any]) -> None:
         kind = event.get("event")
-        if kind == STARTED:
+        if not isinstance(kind, str) or kind not in _EVENTS:
+            return
+        try:
+            typed = msgspec.convert(event, _EVENTS[kind])
+        except msgspec.ValidationError:
+            self.unreadable += 1
+            return
+        if isinstance(typed, _StartedEvent):
+            self._start(typed)
+        elif isinstance(typed, _EvaluationEvent):
             for view in self.streams.values():
-                if (view.design, view.seed) == (event["design"], event["seed"]) and not view.ended:
-                    view.ended = view.broken_off = True
-            taps = {tap["name"]: TapView(tap["name"], tap["layer"], tap["role"]) for tap in event["taps"]}
-            self.streams[event["stream"]] = StreamView(
-                event["stream"], event["design"], event["seed"], taps, event.get("address")
-            )
-        elif kind == "evaluation":
-            for view in self.streams.values():
-                if (view.design, view.seed) == (event.get("design"), event.get("seed")) and not view.ended:
-                    view.accuracy.append((event["step"], event.get("accuracy")))
-        elif (found := self.streams.get(event.get("stream", ""))) is not None:
-            if kind == READING:
-                _read(found, event)
-            elif kind == LOSSES:
-                _account(found, event)
-            elif kind == WARNING and event["tap"] in found.taps:
-                found.taps[event["tap"]].warnings[event["aggregation"]] = describe_warning(event)
-            elif kind == ANSWER:
-                found.answers.append(event)
-            elif kind == ENDED:
-                found.ended = True
+                if (view.design, view.seed) == (typed.design, typed.seed) and not view.ended:
+                    view.accuracy.append((typed.step, typed.accuracy))
+        else:
+            stream: str = typed.stream  # type: ignore[attr-defined]
+            if stream in self.streams:
+                _update_stream(self.streams[stream], typed, event)
+
+    def _start(self, event: _StartedEvent) -> None:
+        for view in self.streams.values():
+            if (view.design, view.seed) == (event.design, event.seed) and not view.ended:
+                view.ended = view.broken_off = True
+        taps = {tap.name: TapView(tap.name, tap.layer, tap.role) for tap in event.taps}
+        self.streams[event.stream] = StreamView(event.stream, event.design, event.seed, taps, event.address)
 
 
-def _read(view: StreamView, event: dict[str, Any]) -> None:
-    tap = view.taps.get(event["tap"])
+def _update_stream(view: StreamView, typed: Struct, event: dict[str, Any]) -> None:
+    match typed:
+        case _ReadingEvent():
+            _add_reading(view, typed)
+        case _AggregationEvent():
+            view.figures[typed.aggregation] = typed.figures
+        case _LossesEvent():
+            view.losses = {name: value for name, value in event.items() if name not in ("event", "time", "taps")}
+            for name, losses in typed.taps.items():
+                if (tap := view.taps.get(name)) is not None:
+                    tap.dropped, tap.missing, tap.torn = losses.dropped, losses.missing, losses.torn
+                    tap.reasons = losses.reasons
+        case _WarningEvent():
+            if typed.tap in view.taps:
+                view.taps[typed.tap].warnings[typed.aggregation] = describe_warning(event)
+        case _AnswerEvent():
+            view.answers.append(event)
+        case _EndedEvent():
+            view.ended = True
+
+
+def _add_reading(view: StreamView, event: _ReadingEvent) -> None:
+    tap = view.taps.get(event.tap)
     if tap is None:
         return
-    view.step = max(view.step, event["step"])
-    if tap.aggregation != event["aggregation"]:
+    view.step = max(view.step, event.step)
+    if tap.aggregation != event.aggregation:
         tap.histogram = tap.lanes = None
-        tap.seen.append(event["aggregation"])
-    tap.aggregation = event["aggregation"]
+        tap.seen.append(event.aggregation)
+    tap.aggregation = event.aggregation
     tap.frames += 1
-    tap.notes = event.get("notes", [])
-    for name, value in event.get("values", {}).items():
-        tap.steps.setdefault(name, []).append(event["step"])
+    tap.notes = event.notes
+    for name, value in event.values.items():
+        tap.steps.setdefault(name, []).append(event.step)
         tap.curves.setdefault(name, []).append(value)
-    if "histogram" in event:
-        tap.histogram = event["histogram"] | {"step": event["step"]}
-    if "lanes" in event:
-        tap.lanes = event["lanes"]
+    if event.histogram is not None:
+        tap.histogram = msgspec.to_builtins(event.histogram) | {"step": event.step}
+    if event.lanes is not None:
+        tap.lanes = event.lanes
 
 
 def describe_warning(event: Mapping[str, Any]) -> str:
     """A warning in one line."""
     return f'tap "{event["tap"]}", {event["aggregation"]}: {event["message"]}'
-
-
-def _account(view: StreamView, event: dict[str, Any]) -> None:
-    view.losses = {name: value for name, value in event.items() if name not in ("event", "time", "taps")}
-    for name, account in event.get("taps", {}).items():
-        tap = view.taps.get(name)
-        if tap is not None:
-            tap.dropped, tap.missing, tap.torn = account["dropped"], account["missing"], account["torn"]
-            tap.reasons = account.get("reasons", {})
 
 
 def watch_run(path: Path) -> Watcher:

@@ -10,10 +10,19 @@ import torch
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Design, Instrument, Numerics
 from presilicon.emulation import train
-from presilicon.instrument.control import ANSWER, CONTROL_FILE, STARTED, Commands, Repeated, Resumed
-from presilicon.instrument.engine import Engine
-from presilicon.instrument.lockstep import Agreement, compare_streams
-from presilicon.instrument.training import CommandSource, TrainingInstrument
+from presilicon.instrument import (
+    ANSWER,
+    CONTROL_FILE,
+    STARTED,
+    Agreement,
+    Commands,
+    CommandSource,
+    Engine,
+    Repeated,
+    Resumed,
+    TrainingInstrument,
+    compare_streams,
+)
 from presilicon.records import Trace
 from presilicon.runs.events import read_events
 from presilicon.runs.run import EVENTS_FILE
@@ -79,11 +88,10 @@ def check_instrument(design: Design, workload: Workload) -> None:
     """
     if design.instrument is None:
         return
-    from presilicon.instrument.host import Host
-    from presilicon.instrument.taps import wire
+    from presilicon.instrument import Host, wire_taps
 
     try:
-        Host(design.instrument.built, wire(design.instrument, layers_of_workload(workload)))
+        Host(design.instrument.built, wire_taps(design.instrument, layers_of_workload(workload)))
     except ConfigError as error:
         raise ConfigError(f'design "{design.name}": {error}') from None
 

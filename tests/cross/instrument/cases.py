@@ -11,8 +11,8 @@ import numpy as np
 from presilicon.designs import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware
 from presilicon.formats import parse
 from presilicon.instrument import Engine, Firmware, Image, compile_firmware
-from presilicon.instrument.instructions import CONDITIONS
-from presilicon.instrument.words import CLASSES, values_of, word_limits
+from presilicon.instrument.firmware.instructions import CONDITIONS
+from presilicon.instrument.model.words import CLASSES, values_of, word_limits
 
 # element, accumulator widths (None is the element's own)
 WORDS = [

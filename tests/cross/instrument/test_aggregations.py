@@ -11,8 +11,9 @@ from presilicon.designs import Hardware
 from presilicon.formats import parse
 from presilicon.instrument import FastModel, Firmware, Reference, compile_firmware, to_words, values_of
 from presilicon.instrument.aggregations import AGGREGATIONS, aggregation
-from presilicon.instrument.histograms import MovingAverage, percentiles
-from presilicon.instrument.tensors import cut_pair, cut_tensor
+from presilicon.instrument.aggregations.distribution import bin_rows
+from presilicon.instrument.aggregations.histograms import MovingAverage, percentiles
+from presilicon.instrument.host.tensors import cut_pair, cut_tensor
 
 SIZES = [(8, 8), (8, 2), (16, 1)]
 SHAPES = [(5, 8), (7, 19), (1, 3), (3, 32)]
@@ -217,11 +218,10 @@ def test_norm_check_approximates_and_then_tracks() -> None:
         width = wanted[2] - wanted[0]
         errors.append(max(abs(found[f"p{p}"] - w) / width for p, w in zip((15, 50, 85), wanted, strict=True)))
         # only the ranges go back, while the program stays
-        rows = aggregate.tracking_rows(found["counts"])
-        image = compile_firmware(Firmware(), hardware, rows=rows)
+        edges = aggregate.following_boundaries(found["counts"])
+        image = compile_firmware(Firmware(), hardware, rows=bin_rows(edges, hardware))
         assert image.chains is None
         model.load(image)
-        edges = [*rows[0].boundaries, *rows[1].boundaries[1:]]
         aggregate = aggregate.with_boundaries(edges)
         assert list(aggregate.boundaries) == edges
     assert max(errors[3:]) < 0.05
@@ -244,9 +244,9 @@ def test_norm_check_finds_a_layer_again_that_was_dead(element, bits) -> None:
         words, last = cut_tensor(to_words(hardware, x), 32)
         sent = np.concatenate([block.words for block in model.feed(words, last)])
         found = aggregate.decode(sent, count=x.size, nodes=32)
-        rows = aggregate.tracking_rows(found["counts"])
-        model.load(compile_firmware(Firmware(), hardware, rows=rows))
-        aggregate = aggregate.with_boundaries([*rows[0].boundaries, *rows[1].boundaries[1:]])
+        edges = aggregate.following_boundaries(found["counts"])
+        model.load(compile_firmware(Firmware(), hardware, rows=bin_rows(edges, hardware)))
+        aggregate = aggregate.with_boundaries(edges)
     wanted = np.percentile(x, [15, 50, 85])
     np.testing.assert_allclose([found["p15"], found["p50"], found["p85"]], wanted, atol=0.1)
 
@@ -369,7 +369,7 @@ def test_pass_through(shape, flush) -> None:
     np.testing.assert_array_equal(run(aggregation("pass_through", hardware), x)["tensor"], x)
 
 
-@pytest.mark.parametrize("name", AGGREGATIONS)
+@pytest.mark.parametrize("name", AGGREGATIONS.names())
 @pytest.mark.parametrize(("element", "bits"), [("fixed(8, 8)", 32), ("int8", 24), ("bfloat16", 32)])
 def test_both_engines_on_tensors_of_every_aggregation(name, element, bits) -> None:
     hardware = make(8, 4, element, bits, flush="frame")
@@ -408,7 +408,7 @@ def test_bad_requests() -> None:
     for name in ("sparsity", "pass_through"):
         aggregate = aggregation(name, hardware)
         for words, nodes in ((13, None), (16, 24)):
-            with pytest.raises(ConfigError, match="no whole vectors"):
+            with pytest.raises(ConfigError, match="not whole vectors"):
                 aggregate.decode([0] * words, nodes=nodes)
         assert next(iter(aggregate.decode([0] * 16).values())).shape == (2, 8)
     with pytest.raises(ConfigError, match="same shape"):

@@ -8,10 +8,10 @@ import pytest
 
 from presilicon.designs import Hardware
 from presilicon.formats import parse
-from presilicon.instrument.arithmetic import FixedArithmetic, FloatArithmetic
-from presilicon.instrument.fast import kernel_words
-from presilicon.instrument.fast_kernels import code_of, fixed_product, value_of
-from presilicon.instrument.words import values_of
+from presilicon.instrument.model.arithmetic import FixedArithmetic, FloatArithmetic
+from presilicon.instrument.model.fast import kernel_words
+from presilicon.instrument.model.fast_kernels import code_of, fixed_product, value_of
+from presilicon.instrument.model.words import values_of
 
 FLOATS = {
     "float32": (np.float32, np.uint32, None),

@@ -4,7 +4,7 @@ import pytest
 from cases import differences, random_case
 
 from presilicon.instrument import FastModel, Reference, arithmetic, reference
-from presilicon.instrument.arithmetic import FixedArithmetic, FloatArithmetic
+from presilicon.instrument.model.arithmetic import FixedArithmetic, FloatArithmetic
 
 CASES = 400
 

@@ -9,13 +9,13 @@ from presilicon.base.errors import MissingToolError
 from presilicon.designs import Hardware, Instrument, Tap
 from presilicon.formats import parse
 from presilicon.instrument import to_words, values_of
-from presilicon.instrument.decoder import Decoder, Frame
-from presilicon.instrument.host import Host, Shape
-from presilicon.instrument.lockstep import compare_streams
-from presilicon.instrument.session import Chip
-from presilicon.instrument.stream import Status
-from presilicon.instrument.taps import wire
-from presilicon.instrument.tensors import cut_tensor
+from presilicon.instrument.host.decoder import Decoder, Frame
+from presilicon.instrument.host.host import Host, Shape
+from presilicon.instrument.host.lockstep import compare_streams
+from presilicon.instrument.host.stream import Status
+from presilicon.instrument.host.taps import wire_taps
+from presilicon.instrument.host.tensors import cut_tensor
+from presilicon.instrument.model.chip import Chip
 from presilicon.rtl.cosimulation import TapStream, simulate
 
 HARDWARE = Hardware(
@@ -56,7 +56,7 @@ def circuit(image: bytes, *, apart: int, stream_every: int = 1) -> Any:
 
 
 def host() -> Host:
-    made = Host(INSTRUMENT.built, wire(INSTRUMENT, ["a", "b", "c"]))
+    made = Host(INSTRUMENT.built, wire_taps(INSTRUMENT, ["a", "b", "c"]))
     made.shapes = {tap: Shape(SAMPLES * NODES, NODES) for tap in range(3)}
     return made
 

@@ -14,11 +14,11 @@ from circuits import make
 
 from presilicon.designs import Instrument
 from presilicon.instrument import Firmware, Image, Reference, compile_firmware
-from presilicon.instrument.decoder import Decoder
-from presilicon.instrument.image import longest_payload
-from presilicon.instrument.session import Chip
-from presilicon.instrument.stream import BLOCK, HEADER, LAST, Packet, Status
-from presilicon.instrument.stream import STATUS as STATUS_PACKET
+from presilicon.instrument.firmware.image import longest_payload
+from presilicon.instrument.host.decoder import Decoder
+from presilicon.instrument.host.stream import BLOCK, HEADER, LAST, Packet, Status
+from presilicon.instrument.host.stream import STATUS as STATUS_PACKET
+from presilicon.instrument.model.chip import Chip
 from presilicon.rtl.cosimulation import BREAK, REPORT, STATUS, TOO_LATE, VECTOR, TapStream, predict, simulate
 
 FIXED = make(4, 2, "fixed(4, 4)", 12, taps=3)

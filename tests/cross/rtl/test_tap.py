@@ -16,7 +16,7 @@ from test_instrument import packets
 from presilicon.base.errors import ConfigError
 from presilicon.cli.rtl import command
 from presilicon.instrument import Firmware, Reference, compile_firmware
-from presilicon.instrument.stream import BLOCK, SYNC, Status, StreamWriter, unpack_words
+from presilicon.instrument.host.stream import BLOCK, SYNC, Status, StreamWriter, unpack_words
 from presilicon.rtl.parameters import parse_parameters
 from presilicon.rtl.tap import Signal, list_signals, tap_design
 from presilicon.rtl.verilator import build_program

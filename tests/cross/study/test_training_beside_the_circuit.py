@@ -12,7 +12,7 @@ from presilicon.base.errors import MissingToolError
 from presilicon.designs import Hardware, Instrument, Tap
 from presilicon.formats import parse
 from presilicon.instrument import FastModel
-from presilicon.instrument.lockstep import LockstepEngine
+from presilicon.instrument.host.lockstep import LockstepEngine
 from presilicon.rtl.engine import RtlModel
 from presilicon.study.instrumented import train_watched
 

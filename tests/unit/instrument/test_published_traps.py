@@ -12,7 +12,7 @@ from presilicon.designs import Hardware
 from presilicon.formats import parse
 from presilicon.instrument import FastModel, Firmware, Reference, compile_firmware, to_words, values_of
 from presilicon.instrument.aggregations import aggregation
-from presilicon.instrument.tensors import cut_tensor
+from presilicon.instrument.host.tensors import cut_tensor
 
 HARDWARE = Hardware(lanes=4, ranges=4, range_rows=2, scratchpad_rows=4, chains=8, element=parse("fixed(8, 8)"))
 ENGINES = pytest.mark.parametrize("kind", [Reference, FastModel])

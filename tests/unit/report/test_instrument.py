@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from presilicon.instrument import AGGREGATIONS
 from presilicon.records import Curve, Panel, Reproduced, Reproduction
 from presilicon.report import render_page, render_panels, render_story
 from presilicon.report.instrument import panels_of, render_instrument
@@ -69,6 +70,8 @@ def run(tmp_path: Path) -> Path:
     log = EventLog(tmp_path / "events.jsonl")
     taps = [{"name": f"in.{layer}", "group": "in", "tap": 0, "layer": layer, "role": "activation"} for layer in "ab"]
     log.append("instrument_started", stream="s", design="d <1>", seed=0, taps=taps)
+    for name in ("summary", "norm_check"):
+        log.append("instrument_aggregation", stream="s", aggregation=name, figures=AGGREGATIONS.load(name).figures)
     for step in (0, 10):
         for layer in "ab":
             values = {"mean": 1.0, "sparsity": 0.5} if layer == "a" else {"p15": -1.0, "p50": 0.0, "p85": 1.0}

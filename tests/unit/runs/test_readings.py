@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from presilicon.records import Figure
 from presilicon.runs import EventLog, watch_run
 from presilicon.runs.readings import to_plain
 
@@ -16,11 +17,14 @@ def read(log: EventLog, step: int, aggregation: str = "summary", **fields: Any) 
 def test_curves_histograms_and_losses(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl")
     log.append("instrument_started", stream="s", design="d", seed=0, taps=TAPS, address="127.0.0.1:7")
+    log.append("instrument_aggregation", stream="s", aggregation="summary", figures=[Figure("mean", "Mean")])
     read(log, 0, values={"mean": 1.0, "elements": 5})
     read(log, 10, values={"mean": float("nan"), "elements": 5})
     watcher = watch_run(tmp_path)
     view = watcher.streams["s"]
-    assert view.taps["in.a"].main_curves() == {"mean": ([0, 10], [1.0, None])}
+    tap = view.taps["in.a"]
+    assert view.main_figures(tap) == [Figure("mean", "Mean")]
+    assert (tap.steps["mean"], tap.curves["mean"]) == ([0, 10], [1.0, None])
     log.append("evaluation", design="d", seed=0, step=10, accuracy=0.5, loss=1.0)
     log.append("evaluation", design="other", seed=0, step=10, accuracy=0.9, loss=1.0)
     read(log, 20, "distribution", values={}, histogram={"edges": [0, 1, 2], "counts": [3, 4]})
@@ -40,6 +44,17 @@ def test_curves_histograms_and_losses(tmp_path: Path) -> None:
     assert view.ended
     assert not watcher.update()
     assert to_plain(watcher)["streams"][0]["taps"]["in.a"]["dropped"] == 4
+
+
+def test_a_log_that_does_not_say_which_figures_count_shows_them_all(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    log.append("instrument_started", stream="s", design="d", seed=0, taps=TAPS)
+    read(log, 0, values={"mean": 1.0, "elements": 5})
+    read(log, 10, "gradient_norm", values={"norm": 2.0})
+    view = watch_run(tmp_path).streams["s"]
+    tap = view.taps["in.a"]
+    assert view.main_figures(tap) == [Figure("mean"), Figure("elements"), Figure("norm")]
+    assert [view.is_current(tap, figure) for figure in view.main_figures(tap)] == [False, False, True]
 
 
 def test_half_lines_and_strangers_are_passed_over(tmp_path: Path) -> None:

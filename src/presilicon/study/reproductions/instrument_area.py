@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from presilicon.designs import Hardware
 from presilicon.formats import Fixed
-from presilicon.instrument import compile_firmware
-from presilicon.instrument.aggregations import aggregation
+from presilicon.instrument import aggregation, compile_firmware
 from presilicon.records import Reproduced, Reproduction
 from presilicon.rtl.sources import core_parameters
 from presilicon.rtl.synthesis import Area, Timing, kept, kept_clock, synthesize

@@ -4,7 +4,7 @@ from functools import partial
 from statistics import correlation
 
 from presilicon.designs import Tap
-from presilicon.instrument.control import Command
+from presilicon.instrument import Command
 from presilicon.records import Curve, Panel, Reproduced, Reproduction
 from presilicon.study.reproductions.watched import (
     SOURCE,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from presilicon.designs import Design, Hardware, Instrument, Tap, load_design
 from presilicon.formats import parse
-from presilicon.instrument.control import Command
+from presilicon.instrument import Command
 from presilicon.records import Curve, Evaluation, Trace
 from presilicon.study.instrumented import train_watched
 from presilicon.workloads import Splits, Workload

@@ -1,0 +1,32 @@
+"""Every element as it is."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from presilicon.designs import Hardware
+from presilicon.instrument.aggregations.aggregation import Aggregation
+from presilicon.instrument.aggregations.parts import MAX_NUMBERS, AggregationCode, FrameContents, join_vectors
+from presilicon.instrument.firmware.language import Firmware
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def build(hardware: Hardware) -> AggregationCode:
+    """Every vector, unchanged."""
+    fw = Firmware()
+    with fw.chain():
+        fw.commit("N")
+
+    def decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
+        return {"tensor": join_vectors(values, contents), "vectors": values.reshape(-1, hardware.lanes)}
+
+    return AggregationCode(fw, decode)
+
+
+def _elements(result: Mapping[str, Any]) -> Any:
+    return result["tensor"].ravel()[:MAX_NUMBERS]
+
+
+PASS_THROUGH = Aggregation(name="pass_through", gives="every element as it is", build=build, by_node=_elements)

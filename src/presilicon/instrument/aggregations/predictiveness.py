@@ -1,0 +1,44 @@
+"""The largest mean activation of a node, averaged over time."""
+
+from typing import TYPE_CHECKING, Any
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Hardware
+from presilicon.instrument.aggregations.aggregation import Aggregation, RunningAverage
+from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents
+from presilicon.instrument.firmware.language import Firmware
+from presilicon.records import Figure
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def build(hardware: Hardware) -> AggregationCode:
+    """For each group of nodes, the largest sum of a node over the samples."""
+    fw = Firmware()
+    with fw.chain():
+        fw.add(0, "notfirst")
+        fw.cache(0)
+        fw.reduce_to("max")
+        fw.commit(1, "last")
+
+    def decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
+        if not values.size:
+            raise ConfigError("no words, but this aggregation sends one for each group of nodes")
+        largest = contents.check_sum("largest_sum", float(values.max()))
+        if contents.padding and largest == 0 and not (values[:-1] == 0).any():
+            largest = None  # lanes of the last group without nodes hide sums that are all negative
+        samples = contents.count // contents.nodes if contents.count is not None and contents.nodes else None
+        return {"largest_sum": largest, "largest_mean": largest / samples if samples and largest is not None else None}
+
+    return AggregationCode(fw, decode)
+
+
+PREDICTIVENESS = Aggregation(
+    name="predictiveness",
+    gives="the largest mean of a node; the host averages over time",
+    build=build,
+    average=RunningAverage("predictiveness", "largest_mean"),
+    figures=(Figure("predictiveness", "Predictiveness"),),
+)

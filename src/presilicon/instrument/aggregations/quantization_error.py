@@ -1,0 +1,57 @@
+"""Signal to rounding noise of a tensor and its quantized twin."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from presilicon.designs import Hardware
+from presilicon.instrument.aggregations.aggregation import Aggregation
+from presilicon.instrument.aggregations.pairs import send_total, sum_first
+from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, accumulate, decode_named
+from presilicon.instrument.firmware.language import Firmware
+from presilicon.records import Figure
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def build(hardware: Hardware) -> AggregationCode:
+    """The energy of q - x and of x, for x and q that alternate."""
+    x, error, errors, signal, copy = range(5)
+    fw = Firmware()
+    with fw.chain():
+        fw.cache(x, "first")
+    with fw.chain():  # 0 with x, q - x with q
+        fw.sub(x)
+        fw.cache(error)
+        fw.save()
+    with fw.chain():
+        fw.load()
+        fw.mul(error)
+        fw.save()
+    with fw.chain():
+        fw.load()
+        accumulate(fw, errors)
+    with fw.chain():  # x squared with x
+        fw.mul(x)
+        fw.save()
+    sum_first(fw, signal)
+    with fw.chain():
+        fw.cache(copy)
+    send_total(fw, copy, signal)
+    return AggregationCode(fw, _decode)
+
+
+def _decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
+    error, signal = decode_named(["error", "signal"])(values, contents).values()
+    ratio = 10 * math.log10(signal / error) if error and signal and min(error, signal) > 0 else None
+    return {"squared_error": error, "squared_signal": signal, "signal_to_noise_db": ratio}
+
+
+QUANTIZATION_ERROR = Aggregation(
+    name="quantization_error",
+    gives="of a tensor and its quantised twin in turns: the error's energy, signal to noise",
+    build=build,
+    pairs="rounding",
+    figures=(Figure("signal_to_noise_db", "Signal to rounding noise, dB"),),
+)

@@ -1,0 +1,48 @@
+"""The norm of a weight's update relative to the weight's own."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from presilicon.designs import Hardware
+from presilicon.instrument.aggregations.aggregation import Aggregation
+from presilicon.instrument.aggregations.pairs import clear_row, send_total, sum_first, sum_second
+from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, decode_named
+from presilicon.instrument.firmware.language import Firmware
+from presilicon.records import Figure
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def build(hardware: Hardware) -> AggregationCode:
+    """Sums of squares of updates and of weights, which alternate."""
+    copy, update, weight = range(3)
+    fw = Firmware()
+    with fw.chain():
+        fw.cache(copy)
+    clear_row(fw, copy, weight)
+    with fw.chain():
+        fw.mul(copy)
+        fw.save()
+    sum_first(fw, update)
+    sum_second(fw, weight)
+    send_total(fw, copy, update)
+    return AggregationCode(fw, _decode)
+
+
+def _decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
+    weight_squares, update_squares = decode_named(["weight", "update"])(values, contents).values()
+    update_norm = None if update_squares is None else math.sqrt(update_squares)
+    weight_norm = None if weight_squares is None else math.sqrt(weight_squares)
+    ratio = update_norm / weight_norm if weight_norm and update_norm is not None else None
+    return {"update_norm": update_norm, "weight_norm": weight_norm, "ratio": ratio}
+
+
+UPDATE_RATIO = Aggregation(
+    name="update_ratio",
+    gives="of updates and weights in turns: the ratio of their norms",
+    build=build,
+    pairs="update",
+    figures=(Figure("ratio", "Update to weight"),),
+)

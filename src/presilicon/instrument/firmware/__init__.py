@@ -1,0 +1,1 @@
+"""Firmware of the instrument: its language, compiler, image and files."""

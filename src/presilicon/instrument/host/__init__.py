@@ -1,0 +1,1 @@
+"""The host's side: stream, links, commands, taps on a training, views."""

@@ -1,0 +1,302 @@
+"""Commands to a training that runs: another aggregation for a tap, other ranges, another learning rate.
+
+Whoever has the run's directory can give them: the command line, a notebook, a page. A command is a line appended to
+`control.jsonl`; the training reads it between two steps and answers with an event that says at which step it took
+effect, or why it did not. A command that is refused changes nothing.
+"""
+
+import os
+import struct
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+
+from presilicon.base.errors import ConfigError, RunFailedError, unknown
+from presilicon.runs import EventLog, StoredRun
+
+CONTROL_FILE = "control.jsonl"
+STARTED, ENDED, ANSWER = "instrument_started", "instrument_ended", "instrument_answer"
+WAIT_S = 60.0
+
+Verb = Literal["program", "ranges", "sample", "learning_rate"]
+
+
+class Command(Struct, frozen=True, kw_only=True):
+    """One line of the file."""
+
+    id: str
+    streams: tuple[str, ...]
+    """The trainings that are meant, by the name that each gave itself when it started."""
+    verb: Verb
+    tap: str | None = None
+    aggregation: str | None = None
+    options: dict[str, Any] = {}
+    chains: list[Any] | None = None
+    """A firmware of the user's own: chains of instructions, as a firmware file has them."""
+    boundaries: list[Any] | None = None
+    """Rows of ranges: of the chains, from 0 on; of `ranges`, in the order of the firmware's rows."""
+    every: int | None = None
+    value: float | None = None
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What a training did with a command."""
+
+    design: str
+    seed: int
+    ok: bool
+    step: int
+    """The first step that it holds for."""
+    message: str
+
+
+class Commands:
+    """A training's view of the file: what was written for it since it last looked."""
+
+    def __init__(self, path: Path, stream: str) -> None:
+        self._path = path
+        self._stream = stream
+        self._place = 0
+
+    def pending(self, step: int) -> list[Command]:
+        """The new commands for this training, whatever its step; lines that are no commands are passed over."""
+        try:
+            if os.stat(self._path).st_size <= self._place:
+                return []
+            with self._path.open("rb") as file:
+                file.seek(self._place)
+                data = file.read()
+        except OSError:
+            return []
+        whole = data.rfind(b"\n") + 1
+        self._place += whole
+        found = []
+        for line in data[:whole].splitlines():
+            try:
+                command = msgspec.json.decode(line, type=Command)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                continue
+            if self._stream in command.streams:
+                found.append(command)
+        return found
+
+
+class Repeated:
+    """What was once asked of a training, and done, again at the same steps: from its answers.
+
+    A training that begins at a later step gets all that was done before at its first. A command that was repeated
+    already counts once, at its first step.
+    """
+
+    def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
+        done: dict[str, tuple[int, Command]] = {}
+        for event in events:
+            if event["event"] == ANSWER and event["ok"]:
+                command = msgspec.convert(event["request"], Command)
+                done.setdefault(command.id, (event["step"], command))
+        self._left = sorted(done.values(), key=lambda each: each[0])
+
+    def pending(self, step: int) -> list[Command]:
+        """Those up to a step that were not given out before."""
+        found = [command for at, command in self._left if at <= step]
+        del self._left[: len(found)]
+        return found
+
+
+class Resumed:
+    """The commands of a training that is taken up again: what it had done already, and what comes now."""
+
+    def __init__(self, earlier: Repeated, now: Commands) -> None:
+        self._earlier, self._now = earlier, now
+
+    def pending(self, step: int) -> list[Command]:
+        """Those of a step; what was done before comes first."""
+        return self._earlier.pending(step) + self._now.pending(step)
+
+
+def program_tap(
+    run: StoredRun,
+    tap: str,
+    *,
+    aggregation: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    firmware: Sequence[Any] | None = None,
+    range_boundaries: Sequence[Any] | None = None,
+    design: str | None = None,
+    seed: int | None = None,
+    wait_s: float = WAIT_S,
+) -> list[Answer]:
+    """Give a tap, or all taps of that name, another aggregation or firmware of your own, while training goes on.
+
+    `firmware` is a list of chains, as `presilicon instrument compile` reads them, and `range_boundaries` are the rows
+    of ranges that its filters use, from 0 on: boundaries, or `{"classes": [...]}`.
+
+    Raises:
+        ConfigError: the run is over or has no such tap, or not exactly one of the two was given.
+        RunFailedError: no answer came in time.
+    """
+    if (aggregation is None) == (firmware is None):
+        raise ConfigError("give either an aggregation or a firmware")
+    if range_boundaries and firmware is None:
+        raise ConfigError("range_boundaries are of a firmware; an aggregation has its own: see its options")
+    chains = None if firmware is None else list(firmware)
+    return _send(
+        run, design, seed, wait_s, verb="program", tap=tap, aggregation=aggregation, options=dict(options or {}),
+        chains=chains, boundaries=None if range_boundaries is None else list(range_boundaries),
+    )  # fmt: skip
+
+
+def set_learning_rate(
+    run: StoredRun, value: float, *, design: str | None = None, seed: int | None = None, wait_s: float = WAIT_S
+) -> list[Answer]:
+    """Write the learning rate's control register; the optimizer uses it from the next step on.
+
+    Raises:
+        ConfigError: the run is over, or the value is none that the register can hold.
+        RunFailedError: no answer came in time.
+    """
+    learning_rate_bits(value)
+    return _send(run, design, seed, wait_s, verb="learning_rate", value=value)
+
+
+def learning_rate_bits(value: float | None) -> int:
+    """A learning rate as its control register holds it: the bits of a float32.
+
+    >>> hex(learning_rate_bits(0.5))
+    '0x3f000000'
+
+    Raises:
+        ConfigError: it is negative, not finite, or float32 would make infinity or 0 of it.
+    """
+    wanted = "expected a finite number of at least 0"
+    if value is None or not 0 <= value < float("inf"):
+        raise ConfigError(f"learning rate: given {value}, {wanted}")
+    try:
+        packed = struct.pack("<f", value)
+    except OverflowError:
+        raise ConfigError(f"learning rate: given {value:g}, {wanted} that float32 can hold, up to 3.4e38") from None
+    bits: int = struct.unpack("<I", packed)[0]
+    if value and not bits:
+        raise ConfigError(f"learning rate: given {value:g}, which is 0 in float32: give 0, or at least 1.5e-45")
+    return bits
+
+
+def set_ranges(
+    run: StoredRun,
+    tap: str,
+    boundaries: Sequence[Sequence[Any]],
+    *,
+    design: str | None = None,
+    seed: int | None = None,
+    wait_s: float = WAIT_S,
+) -> list[Answer]:
+    """Give the rows of ranges that a tap's firmware uses other boundaries, in the order of their first use."""
+    rows = [list(row) for row in boundaries]
+    return _send(run, design, seed, wait_s, verb="ranges", tap=tap, boundaries=rows)
+
+
+def set_sampling(
+    run: StoredRun,
+    tap: str,
+    every: int,
+    *,
+    design: str | None = None,
+    seed: int | None = None,
+    wait_s: float = WAIT_S,
+) -> list[Answer]:
+    """Look at a tap every so many steps; 0 is never."""
+    if not 0 <= every <= 65535:
+        raise ConfigError(f"every: given {every}, expected 0 to 65535 steps")
+    return _send(run, design, seed, wait_s, verb="sample", tap=tap, every=every)
+
+
+def started(run: StoredRun) -> dict[str, dict[str, Any]]:
+    """The `instrument_started` events of trainings that go on, by stream."""
+    alive: dict[str, dict[str, Any]] = {}
+    for event in run.events():
+        if event["event"] == STARTED:
+            same = (event["design"], event["seed"])  # started again, after it was broken off
+            alive = {stream: each for stream, each in alive.items() if (each["design"], each["seed"]) != same}
+            alive[event["stream"]] = event
+        elif event["event"] == ENDED:
+            alive.pop(event.get("stream", ""), None)
+    return alive
+
+
+def _send(run: StoredRun, design: str | None, seed: int | None, wait_s: float, **fields: Any) -> list[Answer]:
+    if run.status != "running":
+        raise ConfigError(f"{run.name} is over ({run.status}): there is no training left to command")
+    streams = {
+        stream: event
+        for stream, event in started(run).items()
+        if design in (None, event["design"]) and seed in (None, event["seed"])
+    }
+    if not streams:
+        which = "" if design is None and seed is None else " of that design and seed"
+        raise ConfigError(
+            f"{run.name} has no instrumented training{which} under way: its design needs an [instrument] section, and "
+            "only the first seed is watched unless that says otherwise"
+        )
+    tap = fields.get("tap")
+    if tap is not None:
+        _check_tap(tap, streams)
+    command = Command(id=uuid4().hex, streams=tuple(streams), **fields)
+    events = run.path / "events.jsonl"
+    place = events.stat().st_size if events.exists() else 0
+    descriptor = os.open(run.path / CONTROL_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, msgspec.json.encode(command) + b"\n")
+    finally:
+        os.close(descriptor)
+    return _wait(run, events, place, command, wait_s)
+
+
+def _check_tap(tap: str, streams: Mapping[str, Mapping[str, Any]]) -> None:
+    names = {name for event in streams.values() for each in event["taps"] for name in (each["name"], each["group"])}
+    if tap not in names:
+        raise unknown("tap", tap, names)
+
+
+def _wait(run: StoredRun, events: Path, place: int, command: Command, wait_s: float) -> list[Answer]:
+    answers: dict[str, Answer] = {}
+    deadline = time.monotonic() + wait_s
+    missing = set(command.streams)
+    rest = b""
+    while missing:
+        with events.open("rb") as file:
+            file.seek(place)
+            data = file.read()
+        place += len(data)
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            try:
+                event = msgspec.json.decode(line, type=dict[str, Any])
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                continue
+            stream = event.get("stream")
+            if event.get("event") == ANSWER and event.get("command") == command.id and isinstance(stream, str):
+                answers[stream] = msgspec.convert(event, Answer)
+            if event.get("event") in (ANSWER, ENDED) and (stream in answers or event["event"] == ENDED):
+                missing.discard(stream or "")
+        if missing and time.monotonic() > deadline:
+            if answers:
+                break
+            raise RunFailedError(
+                f"{run.name} did not answer within {wait_s:g} s; the command stays in {CONTROL_FILE} and is done when "
+                "its training comes to its next step"
+            )
+        if missing:
+            time.sleep(0.05)
+    if not answers:
+        raise ConfigError(f"{run.name}: the training ended before it saw the command")
+    return list(answers.values())
+
+
+def answer(log: EventLog, command: Command, **fields: Any) -> None:
+    """Write the event that `program` and the others wait for."""
+    log.append(ANSWER, command=command.id, **fields)

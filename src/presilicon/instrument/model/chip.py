@@ -1,0 +1,232 @@
+"""An instrument at work, as the host sees it: images in, packets out, whole frames dropped when it cannot keep up.
+
+The engine inside is the fast model, or any other that computes the same. Time is modelled, not simulated cycle by
+cycle: vectors of a frame come at an even rate, each keeps the instrument busy for its program's initiation interval,
+and the link empties the output buffer at its own rate. The rules by which frames are dropped are those of
+docs/firmware.md.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from presilicon.designs import Hardware, Instrument
+from presilicon.instrument.firmware.image import HEADER, MAGIC, Image, ImageRefusedError, longest_payload, read_image
+from presilicon.instrument.host.stream import Status, StreamWriter
+from presilicon.instrument.model.engine import Block, Engine
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Vectors = tuple["NDArray[np.int64]", "NDArray[np.bool_]"]
+"""Words [V, N] and the ends of frames [V, 2]; the last vector ends the outer frame."""
+
+
+class ImageReader:
+    """Cuts what comes from the host into images as the circuit does; `read_image` finds out which are damaged.
+
+    An image whose length cannot be is cut behind its header.
+    """
+
+    def __init__(self, hardware: Hardware) -> None:
+        self._buffer = bytearray()
+        self._longest = longest_payload(hardware)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The images that these bytes complete, not yet checked."""
+        self._buffer += data
+        found: list[bytes] = []
+        while True:
+            start = self._buffer.find(MAGIC)
+            if start < 0:
+                del self._buffer[: -len(MAGIC) + 1]
+                return found
+            del self._buffer[:start]
+            if len(self._buffer) < HEADER:
+                return found
+            payload = int.from_bytes(self._buffer[HEADER - 4 : HEADER], "little")
+            length = HEADER if payload > self._longest else HEADER + payload + 4
+            if len(self._buffer) < length:
+                return found
+            found.append(bytes(self._buffer[:length]))
+            del self._buffer[:length]
+
+
+class _Sent(NamedTuple):
+    """Where the output buffer stands."""
+
+    at_s: float
+    level: float
+
+
+class Chip:
+    """One instrument of a design.
+
+    `offer` is called for every outer frame of every tap in the order of time, `receive` with what the host sends, and
+    `take` gives what the chip has sent since.
+    """
+
+    def __init__(self, instrument: Instrument, engine: Engine | None = None) -> None:
+        if engine is None:
+            from presilicon.instrument.model.fast import FastModel
+
+            engine = FastModel(instrument.built)
+        self.hardware = instrument.built
+        self.engine = engine
+        self.controls = [0] * self.hardware.controls
+        """What the host wrote last."""
+        self.written: set[int] = set()
+        """Control registers that the host has written since they were last looked at."""
+        self.dropped = [0] * self.hardware.taps
+        self.reasons: list[dict[str, int]] = [{} for _ in range(self.hardware.taps)]
+        """Why: `busy` with another frame, `input` buffer full, `output` buffer full, `size` above the output buffer's.
+
+        A model knows; a chip counts them together.
+        """
+        self._instrument = instrument
+        self._writer = StreamWriter(self.hardware)
+        self._images = ImageReader(self.hardware)
+        self._out = bytearray()
+        self._intervals = [0] * self.hardware.taps
+        self._crc = 0
+        self._taken = self._refused = self._refusal = 0
+        self._sampling = [1] * self.hardware.taps
+        self._turns: dict[int, int] = {}
+        """The frame from which on each tap is due."""
+        self._told = tuple(self.dropped)
+        self._offering_until = 0.0
+        self._busy_until = 0.0
+        self._service_s = 1.0
+        self._sent = _Sent(0.0, 0.0)
+
+    def receive(self, data: bytes) -> None:
+        """Bytes from the host. Whole images take effect at once: no frame is under way between two offers."""
+        for image in self._images.feed(data):
+            try:
+                read = read_image(image, self.hardware)
+                self.engine.load(image)
+            except ImageRefusedError as error:
+                self._refused += 1
+                self._refusal = error.code
+            else:
+                self._taken += 1
+                self._apply(read, int.from_bytes(image[-4:], "little"))
+            self._status()
+
+    def _apply(self, image: Image, crc: int) -> None:
+        if image.chains is not None:
+            self._crc = crc
+            self._intervals = [image.initiation_interval(tap) for tap in range(self.hardware.taps)]
+        if image.sampling is not None:
+            self._sampling = list(image.sampling)
+            self._turns.clear()
+        for register, value in image.controls:
+            self.controls[register] = value
+            self.written.add(register)
+
+    def is_due(self, tap: int, frame: int) -> bool:
+        """Whether sampling looks at an outer frame of a tap that has a program; a turn is kept until it is used."""
+        return self._sampling[tap] > 0 and frame >= self._turns.get(tap, 0) and self.interval(tap) > 0
+
+    def use_turn(self, tap: int, frame: int) -> None:
+        """A frame was accepted (or its turn is to pass without one): the tap is due again after its sampling."""
+        self._turns[tap] = frame + self._sampling[tap]
+
+    def state(self) -> dict[str, Any]:
+        """Whose turn it is and what is under way, for a chip that is to go on in its place."""
+        times = (self._offering_until, self._busy_until, self._service_s)
+        return {"turns": dict(self._turns), "times": times, "sent": tuple(self._sent)}
+
+    def restore(self, state: Mapping[str, Any], frames: int) -> None:
+        """Continue from another chip's state, whose taps had offered so many frames; frames count from 0 again."""
+        self._turns = {tap: turn - frames for tap, turn in state["turns"].items()}
+        self._offering_until, self._busy_until, self._service_s = state["times"]
+        self._sent = _Sent(*state["sent"])
+
+    def interval(self, tap: int) -> int:
+        """The initiation interval of a tap's program; 0 for a tap that is not watched."""
+        return self._intervals[tap]
+
+    def offer(self, tap: int, frame: int, at_s: float, make: Callable[[], Vectors]) -> bool:
+        """An outer frame of a tap begins at a time; whether it was looked at and sent.
+
+        `frame` counts the frames that the tap offered before it. `make` gives the vectors; it is asked only when the
+        frame is accepted.
+        """
+        if not self.is_due(tap, frame):
+            return False
+        waiting = max(0.0, self._busy_until - at_s) / self._service_s
+        if at_s < self._offering_until or 2 * waiting > self.hardware.buffer:
+            return self._drop(tap, "busy")
+        self.use_turn(tap, frame)
+        words, last = make()
+        count = len(words)
+        self._service_s = self.interval(tap) / (self._instrument.clock_mhz * 1e6)
+        rate = self._instrument.vectors_per_s
+        spacing_s = self._service_s if rate is None else 1 / rate
+        self._offering_until = at_s + count * spacing_s
+        taken = min(count, self._room(waiting, spacing_s))
+        self._busy_until = max(self._busy_until, at_s) + taken * self._service_s
+        if taken < count:
+            self.engine.feed(words[:taken], last[:taken], tap)
+            self.engine.break_off()
+            return self._drop(tap, "input")
+        return self._send(tap, frame, list(self.engine.feed(words, last, tap)))
+
+    def _room(self, waiting: float, spacing_s: float) -> int:
+        """How many vectors come before the input buffer is full."""
+        grows = 1 - spacing_s / self._service_s
+        return 1 << 62 if grows <= 0 else max(1, int((self.hardware.buffer - waiting) / grows))
+
+    def _send(self, tap: int, frame: int, blocks: list[Block]) -> bool:
+        """Through the output buffer, which holds a frame's packets back until its end."""
+        self._drain()
+        size = sum(11 + len(block.words) * ((self.hardware.word_bits + 7) // 8) for block in blocks)
+        if self._sent.level + size > self._instrument.output_bytes:
+            return self._drop(tap, "size" if size > self._instrument.output_bytes else "output")
+        if self._told != tuple(self.dropped):
+            self._status()
+        self._put(self._writer.frame(tap, frame, [block.words.tolist() for block in blocks]))
+        return True
+
+    def _drop(self, tap: int, reason: str) -> bool:
+        self.dropped[tap] += 1
+        self.reasons[tap][reason] = self.reasons[tap].get(reason, 0) + 1
+        return False
+
+    def _drain(self) -> None:
+        elapsed = max(0.0, self._busy_until - self._sent.at_s)
+        level = max(0.0, self._sent.level - elapsed * self._instrument.link_bytes_per_s)
+        self._sent = _Sent(max(self._busy_until, self._sent.at_s), level)
+
+    def _put(self, data: bytes) -> None:
+        self._sent = self._sent._replace(level=self._sent.level + len(data))
+        self._out += data
+
+    def _status(self) -> None:
+        self._told = tuple(self.dropped)
+        self._put(
+            self._writer.status(
+                Status(self._crc, self._taken & 0xFFFF, self._refused & 0xFFFF, self._refusal, self._told)
+            )
+        )
+
+    def finish(self) -> None:
+        """Training is over: say what was dropped since the last status."""
+        if self._told != tuple(self.dropped):
+            self._status()
+
+    def take(self) -> bytes:
+        """What the chip has sent since the last call."""
+        data = bytes(self._out)
+        self._out.clear()
+        return data
+
+
+def whole(words: Any) -> Vectors:
+    """Vectors [V, N] as one frame of both levels."""
+    import numpy as np
+
+    last = np.zeros((len(words), 2), np.bool_)
+    last[-1:] = True
+    return words, last
