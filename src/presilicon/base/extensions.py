@@ -6,7 +6,7 @@ A package adds a member with an entry point in its `pyproject.toml`:
     my-machine = "my_package.machine:MyMachine"
 
 Members are imported when they are asked for by name. The package's own members are listed in the same
-`name = "module:object"` form next to the extension point, so that they are found in a source tree that is not installed.
+`name = "module:object"` form next to the extension point, so that they are found in a source tree too.
 """
 
 import warnings
