@@ -18,7 +18,7 @@ import torch
 import presilicon as ps
 from presilicon.records import Evaluation, FactsRun, Gemm, LayerFact, Op, StepFacts, StepGraph, TensorRef, Trace
 from presilicon.simulation import simulate, simulate_gemm
-from presilicon.simulation.tiling import find_tiling
+from presilicon.simulation.systolic.tiling import find_tiling
 from presilicon.study import price_trace
 from presilicon.workloads.networks.resnet import resnet50
 

@@ -18,14 +18,13 @@ from msgspec import structs
 from scipy.optimize import least_squares, nnls
 
 import presilicon
-from presilicon.designs import Design, RooflineMachine, load_design
-from presilicon.designs.roofline import ChipEnergy, ClassRate, HostTimes, MatrixRate, PhaseFractions
+from presilicon.designs import Design, RooflineMachine, StepFormats, load_design
 from presilicon.records import StepFacts, StepGraph
 from presilicon.simulation import simulate
 from presilicon.simulation.execution import executed_ops
-from presilicon.simulation.kernels import Kernel, make_kernels
-from presilicon.simulation.roofline_machine import busy_seconds, seconds
-from presilicon.simulation.work import Formats
+from presilicon.simulation.roofline.kernels import Kernel, make_kernels
+from presilicon.simulation.roofline.machine import ChipEnergy, ClassRate, HostTimes, MatrixRate, PhaseFractions
+from presilicon.simulation.roofline.pricing import busy_seconds, seconds
 from presilicon.workloads.capture import capture_workload
 
 DATA = Path(__file__).parent / "data"
@@ -77,7 +76,7 @@ class Case:
 
     def __init__(self, row: dict[str, Any], graph: StepGraph, design: Design) -> None:
         self.row, self.graph, self.design = row, graph, design
-        formats = Formats(design.numerics, StepFacts())
+        formats = StepFormats(design.numerics, StepFacts())
         executed = executed_ops(graph, formats, StepFacts())
         machine = design.machine
         assert isinstance(machine, RooflineMachine)

@@ -2,7 +2,7 @@
 
 A struct may offer a shorthand: with the class variable `shorthand = "format"`, the text `weight = "e5m2"` means
 `weight = { format = "e5m2" }`. A struct may also set `check()`, called once the whole document has been read, for rules
-that span fields.
+that span fields. A field whose type is an `Extensible` class takes any member of an extension point, chosen by name.
 """
 
 import json
@@ -12,14 +12,26 @@ import tomllib
 import types
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.base.extensions import ExtensionPoint
 
 T = TypeVar("T")
 Hook = Callable[[type, Any], Any]
+
+
+class Extensible:
+    """Base of structs that a table chooses between by name, as in `kind = "systolic"`, and that packages can add to.
+
+    `members` finds the struct of a name, which is also the struct's tag. The base itself is not a struct, because
+    msgspec would then decode a field of this type to the base and not to a member.
+    """
+
+    __slots__ = ()
+    members: ClassVar[ExtensionPoint[Any]]
 
 
 class Source:
@@ -78,11 +90,14 @@ def decode(data: Mapping[str, Any], kind: type[T], source: Source, hook: Hook | 
     Raises:
         ConfigError: an unknown key, a wrong type or an impossible value, with its path and what is allowed.
     """
-    expanded = _expand(dict(data), kind, "$", source)
-    try:
-        value = msgspec.convert(expanded, kind, dec_hook=_wrap(hook) if hook else None)
-    except msgspec.ValidationError as error:
-        raise _explain(error, expanded, source) from None
+
+    def build(expanded: Any, struct: type[Any], path: str) -> Any:
+        try:
+            return msgspec.convert(expanded, struct, dec_hook=_wrap(hook) if hook else None)
+        except msgspec.ValidationError as error:
+            raise _explain(error, expanded, source, path) from None
+
+    value: T = build(_expand(dict(data), kind, "$", source, build), kind, "$")
     _check(value, "$", source)
     return value
 
@@ -202,8 +217,14 @@ def _inline(value: Any) -> str:
     return repr(value)
 
 
-def _expand(data: Any, kind: Any, path: str, source: Source) -> Any:
-    """`data` with shorthands written out, after a check that every key exists."""
+Build = Callable[[Any, type[Any], str], Any]
+
+
+def _expand(data: Any, kind: Any, path: str, source: Source, build: Build | None = None) -> Any:
+    """`data` with shorthands written out, after a check that every key exists.
+
+    `build(table, struct, path)` turns the table of an `Extensible` field into its struct; without it, tables are left.
+    """
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     if isinstance(data, float) and not math.isfinite(data):
@@ -225,18 +246,19 @@ def _expand(data: Any, kind: Any, path: str, source: Source) -> Any:
                 raise ConfigError(
                     f'{source.place(f"{path}.{key}")}: unknown key "{key}": {did_you_mean(str(key), names)}'
                 )
-        return {
-            key: value if key == tag else _expand(value, hints[names[key]], f"{path}.{key}", source)
+        table = {
+            key: value if key == tag else _expand(value, hints[names[key]], f"{path}.{key}", source, build)
             for key, value in data.items()
         }
+        return build(table, struct, path) if build is not None and _is_extensible(kind) else table
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is dict and isinstance(data, Mapping):
-        items = {key: _expand(value, arguments[1], f"{path}.{key}", source) for key, value in data.items()}
+        items = {key: _expand(value, arguments[1], f"{path}.{key}", source, build) for key, value in data.items()}
         for key, value in items.items():
             _check_item(value, arguments[1], f"{path}.{key}", source)
         return items
     if origin in (list, tuple) and isinstance(data, list):
-        return [_expand(value, arguments[0], f"{path}[{index}]", source) for index, value in enumerate(data)]
+        return [_expand(value, arguments[0], f"{path}[{index}]", source, build) for index, value in enumerate(data)]
     return data
 
 
@@ -249,8 +271,14 @@ def _check_item(value: Any, kind: Any, path: str, source: Source) -> None:
             raise _explain(error, value, source, path) from None
 
 
+def _is_extensible(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Extensible) and not issubclass(kind, msgspec.Struct)
+
+
 def _struct_for(kind: Any, data: Any, path: str, source: Source) -> type[msgspec.Struct] | None:
     """The struct that `data` is meant to become: `kind` itself, or the member of a union that its tag names."""
+    if _is_extensible(kind):
+        return _member_for(kind, data, path, source)
     options = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     structs = [option for option in options if isinstance(option, type) and issubclass(option, msgspec.Struct)]
     if not structs or not isinstance(data, Mapping):
@@ -259,16 +287,38 @@ def _struct_for(kind: Any, data: Any, path: str, source: Source) -> type[msgspec
     if field is None:
         return structs[0]
     tags = {str(struct.__struct_config__.tag): struct for struct in structs}
+    return tags[_tag(data, field, list(tags), path, source)]
+
+
+def _member_for(kind: type[Extensible], data: Any, path: str, source: Source) -> type[msgspec.Struct]:
+    """The member of an extension point that the table `data` names."""
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{source.place(path)}: given {data!r}, expected a table")
+    name = _tag(data, "kind", kind.members.names(), path, source)
+    try:
+        member: type[msgspec.Struct] = kind.members.load(name)
+        config = member.__struct_config__
+        if (config.tag_field, config.tag) != ("kind", name):
+            raise ConfigError(f'the {kind.members.noun} "{name}" must be a struct with tag_field="kind", tag="{name}"')
+    except ConfigError as error:
+        raise ConfigError(f"{source.place(f'{path}.kind')}: {error}") from None
+    return member
+
+
+def _tag(data: Mapping[str, Any], field: str, tags: list[str], path: str, source: Source) -> str:
+    """The name in `data` that chooses one of several structs."""
     if field not in data:
         raise ConfigError(f'{source.place(path)}: the required key "{field}" is missing. Allowed: {", ".join(tags)}')
     if str(data[field]) not in tags:
         place = source.place(f"{path}.{field}")
         raise ConfigError(f"{place}: given {data[field]!r}; {did_you_mean(str(data[field]), tags)}")
-    return tags[str(data[field])]
+    return str(data[field])
 
 
 def _wrap(hook: Hook) -> Hook:
     def decode_value(kind: type, value: Any) -> Any:
+        if isinstance(value, kind):  # built already
+            return value
         try:
             return hook(kind, value)
         except ConfigError as error:

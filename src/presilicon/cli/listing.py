@@ -10,7 +10,7 @@ from presilicon.cli.options import json_option
 
 @click.group("list")
 def command() -> None:
-    """List designs, systems, workloads, numerics, technologies, number formats and the instrument's aggregations."""
+    """List designs, machine kinds, systems, workloads, numerics, technologies, formats or instrument aggregations."""
 
 
 @command.command("designs")
@@ -22,6 +22,20 @@ def designs(as_json: bool) -> None:
     _print(
         "designs", [{"name": name, "description": load_design(name).description} for name in design_names()], as_json
     )
+
+
+@command.command("machines")
+@json_option
+def machines(as_json: bool) -> None:
+    """List the machine kinds: what each models, and the design presets that use it."""
+    from presilicon.designs import MACHINES, design_names, load_design
+
+    kinds = {name: load_design(name).machine.kind for name in design_names()}
+    rows = [
+        {"name": name, "description": kind.summary(), "designs": [design for design in kinds if kinds[design] == name]}
+        for name, kind in MACHINES.members().items()
+    ]
+    _print("machines", rows, as_json)
 
 
 @command.command("systems")

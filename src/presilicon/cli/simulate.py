@@ -2,17 +2,16 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, cast
 
 import click
 from click.core import ParameterSource
 
 from presilicon.base.errors import ConfigError
 from presilicon.cli.options import clock_option, json_option, numerics_option, set_option
-from presilicon.designs.systolic import Dataflow
 
 if TYPE_CHECKING:
-    from presilicon.simulation.systolic import Convention
+    from presilicon.designs import Convention, Machine
 
 _LARGEST_SIDE = 1 << 30
 _LARGEST_ARRAY = 1 << 20
@@ -30,6 +29,7 @@ _OF_A_STEP = (
     "times",
     "clock_ghz",
 )
+_DATAFLOWS = ("weight-stationary", "input-stationary", "output-stationary")
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -67,7 +67,7 @@ def _check_segments(context: click.Context, parameter: click.Parameter, value: s
 @click.option("--roofline-plot", type=_FILE, help="Draw the ops under the roofs of the machine (.png, .svg).")
 @click.option("--frames", type=_FILE, help="Write each cell in each cycle of a small --gemm (.json).")
 @click.option("--array", metavar="ROWSxCOLUMNS", help="Size of the systolic array, in place of the design's.")
-@click.option("--dataflow", type=click.Choice(get_args(Dataflow)), help="Of every product, in place of the design's.")
+@click.option("--dataflow", type=click.Choice(_DATAFLOWS), help="Of every product, in place of the design's.")
 @click.option("--fold-overlap/--no-fold-overlap", default=None, help="Whether loads hide behind streaming.")
 @click.option(
     "--convention",
@@ -117,16 +117,7 @@ def command(
     if (workload is None) == (gemm is None):
         raise ConfigError("give either --workload NAME or --gemm MxKxN, as in --gemm 512x256x128")
     sides = None if gemm is None else _sizes("--gemm", gemm, "MxKxN", 3, _LARGEST_SIDE)
-    overrides = list(settings)
-    if array is not None or dataflow is not None or fold_overlap is not None:
-        _require_array(design)
-    if array is not None:
-        rows, cols = _sizes("--array", array, "ROWSxCOLUMNS", 2, _LARGEST_ARRAY)
-        overrides += [f"machine.rows={rows}", f"machine.cols={cols}"]
-    if dataflow is not None:
-        overrides += [f"machine.dataflow.{phase}={dataflow}" for phase in ("forward", "input_grad", "weight_grad")]
-    if fold_overlap is not None:
-        overrides.append(f"machine.fold_overlap={str(fold_overlap).lower()}")
+    array_sides = None if array is None else _sizes("--array", array, "ROWSxCOLUMNS", 2, _LARGEST_ARRAY)
     if sides is not None:
         _refuse_of_a_step(context)
     elif frames is not None:
@@ -139,8 +130,11 @@ def command(
     from presilicon.cli.simulate_outputs import Outputs, print_product, print_step
     from presilicon.designs import load_design
 
-    if sides is not None and hasattr(load_design(design).machine, "transpose"):
-        overrides.append("machine.transpose=free")  # a single product uses nothing transposed
+    overrides, machine = list(settings), load_design(design).machine
+    if array is not None or dataflow is not None or fold_overlap is not None:
+        overrides += _array_settings(design, machine, array_sides, dataflow, fold_overlap)
+    if sides is not None:
+        overrides += machine.product_settings()
     loaded = load_design(design, overrides, numerics=numerics)
     counted = cast("Convention", convention)
     if sides is not None:
@@ -168,17 +162,16 @@ def command(
         )
 
 
-def _require_array(design: str) -> None:
-    """--array, --dataflow and --fold-overlap describe a systolic array: other machines have none."""
-    from presilicon.designs import SystolicMachine, load_design
-
-    machine = load_design(design).machine
-    if not isinstance(machine, SystolicMachine):
-        kind = machine.__struct_config__.tag
+def _array_settings(
+    design: str, machine: "Machine", sides: tuple[int, ...] | None, dataflow: str | None, overlap: bool | None
+) -> list[str]:
+    try:
+        return machine.array_settings(None if sides is None else (sides[0], sides[1]), dataflow, overlap)
+    except ConfigError:
         raise ConfigError(
-            f"--array, --dataflow and --fold-overlap are for systolic arrays; the machine of {design} is a {kind}: "
-            "change it with --set machine.FIELD=VALUE, or take a systolic design such as bf16-systolic"
-        )
+            f"--array, --dataflow and --fold-overlap are for systolic arrays; the machine of {design} is a "
+            f"{machine.kind}: change it with --set machine.FIELD=VALUE, or take a systolic design such as bf16-systolic"
+        ) from None
 
 
 def _refuse_of_a_step(context: click.Context) -> None:

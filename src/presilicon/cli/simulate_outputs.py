@@ -9,7 +9,7 @@ import msgspec
 
 from presilicon.base.errors import ConfigError
 from presilicon.base.units import format_bytes
-from presilicon.designs import Design, SystolicMachine
+from presilicon.designs import Convention, Design
 from presilicon.records import Cost, Coverage, Gemm, StepGraph
 from presilicon.report import (
     cost_to_json,
@@ -27,7 +27,6 @@ from presilicon.simulation import (
     even_segments,
     match_times,
     memory_timeline,
-    play_product,
     put_times,
     read_times,
     simulate,
@@ -36,7 +35,6 @@ from presilicon.simulation import (
     write_topology,
 )
 from presilicon.simulation import checkpoint as with_checkpoints
-from presilicon.simulation.systolic import Convention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,37 +53,19 @@ def print_product(
     sides: tuple[int, ...], design: Design, convention: Convention, frames: Path | None, as_json: bool
 ) -> None:
     """Price one matrix product; play it cell by cell when its frames are wanted."""
-    gemm, machine = Gemm(*sides), design.machine
-    priced: dict[str, Any] = {"machine": type(machine).__struct_config__.tag, "convention": convention}
-    if isinstance(machine, SystolicMachine):
-        priced = {
-            "array": f"{machine.rows}x{machine.cols}",
-            "dataflow": machine.dataflow.forward,
-            "reduction": machine.reduction,
-            "fold_overlap": machine.fold_overlap,
-            "convention": convention,
-        }
+    gemm = Gemm(*sides)
+    settings = design.machine.describe_product() | {"convention": convention}
     if frames is not None:
         _write_frames(frames, gemm, design)
     cost = simulate_gemm(gemm, design, convention=convention)
     write = product_to_json if as_json else render_product
-    click.echo(write(cost, design=design.name, gemm=gemm, settings=priced), nl=False)
+    click.echo(write(cost, design=design.name, gemm=gemm, settings=settings), nl=False)
     if frames is not None:
         click.echo(f"frames: {frames}", err=as_json)
 
 
 def _write_frames(path: Path, gemm: Gemm, design: Design) -> None:
-    machine = design.machine
-    if not isinstance(machine, SystolicMachine):
-        raise ConfigError(f"--frames shows the cells of a systolic array; {design.name} has none")
-    play = play_product(
-        gemm,
-        machine.rows,
-        machine.cols,
-        machine.dataflow.forward,
-        reduction=machine.reduction,
-        fold_overlap=machine.fold_overlap,
-    )
+    play = design.machine.play_product(gemm)
     try:
         path.write_bytes(msgspec.json.encode(play) + b"\n")
     except OSError as error:
@@ -119,13 +99,13 @@ def print_step(
         cost = simulate(graph, design, convention=convention)
     coverage = None
     if times is not None:
-        clock_ghz = getattr(design.machine, "clock_ghz", None) if clock_ghz is None else clock_ghz
+        clock_ghz = design.machine.clock_ghz if clock_ghz is None else clock_ghz
         cost, coverage = put_times(cost, match_times(graph, cost, read_times(times, clock_ghz)))
     talk = _write_files(outputs, graph, design, cost)
-    held = getattr(design.machine, "memory_gib", None)
-    if held is not None and cost.memory_bytes > held * 2**30:
-        needs = f"the step holds {format_bytes(cost.memory_bytes)}, and the memory of {design.name} is {held:g} GiB"
-        click.echo(f"note: {needs}: it does not fit", err=True)
+    memory_gib = design.machine.memory_gib
+    if memory_gib is not None and cost.memory_bytes > memory_gib * 2**30:
+        needs = f"the step holds {format_bytes(cost.memory_bytes)}"
+        click.echo(f"note: {needs}, and the memory of {design.name} is {memory_gib:g} GiB: it does not fit", err=True)
     if as_json:
         notes = _notes(plain, cost, segments, coverage)
         click.echo(cost_to_json(cost, design=design.name, graph=graph, notes=notes), nl=False)

@@ -1,14 +1,20 @@
-"""Frozen descriptions of hardware: machines, numerics, technology tables; the design file and the presets."""
+"""Frozen descriptions of hardware: machines, numerics, technology tables; the design file and the presets.
 
-from presilicon.designs.caterpillar import CaterpillarMachine, Schedule
+The machine kinds live beside their engines and are found by name: `MACHINES.load("systolic")`.
+"""
+
+from importlib import import_module
+from typing import Any
+
 from presilicon.designs.design import Design, design_names, diff_designs, load_design
 from presilicon.designs.instrument import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware, Instrument, Tap
-from presilicon.designs.machine import Machine
+from presilicon.designs.machine import MACHINES, Machine, UpdateRule
 from presilicon.designs.numerics import Change, Numerics, Override, RoleFormat
 from presilicon.designs.operators import Operators, OperatorSpec
+from presilicon.designs.pricing import Convention, MachineStep, StepPrice, op_cost
 from presilicon.designs.recipe import Recipe, load_recipe, recipe_names
-from presilicon.designs.roofline import ClassRate, HostTimes, MatrixRate, Provenance, RooflineMachine
 from presilicon.designs.scaling import LossScale
+from presilicon.designs.step_formats import StepFormats
 from presilicon.designs.system import (
     Characterization,
     Device,
@@ -18,12 +24,12 @@ from presilicon.designs.system import (
     load_system,
     system_names,
 )
-from presilicon.designs.systolic import Dataflow, Dataflows, Reduction, SystolicMachine, Transpose
 from presilicon.designs.technology import (
     AreaPoint,
     AreaTable,
     EnergyPoint,
     Figure,
+    Label,
     Technology,
     curve_pj,
     curve_um2,
@@ -34,41 +40,36 @@ from presilicon.designs.technology import (
 __all__ = [
     "ALU_FUNCTIONS",
     "BLOCKS",
+    "MACHINES",
     "REDUCE_FUNCTIONS",
     "AreaPoint",
     "AreaTable",
-    "CaterpillarMachine",
     "Change",
     "Characterization",
-    "ClassRate",
-    "Dataflow",
-    "Dataflows",
+    "Convention",
     "Design",
     "Device",
     "EnergyPoint",
     "Figure",
     "Hardware",
-    "HostTimes",
     "Instrument",
+    "Label",
     "LossScale",
     "Machine",
-    "MatrixRate",
+    "MachineStep",
     "Numerics",
     "OperatorSpec",
     "Operators",
     "Override",
-    "Provenance",
     "Recipe",
-    "Reduction",
     "RoleFormat",
-    "RooflineMachine",
     "Row",
-    "Schedule",
+    "StepFormats",
+    "StepPrice",
     "System",
-    "SystolicMachine",
     "Tap",
     "Technology",
-    "Transpose",
+    "UpdateRule",
     "curve_pj",
     "curve_um2",
     "design_names",
@@ -78,7 +79,20 @@ __all__ = [
     "load_recipe",
     "load_system",
     "load_technology",
+    "op_cost",
     "recipe_names",
     "system_names",
     "technology_names",
 ]
+
+_MACHINE_NAMES = (
+    *("CaterpillarMachine", "ClassRate", "Dataflow", "Dataflows", "HostTimes", "MatrixRate", "Provenance", "Reduction"),
+    *("RooflineMachine", "SystolicMachine", "Transpose"),
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Names of machine kinds, which live in `presilicon.simulation`; the layering allows no import of it here."""
+    if name in _MACHINE_NAMES:
+        return getattr(import_module("presilicon.simulation"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

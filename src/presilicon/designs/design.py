@@ -15,9 +15,7 @@ from presilicon.designs.machine import Machine
 from presilicon.designs.numerics import Numerics, decode_format
 from presilicon.designs.operators import beside
 from presilicon.designs.recipe import recipe_table
-from presilicon.designs.systolic import SystolicMachine
 from presilicon.designs.technology import Technology, is_path, load_technology
-from presilicon.records import PHASES
 
 
 class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,30 +28,20 @@ class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     description: str = ""
 
     def check(self) -> None:
-        """A design needs a name, and a technology table that exists and has its DRAM."""
+        """The name must be printable, the technology table have the DRAM, and the machine fit the numerics."""
         if not self.name.strip():
             raise ConfigError("name must not be empty")
         if not self.name.isprintable() or len(self.name) > 100:
             raise ConfigError(f"name must be printable and at most 100 characters long, not {self.name[:120]!r}")
-        technology, kind = self.technology, getattr(self.machine, "dram_kind", None)
+        technology, kind = self.technology, self.machine.dram_kind
         if technology is not None and kind is not None:
             technology.dram_figure(kind)
-        if isinstance(self.machine, SystolicMachine):
-            self._check_order(self.machine)
-
-    def _check_order(self, machine: SystolicMachine) -> None:
-        for phase in PHASES[:3]:
-            mac = self.numerics.mac_of(phase)
-            if mac.order == "systolic" and mac.rows != machine.rows:
-                raise ConfigError(
-                    f"the MAC unit adds in the order of {mac.rows} rows, but the machine has {machine.rows}: "
-                    f"set rows = {machine.rows} in [numerics.mac]"
-                )
+        self.machine.check_design(self)
 
     @property
     def technology(self) -> Technology | None:
         """The technology table that the machine names; None for a machine that has figures of its own."""
-        name = getattr(self.machine, "technology", None)
+        name = self.machine.technology
         return None if name is None else load_technology(name)
 
     def to_plain(self) -> dict[str, Any]:

@@ -1,8 +1,154 @@
-"""Machines: what a training step runs on. Each kind is described in its own module."""
+"""Machine kinds: everything that the package asks of a machine, and the extension point that finds the kinds.
 
-from presilicon.designs.caterpillar import CaterpillarMachine
-from presilicon.designs.roofline import RooflineMachine
-from presilicon.designs.systolic import SystolicMachine
+A kind is one class: its fields are the `[machine]` table of a design, and its methods are the facets below. The
+package's own kinds live beside their engines, in `simulation/systolic`, `simulation/caterpillar` and
+`simulation/roofline`. Other packages register theirs:
 
-Machine = SystolicMachine | CaterpillarMachine | RooflineMachine
-"""Every kind of machine: a union that `kind` in a design file decides."""
+    [project.entry-points."presilicon.machines"]
+    my-machine = "my_package.machine:MyMachine"
+"""
+
+from inspect import getdoc
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from presilicon.base.config import Extensible
+from presilicon.base.errors import ConfigError
+from presilicon.base.extensions import ExtensionPoint
+from presilicon.designs.pricing import MachineStep, StepPrice
+from presilicon.designs.technology import Technology
+from presilicon.records import Area, ArrayFrames, Gemm
+
+if TYPE_CHECKING:
+    from presilicon.designs.design import Design
+
+
+class UpdateRule(Struct, frozen=True, kw_only=True):
+    """The samples that one update of the weights uses, and how old the weights are that those samples have seen."""
+
+    batches: int = 1
+    """Batches trained at once, whose gradients are added up for one update."""
+    per_sample: bool = False
+    """Whether every sample has an update of its own."""
+    pipelined: bool = False
+    """Whether samples stream through the layers, each of which updates its weights at once."""
+
+    def samples_per_update(self, batch_size: int) -> int:
+        """Samples whose gradients make one update, at a batch size."""
+        return 1 if self.per_sample else self.batches * batch_size
+
+    def staleness(self, layers: int) -> tuple[int, ...]:
+        """Updates between the weights that a sample's activations and its errors see, for each layer in order.
+
+        >>> UpdateRule(pipelined=True).staleness(4)
+        (6, 4, 2, 0)
+        """
+        return tuple(2 * (layers - 1 - layer) if self.pipelined else 0 for layer in range(layers))
+
+
+class Machine(Extensible):
+    """Base of machine kinds. A kind must be able to price a step; the other facets have defaults.
+
+    A kind is a frozen struct whose tag is its name in design files:
+
+        class MyMachine(
+            Machine, Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="my-machine"
+        ):
+            flops_s: float
+    """
+
+    __slots__ = ()
+
+    @property
+    def kind(self) -> str:
+        """The name of the kind in design files."""
+        return str(type(self).__struct_config__.tag)  # type: ignore[attr-defined]
+
+    @classmethod
+    def summary(cls) -> str:
+        """One line about the kind: the first of its docstring."""
+        return (getdoc(cls) or "").partition("\n")[0]
+
+    @property
+    def technology(self) -> str | None:
+        """Name or path of the technology table that prices its parts; None for a machine with its own figures."""
+        return None
+
+    @property
+    def dram_kind(self) -> str | None:
+        """The kind of DRAM, of those in the technology table."""
+        return None
+
+    @property
+    def clock_ghz(self) -> float | None:
+        """The clock that turns another simulator's cycles into seconds; None for a machine without one."""
+        return None
+
+    @property
+    def memory_gib(self) -> float | None:
+        """The memory that a step must fit in; None where there is no limit."""
+        return None
+
+    @property
+    def update_rule(self) -> UpdateRule:
+        """How many samples an update uses, and how late it is."""
+        return UpdateRule()
+
+    def check_design(self, design: "Design") -> None:
+        """Check what the machine demands of the rest of its design.
+
+        Raises:
+            ConfigError: the machine cannot run the design's numerics.
+        """
+
+    def price(self, step: MachineStep) -> StepPrice:
+        """Time and energy of a training step and of each op in it.
+
+        Raises:
+            ConfigError: the machine cannot run the step.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define price(step)")
+
+    def area(self, design: "Design", technology: Technology | None) -> Area:
+        """The area by its parts, from the areas of `technology`, or why it is not known."""
+        return Area(parts_mm2={}, how="not known: the machine gives none")
+
+    def describe_product(self) -> dict[str, Any]:
+        """What `simulate --gemm` prints of the machine beside the price."""
+        return {"machine": self.kind}
+
+    def product_settings(self) -> tuple[str, ...]:
+        """`machine.FIELD=VALUE` settings with which a single product is priced, in place of a layer's three."""
+        return ()
+
+    def array_settings(self, sides: tuple[int, int] | None, dataflow: str | None, overlap: bool | None) -> list[str]:
+        """`machine.FIELD=VALUE` settings for another size, dataflow or fold overlap of the systolic array.
+
+        Raises:
+            ConfigError: the machine has no systolic array.
+        """
+        raise ConfigError(f"a machine of kind {self.kind} has no systolic array")
+
+    def play_product(self, gemm: Gemm) -> ArrayFrames:
+        """Every register of every cell in every cycle of a small matrix product.
+
+        Raises:
+            ConfigError: the machine has no systolic array, or the product is too large to play.
+        """
+        raise ConfigError(f"--frames shows the cells of a systolic array; a machine of kind {self.kind} has none")
+
+
+MACHINES: ExtensionPoint[type[Machine]] = ExtensionPoint(
+    "presilicon.machines",
+    "machine kind",
+    {
+        "systolic": "presilicon.simulation.systolic:SystolicMachine",
+        "caterpillar": "presilicon.simulation.caterpillar:CaterpillarMachine",
+        "roofline": "presilicon.simulation.roofline:RooflineMachine",
+    },
+    Machine,
+)
+"""The machine kinds by the `kind` of a design's `[machine]` table."""
+
+Machine.members = MACHINES

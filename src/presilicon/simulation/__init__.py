@@ -1,40 +1,61 @@
-"""The cost of a step graph on a machine: cycles, time, energy, memory."""
+"""The cost of a step graph on a machine: cycles, time, energy, memory. Machine kinds live in packages of their own."""
 
 from presilicon.simulation.area import area, mac_area_um2, register_area_um2, sram_area_um2
-from presilicon.simulation.caterpillar_pipeline import staleness
-from presilicon.simulation.chakra import write_chakra
+from presilicon.simulation.caterpillar.machine import CaterpillarMachine
+from presilicon.simulation.caterpillar.pipeline import staleness
+from presilicon.simulation.caterpillar.pricing import sustained_utilization
 from presilicon.simulation.checkpointing import chain_of, checkpoint, even_segments
-from presilicon.simulation.foreign import MatchedTimes, match_times, put_times
-from presilicon.simulation.foreign_files import read_times
-from presilicon.simulation.frames import play_product
-from presilicon.simulation.memory import memory_timeline
+from presilicon.simulation.execution import executed_ops
+from presilicon.simulation.foreign.exports import write_chakra, write_topology
+from presilicon.simulation.foreign.files import read_times
+from presilicon.simulation.foreign.matching import MatchedTimes, match_times, put_times
+from presilicon.simulation.memory import memory_timeline, peak_bytes
 from presilicon.simulation.refresh import Edram, Refresh, price_refresh
+from presilicon.simulation.roofline.machine import ClassRate, HostTimes, MatrixRate, Provenance, RooflineMachine
 from presilicon.simulation.step import simulate, simulate_gemm
-from presilicon.simulation.systolic import ArrayCycles, gemm_cycles, transposer_cycles
-from presilicon.simulation.topology import write_topology
+from presilicon.simulation.systolic.cycles import ArrayCycles, gemm_cycles, transposer_cycles
+from presilicon.simulation.systolic.frames import play_product
+from presilicon.simulation.systolic.machine import Dataflow, Dataflows, Reduction, SystolicMachine, Transpose
+from presilicon.simulation.systolic.reference import run_array, run_in_place
 
 __all__ = [
     "ArrayCycles",
+    "CaterpillarMachine",
+    "ClassRate",
+    "Dataflow",
+    "Dataflows",
     "Edram",
+    "HostTimes",
     "MatchedTimes",
+    "MatrixRate",
+    "Provenance",
+    "Reduction",
     "Refresh",
+    "RooflineMachine",
+    "SystolicMachine",
+    "Transpose",
     "area",
     "chain_of",
     "checkpoint",
     "even_segments",
+    "executed_ops",
     "gemm_cycles",
     "mac_area_um2",
     "match_times",
     "memory_timeline",
+    "peak_bytes",
     "play_product",
     "price_refresh",
     "put_times",
     "read_times",
     "register_area_um2",
+    "run_array",
+    "run_in_place",
     "simulate",
     "simulate_gemm",
     "sram_area_um2",
     "staleness",
+    "sustained_utilization",
     "transposer_cycles",
     "write_chakra",
     "write_topology",

@@ -1,10 +1,10 @@
 """Which ops a step runs, given the facts about it."""
 
+from presilicon.designs import StepFormats
 from presilicon.records import Op, StepFacts, StepGraph, TensorRef
-from presilicon.simulation.work import Formats
 
 
-def executed_ops(graph: StepGraph, formats: Formats, facts: StepFacts) -> list[Op]:
+def executed_ops(graph: StepGraph, formats: StepFormats, facts: StepFacts) -> list[Op]:
     """The ops of the graph that are not skipped, and the rounding of updated weights where a copy of them is kept."""
     executed = [op for op in graph.ops if not _is_skipped(op, facts)]
     if formats.copies_weights and not facts.update_skipped and (parameters := updated(graph)):

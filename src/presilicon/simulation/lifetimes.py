@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from presilicon.designs import StepFormats
 from presilicon.records import Cost, Lifetime, MemoryPart, Op, Role
-from presilicon.simulation.work import Formats
 
 Key = tuple[int, bool]
 """A storage, and whether it is the rounded copy of a weight."""
@@ -23,7 +23,7 @@ class _Data(Struct):
 
 
 def find_lifetimes(
-    executed: Sequence[Op], cost: Cost, parts: Mapping[Key, MemoryPart], formats: Formats
+    executed: Sequence[Op], cost: Cost, parts: Mapping[Key, MemoryPart], formats: StepFormats
 ) -> tuple[Lifetime, ...]:
     """The lifetimes of all data of the step, in order of writing.
 

@@ -4,12 +4,11 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from presilicon.designs import Design
+from presilicon.designs import Design, StepFormats
 from presilicon.records import Cost, MemoryPart, MemoryPoint, MemoryTimeline, Op, StepFacts, StepGraph, TensorRef
 from presilicon.records.memory import MEMORY_PARTS
 from presilicon.simulation.execution import executed_ops
 from presilicon.simulation.lifetimes import find_lifetimes
-from presilicon.simulation.work import Formats
 
 _BACKWARD = ("input_grad", "weight_grad")
 _GIVEN = ("weight", "state", "activation")
@@ -40,7 +39,7 @@ def memory_timeline(graph: StepGraph, design: Design, cost: Cost, facts: StepFac
     >>> timeline.peak.name, timeline.peak_bytes
     ('double', 64.0)
     """
-    formats = Formats(design.numerics, facts, graph)
+    formats = StepFormats(design.numerics, facts, graph)
     executed = executed_ops(graph, formats, facts)
     holdings = find_holdings(graph, executed, formats)
     points = tuple(
@@ -57,7 +56,7 @@ def memory_timeline(graph: StepGraph, design: Design, cost: Cost, facts: StepFac
     return MemoryTimeline(points=points, lifetimes=find_lifetimes(executed, cost, parts, formats))
 
 
-def peak_bytes(graph: StepGraph, executed: Sequence[Op], formats: Formats) -> float:
+def peak_bytes(graph: StepGraph, executed: Sequence[Op], formats: StepFormats) -> float:
     """The most that the step holds at once."""
     change = [0.0] * (len(executed) + 1)
     for _, holding in _walk_holdings(graph, executed, formats):
@@ -81,7 +80,7 @@ def held_by_part(holdings: Sequence[Holding], count: int) -> list[list[float]]:
     return rows
 
 
-def find_holdings(graph: StepGraph, executed: Sequence[Op], formats: Formats) -> dict[tuple[int, bool], Holding]:
+def find_holdings(graph: StepGraph, executed: Sequence[Op], formats: StepFormats) -> dict[tuple[int, bool], Holding]:
     """Every storage of the step, by its id and whether it is the rounded copy of a weight.
 
     Views and in-place results share the storage of what they came from, so they are counted once, at the largest size
@@ -92,7 +91,7 @@ def find_holdings(graph: StepGraph, executed: Sequence[Op], formats: Formats) ->
 
 
 def _walk_holdings(
-    graph: StepGraph, executed: Sequence[Op], formats: Formats
+    graph: StepGraph, executed: Sequence[Op], formats: StepFormats
 ) -> Iterator[tuple[tuple[int, bool], Holding]]:
     """The holdings one by one: a step may have very many, and to look for the peak none of them need be kept."""
     end = len(executed) - 1

@@ -3,16 +3,10 @@
 from msgspec.structs import replace
 
 from presilicon.base.errors import unknown
-from presilicon.designs import CaterpillarMachine, Design, Numerics, RooflineMachine, SystolicMachine, Technology
+from presilicon.designs import Convention, Design, MachineStep, Numerics, StepFormats, Technology
 from presilicon.records import Cost, Gemm, Op, OpCost, StepFacts, StepGraph, TensorRef
-from presilicon.simulation.caterpillar_machine import price_caterpillar
 from presilicon.simulation.execution import executed_ops
 from presilicon.simulation.memory import peak_bytes
-from presilicon.simulation.pricing import Priced, Step
-from presilicon.simulation.roofline_machine import price_roofline
-from presilicon.simulation.systolic import Convention
-from presilicon.simulation.systolic_machine import price_systolic
-from presilicon.simulation.work import Formats
 
 
 def simulate(
@@ -25,7 +19,7 @@ def simulate(
 ) -> Cost:
     """Time, energy, memory and cycles of one training step of `graph` on the machine of `design`.
 
-    How ops share the machine is the kind's own matter: `price_systolic` and its siblings say.
+    How ops share the machine depends on its kind; see `Machine.price`.
 
     `facts` changes the step: a skipped backward or update leaves those ops out, and a layer's format replaces the
     design's own. The density of a layer changes nothing here: a dense array does not skip zeros.
@@ -40,11 +34,11 @@ def simulate(
         ConfigError: the facts name a layer that the graph does not have, a pattern of the numerics matches none of its
             layers, or SCALE-Sim has no count of such an array.
     """
-    formats = Formats(design.numerics, facts, graph)
+    formats = StepFormats(design.numerics, facts, graph)
     _check_layers(graph, facts, design.numerics)
     executed = executed_ops(graph, formats, facts)
-    priced = _price(
-        Step(
+    price = design.machine.price(
+        MachineStep(
             graph=graph,
             executed=tuple(executed),
             design=design,
@@ -54,23 +48,13 @@ def simulate(
         )
     )
     return Cost(
-        time_s=priced.time_s,
-        energy_j=sum(priced.energy_by_component_j.values()),
-        cycles=sum(op.cycles for op in priced.ops),
+        time_s=price.time_s,
+        energy_j=sum(price.energy_by_component_j.values()),
+        cycles=sum(op.cycles for op in price.ops),
         memory_bytes=peak_bytes(graph, executed, formats),
-        energy_by_component_j=priced.energy_by_component_j,
-        ops=priced.ops,
+        energy_by_component_j=price.energy_by_component_j,
+        ops=price.ops,
     )
-
-
-def _price(step: Step) -> Priced:
-    match step.design.machine:
-        case SystolicMachine() as machine:
-            return price_systolic(step, machine)
-        case CaterpillarMachine() as machine:
-            return price_caterpillar(step, machine)
-        case RooflineMachine() as machine:
-            return price_roofline(step, machine)
 
 
 def simulate_gemm(gemm: Gemm, design: Design, *, convention: Convention = "exact") -> OpCost:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from presilicon.base.config import to_plain
 from presilicon.base.errors import ConfigError, MissingToolError
-from presilicon.designs import Design, RooflineMachine, load_design
+from presilicon.designs import Design, load_design
 from presilicon.emulation.checkpoint import EVERY, Checkpoint
 from presilicon.records import Comparison, Cost, Result, SeedResult, StepFacts, StepGraph, Trace
 from presilicon.runs import commit, config_hash, versions
@@ -142,9 +142,9 @@ def train_designs(
     if twice:
         raise ConfigError(f'two designs are called "{twice[0]}"; give each its own name, as in --set name=other')
     for design in loaded:
-        if isinstance(design.machine, RooflineMachine) and design.machine.chips > 1:
+        if (chips := design.machine.update_rule.batches) > 1:
             raise ConfigError(
-                f'"{design.name}" has {design.machine.chips} chips, which train on as many batches at once; evaluation '
+                f'"{design.name}" has {chips} chips, which train on as many batches at once; evaluation '
                 "trains on one: give it a single chip, as in --set machine.chips=1, or price its step with simulate"
             )
     workload.require_data()

@@ -42,7 +42,7 @@ def match_designs(
         if name not in by_name:
             raise unknown("design", name, by_name)
         design = by_name[name]
-        clock = getattr(design.machine, "clock_ghz", None) if clock_ghz is None else clock_ghz
+        clock = design.machine.clock_ghz if clock_ghz is None else clock_ghz
         read = given if isinstance(given, ForeignTimes) else read_times(given, clock)
         found[name] = match_times(graph, simulate(graph, design), read)
     return found

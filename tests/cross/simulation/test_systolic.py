@@ -6,8 +6,8 @@ import pytest
 
 from presilicon.base.errors import ConfigError
 from presilicon.records import Gemm
-from presilicon.simulation.reference import run_array, run_in_place, run_products, run_transposer
-from presilicon.simulation.systolic import gemm_cycles, transposer_cycles
+from presilicon.simulation.systolic.cycles import gemm_cycles, transposer_cycles
+from presilicon.simulation.systolic.reference import run_array, run_in_place, run_products, run_transposer
 
 DATAFLOWS = ["weight-stationary", "input-stationary", "output-stationary"]
 REDUCTIONS = ["rows", "columns"]

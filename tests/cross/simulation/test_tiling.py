@@ -4,10 +4,10 @@ import random
 
 import pytest
 
+from oracles.tiling import least_traffic, walk
 from presilicon.base.errors import ConfigError
 from presilicon.records import Gemm
-from presilicon.simulation.tiling import DIMENSIONS, ElementBytes, Tiling, find_tiling
-from presilicon.simulation.tiling_reference import least_traffic, walk
+from presilicon.simulation.systolic.tiling import DIMENSIONS, ElementBytes, Tiling, find_tiling
 
 
 def occupied(tiling: Tiling, element: ElementBytes) -> float:

@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from presilicon.designs import Design, load_design
+from presilicon.designs import Design, StepFormats, load_design
 from presilicon.records import StepFacts
 from presilicon.simulation import memory_timeline, simulate
-from presilicon.simulation.work import Formats
 from presilicon.workloads.capture import capture
 
 GRAPH = capture(
@@ -22,7 +21,7 @@ def design(*settings: str, block: str = BFP) -> Design:
 
 
 def test_what_two_products_use_is_written_twice() -> None:
-    formats = Formats(design().numerics, StepFacts(), GRAPH)
+    formats = StepFormats(design().numerics, StepFacts(), GRAPH)
     hidden = next(op for op in GRAPH.ops if op.operator.startswith("aten.relu")).outputs[0]
     weight = GRAPH.parameters[1]
     first = GRAPH.parameters[0]
@@ -35,14 +34,14 @@ def test_what_two_products_use_is_written_twice() -> None:
 @pytest.mark.parametrize("change", ["numerics.grouping=fixed", None])
 def test_one_fixed_axis_or_square_tiles_need_one_copy(change: str | None) -> None:
     chosen = design(change) if change else design(block="bfp(mantissa=4, exponent=8, group=16, square=true)")
-    formats = Formats(chosen.numerics, StepFacts(), GRAPH)
+    formats = StepFormats(chosen.numerics, StepFacts(), GRAPH)
     hidden = next(op for op in GRAPH.ops if op.operator.startswith("aten.relu")).outputs[0]
     assert formats.written_bytes(hidden, "") == formats.bytes_of(hidden, "")
 
 
 def test_traffic_and_memory_follow() -> None:
     twice, once = (simulate(GRAPH, chosen) for chosen in (design(), design("numerics.grouping=fixed")))
-    bits = Formats(design().numerics, StepFacts(), GRAPH).of("activation", "").bits_per_element
+    bits = StepFormats(design().numerics, StepFacts(), GRAPH).of("activation", "").bits_per_element
     relu = [next(op for op in cost.ops if op.name.endswith("relu")) for cost in (twice, once)]
     assert relu[0].bytes_dram - relu[1].bytes_dram == 32 * 64 * bits / 8
     assert twice.memory_bytes > once.memory_bytes

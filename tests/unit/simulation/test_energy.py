@@ -5,7 +5,8 @@ import pytest
 
 from presilicon.designs import Technology, load_design, load_technology
 from presilicon.simulation import area, simulate
-from presilicon.simulation.energy import leakage_w, transposer_writes
+from presilicon.simulation.energy import leakage_w
+from presilicon.simulation.systolic.cycles import transposer_writes
 
 SETTINGS = ["machine.rows=4", "machine.cols=4"]
 HOROWITZ = load_technology("horowitz-45nm")

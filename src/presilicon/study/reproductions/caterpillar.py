@@ -1,12 +1,11 @@
 """CATERPILLAR's published efficiency, utilization and area, and the network size from which batches pay."""
 
 from functools import cache, partial
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
-from presilicon.designs import CaterpillarMachine, Design, curve_pj, load_design
+from presilicon.designs import Design, curve_pj, load_design
 from presilicon.records import Reproduced, Reproduction, StepGraph
-from presilicon.simulation import area, simulate
-from presilicon.simulation.caterpillar_machine import sustained_utilization
+from presilicon.simulation import CaterpillarMachine, area, simulate, sustained_utilization
 
 Hidden = tuple[int, ...]
 """Widths of the hidden layers of a perceptron."""
@@ -164,14 +163,13 @@ def price(hidden: Hidden, size: str, schedule: str, *settings: str) -> Sample:
     """One sample of a training step; of a whole batch where it is batched."""
     batch = BATCH if schedule == "minibatch" else 1
     design, graph = _design(size, schedule, *settings), _graph(hidden, batch)
-    assert isinstance(design.machine, CaterpillarMachine)
     cost, flops = simulate(graph, design), graph.flops(matrix_only=True)
     return Sample(
         time_s=cost.time_s / batch,
         energy_j=cost.energy_j / batch,
         sram_j=cost.energy_by_component_j["sram"] / batch,
         flops=flops / batch,
-        utilization=sustained_utilization(flops // 2, cost.time_s, design.machine),
+        utilization=sustained_utilization(flops // 2, cost.time_s, cast(CaterpillarMachine, design.machine)),
     )
 
 

@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from presilicon.designs import Reduction, load_design
 from presilicon.records import Gemm, Op, OpCost, Phase, Reproduced, Reproduction, StepGraph, TensorRef
-from presilicon.simulation import gemm_cycles, simulate
-from presilicon.simulation.reference import run_array, run_in_place
+from presilicon.simulation import gemm_cycles, run_array, run_in_place, simulate
 
 X = ((1.0, 4.0), (5.0, 2.0))
 W = ((2.0, 3.0), (0.0, 1.0))

@@ -5,12 +5,9 @@ from dataclasses import replace
 from functools import partial
 
 from presilicon.base.units import GIBI
-from presilicon.designs import Design, load_design
+from presilicon.designs import Design, StepFormats, load_design
 from presilicon.records import Cost, Reproduced, Reproduction, StepFacts, StepGraph
-from presilicon.simulation import simulate
-from presilicon.simulation.execution import executed_ops
-from presilicon.simulation.memory import peak_bytes
-from presilicon.simulation.work import Formats
+from presilicon.simulation import executed_ops, peak_bytes, simulate
 from presilicon.workloads import Workload, load_workload
 from presilicon.workloads.capture import capture_workload
 from presilicon.workloads.published import from_networks, unet
@@ -103,7 +100,7 @@ def one_copy_bytes(graph: StepGraph) -> float:
 
 def held_bytes(graph: StepGraph, design: Design) -> float:
     """The peak of what is live in the step, as `simulate` counts it, without pricing anything."""
-    formats = Formats(design.numerics, StepFacts())
+    formats = StepFormats(design.numerics, StepFacts())
     return peak_bytes(graph, executed_ops(graph, formats, StepFacts()), formats)
 
 

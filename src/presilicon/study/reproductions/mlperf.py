@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from presilicon.designs import RooflineMachine, load_design
+from presilicon.designs import load_design
 from presilicon.records import Reproduced, Reproduction
 from presilicon.simulation import simulate
 from presilicon.workloads import load_workload
@@ -50,7 +50,7 @@ def _rows() -> Iterator[Reproduced]:
 
     def images_s(design: str, numerics: str, batch: int, *, fused: bool = False) -> float:
         chosen = load_design(design, numerics=numerics)
-        chips = chosen.machine.chips if isinstance(chosen.machine, RooflineMachine) else 1
+        chips = chosen.machine.update_rule.batches
         cost = simulate(graphs[batch], chosen)
         left_out_s = sum(op.time_s for op in cost.ops if fused and op.kind == "elementwise")
         return chips * batch / (cost.time_s - left_out_s)

@@ -1,0 +1,77 @@
+"""Formats in force in a training step: which one each layer and role has, and what tensors take in memory."""
+
+from presilicon.designs.numerics import Numerics, RoleFormat
+from presilicon.formats import Format, parse
+from presilicon.records import Ends, Role, StepFacts, StepGraph, TensorRef
+
+
+class StepFormats:
+    """The format in force for a layer's role: the facts' own where they name one, or else the design's."""
+
+    def __init__(self, numerics: Numerics, facts: StepFacts, graph: StepGraph | None = None) -> None:
+        self._numerics = numerics
+        self._ends = Ends() if graph is None else graph.ends
+        ops = () if graph is None or numerics.is_uniform else graph.ops
+        self._layers = tuple(dict.fromkeys(op.layer for op in ops))
+        self._bits: dict[tuple[str, Role], float] = {}
+        self._in_force: dict[str, Numerics] = {}
+        self._special = {
+            (fact.layer, fact.role): RoleFormat(parse(fact.format), stored_bits=fact.stored_bits)
+            for fact in facts.layers
+            if fact.format
+        }
+        self._doubled = frozenset[int]() if graph is None else self._find_doubled(graph)
+
+    def numerics_of(self, layer: str) -> Numerics:
+        """The numerics with which a layer begins, overrides applied; a schedule's later changes come as facts."""
+        if self._numerics.is_uniform:
+            return self._numerics
+        if layer not in self._in_force:
+            self._in_force[layer] = self._numerics.in_force(layer, 0, self._ends)
+        return self._in_force[layer]
+
+    def of(self, role: Role, layer: str) -> Format:
+        """The format of `role` in `layer`."""
+        return self._chosen(role, layer).format
+
+    def bytes_of(self, tensor: TensorRef, layer: str) -> float:
+        """What a tensor takes in memory, as an op of `layer` sees it."""
+        key = (layer, tensor.role)
+        if key not in self._bits:
+            self._bits[key] = self._chosen(tensor.role, layer).bits_per_element
+        return tensor.elements * self._bits[key] / 8
+
+    def written_bytes(self, tensor: TensorRef, layer: str) -> float:
+        """What a tensor takes where it is made and kept: two copies, if products use it in blocks along two axes."""
+        return self.bytes_of(tensor, layer) * (2 if tensor.id in self._doubled else 1)
+
+    def _find_doubled(self, graph: StepGraph) -> frozenset[int]:
+        """Storages whose blocks must lie along the reduction axes of two products, each of which has its own copy."""
+        if self._numerics.is_uniform and not any(
+            self._numerics.of(role).format.turns for role in ("weight", "activation", "error")
+        ):
+            return frozenset()
+        seen: dict[int, str] = {}
+        doubled: set[int] = set()
+        for op in graph.ops:
+            if op.gemm is None or self.numerics_of(op.layer).grouping != "per-product":
+                continue
+            for tensor in op.inputs[:2]:
+                if self.of(tensor.role, op.layer).turns and seen.setdefault(tensor.id, op.phase) != op.phase:
+                    doubled.add(tensor.id)
+        return frozenset(doubled)
+
+    def _chosen(self, role: Role, layer: str) -> RoleFormat:
+        return self._special.get((layer, role)) or self.numerics_of(layer).of(role)
+
+    @property
+    def copies_weights(self) -> bool:
+        """Whether the weights that products use are another copy than the master weights, in any layer.
+
+        Those that take more bits in memory than their format has are rounded on their way to the multiplier.
+        """
+        return any(
+            weight.stored_bits is None and weight.format != numerics.master.format
+            for numerics in (self._numerics, *map(self.numerics_of, self._layers))
+            for weight in (numerics.weight,)
+        )

@@ -1,0 +1,5 @@
+"""CATERPILLAR: description, cycles, pipeline, price and area."""
+
+from presilicon.simulation.caterpillar.machine import CaterpillarMachine
+
+__all__ = ["CaterpillarMachine"]

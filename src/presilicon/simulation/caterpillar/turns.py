@@ -1,0 +1,190 @@
+"""What one turn of an op is on CATERPILLAR: the whole batch at once, or one sample of it."""
+
+from collections.abc import Mapping
+from math import ceil
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import MachineStep
+from presilicon.records import Gemm, Op, Role, TensorRef
+from presilicon.simulation.caterpillar.machine import CaterpillarMachine
+from presilicon.simulation.caterpillar.products import Bits, Moves, product_moves, update_moves
+from presilicon.simulation.memory import Holding, find_holdings, held_by_part
+
+IN_MEM_A: tuple[Role, ...] = ("weight", "master", "gradient", "state")
+"""Roles of what is as large as the weights; activations and errors live in MEM B."""
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """One turn of an op: of `repeats` in a step, all alike."""
+
+    repeats: int
+    moves: Moves
+    macs: int
+    flops: float
+    """Arithmetic off the matrix products."""
+    bytes_dram: float
+
+
+class Turns:
+    """The turns of a step's ops: by samples or by batches, with what stays in the PEs' memories.
+
+    An op that belongs to no sample (an update, a product of weights) is done in every turn.
+    """
+
+    def __init__(
+        self, step: MachineStep, machine: CaterpillarMachine, *, delays: Mapping[str, int] | None = None
+    ) -> None:
+        """In a pipeline, `delays` says for how many samples the activations of a layer wait for their errors."""
+        self.step, self.machine = step, machine
+        self.samples = 1 if machine.schedule == "minibatch" else max(step.graph.batch_size, 1)
+        self.fused = {} if machine.schedule == "minibatch" else self._fused_updates()
+        self.made = {tensor.id for op in step.executed for tensor in op.outputs}
+        self.seen: set[int] = set()
+        one_port, two_port = machine.pes * machine.mem_a_kib * 1024, machine.pes * machine.mem_b_kib * 1024
+        self.mem_a_bytes = one_port
+        permanent = self._permanent_bytes()
+        self.keeps_weights = permanent <= one_port
+        rest = self._peak_bytes() if delays is None else permanent + self._waiting_bytes(delays)
+        self.keeps_activations = rest <= one_port + two_port
+
+    def turn(self, op: Op, cores: int) -> Turn:
+        """A turn of `op` on `cores` cores. Ops must be asked for in order: a batch is fetched when it is first used."""
+        if op.phase == "update" and not op.layer:
+            cores = self.machine.cores  # it belongs to all layers, wherever they are
+        if op.index in self.fused.values():
+            return Turn(repeats=self.samples, moves=Moves(0, 0, 0, 0, 0), macs=0, flops=0.0, bytes_dram=0.0)
+        gemm = None if op.gemm is None else self._gemm(op.gemm, op)
+        share = 1 if op.phase == "update" else self.samples
+        if gemm is None:
+            moves = self._lane_moves(op, cores, share)
+        else:
+            moves = self._product(op, gemm, cores)
+        return Turn(
+            repeats=self.samples,
+            moves=moves,
+            macs=gemm.macs if gemm else 0,
+            flops=0.0 if gemm else op.flops / share,
+            bytes_dram=self._bytes_dram(op, moves.slices),
+        )
+
+    def _product(self, op: Op, gemm: Gemm, cores: int) -> Moves:
+        a, b = (self.step.formats.of(tensor.role, op.layer) for tensor in op.inputs[:2])
+        mac = self.step.design.numerics.mac_of(op.phase)
+        if mac.passes(a.significand_bits, b.significand_bits) != 1:
+            raise ConfigError(
+                f"numerics.mac.slice_bits is {mac.slice_bits}, but CATERPILLAR multiplies in one pass: leave it out"
+            )
+        bits = Bits(a.bits_per_element, b.bits_per_element, mac.accumulate.bits_per_element)
+        if op.phase == "weight_grad" and gemm.k == gemm.count == 1 and self.machine.schedule != "minibatch":
+            kept: Role = "master" if op.index in self.fused else "gradient"
+            bits = bits._replace(sums=self.step.formats.of(kept, op.layer).bits_per_element)
+            return update_moves(gemm.m, gemm.n, bits, cores, self.machine)
+        return product_moves(gemm, op.phase, bits, cores, self.machine)
+
+    def _lane_moves(self, op: Op, cores: int, share: int) -> Moves:
+        """Anything else, on the MAC units of all PEs: a result each per cycle; operands and results in their own PE."""
+        work = ceil(max(op.flops, op.elements_out) / share / (cores * self.machine.nr**2))
+        mem_a, mem_b = (8 * part for part in self._bytes_by_place(op))
+        return Moves(work + self.machine.mac_stages + 2 if work else 0, mem_a, mem_b, 0.0, 0.0)
+
+    def _gemm(self, gemm: Gemm, op: Op) -> Gemm:
+        """The product of one turn: with one sample's part of what has the batch in it."""
+        samples = self.samples
+        if gemm.count % samples == 0:
+            return replace(gemm, count=gemm.count // samples)
+        side = "k" if op.phase == "weight_grad" else "m"
+        if op.phase != "update" and getattr(gemm, side) % samples == 0:
+            return replace(gemm, **{side: getattr(gemm, side) // samples})
+        return gemm
+
+    def _bytes_by_place(self, op: Op) -> tuple[float, float]:
+        """Bytes of one turn's operands and results that live in MEM A, and in MEM B."""
+        mem_a = mem_b = 0.0
+        for tensor in op.inputs + op.outputs:
+            size = self.step.formats.bytes_of(tensor, op.layer)
+            if tensor.role in IN_MEM_A:
+                mem_a += size
+            else:
+                mem_b += size / self.samples
+        return mem_a, mem_b
+
+    def _bytes_dram(self, op: Op, slices: int) -> float:
+        """What one turn moves to and from DRAM: what does not stay on the chip, and the batch when it is first used.
+
+        Weights that do not stay are fetched once for each op, and once for each slice where MEM A does not even hold
+        one layer. A fused update reads and writes them.
+        """
+        mem_a, mem_b = self._bytes_by_place(op)
+        if op.index in self.fused:
+            gradient = op.outputs[0]
+            mem_a = 2 * self.step.formats.bytes_of(TensorRef(gradient.id, gradient.shape, "master"), op.layer)
+        given = [tensor for tensor in op.inputs if tensor.id not in self.made and tensor.id not in self.seen]
+        self.seen |= {tensor.id for tensor in given}
+        total = 0.0
+        if not self.keeps_weights:
+            total += mem_a * (slices if mem_a > self.mem_a_bytes else 1)
+        if not self.keeps_activations:
+            total += mem_b
+        else:
+            batch = [tensor for tensor in given if tensor.role == "activation"]
+            total += sum(self.step.formats.bytes_of(tensor, op.layer) for tensor in batch) / self.samples
+        return total
+
+    def _fused_updates(self) -> dict[int, int]:
+        """Weight gradients that are added to their weights as they are made: op index, and that of the update.
+
+        So are those of plain SGD: made from one row of activations and errors, and used by one update that reads
+        nothing but gradient and weights.
+        """
+        readers: dict[int, list[Op]] = {}
+        for op in self.step.executed:
+            for tensor in op.inputs:
+                readers.setdefault(tensor.id, []).append(op)
+        fused: dict[int, int] = {}
+        for op in self.step.executed:
+            if op.phase != "weight_grad" or op.gemm is None or op.gemm.k != self.samples or op.gemm.count != 1:
+                continue
+            using = readers.get(op.outputs[0].id, [])
+            if len(using) == 1 and _is_plain_update(using[0], op.outputs[0]):
+                fused[op.index] = using[0].index
+        return fused
+
+    def _permanent_bytes(self) -> float:
+        formats, graph = self.step.formats, self.step.graph
+        masters = [TensorRef(tensor.id, tensor.shape, "master") for tensor in graph.parameters]
+        copies = graph.parameters if formats.copies_weights else ()
+        return sum(formats.bytes_of(tensor, "") for tensor in (*masters, *copies, *graph.state))
+
+    def _peak_bytes(self) -> float:
+        """The most that a turn holds at once: one sample's activations, no gradients that are never stored."""
+        step = self.step
+        unstored = {op.outputs[0].id for op in step.executed if op.index in self.fused}
+        holdings = [
+            _of_sample(holding, self.samples)
+            for (storage, _), holding in find_holdings(step.graph, step.executed, step.formats).items()
+            if storage not in unstored
+        ]
+        return max((sum(sizes) for sizes in held_by_part(holdings, len(step.executed))), default=0.0)
+
+    def _waiting_bytes(self, delays: Mapping[str, int]) -> float:
+        """Activations that wait for their errors, of as many samples as a layer's delay, and the sample at hand."""
+        return sum(
+            self.step.formats.bytes_of(op.inputs[0], op.layer) / self.samples * (delays.get(op.layer, 0) + 1)
+            for op in self.step.executed
+            if op.phase == "weight_grad" and op.gemm is not None
+        )
+
+
+def _is_plain_update(op: Op, gradient: TensorRef) -> bool:
+    others = [tensor for tensor in op.inputs if tensor.id != gradient.id]
+    is_sum = len(op.inputs) == 2 and len(others) == 1 and others[0].role == "master"
+    return op.phase == "update" and is_sum and [tensor.id for tensor in op.outputs] == [others[0].id]
+
+
+def _of_sample(holding: Holding, samples: int) -> Holding:
+    if holding.part in ("activations", "transients"):
+        return holding._replace(size_bytes=holding.size_bytes / samples)
+    return holding

@@ -1,0 +1,201 @@
+"""What a framework on a chip makes of the ops of a step: kernels, with the work of each."""
+
+from collections.abc import Sequence
+from math import ceil
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from presilicon.designs import Numerics, StepFormats
+from presilicon.records import Gemm, Op, OpKind
+from presilicon.simulation.roofline.attention import NO_ATTENTION, FusedAttention, find_attention
+from presilicon.simulation.roofline.machine import MatrixRate, RooflineMachine
+from presilicon.simulation.roofline.recurrence import find_recurrence
+from presilicon.simulation.roofline.widths import Layout, lay_out_tensors
+
+_SPLIT = 512
+"""The least part of a reduction that is worth a core of its own."""
+_SMALL_TILE = 0.6
+"""Of the rate of a core, when it makes tiles of half the side."""
+_RECOMPUTED = 1.25
+"""Products in the backward pass of fused attention, which makes the scores again, over those that capture counts."""
+_SKIPPED = 0.5
+"""Of the scores, under a triangular mask."""
+
+
+_LAYER_NORMS = ("aten.native_layer_norm", "aten.native_group_norm", "aten._fused_rms_norm")
+"""Normalizations of each example for itself; they run other kernels than those over a batch."""
+
+
+class Extra(NamedTuple):
+    """A small kernel that comes with another one."""
+
+    name: str
+    """Its class: `cast` or `bias`."""
+    size_bytes: float
+    narrow: bool
+
+
+class Kernel(Struct, frozen=True, kw_only=True):
+    """The work of one op: seconds at full rates, before the fractions that its class reaches."""
+
+    op: Op
+    name: str
+    """Its class, as in `RooflineMachine.classes`; or `attention`."""
+    format: str = ""
+    """The matrix unit that it runs on; empty for none."""
+    product_s: float = 0.0
+    """On the matrix unit, tiles and waves counted, at its peak rate."""
+    unaligned: int = 0
+    """How often the rate is cut for operands whose rows are not aligned."""
+    winograd: int = 0
+    """The side of a square kernel that moves one step at a time: Winograd's algorithm, or Fourier's, multiplies less
+    often than the sum says; 0 for any other."""
+    fill: float = 1.0
+    """The share of the cores that it keeps busy."""
+    flops: float = 0.0
+    size_bytes: float = 0.0
+    narrow: bool = False
+    """Whether its elements have 16 bits or fewer."""
+    launches: int = 1
+    extras: tuple[Extra, ...] = ()
+    """Conversions that mixed precision adds to it, and the bias of a convolution."""
+
+    @property
+    def traffic_bytes(self) -> float:
+        """What it moves to and from memory, its extras included."""
+        return self.size_bytes + sum(extra.size_bytes for extra in self.extras)
+
+
+def make_kernels(ops: Sequence[Op], machine: RooflineMachine, numerics: Numerics, formats: StepFormats) -> list[Kernel]:
+    """The kernels of a step, one for each op; an op that another one absorbs has no launch and no work."""
+    attention = find_attention(ops) if machine.fused_attention else NO_ATTENTION
+    recurrence = find_recurrence(ops)
+    layouts = lay_out_tensors(ops, numerics, formats)
+    kernels = []
+    for op, layout in zip(ops, layouts, strict=True):
+        if op.index in attention.absorbed or op.index in recurrence.absorbed:
+            kernels.append(Kernel(op=op, name=class_of(op), launches=0))
+        else:
+            gemm = recurrence.merged.get(op.index, op.gemm)
+            kernels.append(_kernel(op, gemm, layout, attention, machine, formats))
+    return kernels
+
+
+def _kernel(
+    op: Op, gemm: Gemm | None, layout: Layout, attention: FusedAttention, machine: RooflineMachine, formats: StepFormats
+) -> Kernel:
+    narrow = layout.main_bits(op) <= 16
+    extras = tuple(Extra("cast", elements * bits / 8, narrow=False) for elements, bits in layout.casts)
+    if gemm and op.gemm and not _is_depthwise(op):
+        fused = op.index in attention.products
+        name, rate = _unit(op, machine, formats)
+        factor = 1.0
+        product_s, fill = product_seconds(gemm, machine, rate.tflops)
+        if fused:
+            factor = (1.0 if op.phase == "forward" else _RECOMPUTED) * (_SKIPPED if op.index in attention.causal else 1)
+        return Kernel(
+            op=op,
+            name="attention" if fused else class_of(op),
+            format=name,
+            product_s=product_s * factor,
+            winograd=_winograd(op),
+            fill=fill,
+            unaligned=0 if fused else _unaligned(op, gemm, layout, machine),
+            flops=gemm.flops * factor,
+            size_bytes=layout.size_bytes(op, attention.scores) * (gemm.m + gemm.k) / (op.gemm.m + op.gemm.k),
+            narrow=narrow,
+            extras=() if fused else extras + _bias(op, layout),
+        )
+    return Kernel(
+        op=op,
+        name=class_of(op),
+        flops=float(op.flops),
+        size_bytes=layout.size_bytes(op),
+        narrow=narrow,
+        launches=len(op.outputs) if op.operator == "presilicon.round" else 1,
+        extras=extras + _relaid(op, layout),
+    )
+
+
+def _bias(op: Op, layout: Layout) -> tuple[Extra, ...]:
+    """A convolution's bias is added by a kernel of its own."""
+    if op.convolution is None or op.phase != "forward" or len(op.inputs) < 3:
+        return ()
+    bits = layout.outputs[0]
+    return (Extra("bias", 2 * op.outputs[0].elements * bits / 8, narrow=bits <= 16),)
+
+
+def _relaid(op: Op, layout: Layout) -> tuple[Extra, ...]:
+    """Group normalization of images works on channels first: the large tensors are copied from and to channels last."""
+    if not op.operator.startswith("aten.native_group_norm") or len(op.inputs[0].shape) < 4:
+        return ()
+    whole = op.inputs[0].elements
+    tensors = zip(op.inputs + op.outputs, layout.inputs + layout.outputs, strict=True)
+    return tuple(
+        Extra("copy", 2 * whole * bits / 8, narrow=bits <= 16) for tensor, bits in tensors if tensor.elements == whole
+    )
+
+
+def product_seconds(gemm: Gemm, machine: RooflineMachine, tflops: float) -> tuple[float, float]:
+    """Seconds of a product at a peak rate, cut into tiles that the cores make a wave at a time; and the cores it fills.
+
+    Where there are fewer tiles than cores, the reduction is split among them, or the tiles are halved.
+
+    >>> from presilicon.designs import load_design
+    >>> h200 = load_design("h200").machine
+    >>> full = 2 * 8192**3 / 989e12
+    >>> seconds, fill = product_seconds(Gemm(m=8192, k=8192, n=8192), h200, 989)
+    >>> 1 <= seconds / full < 1.04, fill
+    (True, 1.0)
+    """
+    found = []
+    for side, share in ((machine.tile, 1.0), (max(machine.tile // 2, 1), _SMALL_TILE)):
+        tiles = gemm.count * ceil(gemm.m / side) * ceil(gemm.n / side)
+        split = max(1, min(machine.cores // tiles, gemm.k // _SPLIT))
+        waves = ceil(tiles * split / machine.cores)
+        core_flops_s = tflops * 1e12 / machine.cores * share
+        seconds = waves * 2 * side * side * ceil(gemm.k / split) / core_flops_s
+        found.append((seconds, min(1.0, tiles * split / machine.cores)))
+    return min(found)
+
+
+def class_of(op: Op) -> str:
+    """The class of an op: its kind, `.backward` appended in the backward pass."""
+    kind: OpKind | str = op.kind
+    if op.operator == "presilicon.round":
+        kind = "cast"
+    elif op.operator.startswith(_LAYER_NORMS):
+        kind = "layer-normalization"
+    elif _is_depthwise(op):
+        kind = "other"
+    return f"{kind}.backward" if op.phase in ("input_grad", "weight_grad") else kind
+
+
+def _is_depthwise(op: Op) -> bool:
+    """Whether each channel is convolved for itself: no matrix unit does that."""
+    return op.convolution is not None and op.convolution.groups == op.convolution.in_channels > 1
+
+
+def _winograd(op: Op) -> int:
+    convolution = op.convolution
+    if convolution is None or convolution.groups > 1 or set(convolution.stride + convolution.dilation) != {1}:
+        return 0
+    return convolution.kernel[0] if convolution.kernel in ((3, 3), (5, 5)) else 0
+
+
+def _unit(op: Op, machine: RooflineMachine, formats: StepFormats) -> tuple[str, MatrixRate]:
+    a, b = op.inputs[:2]
+    return machine.rate(formats.of(a.role, op.layer), formats.of(b.role, op.layer))
+
+
+def _unaligned(op: Op, gemm: Gemm, layout: Layout, machine: RooflineMachine) -> int:
+    """0 when the rows of all operands begin at aligned addresses, 1 when not, 2 when not even at every fourth byte."""
+    if op.convolution is not None:
+        sides = (op.convolution.in_channels // op.convolution.groups, op.convolution.out_channels)
+    else:
+        sides = (gemm.m, gemm.n) if op.phase == "weight_grad" else (gemm.k, gemm.n)
+    sizes = [side * layout.inputs[0] / 8 for side in sides]
+    if all(size % machine.alignment_bytes == 0 for size in sizes):
+        return 0
+    return 1 if all(size % 4 == 0 for size in sizes) else 2

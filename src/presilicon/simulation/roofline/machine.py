@@ -1,0 +1,222 @@
+"""The roofline machine: a chip that exists, as peaks, a bandwidth, and how close each class of op comes to them."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from presilicon.base.errors import ConfigError, FormatError
+from presilicon.designs import Design, Label, Machine, MachineStep, StepPrice, Technology, UpdateRule
+from presilicon.formats import Format, parse
+from presilicon.records import Area
+
+Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
+Fraction = Annotated[float, Meta(gt=0, le=1)]
+"""Of a peak."""
+MemoryFraction = Annotated[float, Meta(gt=0, le=1.5)]
+"""Of the bandwidth. A little more than one is allowed: data that is still in a cache comes faster than from memory."""
+Share = Annotated[float, Meta(ge=0, le=1)]
+Microseconds = Annotated[float, Meta(ge=0, le=1e6)]
+
+
+class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where some of the machine's figures come from."""
+
+    what: str
+    label: Label | Literal["measured"]
+    source: str
+
+
+class PhaseFractions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Fractions of the peak rate that large products of each phase reach."""
+
+    forward: Fraction
+    input_grad: Fraction
+    weight_grad: Fraction
+
+
+class MatrixRate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Matrix products whose operands are in one number format."""
+
+    tflops: Positive
+    """Peak, dense."""
+    gemm: PhaseFractions
+    convolution: PhaseFractions
+    attention: Fraction = 0.4
+    """Of the peak, for products inside fused attention."""
+    unaligned: Fraction = 0.25
+    """What is left of the rate when a row of an operand is no multiple of `alignment_bytes`."""
+    unaligned_convolution: Fraction = 0.1
+    """The same for convolutions whose channels are not, as in a first layer of three."""
+    winograd: Annotated[float, Meta(ge=1, le=4)] = 1.0
+    """How many times faster 3x3 convolutions run where the library multiplies less often than the sum says."""
+    pj_per_flop: Annotated[float, Meta(ge=0)] = 0.0
+
+
+class ClassRate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How fast a class of ops outside the matrix units runs."""
+
+    memory: MemoryFraction = 0.8
+    """Of the bandwidth, for 32-bit elements."""
+    memory_16: MemoryFraction = 0.7
+    """Of the bandwidth, for elements of 16 bits or fewer: kernels that are bound by elements reach less of it."""
+    tflops: Positive = 1e3
+    """What arithmetic alone allows."""
+    latency_us: Microseconds = 0.0
+    """On top of the machine's own, for ops of several kernels, or of one that cannot fill the chip."""
+    busy: Share | None = None
+    """Of the machine's power, drawn while such a kernel works; None: as the machine says."""
+
+
+class HostTimes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Microseconds in which the host hands one op to the chip, when no graph does it."""
+
+    step_us: Microseconds = 500.0
+    """Once for each step, whatever is in it."""
+    forward_us: Microseconds = 10.0
+    backward_us: Microseconds = 10.0
+    update_us: Microseconds = 1.0
+    """For each tensor of an optimizer that updates many tensors in one call."""
+    cast_us: Microseconds = 5.0
+
+
+class ChipEnergy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the joules of a step go; products have their own figure in `MatrixRate`."""
+
+    static: Share
+    """Of the machine's power, drawn whatever runs, at the clock of a chip that is at work."""
+    busy: Share = 0.0
+    """Drawn on top while a kernel works, be it on numbers or on memory; a class may have its own."""
+    unaligned: Share | None = None
+    """In place of it, in convolutions whose channels are not aligned: their cores wait. None: the same."""
+    pj_per_byte: Annotated[float, Meta(ge=0)]
+    pj_per_flop: Annotated[float, Meta(ge=0)] = 0.0
+    """Arithmetic outside the matrix units."""
+
+
+Launch = Literal["graph", "eager"]
+
+
+class RooflineMachine(
+    Machine, Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="roofline"
+):
+    """A chip, or several side by side, that runs ops one after another as a framework launches them.
+
+    An op takes a fixed time, and then the longer of its arithmetic and its memory traffic, each at the fraction of the
+    peak that its class reaches. Small products do not fill the chip: they are made of tiles, a wave of tiles at a time.
+    """
+
+    matrix: dict[str, MatrixRate]
+    """By the format of the operands. A product runs at the highest rate whose format holds both of its operands."""
+    memory_gb_s: Positive
+    memory_gib: Positive
+    cores: Annotated[int, Meta(ge=1, le=1 << 20)]
+    """Units that work on tiles of a product side by side: streaming multiprocessors, or matrix units."""
+    tile: Annotated[int, Meta(ge=1, le=4096)] = 128
+    """Rows and columns of the tile of a product that one core makes at a time."""
+    alignment_bytes: Annotated[int, Meta(ge=1, le=4096)] = 16
+    classes: dict[str, ClassRate] = {}
+    """By the kind of op, `.backward` appended outside the forward pass: `pooling`, `pooling.backward`. What is not
+    named runs as `default`."""
+    launch: Launch = "graph"
+    """Who hands ops to the chip: a graph of the whole step, or the host, one by one."""
+    latency_us: Microseconds = 2.0
+    """Of every op on the chip."""
+    host: HostTimes = HostTimes()
+    fused_attention: bool = True
+    """Whether scaled dot-product attention keeps its score matrix on the chip."""
+    energy: ChipEnergy | None = None
+    """None: joules are the peak power times the time."""
+    power_w: Positive
+    """The most that it may draw."""
+    area_mm2: Positive | None = None
+    chips: Annotated[int, Meta(ge=1, le=1024)] = 1
+    """Chips that train the same model, each on a batch of its own, and then add up their gradients around a ring."""
+    link_gb_s: Positive = 100.0
+    """What each chip sends to the next one, in one direction."""
+    figures: tuple[Provenance, ...] = ()
+
+    def check(self) -> None:
+        """Rates are of formats that exist, and there is at least one."""
+        if not self.matrix:
+            raise ConfigError("matrix is empty: give the rate of at least one format, as in [machine.matrix.bfloat16]")
+        for name in self.matrix:
+            try:
+                parse(name)
+            except FormatError as error:
+                raise ConfigError(f"matrix.{name}: {error}") from None
+        for name in self.classes:
+            kind = name.removesuffix(".backward")
+            if kind not in CLASSES:
+                raise ConfigError(f'classes: there are no ops of the class "{name}". Allowed: {", ".join(CLASSES)}')
+
+    @property
+    def update_rule(self) -> UpdateRule:
+        """Each chip has a batch of its own."""
+        return UpdateRule(batches=self.chips)
+
+    def price(self, step: MachineStep) -> StepPrice:
+        """See `price_roofline`."""
+        from presilicon.simulation.roofline.pricing import price_roofline
+
+        return price_roofline(step, self)
+
+    def area(self, design: Design, technology: Technology | None) -> Area:
+        """The area of all dies, where the machine gives it."""
+        if self.area_mm2 is None:
+            return Area(parts_mm2={}, how="not known: the machine gives none")
+        return Area(parts_mm2={"dies": self.area_mm2 * self.chips}, how="as the machine gives it")
+
+    def rate(self, a: Format, b: Format) -> tuple[str, MatrixRate]:
+        """Name and rate of the fastest unit that takes both operands as they are.
+
+        Raises:
+            ConfigError: the chip has none.
+        """
+        fitting = [
+            (name, rate)
+            for name, rate in self.matrix.items()
+            if all(_holds(parse(name), operand) for operand in (a, b))
+        ]
+        if not fitting:
+            raise ConfigError(
+                f"the machine multiplies in {', '.join(self.matrix)}: none of them holds {a} times {b}; "
+                "give it numerics that one of them holds"
+            )
+        return max(fitting, key=lambda entry: entry[1].tflops)
+
+    def class_rate(self, name: str) -> ClassRate:
+        """The rate of a class of ops; a backward class falls back on the forward one, that on `default`."""
+        for key in (name, name.removesuffix(".backward"), "default"):
+            if key in self.classes:
+                return self.classes[key]
+        return ClassRate()
+
+
+CLASSES = (
+    "default",
+    "elementwise",
+    "reduction",
+    "normalization",
+    "layer-normalization",
+    "softmax",
+    "pooling",
+    "loss",
+    "gather",
+    "copy",
+    "bias",
+    "cast",
+    "optimizer",
+    "bias-correction",
+    "random",
+    "other",
+    "gemm",
+    "convolution",
+    "attention",
+)
+"""Kinds of ops, and more: `layer-normalization` (of each example for itself), `bias` (of a convolution), `cast` (what
+mixed precision adds), `bias-correction` (for each tensor of an optimizer that keeps its step count on the chip), and
+`default`. Products have rates of their own: their classes count for latency and memory only."""
+
+
+def _holds(unit: Format, operand: Format) -> bool:
+    return unit.significand_bits >= operand.significand_bits and unit.exponent_bits >= operand.exponent_bits

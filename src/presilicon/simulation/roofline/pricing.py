@@ -1,0 +1,197 @@
+"""A training step on a roofline machine: kernels one after another, launched by a graph or by the host."""
+
+from math import ceil, log
+from typing import NamedTuple
+
+from presilicon.base.errors import ConfigError
+from presilicon.base.units import MICRO, PICO
+from presilicon.designs import MachineStep, StepPrice, op_cost
+from presilicon.records import OpCost, TensorRef
+from presilicon.simulation.execution import updated
+from presilicon.simulation.roofline.kernels import Kernel, make_kernels
+from presilicon.simulation.roofline.machine import ClassRate, MatrixRate, RooflineMachine
+
+_TENSORS = 40
+"""Tensors that an optimizer updates in one launch."""
+_CORRECTED = "aten.addcdiv_"
+"""The operator that divides by the root of a second moment, once for each tensor of an Adam step."""
+
+
+def price_roofline(step: MachineStep, machine: RooflineMachine) -> StepPrice:
+    """Kernels one after another, each its latency and then the longer of arithmetic and memory traffic.
+
+    Every op is a kernel (no fusion), but for attention, which is one where the machine says so, and an optimizer,
+    which updates many tensors in one launch. The graph is the work of one chip: with several, each has a batch of that
+    size, and a step ends when a ring has added up the gradients.
+    """
+    if step.convention != "exact":
+        raise ConfigError('SCALE-Sim counts cycles of systolic arrays; this machine is a roofline: use "exact"')
+    kernels = make_kernels(step.executed, machine, step.design.numerics, step.formats)
+    spans = [seconds(kernel, machine) for kernel in kernels]
+    starts, time_s = _timeline(kernels, spans, machine)
+    reduce_s, reduce_bytes = _all_reduce(step, machine)
+    components = dict.fromkeys(("matrix", "vector", "memory", "static"), 0.0)
+    ops = []
+    for kernel, span, start_s in zip(kernels, spans, starts, strict=True):
+        parts = _energy_j(kernel, span, machine)
+        for name, joules in parts.items():
+            components[name] += joules * machine.chips
+        ops.append(_op_cost(kernel, span, start_s, sum(parts.values()) * machine.chips, machine))
+    total_s = time_s + reduce_s
+    idle_s = total_s - sum(span.time_s for span in spans)
+    components["static"] += idle_s * _static_w(machine) * machine.chips
+    if machine.energy is not None:
+        components["memory"] += reduce_bytes * machine.energy.pj_per_byte * PICO * machine.chips
+    return StepPrice(ops=tuple(ops), time_s=total_s, energy_by_component_j=components)
+
+
+class Span(NamedTuple):
+    """Seconds of a kernel with its extras."""
+
+    time_s: float
+    fixed_s: float
+    """Of that, what passes whatever the work is."""
+    compute_s: float
+    memory_s: float
+
+
+def seconds(kernel: Kernel, machine: RooflineMachine) -> Span:
+    """How long a kernel takes: a fixed time, then the longer of its arithmetic and its memory traffic."""
+    if not kernel.launches:
+        return Span(0.0, 0.0, 0.0, 0.0)
+    rate = machine.class_rate(kernel.name)
+    memory_s = kernel.size_bytes / _bytes_s(machine, rate, kernel.narrow)
+    compute_s = _product_s(kernel, machine) if kernel.format else kernel.flops / (rate.tflops * 1e12)
+    launches = kernel.launches / _TENSORS if kernel.op.kind == "optimizer" else kernel.launches
+    fixed_us = launches * (machine.latency_us + rate.latency_us)
+    if kernel.op.operator.startswith(_CORRECTED):
+        fixed_us += machine.class_rate("bias-correction").latency_us
+    working_s = max(compute_s, memory_s)
+    for extra in kernel.extras:
+        rate = machine.class_rate(extra.name)
+        fixed_us += machine.latency_us + rate.latency_us
+        working_s += extra.size_bytes / _bytes_s(machine, rate, extra.narrow)
+    return Span(fixed_us * MICRO + working_s, fixed_us * MICRO, compute_s, memory_s)
+
+
+def _bytes_s(machine: RooflineMachine, rate: ClassRate, narrow: bool) -> float:
+    return machine.memory_gb_s * 1e9 * (rate.memory_16 if narrow else rate.memory)
+
+
+def _product_s(kernel: Kernel, machine: RooflineMachine) -> float:
+    """Seconds on a matrix unit, at the fraction of its peak that such products reach."""
+    unit = machine.matrix[kernel.format]
+    if kernel.name == "attention":
+        return kernel.product_s / unit.attention
+    convolves = kernel.op.convolution is not None
+    phase = "forward" if kernel.op.phase == "update" else kernel.op.phase
+    fraction: float = getattr(unit.convolution if convolves else unit.gemm, phase)
+    cut = unit.unaligned_convolution if convolves else unit.unaligned
+    fraction *= (1.0, cut, cut / 2)[kernel.unaligned]
+    return kernel.product_s / (fraction * _less_often(kernel, unit))
+
+
+def _less_often(kernel: Kernel, unit: MatrixRate) -> float:
+    """How many multiplications of the sum stand for one that is done."""
+    return unit.winograd ** log(kernel.winograd, 3) if kernel.winograd else 1.0
+
+
+def _executed(kernel: Kernel, machine: RooflineMachine) -> float:
+    """FLOPs that are done."""
+    return kernel.flops / _less_often(kernel, machine.matrix[kernel.format])
+
+
+def host_seconds(kernel: Kernel, machine: RooflineMachine) -> float:
+    """What the host needs to launch a kernel and its conversions."""
+    if not kernel.launches:
+        return 0.0
+    host = machine.host
+    casts_us = host.cast_us * sum(extra.name == "cast" for extra in kernel.extras)
+    if kernel.op.operator == "presilicon.round":
+        return host.cast_us * kernel.launches * MICRO
+    by_phase = {"forward": host.forward_us, "update": host.update_us}
+    return (by_phase.get(kernel.op.phase, host.backward_us) + casts_us) * MICRO
+
+
+def busy_seconds(kernel: Kernel, span: Span) -> float:
+    """Of a kernel that works, weighted by the share of the cores that it fills."""
+    return (span.time_s - span.fixed_s) * kernel.fill
+
+
+def _timeline(kernels: list[Kernel], spans: list[Span], machine: RooflineMachine) -> tuple[list[float], float]:
+    """When each kernel starts, and how long a step takes among others like it.
+
+    Steps follow one another without a pause: while the chip works on one, the host is ahead with the next. So a step
+    takes as long as the slower of the two; kernels that wait for the host have gaps before them.
+    """
+    device_s = sum(span.time_s for span in spans)
+    if machine.launch == "graph":
+        host_s = [0.0] * len(kernels)
+    else:
+        host_s = [host_seconds(kernel, machine) for kernel in kernels]
+    step_s = max(device_s, sum(host_s) + (machine.host.step_us * MICRO if machine.launch == "eager" else 0.0))
+    gap = (step_s - device_s) / sum(host_s) if sum(host_s) else 0.0
+    starts, now = [], 0.0
+    for span, issue_s in zip(spans, host_s, strict=True):
+        now += gap * issue_s
+        starts.append(now)
+        now += span.time_s
+    return starts, step_s
+
+
+def _all_reduce(step: MachineStep, machine: RooflineMachine) -> tuple[float, float]:
+    """Seconds, and bytes that each chip sends, to add up the gradients of all chips around a ring."""
+    total = sum(step.formats.bytes_of(TensorRef(0, p.shape, "gradient"), "") for p in updated(step.graph))
+    sent = 2 * (machine.chips - 1) / machine.chips * total
+    return sent / (machine.link_gb_s * 1e9), sent
+
+
+def _static_w(machine: RooflineMachine) -> float:
+    return machine.power_w * (1.0 if machine.energy is None else machine.energy.static)
+
+
+def _energy_j(kernel: Kernel, span: Span, machine: RooflineMachine) -> dict[str, float]:
+    if machine.energy is None:
+        return {"static": span.time_s * machine.power_w}
+    traffic = kernel.traffic_bytes
+    static_j = span.time_s * _static_w(machine) + busy_seconds(kernel, span) * _busy_w(kernel, machine)
+    parts = {"static": static_j, "memory": traffic * machine.energy.pj_per_byte * PICO}
+    if kernel.format:
+        parts["matrix"] = kernel.flops * machine.matrix[kernel.format].pj_per_flop * PICO
+    else:
+        parts["vector"] = kernel.flops * machine.energy.pj_per_flop * PICO
+    return parts
+
+
+def _busy_w(kernel: Kernel, machine: RooflineMachine) -> float:
+    assert machine.energy is not None
+    own = machine.class_rate(kernel.name).busy
+    share = machine.energy.busy if own is None else own
+    if kernel.unaligned and kernel.op.convolution is not None and machine.energy.unaligned is not None:
+        share = machine.energy.unaligned
+    return share * machine.power_w
+
+
+def _op_cost(kernel: Kernel, span: Span, start_s: float, energy_j: float, machine: RooflineMachine) -> OpCost:
+    peak = machine.matrix[kernel.format].tflops * 1e12 if kernel.format else max(_peak(machine), 1.0)
+    busy = kernel.format and span.compute_s
+    return op_cost(
+        kernel.op,
+        unit="matrix" if kernel.format else "vector",
+        start_s=start_s,
+        time_s=span.time_s,
+        energy_j=energy_j,
+        compute_s=span.compute_s,
+        memory_s=span.memory_s,
+        bytes_dram=kernel.traffic_bytes,
+        dram_gb_s=machine.memory_gb_s,
+        kernel_flops=kernel.flops,
+        peak_flops_s=peak,
+        utilization=_executed(kernel, machine) / (span.compute_s * peak) if busy else 0.0,
+    )
+
+
+def _peak(machine: RooflineMachine) -> float:
+    """FLOPs per second outside the matrix units: those of float32, where the machine lists it."""
+    rate = machine.matrix.get("float32")
+    return ceil(rate.tflops * 1e12) if rate else min(rate.tflops for rate in machine.matrix.values()) * 1e12

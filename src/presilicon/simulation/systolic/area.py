@@ -1,0 +1,62 @@
+"""The area of a systolic machine, from the same units that its energy is counted from."""
+
+from itertools import product
+
+from presilicon.designs import Design, Technology
+from presilicon.formats import parse
+from presilicon.records import PHASES, Area
+from presilicon.simulation.area import (
+    OPERANDS,
+    area_table,
+    mac_area_um2,
+    operator_area_um2,
+    register_area_um2,
+    sram_area_um2,
+)
+from presilicon.simulation.systolic.machine import Dataflow, SystolicMachine
+
+_MM2 = 1e-6
+"""Square millimetres in a square micrometre."""
+
+
+def systolic_area(design: Design, machine: SystolicMachine, technology: Technology) -> Area:
+    """Cells as wide as the widest product of any layer needs at any time; float32 multipliers and adders; the buffer.
+
+    A cell has a register for each operand and one for the sum, and with fold overlap a second one for what stays. A
+    transposer has a register for a weight at every place of the array. Every lane has the operators of both passes.
+    """
+    count = machine.rows * machine.cols
+    macs, first, second, sums = [], [], [], []
+    flows: list[Dataflow] = []
+    for numerics, phase in product(design.numerics.variants(), PHASES[:3]):
+        mac = numerics.mac_of(phase)
+        flows.append(getattr(machine.dataflow, phase))
+        a, b = (numerics.of(role).format for role in OPERANDS[phase])
+        macs.append(mac_area_um2(a, b, mac.accumulate, technology, slice_bits=mac.slice_bits))
+        first.append(a.bits_per_element)
+        second.append(b.bits_per_element)
+        sums.append(mac.accumulate.bits_per_element)
+    bits = max(first) + max(second) + max(sums)
+    if machine.fold_overlap:
+        stays = {"weight-stationary": second, "input-stationary": first, "output-stationary": sums}
+        bits += max(stays[flow][place] for place, flow in enumerate(flows))
+    float32 = parse("float32")
+    lane = mac_area_um2(float32, float32, float32, technology) + register_area_um2(3 * 32, technology)
+    parts = {
+        "multipliers and adders": count * max(macs),
+        "registers": count * register_area_um2(bits, technology),
+        "vector unit": machine.vector_lanes * lane,
+    }
+    operators = numerics.make_operators()
+    if operators:
+        units = [cost for each in operators for cost in (each.cost, each.backward_cost) if cost is not None]
+        parts["operators"] = machine.vector_lanes * sum(operator_area_um2(cost, technology) for cost in units)
+    if machine.transpose == "transposer":
+        weight_bits = numerics.weight.format.bits_per_element
+        parts["transposer"] = count * register_area_um2(weight_bits, technology)
+    parts["control and wiring"] = area_table(technology).overhead.share * sum(parts.values())
+    parts["sram"] = sram_area_um2(machine.sram_kib, technology)
+    return Area(
+        parts_mm2={name: um2 * _MM2 for name, um2 in parts.items()},
+        how=f"units, registers and SRAM of technology {technology.name}; no pads, no DRAM interface",
+    )

@@ -1,0 +1,130 @@
+"""The systolic machine: an array for matrix products, a vector unit for the rest, a buffer, and DRAM."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Design, Machine, MachineStep, StepPrice, Technology
+from presilicon.records import PHASES, Area, ArrayFrames, Gemm
+
+Dataflow = Literal["weight-stationary", "input-stationary", "output-stationary"]
+Reduction = Literal["rows", "columns"]
+Transpose = Literal["free", "in-place", "transposer"]
+
+Size = Annotated[int, Meta(ge=1, le=1 << 20)]
+Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
+
+
+class Dataflows(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which operand stays in the array, for each of the three matrix products of a layer."""
+
+    forward: Dataflow = "weight-stationary"
+    input_grad: Dataflow = "weight-stationary"
+    weight_grad: Dataflow = "output-stationary"
+
+
+class SystolicMachine(
+    Machine, Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="systolic"
+):
+    """One chip: a systolic array for matrix products, a vector unit for the rest, a buffer, and DRAM.
+
+    Matrix products take the cycles of the array or the time of their DRAM traffic, whichever is longer (transfers are
+    double-buffered); the rest runs on the vector unit by the same rule. Ops run one after another.
+    """
+
+    rows: Size
+    cols: Size
+    clock_ghz: Positive
+    vector_lanes: Size = 128
+    """float32 operations that the vector unit starts in each cycle."""
+    sram_kib: Size = 4096
+    """On-chip buffer; half of it holds the data in use while the other half is filled."""
+    dram_gb_s: Positive = 100.0
+    prefetch: bool = False
+    """Whether DRAM transfers of the next op, as far as they need no result of this one and fit in the half of the
+    buffer that is being filled, begin while this one computes."""
+    technology: str = "horowitz-45nm"
+    """Name of the technology table, or the path of a TOML file with one."""
+    dram_kind: str = "ddr3"
+    """The kind of DRAM, of those that the technology table has."""
+    dataflow: Dataflows = Dataflows()
+    reduction: Reduction = "rows"
+    """Where the reduction of a forward product lies: `rows`, sums move down a column of cells; `columns`, sums move
+    along a row of cells."""
+    fold_overlap: bool = False
+    """Whether cells have a second stationary register, so that the next fold is loaded (or the last one's sums are
+    drained) while operands stream."""
+    transpose: Transpose = "free"
+    """How the input gradient E W^T gets its transposed weights. `in-place`: from the layout of W that the forward
+    product uses, sums moving the other way. `transposer`: a unit of the array's size makes a transposed copy.
+    `free`: nothing is charged, as in SCALE-Sim."""
+
+    def check(self) -> None:
+        """Weights that are transposed in place stay in the array, in both products that use them."""
+        for phase, dataflow in (("forward", self.dataflow.forward), ("input_grad", self.dataflow.input_grad)):
+            if self.transpose == "in-place" and dataflow != "weight-stationary":
+                raise ConfigError(
+                    f'dataflow.{phase} is "{dataflow}", but transpose = "in-place" keeps the weights in the array: '
+                    'make it "weight-stationary", or transpose "transposer" or "free"'
+                )
+
+    def check_design(self, design: Design) -> None:
+        """A MAC unit that adds in the order of the array must have the array's rows."""
+        for phase in PHASES[:3]:
+            mac = design.numerics.mac_of(phase)
+            if mac.order == "systolic" and mac.rows != self.rows:
+                raise ConfigError(
+                    f"the MAC unit adds in the order of {mac.rows} rows, but the machine has {self.rows}: "
+                    f"set rows = {self.rows} in [numerics.mac]"
+                )
+
+    def price(self, step: MachineStep) -> StepPrice:
+        """See `price_systolic`."""
+        from presilicon.simulation.systolic.pricing import price_systolic
+
+        return price_systolic(step, self)
+
+    def area(self, design: Design, technology: Technology | None) -> Area:
+        """See `systolic_area`."""
+        from presilicon.simulation.systolic.area import systolic_area
+
+        assert technology is not None
+        return systolic_area(design, self, technology)
+
+    def describe_product(self) -> dict[str, Any]:
+        """The array, and how the product lies in it."""
+        return {
+            "array": f"{self.rows}x{self.cols}",
+            "dataflow": self.dataflow.forward,
+            "reduction": self.reduction,
+            "fold_overlap": self.fold_overlap,
+        }
+
+    def product_settings(self) -> tuple[str, ...]:
+        """A single product uses nothing transposed."""
+        return ("machine.transpose=free",)
+
+    def array_settings(self, sides: tuple[int, int] | None, dataflow: str | None, overlap: bool | None) -> list[str]:
+        """Settings for those that are given; the dataflow is that of all three products."""
+        settings = []
+        if sides is not None:
+            settings += [f"machine.rows={sides[0]}", f"machine.cols={sides[1]}"]
+        if dataflow is not None:
+            settings += [f"machine.dataflow.{phase}={dataflow}" for phase in PHASES[:3]]
+        if overlap is not None:
+            settings.append(f"machine.fold_overlap={str(overlap).lower()}")
+        return settings
+
+    def play_product(self, gemm: Gemm) -> ArrayFrames:
+        """See `frames.play_product`."""
+        from presilicon.simulation.systolic.frames import play_product
+
+        return play_product(
+            gemm,
+            self.rows,
+            self.cols,
+            self.dataflow.forward,
+            reduction=self.reduction,
+            fold_overlap=self.fold_overlap,
+        )

@@ -1,0 +1,72 @@
+"""Work of an op on a systolic machine, and the energy of each thing that the machine does."""
+
+from collections.abc import Callable
+from functools import cache
+
+from msgspec import Struct
+
+from presilicon.base.units import PICO
+from presilicon.designs import Design, Technology, curve_pj
+from presilicon.formats import Format
+from presilicon.simulation.energy import leakage_w, mac_pj
+from presilicon.simulation.systolic.machine import SystolicMachine
+
+
+class Rates(Struct, frozen=True, kw_only=True):
+    """What a systolic machine pays for each thing it does: read from the table once for a whole step."""
+
+    mac_j: Callable[[Format, Format, Format], float]
+    """Of one multiply-add with such operands and sums."""
+    vector_j: float
+    """Of one operation of the vector unit: float32, priced by the adder's figure whatever it is."""
+    register_bit_j: float
+    """Of writing one bit to a register in the array or the transposer."""
+    sram_byte_j: float
+    dram_byte_j: float
+    leakage_w: float | None
+    """Of the whole die; None where the table does not say."""
+
+
+def systolic_rates(design: Design, machine: SystolicMachine, technology: Technology) -> Rates:
+    """The rates of `machine` by `technology`."""
+
+    @cache
+    def mac_j(a: Format, b: Format, accumulate: Format) -> float:
+        return mac_pj(a, b, accumulate, technology) * PICO
+
+    return Rates(
+        mac_j=mac_j,
+        vector_j=curve_pj(technology.float_add, 32) * PICO,
+        register_bit_j=technology.register_bit.pj * PICO if technology.register_bit else 0.0,
+        sram_byte_j=curve_pj(technology.sram_64bit, machine.sram_kib) / 8 * PICO,
+        dram_byte_j=technology.dram_figure(machine.dram_kind).pj / 8 * PICO,
+        leakage_w=leakage_w(design, technology),
+    )
+
+
+class Work(Struct, frozen=True, kw_only=True):
+    """What an op asks of the machine, before time and energy are put on it."""
+
+    unit: str
+    cycles: int
+    operations_j: float
+    """Of the arithmetic."""
+    register_bits: float = 0.0
+    """Bits written to registers of the array and the transposer."""
+    bytes_dram: float
+    bytes_sram: float
+    peak_flops_s: float
+    """Of the unit, every cell or lane at work in every cycle."""
+    utilization: float = 0.0
+
+    def energy_j(self, rates: Rates, time_s: float) -> dict[str, float]:
+        """Joules by component, for an op that takes `time_s`: arithmetic, registers, the buffer, DRAM, leakage."""
+        energy = {
+            "mac" if self.unit == "array" else "vector": self.operations_j,
+            "register": self.register_bits * rates.register_bit_j,
+            "sram": self.bytes_sram * rates.sram_byte_j,
+            "dram": self.bytes_dram * rates.dram_byte_j,
+        }
+        if rates.leakage_w is not None:
+            energy["leakage"] = rates.leakage_w * time_s
+        return energy

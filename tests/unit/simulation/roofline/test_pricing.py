@@ -1,0 +1,250 @@
+"""The roofline machine: hand-computed kernels, what frameworks fuse, and the timeline of host and chip."""
+
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+from torch import Tensor, nn
+from torch.nn import functional
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Design, RooflineMachine, StepFormats, load_design
+from presilicon.records import Gemm, Op, StepFacts, StepGraph, TensorRef
+from presilicon.simulation import simulate, simulate_gemm
+from presilicon.simulation.execution import executed_ops
+from presilicon.simulation.roofline.kernels import Kernel, make_kernels, product_seconds
+from presilicon.simulation.roofline.machine import HostTimes
+from presilicon.workloads.capture import capture
+
+
+def design(*settings: str, numerics: str = "fp32") -> Design:
+    return load_design("h200", settings, numerics=numerics)
+
+
+def machine(chosen: Design) -> RooflineMachine:
+    assert isinstance(chosen.machine, RooflineMachine)
+    return chosen.machine
+
+
+def kernels_of(graph: StepGraph, chosen: Design) -> list[Kernel]:
+    formats = StepFormats(chosen.numerics, StepFacts())
+    executed = executed_ops(graph, formats, StepFacts())
+    return make_kernels(executed, machine(chosen), chosen.numerics, formats)
+
+
+def double(elements: int, role: str = "activation") -> StepGraph:
+    op = Op(
+        index=0,
+        name="double",
+        kind="elementwise",
+        operator="aten.mul.Tensor",
+        phase="forward",
+        layer="",
+        inputs=(TensorRef(0, (elements,), role),),
+        outputs=(TensorRef(1, (elements,), role),),
+        flops=elements,
+    )
+    return StepGraph(name="double", batch_size=1, ops=(op,))
+
+
+def test_a_memory_bound_op_takes_its_latency_and_its_traffic() -> None:
+    chosen = design()
+    rate = machine(chosen).class_rate("elementwise")
+    cost = simulate(double(10**8), chosen)
+    expected = machine(chosen).latency_us * 1e-6 + 8e8 / (4.8e12 * rate.memory)
+    assert cost.time_s == pytest.approx(expected)
+    assert cost.ops[0].bound == "memory"
+
+
+def test_energy_is_static_busy_and_traffic() -> None:
+    chosen = design()
+    energy, power = machine(chosen).energy, machine(chosen).power_w
+    assert energy is not None
+    cost = simulate(double(10**8), chosen)
+    busy_s = cost.time_s - machine(chosen).latency_us * 1e-6
+    expected = power * (energy.static * cost.time_s + energy.busy * busy_s) + 8e8 * energy.pj_per_byte * 1e-12
+    assert cost.energy_j == pytest.approx(expected)
+    assert cost.energy_j == pytest.approx(sum(op.energy_j for op in cost.ops))
+
+
+def test_tiles_are_made_in_waves() -> None:
+    chip = replace(machine(design()), cores=4, tile=128)
+    core_s = 2 * 128 * 128 * 256 / (1e12 / 4)
+    assert product_seconds(Gemm(m=512, k=256, n=128), chip, 1.0) == (pytest.approx(core_s), 1.0)
+    assert product_seconds(Gemm(m=640, k=256, n=128), chip, 1.0)[0] == pytest.approx(2 * core_s)
+
+
+def test_a_product_of_few_tiles_splits_its_reduction() -> None:
+    chip = replace(machine(design()), cores=4, tile=128)
+    seconds, fill = product_seconds(Gemm(m=128, k=2048, n=128), chip, 1.0)
+    assert seconds == pytest.approx(2 * 128 * 128 * 512 / (1e12 / 4))
+    assert fill == 1.0
+
+
+def test_rows_that_are_not_aligned_slow_a_product_down() -> None:
+    chosen = design(numerics="bf16")
+    aligned, even, odd = (simulate_gemm(Gemm(m=8192, k=4096, n=n), chosen).compute_s for n in (4096, 4090, 4095))
+    cut = machine(chosen).matrix["bfloat16"].unaligned
+    assert even / aligned == pytest.approx(1 / cut)
+    assert odd / aligned == pytest.approx(2 / cut)
+
+
+def test_a_product_runs_on_the_fastest_unit_that_holds_its_operands() -> None:
+    chosen = machine(design())
+    from presilicon.formats import parse
+
+    assert chosen.rate(parse("bfloat16"), parse("e4m3"))[0] == "bfloat16"
+    assert chosen.rate(parse("e4m3fn"), parse("e5m2"))[1].tflops == 1979
+    assert chosen.rate(parse("float16"), parse("float16"))[0] == "float16"
+    assert chosen.rate(parse("tf32"), parse("bfloat16"))[0] == "tf32"
+    assert chosen.rate(parse("float32"), parse("bfloat16"))[0] == "float32"
+    with pytest.raises(ConfigError, match="none of them holds float32 times float32"):
+        machine(load_design("tpu-v2")).rate(parse("float32"), parse("float32"))
+
+
+class Attends(nn.Module):
+    def __init__(self, causal: bool = False) -> None:
+        super().__init__()
+        self.qkv, self.causal = nn.Linear(64, 192), causal
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).view(2, 128, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+
+
+class AttendsByHand(Attends):
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).view(2, 128, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        return torch.softmax(q @ k.transpose(-1, -2) / 4, dim=-1) @ v
+
+
+def test_fused_attention_never_stores_its_scores() -> None:
+    graph = capture(Attends(), torch.empty(2, 128, 64))
+    kernels = kernels_of(graph, design())
+    products = [kernel for kernel in kernels if kernel.name == "attention"]
+    assert len(products) == 6  # two forward, four backward
+    assert sum(kernel.op.flops for kernel in products) == 6 * 2 * 2 * 4 * 128 * 128 * 16
+    each = 2 * 4 * 128 * 16 * 4
+    assert all(kernel.size_bytes <= 2 * each for kernel in products)
+    assert not [kernel for kernel in kernels if kernel.launches and kernel.op.kind == "softmax"]
+    unfused = kernels_of(graph, design("machine.fused_attention=false"))
+    assert sum(kernel.size_bytes for kernel in unfused) > 2 * sum(kernel.size_bytes for kernel in kernels)
+
+
+def test_a_causal_mask_halves_the_work() -> None:
+    flops = []
+    for causal in (False, True):
+        kernels = kernels_of(capture(Attends(causal), torch.empty(2, 128, 64)), design())
+        flops.append(sum(kernel.flops for kernel in kernels if kernel.name == "attention"))
+    assert flops[1] == flops[0] / 2
+
+
+def test_attention_written_by_hand_is_not_fused() -> None:
+    kernels = kernels_of(capture(AttendsByHand(), torch.empty(2, 128, 64)), design())
+    assert not [kernel for kernel in kernels if kernel.name == "attention"]
+    assert [kernel for kernel in kernels if kernel.op.kind == "softmax"]
+
+
+class Recurs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTM(32, 64, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.cell(x)[0]
+        return out
+
+
+def test_a_recurrent_layer_multiplies_its_inputs_at_once() -> None:
+    graph = capture(Recurs(), torch.empty(8, 20, 32))
+    launched = [kernel for kernel in kernels_of(graph, design()) if kernel.launches and kernel.op.gemm]
+    by_phase = {phase: [k for k in launched if k.op.phase == phase] for phase in ("forward", "weight_grad")}
+    assert len(by_phase["forward"]) == 1 + 20  # all inputs, then the state step by step
+    assert len(by_phase["weight_grad"]) <= 3
+    flops = sum(op.flops for op in graph.ops if op.gemm and op.phase in by_phase)
+    assert sum(kernel.flops for group in by_phase.values() for kernel in group) == flops
+
+
+def test_a_model_without_repeats_is_not_recurrent() -> None:
+    graph = capture(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)), torch.empty(4, 8))
+    assert all(kernel.launches for kernel in kernels_of(graph, design()))
+
+
+def test_mixed_precision_converts_weights_gradients_and_normalized_activations() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.Linear(64, 64))
+    kernels = kernels_of(capture(model, torch.empty(32, 64)), design(numerics="bf16"))
+    casts = [(k.op.layer, k.op.phase) for k in kernels for extra in k.extras if extra.name == "cast"]
+    assert ("0", "forward") in casts  # the batch comes in float32
+    assert ("1", "forward") in casts  # normalization is in float32 ...
+    assert ("2", "forward") in casts  # ... and the product after it is not
+    assert casts.count(("2", "weight_grad")) >= 1  # gradients of weights go to the optimizer in float32
+    assert not [k for k in kernels_of(capture(model, torch.empty(32, 64)), design()) for _ in k.extras]
+
+
+def test_depthwise_convolutions_leave_the_matrix_unit() -> None:
+    model = nn.Conv2d(16, 16, 3, groups=16, bias=False)
+    kernels = kernels_of(capture(model, torch.empty(2, 16, 8, 8)), design())
+    assert not [kernel for kernel in kernels if kernel.format]
+
+
+def test_a_slow_host_holds_the_chip_up_and_a_fast_one_does_not() -> None:
+    graph = capture(nn.Sequential(*(nn.Linear(64, 64) for _ in range(4))), torch.empty(32, 64))
+    chosen = design()
+    in_graph = simulate(graph, chosen)
+    slow = replace(machine(chosen), launch="eager", host=HostTimes(step_us=100, forward_us=50, backward_us=50))
+    held_up = simulate(graph, replace(chosen, machine=slow))
+    launches = sum(op.phase != "update" for op in graph.ops)
+    updates = sum(op.phase == "update" for op in graph.ops)
+    assert held_up.time_s == pytest.approx((100 + 50 * launches + slow.host.update_us * updates) * 1e-6)
+    none = HostTimes(step_us=0, forward_us=0, backward_us=0, update_us=0, cast_us=0)
+    fast = simulate(graph, replace(chosen, machine=replace(slow, host=none)))
+    assert fast.time_s == pytest.approx(in_graph.time_s)
+    assert held_up.ops[-1].end_s <= held_up.time_s * (1 + 1e-9)
+    pairs = zip(held_up.ops, held_up.ops[1:], strict=False)
+    assert all(before.end_s <= after.start_s + 1e-12 for before, after in pairs)
+
+
+def test_several_chips_add_up_their_gradients_around_a_ring() -> None:
+    graph = capture(nn.Linear(1000, 1000), torch.empty(32, 1000))
+    one, eight = (simulate(graph, load_design(name, numerics="fp16-mixed")) for name in ("v100", "dgx-1"))
+    sent = 2 * 7 / 8 * graph.parameter_elements * 4
+    assert eight.time_s - one.time_s == pytest.approx(sent / 150e9)
+    assert eight.energy_j > 8 * one.energy_j
+
+
+@pytest.mark.parametrize("name", ["p100", "v100", "a100", "h200", "tpu-v1", "tpu-v2", "tpu-v3", "dgx-1", "gaudi-hls-1"])
+def test_every_chip_prices_a_step_and_says_where_its_figures_come_from(name: str) -> None:
+    chosen = load_design(name)
+    cost = simulate(capture(nn.Linear(64, 64), torch.empty(32, 64)), chosen)
+    assert cost.time_s > 0
+    assert cost.energy_j > 0
+    assert machine(chosen).figures
+
+
+def test_scale_sim_has_no_count_of_a_chip() -> None:
+    with pytest.raises(ConfigError, match="systolic arrays"):
+        simulate(double(8), design(), convention="scale-sim")
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("machine.matrix={}", "matrix is empty"),
+        ("machine.matrix.bfloat17.tflops=1", "matrix.bfloat17"),
+        ("machine.classes.elementwize.memory=0.5", 'no ops of the class "elementwize"'),
+        ("machine.memory_gb_s=0", "memory_gb_s: given 0"),
+        ("machine.chips=0", "chips: given 0"),
+    ],
+)
+def test_impossible_chips_are_refused(setting: str, words: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_design("h200", [setting])
+    assert words in str(error.value) or "required key" in str(error.value)
+
+
+@pytest.mark.parametrize(("size", "stride", "side"), [(3, 1, 3), (5, 1, 5), ((1, 3), 1, 0), (3, 2, 0)])
+def test_winograd_is_for_square_kernels_that_move_one_step_at_a_time(size: Any, stride: int, side: int) -> None:
+    model = nn.Conv2d(32, 32, size, stride=stride, bias=False)
+    kernels = kernels_of(capture(model, torch.empty(1, 32, 16, 16)), design())
+    assert {kernel.winograd for kernel in kernels if kernel.format} == {side}

@@ -1,0 +1,124 @@
+"""A machine kind in one file outside the package works in every command that takes a design."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KIND = '''
+from msgspec import Struct
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Machine, MachineStep, StepPrice, op_cost
+
+
+class FixedRate(
+    Machine, Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="fixed-rate"
+):
+    """Every op takes its FLOPs at one rate and one energy, one op after another."""
+
+    flops_s: float
+    pj_per_flop: float = 1.0
+
+    def check_design(self, design):
+        if design.numerics.weight.bits_per_element > 16:
+            raise ConfigError("a fixed-rate machine holds at most 16 bits")
+
+    def price(self, step: MachineStep) -> StepPrice:
+        ops, now = [], 0.0
+        for op in step.executed:
+            time_s = op.flops / self.flops_s
+            energy_j = op.flops * self.pj_per_flop * 1e-12
+            ops.append(
+                op_cost(op, unit="rate", start_s=now, time_s=time_s, energy_j=energy_j, compute_s=time_s,
+                        peak_flops_s=self.flops_s)
+            )
+            now += time_s
+        return StepPrice(ops=tuple(ops), time_s=now, energy_by_component_j={"rate": sum(op.energy_j for op in ops)})
+'''
+DESIGN = """
+name = "toy"
+numerics = "bf16"
+
+[machine]
+kind = "fixed-rate"
+flops_s = 2e9
+"""
+MISNAMED = "toy:FixedRate\nother-name = toy:FixedRate"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A folder that holds an installed package with the kind, and a design that uses it."""
+    folder = tmp_path_factory.mktemp("toy")
+    (folder / "toy.py").write_text(KIND)
+    (folder / "toy.toml").write_text(DESIGN)
+    (folder / "misnamed.toml").write_text(DESIGN.replace("fixed-rate", "other-name"))
+    info = folder / "toy-0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text(f"[presilicon.machines]\nfixed-rate = {MISNAMED}\n")
+    return folder
+
+
+def presilicon(folder: Path, *arguments: str, code: int = 0) -> str:
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "presilicon", *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": path}, check=False
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_its_design_is_checked_and_shown(folder) -> None:
+    assert presilicon(folder, "design", "validate", "toy.toml") == "toy.toml: ok (toy)\n"
+    assert "flops_s = 2000000000.0\npj_per_flop = 1.0\n" in presilicon(folder, "design", "show", "toy.toml")
+
+
+def test_it_is_listed_beside_the_kinds_of_the_package(folder) -> None:
+    machines = json.loads(presilicon(folder, "list", "machines", "--json"))["machines"]
+    assert [machine["name"] for machine in machines[:3]] == ["systolic", "caterpillar", "roofline"]
+    assert machines[3] == {
+        "name": "fixed-rate",
+        "description": "Every op takes its FLOPs at one rate and one energy, one op after another.",
+        "designs": [],
+    }
+
+
+def test_it_prices_a_step(folder) -> None:
+    arguments = ["simulate", "toy.toml", "--workload", "digits-mlp", "--set", "machine.flops_s=1e9", "--json"]
+    cost = json.loads(presilicon(folder, *arguments))
+    flops = sum(op["flops"] for op in cost["ops"])
+    assert cost["time_s"] == pytest.approx(flops / 1e9)
+    assert cost["energy_by_component_j"] == {"rate": pytest.approx(flops * 1e-12)}
+
+
+def test_it_is_evaluated_in_worker_processes(folder) -> None:
+    steps = ["--max-steps", "60", "--evaluate-every", "20", "--seeds", "2", "--jobs", "2"]
+    design = ["evaluate", "toy.toml", "--workload", "digits-mlp", *steps, "--out", "runs", "--json"]
+    result = json.loads(presilicon(folder, *design))
+    assert "toy" in json.dumps(result)
+    assert "not known: the machine gives none" in json.dumps(result)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["design", "validate", "toy.toml", "--set", "machine.flop_s=1"],
+            'unknown key "flop_s": did you mean "flops_s"?',
+        ),
+        (["design", "validate", "toy.toml", "--set", "machine.flops_s=fast"], "given 'fast', expected float"),
+        (["design", "validate", "toy.toml", "--set", "machine.kind=fixed-rat"], 'did you mean "fixed-rate"?'),
+        (["design", "validate", "toy.toml", "--set", "numerics.weight=float32"], "holds at most 16 bits"),
+        (["design", "validate", "misnamed.toml"], 'must be a struct with tag_field="kind", tag="other-name"'),
+        (["simulate", "toy.toml", "--gemm", "4x4x4", "--array", "4x4"], "is a fixed-rate"),
+        (["simulate", "toy.toml", "--gemm", "4x4x4", "--frames", "f.json"], "a machine of kind fixed-rate has none"),
+    ],
+)
+def test_what_it_cannot_do_is_explained(folder, arguments, sentence) -> None:
+    assert sentence in presilicon(folder, *arguments, code=2)
