@@ -1,8 +1,8 @@
 """Cycles of CATERPILLAR in closed form: products on one core, collectives on the ring, products on all cores.
 
 A core is nr x nr processing elements (PEs). Their MAC units start one multiply-add in each cycle and finish it S stages
-later; buses and neighbours take one cycle. All of this is counted PE by PE in `tests/oracles/caterpillar.py`, which judges the
-forms below.
+later; buses and neighbours take one cycle. The oracle in `tests/oracles/caterpillar.py` counts all of this PE
+by PE.
 
     turns       Work comes in turns: before one, each PE reads what it adds to through a port, after it, it writes the
                 result back through the same port. Turns of two multiply-adds or more hide both: N + S + 2 for N in

@@ -8,8 +8,8 @@ sums; a tile is fetched when the walk leaves the one before. So, with T tiles al
     sums go to DRAM and come back T_k - 1 times    when a loop over m or n lies inside the loop over k
 
 Traffic never falls when a dimension has more tiles. The search therefore tries every number of tiles along two
-dimensions and takes the largest tile that then fits along the third. `oracles.tiling` tries
-everything and counts by walking.
+dimensions and takes the largest tile that then fits along the third. The oracle in
+`tests/oracles/tiling.py` tries every tiling and counts by walking the loops.
 """
 
 from collections.abc import Iterator
