@@ -18,6 +18,7 @@ import msgspec
 
 from presilicon.base.errors import ConfigError, did_you_mean
 from presilicon.base.extensions import ExtensionPoint
+from presilicon.base.files import read_file
 
 T = TypeVar("T")
 Hook = Callable[[type, Any], Any]
@@ -55,16 +56,10 @@ def read_toml(path: Path) -> tuple[dict[str, Any], Source]:
     """The document in a TOML file.
 
     Raises:
-        ConfigError: the file is missing, is a directory, is not text, is empty, or is not TOML.
+        ConfigError: the file is missing, is no regular file, is too large, is not text, is empty, or is not TOML.
     """
     try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
-    try:
-        text = raw.decode("utf-8")
+        text = read_file(path).decode("utf-8")
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not a text file (a TOML file in UTF-8 is wanted)") from None
     if not text.strip():

@@ -18,6 +18,13 @@ set_option = click.option(
     help="Override a field of every given design, as in --set machine.rows=64. May be repeated.",
 )
 
+vary_option = click.option(
+    "--vary",
+    multiple=True,
+    metavar="PATH=VALUE,...",
+    help="One design for each value, as in --vary machine.rows=32,64. Several make every combination.",
+)
+
 numerics_option = click.option(
     "--numerics", metavar="NAME", help="Number formats in place of the design's own: see `presilicon list numerics`."
 )

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from presilicon.base.errors import ConfigError
-from presilicon.cli.options import clock_option, json_option, numerics_option, set_option
+from presilicon.cli.options import clock_option, json_option, numerics_option, set_option, vary_option
 
 if TYPE_CHECKING:
     from presilicon.designs import Convention, Machine
@@ -29,6 +29,7 @@ _OF_A_STEP = (
     "times",
     "clock_ghz",
 )
+_OF_ONE_DESIGN = ("chakra", "topology", "memory_plot", "roofline_plot", "trace", "frames", "times")
 _DATAFLOWS = ("weight-stationary", "input-stationary", "output-stationary")
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -78,6 +79,7 @@ def _check_segments(context: click.Context, parameter: click.Parameter, value: s
 )
 @numerics_option
 @set_option
+@vary_option
 @json_option
 @click.pass_context
 def command(
@@ -103,6 +105,7 @@ def command(
     convention: str,
     numerics: str | None,
     settings: tuple[str, ...],
+    vary: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Price one training step of a workload, or one matrix product, on DESIGN: time, energy and traffic.
@@ -112,6 +115,7 @@ def command(
       presilicon simulate bf16-systolic --workload digits-cnn --batch 256
       presilicon simulate bf16-systolic --workload resnet50 --checkpoint sqrt --trace step.json.gz
       presilicon simulate bf16-systolic --gemm 512x256x128 --array 32x32 --dataflow output-stationary
+      presilicon simulate bf16-systolic --workload digits-cnn --vary machine.rows=32,64 --json
       presilicon simulate bf16-systolic --gemm 4x4x4 --array 4x4 --frames cells.json
     """
     if (workload is None) == (gemm is None):
@@ -127,18 +131,20 @@ def command(
     if clock_ghz is not None and times is None:
         raise ConfigError("--clock-ghz is for --times: what turns the cycles of that file into seconds")
 
-    from presilicon.cli.simulate_outputs import Outputs, print_product, print_step
-    from presilicon.designs import load_design
+    from presilicon.cli.simulate_outputs import Outputs, print_products, print_steps
+    from presilicon.designs import load_design, vary_designs
 
     overrides, machine = list(settings), load_design(design).machine
     if array is not None or dataflow is not None or fold_overlap is not None:
         overrides += _array_settings(design, machine, array_sides, dataflow, fold_overlap)
     if sides is not None:
         overrides += machine.product_settings()
-    loaded = load_design(design, overrides, numerics=numerics)
+    designs = vary_designs(design, overrides, vary, numerics=numerics)
+    if len(designs) > 1:
+        _refuse_of_one_design(context)
     counted = cast("Convention", convention)
     if sides is not None:
-        print_product(sides, loaded, counted, frames, as_json)
+        print_products(sides, designs, counted, frames, as_json)
     else:
         outputs = Outputs(
             chakra=chakra,
@@ -148,9 +154,9 @@ def command(
             memory_plot=memory_plot,
             roofline_plot=roofline_plot,
         )
-        print_step(
+        print_steps(
             str(workload),
-            loaded,
+            designs,
             counted,
             batch=batch,
             ops=ops,
@@ -172,6 +178,12 @@ def _array_settings(
             f"--array, --dataflow and --fold-overlap are for systolic arrays; the machine of {design} is a "
             f"{machine.kind}: change it with --set machine.FIELD=VALUE, or take a systolic design such as bf16-systolic"
         ) from None
+
+
+def _refuse_of_one_design(context: click.Context) -> None:
+    for option in _OF_ONE_DESIGN:
+        if context.get_parameter_source(option) is not ParameterSource.DEFAULT:
+            raise ConfigError(f"--{option.replace('_', '-')} is for one design; leave it or --vary out")
 
 
 def _refuse_of_a_step(context: click.Context) -> None:

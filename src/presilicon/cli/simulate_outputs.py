@@ -1,5 +1,6 @@
-"""What `presilicon simulate` prints and writes."""
+"""Output of `presilicon simulate`: text or JSON on stdout, and files."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,19 +50,30 @@ class Outputs:
     roofline_plot: Path | None
 
 
-def print_product(
-    sides: tuple[int, ...], design: Design, convention: Convention, frames: Path | None, as_json: bool
+def print_products(
+    sides: tuple[int, ...], designs: Sequence[Design], convention: Convention, frames: Path | None, as_json: bool
 ) -> None:
-    """Price one matrix product; play it cell by cell when its frames are wanted."""
+    """Price one matrix product on each design; with `frames`, play it cell by cell on the only one."""
     gemm = Gemm(*sides)
-    settings = design.machine.describe_product() | {"convention": convention}
     if frames is not None:
-        _write_frames(frames, gemm, design)
-    cost = simulate_gemm(gemm, design, convention=convention)
-    write = product_to_json if as_json else render_product
-    click.echo(write(cost, design=design.name, gemm=gemm, settings=settings), nl=False)
+        _write_frames(frames, gemm, designs[0])
+    texts = []
+    for design in designs:
+        settings = design.machine.describe_product() | {"convention": convention}
+        cost = simulate_gemm(gemm, design, convention=convention)
+        write = product_to_json if as_json else render_product
+        texts.append(write(cost, design=design.name, gemm=gemm, settings=settings))
+    _print(texts, as_json)
     if frames is not None:
         click.echo(f"frames: {frames}", err=as_json)
+
+
+def _print(texts: Sequence[str], as_json: bool) -> None:
+    """One document as it is; several JSON documents as the list `designs` of one."""
+    if len(texts) > 1 and as_json:
+        document = {"schema": 1, "designs": [msgspec.Raw(text.encode()) for text in texts]}
+        texts = [msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"]
+    click.echo("\n".join(texts), nl=False)
 
 
 def _write_frames(path: Path, gemm: Gemm, design: Design) -> None:
@@ -72,9 +84,9 @@ def _write_frames(path: Path, gemm: Gemm, design: Design) -> None:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
 
 
-def print_step(
+def print_steps(
     name: str,
-    design: Design,
+    designs: Sequence[Design],
     convention: Convention,
     *,
     batch: int | None,
@@ -85,11 +97,33 @@ def print_step(
     outputs: Outputs,
     as_json: bool,
 ) -> None:
-    """Price one step, with checkpoints and with another's times where they were asked for; print and write it."""
+    """Price one step on each design, with checkpoints and times of another simulator where given; print and write."""
     from presilicon.workloads import load_workload
     from presilicon.workloads.capture import capture_workload
 
     graph = capture_workload(load_workload(name), batch_size=batch)
+    texts, talk = [], []
+    for design in designs:
+        text, files = _step_text(graph, design, convention, ops, checkpoint, times, clock_ghz, outputs, as_json)
+        texts.append(text)
+        talk += files
+    _print(texts, as_json)
+    if talk:
+        click.echo("\n" + "\n".join(talk), err=as_json)
+
+
+def _step_text(
+    graph: StepGraph,
+    design: Design,
+    convention: Convention,
+    ops: int,
+    checkpoint: str | None,
+    times: Path | None,
+    clock_ghz: float | None,
+    outputs: Outputs,
+    as_json: bool,
+) -> tuple[str, list[str]]:
+    """The price of a step as text or JSON, and a line about each file that was written."""
     cost = simulate(graph, design, convention=convention)
     plain, segments = None, 0
     if checkpoint is not None:
@@ -108,15 +142,13 @@ def print_step(
         click.echo(f"note: {needs}, and the memory of {design.name} is {memory_gib:g} GiB: it does not fit", err=True)
     if as_json:
         notes = _notes(plain, cost, segments, coverage)
-        click.echo(cost_to_json(cost, design=design.name, graph=graph, notes=notes), nl=False)
-    else:
-        click.echo(render_cost(cost, design=design.name, graph=graph, ops=ops), nl=False)
-        if plain is not None:
-            click.echo("\n" + render_checkpointing(plain, cost, segments, times=times is None), nl=False)
-        if coverage is not None:
-            click.echo("\n" + render_coverage(coverage), nl=False)
-    if talk:
-        click.echo("\n" + "\n".join(talk), err=as_json)
+        return cost_to_json(cost, design=design.name, graph=graph, notes=notes), talk
+    parts = [render_cost(cost, design=design.name, graph=graph, ops=ops)]
+    if plain is not None:
+        parts.append(render_checkpointing(plain, cost, segments, times=times is None))
+    if coverage is not None:
+        parts.append(render_coverage(coverage))
+    return "\n".join(parts), talk
 
 
 def _segments(graph: StepGraph, wanted: str) -> tuple[tuple[str, ...], ...]:

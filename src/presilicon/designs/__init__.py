@@ -36,6 +36,7 @@ from presilicon.designs.technology import (
     load_technology,
     technology_names,
 )
+from presilicon.designs.variation import vary_designs
 
 __all__ = [
     "ALU_FUNCTIONS",
@@ -83,6 +84,7 @@ __all__ = [
     "recipe_names",
     "system_names",
     "technology_names",
+    "vary_designs",
 ]
 
 _MACHINE_NAMES = (

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from msgspec import Struct
 
 from presilicon.base.errors import ConfigError
+from presilicon.base.files import read_file
 from presilicon.formats import parse
 from presilicon.operators import Backward, Fit, Interpolation, Operator, Outside, load_operator, piecewise_linear, table
 
@@ -135,8 +136,8 @@ def _make_kind(spec: OperatorSpec, name: str) -> Operator:
 def digest_of(source: str) -> str | None:
     """A digest of the text of the file that a source names; None where it cannot be read."""
     try:
-        return sha256(Path(source.rpartition(":")[0]).read_bytes()).hexdigest()[:16]
-    except OSError:
+        return sha256(read_file(Path(source.rpartition(":")[0]))).hexdigest()[:16]
+    except ConfigError:
         return None
 
 

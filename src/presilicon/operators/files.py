@@ -9,6 +9,7 @@ from re import sub
 from types import ModuleType
 
 from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.base.files import read_file
 from presilicon.operators.operator import Operator
 
 
@@ -25,9 +26,9 @@ def load_operator(reference: str) -> Operator:
         raise ConfigError(f'"{reference}": write a Python file and a name in it, as my_ops.py:approximate_tanh')
     path = Path(file)
     try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"operator file {file}: {error.strerror or error}") from None
+        text = read_file(path)
+    except ConfigError as error:
+        raise ConfigError(f"operator file {error}") from None
     found = _run(path.resolve(), text)
     if name not in found:
         raise ConfigError(f'{file} has no operator "{name}": {did_you_mean(name, found)}')

@@ -140,7 +140,10 @@ def train_designs(
         raise ConfigError("there is nothing to compare; give at least one design")
     twice = [name for name, count in Counter(design.name for design in loaded).items() if count > 1]
     if twice:
-        raise ConfigError(f'two designs are called "{twice[0]}"; give each its own name, as in --set name=other')
+        raise ConfigError(
+            f'two designs are called "{twice[0]}": give each file its own name; to compare values of one design, use '
+            "--vary, as in --vary machine.rows=32,64"
+        )
     for design in loaded:
         if (chips := design.machine.update_rule.batches) > 1:
             raise ConfigError(

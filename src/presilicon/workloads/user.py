@@ -13,6 +13,7 @@ from traceback import extract_tb
 from types import ModuleType
 
 from presilicon.base.errors import ConfigError, PresiliconError, RunFailedError
+from presilicon.base.files import read_file
 from presilicon.workloads.workload import Workload
 
 _files: dict[Path, str] = {}
@@ -33,9 +34,9 @@ def load_file(given: str | Path, shown: str | None = None) -> Workload:
     """
     path = Path(given)
     try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"workload file {given}: {error.strerror or error}") from None
+        text = read_file(path)
+    except ConfigError as error:
+        raise ConfigError(f"workload file {error}") from None
     whole = path.resolve()
     _files[whole] = shown or str(given)
     name = f"{sub(r'[^A-Za-z0-9_]', '_', path.stem)}_{sha256(text).hexdigest()[:8]}"

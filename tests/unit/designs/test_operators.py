@@ -59,7 +59,7 @@ def test_kinds(tmp_path) -> None:
     [
         ('tan = "my_ops.py:approximate_tanh"', 'unknown key "tan": did you mean "tanh"'),
         ('tanh = "my_ops.py:approximate"', 'has no operator "approximate"'),
-        ('tanh = "nothing.py:approximate"', "nothing.py: No such file"),
+        ('tanh = "nothing.py:approximate"', "nothing.py: there is no such file"),
         ('sigmoid = "my_ops.py:approximate_tanh"', "sigmoid: .*replaces tanh, not sigmoid"),
         ('tanh = { kind = "table", low = -4, high = 4 }', "tanh: a table needs entries"),
         ('tanh = { kind = "table", low = -4, high = 4, pieces = 4 }', "pieces: a table has no such figure"),

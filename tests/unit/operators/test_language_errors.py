@@ -119,7 +119,7 @@ def test_references_are_checked(tmp_path) -> None:
     whole = write(tmp_path, "    return x")
     assert load_operator(whole)(2.0) == 2.0
     for wrong, message in [
-        ("nothing.py:f", "No such file"),
+        ("nothing.py:f", "no such file"),
         ("ops", "write a Python file and a name"),
         (whole + "g", 'has no operator "fg": did you mean "f"'),
     ]:

@@ -46,6 +46,17 @@ def test_options_cost_registers_in_every_cell(settings: list[str], part: str, bi
     assert other.mm2 - plain.mm2 == pytest.approx(1.4 * extra)
 
 
+def test_a_narrow_override_does_not_shrink_the_transposer() -> None:
+    settings = [*SMALL, "machine.transpose=transposer"]
+    narrow = [*settings, 'numerics.overrides=[{ layers = "fc", weight = "e4m3" }]']
+    wide = [*settings, 'numerics.overrides=[{ layers = "fc", weight = "float32" }]']
+    plain, narrow_mm2, wide_mm2 = (
+        area(load_design("bf16-systolic", each)).parts_mm2["transposer"] for each in (settings, narrow, wide)
+    )
+    assert narrow_mm2 == plain
+    assert wide_mm2 == 2 * plain
+
+
 def test_a_multiplier_takes_the_significands_and_an_adder_the_sum() -> None:
     table = HOROWITZ.area
     assert table is not None

@@ -73,7 +73,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(tmp_path: Path, text: s
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"workload file nowhere\.py: No such file or directory"):
+    with pytest.raises(ConfigError, match=r"workload file nowhere\.py: there is no such file"):
         load_workload("nowhere.py")
 
 

@@ -6,11 +6,13 @@ import json
 import re
 import zlib
 from collections.abc import Collection, Iterable
+from io import BytesIO
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.base.files import read_file
 from presilicon.records import ForeignTime, ForeignTimes, OpCost
 from presilicon.simulation.foreign.profiles import is_averages, read_averages, read_profile
 
@@ -18,6 +20,8 @@ _COLUMNS = ("op", "time_s", "cycles", "energy_j")
 _OP_KEYS = frozenset(_COLUMNS) | frozenset(OpCost.__struct_fields__)
 """What an op may have in JSON: what `simulate --json` writes, too."""
 _SCALE_SIM = "LayerID"
+_LARGEST = 1 << 30
+"""Bytes of the largest file that is read, unpacked: traces of profilers are long."""
 _STATS = ("*/timeloop-mapper.stats.txt", "*/timeloop-model.stats.txt", "*.stats.txt")
 
 
@@ -51,15 +55,15 @@ def read_times(path: Path | str, clock_ghz: float | None = None) -> ForeignTimes
 
 
 def _text(path: Path) -> str:
+    content = read_file(path, _LARGEST)
     try:
-        content = path.read_bytes()
-        return (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode("utf-8-sig")
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; --times takes a file with the times of ops") from None
+        if content[:2] == b"\x1f\x8b":
+            content = gzip.GzipFile(fileobj=BytesIO(content)).read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise ConfigError(f"{path}: more than {_LARGEST >> 20} MiB unpacked, the most that is read of such a file")
+        return content.decode("utf-8-sig")
     except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error):
         raise ConfigError(f"{path}: not a text file, so no times can be read from it") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _read_csv(path: Path, text: str, clock_ghz: float | None) -> ForeignTimes:

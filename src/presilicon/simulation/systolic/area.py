@@ -28,7 +28,8 @@ def systolic_area(design: Design, machine: SystolicMachine, technology: Technolo
     count = machine.rows * machine.cols
     macs, first, second, sums = [], [], [], []
     flows: list[Dataflow] = []
-    for numerics, phase in product(design.numerics.variants(), PHASES[:3]):
+    variants = design.numerics.variants()
+    for numerics, phase in product(variants, PHASES[:3]):
         mac = numerics.mac_of(phase)
         flows.append(getattr(machine.dataflow, phase))
         a, b = (numerics.of(role).format for role in OPERANDS[phase])
@@ -47,12 +48,12 @@ def systolic_area(design: Design, machine: SystolicMachine, technology: Technolo
         "registers": count * register_area_um2(bits, technology),
         "vector unit": machine.vector_lanes * lane,
     }
-    operators = numerics.make_operators()
+    operators = design.numerics.make_operators()
     if operators:
-        units = [cost for each in operators for cost in (each.cost, each.backward_cost) if cost is not None]
+        units = [cost for operator in operators for cost in (operator.cost, operator.backward_cost) if cost is not None]
         parts["operators"] = machine.vector_lanes * sum(operator_area_um2(cost, technology) for cost in units)
     if machine.transpose == "transposer":
-        weight_bits = numerics.weight.format.bits_per_element
+        weight_bits = max(numerics.weight.format.bits_per_element for numerics in variants)
         parts["transposer"] = count * register_area_um2(weight_bits, technology)
     parts["control and wiring"] = area_table(technology).overhead.share * sum(parts.values())
     parts["sram"] = sram_area_um2(machine.sram_kib, technology)

@@ -1,0 +1,32 @@
+"""Reading files that a user names: regular files of a limited size, and nothing else."""
+
+import stat
+from pathlib import Path
+
+from presilicon.base.errors import ConfigError
+
+LARGEST_TEXT = 16 << 20
+"""Bytes of the largest configuration or source file that is read."""
+
+
+def read_file(path: Path, largest: int = LARGEST_TEXT) -> bytes:
+    """The content of a file of at most `largest` bytes.
+
+    A device or a pipe may have no end, or make the reader wait for ever, so both are refused before they are opened.
+
+    Raises:
+        ConfigError: the file is missing, is not a regular file, is too large, or cannot be read.
+    """
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a directory fails by itself
+            raise ConfigError(f"{path}: not a regular file, but a device, a pipe or a socket; copy it to a file first")
+        with path.open("rb") as file:
+            content = file.read(largest + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if len(content) > largest:
+        raise ConfigError(f"{path}: larger than {largest >> 20} MiB, the most that is read of such a file")
+    return content
