@@ -41,9 +41,11 @@ class RunningAverage:
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregation:
-    """One aggregation, with every facet that the compiler, the host, reports and lists need."""
+    """One aggregation, with every facet that the compiler, the host, reports and lists need.
 
-    name: str
+    Its name is that of the entry point.
+    """
+
     gives: str
     """Description for lists: what it computes."""
     build: Callable[..., AggregationCode]
@@ -72,16 +74,12 @@ class Aggregation:
 class BuiltAggregation:
     """An aggregation for a hardware, with its options applied."""
 
+    name: str
     record: Aggregation
     hardware: Hardware
     code: AggregationCode
     window: int = DEFAULT_WINDOW
     """Looks that a running average covers."""
-
-    @property
-    def name(self) -> str:
-        """Name of the aggregation."""
-        return self.record.name
 
     @property
     def firmware(self) -> Firmware:
@@ -173,7 +171,7 @@ def aggregation(name: str, hardware: Hardware, **options: Any) -> BuiltAggregati
     Raises:
         ConfigError: there is no such aggregation or option, or an option's value is not allowed.
     """
-    record = AGGREGATIONS.load(str(name))
+    record = AGGREGATIONS.load(name)
     for option in options:
         if option not in record.all_options:
             allowed = did_you_mean(option, record.all_options) if record.all_options else "it has none"
@@ -183,7 +181,7 @@ def aggregation(name: str, hardware: Hardware, **options: Any) -> BuiltAggregati
         code = record.build(hardware, **options)
     except ConfigError as error:
         raise ConfigError(f"aggregation {name}: {error}") from None
-    return BuiltAggregation(record, hardware, code, window)
+    return BuiltAggregation(name, record, hardware, code, window)
 
 
 def _window(value: Any) -> int:

@@ -63,7 +63,6 @@ def _pearson(sums: dict[str, float], count: int) -> float | None:
 
 
 CORRELATION = Aggregation(
-    name="correlation",
     gives="of two tensors in turns: sums, squares, Pearson's coefficient",
     build=build,
     pairs="previous",

@@ -77,7 +77,6 @@ def _bin_edges(bins: int, low: float, high: float, boundaries: Sequence[Any] | N
 
 
 DISTRIBUTION = Aggregation(
-    name="distribution",
     gives="how many elements lie in each bin; the outer ones take what lies beyond",
     build=build,
     options=BIN_OPTIONS,

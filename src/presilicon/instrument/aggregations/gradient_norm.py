@@ -34,7 +34,6 @@ def build(hardware: Hardware) -> AggregationCode:
 
 
 GRADIENT_NORM = Aggregation(
-    name="gradient_norm",
     gives="the sum of squares and its root",
     build=build,
     figures=(Figure("norm", "Norm"),),

@@ -61,7 +61,6 @@ def _total(counts: Collection[float | None]) -> float | None:
 
 
 INVALIDITY = Aggregation(
-    name="invalidity",
     gives="NaN, infinities and subnormals; in fixed point elements at the ends",
     build=build,
     figures=(Figure("total", "Invalid elements"),),

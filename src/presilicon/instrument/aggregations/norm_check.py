@@ -35,7 +35,6 @@ def build(
 
 
 NORM_CHECK = Aggregation(
-    name="norm_check",
     gives="the 15th, 50th and 85th percentiles, by bins that follow",
     build=build,
     options=distribution.BIN_OPTIONS,

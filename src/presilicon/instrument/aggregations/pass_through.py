@@ -29,4 +29,4 @@ def _elements(result: Mapping[str, Any]) -> Any:
     return result["tensor"].ravel()[:MAX_NUMBERS]
 
 
-PASS_THROUGH = Aggregation(name="pass_through", gives="every element as it is", build=build, by_node=_elements)
+PASS_THROUGH = Aggregation(gives="every element as it is", build=build, by_node=_elements)

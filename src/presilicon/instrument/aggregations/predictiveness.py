@@ -36,7 +36,6 @@ def build(hardware: Hardware) -> AggregationCode:
 
 
 PREDICTIVENESS = Aggregation(
-    name="predictiveness",
     gives="the largest mean of a node; the host averages over time",
     build=build,
     average=RunningAverage("predictiveness", "largest_mean"),

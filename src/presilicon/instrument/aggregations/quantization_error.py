@@ -49,7 +49,6 @@ def _decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str,
 
 
 QUANTIZATION_ERROR = Aggregation(
-    name="quantization_error",
     gives="of a tensor and its quantised twin in turns: the error's energy, signal to noise",
     build=build,
     pairs="rounding",

@@ -48,7 +48,6 @@ def _zeros_by_node(result: Mapping[str, Any]) -> Any:
 
 
 SPARSITY = Aggregation(
-    name="sparsity",
     gives="which elements are zero, and how many",
     build=build,
     options=("each",),

@@ -60,7 +60,6 @@ def build(hardware: Hardware) -> AggregationCode:
 
 
 SUMMARY = Aggregation(
-    name="summary",
     gives="sum, zeros, elements, smallest and largest",
     build=build,
     shares={"sparsity": "zeros"},

@@ -40,7 +40,6 @@ def _decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str,
 
 
 UPDATE_RATIO = Aggregation(
-    name="update_ratio",
     gives="of updates and weights in turns: the ratio of their norms",
     build=build,
     pairs="update",

@@ -37,7 +37,6 @@ def build(hardware: Hardware) -> AggregationCode:
 
 
 VECTOR_CHANGE = Aggregation(
-    name="vector_change",
     gives="how much a vector differs from the one before: sum and largest",
     build=build,
     figures=(Figure("sum"), Figure("max", "Largest")),
