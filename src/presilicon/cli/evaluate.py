@@ -185,7 +185,8 @@ def _about_instrument(event: dict[str, Any]) -> str:
     from presilicon.runs.readings import STARTED, WARNING, describe_warning
 
     if event["event"] == STARTED and "address" in event:
-        return f"{event['design']}, seed {event['seed']}: the instrument's stream is at {event['address']}"
+        token = f"; hosts that program it need the token in {event['token_file']}" if "token_file" in event else ""
+        return f"{event['design']}, seed {event['seed']}: the instrument's stream is at {event['address']}{token}"
     return f"note: {event['design']}: {describe_warning(event)}" if event["event"] == WARNING else ""
 
 

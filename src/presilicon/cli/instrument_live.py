@@ -258,10 +258,24 @@ def lockstep(
 @click.option(
     "--seconds", type=click.FloatRange(min=0), help="Listen for so long.  [default: until Ctrl-C; a file, to its end]"
 )
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The token of an instrument on another machine, such as its run's instrument-token.  [env var: "
+    "PRESILICON_INSTRUMENT_TOKEN, with the token itself]",
+)
 @out_option
 @json_option
 def listen(
-    link: str, design_name: str, workload: str, baud: int, seconds: float | None, out: Path, as_json: bool
+    link: str,
+    design_name: str,
+    workload: str,
+    baud: int,
+    seconds: float | None,
+    token_file: Path | None,
+    out: Path,
+    as_json: bool,
 ) -> None:
     """Program the instrument of a board and record what it sends: LINK is HOST:PORT, a serial device or a file.
 
@@ -274,7 +288,7 @@ def listen(
     """
     from presilicon.base.errors import ConfigError
     from presilicon.designs import load_design
-    from presilicon.instrument import CONTROL_FILE, Commands, FileLink, Listener, connect
+    from presilicon.instrument import CONTROL_FILE, Commands, FileLink, Listener, client_token, connect
     from presilicon.runs import create_run
     from presilicon.study.instrumented import layers_of_workload, stream_file
     from presilicon.workloads import load_workload
@@ -283,7 +297,7 @@ def listen(
     if design.instrument is None:
         raise ConfigError(f'design "{design.name}" has no [instrument] section')
     layers = layers_of_workload(load_workload(workload))
-    end = connect(link, baud=baud)
+    end = connect(link, baud=baud, token=client_token(token_file))
     frames = 0
     with create_run(out, "listen", {"designs": [design.to_plain()], "link": link}, seed=None) as run:
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from presilicon.instrument.host.lockstep import Agreement, LockstepEngine, compare_streams
     from presilicon.instrument.host.stream import REFUSALS, Status, StreamWriter
     from presilicon.instrument.host.taps import wire_taps
+    from presilicon.instrument.host.token import TOKEN_FILE, TOKEN_VARIABLE, client_token
     from presilicon.instrument.host.training import CommandSource, TrainingInstrument
     from presilicon.instrument.host.watch_view import render_watch
     from presilicon.instrument.model.engine import Block, Engine, Settings, check_feed, check_tap
@@ -56,6 +57,8 @@ __all__ = [
     "CONTROL_FILE",
     "REFUSALS",
     "STARTED",
+    "TOKEN_FILE",
+    "TOKEN_VARIABLE",
     "Aggregation",
     "AggregationCode",
     "Agreement",
@@ -91,6 +94,7 @@ __all__ = [
     "chain_text",
     "check_feed",
     "check_tap",
+    "client_token",
     "compare_streams",
     "compile_firmware",
     "connect",
@@ -149,6 +153,7 @@ _MODULES = {
     "host.lockstep": ("Agreement", "LockstepEngine", "compare_streams"),
     "host.stream": ("REFUSALS", "Status", "StreamWriter"),
     "host.taps": ("wire_taps",),
+    "host.token": ("TOKEN_FILE", "TOKEN_VARIABLE", "client_token"),
     "host.training": ("CommandSource", "TrainingInstrument"),
     "host.watch_view": ("render_watch",),
     "model.engine": ("Block", "Engine", "Settings", "check_feed", "check_tap"),

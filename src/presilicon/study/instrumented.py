@@ -14,6 +14,7 @@ from presilicon.instrument import (
     ANSWER,
     CONTROL_FILE,
     STARTED,
+    TOKEN_FILE,
     Agreement,
     Commands,
     CommandSource,
@@ -61,6 +62,7 @@ def instrument_of(
         format_of=lambda layer, role: numerics.in_force(layer, 0).of(role).format,  # type: ignore[arg-type]
         commands=commands,
         stream_file=directory / stream_file(name) if directory is not None and task.instrument.record else None,
+        token_file=None if directory is None else directory / TOKEN_FILE,
         engine=engine,
     )
 

@@ -8,9 +8,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
+
+from presilicon.instrument.host.link import SocketServer
 
 DESIGN = """
 name = "watched"
@@ -193,7 +196,7 @@ def test_a_recorded_stream_is_listened_to(invoke, live) -> None:
     assert kept.read_bytes() == stream.read_bytes()
     to_its_end = invoke("instrument", "listen", str(stream), *given[:-2], "--json")
     assert to_its_end.document["frames"] == done.document["frames"]
-    assert "is no link" in invoke("instrument", "listen", "nowhere", *given).err
+    assert "is not a link" in invoke("instrument", "listen", "nowhere", *given).err
     plain = ("--design", "bf16-systolic", "--workload", "digits-mlp")
     assert "has no [instrument]" in invoke("instrument", "listen", str(stream), *plain).err
 
@@ -216,6 +219,48 @@ def test_evaluate_says_where_the_stream_is(invoke, tmp_path: Path) -> None:
     (started,) = events(tmp_path, "instrument_started")
     assert not started["address"].endswith(":0")
     assert f"watched, seed {started['seed']}: the instrument's stream is at {started['address']}" in done.err
+
+
+def test_evaluate_says_where_the_token_is_but_not_the_token(invoke, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("PRESILICON_INSTRUMENT_TOKEN", raising=False)
+    section = '[instrument]\nlisten = "0.0.0.0:0"\naccept_images = true\n[instrument.hardware]'
+    (tmp_path / "watched.toml").write_text(DESIGN.replace("[instrument.hardware]", section))
+    given = ("--workload", "digits-mlp", "--seeds", "1", "--jobs", "1", "--max-steps", "30", "--target", "1.0")
+    done = invoke("evaluate", str(tmp_path / "watched.toml"), *given, "--out", str(tmp_path))
+    assert done.code == 0, done.err
+    assert "hosts that program it need the token in instrument-token" in done.err
+    (file,) = tmp_path.glob("*/instrument-token")
+    assert file.stat().st_mode & 0o777 == 0o600
+    token = file.read_text().strip()
+    assert token not in done.err + done.out
+    for other in file.parent.iterdir():
+        assert other == file or other.is_dir() or token.encode() not in other.read_bytes(), other
+
+
+def test_listen_without_the_token_says_what_to_give(invoke, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("PRESILICON_INSTRUMENT_TOKEN", raising=False)
+    (tmp_path / "watched.toml").write_text(DESIGN)
+    (tmp_path / "wrong").write_text("not-the-right-token\n")
+    server = SocketServer(token="the-right-token-it-is")
+    stop = Event()
+
+    def serve() -> None:
+        while not stop.wait(0.01):
+            server.receive()
+
+    serving = Thread(target=serve)
+    serving.start()
+    given = ("--design", str(tmp_path / "watched.toml"), "--workload", "digits-mlp", "--seconds", "20")
+    try:
+        missing = invoke("instrument", "listen", server.address, *given)
+        wrong = invoke("instrument", "listen", server.address, *given, "--token-file", str(tmp_path / "wrong"))
+    finally:
+        stop.set()
+        serving.join()
+        server.close()
+    assert (missing.code, wrong.code) == (2, 2)
+    assert "a host that sends images needs a token" in missing.err
+    assert "the token is wrong" in wrong.err
 
 
 def test_evaluate_notes_counts_that_words_cannot_hold_once_for_all_seeds(invoke, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from presilicon.instrument.host.host import Host
 from presilicon.instrument.host.link import SocketLink
 from presilicon.instrument.host.lockstep import LockstepEngine
 from presilicon.instrument.host.taps import wire_taps
+from presilicon.instrument.host.token import TOKEN_FILE, TOKEN_VARIABLE
 from presilicon.runs.events import EventLog, read_events
 from presilicon.study.instrumented import compare_with_stream, stream_file, train_watched
 from presilicon.study.reproductions.watched import Asked
@@ -418,6 +419,54 @@ def test_a_host_on_the_socket_programs_only_where_it_may(plain_trace: Any, accep
     assert set(seen[11:]) == ({"unknown"} if accepts else {"summary"})
     assert ("ignored_bytes" in account) is not accepts
     assert account["undecodable"] == 0
+
+
+@pytest.mark.parametrize("has_token", [False, True])
+def test_a_host_on_another_machine_programs_only_with_the_token(
+    plain_trace: Any, has_token: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    events: list[dict[str, Any]] = []
+    tap = Tap(name="in", layers=layers()[0], every=1)
+    watched = design(tap, listen="0.0.0.0:0", accept_images=True)
+    other = Host(watched.instrument.built, wire_taps(changed(watched.instrument, taps=(norm(tap),)), layers()))  # type: ignore[union-attr,arg-type]
+    refusals: list[str] = []
+
+    class Visitor:
+        link: SocketLink | None = None
+
+        def before_step(self, step: int) -> None:
+            if step == 10:
+                token = (tmp_path / TOKEN_FILE).read_text().strip() if has_token else None
+                self.link = SocketLink(events[0]["address"].replace("0.0.0.0", "127.0.0.1"), token=token)
+                self.link.send(other.take())
+
+        def after_step(self, step: int, facts: Any) -> Any:
+            if self.link is not None and not refusals:
+                try:
+                    self.link.receive()
+                except ConfigError as error:
+                    refusals.append(str(error))
+            return facts
+
+    visitor = Visitor()
+    trace = train_watched(QUICK, watched, emit=events.append, hooks=[visitor], directory=tmp_path)
+    assert visitor.link is not None
+    visitor.link.close()
+    assert trace == plain_trace
+    seen = [each["aggregation"] for each in events if each["event"] == "instrument"]
+    assert set(seen[11:]) == ({"unknown"} if has_token else {"summary"})
+    assert bool(refusals) is not has_token
+    secret = (tmp_path / TOKEN_FILE).read_text().strip()
+    for text in (str(events), str(watched.to_plain()), *refusals):
+        assert secret not in text
+
+
+def test_images_from_other_machines_need_a_place_for_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    watched = design(Tap(name="in", layers=layers()[0]), listen="0.0.0.0:0", accept_images=True)
+    with pytest.raises(ConfigError, match="needs a token"):
+        train_watched(QUICK, watched)
 
 
 def norm(tap: Tap) -> Tap:

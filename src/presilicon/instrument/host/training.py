@@ -1,5 +1,6 @@
 """The instrument of a design in emulated training: taps on tensors, frames through the chip, events out."""
 
+import os
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,10 +16,11 @@ from presilicon.instrument.aggregations import AGGREGATIONS, BuiltAggregation
 from presilicon.instrument.aggregations.pairs import PairSource, check_pair_source, check_rounding
 from presilicon.instrument.host.control import Command, learning_rate_bits
 from presilicon.instrument.host.host import Host
-from presilicon.instrument.host.link import FileLink, Link, SocketServer
+from presilicon.instrument.host.link import FileLink, Link, SocketServer, parse_address
 from presilicon.instrument.host.reading import Reading, Shape
 from presilicon.instrument.host.taps import Sample, Wire, sample, wire_taps
 from presilicon.instrument.host.tensors import cut_pair, cut_tensor
+from presilicon.instrument.host.token import TOKEN_FILE, TOKEN_VARIABLE, is_loopback, server_token
 from presilicon.instrument.model.chip import Chip, Vectors
 from presilicon.instrument.model.engine import Engine
 from presilicon.instrument.model.words import to_words
@@ -63,6 +65,7 @@ class TrainingInstrument:
         format_of: Callable[[str, str], Format] | None = None,
         commands: Callable[[str], CommandSource] | None = None,
         stream_file: Path | None = None,
+        token_file: Path | None = None,
         engine: Engine | None = None,
     ) -> None:
         self.instrument = instrument
@@ -80,6 +83,7 @@ class TrainingInstrument:
         self.links: list[Link] = []
         """Links that get the packets, besides the host."""
         self._stream_file = stream_file
+        self._token_file = token_file
         self._server: SocketServer | None = None
         self._wires: dict[tuple[str, str], list[Wire]] = {}
         self._parameters: dict[int, Any] = {}
@@ -101,7 +105,7 @@ class TrainingInstrument:
         """Aggregations whose figures were described in an event."""
         self._last_account = 0
         self._ignored = 0
-        """Bytes from hosts that may only read."""
+        """Bytes from hosts that may only read, or without the token."""
 
     @property
     def host(self) -> Host:
@@ -135,6 +139,8 @@ class TrainingInstrument:
         self._exchange(step)
         self._pairs = self.host.pairs()
         address = {} if self._server is None else {"address": self._server.address}
+        if self._server is not None and self._server.needs_token and TOKEN_VARIABLE not in os.environ:
+            address["token_file"] = TOKEN_FILE
         self._event("instrument_started", taps=describe(wires), first_step=step, step_s=self._step_s, **address)
         self._describe_aggregations()
         for wire in wires:
@@ -151,8 +157,15 @@ class TrainingInstrument:
             file.unlink(missing_ok=True)
             self.links.append(FileLink(write=file))
         if self.instrument.listen is not None:
-            self._server = SocketServer(self.instrument.listen)
+            self._server = SocketServer(self.instrument.listen, token=self._token())
             self.links.append(self._server)
+
+    def _token(self) -> str | None:
+        """The token that hosts need to send images; None where only this machine can connect, or nobody may."""
+        listen = self.instrument.listen
+        if not self.instrument.accept_images or listen is None or is_loopback(parse_address(listen)[0]):
+            return None
+        return server_token(self._token_file)
 
     def _resume(self, step: int) -> None:
         """Repeat the commands that were given before a step, then continue from the checkpoint's state."""
@@ -314,6 +327,8 @@ class TrainingInstrument:
         if self._server is None:
             return
         images = self._server.receive()
+        self._ignored += self._server.refused_bytes
+        self._server.refused_bytes = 0
         if not self.instrument.accept_images:
             self._ignored += len(images)
         elif images:

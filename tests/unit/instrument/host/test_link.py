@@ -144,7 +144,7 @@ def test_a_serial_port_both_ways() -> None:
     ("where", "said"),
     [
         ("127.0.0.1:1", "nothing answers"),
-        ("nonsense", "is no link"),
+        ("nonsense", "is not a link"),
         ("/dev/ttyNOTHERE", "cannot open the serial port"),
     ],
 )
