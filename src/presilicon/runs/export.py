@@ -40,6 +40,8 @@ def _as_csv(run: StoredRun) -> str:
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in [*run.events("evaluation"), *_curve_points(run)]:
         key = tuple(row.get(column) for column in ("design", "seed", "step"))
+        if not all(isinstance(value, str | int | None) for value in key):
+            continue  # a damaged event
         rows.setdefault(key, {}).update({column: row[column] for column in _COLUMNS if row.get(column) is not None})
     text = io.StringIO()
     writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")

@@ -121,7 +121,7 @@ def build():
     return {"comparison": make_comparison, "mixed": make_mixed_comparison, "result": make_result}
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def comparison():
     return make_comparison()
 
