@@ -3,7 +3,8 @@
 import pytest
 from cases import differences, random_case
 
-from presilicon.instrument import FastModel, Reference, arithmetic, reference
+from presilicon.instrument import FastModel, Reference
+from presilicon.instrument.model import arithmetic, reference
 from presilicon.instrument.model.arithmetic import FixedArithmetic, FloatArithmetic
 
 CASES = 400
