@@ -14,8 +14,9 @@ from collections.abc import Callable
 
 import torch
 
-from presilicon.formats import Float, Key, MacUnit, mac_gpu, mac_torch, matmul, parse, quantize
-from presilicon.formats.mac_plan import plan_of
+from presilicon.formats import Float, Key, MacUnit, matmul, parse, quantize
+from presilicon.formats.mac import gpu, plain
+from presilicon.formats.mac.plan import plan_of
 
 IBM = Float(6, 9)
 FLOAT32 = parse("float32")
@@ -51,8 +52,8 @@ def differences(mac: MacUnit, kind: str, size: int) -> int:
     """Outputs whose bits differ from those of the plain torch implementation, any NaN being like any other."""
     a, b = operands(kind, size, size // 2 + 3, size + 5)
     plan, key = plan_of(mac), Key(seed=1)
-    found = mac_gpu.multiply(a[None], b[None], plan, key)
-    expected = mac_torch.multiply(a[None], b[None], plan, key)
+    found = gpu.multiply(a[None], b[None], plan, key)
+    expected = plain.multiply(a[None], b[None], plan, key)
     same = (found.view(torch.int32) == expected.view(torch.int32)) | (found.isnan() & expected.isnan())
     return int((~same).sum())
 
@@ -72,18 +73,18 @@ def milliseconds(work: Callable[[], object], repeats: int) -> float:
 
 
 def sweep(size: int, library: float, repeats: int) -> None:
-    """The two headline units with other tiles; the best belong into `mac_gpu`."""
+    """The two headline units with other tiles; the best belong in `mac.gpu`."""
     a, b = operands("e5m2", size, size, size)
     for rows, columns, warps in ((64, 128, 4), (128, 128, 8), (32, 128, 4), (64, 64, 4), (16, 1024, 8), (32, 256, 4)):
-        mac_gpu.LEAN_TILE, mac_gpu.LEAN_WARPS = (rows, columns), warps
-        mac_gpu.EXACT_TILE = (min(rows, 32), 32)
+        gpu.LEAN_TILE, gpu.LEAN_WARPS = (rows, columns), warps
+        gpu.EXACT_TILE = (min(rows, 32), 32)
         time = milliseconds(lambda: matmul(a, b, ROWS[0][2]), repeats)
         print(f"every multiply-add, tile {rows} x {columns}, {warps} warps: {time:.2f} ms, {time / library:.1f} x")
     for rows, columns, depth, warps in (
         (64, 64, 32, 4), (64, 64, 16, 4), (128, 64, 16, 8), (64, 128, 16, 8), (128, 128, 16, 8), (128, 64, 32, 8),
         (64, 32, 32, 4),
     ):  # fmt: skip
-        mac_gpu.NATIVE_TILE, mac_gpu.NATIVE_DEPTH, mac_gpu.NATIVE_WARPS = (rows, columns), depth, warps
+        gpu.NATIVE_TILE, gpu.NATIVE_DEPTH, gpu.NATIVE_WARPS = (rows, columns), depth, warps
         time = milliseconds(lambda: matmul(a, b, ROWS[1][2]), repeats)
         print(
             f"chunk boundaries, tile {rows} x {columns} x {depth}, {warps} warps: {time:.2f} ms, {time / library:.1f} x"

@@ -106,17 +106,17 @@ def technologies(as_json: bool) -> None:
 @command.command("formats")
 @json_option
 def formats(as_json: bool) -> None:
-    """List the number formats that have a name, and the families to make others from."""
+    """List the number formats that have a name, and the families of all others."""
     from dataclasses import fields
 
-    from presilicon.formats import NAMED_FORMATS
-    from presilicon.formats.grammar import FAMILIES
+    from presilicon.formats import FAMILIES, named_formats
 
     rows = [
         {"name": name, "bits_per_element": chosen.bits_per_element, "description": chosen.spelling()}
-        for name, chosen in NAMED_FORMATS.items()
+        for name, chosen in named_formats().items()
     ]
-    families = {name: [field.name for field in fields(cast(Any, family))] for name, family in FAMILIES.items()}
+    members = FAMILIES.members()
+    families = {name: [field.name for field in fields(cast(Any, family))] for name, family in members.items()}
     if as_json:
         click.echo(json.dumps({"schema": 1, "formats": rows, "families": families}, indent=2))
         return

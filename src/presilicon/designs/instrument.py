@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr, replace
 
 from presilicon.base.errors import ConfigError
-from presilicon.formats import Fixed, Float, Format, Integer
+from presilicon.formats import Fixed, Format
 
 Block = Literal["filter_reduce", "vector_alu", "scalar_reduce"]
 AluFunction = Literal["add", "sub", "mul", "max", "min", "abs"]
@@ -91,15 +91,7 @@ class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "allowed: fixed(i, f) that saturates, an integer of scale 1, a float with IEEE specials and subnormals"
         )
         element = self.element
-        if isinstance(element, Fixed):
-            usable = element.signed and element.overflow == "saturate"
-        elif isinstance(element, Integer):
-            usable = element.signed and element.scale == 1.0
-        elif isinstance(element, Float):
-            usable = element.specials == "ieee" and element.subnormals and element.overflow == "infinity"
-        else:
-            usable = False
-        if not usable:
+        if not (element.is_twos_complement or element.is_ieee):
             raise ConfigError(f"element: the instrument has no {element}; {allowed}")
         width = self.accumulator_bits
         if width is not None and width < self.element_bits:
@@ -110,12 +102,11 @@ class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def is_float(self) -> bool:
         """True where elements are floats."""
-        return isinstance(self.element, Float)
+        return self.element.is_float
 
     @property
     def element_bits(self) -> int:
         """Width of a tapped element."""
-        assert isinstance(self.element, Fixed | Integer | Float)
         return self.element.bits
 
     @property
@@ -126,12 +117,12 @@ class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def fraction_bits(self) -> int:
         """Bits after the point of a fixed-point word; 0 for floats."""
-        return self.element.fraction if isinstance(self.element, Fixed) else 0
+        return self.element.fraction_bits
 
     @property
     def exponent_bits(self) -> int:
         """Exponent bits of a float word; 0 for fixed point."""
-        return self.element.exponent if isinstance(self.element, Float) else 0
+        return self.element.exponent_bits
 
     @property
     def word_mantissa(self) -> int:

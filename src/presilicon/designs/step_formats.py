@@ -48,7 +48,7 @@ class StepFormats:
     def _find_doubled(self, graph: StepGraph) -> frozenset[int]:
         """Storages whose blocks must lie along the reduction axes of two products, each of which has its own copy."""
         if self._numerics.is_uniform and not any(
-            self._numerics.of(role).format.turns for role in ("weight", "activation", "error")
+            self._numerics.of(role).format.is_oriented for role in ("weight", "activation", "error")
         ):
             return frozenset()
         seen: dict[int, str] = {}
@@ -57,7 +57,7 @@ class StepFormats:
             if op.gemm is None or self.numerics_of(op.layer).grouping != "per-product":
                 continue
             for tensor in op.inputs[:2]:
-                if self.of(tensor.role, op.layer).turns and seen.setdefault(tensor.id, op.phase) != op.phase:
+                if self.of(tensor.role, op.layer).is_oriented and seen.setdefault(tensor.id, op.phase) != op.phase:
                     doubled.add(tensor.id)
         return frozenset(doubled)
 

@@ -15,7 +15,6 @@ from presilicon.emulation.function import gradient_rounded, log_emulated, multip
 from presilicon.emulation.functions import replacement_for, vector_functions
 from presilicon.emulation.products import LinearProduct
 from presilicon.emulation.site import Plan, version
-from presilicon.formats import UserFormat
 from presilicon.records import Role
 
 
@@ -114,8 +113,8 @@ class Arithmetic:
     def _own_logarithm(self, name: str, plan: Plan) -> Callable[..., Any] | None:
         """A user-defined format's own logarithm, where activations have such a format."""
         fmt = plan.numerics.activation.format
-        if name == "log" and isinstance(fmt, UserFormat) and fmt.log is not None:
-            return lambda input: log_emulated(input, fmt)
+        if name == "log" and (own := fmt.arithmetic) is not None and own.log is not None:
+            return lambda input: log_emulated(input, own)
         return None
 
     def _vector_region(self, name: str, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -13,7 +13,6 @@ from presilicon.designs import Numerics, Override
 from presilicon.emulation.operators.replacement import Replacements
 from presilicon.emulation.probe import Probe
 from presilicon.emulation.site import Plan, Rounded, Site
-from presilicon.formats import UserFormat
 from presilicon.operators import Operator
 from presilicon.records import Ends, Observer, PairObserver
 
@@ -35,7 +34,7 @@ class Watcher(Protocol):
 
 def _has_logarithm(part: Numerics | Override) -> bool:
     fmt = None if part.activation is None else part.activation.format
-    return isinstance(fmt, UserFormat) and fmt.log is not None
+    return fmt is not None and fmt.arithmetic is not None and fmt.arithmetic.log is not None
 
 
 class Emulation:

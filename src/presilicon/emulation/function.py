@@ -12,7 +12,6 @@ from presilicon.emulation.calls import Call, role_of
 from presilicon.emulation.products import Product
 from presilicon.emulation.site import refuse_second_derivative
 from presilicon.formats import UserFormat
-from presilicon.formats.user_passes import user_log
 from presilicon.records import Role
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class _UserLog(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, fmt: UserFormat) -> Tensor:
         ctx.save_for_backward(x)
-        return user_log(x, fmt)
+        return fmt.logarithm(x)
 
     @staticmethod
     @first_derivative

@@ -33,7 +33,9 @@ class Plan:
         self.numerics = numerics
         self.active_roles = frozenset(role for role in ROLES if numerics.of(role).format != _FLOAT32)
         self.regrouped_roles = frozenset(
-            role for role in self.active_roles if numerics.grouping == "per-product" and numerics.of(role).format.turns
+            role
+            for role in self.active_roles
+            if numerics.grouping == "per-product" and numerics.of(role).format.is_oriented
         )
         rounds = self.active_roles & {"weight", "activation", "error", "gradient"}
         self.is_exact = all(numerics.mac_of(phase).is_float32 for phase in PHASES)
@@ -264,7 +266,7 @@ def fitting(fmt: Format, tensor: Tensor) -> Format:
 
     A bias has one axis only, whatever the weights beside it have.
     """
-    axis = getattr(fmt, "axis", -1) if fmt.turns else -1
+    axis = getattr(fmt, "axis", -1) if fmt.is_oriented else -1
     return fmt if -tensor.dim() <= axis < tensor.dim() else fmt.along(-1)
 
 

@@ -6,24 +6,32 @@
 tensor([3.1406])
 """
 
-from presilicon.formats.block import BlockFloat, Mx, Nvfp4
-from presilicon.formats.codes import decode, encode
+from presilicon.formats.codes import BlockCodes, decode, encode
 from presilicon.formats.describe import Description, describe
-from presilicon.formats.fixed import Fixed, Integer
-from presilicon.formats.float import Float
+from presilicon.formats.families.block import BlockFloat
+from presilicon.formats.families.fixed import Fixed
+from presilicon.formats.families.float import Float
+from presilicon.formats.families.integer import Integer
+from presilicon.formats.families.logarithmic import Logarithmic
+from presilicon.formats.families.posit import Posit
+from presilicon.formats.families.scaled import Mx, Nvfp4
+from presilicon.formats.families.table import Table
+from presilicon.formats.families.user import UserFormat
 from presilicon.formats.format import Format
-from presilicon.formats.grammar import NAMED_FORMATS, parse, parse_rounding, register
-from presilicon.formats.listed import Logarithmic, Table
-from presilicon.formats.mac import MacUnit
-from presilicon.formats.matmul import matmul
-from presilicon.formats.posit import Posit
+from presilicon.formats.grammar import FAMILIES, NAMED_FORMATS, named_formats, parse, parse_rounding, register
+from presilicon.formats.kernels.passes import has_numba
+from presilicon.formats.kernels.reference import quantize_value
+from presilicon.formats.kernels.threads import split
+from presilicon.formats.mac.matmul import matmul
+from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.quantization import quantize
 from presilicon.formats.rounder import rounder
 from presilicon.formats.rounding import Key, Rounding, Stochastic
-from presilicon.formats.user import UserFormat
 
 __all__ = [
+    "FAMILIES",
     "NAMED_FORMATS",
+    "BlockCodes",
     "BlockFloat",
     "Description",
     "Fixed",
@@ -43,10 +51,14 @@ __all__ = [
     "decode",
     "describe",
     "encode",
+    "has_numba",
     "matmul",
+    "named_formats",
     "parse",
     "parse_rounding",
     "quantize",
+    "quantize_value",
     "register",
     "rounder",
+    "split",
 ]

@@ -3,63 +3,68 @@
 import ast
 import re
 from dataclasses import MISSING, fields
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from presilicon.base.errors import FormatError, did_you_mean
-from presilicon.formats.block import BlockFloat, Mx, Nvfp4
-from presilicon.formats.fixed import Fixed, Integer, wider_integer
-from presilicon.formats.float import Float
+from presilicon.base.extensions import ExtensionPoint
+from presilicon.formats.families.integer import wider_integer
 from presilicon.formats.format import Format
-from presilicon.formats.listed import Logarithmic, Table
-from presilicon.formats.posit import Posit
 from presilicon.formats.rounding import Stochastic, check_rounding
-from presilicon.formats.user import UserFormat
 
-FAMILIES: dict[str, type[Format]] = {
-    cls.kind: cls for cls in (Float, Fixed, Integer, BlockFloat, Mx, Nvfp4, Posit, Logarithmic, Table)
+if TYPE_CHECKING:
+    from presilicon.formats.families.user import UserFormat
+
+_BUILTIN = {
+    "float": "presilicon.formats.families.float:Float",
+    "fixed": "presilicon.formats.families.fixed:Fixed",
+    "bfp": "presilicon.formats.families.block:BlockFloat",
+    "mx": "presilicon.formats.families.scaled:Mx",
+    "nvfp": "presilicon.formats.families.scaled:Nvfp4",
+    "int": "presilicon.formats.families.integer:Integer",
+    "posit": "presilicon.formats.families.posit:Posit",
+    "lns": "presilicon.formats.families.logarithmic:Logarithmic",
+    "table": "presilicon.formats.families.table:Table",
 }
-"""The words that may be called with arguments."""
+
+FAMILIES: ExtensionPoint[type[Format]] = ExtensionPoint(
+    "presilicon.formats",
+    "number format",
+    _BUILTIN,
+    Format,
+)
+"""The families of formats, by the word before the parenthesis."""
+
+
+@cache
+def _names_of(family: type[Format]) -> dict[str, Format]:
+    return family.names()
+
 
 NAMED_FORMATS: dict[str, Format] = {
-    "float32": Float(8, 23),
-    "float16": Float(5, 10),
-    "bfloat16": Float(8, 7),
-    "tf32": Float(8, 10),
-    "e5m2": Float(5, 2),
-    "e4m3": Float(4, 3),
-    "e3m4": Float(3, 4),
-    "e4m3fn": Float(4, 3, specials="fn"),
-    "e5m2fnuz": Float(5, 2, specials="fnuz"),
-    "e4m3fnuz": Float(4, 3, specials="fnuz"),
-    "e4m3b11fnuz": Float(4, 3, bias=11, specials="fnuz"),
-    "fp6_e3m2": Float(3, 2, specials="none"),
-    "fp6_e2m3": Float(2, 3, specials="none"),
-    "fp4_e2m1": Float(2, 1, specials="none"),
-    "mxfp8_e5m2": Mx(Float(5, 2)),
-    "mxfp8_e4m3": Mx(Float(4, 3, specials="fn")),
-    "mxfp6_e3m2": Mx(Float(3, 2, specials="none")),
-    "mxfp6_e2m3": Mx(Float(2, 3, specials="none")),
-    "mxfp4": Mx(Float(2, 1, specials="none")),
-    "mxint8": Mx(Fixed(2, 6)),
-    "nvfp4": Nvfp4(),
-    "int8": Integer(8),
-    "int4": Integer(4),
+    name: fmt for family in _BUILTIN for name, fmt in _names_of(FAMILIES.load(family)).items()
 }
-"""Every name that `parse` knows, with its format."""
+"""The names that `parse` knows without installed packages, and those that were registered."""
+
+
+def named_formats() -> dict[str, Format]:
+    """Every name that `parse` knows, with its format; includes those of installed packages."""
+    installed = {name: fmt for family in FAMILIES.members().values() for name, fmt in _names_of(family).items()}
+    return NAMED_FORMATS | {name: fmt for name, fmt in installed.items() if name not in NAMED_FORMATS}
 
 
 def name_of(fmt: Format) -> str | None:
     """The name of a format that has one."""
-    return next((name for name, known in NAMED_FORMATS.items() if known == fmt), None)
+    return next((name for name, known in _names_of(type(fmt)).items() if known == fmt), None)
 
 
-def register(fmt: UserFormat) -> UserFormat:
+def register(fmt: "UserFormat") -> "UserFormat":
     """Make a user-defined format known to `parse` by its name, and return it.
 
-    Raises `FormatError` where the name is taken by another format.
+    Raises `FormatError` if another format has the name.
     """
-    taken = fmt.name in FAMILIES or NAMED_FORMATS.get(fmt.name, fmt) != fmt
-    if taken:
+    is_taken = fmt.name in FAMILIES or NAMED_FORMATS.get(fmt.name, fmt) != fmt
+    if is_taken:
         raise FormatError(f'the name "{fmt.name}" belongs to another format; choose another name')
     NAMED_FORMATS[fmt.name] = fmt
     return fmt
@@ -70,6 +75,7 @@ def parse(text: str) -> Format:
 
     A name, a name with changed options, or a family called with positional or keyword arguments. Words need no quotes.
 
+    >>> from presilicon.formats import Float
     >>> parse("e5m2") == Float(exponent=5, mantissa=2)
     True
     >>> parse("float(6, mantissa=9)")
@@ -81,7 +87,7 @@ def parse(text: str) -> Format:
         FormatError: The text spells no format; the message proposes the nearest name.
     """
     if not isinstance(text, str):
-        raise FormatError(f"a format is spelt as text, not {text!r}; try parse('bfloat16')")
+        raise FormatError(f"a format must be spelt as text, not {text!r}; try parse('bfloat16')")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError):
@@ -96,7 +102,7 @@ def parse_rounding(text: str) -> str | Stochastic:
     Stochastic(bits=8, source='counter')
     """
     if not isinstance(text, str):
-        raise FormatError(f'a rounding is spelt as text, not {text!r}; try "stochastic(bits=8, source=lfsr)"')
+        raise FormatError(f'a rounding must be spelt as text, not {text!r}; try "stochastic(bits=8, source=lfsr)"')
     if not text.strip().startswith("stochastic("):
         return check_rounding(text.strip())
     try:
@@ -111,23 +117,30 @@ def parse_rounding(text: str) -> str | Stochastic:
 def _build(tree: ast.expr, text: str) -> Format:
     match tree:
         case ast.Name(id=name):
-            if name in NAMED_FORMATS:
-                return NAMED_FORMATS[name]
-            if name in FAMILIES:
-                return FAMILIES[name](**_arguments(ast.Call(tree, [], []), FAMILIES[name], text))
-            raise _unknown(name)
+            if name not in NAMED_FORMATS and name in FAMILIES:
+                return _build(ast.Call(tree, [], []), text)
+            named = _named(name)
+            if named is None:
+                raise _unknown(name)
+            return named
         case ast.Call(func=ast.Name(id=name)) if name in FAMILIES:
-            return FAMILIES[name](**_arguments(tree, FAMILIES[name], text))
-        case ast.Call(func=ast.Name(id=name), args=[]) if name in NAMED_FORMATS:
-            base = NAMED_FORMATS[name]
-            # What the base derives (a bias from its exponent) is derived anew.
+            family = FAMILIES.load(name)
+            return family(**_arguments(tree, family, text))
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            base = _named(name)
+            if base is None:
+                raise _unknown(name)
+            if arguments:
+                raise FormatError(f'format "{text}": options of {name} are given by name, as in {name}(option=value)')
+            # Values that the base derives, such as a bias from its exponent, are derived again.
             return type(base)(**base.arguments() | _arguments(tree, type(base), text, complete=False))
-        case ast.Call(func=ast.Name(id=name)) if name in NAMED_FORMATS:
-            raise FormatError(f'format "{text}": options of {name} are given by name, as in {name}(option=value)')
-        case ast.Call(func=ast.Name(id=name)):
-            raise _unknown(name)
         case _:
             raise FormatError(f'format "{text}" cannot be read; try a name such as bfloat16 or float(5, 2)')
+
+
+def _named(name: str) -> Format | None:
+    """The format of a name; installed packages are asked last, since that imports them."""
+    return NAMED_FORMATS[name] if name in NAMED_FORMATS else named_formats().get(name)
 
 
 def _unknown(name: str) -> FormatError:
@@ -136,14 +149,16 @@ def _unknown(name: str) -> FormatError:
         bits = int(integer[1])
         hint = wider_integer(bits) or (f"write int({bits})" if 2 <= bits <= 24 else "int(2) to int(24) exist")
         return FormatError(f'unknown format "{name}": {hint}')
-    return FormatError(f'unknown format "{name}": {did_you_mean(name, [*NAMED_FORMATS, *FAMILIES])}')
+    return FormatError(f'unknown format "{name}": {did_you_mean(name, [*named_formats(), *FAMILIES.names()])}')
 
 
 def _arguments(call: ast.Call, target: type, text: str, complete: bool = True) -> dict[str, Any]:
     declared = fields(target)
     names = [field.name for field in declared]
     if len(call.args) > len(names):
-        raise FormatError(f'format "{text}": {len(call.args)} arguments, at most {len(names)}: {", ".join(names)}')
+        raise FormatError(
+            f'format "{text}": there are at most {len(names)} arguments, not {len(call.args)}: {", ".join(names)}'
+        )
     arguments = {name: _value(node, text) for name, node in zip(names, call.args, strict=False)}
     for keyword in call.keywords:
         if keyword.arg not in names:
@@ -178,4 +193,4 @@ def _value(node: ast.expr, text: str) -> Any:
         case ast.Call():
             return _build(node, text)
         case _:
-            raise FormatError(f'format "{text}": "{ast.unparse(node)}" is no value; allowed: numbers, words, lists')
+            raise FormatError(f'format "{text}": a value must be a number, a word or a list, not "{ast.unparse(node)}"')

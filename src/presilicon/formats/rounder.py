@@ -1,34 +1,33 @@
-"""`rounder`: a format's quantisation worked out once, for those who round many small tensors."""
+"""`rounder`: quantisation prepared once per format, for rounding many small tensors."""
 
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from presilicon.formats.fixed import Fixed
-from presilicon.formats.float import Float
 from presilicon.formats.format import Format
-from presilicon.formats.grid import grid_of
-from presilicon.formats.quantization import numba_is_here, quantize
+from presilicon.formats.kernels.grid import grid_of
+from presilicon.formats.kernels.passes import has_numba
+from presilicon.formats.quantization import quantize
 from presilicon.formats.rounding import Key, Rounding, Stochastic, check_rounding
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 SMALL = 1 << 15
-"""Elements up to which one thread does the work, whatever torch has."""
+"""Elements up to which one thread does the work, however many torch has."""
 
 
 @lru_cache(maxsize=256)
 def rounder(
     fmt: Format, rounding: Rounding | Stochastic | None = None, *, over: bool = False
 ) -> "Callable[[Tensor], Tensor]":
-    """A function that gives what `quantize(x, fmt, rounding=rounding)` gives, sooner for a small tensor.
+    """A function with the result of `quantize(x, fmt, rounding=rounding)`, faster for small tensors.
 
-    One that rounds `over` its argument may write the result there: for tensors that nobody else will read.
+    With `over` it may write the result to its argument, for tensors that are not used afterwards.
 
-    Where `quantize` has nothing to decide (float32 on the CPU, small or with one thread, a format of a uniform grid, no
-    random numbers), it goes straight to the compiled pass; all else is left to `quantize`. The
-    result is row-major, or the transpose of a row-major one.
+    float32 tensors on the CPU that are small, or rounded with one thread, go straight to the compiled pass if the
+    format has a grid and no random numbers are drawn; all else is left to `quantize`. The result is row-major, or the
+    transpose of a row-major one.
 
     >>> import torch
     >>> from presilicon.formats import parse
@@ -36,14 +35,14 @@ def rounder(
     tensor([1.0000, 1.2500])
     """
     mode = check_rounding(rounding)
-    on_grid = isinstance(fmt, Float) or (isinstance(fmt, Fixed) and fmt.overflow != "wrap")
-    if not on_grid or isinstance(mode, Stochastic) or not numba_is_here():
+    on_grid = fmt.grid() is not None and not fmt.wraps
+    if not on_grid or isinstance(mode, Stochastic) or not has_numba():
         return lambda x: quantize(x, fmt, rounding=rounding)
     import numpy as np
     import torch
 
-    from presilicon.formats import numba_kernels
-    from presilicon.formats.cores import core_for, is_plain, mode_number
+    from presilicon.formats.kernels import numba_kernels
+    from presilicon.formats.kernels.cores import core_for, is_plain, mode_number
 
     grid, number = grid_of(fmt), mode_number(mode)
     kernel, in_place = (
@@ -61,8 +60,8 @@ def rounder(
         x = x.detach() if x.requires_grad else x
         if x.is_contiguous():
             if over:
-                place = x.numpy().reshape(-1).view(bits)
-                in_place(place, place, 0, words, draw, states)
+                words_of_x = x.numpy().reshape(-1).view(bits)
+                in_place(words_of_x, words_of_x, 0, words, draw, states)
                 return x
             out = torch.empty_like(x)
             kernel(x.numpy().reshape(-1).view(bits), out.numpy().reshape(-1).view(bits), 0, words, draw, states)
@@ -70,8 +69,8 @@ def rounder(
         if x.dim() > 1 and x.stride(-2) == 1:  # a transposed matrix stays one: products take either
             return round_small(x.mT).mT
         out = x.contiguous()
-        place = out.numpy().reshape(-1).view(bits)
-        in_place(place, place, 0, words, draw, states)
+        words_of_out = out.numpy().reshape(-1).view(bits)
+        in_place(words_of_out, words_of_out, 0, words, draw, states)
         return out
 
     return round_small

@@ -71,7 +71,7 @@ class Stochastic:
         if self.bits == ALL_BITS:
             object.__setattr__(self, "bits", most)
         if not isinstance(self.bits, int) or isinstance(self.bits, bool) or not 1 <= self.bits <= most:
-            raise FormatError(f"stochastic: bits={self.bits!r} cannot be; allowed: an integer from 1 to {most}")
+            raise FormatError(f"stochastic: bits must be an integer from 1 to {most}, not {self.bits!r}")
 
     def __str__(self) -> str:
         default = LFSR_BITS if self.source == "lfsr" else RANDOM_BITS

@@ -8,8 +8,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from presilicon.formats import Format
-from presilicon.formats.reference import quantize_value
+from presilicon.formats import Format, quantize_value
 from presilicon.operators.program import CONDITIONS, Instruction, Program
 
 

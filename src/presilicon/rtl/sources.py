@@ -5,7 +5,6 @@ from pathlib import Path
 
 from presilicon.base.errors import ConfigError, unknown
 from presilicon.designs import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware
-from presilicon.formats import Float
 
 SOURCES = Path(__file__).parent / "sv"
 SIMULATION = Path(__file__).parent / "sim"
@@ -49,8 +48,6 @@ def core_parameters(hardware: Hardware) -> dict[str, int]:
     32
     """
     hardware.check()
-    element = hardware.element
-    bias = element.bias if isinstance(element, Float) else 0
     order = [BLOCKS.index(name) + 1 for name in hardware.blocks] + [0, 0, 0]
     return {
         "LANES": hardware.lanes,
@@ -60,7 +57,7 @@ def core_parameters(hardware: Hardware) -> dict[str, int]:
         "FLOAT": int(hardware.is_float),
         "EXPONENT": hardware.exponent_bits,
         "FRACTION": hardware.word_mantissa if hardware.is_float else hardware.fraction_bits,
-        "BIAS": bias or 0,
+        "BIAS": hardware.element.exponent_bias,
         "RANGE_ROWS": hardware.range_rows,
         "SCRATCHPAD_ROWS": hardware.scratchpad_rows,
         "CHAINS": hardware.chains,

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from presilicon.formats import Key, Stochastic, parse, quantize
-from presilicon.formats.quantization import draw
-from presilicon.formats.torch_blocks import round_blocks
+from presilicon.formats.kernels.torch_blocks import round_blocks
+from presilicon.formats.kernels.torch_kernels import draw_words
 
 KEY = Key(seed=1)
 FORMATS = [
@@ -29,6 +29,6 @@ def test_compiled_blocks_equal_plain_torch(name: str, scale: float) -> None:
     x = torch.randn(20, 64, generator=generator).clamp(-3.3, 3.3) * scale
     fmt = parse(name)
     for mode in MODES:
-        expected = round_blocks(x, fmt, mode, draw(x, mode, KEY))
+        expected = round_blocks(x, fmt, mode, draw_words(x, mode, KEY))
         found = quantize(x, fmt, rounding=mode, key=KEY)
         assert torch.equal(found.view(torch.int32), expected.view(torch.int32)), mode

@@ -9,10 +9,10 @@ from inputs import random_patterns, same_bits
 
 from presilicon.base.errors import FormatError
 from presilicon.formats import BlockFloat, Key, Mx, Stochastic, parse, quantize
-from presilicon.formats.quantization import draw
-from presilicon.formats.reference_blocks import quantize_values
+from presilicon.formats.kernels.reference import quantize_values
+from presilicon.formats.kernels.torch_blocks import round_blocks
+from presilicon.formats.kernels.torch_kernels import draw_words
 from presilicon.formats.rounding import check_rounding
-from presilicon.formats.torch_blocks import round_blocks
 
 KEY = Key(seed=1, step=2, tensor="x")
 FORMATS = [
@@ -53,7 +53,7 @@ def test_numba_equals_torch_and_reference(spelling: str, rounding: str) -> None:
     x = hard_cases().view(12, 5, 8)
     ours = quantize(x, fmt, rounding=rounding, key=KEY)
     mode = check_rounding(rounding)
-    assert torch.equal(ours.view(torch.int32), round_blocks(x, fmt, mode, draw(x, mode, KEY)).view(torch.int32))
+    assert torch.equal(ours.view(torch.int32), round_blocks(x, fmt, mode, draw_words(x, mode, KEY)).view(torch.int32))
     judged = torch.tensor(quantize_values(x.flatten().tolist(), tuple(x.shape), fmt, rounding, KEY))
     assert same_bits(ours.flatten(), judged).all()
 
@@ -65,7 +65,7 @@ def test_shapes(spelling: str, shape: tuple[int, ...], rounding: str) -> None:
     fmt = parse(spelling)
     x = torch.randn(shape, generator=torch.Generator().manual_seed(1)) * 3
     mode = check_rounding(rounding)
-    expected = round_blocks(x, fmt, mode, draw(x, mode, KEY))
+    expected = round_blocks(x, fmt, mode, draw_words(x, mode, KEY))
     assert torch.equal(quantize(x, fmt, rounding=rounding, key=KEY), expected)
     in_place = x.clone()
     quantize(in_place, fmt, rounding=rounding, key=KEY, out=in_place)

@@ -6,7 +6,8 @@ import pytest
 import torch
 from inputs import bfloat16_patterns, near_ties, random_patterns
 
-from presilicon.formats import Format, Key, Stochastic, UserFormat, decode, encode, parse, quantization, quantize
+from presilicon.formats import Format, Key, Stochastic, UserFormat, decode, encode, parse, quantize
+from presilicon.formats.kernels import passes
 
 KEY = Key(seed=3, step=1, tensor="t")
 ROUNDINGS = ["nearest-even", "nearest-away", "toward-zero", "up", "down", "stochastic", Stochastic(8, "lfsr")]
@@ -36,7 +37,7 @@ def check(x: torch.Tensor, fmt: Format, rounding: str, monkeypatch: pytest.Monke
     quantize(x, fmt, rounding=rounding, key=KEY, out=strided)
     in_place = x.clone()
     quantize(in_place, fmt, rounding=rounding, key=KEY, out=in_place)
-    monkeypatch.setattr(quantization, "numba_is_here", lambda: False)
+    monkeypatch.setattr(passes, "has_numba", lambda: False)
     expected = quantize(x, fmt, rounding=rounding, key=KEY)
     for result in (ours, strided, in_place):
         assert torch.equal(result.contiguous().view(torch.int32), expected.contiguous().view(torch.int32))

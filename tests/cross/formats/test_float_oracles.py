@@ -9,10 +9,10 @@ import torch
 from inputs import bfloat16_patterns, near_ties, random_patterns, same_bits
 
 from presilicon.formats import Key, Stochastic, decode, parse, quantize
-from presilicon.formats.cpu_passes import round_elements
-from presilicon.formats.grid import grid_of
-from presilicon.formats.reference import quantize_value
-from presilicon.formats.torch_kernels import random_words, round_to_grid
+from presilicon.formats.kernels.cpu_passes import round_elements
+from presilicon.formats.kernels.grid import grid_of
+from presilicon.formats.kernels.reference import quantize_value
+from presilicon.formats.kernels.torch_kernels import random_words, round_to_grid
 
 ORACLES = {
     "e5m2": ml_dtypes.float8_e5m2,

@@ -9,13 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mac_inputs import KINDS, count_differences, operand, reference, units
 
-from presilicon.formats import Fixed, Float, Format, Key, parse, quantize
-from presilicon.formats.grid import grid_of
-from presilicon.formats.mac import MacUnit
-from presilicon.formats.mac_plan import Plan, plan_of
-from presilicon.formats.mac_reference import multiply_matrices, round_exact
-from presilicon.formats.matmul import matmul
-from presilicon.formats.reference import quantize_value
+from presilicon.formats import Fixed, Float, Format, Key, MacUnit, matmul, parse, quantize
+from presilicon.formats.kernels.grid import grid_of
+from presilicon.formats.kernels.reference import quantize_value
+from presilicon.formats.mac.plan import Plan, plan_of
+from presilicon.formats.mac.reference import multiply_matrices, round_exact
 
 FLOAT16, BFLOAT16, FLOAT32 = parse("float16"), parse("bfloat16"), parse("float32")
 IBM = Float(6, 9)
@@ -187,7 +185,7 @@ def test_draws_pass_the_border_of_a_block(monkeypatch: pytest.MonkeyPatch) -> No
     """Beyond 2^32 draws the key words change; a huge number of outputs is imitated by a small block."""
     import numpy as np
 
-    from presilicon.formats import mac_kernels
+    from presilicon.formats.mac import numba_kernels as mac_kernels
 
     keys = np.array([[1, 2], [3, 4]], dtype=np.uint32)
     states = np.zeros(1, dtype=np.uint32)
@@ -195,7 +193,7 @@ def test_draws_pass_the_border_of_a_block(monkeypatch: pytest.MonkeyPatch) -> No
     drawn = [
         mac_kernels.draw(base, j, mac_kernels.keys_at(base, keys), states, 24, mac_kernels.COUNTER) for j in range(6)
     ]
-    from presilicon.formats.numba_kernels import random_word
+    from presilicon.formats.kernels.numba_kernels import random_word
     from presilicon.formats.rounding import WEYL
 
     def word(index: int) -> int:

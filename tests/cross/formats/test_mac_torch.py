@@ -7,11 +7,9 @@ import torch
 from inputs import same_bits
 from mac_inputs import KINDS, operand, units
 
-from presilicon.formats import Float, Key, parse
-from presilicon.formats.mac import MacUnit
-from presilicon.formats.mac_plan import plan_of
-from presilicon.formats.mac_torch import multiply
-from presilicon.formats.matmul import matmul
+from presilicon.formats import Float, Key, MacUnit, matmul, parse
+from presilicon.formats.mac.plain import multiply
+from presilicon.formats.mac.plan import plan_of
 
 FLOAT16, FLOAT32 = parse("float16"), parse("float32")
 UNITS = [
@@ -35,6 +33,6 @@ def test_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     mac = MacUnit(accumulate=FLOAT16, chunk=8)
     a, b = operand("float16", (5, 20), 1), operand("float16", (20, 6), 2)
     expected = matmul(a, b, mac)
-    monkeypatch.setattr(sys.modules["presilicon.formats.matmul"], "numba_is_here", lambda: False)
+    monkeypatch.setattr(sys.modules["presilicon.formats.mac.matmul"], "has_numba", lambda: False)
     assert torch.equal(matmul(a, b, mac), expected)
     assert matmul(a[:0], b, mac).shape == (0, 6)

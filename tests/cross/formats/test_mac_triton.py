@@ -20,20 +20,21 @@ sys.path.insert(0, {folder!r})
 import torch
 from inputs import same_bits
 from mac_inputs import KINDS, operand
-from presilicon.formats import Fixed, Float, Key, MacUnit, mac_gpu, mac_torch, parse
-from presilicon.formats.mac_plan import plan_of
+from presilicon.formats import Fixed, Float, Key, MacUnit, parse
+from presilicon.formats.mac import gpu, plain
+from presilicon.formats.mac.plan import plan_of
 
-mac_gpu.LEAN_TILE, mac_gpu.EXACT_TILE, mac_gpu.NATIVE_TILE = (8, 16), (8, 8), (8, 16)
+gpu.LEAN_TILE, gpu.EXACT_TILE, gpu.NATIVE_TILE = (8, 16), (8, 8), (8, 16)
 IBM, FLOAT16, FLOAT32 = Float(6, 9), parse("float16"), parse("float32")
 
 size = {batches}
 for mac in {units}:
     for seed, (left, right) in enumerate({pairs}):
         a, b = operand(left, (size, 9, 5), seed), operand(right, (size, 5, 21), seed + 9)
-        found = mac_gpu.multiply(a, b, plan_of(mac), Key(seed), dot=False)
-        wrong = int((~same_bits(found, mac_torch.multiply(a, b, plan_of(mac), Key(seed)))).sum())
+        found = gpu.multiply(a, b, plan_of(mac), Key(seed), dot=False)
+        wrong = int((~same_bits(found, plain.multiply(a, b, plan_of(mac), Key(seed)))).sum())
         assert not wrong, (str(mac), left, right, wrong)
-    other = mac_torch.multiply(a, b, plan_of(MacUnit(accumulate=Float(5, 1))), Key())
+    other = plain.multiply(a, b, plan_of(MacUnit(accumulate=Float(5, 1))), Key())
     assert not bool(same_bits(found, other).all()), "the comparison could not fail"
 print("equal")
 """

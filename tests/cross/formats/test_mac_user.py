@@ -4,9 +4,7 @@ import pytest
 import torch
 
 from presilicon.base.errors import FormatError
-from presilicon.formats import Float, UserFormat, encode, parse
-from presilicon.formats.mac import MacUnit
-from presilicon.formats.matmul import matmul
+from presilicon.formats import Float, MacUnit, UserFormat, encode, matmul, parse
 
 
 def as_float(code):
@@ -100,13 +98,13 @@ def test_an_odd_multiplier_before_a_float32_adder(fmt: UserFormat) -> None:
 
 
 def test_tables_work_without_numba(monkeypatch) -> None:
-    from presilicon.formats import mac_user
+    from presilicon.formats.mac import user as mac_user
 
     torch.manual_seed(0)
     a, b = torch.randn(2, 5, 11), torch.randn(2, 11, 4)
     mac = MacUnit(accumulate=TABLES, order="chunked", chunk=4)
     compiled = matmul(a, b, mac)
-    monkeypatch.setattr(mac_user, "numba_is_here", lambda: False)
+    monkeypatch.setattr(mac_user, "has_numba", lambda: False)
     assert torch.equal(matmul(a, b, mac), compiled)
 
 
@@ -162,12 +160,12 @@ def test_zero_size() -> None:
     ("mac", "word"),
     [
         (MacUnit(accumulate=UserFormat("no_add", FIELDS, as_float, convert, mul=mul)), "`add`"),
-        (MacUnit(accumulate=UserFormat("only_add", FIELDS, as_float, convert, add=add)), "`mad` or its `mul`"),
+        (MacUnit(accumulate=UserFormat("only_add", FIELDS, as_float, convert, add=add)), "`mad` or a `mul`"),
         (MacUnit(multiply=UserFormat("no_mul", FIELDS, as_float, convert)), "`mul`"),
-        (MacUnit(accumulate=TABLES, multiply=parse("e5m2")), "leave it out"),
+        (MacUnit(accumulate=TABLES, multiply=parse("e5m2")), "must be left out"),
         (MacUnit(multiply=TABLES, accumulate=Float(6, 9)), "float32"),
         (MacUnit(accumulate=TABLES, order="pairwise"), "pairwise"),
-        (MacUnit(accumulate=TABLES, rounding="stochastic"), "no other rounding"),
+        (MacUnit(accumulate=TABLES, rounding="stochastic"), "by its own functions"),
     ],
 )
 def test_units_that_cannot_be(mac: MacUnit, word: str) -> None:

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from inputs import bfloat16_patterns, near_ties, random_patterns, same_bits
 
 from presilicon.formats import Fixed, Float, Key, Posit, Stochastic, decode, parse, quantize
-from presilicon.formats.grid import grid_of
-from presilicon.formats.quantization import draw, integer_scale
-from presilicon.formats.reference import quantize_value
+from presilicon.formats.kernels.grid import grid_of
+from presilicon.formats.kernels.reference import quantize_value
+from presilicon.formats.kernels.torch_kernels import draw_words, round_to_grid
 from presilicon.formats.rounding import check_rounding
-from presilicon.formats.torch_kernels import round_to_grid
 
 KEY = Key(seed=11, step=0, tensor="t")
 FORMATS = [
@@ -58,7 +57,7 @@ def test_equals_reference(spelling: str, rounding: str) -> None:
 def test_fixed_numba_equals_torch(spelling: str, rounding: str) -> None:
     fmt, mode = parse(spelling), check_rounding(rounding)
     x = torch.cat([random_patterns(10**5), torch.randn(10**5) * 50])
-    expected = round_to_grid(x, grid_of(fmt), mode, draw(x, mode, KEY))
+    expected = round_to_grid(x, grid_of(fmt), mode, draw_words(x, mode, KEY))
     assert torch.equal(quantize(x, fmt, rounding=rounding, key=KEY).view(torch.int32), expected.view(torch.int32))
 
 
@@ -88,7 +87,7 @@ def test_scales_fit_the_data() -> None:
 
 def test_each_element_of_a_vector_is_a_channel() -> None:
     x = torch.tensor([1.0, -1000.0, 1e-3, 0.0, float("inf")])
-    scale = integer_scale(x, parse("int8(scale=channel)"))
+    scale = parse("int8(scale=channel)").scale_for(x)
     assert torch.equal(scale, torch.tensor([1 / 127, 1000 / 127, 1e-3 / 127, 1.0, 1.0]))
     assert torch.equal(quantize(x, parse("int8(scale=channel)")), torch.tensor([127.0, -127, 127, 0, 127]) * scale)
     assert quantize(x[:0], parse("int8(scale=channel)")).shape == (0,)

@@ -16,8 +16,9 @@ PRELUDE = """
 import warnings
 warnings.filterwarnings("ignore", module="triton")
 import torch
-from presilicon.formats import Key, Stochastic, gpu_passes, parse, quantize
-from presilicon.formats.grid import grid_of
+from presilicon.formats import Key, Stochastic, parse, quantize
+from presilicon.formats.kernels import gpu_passes
+from presilicon.formats.kernels.grid import grid_of
 
 KEY = Key(seed=3, step=5, tensor="w")
 MODES = ["nearest-even", "nearest-away", "toward-zero", "up", "down"]

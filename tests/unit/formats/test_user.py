@@ -6,7 +6,7 @@ import torch
 
 from presilicon.base.errors import FormatError
 from presilicon.formats import NAMED_FORMATS, Float, UserFormat, decode, encode, parse, quantize, register
-from presilicon.formats.user_passes import operation_table, user_function
+from presilicon.formats.kernels.user_functions import operation_table, user_function
 
 
 def as_float(code):  # type: ignore[no-untyped-def]
@@ -51,7 +51,7 @@ def test_fields() -> None:
     assert (NEW_FP.significand_bits, NEW_FP.exponent_bits, NEW_FP.bits_per_element) == (3, 5, 8.0)
     assert NEW_FP.pack(s=1, e=15, m=2) == 0b10111110
     assert NEW_FP.unpack(0b10111110) == {"s": 1, "e": 15, "m": 2}
-    with pytest.raises(FormatError, match="m=4"):
+    with pytest.raises(FormatError, match="m must be an integer from 0 to 3, not 4"):
         NEW_FP.pack(m=4)
 
 
@@ -89,7 +89,7 @@ def test_wide_codes_are_compiled() -> None:
     x = torch.tensor([0.0, 100.123, -1e6, 1e6])
     assert quantize(x, fmt).tolist() == [0.0, math.floor(612.123 * 1024) / 1024 - 512, -512.0, 512 - 1 / 1024]
     assert encode(x, fmt).tolist()[2:] == [0, 2**20 - 1]
-    with pytest.raises(FormatError, match="no list of values"):
+    with pytest.raises(FormatError, match="at most 16 bits can be listed, not 20"):
         quantize(x, fmt, rounding="up")
 
 
@@ -124,16 +124,16 @@ def bad_code(x):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"name": "not a word"}, "name="),
+        ({"name": "not a word"}, "name must be a word"),
         ({"fields": (("s", 1), ("s", 2))}, "different names"),
-        ({"fields": (("s", 33),)}, "s=33"),
-        ({"fields": ()}, "0 bits"),
-        ({"as_float": 3}, "as_float=3"),
-        ({"add": 3}, "add=3"),
-        ({"mad": "x"}, "mad='x'"),
+        ({"fields": (("s", 33),)}, "s must be an integer from 1 to 32, not 33"),
+        ({"fields": ()}, "1 to 32 bits in all, not 0"),
+        ({"as_float": 3}, "as_float must be a function of a code, not 3"),
+        ({"add": 3}, "add must be a function, not 3"),
+        ({"mad": "x"}, "mad must be a function, not 'x'"),
         ({"fields": ("s", "m")}, "pairs of a name"),
-        ({"fields": 8}, "fields=8"),
-        ({"fields": (("m", 20),), "convert": None}, "convert=None"),
+        ({"fields": 8}, "fields must be pairs"),
+        ({"fields": (("m", 20),), "convert": None}, "convert must be given above 16 bits"),
     ],
 )
 def test_formats_that_cannot_exist(arguments: dict[str, object], words: str) -> None:

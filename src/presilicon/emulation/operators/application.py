@@ -12,8 +12,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from presilicon.base.errors import ConfigError
 from presilicon.emulation.function import first_derivative
 from presilicon.emulation.operators.torch_execution import run_torch
-from presilicon.formats import Format
-from presilicon.formats.quantization import numba_is_here
+from presilicon.formats import Format, has_numba
 from presilicon.operators import Operator
 from presilicon.operators.program import Program
 
@@ -64,7 +63,7 @@ def run(program: Program, x: Tensor, fmt: Format | None = None) -> list[Tensor]:
     Where somebody lists what torch does (a dispatch mode), torch does it, so that it can be seen.
     """
     wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
-    plain = fmt is None and x.device.type == "cpu" and numba_is_here() and _get_current_dispatch_mode() is None
+    plain = fmt is None and x.device.type == "cpu" and has_numba() and _get_current_dispatch_mode() is None
     if plain and not torch._C._functorch.peek_interpreter_stack():
         from presilicon.emulation.operators.numba_execution import run_numba
 

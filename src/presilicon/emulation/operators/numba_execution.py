@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from presilicon.formats.threads import split
+from presilicon.formats import split
 from presilicon.operators.program import Instruction, Program
 
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}

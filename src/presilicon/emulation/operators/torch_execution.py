@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from presilicon.formats import Float, Format, quantize
+from presilicon.formats import Format, quantize
 from presilicon.operators.program import CONDITIONS, Instruction, Program
 
 
@@ -38,7 +38,7 @@ def run_torch(program: Program, x: Tensor, fmt: Format | None = None) -> list[Te
 
 def _working_type(fmt: Format) -> torch.dtype:
     """float32 where rounding its results once more is harmless (2p + 2 bits of 24), else float64."""
-    return torch.float32 if isinstance(fmt, Float) and fmt.significand_bits <= 11 else torch.float64
+    return torch.float32 if fmt.is_float and fmt.significand_bits <= 11 else torch.float64
 
 
 def _shaped(value: Tensor, x: Tensor) -> Tensor:

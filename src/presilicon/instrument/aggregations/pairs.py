@@ -3,7 +3,7 @@
 from typing import Literal
 
 from presilicon.base.errors import ConfigError
-from presilicon.formats import Fixed, Float, Format, parse
+from presilicon.formats import Format, parse
 from presilicon.instrument.aggregations.parts import END, FRESH
 from presilicon.instrument.firmware.language import Firmware
 
@@ -50,11 +50,7 @@ def shows_rounding(element: Format, rounded: Format) -> bool:
     >>> [shows_rounding(element, parse("bfloat16")) for element in elements]
     [False, False, True, True]
     """
-    if isinstance(element, Float) and isinstance(rounded, Float):
-        return element.mantissa > rounded.mantissa
-    if isinstance(element, Fixed) and isinstance(rounded, Fixed):
-        return element.fraction > rounded.fraction
-    return element != rounded
+    return element.is_finer_than(rounded)
 
 
 def clear_row(fw: Firmware, copy: int, row: int) -> None:

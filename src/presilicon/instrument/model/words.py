@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Hardware
-from presilicon.formats import Float
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,9 +22,7 @@ MANY = 1 << 14
 
 def bias_of(hardware: Hardware) -> int:
     """The exponent bias of a float word."""
-    assert isinstance(hardware.element, Float)
-    assert hardware.element.bias is not None
-    return hardware.element.bias
+    return hardware.element.exponent_bias
 
 
 def infinity_code(hardware: Hardware) -> int:
@@ -94,17 +91,17 @@ def _float_words(hardware: Hardware, numbers: "NDArray[np.float64]") -> "NDArray
     import numpy as np
 
     element = hardware.element
-    assert isinstance(element, Float)
+    mantissa, lowest = element.significand_bits - 1, 1 - element.exponent_bias
     magnitude = np.abs(numbers)
     finite = np.where(np.isfinite(magnitude), magnitude, 0.0)
-    exponent = np.where(finite > 0, np.maximum(np.frexp(finite)[1] - 1, element.min_exponent), element.min_exponent)
-    significand = np.rint(np.ldexp(finite, element.mantissa - exponent)).astype(np.int64)
+    exponent = np.where(finite > 0, np.maximum(np.frexp(finite)[1] - 1, lowest), lowest)
+    significand = np.rint(np.ldexp(finite, mantissa - exponent)).astype(np.int64)
     # A significand that rounds up to the next power of two carries into the exponent by itself.
-    code = significand + ((exponent.astype(np.int64) - element.min_exponent) << element.mantissa)
-    infinity = ((1 << element.exponent) - 1) << element.mantissa
+    code = significand + ((exponent.astype(np.int64) - lowest) << mantissa)
+    infinity = ((1 << element.exponent_bits) - 1) << mantissa
     code = np.where(np.isinf(magnitude), infinity, np.minimum(code, infinity))
     code |= np.signbit(numbers).astype(np.int64) << (element.bits - 1)
-    code = np.where(np.isnan(numbers), infinity | (1 << element.mantissa - 1), code)
+    code = np.where(np.isnan(numbers), infinity | (1 << mantissa - 1), code)
     return code << (hardware.word_bits - hardware.element_bits)
 
 

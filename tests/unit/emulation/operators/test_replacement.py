@@ -251,5 +251,5 @@ def test_executions_without_numba_are_torch_s(monkeypatch) -> None:
     made = table("tanh", -4, 4, 33, "linear")
     x = torch.randn(100, requires_grad=True)
     with_numba = application.apply_operator(made, x)
-    monkeypatch.setattr(application, "numba_is_here", lambda: False)
+    monkeypatch.setattr(application, "has_numba", lambda: False)
     assert torch.equal(application.apply_operator(made, x), with_numba)

@@ -1,0 +1,338 @@
+"""Formats whose numbers share an exponent per block, and block floating point.
+
+Blocks run along `axis`, counted as in torch; the last block of a row may be shorter. A GEMM operand is grouped along
+its reduction axis: `fmt.along(axis)` gives the same format grouped along another one.
+"""
+
+import itertools
+import math
+from abc import abstractmethod
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+
+from presilicon.formats.families.fixed import Fixed
+from presilicon.formats.format import MOST_LISTED_BITS, Format, require_bool, require_integer, require_word
+from presilicon.formats.kernels.grid import BlockGrid, Grid, block_grid_of, float_bits
+from presilicon.formats.kernels.passes import round_in_blocks
+from presilicon.formats.kernels.reference import floor_log2, word_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from presilicon.formats.codes import BlockCodes
+    from presilicon.formats.families.float import Float
+    from presilicon.formats.rounding import Key, Stochastic
+
+_LARGEST = Fraction(2) ** 128 - Fraction(2) ** 104
+_EMPTY = -10_000
+"""Exponent of a group of zeros, below every limit."""
+
+
+class BlockFormat(Format):
+    """A format whose numbers share something per block."""
+
+    __slots__ = ()
+
+    axis: int
+
+    @property
+    @abstractmethod
+    def group_size(self) -> int:
+        """Numbers in a block along its axis."""
+
+    @property
+    def is_square(self) -> bool:
+        """Whether blocks are square tiles over the last two axes."""
+        return False
+
+    @property
+    def is_blocked(self) -> bool:
+        """True: a block shares its exponent or scale."""
+        return True
+
+    @property
+    def is_oriented(self) -> bool:
+        """Whether blocks lie along an axis; square tiles do not."""
+        return not self.is_square
+
+    def along(self, axis: int) -> Self:
+        """The same format with blocks along another axis."""
+        return cast(Self, replace(cast(Any, self), axis=axis))
+
+
+class PowerBlocks(BlockFormat):
+    """A block format whose scale is a power of two: units on a grid, times 2^k."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def block_grid(self) -> BlockGrid:
+        """The parameters of the block kernels; use `kernels.grid.block_grid_of`, which keeps them."""
+
+    @abstractmethod
+    def unit_codes(self, units: "Tensor") -> "Tensor":
+        """The codes of elements that are divided by their scale."""
+
+    @abstractmethod
+    def unit_values(self, codes: "Tensor") -> "Tensor":
+        """The values of element codes under the scale 1, as float64."""
+
+    def exponent_of_code_zero(self, exponents: "Tensor") -> int:
+        """The exponent that the scale code 0 stands for in a tensor with these block exponents."""
+        return -127
+
+    def round_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key", out: "Tensor | None") -> "Tensor":
+        """One pass over the blocks."""
+        return round_in_blocks(x, self, mode, key, out)
+
+    def encode_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "BlockCodes":
+        """Element codes, and one exponent code per block: 255 for NaN."""
+        import torch
+
+        from presilicon.formats.codes import BlockCodes
+        from presilicon.formats.kernels.torch_blocks import shared_exponents, to_groups
+        from presilicon.formats.kernels.torch_kernels import power_of_two
+
+        blocks, back = to_groups(x.to(torch.float64), self)
+        exponents, flushed, special = shared_exponents(blocks, block_grid_of(self))
+        lowest = self.exponent_of_code_zero(exponents)
+        values = self.round_tensor(x, mode, key, None).to(torch.float64)
+        units = to_groups(values, self)[0] / power_of_two(exponents).unsqueeze(-1)
+        units = torch.where((special | flushed).unsqueeze(-1), torch.copysign(torch.zeros_like(units), units), units)
+        scales = torch.where(special, 255, torch.where(flushed, 0, exponents - lowest))
+        return BlockCodes(back(self.unit_codes(units)), scales, float(2.0**lowest))
+
+    def decode_tensor(self, codes: "BlockCodes") -> "Tensor":
+        """Units times the power of two of their block."""
+        import torch
+
+        from presilicon.formats.kernels.torch_blocks import to_groups
+        from presilicon.formats.kernels.torch_kernels import power_of_two
+
+        elements, back = to_groups(codes.elements, self)
+        lowest = torch.tensor(codes.tensor_scale, dtype=torch.float64).log2().to(torch.int64).to(elements.device)
+        values = self.unit_values(elements) * power_of_two(codes.scales.to(torch.int64) + lowest).unsqueeze(-1)
+        if block_grid_of(self).poison:
+            values = torch.where((codes.scales == 255).unsqueeze(-1), torch.nan, values)
+        return back(values)
+
+    def shared_scale(self, codes: "BlockCodes", index: int) -> float:
+        """The power of two of the element's block."""
+        code = int(codes.scales.reshape(-1)[index // self.group_size])
+        is_nan = bool(block_grid_of(self).poison) and code == 255
+        return math.nan if is_nan else float(2.0**code) * codes.tensor_scale
+
+    # Reference
+
+    @abstractmethod
+    def unit_format(self) -> "Float | Fixed":
+        """The format of elements that are divided by their scale."""
+
+    @abstractmethod
+    def unit_limit(self, negative: bool) -> Fraction:
+        """The largest magnitude of an element that is divided by its scale."""
+
+    @abstractmethod
+    def block_exponent(self, largest: Fraction) -> int:
+        """k of a block by its largest magnitude, which is not 0, before limits."""
+
+    @abstractmethod
+    def exponent_limits(self, exponents: list[int]) -> tuple[int, int]:
+        """The smallest and largest k in a tensor whose blocks have these exponents."""
+
+    @abstractmethod
+    def special_value(self, x: float, block: list[float], is_below: bool) -> float | None:
+        """What `x` becomes in a block that is not rounded: special numbers inside, or below the smallest exponent."""
+
+    def round_values(
+        self, values: list[float], shape: tuple[int, ...], mode: "str | Stochastic", key: "Key"
+    ) -> list[float]:
+        """Block by block, from exact values."""
+        blocks: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for i, position in enumerate(itertools.product(*(range(n) for n in shape))):
+            blocks[self._block_of(position, shape)].append(i)
+        exponents = {name: self._raw_exponent([values[i] for i in members]) for name, members in blocks.items()}
+        lowest, highest = self.exponent_limits(list(exponents.values()))
+        results = [0.0] * len(values)
+        for name, members in blocks.items():
+            block, raw = [values[i] for i in members], exponents[name]
+            for i in members:
+                special = self.special_value(values[i], block, raw < lowest)
+                k = min(max(raw, lowest), highest)
+                results[i] = (
+                    self._round_element(values[i], k, mode, word_of(key, i, mode)) if special is None else special
+                )
+        return results
+
+    def _block_of(self, position: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+        if not shape:
+            return ()
+        axes = [len(shape) - 1, len(shape) - 2] if self.is_square else [self.axis % len(shape)]
+        return tuple(n // self.group_size if axis in axes else n for axis, n in enumerate(position))
+
+    def _raw_exponent(self, block: list[float]) -> int:
+        largest = max(abs(_finite(x)) for x in block)
+        return self.block_exponent(largest) if largest else _EMPTY
+
+    def _round_element(self, x: float, k: int, mode: "str | Stochastic", word: int) -> float:
+        negative = math.copysign(1.0, x) < 0 and not math.isnan(x)
+        unit = self.unit_format()
+        value = unit.round_magnitude(abs(_finite(x)) / Fraction(2) ** k, mode, negative, word)
+        value = min(value, self.unit_limit(negative))
+        if value * Fraction(2) ** k >= Fraction(2) ** 128:
+            below = Fraction(2) ** (128 - k) - Fraction(1, 2**60)
+            value = unit.round_magnitude(below, "toward-zero", negative, word)
+        result = float(value * Fraction(2) ** k)
+        return -result if negative and (result or self.has_negative_zero) else result
+
+
+def _finite(x: float) -> Fraction:
+    """`x` with NaN as 0 and infinities as the largest float32."""
+    if math.isnan(x):
+        return Fraction(0)
+    return Fraction(x) if math.isfinite(x) else _LARGEST * (1 if x > 0 else -1)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFloat(PowerBlocks):
+    """Block floating point: sign and `mantissa` magnitude bits each, one exponent per group.
+
+    The shared exponent is that of the group's largest magnitude, E = floor(log2 max|x|); the step is
+    2^(E - mantissa + 1) and magnitudes stop at 2^mantissa - 1 steps. An infinity counts as the largest float32 and
+    saturates, NaN counts as 0. E is at least -126.
+
+    >>> fmt = BlockFloat(mantissa=4, exponent=8, group=16)
+    >>> fmt.bits_per_element, str(fmt)
+    (5.5, 'bfp(mantissa=4)')
+    """
+
+    kind: ClassVar[str] = "bfp"
+
+    mantissa: int
+    """Magnitude bits, the leading one included, 1 to 23."""
+    exponent: int = 8
+    """Shared-exponent bits. Fewer than 8 leave a window of 2^exponent exponents below `top`."""
+    group: int = 16
+    """Numbers in a group, or rows and columns of a square tile."""
+    axis: int = -1
+    square: bool = False
+    """True: groups are tiles of `group` x `group` over the last two axes, and `axis` is not used."""
+    top: int | None = None
+    """The window's largest exponent; None: the largest of the tensor. Groups above it saturate."""
+    below: Literal["denormal", "flush"] = "denormal"
+    """Groups below the window: `denormal` keeps them at the window's lowest exponent, `flush` makes them zero."""
+
+    def __post_init__(self) -> None:
+        name = f"bfp(mantissa={self.mantissa}, exponent={self.exponent}, group={self.group})"
+        require_integer(name, "mantissa", self.mantissa, 1, 23)
+        require_integer(name, "exponent", self.exponent, 1, 8)
+        require_integer(name, "group", self.group, 1, 1 << 20)
+        require_integer(name, "axis", self.axis, -8, 7)
+        require_bool(name, "square", self.square)
+        require_word(name, "below", self.below, ("denormal", "flush"))
+        if self.top is not None:
+            require_integer(name, "top", self.top, -126, 127)
+
+    @property
+    def group_size(self) -> int:
+        """Numbers in a group, or rows and columns of a tile."""
+        return self.group
+
+    @property
+    def is_square(self) -> bool:
+        """Whether groups are square tiles."""
+        return self.square
+
+    @property
+    def has_negative_zero(self) -> bool:
+        """True: the sign is stored apart from the magnitude."""
+        return True
+
+    @property
+    def bits(self) -> int:
+        """Sign and magnitude."""
+        return 1 + self.mantissa
+
+    @property
+    def bits_per_element(self) -> float:
+        """Sign, mantissa, and the group's exponent divided by its size."""
+        return self.bits + self.exponent / self.group ** (2 if self.square else 1)
+
+    @property
+    def significand_bits(self) -> int:
+        """Magnitude bits."""
+        return self.mantissa
+
+    @property
+    def exponent_bits(self) -> int:
+        """0: the exponent belongs to the group."""
+        return 0
+
+    def block_grid(self) -> BlockGrid:
+        """Magnitudes of `mantissa` bits below 2, under the block's exponent."""
+        largest = float_bits(float(self.unit_limit(negative=False)))
+        grid = Grid(self.mantissa, 128, 0, largest, largest, largest, largest, 0, 1)
+        span = (1 << self.exponent) - 1
+        flush = int(self.below == "flush")
+        if self.top is not None:
+            return BlockGrid(grid, 0, 0, max(-126, self.top - span), self.top, 0, flush, poison=0)
+        return BlockGrid(grid, 0, 0, -126, 127, span if self.exponent < 8 else 0, flush, poison=0)
+
+    def code_fields(self, code: int) -> list[tuple[str, int]]:
+        """Sign and mantissa."""
+        return [("sign", 1), ("mantissa", self.mantissa)]
+
+    def unit_codes(self, units: "Tensor") -> "Tensor":
+        """Sign and magnitude in steps."""
+        import torch
+
+        steps = (units.abs() * 2.0 ** (self.mantissa - 1)).to(torch.int64)
+        return steps | (torch.signbit(units).to(torch.int64) << self.mantissa)
+
+    def unit_values(self, codes: "Tensor") -> "Tensor":
+        """Steps of the smallest magnitude."""
+        import torch
+
+        steps = (codes & ((1 << self.mantissa) - 1)).to(torch.float64) * 2.0 ** (1 - self.mantissa)
+        return torch.where(codes >> self.mantissa == 1, -steps, steps)
+
+    def exponent_of_code_zero(self, exponents: "Tensor") -> int:
+        """The lower end of the window, or -127 without a window."""
+        if self.top is None and self.exponent == 8:
+            return -127
+        top = self.top if self.top is not None else int(exponents.max()) if exponents.numel() else 0
+        return max(top - (1 << self.exponent) + 1, -127)
+
+    def values_at_scale(self, scale: float) -> list[float] | None:
+        """All steps, positive and negative."""
+        if self.mantissa > MOST_LISTED_BITS:
+            return None
+        steps = range(-(1 << self.mantissa) + 1, 1 << self.mantissa)
+        return [n * scale * 2.0 ** (1 - self.mantissa) for n in steps]
+
+    def unit_format(self) -> Fixed:
+        """Fixed point with steps of 2^(1 - mantissa)."""
+        return Fixed(2, self.mantissa - 1)
+
+    def unit_limit(self, negative: bool) -> Fraction:
+        """2^mantissa - 1 steps, for both signs."""
+        return 2 - Fraction(2) ** (1 - self.mantissa)
+
+    def block_exponent(self, largest: Fraction) -> int:
+        """floor(log2 largest)."""
+        return floor_log2(largest)
+
+    def exponent_limits(self, exponents: list[int]) -> tuple[int, int]:
+        """The window below `top`, or below the largest exponent of the tensor."""
+        span = 2**self.exponent - 1
+        if self.top is not None:
+            return max(-126, self.top - span), self.top
+        return max(-126, max(exponents, default=0) - span), 127
+
+    def special_value(self, x: float, block: list[float], is_below: bool) -> float | None:
+        """Zero in a block below the window, if such blocks are flushed."""
+        if self.below != "flush" or not is_below:
+            return None
+        return 0.0 if math.isnan(x) else math.copysign(0.0, x)

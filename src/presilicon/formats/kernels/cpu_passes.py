@@ -1,0 +1,252 @@
+"""The compiled passes over whole CPU tensors: float32 in memory order, split over torch's threads."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from presilicon.formats.families.block import PowerBlocks
+from presilicon.formats.families.scaled import ELEMENT_FORMAT, SCALE_FORMAT, Nvfp4
+from presilicon.formats.format import Format
+from presilicon.formats.kernels import numba_kernels, threads, torch_kernels
+from presilicon.formats.kernels.cores import LFSR, core_for, is_plain, mode_number
+from presilicon.formats.kernels.grid import Grid, block_grid_of, grid_of
+from presilicon.formats.kernels.step_tables import step_table
+from presilicon.formats.kernels.torch_blocks import block_axis
+from presilicon.formats.rounding import Key, Stochastic
+
+_NEAR = 1 << 16
+"""Elements that the column pass works on together: they stay in the second-level cache."""
+
+
+def round_elements(x: Tensor, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
+    """`x` on a grid, into `out` or a new tensor."""
+    if out is None:
+        out = torch.empty_like(x)
+    if x.stride() == out.stride() and _is_flat(x, row_major=isinstance(mode, Stochastic)):
+        _element_pass(_words(x), _words(out), grid, mode, key)
+        return out
+    dense, fresh = _dense(x, out)
+    _element_pass(_words(dense), _words(fresh), grid, mode, key)
+    return out if fresh is out else out.copy_(fresh)
+
+
+def round_blocks(x: Tensor, fmt: PowerBlocks, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
+    """`x` in a block format, into `out` or a new tensor."""
+    if out is None:
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    axis = block_axis(tuple(x.shape), fmt)
+    if x.numel():
+        dense, fresh = _dense(x, out)
+        _block_pass(_words(dense), _words(fresh), tuple(x.shape), axis, fmt, mode, key)
+        out = out if fresh is out else out.copy_(fresh)
+    return out
+
+
+def round_steps(x: Tensor, fmt: Format, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
+    """`x` in a format that is a list of values, into `out` or a new tensor."""
+    if out is None:
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    table = step_table(fmt, None if isinstance(mode, Stochastic) else mode)
+    arrays = (table.first, table.edges, table.low, table.high, table.near, table.far)
+    number = mode_number(mode)
+    kernel = numba_kernels.step_kernel(number, table.halvings)
+    dense, fresh = _dense(x, out)
+    read, write = _words(dense), _words(fresh)
+    draw, states = numba_kernels.draw_words(mode, key, 0), numba_kernels.lfsr_table(number == LFSR)
+
+    def work(start: int, stop: int) -> None:
+        kernel(read[start:stop], write[start:stop], start, arrays, draw, states)
+
+    threads.split(work, read.size)
+    return out if fresh is out else out.copy_(fresh)
+
+
+def wrap(values: Tensor, integer: int, signed: bool) -> Tensor:
+    """Rounded values modulo 2^integer, in place."""
+    span = 2.0**integer
+    if not _is_flat(values, row_major=False):
+        return torch_kernels.wrap(values, integer, signed)
+    words, top = _words(values), np.float32(span / 2 if signed else span)
+
+    def work(start: int, stop: int) -> None:
+        numba_kernels.wrap_numbers(words[start:stop], np.float32(span), top)
+
+    threads.split(work, words.size)
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class _Scaled:
+    """How scales lie over a row-major tensor, as `numba_kernels.scaled_kernel` takes it."""
+
+    columns: bool
+    rows: int
+    width: int
+    length: int
+    size: int
+    scales: int
+
+
+def _scaled_by_channel(shape: tuple[int, ...], axis: int | None) -> _Scaled:
+    count = int(np.prod(shape, dtype=np.int64))
+    if axis is None:
+        return _Scaled(False, -(-count // _NEAR), 0, count, _NEAR, 1)
+    inner = int(np.prod(shape[axis + 1 :], dtype=np.int64))
+    if inner == 1:
+        rows = count // shape[axis]
+        return _Scaled(True, rows, shape[axis], rows, rows, shape[axis])
+    return _Scaled(False, count // inner, 0, inner, inner, shape[axis])
+
+
+def _scaled_by_block(shape: tuple[int, ...], axis: int, size: int) -> _Scaled:
+    length = shape[axis] if shape else 1
+    inner = int(np.prod(shape[axis + 1 :], dtype=np.int64))
+    lines = int(np.prod(shape, dtype=np.int64)) // length
+    scales = lines * -(-length // size)
+    if inner == 1:
+        return _Scaled(False, scales, 0, length, size, scales)
+    return _Scaled(True, lines // inner * length, inner, length, size, scales)
+
+
+def largest_by_channel(x: Tensor, axis: int | None) -> Tensor:
+    """The largest finite magnitude of each channel along `axis`, or of the whole tensor; `x` is not empty."""
+    return _largest(x, _scaled_by_channel(tuple(x.shape), axis))
+
+
+def round_by_channel(
+    x: Tensor, scale: Tensor, axis: int | None, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None
+) -> Tensor:
+    """`x` over its channels' scales, on a grid, times the scales."""
+    return _round_scaled(x, scale, _scaled_by_channel(tuple(x.shape), axis), grid, mode, key, out)
+
+
+def round_nvfp4(x: Tensor, fmt: Nvfp4, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
+    """`x` in NVFP4; `x` is not empty."""
+    layout = _scaled_by_block(tuple(x.shape), block_axis(tuple(x.shape), fmt), fmt.group_size)
+    largest = _largest(x, layout)
+    tensor = fmt.scale_of_tensor(largest.amax())
+    ratio = largest / 6.0 / tensor
+    scales = round_elements(ratio, grid_of(SCALE_FORMAT), "nearest-even", key, ratio).clamp_(min=2.0**-9)
+    return _round_scaled(x, scales * tensor, layout, grid_of(ELEMENT_FORMAT), mode, key, out)
+
+
+def _largest(x: Tensor, layout: _Scaled) -> Tensor:
+    read = _words(x.contiguous())
+    shares = []
+
+    def work(start: int, stop: int) -> None:
+        into = np.zeros(layout.scales, dtype=np.uint32)
+        if layout.columns:
+            numba_kernels.largest_by_column(read, start, stop, layout.width, layout.length, layout.size, into)
+        else:
+            numba_kernels.largest_by_row(read, start, stop, layout.length, layout.size, layout.scales, into)
+        shares.append(into)
+
+    threads.split(work, layout.rows, multiple=1, weight=layout.width or layout.size)
+    return torch.from_numpy(np.maximum.reduce(shares).view(np.float32))
+
+
+def _round_scaled(
+    x: Tensor, scale: Tensor, layout: _Scaled, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None
+) -> Tensor:
+    if out is None:
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    dense, fresh = _dense(x, out)
+    read, write, scales = _words(dense), _words(fresh), scale.reshape(-1).numpy()
+    number = mode_number(mode)
+    core, plain = core_for(grid, number), is_plain(grid)
+    kernel = numba_kernels.scaled_kernel(number, core, plain, layout.columns, _is_one(read, write))
+    words, states = numba_kernels.grid_words(grid), numba_kernels.lfsr_table(number == LFSR)
+    draw = numba_kernels.draw_words(mode, key, 0)
+
+    def work(start: int, stop: int) -> None:
+        kernel(
+            read, write, start, stop, layout.width, layout.length, layout.size, layout.scales, scales, words, draw,
+            states,
+        )  # fmt: skip
+
+    threads.split(work, layout.rows, multiple=1, weight=layout.width or layout.size)
+    return out if fresh is out else out.copy_(fresh)
+
+
+def _dense(x: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+    """A row-major tensor to read and one to write: the given ones where they are so."""
+    fresh = out if out.is_contiguous() else torch.empty(x.shape, dtype=x.dtype)
+    return x.contiguous(), fresh
+
+
+def _is_flat(x: Tensor, row_major: bool) -> bool:
+    """Whether the elements lie one after another in memory: in row-major order, or in any."""
+    if x.is_contiguous() or row_major:
+        return x.is_contiguous()
+    expected = 1
+    for stride, size in sorted(zip(x.stride(), x.shape, strict=True)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _words(x: Tensor) -> Any:
+    return x.as_strided((x.numel(),), (1,)).numpy().view(np.uint32)
+
+
+def _element_pass(read: Any, write: Any, grid: Grid, mode: str | Stochastic, key: Key) -> None:
+    number = mode_number(mode)
+    core, plain = core_for(grid, number), is_plain(grid)
+    kernel = numba_kernels.element_kernel(number, core, plain, _is_one(read, write))
+    words, states = numba_kernels.grid_words(grid), numba_kernels.lfsr_table(number == LFSR)
+    for block in range(-(-read.size // 2**32)):
+        draw = numba_kernels.draw_words(mode, key, block)
+        base = block * 2**32
+
+        def work(start: int, stop: int, base: int = base, draw: Any = draw) -> None:
+            kernel(read[base + start : base + stop], write[base + start : base + stop], start, words, draw, states)
+
+        threads.split(work, min(read.size - base, 2**32))
+
+
+def _block_pass(
+    read: Any, write: Any, shape: tuple[int, ...], axis: int, fmt: PowerBlocks, mode: str | Stochastic, key: Key
+) -> None:
+    block = block_grid_of(fmt)
+    number = mode_number(mode)
+    core, plain = core_for(block.grid, number), is_plain(block.grid)
+    lowest = block.lowest
+    if block.window:
+        top = int(numba_kernels.largest_number(read))
+        exponent = int(numba_kernels.scale_exponent(np.uint32(top), block.poison, block.emax, block.bump))
+        lowest = max(lowest, exponent - block.window)
+    grid, limits = numba_kernels.grid_words(block.grid), numba_kernels.block_words(block, core, lowest)
+    draw, states = numba_kernels.draw_words(mode, key, 0), numba_kernels.lfsr_table(number == LFSR)
+    size, square, in_place = fmt.group_size, fmt.is_square, _is_one(read, write)
+    after = int(np.prod(shape[axis + 1 :], dtype=np.int64))
+    if square or after == 1:
+        rows = shape[-2] if square and len(shape) > 1 else 1
+        width, tile_rows = (shape[axis] if shape else 1), (size if square else 1)
+        if rows == 1 and width % size == 0:
+            width = read.size
+        tile = numba_kernels.tile_kernel(number, core, plain, in_place)
+        count = read.size // (rows * width) * -(-rows // tile_rows) * -(-width // size)
+
+        def work(start: int, stop: int) -> None:
+            tile(read, write, start, stop, rows, width, tile_rows, size, grid, limits, draw, states)
+
+        threads.split(work, count, multiple=1, weight=size * tile_rows)
+        return
+    rows, width = shape[axis], after
+    column = numba_kernels.column_kernel(number, core, plain, in_place)
+    strip = max(16, _NEAR // size)
+    count = read.size // (rows * width) * -(-rows // size) * -(-width // strip)
+
+    def column_work(start: int, stop: int) -> None:
+        column(read, write, start, stop, rows, width, size, strip, grid, limits, draw, states)
+
+    threads.split(column_work, count, multiple=1, weight=size * min(strip, width))
+
+
+def _is_one(read: Any, write: Any) -> bool:
+    return bool(read.ctypes.data == write.ctypes.data)

@@ -1,0 +1,667 @@
+"""Rounding compiled by Numba: passes over float32 bit patterns, without branches so that they vectorise.
+
+Several rounding cores give the same bits. `general` is right for every grid and mode. `lifted` is for narrow exponent
+ranges: adding and subtracting a power of two whose last place is the wanted step rounds to nearest-even in two float
+operations; `level` is the same with one step for all, as in fixed point. `flat` is for grids that start at float32's
+own subnormals, where rounding is one integer addition. `split` is random rounding for few mantissa bits: an addition
+in the full binades, a fixed-point one below.
+
+Numba widens 32-bit integer arithmetic to 64 bits: every intermediate is cast back, and shift amounts are masked to
+show the compiler that 32 bits are enough; or the loops lose their speed.
+Everything compiled lives in this one file: Numba's cache on disk is renewed when the file changes.
+"""
+
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+
+from presilicon.formats.kernels.cores import (
+    COUNTER,
+    DOWN,
+    FLAT,
+    GENERAL,
+    LEVEL,
+    LFSR,
+    LIFTED,
+    NEAREST_AWAY,
+    NEAREST_EVEN,
+    SPLIT,
+    TOWARD_ZERO,
+    UP,
+    fast_scales,
+)
+from presilicon.formats.kernels.grid import BlockGrid, Grid
+from presilicon.formats.rounding import LFSR_BITS, WEYL, Key, Stochastic, lfsr_states
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+RUN = 64
+"""Groups that are worked on together."""
+SPAN = 512
+"""Elements whose range is looked at together."""
+
+
+def compiled(function: F) -> F:
+    """The function compiled without the interpreter lock, kept on disk between processes."""
+    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+
+
+@compiled
+def random_word(counter: Any, second: Any) -> Any:
+    """The random word of an element whose counter is `index * WEYL + first`, as `rounding.random_word` defines it."""
+    x = np.uint32(np.uint32(counter ^ np.uint32(counter >> np.uint32(16))) * np.uint32(0x21F0AAAD))
+    x = np.uint32(x + second)
+    return np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(15))) * np.uint32(0xD35A2D97))
+
+
+@compiled
+def round_randomly(significand: Any, drop: Any, word: Any) -> Any:
+    """`significand` without its last `drop` bits, plus the carry of those bits and the random word."""
+    last = np.uint32(31)
+    kept = np.uint32(np.uint32(min(drop, last)) & last)
+    beyond = np.uint32(np.uint32(min(np.uint32(drop - kept), last)) & last)
+    draw = np.uint32(np.uint32(word >> np.uint32(1)) >> np.uint32(kept ^ last))
+    return np.uint32(np.uint32(np.uint32(significand >> beyond) + draw) >> kept)
+
+
+@compiled
+def round_significand(significand: Any, drop: Any, mode: Any, negative: Any, code_base: Any, word: Any) -> Any:
+    """`significand` without its last `drop` bits, rounded; `code_base` is added to tell even codes from odd ones."""
+    one = np.uint32(1)
+    if mode >= COUNTER:
+        return round_randomly(significand, drop, word)
+    drop = np.uint32(np.uint32(min(drop, np.uint32(25))) & np.uint32(31))
+    below = np.uint32(np.uint32(one << drop) - one)
+    if mode == NEAREST_EVEN:
+        odd = np.uint32(np.uint32(np.uint32(significand >> drop) + code_base) & one)
+        bump = np.uint32(np.uint32(np.uint32(below >> one) + odd) & below)
+    elif mode == NEAREST_AWAY:
+        bump = np.uint32(np.uint32(one << drop) >> one)
+    elif mode == TOWARD_ZERO:
+        bump = np.uint32(0)
+    elif mode == UP:
+        bump = np.uint32(0) if negative else below
+    else:
+        bump = below if negative else np.uint32(0)
+    return np.uint32(np.uint32(significand + bump) >> drop)
+
+
+@compiled
+def round_general(magnitude: Any, negative: Any, word: Any, mode: Any, mantissa: Any, low: Any) -> Any:
+    """A magnitude on the grid, limits aside: every mode, every grid."""
+    one = np.uint32(1)
+    width = np.uint32(23)
+    field = np.uint32(magnitude >> width)
+    hidden = np.uint32(min(field, one) << width)
+    significand = np.uint32(np.uint32(magnitude & np.uint32(0x7FFFFF)) | hidden)
+    exponent = np.uint32(max(field, one))
+    top = np.uint32(max(exponent, low))
+    spare = np.uint32(np.uint32(width - mantissa) & np.uint32(31))
+    drop = np.uint32(spare + np.uint32(top - exponent))
+    code_base = np.uint32(np.uint32(top - low) << np.uint32(mantissa & np.uint32(31)))
+    rounded = np.uint32(round_significand(significand, drop, mode, negative, code_base, word) << spare)
+    # Below 2^low the hidden bit is gone: the exact difference of two floats normalises what is left.
+    full = np.uint32(np.uint32(np.uint32(top - one) << width) + rounded)
+    base = np.uint32(low << width)
+    part = np.float32(np.uint32(base + rounded).view(np.float32) - base.view(np.float32)).view(np.uint32)
+    return part if exponent < low else full
+
+
+@compiled
+def round_lifted(magnitude: Any, word: Any, level: Any, mode: Any, mantissa: Any, low: Any) -> Any:
+    """A magnitude on the grid, limits aside, for nearest-even and random modes.
+
+    Where the lift overflows, far above the grid, what comes out is still above the limit: the value itself, infinity
+    or NaN.
+    """
+    width = np.uint32(23)
+    spare = np.uint32(width - mantissa)
+    top = np.uint32(low << width)
+    if not level:
+        top = np.uint32(max(np.uint32(magnitude & np.uint32(0x7F800000)), top))
+    lift = np.uint32(top + np.uint32(spare << width)).view(np.float32)
+    value = np.uint32(magnitude).view(np.float32)
+    nearest = np.float32(np.float32(value + lift) - lift)
+    if mode == NEAREST_EVEN:
+        return nearest.view(np.uint32)
+    step = np.uint32(top - np.uint32(mantissa << width)).view(np.float32)
+    below = np.float32(nearest - step) if nearest > value else nearest
+    # floor(fraction * 2^24) + draw >= 2^24, with both sides exact in float32
+    grain = np.uint32(top - np.uint32(np.uint32(mantissa + np.uint32(24)) << width)).view(np.float32)
+    draw = np.int32(np.uint32(word >> np.uint32(8)))
+    needed = np.float32(np.float32(np.int32(np.int32(1 << 24) - draw)) * grain)
+    result = np.float32(below + step) if np.float32(value - below) >= needed else below
+    return np.float32(result).view(np.uint32)
+
+
+@compiled
+def round_flat(magnitude: Any, word: Any, mode: Any, mantissa: Any) -> Any:
+    """A magnitude on a grid whose lowest binade is float32's own, for nearest-even and random modes."""
+    one = np.uint32(1)
+    spare = np.uint32(np.uint32(np.uint32(23) - mantissa) & np.uint32(31))
+    below = np.uint32(np.uint32(one << spare) - one)
+    if mode == NEAREST_EVEN:
+        odd = np.uint32(np.uint32(magnitude >> spare) & one)
+        bump = np.uint32(np.uint32(np.uint32(below >> one) + odd) & below)
+    else:
+        bump = np.uint32(word >> np.uint32(np.uint32(np.uint32(32) - spare) & np.uint32(31)))
+    return np.uint32(np.uint32(magnitude + bump) & np.uint32(~below))
+
+
+@compiled
+def round_split(magnitude: Any, word: Any, mode: Any, mantissa: Any, low: Any) -> Any:
+    """A magnitude on a grid of at most 7 mantissa bits, limits aside, for random modes."""
+    width = np.uint32(23)
+    grains = np.uint32(np.uint32(np.uint32(278) + np.uint32(mantissa - low)) << width).view(np.float32)
+    step = np.uint32(np.uint32(low - mantissa) << width).view(np.float32)
+    fixed = np.uint32(np.int32(np.float32(np.uint32(magnitude).view(np.float32) * grains)))
+    rounded = np.uint32(np.uint32(fixed + np.uint32(word >> np.uint32(8))) >> np.uint32(24))
+    part = np.float32(np.float32(np.int32(rounded)) * step).view(np.uint32)
+    return part if magnitude < np.uint32(low << width) else round_flat(magnitude, word, mode, mantissa)
+
+
+@compiled
+def round_bits(
+    bits: Any,
+    word: Any,
+    core: Any,
+    mode: Any,
+    plain: Any,
+    mantissa: Any,
+    low: Any,
+    tiny: Any,
+    max_positive: Any,
+    max_negative: Any,
+    over_positive: Any,
+    over_negative: Any,
+    nan: Any,
+    negative_zero: Any,
+) -> Any:
+    """One float32 bit pattern on a grid (see `Grid`); `core`, `mode` and `plain` are constants to the compiler."""
+    magnitude = np.uint32(bits & np.uint32(0x7FFFFFFF))
+    sign = np.uint32(bits & np.uint32(0x80000000))
+    negative = sign != np.uint32(0)
+    if core in (LIFTED, LEVEL):
+        result = round_lifted(magnitude, word, core == LEVEL, mode, mantissa, low)
+    elif core == SPLIT:
+        result = round_split(magnitude, word, mode, mantissa, low)
+    elif core == FLAT:
+        result = round_flat(magnitude, word, mode, mantissa)
+    else:
+        result = round_general(magnitude, negative, word, mode, mantissa, low)
+
+    largest, over = max_positive, over_positive
+    if not plain:
+        largest = max_negative if negative else largest
+        over = over_negative if negative else over
+    beyond = over
+    if mode == TOWARD_ZERO:
+        beyond = largest
+    elif mode == UP:
+        beyond = largest if negative else over
+    elif mode == DOWN:
+        beyond = over if negative else largest
+    result = beyond if result > largest else result
+    if mode in (TOWARD_ZERO, UP, DOWN):
+        result = over if magnitude == np.uint32(0x7F800000) else result
+    result = nan if magnitude > np.uint32(0x7F800000) else result
+    if not plain:
+        result = np.uint32(0) if result < tiny else result
+        kept = np.uint32(negative_zero << np.uint32(31))
+        sign = np.uint32(sign & kept) if result == np.uint32(0) else sign
+    return np.uint32(result | sign)
+
+
+@compiled
+def fills_binades(source: Any, low: Any) -> Any:
+    """Whether every non-zero element lies where the grid has all its mantissa bits."""
+    smallest = np.uint32(0xFFFFFFFF)
+    for i in range(source.size):
+        smallest = min(smallest, np.uint32(np.uint32(source[i] & np.uint32(0x7FFFFFFF)) - np.uint32(1)))
+    return smallest >= np.uint32(np.uint32(low << np.uint32(23)) - np.uint32(1))
+
+
+@cache
+def element_kernel(mode: int, core: int, plain: bool, in_place: bool = False) -> Callable[..., None]:
+    """The pass that rounds each element alone; `in_place` tells the compiler that source and target are one.
+
+    Random rounding above the lowest binade is a single addition; spans where all elements are there take it.
+    """
+    span = SPAN if mode == COUNTER and core == LIFTED else 1 << 62
+
+    def kernel(source: Any, target: Any, start: Any, grid: Any, draw: Any, states: Any) -> None:
+        mantissa, low, tiny, max_positive, max_negative = grid[0], grid[1], grid[2], grid[3], grid[4]
+        over_positive, over_negative, nan, negative_zero = grid[5], grid[6], grid[7], grid[8]
+        first, second, mask = draw[0], draw[1], draw[2]
+        word, weyl = np.uint32(0), np.uint32(WEYL)
+        counter = np.uint32(np.uint32(np.uint32(start) * weyl) + first)
+        for begin in range(0, source.size, span):
+            write = target[begin : begin + span]
+            read = write if in_place else source[begin : begin + span]
+            if mode == COUNTER and core == LIFTED and fills_binades(read, low):
+                for i in range(read.size):
+                    word = np.uint32(random_word(counter, second) & mask)
+                    counter = np.uint32(counter + weyl)
+                    write[i] = round_bits(
+                        read[i], word, FLAT, mode, plain, mantissa, low, tiny, max_positive, max_negative,
+                        over_positive, over_negative, nan, negative_zero,
+                    )  # fmt: skip
+                continue
+            for i in range(read.size):
+                if mode == COUNTER:
+                    word = np.uint32(random_word(counter, second) & mask)
+                    counter = np.uint32(counter + weyl)
+                elif mode == LFSR:
+                    word = np.uint32(states[(np.int64(start) + np.int64(first) + begin + i) % states.size] & mask)
+                write[i] = round_bits(
+                    read[i], word, core, mode, plain, mantissa, low, tiny, max_positive, max_negative,
+                    over_positive, over_negative, nan, negative_zero,
+                )  # fmt: skip
+
+    return compiled(kernel)
+
+
+@compiled
+def find_step(bits: Any, first: Any, edges: Any, halvings: Any) -> Any:
+    """The step of a float32 bit pattern (see `StepTable`); `halvings` is a constant to the compiler."""
+    negative = np.uint32(np.uint32(0) - np.uint32(bits >> np.uint32(31)))
+    key = np.uint32(bits ^ np.uint32(negative | np.uint32(0x80000000)))
+    place = np.uint64(first[np.uint64(key >> np.uint32(16))])
+    for s in range(halvings):
+        ahead = np.uint64(place + np.uint64(1 << (halvings - 1 - s)))
+        place = np.uint64(place + (np.uint64(edges[ahead] <= np.uint64(key)) << np.uint64(halvings - 1 - s)))
+    return place
+
+
+@cache
+def step_kernel(mode: int, halvings: int) -> Callable[..., None]:
+    """The pass that looks each element up among steps."""
+
+    def kernel(source: Any, target: Any, start: Any, table: Any, draw: Any, states: Any) -> None:
+        first, edges, low, high, near, far = table
+        ends = np.empty(2, np.float64)
+        for i in range(source.size):
+            bits = source[i]
+            place = find_step(bits, first, edges, halvings)
+            if mode < COUNTER:
+                target[i] = low[place]
+                continue
+            word = element_word(start + i, mode, draw, states)
+            value, below, above = np.float64(np.uint32(bits).view(np.float32)), near[place], far[place]
+            positive = np.int64(value >= 0.0)
+            ends[0], ends[1] = above, below
+            share = abs(value - ends[positive]) / (above - below)
+            between = np.int64(value > below) & np.int64(value < above)
+            grains = np.int64(share * 2.0**24)
+            away = (grains + np.int64(word >> np.uint32(8))) >> np.int64(24)
+            up = np.int64(value >= above) | (between & (away ^ positive ^ np.int64(1)))
+            one = np.uint32(-up)
+            target[i] = np.uint32(np.uint32(high[place] & one) | np.uint32(low[place] & np.uint32(~one)))
+
+    return compiled(kernel)
+
+
+@compiled
+def wrap_numbers(words: Any, span: Any, top: Any) -> None:
+    """Float32 patterns of a fixed-point format modulo `span`, a power of two, in place: below `top` and above it."""
+    for i in range(words.size):
+        value = np.uint32(words[i]).view(np.float32)
+        inside = np.float32(value - np.float32(span * np.floor(np.float32(value / span))))
+        words[i] = np.float32(np.float32(inside - span) if inside >= top else inside).view(np.uint32)
+
+
+@compiled
+def largest_by_row(source: Any, begin: Any, end: Any, length: Any, size: Any, turns: Any, into: Any) -> None:
+    """The largest finite magnitude of rows `begin` to `end`, as `scaled_kernel` counts rows of one scale."""
+    groups = -(-length // size)
+    for row in range(begin, end):
+        here = (row // groups) * length + (row % groups) * size
+        line = source[here : here + min(size, length - (row % groups) * size)]
+        largest = np.uint32(0)
+        for j in range(line.size):
+            magnitude = np.uint32(line[j] & np.uint32(0x7FFFFFFF))
+            largest = max(largest, np.uint32(0) if magnitude >= np.uint32(0x7F800000) else magnitude)
+        into[row % turns] = max(into[row % turns], largest)
+
+
+@compiled
+def largest_by_column(source: Any, begin: Any, end: Any, width: Any, length: Any, size: Any, into: Any) -> None:
+    """The largest finite magnitudes over rows `begin` to `end`, as `scaled_kernel` counts rows of many scales."""
+    groups = -(-length // size)
+    for row in range(begin, end):
+        base = ((row // length) * groups + (row % length) // size) * width
+        most, line = into[base : base + width], source[row * width : (row + 1) * width]
+        for j in range(line.size):
+            magnitude = np.uint32(line[j] & np.uint32(0x7FFFFFFF))
+            most[j] = max(most[j], np.uint32(0) if magnitude >= np.uint32(0x7F800000) else magnitude)
+
+
+@compiled
+def round_divided(bits: Any, scale: Any, word: Any, core: Any, mode: Any, plain: Any, grid: Any) -> Any:
+    """A number over its scale, rounded, times the scale, each in float32; NaN counts as 0."""
+    is_nan = np.uint32(bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+    value = np.uint32(np.uint32(0) if is_nan else bits).view(np.float32)
+    unit = round_bits(
+        np.float32(value / scale).view(np.uint32), word, core, mode, plain, grid[0], grid[1], grid[2], grid[3],
+        grid[4], grid[5], grid[6], grid[7], grid[8],
+    )  # fmt: skip
+    return np.float32(np.uint32(unit).view(np.float32) * scale).view(np.uint32)
+
+
+@cache
+def scaled_kernel(mode: int, core: int, plain: bool, columns: bool, in_place: bool) -> Callable[..., None]:
+    """The pass over elements with a scale, rows `begin` to `end`.
+
+    Without `columns` a row has one scale: lines of `length` elements are cut into rows of `size`, the last shorter, and
+    row r takes scale r modulo `turns`. With `columns` rows are `width` wide and each column has its scale: `length`
+    rows make a matrix, and `size` of them, the last group shorter, share a row of scales.
+    """
+
+    def kernel(
+        source: Any, target: Any, begin: Any, end: Any, width: Any, length: Any, size: Any, turns: Any, scales: Any,
+        words: Any, draw: Any, states: Any,
+    ) -> None:  # fmt: skip
+        grid = (words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7], words[8])
+        groups = -(-length // size)
+        word, weyl = np.uint32(0), np.uint32(WEYL)
+        for row in range(begin, end):
+            if columns:
+                here, wide = row * width, width
+                base = (((row // length) * groups + (row % length) // size) * width) % turns
+                factors = scales[base : base + width]
+            else:
+                here = (row // groups) * length + (row % groups) * size
+                wide = min(size, length - (row % groups) * size)
+                factors = scales[row % turns : row % turns + 1]
+            write = target[here : here + wide]
+            read = write if in_place else source[here : here + wide]
+            scale = factors[0]
+            counter = np.uint32(np.uint32(np.uint32(here) * weyl) + draw[0])
+            for j in range(write.size):
+                if mode == COUNTER:
+                    word = np.uint32(random_word(counter, draw[1]) & draw[2])
+                    counter = np.uint32(counter + weyl)
+                elif mode == LFSR:
+                    word = element_word(here + j, mode, draw, states)
+                write[j] = round_divided(read[j], factors[j] if columns else scale, word, core, mode, plain, grid)
+
+    return compiled(kernel)
+
+
+@compiled
+def largest_number(line: Any) -> Any:
+    """The largest magnitude of a line, NaN left out."""
+    largest = np.uint32(0)
+    for j in range(line.size):
+        magnitude = np.uint32(line[j] & np.uint32(0x7FFFFFFF))
+        largest = max(largest, np.uint32(0) if magnitude > np.uint32(0x7F800000) else magnitude)
+    return largest
+
+
+@compiled
+def largest_in_tile(target: Any, top: Any, bottom: Any, width: Any, left: Any, wide: Any) -> Any:
+    """The largest magnitude of a tile, NaN left out."""
+    largest = np.uint32(0)
+    for r in range(top, bottom):
+        start = r * width + left
+        largest = np.uint32(max(largest, largest_number(target[start : start + wide])))
+    return largest
+
+
+@compiled
+def scale_exponent(magnitude: Any, poison: Any, emax: Any, bump: Any) -> Any:
+    """The exponent k of a group's scale, before its limits; `magnitude` is the group's largest."""
+    if not poison:
+        magnitude = np.uint32(min(magnitude, np.uint32(0x7F7FFFFF)))
+    wide = np.float64(np.uint32(magnitude).view(np.float32))
+    return ((wide.view(np.int64) + bump) >> 52) - 1023 - emax
+
+
+@compiled
+def round_scaled(bits: Any, k: Any, poison: Any, word: Any, mode: Any, grid: Any) -> Any:
+    """One element of a group with scale 2^k, for any k: brought to scale 1, rounded, and brought back."""
+    magnitude = np.uint32(bits & np.uint32(0x7FFFFFFF))
+    sign = np.uint32(bits & np.uint32(0x80000000))
+    if magnitude > np.uint32(0x7F800000):
+        return np.uint32(0)
+    if not poison:
+        magnitude = np.uint32(min(magnitude, np.uint32(0x7F7FFFFF)))
+    factor = np.int64((k + 1023) << 52).view(np.float64)
+    scaled = np.float32(np.float64(np.uint32(magnitude).view(np.float32)) / factor)
+    # What vanishes in the scaling must still count as more than zero when rounding up.
+    lost = scaled == np.float32(0) and magnitude != np.uint32(0)
+    unit = np.uint32(1) if lost else scaled.view(np.uint32)
+    value = round_bits(
+        np.uint32(unit | sign), word, GENERAL, mode, False, grid[0], grid[1], grid[2], grid[3], grid[4], grid[5],
+        grid[6], grid[7], grid[8],
+    )  # fmt: skip
+    back = np.float64(np.uint32(value).view(np.float32)) * factor
+    if abs(back) >= 2.0**128:
+        # The largest float32 below 2^128 / factor, a power of two.
+        ceiling = np.uint32(np.float32(2.0**128 / factor).view(np.uint32) - np.uint32(1))
+        most = round_bits(
+            ceiling, word, GENERAL, TOWARD_ZERO, False, grid[0], grid[1], grid[2], grid[3], grid[4],
+            grid[5], grid[6], grid[7], grid[8],
+        )  # fmt: skip
+        back = np.copysign(np.float64(np.uint32(most).view(np.float32)) * factor, back)
+    return np.float32(back).view(np.uint32)
+
+
+@compiled
+def element_word(index: Any, mode: Any, draw: Any, states: Any) -> Any:
+    """The random word of one element, by its index."""
+    if mode == COUNTER:
+        counter = np.uint32(np.uint32(np.uint32(index) * np.uint32(WEYL)) + draw[0])
+        return np.uint32(random_word(counter, draw[1]) & draw[2])
+    if mode == LFSR:
+        return np.uint32(states[(np.int64(index) + np.int64(draw[0])) % states.size] & draw[2])
+    return np.uint32(0)
+
+
+@compiled
+def round_slowly(
+    bits: Any, index: Any, magnitude: Any, raw: Any, mode: Any, grid: Any, block: Any, draw: Any, states: Any
+) -> Any:
+    """An element of a group in the rare cases: scales at float32's ends, special numbers, flushed groups.
+
+    `magnitude` is the group's largest, `raw` its scale exponent before the limits.
+    """
+    lowest, highest, flush, poison = block[2], block[3], block[4], block[5]
+    if poison and magnitude >= np.uint32(0x7F800000):
+        return np.uint32(0x7FC00000)
+    if flush and raw < lowest:
+        is_nan = np.uint32(bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+        return np.uint32(0) if is_nan else np.uint32(bits & np.uint32(0x80000000))
+    k = min(max(raw, lowest), highest)
+    return round_scaled(bits, k, poison, element_word(index, mode, draw, states), mode, grid)
+
+
+@cache
+def tile_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable[..., None]:
+    """The pass over groups whose members lie side by side, `columns` wide and `tile_rows` high.
+
+    `source` is a stack of matrices of `rows` x `width`; tiles from `begin` to `end` are numbered row by row. Runs of
+    equal tiles are worked on together: copied and searched for their largest magnitudes, then rounded in place, so
+    that short inner loops stay vectors. Unsigned indices spare Numba's check for negative ones.
+    """
+
+    def kernel(
+        source: Any, target: Any, begin: Any, end: Any, rows: Any, width: Any, tile_rows: Any, columns: Any,
+        grid: Any, block: Any, draw: Any, states: Any,
+    ) -> None:  # fmt: skip
+        mantissa, low, tiny, max_positive, max_negative = grid[0], grid[1], grid[2], grid[3], grid[4]
+        nan, negative_zero = grid[7], grid[8]
+        emax, bump, lowest, highest = block[0], block[1], block[2], block[3]
+        flush, poison, first_fast, last_fast = block[4], block[5], block[6], block[7]
+        first, second, mask = draw[0], draw[1], draw[2]
+        word, weyl = np.uint32(0), np.uint32(WEYL)
+        magnitudes, raws = np.empty(RUN, np.uint32), np.empty(RUN, np.int64)
+        across, down = -(-width // columns), -(-rows // tile_rows)
+        tile = begin
+        while tile < end:
+            band, place = tile // across, tile % across
+            matrix, strip = band // down, band % down
+            top = matrix * rows + strip * tile_rows
+            bottom = top + min(tile_rows, rows - strip * tile_rows)
+            full = width // columns - place
+            run = np.uint64(min(RUN, full, end - tile) if full > 0 else 1)
+            wide = np.uint64(columns if full > 0 else width - place * columns)
+            tile += np.int64(run)
+            for t in range(run):
+                magnitudes[t] = np.uint32(0)
+            for r in range(top, bottom):
+                base = np.uint64(r * width + place * columns)
+                for t in range(run):
+                    here, largest = np.uint64(base + t * wide), magnitudes[t]
+                    for j in range(wide):
+                        bits = target[here + j] if in_place else source[here + j]
+                        if not in_place:
+                            target[here + j] = bits
+                        largest = max(largest, np.uint32(bits & np.uint32(0x7FFFFFFF)))
+                    magnitudes[t] = largest
+            fast = True
+            for t in range(run):
+                largest = magnitudes[t]
+                if largest > np.uint32(0x7F800000) and not poison:
+                    left = place * columns + np.int64(t) * np.int64(wide)
+                    largest = largest_in_tile(target, top, bottom, width, left, np.int64(wide))
+                raw = scale_exponent(largest, poison, emax, bump)
+                k = min(max(raw, lowest), highest)
+                raws[t] = raw
+                fast &= (magnitudes[t] < np.uint32(0x7F800000)) & (first_fast <= k) & (k <= last_fast)
+                fast &= (flush == 0) | (raw >= lowest)
+            for r in range(top, bottom):
+                base = np.uint64(r * width + place * columns)
+                for t in range(run):
+                    here = np.uint64(base + t * wide)
+                    if not fast:
+                        for j in range(wide):
+                            target[here + j] = round_slowly(
+                                target[here + j], here + j, magnitudes[t], raws[t], mode, grid, block, draw, states
+                            )
+                        continue
+                    k = np.int32(min(max(raws[t], lowest), highest))
+                    moved, exponent = np.uint32(k << np.int32(23)), np.uint32(low + np.uint32(k))
+                    cut = np.uint32(tiny + moved) if tiny else np.uint32(0)
+                    positive, negative = np.uint32(max_positive + moved), np.uint32(max_negative + moved)
+                    counter = np.uint32(np.uint32(np.uint32(here) * weyl) + first)
+                    for j in range(wide):
+                        if mode == COUNTER:
+                            word = np.uint32(random_word(counter, second) & mask)
+                            counter = np.uint32(counter + weyl)
+                        elif mode == LFSR:
+                            word = element_word(here + j, mode, draw, states)
+                        target[here + j] = round_bits(
+                            target[here + j], word, core, mode, plain, mantissa, exponent, cut, positive, negative,
+                            positive, negative, nan, negative_zero,
+                        )  # fmt: skip
+
+    return compiled(kernel)
+
+
+@cache
+def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable[..., None]:
+    """The pass over groups whose members lie a row apart: `group` rows high, one column wide.
+
+    `source` is a stack of matrices of `rows` x `width`; `strip` columns are worked on together, as in `tile_kernel`.
+    """
+
+    def kernel(
+        source: Any, target: Any, begin: Any, end: Any, rows: Any, width: Any, group: Any, strip: Any,
+        grid: Any, block: Any, draw: Any, states: Any,
+    ) -> None:  # fmt: skip
+        mantissa, low, tiny, max_positive, max_negative = grid[0], grid[1], grid[2], grid[3], grid[4]
+        nan, negative_zero = grid[7], grid[8]
+        emax, bump, lowest, highest = block[0], block[1], block[2], block[3]
+        flush, poison, first_fast, last_fast = block[4], block[5], block[6], block[7]
+        first, second, mask = draw[0], draw[1], draw[2]
+        word, weyl = np.uint32(0), np.uint32(WEYL)
+        magnitudes, raws = np.empty(strip, np.uint32), np.empty(strip, np.int64)
+        offsets, exponents = np.empty(strip, np.uint32), np.empty(strip, np.uint32)
+        across, down = -(-width // strip), -(-rows // group)
+        for number in range(begin, end):
+            band, place = number // across, number % across
+            matrix, level = band // down, band % down
+            top = matrix * rows + level * group
+            bottom = top + min(group, rows - level * group)
+            count = np.uint64(min(strip, width - place * strip))
+            for j in range(count):
+                magnitudes[j] = np.uint32(0)
+            for r in range(top, bottom):
+                base = np.uint64(r * width + place * strip)
+                for j in range(count):
+                    bits = target[base + j] if in_place else source[base + j]
+                    if not in_place:
+                        target[base + j] = bits
+                    magnitudes[j] = max(magnitudes[j], np.uint32(bits & np.uint32(0x7FFFFFFF)))
+            fast = True
+            for j in range(count):
+                fast &= magnitudes[j] < np.uint32(0x7F800000)
+                raws[j] = scale_exponent(magnitudes[j], poison, emax, bump)
+            if not fast and not poison:
+                for j in range(count):
+                    largest = largest_in_tile(target, top, bottom, width, place * strip + np.int64(j), 1)
+                    raws[j] = scale_exponent(largest, poison, emax, bump)
+            for j in range(count):
+                k = min(max(raws[j], lowest), highest)
+                offsets[j] = np.uint32(np.int32(k) << np.int32(23))
+                exponents[j] = np.uint32(low + np.uint32(np.int32(k)))
+                fast &= (first_fast <= k) & (k <= last_fast) & ((flush == 0) | (raws[j] >= lowest))
+            for r in range(top, bottom):
+                base = np.uint64(r * width + place * strip)
+                if not fast:
+                    for j in range(count):
+                        target[base + j] = round_slowly(
+                            target[base + j], base + j, magnitudes[j], raws[j], mode, grid, block, draw, states
+                        )
+                    continue
+                counter = np.uint32(np.uint32(np.uint32(base) * weyl) + first)
+                for j in range(count):
+                    if mode == COUNTER:
+                        word = np.uint32(random_word(counter, second) & mask)
+                        counter = np.uint32(counter + weyl)
+                    elif mode == LFSR:
+                        word = element_word(base + j, mode, draw, states)
+                    moved = offsets[j]
+                    cut = np.uint32(tiny + moved) if tiny else np.uint32(0)
+                    positive, negative = np.uint32(max_positive + moved), np.uint32(max_negative + moved)
+                    target[base + j] = round_bits(
+                        target[base + j], word, core, mode, plain, mantissa, exponents[j], cut, positive, negative,
+                        positive, negative, nan, negative_zero,
+                    )  # fmt: skip
+
+    return compiled(kernel)
+
+
+def block_words(block: BlockGrid, core: int, lowest: int) -> Any:
+    """The block grid as the kernels take it, with the range of k in which `core` is exact."""
+    limits = [block.emax, block.bump, lowest, block.highest, block.flush, block.poison, *fast_scales(block, core)]
+    return np.array(limits, dtype=np.int64)
+
+
+@lru_cache(maxsize=1024)
+def grid_words(grid: Grid) -> Any:
+    """The grid as the kernels take it."""
+    return np.array(grid.words(), dtype=np.uint32)
+
+
+def draw_words(mode: str | Stochastic, key: Key, block: int) -> Any:
+    """Key words and bit mask of a 2^32-element block, as the kernels take them."""
+    if not isinstance(mode, Stochastic):
+        return _NO_DRAW
+    mask = (0xFFFFFFFF << (32 - mode.bits)) & 0xFFFFFFFF
+    return np.array([*key.words(block), mask], dtype=np.uint32)
+
+
+@lru_cache(maxsize=2)
+def lfsr_table(needed: bool) -> Any:
+    """The shift register's states in the top bits of words; a placeholder where not needed."""
+    if not needed:
+        return np.zeros(1, dtype=np.uint32)
+    return np.array(lfsr_states(), dtype=np.uint32) << np.uint32(32 - LFSR_BITS)
+
+
+_NO_DRAW = np.zeros(3, dtype=np.uint32)

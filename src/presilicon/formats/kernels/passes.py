@@ -1,0 +1,104 @@
+"""The choice between the compiled passes and plain torch for a tensor."""
+
+from functools import lru_cache
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from presilicon.formats.format import MOST_LISTED_BITS
+from presilicon.formats.rounding import Key, Stochastic
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from presilicon.formats.families.block import PowerBlocks
+    from presilicon.formats.format import Format
+    from presilicon.formats.kernels.grid import Grid
+
+
+@lru_cache(maxsize=1)
+def has_numba() -> bool:
+    """Whether the compiled CPU kernels can be used; without Numba the torch ones do the same work slowly."""
+    return find_spec("numba") is not None
+
+
+@lru_cache(maxsize=1)
+def has_triton() -> bool:
+    """Whether the compiled GPU kernels can be used."""
+    return find_spec("triton") is not None
+
+
+def compiled_passes(x: "Tensor") -> ModuleType | None:
+    """The module of compiled passes for `x`; None if plain torch does the work."""
+    import torch
+
+    if x.dtype != torch.float32:
+        return None
+    if x.device.type == "cpu" and has_numba():
+        from presilicon.formats.kernels import cpu_passes
+
+        return cpu_passes
+    if x.device.type == "cuda" and has_triton():
+        from presilicon.formats.kernels import gpu_passes
+
+        return gpu_passes
+    return None
+
+
+def cpu_passes_for(x: "Tensor", mode: str | Stochastic) -> ModuleType | None:
+    """The compiled passes for value lists and for scales that are not powers of two, which only CPUs have."""
+    if x.device.type != "cpu" or x.numel() == 0 or (isinstance(mode, Stochastic) and x.numel() > 2**32):
+        return None
+    return compiled_passes(x)
+
+
+def deliver(result: "Tensor", out: "Tensor | None") -> "Tensor":
+    """The result, copied to `out` if there is one."""
+    return result if out is None else out.copy_(result)
+
+
+def round_on_grid(x: "Tensor", grid: "Grid", mode: str | Stochastic, key: Key, out: "Tensor | None") -> "Tensor":
+    """`x` on a grid, written to `out` or a new tensor."""
+    passes = compiled_passes(x)
+    if passes is not None:
+        result: Tensor = passes.round_elements(x, grid, mode, key, out)
+        return result
+    from presilicon.formats.kernels.torch_kernels import draw_words, round_to_grid
+
+    return deliver(round_to_grid(x, grid, mode, draw_words(x, mode, key)), out)
+
+
+def wrap_around(values: "Tensor", integer: int, signed: bool) -> "Tensor":
+    """Rounded values modulo 2^integer, in place."""
+    passes = compiled_passes(values) if values.device.type == "cpu" else None
+    if passes is not None:
+        wrapped: Tensor = passes.wrap(values, integer, signed)
+        return wrapped
+    from presilicon.formats.kernels.torch_kernels import wrap
+
+    return wrap(values, integer, signed)
+
+
+def round_in_blocks(
+    x: "Tensor", fmt: "PowerBlocks", mode: str | Stochastic, key: Key, out: "Tensor | None"
+) -> "Tensor":
+    """`x` in a format with a power of two per block, written to `out` or a new tensor."""
+    passes = compiled_passes(x)
+    if passes is not None and not (isinstance(mode, Stochastic) and x.numel() > 2**32):
+        result: Tensor = passes.round_blocks(x, fmt, mode, key, out)
+        return result
+    from presilicon.formats.kernels import torch_blocks
+    from presilicon.formats.kernels.torch_kernels import draw_words
+
+    return deliver(torch_blocks.round_blocks(x, fmt, mode, draw_words(x, mode, key)), out)
+
+
+def round_to_values(x: "Tensor", fmt: "Format", mode: str | Stochastic, key: Key, out: "Tensor | None") -> "Tensor":
+    """`x` in a format whose values are listed, written to `out` or a new tensor."""
+    passes = cpu_passes_for(x, mode) if fmt.bits <= MOST_LISTED_BITS else None
+    if passes is not None:
+        result: Tensor = passes.round_steps(x, fmt, mode, key, out)
+        return result
+    from presilicon.formats.kernels.torch_kernels import draw_words
+
+    return deliver(fmt.round_plain(x.double(), mode, draw_words(x, mode, key)).to(x.dtype), out)

@@ -1,0 +1,1 @@
+"""MAC units: their description, a slow reference, and matrix products in plain torch, Numba and Triton."""

@@ -1,0 +1,91 @@
+"""The compiled kernels put to work: which one for which unit, over as many threads as torch uses."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from presilicon.formats.kernels import threads
+from presilicon.formats.kernels.cores import NEAREST_EVEN, mode_number
+from presilicon.formats.kernels.grid import Grid
+from presilicon.formats.kernels.numba_kernels import lfsr_table
+from presilicon.formats.mac.numba_kernels import (
+    LIFTED,
+    NARROW,
+    NATIVE,
+    ORDER_NUMBERS,
+    SEPARATE,
+    TILE,
+    WIDE,
+    exact_kernel,
+    lean_kernel,
+    wide_grid,
+)
+from presilicon.formats.mac.plan import Plan
+from presilicon.formats.rounding import Key, Stochastic
+
+
+def multiply(a: Tensor, b: Tensor, plan: Plan, key: Key) -> Tensor:
+    """The product of (batches, M, K) and (batches, K, N) float32 tensors."""
+    batches, rows, depth = a.shape
+    columns = b.shape[2]
+    out = torch.zeros(batches, rows, columns)
+    if out.numel() == 0 or depth == 0:
+        return out
+    left, right, target = a.contiguous().numpy(), b.contiguous().numpy(), out.numpy()
+    done = np.zeros((batches * rows, -(-columns // TILE)), dtype=np.bool_)
+    chunk = plan.chunk_size(depth)
+    source = plan.source
+    draws = (
+        _keys(plan, key, out.numel() * plan.rounding_count(depth)),
+        lfsr_table(source is not None and source.source == "lfsr"),
+        0 if source is None else source.bits,
+    )
+    has_product = plan.product is not None
+    modes = (
+        _kernel_mode(plan.product_mode, plan.product) if plan.product is not None else NEAREST_EVEN,
+        _kernel_mode(plan.partial_mode, plan.partial),
+        _kernel_mode(plan.total_mode, plan.total),
+    )
+    exact = exact_kernel(ORDER_NUMBERS[plan.order], has_product, *modes)
+    grids = tuple(wide_grid(grid) for grid in (plan.product or plan.partial, plan.partial, plan.total))
+    steps = _lean_steps(plan)
+
+    def work(start: int, stop: int) -> None:
+        for step in steps:
+            kernel = lean_kernel(step, modes[2])
+            kernel(left, right, target, done, start, stop, chunk, *_lean_arguments(plan, step), grids[2], *draws)
+            if done[start:stop].all():
+                return
+        exact(left, right, target, done, start, stop, chunk, plan.width, plan.align_bits, *grids, *draws)
+
+    threads.split(work, batches * rows, multiple=1, weight=columns * depth)
+    return out
+
+
+def _lean_steps(plan: Plan) -> list[int]:
+    """The lean kernels to try on each tile, fastest first."""
+    if plan.is_native:
+        return [NATIVE if plan.product is None else SEPARATE]
+    return [NARROW] * plan.is_leanable + [WIDE] * plan.is_wide_leanable
+
+
+def _lean_arguments(plan: Plan, step: int) -> tuple[object, ...]:
+    grid, limits = plan.partial, plan.lean_limits
+    products = (limits.product_bits, limits.product_last, limits.product_largest)
+    if step == WIDE:
+        low, up = np.int64(grid.low - 127 + 1023 << 52), np.int64((52 - grid.mantissa << 52) + (1 << 51))
+        return low, up, limits.bits, limits.largest, products
+    narrow_low, narrow_up = np.uint32(grid.low << 23), np.uint32((23 - grid.mantissa << 23) + 0x400000)
+    return narrow_low, narrow_up, limits.bits, limits.largest, products
+
+
+def _kernel_mode(mode: str | Stochastic, grid: Grid) -> int:
+    number = mode_number(mode)
+    return LIFTED if number == NEAREST_EVEN and grid.mantissa > 0 else number
+
+
+def _keys(plan: Plan, key: Key, draws: int) -> np.ndarray:
+    """The key words of every block of 2^32 draws."""
+    blocks = 1 + (draws >> 32) if plan.source is not None else 1
+    words = [key.words(block) for block in range(blocks)] if plan.source is not None else [(0, 0)]
+    return np.array(words, dtype=np.uint32)

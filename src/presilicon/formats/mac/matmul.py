@@ -1,0 +1,139 @@
+"""`matmul`: a matrix product as a MAC unit computes it."""
+
+import math
+from typing import TYPE_CHECKING
+
+from presilicon.base.errors import FormatError
+from presilicon.formats.kernels.passes import has_numba, has_triton
+from presilicon.formats.mac.plan import plan_of
+from presilicon.formats.mac.unit import MacUnit
+from presilicon.formats.rounding import Key
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def matmul(
+    a: "Tensor",
+    b: "Tensor",
+    mac: MacUnit,
+    *,
+    key: Key | None = None,
+    out: "Tensor | None" = None,
+    library: bool = True,
+) -> "Tensor":
+    """The matrix product of `a` and `b`, every multiply and add done as `mac` does it.
+
+    The bits are those of `presilicon.formats.mac.reference`, for all float32 values: NaN, infinities, subnormals and
+    signed zeros too. The operands should already hold values of their formats (`quantize` does that).
+
+    Args:
+        a: A float32 tensor (..., M, K) of any strides; float16 and bfloat16 are widened. One-dimensional tensors and
+            broadcasting work as in `torch.matmul`.
+        b: A float32 tensor (..., K, N).
+        mac: The unit.
+        key: Seed, step and tensor of stochastic rounding; None is `Key()`. The roundings of an output are numbered in
+            the order in which they happen; rounding t of output e (its row-major index) draws the random word of
+            index t x outputs + e.
+        out: Where to write, of the result's shape; it must not overlap `a` or `b`.
+        library: A unit that just adds in float32 (`mac.is_float32`) is left to `torch.matmul`, whose order of
+            additions is its own: results are equal where every partial sum is exact, else they differ in the last
+            places. False adds in the stated order here too.
+
+    Returns:
+        `out`, or a new float32 tensor. It carries no gradient: emulation adds its own.
+
+    Raises:
+        FormatError: A unit that cannot exist, shapes that do not fit, a type or a device that cannot be used.
+
+    >>> import torch
+    >>> from presilicon.formats import Float
+    >>> ones = torch.ones(1, 4096)
+    >>> matmul(ones, ones.T, MacUnit(accumulate=Float(5, 10))), matmul(ones, ones.T, MacUnit(accumulate=Float(6, 9)))
+    (tensor([[2048.]]), tensor([[1024.]]))
+    >>> matmul(ones, ones.T, MacUnit(accumulate=Float(6, 9), order="chunked", chunk=64))
+    tensor([[4096.]])
+    """
+    import torch
+
+    plan = None if mac.is_user_defined else plan_of(mac)
+    a, b = _check_operand("a", a, mac), _check_operand("b", b, mac)
+    if a.device != b.device:
+        raise FormatError(f"{mac}: a is on {a.device} and b on {b.device}; both must be on the same device")
+    shape = _result_shape(a, b, mac)
+    if out is not None and (out.shape, out.dtype, out.device) != (shape, torch.float32, a.device):
+        raise FormatError(
+            f"{mac}: out is {tuple(out.shape)} {out.dtype} on {out.device}; "
+            f"needed: {tuple(shape)} torch.float32 on {a.device}"
+        )
+    if library and mac.is_float32:
+        return torch.matmul(a, b) if out is None else out.detach().copy_(torch.matmul(a, b))
+    left, right = _as_batches(a, b)
+    if plan is None:
+        from presilicon.formats.mac.user import multiply_codes
+
+        mac.check()
+        result = multiply_codes(left, right, mac)
+    elif a.device.type == "cpu" and has_numba():
+        from presilicon.formats.mac.cpu import multiply
+
+        result = multiply(left, right, plan, key or Key())
+    elif a.device.type == "cuda" and has_triton():
+        from presilicon.formats.mac import gpu
+
+        result = gpu.multiply(left, right, plan, key or Key())
+    else:
+        from presilicon.formats.mac import plain
+
+        result = plain.multiply(left, right, plan, key or Key())
+    result = result.reshape(shape)
+    return result if out is None else out.detach().copy_(result)
+
+
+def _check_operand(name: str, x: "Tensor", mac: MacUnit) -> "Tensor":
+    import torch
+
+    if not isinstance(x, torch.Tensor):
+        raise FormatError(f"{mac}: {name} must be a torch tensor, not {type(x).__name__}; try torch.as_tensor(...)")
+    problem = ""
+    if x.layout != torch.strided:
+        problem = f" of layout {x.layout} cannot be multiplied; allowed: strided tensors"
+    elif x.device.type not in ("cpu", "cuda"):
+        problem = f" on device {x.device} cannot be multiplied; allowed: cpu, cuda"
+    elif x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        problem = f" and type {x.dtype} cannot be multiplied; allowed: float32, float16, bfloat16"
+    elif x.dim() == 0:
+        problem = " has no axis to reduce; allowed: one dimension or more"
+    if problem:
+        raise FormatError(f"{mac}: {name} of shape {tuple(x.shape)}{problem}")
+    return x.detach().to(torch.float32)
+
+
+def _result_shape(a: "Tensor", b: "Tensor", mac: MacUnit) -> "tuple[int, ...]":
+    """The shape of the product, by the rules of `torch.matmul`."""
+    import torch
+
+    if a.dim() == b.dim() == 2 and a.shape[1] == b.shape[0]:
+        return torch.Size((a.shape[0], b.shape[1]))
+    try:
+        return torch.matmul(a.to("meta"), b.to("meta")).shape
+    except RuntimeError:
+        raise FormatError(
+            f"{mac}: shapes {tuple(a.shape)} and {tuple(b.shape)} do not fit; needed: (..., M, K) and (..., K, N)"
+        ) from None
+
+
+def _as_batches(a: "Tensor", b: "Tensor") -> "tuple[Tensor, Tensor]":
+    """The operands as (batches, M, K) and (batches, K, N), or one batch where `b` is shared."""
+    import torch
+
+    a = a.unsqueeze(0) if a.dim() == 1 else a
+    b = b.unsqueeze(1) if b.dim() == 1 else b
+    if math.prod(b.shape[:-2]) == 1:
+        rows = math.prod(a.shape[:-1])
+        return a.reshape(1, rows, a.shape[-1]), b.reshape(1, b.shape[-2], b.shape[-1])
+    batches = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
+    count = math.prod(batches)
+    left = a.expand(*batches, *a.shape[-2:]).reshape(count, *a.shape[-2:])
+    right = b.expand(*batches, *b.shape[-2:]).reshape(count, *b.shape[-2:])
+    return left, right

@@ -1,0 +1,182 @@
+"""MAC units: how the products of a matrix multiplication are added up."""
+
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from presilicon.base.errors import FormatError, did_you_mean
+from presilicon.formats.families.float import Float
+from presilicon.formats.format import Format
+from presilicon.formats.grammar import parse_rounding
+from presilicon.formats.rounding import Stochastic
+
+Order = Literal["sequential", "chunked", "pairwise", "systolic", "aligned"]
+ORDERS: tuple[str, ...] = get_args(Order)
+
+FLOAT32 = Float(8, 23)
+
+MOST_WIDTH = 1024
+MOST_ALIGN_BITS = 40
+
+
+class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How products become a sum: what is rounded, to which format, and in which order.
+
+    Every sum starts from +0. Each product and each sum is computed exactly and rounded once. NaN has no sign; an exact
+    zero sum is +0 unless both terms are -0, or the rounding is `down`, as in IEEE 754.
+
+    The orders, for products p[0], p[1], ... along the reduction axis:
+
+    - `sequential`: one after another. With `width` W, as many lanes run side by side: lane l adds p[l], p[l+W], ...,
+      and in the end the lanes are added pairwise.
+    - `chunked`: `sequential` within chunks of `chunk` products; the chunks' sums are then added one after another,
+      beginning with the first chunk's sum.
+    - `pairwise`: a tree that adds neighbours, level by level; one that is left over moves up a level as it is.
+    - `systolic`: an array of `rows` rows whose weights or inputs stay in place. The reduction axis is folded in tiles
+      of `rows`; partial sums enter a tile at zero and move down one row per product; the tiles' sums are added one
+      after another. (An array whose outputs stay in place adds sequentially.)
+    - `aligned`: as tensor cores do. The running sum and the next `width` products are aligned to the largest exponent
+      among them, each is cut toward zero to `align_bits` bits below that exponent, and they are added as integers;
+      the result is rounded once. The exponent of a product is the sum of its operands' exponents.
+
+    `pairwise` and `aligned` may be chunked too.
+
+    >>> str(MacUnit(accumulate=Float(6, 9), order="chunked", chunk=64))
+    'float(exponent=6, mantissa=9), chunked(chunk=64)'
+    >>> str(MacUnit())
+    'float32, sequential'
+    """
+
+    multiply: Format | None = None
+    """What each product is rounded to; None keeps it exact (but see `fused`)."""
+    accumulate: Format = FLOAT32
+    """The format of every sum."""
+    partial: Format | None = None
+    """The format of sums inside a chunk or a tile, always rounded to nearest-even; None is `accumulate`, with its
+    `rounding`. With `partial=float32` rounding happens at chunk boundaries only."""
+    order: Order = "sequential"
+    chunk: int | None = None
+    """Products per chunk; None does not chunk. A `sequential` unit with chunks is a `chunked` one."""
+    width: int = 1
+    """Lanes of a vector unit (`sequential`, `chunked`), or products added at once (`aligned`)."""
+    rows: int | None = None
+    """Rows of the array (`systolic`)."""
+    fused: bool | None = None
+    """True: the product enters its sum exactly. False: it is rounded first, to `multiply` or, without one, to the
+    format of the sum. None: whether `multiply` is None."""
+    align_bits: int | None = None
+    """Bits kept below the largest exponent (`aligned`)."""
+    rounding: str = "nearest-even"
+    """A rounding mode for products and sums; `stochastic(bits=8, source=lfsr)` names the random source."""
+    slice_bits: int | None = None
+    """Mantissa bits that the multiplier takes at once, 2 in FAST's fMAC; None is all. Products stay exact, they take
+    more passes."""
+
+    def check(self) -> None:
+        """Raise `FormatError` for a unit that cannot exist."""
+        parse_rounding(self.rounding)
+        if self.order not in ORDERS:
+            raise FormatError(f'order="{self.order}": {did_you_mean(str(self.order), ORDERS)}')
+        self._check_number("chunk", self.chunk, 2**31)
+        if self.width is None:
+            raise FormatError("width must be an integer of at least 1, not None; 1 is a single lane")
+        if self.fused not in (None, True, False) or isinstance(self.fused, float):
+            raise FormatError(f"fused must be true, false, or none to follow from multiply, not {self.fused!r}")
+        self._check_number("width", self.width, MOST_WIDTH)
+        self._check_number("rows", self.rows, 2**31)
+        self._check_number("align_bits", self.align_bits, MOST_ALIGN_BITS)
+        self._check_number("slice_bits", self.slice_bits, 24)
+        self._check_order()
+        if self.fused and self.multiply is not None:
+            raise FormatError(
+                f"fused=true and multiply={self.multiply} exclude each other: a fused unit does not round the product"
+            )
+        if self.is_user_defined:
+            from presilicon.formats.mac.user import check_user
+
+            check_user(self)
+            return
+        from presilicon.formats.mac.plan import sum_grid
+
+        for name in ("multiply", "accumulate", "partial"):
+            fmt = getattr(self, name)
+            if fmt is not None:
+                sum_grid(name, fmt)
+
+    def _check_number(self, name: str, value: int | None, most: int) -> None:
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and not (is_integer and 1 <= value <= most):
+            raise FormatError(f"{name} must be an integer from 1 to {most}, not {value!r}")
+
+    def _check_order(self) -> None:
+        wanted = {"chunked": "chunk", "systolic": "rows", "aligned": "align_bits"}.get(self.order)
+        if wanted and getattr(self, wanted) is None:
+            example = {"chunk": 64, "rows": 128, "align_bits": 24}[wanted]
+            raise FormatError(f"order={self.order} needs {wanted}, as in {wanted}={example}")
+        unused = {
+            "rows": self.rows is not None and self.order != "systolic",
+            "align_bits": self.align_bits is not None and self.order != "aligned",
+            "chunk": self.chunk is not None and self.order == "systolic",
+            "width": self.width != 1 and self.order in ("pairwise", "systolic"),
+        }
+        for name, is_unused in unused.items():
+            if is_unused:
+                raise FormatError(f"order={self.order} has no {name}; leave out {name}={getattr(self, name)}")
+
+    @property
+    def rounding_mode(self) -> str | Stochastic:
+        """The rounding as `quantize` takes it."""
+        return parse_rounding(self.rounding)
+
+    @property
+    def is_user_defined(self) -> bool:
+        """Whether products or sums are made by a user's own functions on codes."""
+        return any(fmt is not None and fmt.arithmetic is not None for fmt in (self.multiply, self.accumulate))
+
+    @property
+    def is_stochastic(self) -> bool:
+        """Whether rounding draws random numbers."""
+        return isinstance(self.rounding_mode, Stochastic)
+
+    @property
+    def is_float32(self) -> bool:
+        """Whether the unit just adds in float32, which a library's matmul does too, in an order of its own.
+
+        >>> MacUnit().is_float32, MacUnit(order="chunked", chunk=64).is_float32
+        (True, False)
+        """
+        plain = MacUnit(order="sequential", slice_bits=self.slice_bits, fused=self.fused)
+        return self == plain and self.fused is not False
+
+    def passes(self, mantissa_a: int, mantissa_b: int) -> int:
+        """How often the multiplier works for one product of two significands of so many bits.
+
+        >>> fmac = MacUnit(slice_bits=2)
+        >>> fmac.passes(2, 2), fmac.passes(2, 4), fmac.passes(4, 4), fmac.passes(3, 4)
+        (1, 2, 4, 4)
+        """
+        if self.slice_bits is None:
+            return 1
+        return -(-mantissa_a // self.slice_bits) * -(-mantissa_b // self.slice_bits)
+
+    def __str__(self) -> str:
+        order = "chunked" if self.order == "sequential" and self.chunk is not None else self.order
+        details = {
+            "chunk": self.chunk,
+            "width": self.width if self.width != 1 else None,
+            "rows": self.rows,
+            "align_bits": self.align_bits,
+        }
+        inside = ", ".join(f"{name}={value}" for name, value in details.items() if value is not None)
+        parts = [str(self.accumulate), f"{order}({inside})" if inside else order]
+        if self.multiply is not None:
+            parts.append(f"products in {self.multiply}")
+        elif self.fused is False:
+            parts.append("products rounded")
+        if self.partial is not None:
+            parts.append(f"partial sums in {self.partial}")
+        if self.rounding != "nearest-even":
+            parts.append(self.rounding)
+        if self.slice_bits is not None:
+            parts.append(f"{self.slice_bits}-bit slices")
+        return ", ".join(parts)

@@ -1,0 +1,88 @@
+"""A family of number formats that another package adds, in one file."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOY = '''
+from dataclasses import dataclass
+from typing import ClassVar
+
+from presilicon.formats import Format
+
+
+@dataclass(frozen=True)
+class Toy(Format):
+    """Sign and magnitude, with powers of the square root of 2."""
+
+    kind: ClassVar[str] = "toy"
+
+    bits: int
+
+    @classmethod
+    def names(cls):
+        return {"toy4": cls(4)}
+
+    def code_values(self):
+        half = 1 << self.bits - 1
+        magnitudes = [0.0, *(2 ** ((code - half // 2) / 2) for code in range(1, half))]
+        return [*magnitudes, *(-value for value in magnitudes)]
+'''
+
+ROUNDINGS = """
+import torch
+from presilicon.formats import decode, encode, parse, quantize, quantize_value
+fmt, x = parse("toy(5)"), torch.randn(500, generator=torch.Generator().manual_seed(0)) * 4
+for mode in ("nearest-even", "nearest-away", "toward-zero", "up", "down", "stochastic"):
+    expected = torch.tensor([quantize_value(number, fmt, mode, index=i) for i, number in enumerate(x.tolist())])
+    compiled = quantize(x, fmt, rounding=mode)
+    assert torch.equal(compiled, expected), mode
+    assert torch.equal(quantize(x.double(), fmt, rounding=mode).float(), expected), mode
+    assert torch.equal(decode(encode(x, fmt, rounding=mode), fmt), expected), mode
+assert (fmt.significand_bits, fmt.exponent_bits, str(parse("toy4")), str(parse("toy(4)"))) == (24, 3, "toy4", "toy4")
+print("equal")
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    metadata = tmp_path / "toy-0.1.dist-info"
+    metadata.mkdir()
+    (tmp_path / "toy.py").write_text(TOY)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 0.1\n")
+    (metadata / "entry_points.txt").write_text("[presilicon.formats]\ntoy = toy:Toy\n")
+    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+
+
+def run(environment: dict[str, str], *words: str) -> str:
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_commands_take_a_family_of_another_package(environment: dict[str, str], tmp_path: Path) -> None:
+    def document(*words: str) -> dict[str, object]:
+        return json.loads(run(environment, "-m", "presilicon", *words, "--json"))  # type: ignore[no-any-return]
+
+    quantised = document("quantize", "toy(3)", "0.3", "1.7")
+    assert quantised["format"] == "toy(bits=3)"
+    assert [value["code"] for value in quantised["values"]] == [0, 3]  # type: ignore[attr-defined]
+    listed = document("list", "formats")
+    assert listed["families"]["toy"] == ["bits"]  # type: ignore[index]
+    assert listed["formats"][-1] == {"name": "toy4", "bits_per_element": 4.0, "description": "toy(bits=4)"}  # type: ignore[index]
+    weight = ("--set", "numerics.weight=toy(3)")
+    gemm = ("simulate", "bf16-systolic", "--gemm", "8x8x8")
+    assert document(*gemm, *weight)["bytes_dram"] < document(*gemm)["bytes_dram"]  # type: ignore[operator]
+    runs = ("--seeds", "2", "--jobs", "2", "--out", str(tmp_path / "runs"))
+    steps = ("--max-steps", "6", "--evaluate-every", "2")
+    evaluated = document("evaluate", "bf16-systolic", "--workload", "digits-mlp", *weight, *runs, *steps)
+    assert "toy(bits=3)" in json.dumps(evaluated)
+
+
+def test_a_list_of_values_is_enough_for_all_roundings(environment: dict[str, str]) -> None:
+    assert run(environment, "-c", ROUNDINGS).strip() == "equal"
