@@ -25,7 +25,7 @@ from presilicon.simulation.execution import executed_ops
 from presilicon.simulation.roofline.kernels import Kernel, make_kernels
 from presilicon.simulation.roofline.machine import ChipEnergy, ClassRate, HostTimes, MatrixRate, PhaseFractions
 from presilicon.simulation.roofline.pricing import busy_seconds, seconds
-from presilicon.workloads.capture import capture_workload
+from presilicon.workloads import capture_workload
 
 DATA = Path(__file__).parent / "data"
 PRESET = Path(presilicon.__file__).parent / "designs/presets/h200.toml"

@@ -22,9 +22,9 @@ from pathlib import Path
 DESIGNS = ("fp32-systolic", "bf16-systolic", "fp8-systolic", "caterpillar-small", "caterpillar-large", "h200", "tpu-v2",
            "dgx-1", "p100")  # fmt: skip
 FORMATS = (
-    "float32", "bfloat16", "float16", "e4m3", "e4m3fn", "e5m2", "int8", "int4", "fixed(bits=8, fraction=4)", "mxfp8_e4m3", "mxfp4",
+    "float32", "bfloat16", "float16", "e4m3", "e4m3fn", "e5m2", "int8", "int4", "fixed(4, 4)", "mxfp8_e4m3", "mxfp4",
     "nvfp4", "bfp(mantissa=4, group=4)", "bfp(mantissa=3, group=2, square=true)", "posit(8, 1)", "posit(12, 1)",
-    "log(integer=3, fraction=3)", "table(values=[-2, -1, 0, 1, 3])", "float(exponent=6, mantissa=9)", "mxint8",
+    "lns(3, 3)", "table(values=[-2, -1, 0, 1, 3])", "float(exponent=6, mantissa=9)", "mxint8",
     "float(exponent=5, mantissa=2, overflow=saturate)",
 )  # fmt: skip
 REPRODUCTIONS = ("caterpillar", "mlperf", "in-place-transpose", "checkpointing", "memory-of-normalization", "instrument-area",
@@ -49,7 +49,7 @@ for text in FORMATS:
     fmt = parse(text)
     for mode in ("nearest-even", "toward-zero", "stochastic"):
         try:
-            out[f"quantize {text} {mode}"] = digest(quantize(x, fmt, mode))
+            out[f"quantize {text} {mode}"] = digest(quantize(x, fmt, rounding=mode))
         except ps.PresiliconError as error:
             out[f"quantize {text} {mode}"] = type(error).__name__
     try:
@@ -59,9 +59,9 @@ for text in FORMATS:
     except ps.PresiliconError as error:
         out[f"codes {text}"] = type(error).__name__
 a, b = torch.randn(9, 50, generator=torch.Generator().manual_seed(2)), torch.randn(50, 7, generator=torch.Generator().manual_seed(3))
-for mac in (MacUnit(), MacUnit(accumulate="float16", order="sequential"), MacUnit(accumulate="float16", order="pairwise"),
-            MacUnit(accumulate="e5m10", order="chunked", chunk=8) if False else MacUnit(accumulate="bfloat16", chunk=8)):
-    out[f"matmul {mac}"] = digest(matmul(a, b, mac))
+for mac in (MacUnit(), MacUnit(accumulate=parse("float16"), order="sequential"), MacUnit(accumulate=parse("float16"), order="pairwise"),
+            MacUnit(accumulate=parse("bfloat16"), chunk=8)):
+    out[f"matmul {mac}"] = digest(matmul(a, b, mac=mac))
 print(json.dumps(out, indent=1, sort_keys=True))
 """
 
@@ -91,7 +91,7 @@ def cases() -> dict[str, list[str]]:
     found["evaluate-sensitivity"] = ["evaluate", "fp32-systolic", "fp8-systolic", "--sensitivity", *train]
     found["evaluate-caterpillar"] = ["evaluate", "caterpillar-small", *train]
     found["evaluate-watched"] = ["evaluate", "examples/watched.toml", "--workload", "digits-cnn", "--seeds", "1",
-                                 "--max-steps", "20", "--jobs", "1", "--json"]  # fmt: skip
+                                 "--max-steps", "60", "--evaluate-every", "20", "--jobs", "1", "--json"]  # fmt: skip
     for solver in ("greedy", "heft"):
         found[f"schedule-{solver}"] = ["schedule", "v100-3xs10", "--workload", "digits-cnn", "--solver", solver, "--json"]
     found["schedule-exact"] = ["schedule", "v100-3xs10", "--workload", "digits-mlp", "--solver", "exact", "--json"]

@@ -36,7 +36,7 @@ _HOMES = {
     "load_system": "presilicon.designs",
     "Splits": "presilicon.workloads",
     "Workload": "presilicon.workloads",
-    "capture": "presilicon.workloads.capture",
+    "capture": "presilicon.workloads",
     "load_workload": "presilicon.workloads",
     "coverage": "presilicon.emulation",
     "emulate_": "presilicon.emulation",
@@ -63,8 +63,7 @@ if TYPE_CHECKING:
     from presilicon.simulation import memory_timeline, simulate
     from presilicon.study import compare, evaluate
     from presilicon.study.hybrid import schedule
-    from presilicon.workloads import Splits, Workload, load_workload
-    from presilicon.workloads.capture import capture
+    from presilicon.workloads import Splits, Workload, capture, load_workload
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,6 @@
 """`presilicon evaluate`: designs compared by time-to-accuracy and energy-to-accuracy."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +11,14 @@ from presilicon.cli.options import clock_option, json_option, out_option, set_op
 from presilicon.cli.progress import seed_progress
 
 if TYPE_CHECKING:
-    from presilicon.cli.request import Request
-    from presilicon.designs import Design
+    from collections.abc import Callable
+
+    from presilicon.records import Comparison, Event, InstrumentEvent
     from presilicon.runs import Run, StoredRun
-    from presilicon.workloads import Workload
+    from presilicon.study import EvaluateRequest
 
 _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
-"""What may be given with --resume; the rest is what the run was started with."""
+"""Options that may be combined with --resume; all others come from the run."""
 
 
 @click.command("evaluate")
@@ -86,8 +85,8 @@ def command(
       presilicon evaluate bf16-systolic --numerics fp32,bf16,fp8-hybrid --workload fashion-cnn
       presilicon evaluate --resume latest
     """
-    from presilicon.cli.request import Request, read_request
     from presilicon.runs import load_run
+    from presilicon.study import EvaluateRequest, read_request
 
     stored = None
     if resume is not None:
@@ -97,9 +96,9 @@ def command(
     else:
         for name in ("designs", "workload"):
             if not given[name]:
-                parameter = next(each for each in context.command.params if each.name == name)
+                parameter = next(parameter for parameter in context.command.params if parameter.name == name)
                 raise click.MissingParameter(ctx=context, param=parameter)
-        request = Request(**given)
+        request = EvaluateRequest(**given)
     _evaluate(request, stored, jobs or os.cpu_count() or 1, out, as_json)
 
 
@@ -108,122 +107,72 @@ def _refuse_others(context: click.Context) -> None:
     for parameter in context.command.params:
         name = str(parameter.name)
         if name not in _WITH_RESUME and source(name) in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT):
-            what = "designs" if name == "designs" else parameter.opts[0]
-            raise click.UsageError(f"--resume goes on with what the run was started with: leave out {what}", context)
+            option = "designs" if name == "designs" else parameter.opts[0]
+            raise click.UsageError(f"--resume continues with the run's own arguments: leave out {option}", context)
 
 
-def _evaluate(request: "Request", stored: "StoredRun | None", jobs: int, out: Path, as_json: bool) -> None:
-    import shutil
-
-    from presilicon.base.errors import ConfigError
-
-    if request.sensitivity and request.times:
-        raise ConfigError("--sensitivity varies our own figures: leave out --times, whose figures are another's")
-    if request.clock_ghz is not None and not request.times:
-        raise ConfigError("--clock-ghz is for --times: what turns the cycles of that file into seconds")
-    designs, workload, own = request.load()
-    if request.sensitivity and len(designs) < 2:
-        raise ConfigError("--sensitivity is about the ranking of designs: give at least two")
-    times = request.times_of([design.name for design in designs])
-
-    from presilicon.study import check_device
-
-    check_device(request.device)
-    if request.strict_coverage:
-        from presilicon.emulation import coverage_workload
-
-        for design in designs:
-            coverage_workload(workload, design.numerics, strict=True)
-
-    from presilicon.cli.request import checkpoints_of
+def _evaluate(request: "EvaluateRequest", stored: "StoredRun | None", jobs: int, out: Path, as_json: bool) -> None:
     from presilicon.report import print_table, render_page, to_json
     from presilicon.runs import watch_run
+    from presilicon.study import carry_out, check_strict, plan_request
 
-    with _open(request, stored, designs, workload, times, out) as run:
-        from msgspec import structs
+    plan = plan_request(request)
+    recorded: list[Run] = []
 
-        from presilicon.study import check_strict, price, sensitivity, train_designs
+    def on_run(run: "Run") -> None:
+        recorded.append(run)
+        if run.took_over:
+            click.echo(f"note: {run.took_over}", err=True)
 
-        with seed_progress(len(designs) * request.seeds, workload.max_steps) as show, _hint(run):
-            told: set[str] = set()
+    def write_report(run: "Run", comparison: "Comparison") -> None:
+        run.write_file("result.json", to_json(comparison))
+        run.write_file("report.html", render_page(comparison, watch_run(run.path)))
 
-            def on_event(event: dict[str, Any]) -> None:
-                run.record(event["event"], **{name: value for name, value in event.items() if name != "event"})
-                if not event["event"].startswith("instrument"):
-                    show(event)
-                    return
-                text = _about_instrument(event)
-                if text and text not in told:  # every seed that is watched would warn
-                    click.echo(text, err=True)
-                told.add(text)
-
-            trained = train_designs(
-                designs, workload, seeds=request.seeds, seed=request.seed, jobs=jobs, device=request.device,
-                times=times or None, clock_ghz=request.clock_ghz, checkpoints=checkpoints_of(run.path),
-                checkpoint_every=request.checkpoint_every, strict=request.strict, own=own,
-                directory=run.path, on_event=on_event,
-            )  # fmt: skip
-        found = price(trained)
-        if request.sensitivity:
-            found = structs.replace(found, sensitivity=sensitivity(trained))
-        document = to_json(found)
-        run.record("result", comparison=found)
-        run.write_file("result.json", document)
-        report = run.write_file("report.html", render_page(found, watch_run(run.path)))
-    shutil.rmtree(checkpoints_of(run.path), ignore_errors=True)
-    if as_json:
-        click.echo(document, nl=False)
-    else:
-        print_table(found)
-    click.echo(f"report: {report}", err=as_json)
-    if request.strict:
-        check_strict(found.designs)
-
-
-def _about_instrument(event: dict[str, Any]) -> str:
-    """What an event of an instrument has to say at once; empty for most."""
-    from presilicon.runs.readings import STARTED, WARNING, describe_warning
-
-    if event["event"] == STARTED and "address" in event:
-        token = f"; hosts that program it need the token in {event['token_file']}" if "token_file" in event else ""
-        return f"{event['design']}, seed {event['seed']}: the instrument's stream is at {event['address']}{token}"
-    return f"note: {event['design']}: {describe_warning(event)}" if event["event"] == WARNING else ""
-
-
-def _open(
-    request: "Request",
-    stored: "StoredRun | None",
-    designs: "list[Design]",
-    workload: "Workload",
-    times: dict[str, str],
-    out: Path,
-) -> "Run":
-    """A new run, or the one that goes on."""
-    from presilicon.base.config import to_plain
-    from presilicon.cli.request import resume, write_request
-    from presilicon.runs import create_run
-
-    config = {
-        "designs": [design.to_plain() for design in designs],
-        "technologies": [to_plain(design.technology) for design in designs],
-        "workload": workload.describe(),
-        "seeds": request.seeds,
-        "device": request.device,
-    } | ({"times": times} if times else {})
-    if stored is not None:
-        return resume(stored, config)
-    run = create_run(out, "evaluate", config, seed=request.seed)
-    write_request(run, request)
-    for design in designs:
-        run.record("design", design=design.name, config=design.to_plain())
-    return run
-
-
-@contextmanager
-def _hint(run: "Run") -> Iterator[None]:
-    """Tells whoever breaks off the training how to go on."""
     try:
-        yield
+        with seed_progress(len(plan.designs) * plan.seeds, plan.workload.max_steps) as show:
+            evaluated = carry_out(
+                plan, jobs=jobs, out=out, request=request, resumed=stored, on_run=on_run,
+                on_event=_Reporter(show), write_report=write_report,
+            )  # fmt: skip
     except KeyboardInterrupt:
-        click.echo(f"to go on: presilicon evaluate --resume {run.name}", err=True)
+        if recorded:
+            click.echo(f"to continue: presilicon evaluate --resume {recorded[0].name}", err=True)
         raise
+    assert evaluated.run is not None
+    if as_json:
+        click.echo(to_json(evaluated.comparison), nl=False)
+    else:
+        print_table(evaluated.comparison)
+    click.echo(f"report: {evaluated.run.path / 'report.html'}", err=as_json)
+    if request.strict:
+        check_strict(evaluated.comparison.designs)
+
+
+class _Reporter:
+    """Shows events as progress, and notes of instruments once each."""
+
+    def __init__(self, show: "Callable[[Event], None]") -> None:
+        self._show = show
+        self._printed: set[str] = set()
+
+    def __call__(self, event: "Event") -> None:
+        from presilicon.records import InstrumentEvent
+
+        if not isinstance(event, InstrumentEvent):
+            self._show(event)
+            return
+        text = _instrument_note(event)
+        if text and text not in self._printed:  # the instruments of all seeds give the same warning
+            click.echo(text, err=True)
+            self._printed.add(text)
+
+
+def _instrument_note(event: "InstrumentEvent") -> str:
+    """A line about an instrument's event that the user should see at once; empty for most events."""
+    from presilicon.records import InstrumentStarted, InstrumentWarning
+    from presilicon.runs import describe_warning
+
+    if isinstance(event, InstrumentStarted) and event.address:
+        token = f"; hosts that program it need the token in {event.token_file}" if event.token_file else ""
+        return f"{event.design}, seed {event.seed}: the instrument's stream is at {event.address}{token}"
+    return f"note: {event.design}: {describe_warning(event)}" if isinstance(event, InstrumentWarning) else ""

@@ -11,6 +11,7 @@ from presilicon.cli.options import json_option, out_option
 
 if TYPE_CHECKING:
     from presilicon.instrument import Answer
+    from presilicon.records import InstrumentEvent
     from presilicon.runs import StoredRun
 
 _RUN = click.argument("run", default="latest")
@@ -226,16 +227,17 @@ def lockstep(
     kept = _kept(found, design, seed)
     there = _read(stream or kept.file)
     if recorded:
-        names = {tap["tap"]: tap["name"] for tap in kept.started["taps"]}
+        names = {tap.tap: tap.name for tap in kept.started.taps}
         agreement = compare_streams(_read(kept.file), there, kept.design.instrument.built, names=names)
     else:
         from presilicon.cli.instrument import _engine
+        from presilicon.records import InstrumentAnswer
         from presilicon.study.instrumented import compare_with_stream
 
-        asked = [each for each in found.events("instrument_answer") if each["stream"] == kept.started["stream"]]
+        asked = [answer for answer in found.events(InstrumentAnswer) if answer.stream == kept.started.stream]
         agreement = compare_with_stream(
-            there, kept.workload, kept.design, asked, seed=kept.started["seed"],
-            device=kept.device, step_s=kept.started["step_s"], engine=_engine(engine, kept.design.instrument.built),
+            there, kept.workload, kept.design, asked, seed=kept.started.seed,
+            device=kept.device, step_s=kept.started.step_s, engine=_engine(engine, kept.design.instrument.built),
         )  # fmt: skip
     if as_json:
         click.echo(json.dumps({"schema": 1, **to_plain(agreement)}))
@@ -286,6 +288,8 @@ def listen(
     Example:
       presilicon instrument listen /dev/ttyUSB0 --baud 3000000 --design board.toml --workload digits-cnn
     """
+    from msgspec.structs import replace
+
     from presilicon.base.errors import ConfigError
     from presilicon.designs import load_design
     from presilicon.instrument import CONTROL_FILE, Commands, FileLink, Listener, client_token, connect
@@ -301,9 +305,8 @@ def listen(
     frames = 0
     with create_run(out, "listen", {"designs": [design.to_plain()], "link": link}, seed=None) as run:
 
-        def emit(event: dict[str, Any]) -> None:
-            fields = {key: value for key, value in event.items() if key != "event"}
-            run.record(event["event"], **fields, design=design.name, seed=0)
+        def emit(event: "InstrumentEvent") -> None:
+            run.record(replace(event, design=design.name, seed=0))
 
         listener = Listener(
             design.instrument, layers, end, emit=emit, keep=run.path / stream_file(f"{design.name}-seed0"),
@@ -331,34 +334,29 @@ def listen(
 class _Kept:
     """An instrumented training of a run, and what it was started with."""
 
-    def __init__(self, design: Any, workload: Any, device: str, started: dict[str, Any], file: Path) -> None:
+    def __init__(self, design: Any, workload: Any, device: str, started: "InstrumentStarted", file: Path) -> None:
         self.design, self.workload, self.device, self.started, self.file = design, workload, device, started, file
 
 
 def _kept(run: "StoredRun", design: str | None, seed: int | None) -> _Kept:
-    import msgspec
-
     from presilicon.base.errors import ConfigError
-    from presilicon.cli.request import REQUEST_FILE, Request
+    from presilicon.records import InstrumentStarted
+    from presilicon.study import load_request, plan_request
     from presilicon.study.instrumented import stream_file
 
     starts = [
         event
-        for event in run.events("instrument_started")
-        if design in (None, event["design"]) and seed in (None, event["seed"]) and event["first_step"] == 0
+        for event in run.events(InstrumentStarted)
+        if design in (None, event.design) and seed in (None, event.seed) and event.first_step == 0
     ]
     if not starts:
         raise ConfigError(f"{run.name} has no instrumented training from its first step on (of that design and seed)")
-    try:
-        request = msgspec.json.decode((run.path / REQUEST_FILE).read_bytes(), type=Request)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise ConfigError(f"{run.name} does not say what it was started with: {REQUEST_FILE}: {error}") from None
-    designs, workload, _ = request.load()
-    same = (starts[0]["design"], starts[0]["seed"])
-    started = next(each for each in reversed(starts) if (each["design"], each["seed"]) == same)  # whose file it is
-    chosen = next(each for each in designs if each.name == started["design"])
-    file = run.path / stream_file(f"{started['design']}-seed{started['seed']}")
-    return _Kept(chosen, workload, request.device, started, file)
+    plan = plan_request(load_request(run))
+    first = (starts[0].design, starts[0].seed)
+    started = next(event for event in reversed(starts) if (event.design, event.seed) == first)  # it wrote the file
+    chosen = next(each for each in plan.designs if each.name == started.design)
+    file = run.path / stream_file(f"{started.design}-seed{started.seed}")
+    return _Kept(chosen, plan.workload, plan.device, started, file)
 
 
 def _read(path: Path) -> bytes:

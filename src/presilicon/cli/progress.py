@@ -1,18 +1,21 @@
-"""Progress of long work, on stderr: a bar on a terminal, a line per finished seed elsewhere."""
+"""Progress of training runs on stderr: a bar on a terminal, otherwise a line per finished seed."""
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-Show = Callable[[dict[str, Any]], None]
+if TYPE_CHECKING:
+    from presilicon.records import Event, SeedFinished
+
+Show = Callable[["Event"], None]
 
 
 @contextmanager
 def seed_progress(runs: int, max_steps: int) -> Iterator[Show]:
-    """Shows how far `runs` training runs of at most `max_steps` steps are; feed it the events of the study."""
+    """Shows the progress of `runs` training runs of at most `max_steps` steps; call it with the events of a study."""
     if sys.stderr.isatty():
         with _bar(runs, max_steps) as show:
             yield show
@@ -21,11 +24,13 @@ def seed_progress(runs: int, max_steps: int) -> Iterator[Show]:
 
 
 def _lines(runs: int) -> Show:
+    from presilicon.records import SeedFinished
+
     done = 0
 
-    def show(event: dict[str, Any]) -> None:
+    def show(event: "Event") -> None:
         nonlocal done
-        if event["event"] in _ENDED:
+        if isinstance(event, SeedFinished):
             done += 1
             click.echo(f"[{done}/{runs}] {describe_seed(event)}", err=True)
 
@@ -36,6 +41,8 @@ def _lines(runs: int) -> Show:
 def _bar(runs: int, max_steps: int) -> Iterator[Show]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from presilicon.records import EvaluationEvent, SeedEvent, SeedFinished
 
     columns = (
         TextColumn("training"),
@@ -49,25 +56,24 @@ def _bar(runs: int, max_steps: int) -> Iterator[Show]:
         partial: dict[tuple[str, int], float] = {}
         done = 0
 
-        def show(event: dict[str, Any]) -> None:
+        def show(event: "Event") -> None:
             nonlocal done
-            run = (event["design"], event["seed"])
-            if event["event"] in _ENDED:
-                partial.pop(run, None)
+            if not isinstance(event, SeedEvent):
+                return
+            note = f"{event.design} seed {event.seed}"
+            if isinstance(event, SeedFinished):
+                partial.pop((event.design, event.seed), None)
                 done += 1
                 progress.console.print(f"[{done}/{runs}] {describe_seed(event)}", markup=False, highlight=False)
-            else:
-                # A run may end long before its budget; then the bar jumps, never back.
-                partial[run] = min(event["step"] / max_steps, 1.0)
-            note = f"{event['design']} seed {event['seed']}"
-            if "accuracy" in event:
-                note += f": {event['accuracy']:.1%} at step {event['step']}"
+            elif isinstance(event, EvaluationEvent):
+                # A run may end long before its budget; then the bar jumps, but never back.
+                partial[event.design, event.seed] = min(event.step / max_steps, 1.0)
+                note += f": {event.accuracy:.1%} at step {event.step}"
             progress.update(whole, completed=min(done + sum(partial.values()), runs), note=note)
 
         yield show
 
 
-_ENDED = ("seed_finished", "seed_restored")
 _ENDINGS = {
     "target": "target held",
     "budget": "budget spent",
@@ -75,12 +81,13 @@ _ENDINGS = {
 }
 
 
-def describe_seed(event: dict[str, Any]) -> str:
+def describe_seed(event: "SeedFinished") -> str:
     """One line about a finished seed."""
-    ending = _ENDINGS[event["ending"]]
-    reason = f" ({event['reason']})" if event.get("reason") else ""
-    restored = " (before this was resumed)" if event["event"] == "seed_restored" else ""
+    from presilicon.records import SeedRestored
+
+    reason = f" ({event.reason})" if event.reason else ""
+    restored = " (before this was resumed)" if isinstance(event, SeedRestored) else ""
     return (
-        f"{event['design']} seed {event['seed']}: {ending}{reason} after {event['steps']} steps, "
-        f"test accuracy {event['test_accuracy']:.1%}{restored}"
+        f"{event.design} seed {event.seed}: {_ENDINGS[event.ending]}{reason} after {event.steps} steps, "
+        f"test accuracy {event.test_accuracy:.1%}{restored}"
     )

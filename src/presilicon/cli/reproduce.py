@@ -1,7 +1,7 @@
-"""`presilicon reproduce`: published results, computed again."""
+"""`presilicon reproduce`: published results computed again."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 @out_option
 @json_option
 def command(name: str | None, out: Path, as_json: bool) -> None:
-    """Print published figures beside ours, the difference, and the assumptions. Without NAME, list what there is.
+    """Print published figures next to ours, the difference, and the assumptions. Without NAME, list all names.
 
-    Those that train are recorded as runs under --out, with a page and pictures.
+    Reproductions that train are recorded as runs under --out, with a page and pictures.
 
     \b
     Examples:
@@ -26,8 +26,7 @@ def command(name: str | None, out: Path, as_json: bool) -> None:
       presilicon reproduce dead-relu
     """
     from presilicon.report import render_reproduction, reproduction_to_json
-    from presilicon.study import reproduce, reproduction_names
-    from presilicon.study.reproductions import STORIES
+    from presilicon.reproductions import reproduce, reproduction_names, trains
 
     if name is None:
         import json
@@ -35,31 +34,27 @@ def command(name: str | None, out: Path, as_json: bool) -> None:
         names = reproduction_names()
         click.echo(json.dumps({"schema": 1, "reproductions": names}, indent=2) if as_json else "\n".join(names))
         return
-    if name not in STORIES:
-        found = reproduce(name)
-        click.echo(reproduction_to_json(found) if as_json else render_reproduction(found), nl=False)
+    if not trains(name):
+        result = reproduce(name)
+        click.echo(reproduction_to_json(result) if as_json else render_reproduction(result), nl=False)
         return
-    found, report = _tell(name, out)
-    click.echo(reproduction_to_json(found) if as_json else render_reproduction(found), nl=False)
+    result, report = _record(name, out)
+    click.echo(reproduction_to_json(result) if as_json else render_reproduction(result), nl=False)
     click.echo(f"report: {report}", err=as_json)
 
 
-def _tell(name: str, out: Path) -> "tuple[Reproduction, Path]":
-    """A story, trained and kept as a run."""
+def _record(name: str, out: Path) -> "tuple[Reproduction, Path]":
+    """Run a reproduction that trains and record it; returns it with the path of its report."""
     from presilicon.base.errors import MissingToolError
     from presilicon.report import render_panels, render_story
+    from presilicon.reproductions import reproduce
     from presilicon.runs import create_run
-    from presilicon.study import reproduce
 
     with create_run(out, f"reproduce-{name}", {"reproduction": name}, seed=None) as run:
-
-        def on_event(event: dict[str, Any]) -> None:
-            run.record(event["event"], **{key: value for key, value in event.items() if key != "event"})
-
-        found = reproduce(name, on_event)
-        report = run.write_file("report.html", render_story(found))
+        result = reproduce(name, run.record)
+        report = run.write_file("report.html", render_story(result))
         try:
-            run.write_file(f"{name}.png", render_panels(found.panels, "png"))
+            run.write_file(f"{name}.png", render_panels(result.panels, "png"))
         except MissingToolError as error:
             click.echo(f"no picture: {error}", err=True)
-    return found, report
+    return result, report

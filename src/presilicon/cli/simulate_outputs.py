@@ -98,8 +98,7 @@ def print_steps(
     as_json: bool,
 ) -> None:
     """Price one step on each design, with checkpoints and times of another simulator where given; print and write."""
-    from presilicon.workloads import load_workload
-    from presilicon.workloads.capture import capture_workload
+    from presilicon.workloads import capture_workload, load_workload
 
     graph = capture_workload(load_workload(name), batch_size=batch)
     texts, talk = [], []

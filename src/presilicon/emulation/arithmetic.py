@@ -12,7 +12,7 @@ from presilicon.emulation.calls import Call, matmul_call, pair_call
 from presilicon.emulation.einsum import contract
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.function import gradient_rounded, log_emulated, multiply_emulated, roles_of
-from presilicon.emulation.functions import replacement_for, vector_functions
+from presilicon.emulation.functions import vector_functions
 from presilicon.emulation.products import LinearProduct
 from presilicon.emulation.site import Plan, version
 from presilicon.records import Role
@@ -65,9 +65,7 @@ class Arithmetic:
         name = vector_functions().get(func, func.__name__)
         plan = self.plan
         replaced = self.emulation.operators.find(name, func)
-        compute = replaced or replacement_for(name)
-        if compute is None:
-            compute = self._own_logarithm(name, plan) or func
+        compute = replaced or self._own_logarithm(name, plan) or func
         if not plan.rounds_results:
             with _NOWHERE if replaced is None else self._region(name, *self.emulation.operators.spell(name)):
                 return compute(*args, **kwargs)

@@ -12,7 +12,7 @@ from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.site import round_in_place
 from presilicon.operators import Operator
 from presilicon.records import PHASES, Observer
-from presilicon.workloads.layers import ends_of
+from presilicon.workloads import ends_of
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -110,24 +110,11 @@ def emulation_of(model: nn.Module) -> Emulation | None:
 
 
 def round_master_(model: nn.Module, numerics: Numerics, *, seed: int = 0, step: int = 0) -> None:
-    """Round every parameter to the format of the master weights, in place: call it after each optimizer step."""
+    """Round every parameter to the format of the master weights, in place."""
     ends = ends_of(model)
     for name, parameter in model.named_parameters():
         chosen = numerics.resolve("master", owner_of(name), step, ends)
         round_in_place(parameter, chosen, "master", name, seed, step)
-
-
-def round_state_(
-    optimizer: torch.optim.Optimizer, model: nn.Module, numerics: Numerics, *, seed: int = 0, step: int = 0
-) -> None:
-    """Round the optimizer's state to its format, in place; counters and other scalars are left alone."""
-    ends = ends_of(model)
-    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-    for parameter, state in optimizer.state.items():
-        name = names.get(parameter, "")
-        chosen = numerics.resolve("state", owner_of(name), step, ends)
-        for key, value in kept_tensors(state, parameter):
-            round_in_place(value, chosen, "state", f"{name}.{key}", seed, step)
 
 
 _SCALARS = frozenset(["step", "eta", "mu", "mu_product"])

@@ -23,10 +23,16 @@ from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.records import CoveredOp, EmulationCoverage, Role
 from presilicon.records.coverage import CoverageStatus, Stage
-from presilicon.workloads.layers import Layers, next_sequence_number, sequence_number_of
-from presilicon.workloads.operators import count_flops, describe_operator
-from presilicon.workloads.products import find_products
-from presilicon.workloads.workload import Workload, sgd
+from presilicon.workloads import (
+    Layers,
+    Workload,
+    count_flops,
+    describe_operator,
+    find_products,
+    next_sequence_number,
+    sequence_number_of,
+    sgd,
+)
 
 
 def coverage(

@@ -1,9 +1,6 @@
-"""The functions of torch that are vector ops: arithmetic that is no matrix product. Here they are told, and replaced.
+"""The torch functions that are vector ops: arithmetic that is not a matrix product.
 
-`vector_functions` names each callable of torch that emulation takes for one (`torch.tanh`, `Tensor.tanh` and
-`functional.tanh` are all "tanh"). `replace_function` puts another implementation in the place of a name, wherever an
-emulated model computes it: in the model's own code, and inside the recurrent layers and the attention that emulation
-takes apart.
+`vector_functions` maps each such callable to a name (`torch.tanh`, `Tensor.tanh` and `functional.tanh` are all "tanh").
 """
 
 from collections.abc import Callable, Mapping
@@ -38,8 +35,6 @@ _LOSSES = """
     multilabel_margin_loss multilabel_soft_margin_loss cosine_embedding_loss triplet_margin_loss ctc_loss"""
 _HOMES = (torch, torch.Tensor, functional, torch._C._nn, torch.special, torch.linalg)
 
-_replacements: dict[str, Callable[..., Any]] = {}
-
 
 @cache
 def vector_functions() -> Mapping[Callable[..., Any], str]:
@@ -57,25 +52,3 @@ def vector_functions() -> Mapping[Callable[..., Any], str]:
                 if callable(found):
                     table[found] = name
     return table
-
-
-def replace_function(name: str, replacement: Callable[..., Any] | None) -> None:
-    """Compute the vector op `name` by `replacement` in every emulated model from now on; None undoes it.
-
-    The replacement takes the arguments of torch's function and must be differentiable. Its result is rounded as that of
-    any vector op. A layer whose roles are all float32 keeps torch's own.
-    """
-    if replacement is None:
-        _replacements.pop(name, None)
-    else:
-        _replacements[name] = replacement
-
-
-def has_replacements() -> bool:
-    """Whether any vector op is computed by something else than torch's function."""
-    return bool(_replacements)
-
-
-def replacement_for(name: str) -> Callable[..., Any] | None:
-    """What computes the vector op `name` in place of torch's function, or None."""
-    return _replacements.get(name)

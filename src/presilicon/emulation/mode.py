@@ -12,7 +12,7 @@ from presilicon.emulation import attention, losses, recurrent
 from presilicon.emulation.arithmetic import Arithmetic
 from presilicon.emulation.calls import readers, uncovered
 from presilicon.emulation.emulation import Emulation
-from presilicon.emulation.functions import has_replacements, vector_functions
+from presilicon.emulation.functions import vector_functions
 
 Handler = Callable[..., Any]
 """Takes an `Arithmetic`, the function that was called, and its arguments."""
@@ -58,7 +58,7 @@ class EmulationMode(TorchFunctionMode):
         super().__init__()
         self._emulation = emulation
         self._arithmetic = Arithmetic(emulation, training)
-        self._handlers = handlers() if emulation.touches_vectors or has_replacements() else product_handlers()
+        self._handlers = handlers() if emulation.touches_vectors else product_handlers()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None

@@ -19,7 +19,7 @@ from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.site import round_in_place
 from presilicon.formats import parse
 from presilicon.records import Ends, Role
-from presilicon.workloads.layers import ends_of
+from presilicon.workloads import ends_of
 
 OptimizerT = TypeVar("OptimizerT", bound=Optimizer)
 

@@ -1,4 +1,4 @@
-"""The training loop: one seed of one workload under one design's numerics, recorded as a trace."""
+"""The training loop: one seed of one workload with a design's numerics, recorded as a trace."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,23 +19,30 @@ from presilicon.emulation.checkpoint import (
     Checkpoint,
     Generators,
     ModelState,
-    Onlooker,
     Progress,
-    Stateful,
     read_progress,
     read_trace,
     write_progress,
     write_trace,
 )
 from presilicon.emulation.diagnosis import Diagnosis, OnFinding
-from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.facts import FormatFacts
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.emulation.probe import Probe
 from presilicon.emulation.scaling import LossScaler
 from presilicon.operators import Operator
-from presilicon.records import AttachedHook, Evaluation, FactsRun, Observer, StepFacts, Trace, TrainingHook
+from presilicon.records import (
+    AttachedHook,
+    Evaluation,
+    FactsRun,
+    Observer,
+    PassiveHook,
+    Stateful,
+    StepFacts,
+    Trace,
+    TrainingHook,
+)
 from presilicon.records.trace import Ending
 from presilicon.runs import versions
 from presilicon.workloads import Splits, Workload
@@ -58,35 +65,42 @@ def train(
     on_finding: OnFinding | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Trace:
-    """Train until the workload's target is held, the budget is spent or the loss is no number; return the trace.
+    """Train until the workload's target is held, the budget is spent or training fails; return the trace.
 
-    The target counts as held when `workload.sustain` consecutive evaluations of the validation split reach it. The test
-    split is looked at once, at the end. Weights, data order, stochastic rounding and randomness in the forward pass
-    each have a stream of their own derived from `seed`, so two designs with the same seed start from the same weights
-    and see the same batches. `operators` take the place of functions, beside those of the numerics.
+    The target is held when `workload.sustain` consecutive evaluations of the validation split reach it. The test split
+    is evaluated once, at the end. Weights, data order, stochastic rounding and randomness in the forward pass each have
+    a random stream of their own derived from `seed`, so two designs with the same seed start from the same weights and
+    see the same batches. `operators` replace functions, in addition to those of the numerics.
 
-    A diagnosis looks at a step now and then, and at any that fails: what it finds is in the trace, and `on_finding`
-    hears of it at once. A run that cannot recover is ended, with the reason.
+    A diagnosis inspects a step now and then, and every step that fails: its findings are in the trace, and `on_finding`
+    is called with each of them at once. A run that cannot recover is ended, with the reason.
 
-    With a `checkpoint` the run is kept in its file now and then. Called again, a run that was broken off goes on from
-    there to the same bits, and one that had ended gives its trace at once. What carries state must be the model's, the
-    optimizer's or a hook's that has `state_dict` and `load_state_dict`.
+    With a `checkpoint` the run is saved to its file at intervals. Called again, an interrupted run continues from there
+    to the same bits, and a finished run returns its trace at once. State must belong to the model, the optimizer, or a
+    hook that has `state_dict` and `load_state_dict`.
 
     Raises:
-        ConfigError: the workload comes without data, its batch is larger than the training split, or the checkpoint is
-            of another run.
+        ConfigError: the workload has no data, its batch is larger than the training split, or the checkpoint belongs to
+            another run.
     """
     cuda = [torch.device(device).index or 0] if device.startswith("cuda") else []
-    with torch.random.fork_rng(devices=cuda), _repeatable():
-        watching, replacing = tuple(observers), tuple(operators)
-        return _train(
-            workload, numerics, seed, device, watching, replacing, hooks, on_evaluation, on_finding, checkpoint
-        )
+    with torch.random.fork_rng(devices=cuda), _deterministic_convolutions():
+        workload.require_data()
+        numerics.check()
+        replaced = tuple(operators)
+        run_identity = identity(workload, numerics, seed, device, replaced, hooks) if checkpoint else {}
+        if checkpoint is not None and (finished := read_trace(checkpoint.path, run_identity)) is not None:
+            return finished
+        training = Training(
+            workload, numerics, seed=seed, device=device, observers=tuple(observers), operators=replaced,
+            hooks=hooks, on_evaluation=on_evaluation, on_finding=on_finding,
+        )  # fmt: skip
+        return training.run(checkpoint, run_identity)
 
 
 @contextmanager
-def _repeatable() -> Iterator[None]:
-    """Convolutions on a GPU by algorithms that give the same bits every time, and in float32 where that is meant."""
+def _deterministic_convolutions() -> Iterator[None]:
+    """Make convolutions on a GPU repeatable to the bit, and compute float32 ones in float32."""
     cudnn = torch.backends.cudnn
     before = cudnn.deterministic, cudnn.allow_tf32
     # By default torch lets convolutions of float32 round their operands to TF32.
@@ -98,192 +112,237 @@ def _repeatable() -> Iterator[None]:
 
 
 def identity(
-    workload: Workload, numerics: Numerics, seed: int, device: str, operators: Sequence[Operator] = ()
-) -> dict[str, Any]:
-    """What a checkpoint must agree with: all that the bits of a run hang on."""
-    described: dict[str, Any] = {"workload": workload.describe(), "numerics": to_plain(numerics)}
-    if operators:
-        described["operators"] = [operator.describe() for operator in operators]
-    return described | {"seed": seed, "device": device, "versions": versions()}
-
-
-def _hook_states(hooks: Sequence[TrainingHook]) -> dict[str, Stateful]:
-    """Those with state, by their place; whoever only looks on may come and go, and is counted apart."""
-    onlookers = [hook for hook in hooks if isinstance(hook, Onlooker)]
-    others = [hook for hook in hooks if not isinstance(hook, Onlooker)]
-    found: dict[str, Stateful] = {f"hook{at}": hook for at, hook in enumerate(others) if isinstance(hook, Stateful)}
-    return found | {f"onlooker{at}": hook for at, hook in enumerate(onlookers)}
-
-
-def _train(
     workload: Workload,
     numerics: Numerics,
     seed: int,
     device: str,
-    observers: tuple[Observer, ...],
-    operators: tuple[Operator, ...],
-    hooks: Sequence[TrainingHook],
-    on_evaluation: OnEvaluation | None,
-    on_finding: OnFinding | None,
-    checkpoint: Checkpoint | None,
-) -> Trace:
-    load_data, target = workload.require_data()
-    numerics.check()
-    of = identity(workload, numerics, seed, device, operators) if checkpoint is not None else {}
-    if checkpoint is not None and (ended := read_trace(checkpoint.path, of)) is not None:
-        return ended
-    torch.manual_seed(derive_seed(seed, "weights"))
-    model = workload.model().to(device)
-    data = _on_device(load_data(), device)
+    operators: Sequence[Operator] = (),
+    hooks: Sequence[TrainingHook] = (),
+) -> dict[str, Any]:
+    """Everything that determines the bits of a run; a checkpoint must agree with it."""
+    plain: dict[str, Any] = {"workload": workload.describe(), "numerics": to_plain(numerics)}
+    if operators:
+        plain["operators"] = [operator.describe() for operator in operators]
+    active = [_describe_hook(hook) for hook in hooks if not isinstance(hook, PassiveHook)]
+    if active:
+        plain["hooks"] = active
+    return plain | {"seed": seed, "device": device, "versions": versions()}
+
+
+def _describe_hook(hook: TrainingHook) -> Any:
+    """A hook's own `describe()`, which should contain its parameters, or else the name of its type."""
+    name = f"{type(hook).__module__}.{type(hook).__qualname__}"
+    describe = getattr(hook, "describe", None)
+    return name if describe is None else {name: to_plain(describe())}
+
+
+class Training:
+    """One training run in memory: the model, and everything that is carried from step to step."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        numerics: Numerics,
+        *,
+        seed: int,
+        device: str,
+        observers: tuple[Observer, ...] = (),
+        operators: tuple[Operator, ...] = (),
+        hooks: Sequence[TrainingHook] = (),
+        on_evaluation: OnEvaluation | None = None,
+        on_finding: OnFinding | None = None,
+    ) -> None:
+        load_data, self._target = workload.require_data()
+        self._workload, self._numerics, self._seed = workload, numerics, seed
+        self._hooks, self._on_evaluation = hooks, on_evaluation
+        torch.manual_seed(derive_seed(seed, "weights"))
+        self.model = workload.model().to(device)
+        self._data = _on_device(load_data(), device)
+        _check_batch_size(workload, self._data)
+        # Dropout and the like have a random stream of their own, whatever building the model has drawn.
+        torch.manual_seed(derive_seed(seed, "forward"))
+        rounding_seed = derive_seed(seed, "rounding")
+        emulate_(self.model, numerics, seed=rounding_seed, observers=observers, operators=operators)
+        emulation = emulation_of(self.model)
+        assert emulation is not None
+        self._emulation = emulation
+        self.optimizer = workload.optimizer(self.model.parameters())
+        emulate_optimizer_(self.optimizer, numerics, model=self.model, seed=rounding_seed)
+        self._loss = emulated(workload.loss, self.model) if numerics.vector == "round-results" else workload.loss
+        self._scaler = LossScaler(numerics.loss_scale)
+        self._diagnosis = Diagnosis(numerics, on_finding)
+        self._formats = FormatFacts(emulation)
+        self._generators = Generators(device)
+        self._progress = Progress([], [], [])
+
+    def run(self, checkpoint: Checkpoint | None, run_identity: dict[str, Any]) -> Trace:
+        """Train from the checkpoint, or from the start, to the end."""
+        states = self._states()
+        if checkpoint is not None:
+            self._progress = read_progress(checkpoint.path, run_identity, states)
+        first = len(self._progress.losses)
+        self._emulation.resume(first)
+        for hook in self._hooks:
+            if isinstance(hook, AttachedHook):
+                hook.attach(self.model, self.optimizer, first)
+        self._diagnosis.check_data(self._data, self._numerics)
+        batches = _batches(self._data, self._workload.batch_size, derive_seed(self._seed, "data"), skip=first)
+        ending: Ending = "budget"
+        failure: str | None = None
+        for step in range(first, self._workload.max_steps):
+            failure = self._step(step, batches)
+            if failure is not None:
+                ending = "diverged"
+                break
+            if (step + 1) % self._workload.evaluate_every == 0:
+                self._evaluate(step + 1)
+                if self._target_is_held():
+                    ending = "target"
+                    break
+                if checkpoint is not None and len(self._progress.evaluations) % checkpoint.every == 0:
+                    write_progress(checkpoint.path, run_identity, self._progress, states)
+        trace = self._finish(ending, failure)
+        if checkpoint is not None:
+            write_trace(checkpoint.path, run_identity, trace)
+        return trace
+
+    def _states(self) -> dict[str, Stateful]:
+        """All state carried from step to step that is not in the trace; the data order follows from the step number."""
+        states: dict[str, Stateful] = {
+            "model": ModelState(self.model),
+            "optimizer": self.optimizer,
+            "generators": self._generators,
+        }
+        if self._scaler.is_active:
+            states["loss_scale"] = self._scaler
+        states["diagnosis"] = self._diagnosis
+        # Passive hooks may come and go between the parts of a run, so they are numbered separately.
+        active = [hook for hook in self._hooks if not isinstance(hook, PassiveHook)]
+        passive = [hook for hook in self._hooks if isinstance(hook, PassiveHook) and isinstance(hook, Stateful)]
+        states |= {f"hook{number}": hook for number, hook in enumerate(active) if isinstance(hook, Stateful)}
+        return states | {f"passive{number}": hook for number, hook in enumerate(passive)}
+
+    def _step(self, step: int, batches: Iterator[tuple[Tensor, Tensor]]) -> str | None:
+        """Run one training step; return the reason if training cannot go on."""
+        for hook in self._hooks:
+            hook.before_step(step)
+        batch = next(batches)
+        loss, probe = self._forward_and_backward(batch, step)
+        self._progress.losses.append(loss)
+        if not math.isfinite(loss):
+            return self._fail(step, batch, probe, backward=False)
+        is_finite = self._scaler.unscale_(self.model.parameters())
+        if not is_finite and not self._scaler.is_active:
+            # The update would make weights that are not finite, and nothing brings those back.
+            return self._fail(step, batch, probe, backward=True)
+        if is_finite:
+            self._update(probe)
+        self._scaler.update(is_finite)
+        failure = self._diagnosis.after_update(step, is_finite, self._scaler.scale)
+        facts = self._formats.at(step) if is_finite else replace(self._formats.at(step), update_skipped=True)
+        for hook in self._hooks:
+            facts = hook.after_step(step, facts)
+        self._append(facts)
+        if failure is None:
+            return None
+        seen = self._probe_again(batch, step, backward=True)
+        return f"{failure}; {self._diagnosis.fail(seen, self.model, batch[0]).message}"
+
+    def _forward_and_backward(self, batch: tuple[Tensor, Tensor], step: int) -> tuple[float, Probe | None]:
+        """Loss of the batch; its gradients are computed if it is finite. The probe is None at most steps."""
+        is_due = self._diagnosis.is_due(step)
+        probing = self._diagnosis.probing(self.model, self._emulation, step) if is_due else nullcontext()
+        with probing as probe:
+            with nullcontext() if probe is None else self._diagnosis.watching_relus(self.model, step):
+                loss = self._forward(batch)
+            value = float(loss.detach())
+            if math.isfinite(value):
+                self._scaler.scaled(loss).backward()
+        return value, probe
+
+    def _forward(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        inputs, targets = batch
+        self.model.train()
+        self.optimizer.zero_grad()
+        output = self.model(inputs)
+        try:
+            return self._loss(output, targets)
+        except (IndexError, ValueError, RuntimeError) as error:
+            raise _unusable_loss(self._workload, output, targets, error) from error
+
+    def _update(self, probe: Probe | None) -> None:
+        if probe is not None:
+            self._diagnosis.look(probe, self.model)
+        if self._workload.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self._workload.clip_norm)
+        self.optimizer.step()
+
+    def _fail(self, step: int, batch: tuple[Tensor, Tensor], probe: Probe | None, *, backward: bool) -> str:
+        """Record a step without an update and return the diagnosis of why it failed."""
+        self._append(replace(self._formats.at(step), update_skipped=True))
+        seen = probe or self._probe_again(batch, step, backward=backward)
+        return self._diagnosis.fail(seen, self.model, batch[0]).message
+
+    def _probe_again(self, batch: tuple[Tensor, Tensor], step: int, *, backward: bool) -> Probe:
+        """Repeat a failed step with a probe; the run ends here, so this disturbs nothing."""
+        self._emulation.resume(step)
+        with self._diagnosis.probing(self.model, self._emulation, step) as probe:
+            loss = self._forward(batch)
+            if backward:
+                self._scaler.scaled(loss).backward()
+        return probe
+
+    def _append(self, facts: StepFacts) -> None:
+        runs = self._progress.runs
+        if runs and runs[-1].facts == facts:
+            runs[-1] = FactsRun(facts, runs[-1].count + 1)
+        else:
+            runs.append(FactsRun(facts, 1))
+
+    def _evaluate(self, step: int) -> None:
+        accuracy, loss = _accuracy(self.model, self._workload, *self._data.validation)
+        point = Evaluation(step=step, accuracy=accuracy, loss=loss)
+        self._progress.evaluations.append(point)
+        if self._on_evaluation is not None:
+            self._on_evaluation(point)
+
+    def _target_is_held(self) -> bool:
+        latest = reversed(self._progress.evaluations)
+        held = list(takewhile(lambda point: point.accuracy >= self._target, latest))
+        return len(held) >= self._workload.sustain
+
+    def _finish(self, ending: Ending, failure: str | None) -> Trace:
+        losses, runs, evaluations = self._progress
+        self._diagnosis.judge_skips(self._scaler.skipped, len(losses))
+        return Trace(
+            seed=self._seed,
+            losses=tuple(losses),
+            runs=tuple(runs),
+            evaluations=tuple(evaluations),
+            test_accuracy=_accuracy(self.model, self._workload, *self._data.test)[0],
+            ending=ending,
+            findings=tuple(self._diagnosis.findings),
+            shares=tuple(self._diagnosis.shares),
+            skipped=tuple(self._scaler.skipped),
+            reason=failure or "",
+        )
+
+
+def _check_batch_size(workload: Workload, data: Splits) -> None:
     if workload.batch_size > len(data.train[0]):
         raise ConfigError(
             f'workload "{workload.name}": batch_size is {workload.batch_size}, '
             f"but the training split has only {len(data.train[0])} examples"
         )
-    # Dropout and the like draw from a stream of their own, whatever the model's making has drawn.
-    torch.manual_seed(derive_seed(seed, "forward"))
-    rounding_seed = derive_seed(seed, "rounding")
-    emulate_(model, numerics, seed=rounding_seed, observers=observers, operators=operators)
-    emulation = emulation_of(model)
-    assert emulation is not None
-    optimizer = workload.optimizer(model.parameters())
-    emulate_optimizer_(optimizer, numerics, model=model, seed=rounding_seed)
-    loss_of = emulated(workload.loss, model) if numerics.vector == "round-results" else workload.loss
-    scaler = LossScaler(numerics.loss_scale)
-    diagnosis = Diagnosis(numerics, on_finding)
-    formats = FormatFacts(emulation)
-    # All that is carried from step to step and is no part of the trace; the order of the data follows from the step.
-    states: dict[str, Stateful] = {"model": ModelState(model), "optimizer": optimizer, "generators": Generators(device)}
-    if scaler.is_active:
-        states["loss_scale"] = scaler
-    states["diagnosis"] = diagnosis
-    states |= _hook_states(hooks)
-    progress = Progress([], [], []) if checkpoint is None else read_progress(checkpoint.path, of, states)
-    losses, facts_runs, evaluations = progress
-    emulation.resume(len(losses))
-    for hook in hooks:
-        if isinstance(hook, AttachedHook):
-            hook.attach(model, optimizer, len(losses))
-    diagnosis.check_data(data, numerics)
-    batches = _batches(data, workload.batch_size, derive_seed(seed, "data"), skip=len(losses))
-    ending: Ending = "budget"
-    held = _held(evaluations, target)
-    reason: str | None = None
-    for step in range(len(losses), workload.max_steps):
-        for hook in hooks:
-            hook.before_step(step)
-        inputs, targets = next(batches)
-
-        def run(inputs: Tensor = inputs, targets: Tensor = targets) -> Tensor:
-            model.train()
-            optimizer.zero_grad()
-            output = model(inputs)
-            try:
-                return loss_of(output, targets)
-            except (IndexError, ValueError, RuntimeError) as error:
-                raise _unusable(workload, output, targets, error) from error
-
-        probes = diagnosis.probing(model, emulation, step) if diagnosis.is_due(step) else nullcontext()
-        with probes as probe:
-            if probe is None:
-                loss = run()
-            else:
-                with diagnosis.watching_relus(model, step):
-                    loss = run()
-            losses.append(float(loss.detach()))
-            if math.isfinite(losses[-1]):
-                scaler.scaled(loss).backward()
-        if not math.isfinite(losses[-1]):
-            _append(facts_runs, replace(formats.at(step), update_skipped=True))
-            ending = "diverged"
-            seen = probe or _probe_again(run, diagnosis, model, emulation, step)
-            reason = diagnosis.fail(seen, model, inputs).message
-            break
-        finite = scaler.unscale_(model.parameters())
-        if not finite and not scaler.is_active:
-            # The update would make weights that are no numbers, and nothing brings those back.
-            _append(facts_runs, replace(formats.at(step), update_skipped=True))
-            ending = "diverged"
-            seen = probe or _probe_again(run, diagnosis, model, emulation, step, backward=True)
-            reason = diagnosis.fail(seen, model, inputs).message
-            break
-        if finite:
-            if probe is not None:
-                diagnosis.look(probe, model)
-            if workload.clip_norm is not None:
-                nn.utils.clip_grad_norm_(model.parameters(), workload.clip_norm)
-            optimizer.step()
-        scaler.update(finite)
-        reason = diagnosis.after_update(step, finite, scaler.scale)
-        facts = formats.at(step) if finite else replace(formats.at(step), update_skipped=True)
-        for hook in hooks:
-            facts = hook.after_step(step, facts)
-        _append(facts_runs, facts)
-        if reason is not None:
-            ending = "diverged"
-            seen = _probe_again(run, diagnosis, model, emulation, step, backward=True, scaler=scaler)
-            reason = f"{reason}; {diagnosis.fail(seen, model, inputs).message}"
-            break
-        if (step + 1) % workload.evaluate_every == 0:
-            point = _evaluate(model, workload, data, step + 1)
-            evaluations.append(point)
-            if on_evaluation is not None:
-                on_evaluation(point)
-            held = held + 1 if point.accuracy >= target else 0
-            if held >= workload.sustain:
-                ending = "target"
-                break
-            if checkpoint is not None and len(evaluations) % checkpoint.every == 0:
-                write_progress(checkpoint.path, of, progress, states)
-    diagnosis.judge_skips(scaler.skipped, len(losses))
-    trace = Trace(
-        seed=seed,
-        losses=tuple(losses),
-        runs=tuple(facts_runs),
-        evaluations=tuple(evaluations),
-        test_accuracy=_accuracy(model, workload, *data.test)[0],
-        ending=ending,
-        findings=tuple(diagnosis.findings),
-        shares=tuple(diagnosis.shares),
-        skipped=tuple(scaler.skipped),
-        reason=reason or "",
-    )
-    if checkpoint is not None:
-        write_trace(checkpoint.path, of, trace)
-    return trace
 
 
-def _unusable(workload: Workload, output: Any, targets: Tensor, error: Exception) -> ConfigError:
-    """The error for a loss that cannot be computed: labels out of range, shapes that do not meet."""
-    given = f"targets of shape {tuple(targets.shape)}"
+def _unusable_loss(workload: Workload, output: Any, targets: Tensor, error: Exception) -> ConfigError:
+    """The error for a loss that cannot be computed: labels out of range, shapes that do not match."""
+    target = f"targets of shape {tuple(targets.shape)}"
     if not targets.is_floating_point() and targets.numel():
-        given += f" from {int(targets.min())} to {int(targets.max())}"
-    made = f"outputs of shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
-    return ConfigError(f'workload "{workload.name}": the loss cannot take {made} and {given} ({error})')
-
-
-def _probe_again(
-    run: Callable[[], Tensor],
-    diagnosis: Diagnosis,
-    model: nn.Module,
-    emulation: Emulation,
-    step: int,
-    *,
-    backward: bool = False,
-    scaler: LossScaler | None = None,
-) -> Probe:
-    """A step that failed, once more and watched; the run ends here, so nothing is disturbed."""
-    emulation.resume(step)
-    with diagnosis.probing(model, emulation, step) as probe:
-        loss = run()
-        if backward:
-            (loss if scaler is None else scaler.scaled(loss)).backward()
-    return probe
-
-
-def _held(evaluations: Sequence[Evaluation], target: float) -> int:
-    """How many of the last evaluations in a row are at or above the target."""
-    return len(list(takewhile(lambda point: point.accuracy >= target, reversed(evaluations))))
+        target += f" from {int(targets.min())} to {int(targets.max())}"
+    shown = f"outputs of shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
+    return ConfigError(f'workload "{workload.name}": the loss cannot take {shown} and {target} ({error})')
 
 
 def _on_device(data: Splits, device: str) -> Splits:
@@ -293,15 +352,8 @@ def _on_device(data: Splits, device: str) -> Splits:
     return Splits(move(data.train), move(data.validation), move(data.test))
 
 
-def _append(runs: list[FactsRun], facts: StepFacts) -> None:
-    if runs and runs[-1].facts == facts:
-        runs[-1] = FactsRun(facts, runs[-1].count + 1)
-    else:
-        runs.append(FactsRun(facts, 1))
-
-
 def _batches(data: Splits, size: int, seed: int, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Endless batches from the one after `skip` others: a fresh permutation each epoch, the short tail left out."""
+    """Endless batches after the first `skip`: a fresh permutation each epoch, without the short tail."""
     inputs, targets = data.train
     generator = torch.Generator().manual_seed(seed)
     whole = len(inputs) // size
@@ -313,14 +365,9 @@ def _batches(data: Splits, size: int, seed: int, skip: int) -> Iterator[tuple[Te
         skip = max(skip - whole, 0)
 
 
-def _evaluate(model: nn.Module, workload: Workload, data: Splits, step: int) -> Evaluation:
-    accuracy, loss = _accuracy(model, workload, *data.validation)
-    return Evaluation(step=step, accuracy=accuracy, loss=loss)
-
-
 @torch.no_grad()
 def _accuracy(model: nn.Module, workload: Workload, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
-    """Mean accuracy and loss over a split, looked at in pieces so that a large one fits in memory."""
+    """Mean accuracy and loss over a split, computed in pieces so that a large split fits in memory."""
     model.eval()
     accuracy = loss = 0.0
     for start in range(0, len(inputs), EVALUATION_BATCH):

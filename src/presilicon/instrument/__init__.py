@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from presilicon.instrument.firmware.language import Firmware
     from presilicon.instrument.firmware.ranges import RangeRow
     from presilicon.instrument.host.control import (
-        ANSWER,
         CONTROL_FILE,
-        STARTED,
         Answer,
         Command,
         Commands,
@@ -53,10 +51,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGGREGATIONS",
-    "ANSWER",
     "CONTROL_FILE",
     "REFUSALS",
-    "STARTED",
     "TOKEN_FILE",
     "TOKEN_VARIABLE",
     "Aggregation",
@@ -134,9 +130,7 @@ _MODULES = {
     "firmware.language": ("Firmware",),
     "firmware.ranges": ("RangeRow",),
     "host.control": (
-        "ANSWER",
         "CONTROL_FILE",
-        "STARTED",
         "Answer",
         "Command",
         "Commands",

@@ -1,9 +1,8 @@
-"""The protocols by which rooms meet without importing each other."""
+"""Protocols through which rooms work together without importing each other."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from presilicon.records.cost import Cost
-from presilicon.records.graph import Role, StepGraph
+from presilicon.records.graph import Role
 from presilicon.records.trace import StepFacts
 
 
@@ -12,25 +11,25 @@ class Observer(Protocol):
     """Sees every tensor that emulation rounds: an instrument, a statistic, a test."""
 
     def __call__(self, step: int, layer: str, role: Role, tensor: Any) -> None:
-        """Look at a rounded torch tensor; it must not be changed or kept."""
+        """Receive a rounded torch tensor, which must not be modified or kept."""
 
 
 @runtime_checkable
 class PairObserver(Observer, Protocol):
-    """An observer that also sees what tensors were before they were rounded."""
+    """An observer that also sees each tensor before it was rounded."""
 
     @property
     def wants_pairs(self) -> bool:
-        """Whether it would look at any now; asked often, so that looking at none costs nothing."""
+        """Whether it wants pairs at this step. Asked often, so that a step without pairs costs nothing."""
         ...
 
     def pair(self, step: int, layer: str, role: Role, before: Any, after: Any) -> None:
-        """Look at a torch tensor before and after rounding; neither must be changed or kept."""
+        """Receive a torch tensor before and after rounding; neither may be modified or kept."""
 
 
 @runtime_checkable
 class TrainingHook(Protocol):
-    """What a training method does to training."""
+    """Code that runs before and after each training step."""
 
     def before_step(self, step: int) -> None:
         """Called before the forward pass of a training step."""
@@ -42,16 +41,30 @@ class TrainingHook(Protocol):
 
 @runtime_checkable
 class AttachedHook(TrainingHook, Protocol):
-    """A training hook that wants to know what is trained: an instrument that checks names and sets a learning rate."""
+    """A training hook that needs the model and the optimizer, such as an instrument that sets the learning rate."""
 
     def attach(self, model: Any, optimizer: Any, step: int) -> None:
-        """Called once, with the torch model and optimizer, before the first step, whose number it is."""
+        """Called once before the first step, with the torch model, the optimizer and the number of that step."""
 
 
 @runtime_checkable
-class CostRule(Protocol):
-    """What a training method does to the cost of a step."""
+class Stateful(Protocol):
+    """An object that carries state from one training step to the next: an optimizer, a loss scaler, a hook.
 
-    def __call__(self, graph: StepGraph, facts: StepFacts, cost: Cost) -> Cost:
-        """The cost of the step with the method in force."""
+    The state consists of dicts, lists, tuples, tensors, numbers, strings and None.
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        """The current state."""
         ...
+
+    def load_state_dict(self, state: dict[str, Any], /) -> Any:
+        """Restore a state."""
+        ...
+
+
+@runtime_checkable
+class PassiveHook(Protocol):
+    """A hook that does not affect training: a run checkpointed without it can continue with it, and the reverse."""
+
+    only_looks_on: Literal[True]

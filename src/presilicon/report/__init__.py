@@ -11,7 +11,7 @@ from presilicon.report.perfetto import save_trace, trace_document
 from presilicon.report.reproduction import render_reproduction, reproduction_to_json
 from presilicon.report.roofline import save_roofline_plot
 from presilicon.report.sensitivity import render_sensitivity
-from presilicon.report.steps import cost_to_json, print_cost, render_checkpointing, render_cost, render_coverage
+from presilicon.report.steps import cost_to_json, render_checkpointing, render_cost, render_coverage
 from presilicon.report.story import render_story
 from presilicon.report.table import print_table, render_table
 
@@ -23,7 +23,6 @@ __all__ = [
     "export_report",
     "from_plain",
     "headline",
-    "print_cost",
     "print_run",
     "print_runs",
     "print_table",

@@ -8,7 +8,7 @@ import msgspec
 
 from presilicon.base.errors import ConfigError
 from presilicon.base.units import format_percent
-from presilicon.records import Comparison
+from presilicon.records import Comparison, EvaluationEvent, SeedFinished, SeedRestored
 from presilicon.report.document import from_plain
 from presilicon.report.figure import render_figure
 from presilicon.report.page import render_page
@@ -35,8 +35,8 @@ def run_to_json(run: StoredRun) -> str:
     document = {
         "schema": 1,
         "run": _summary(run) | {"config": run.record.config if run.record else None},
-        "evaluations": run.events("evaluation"),
-        "seeds_finished": run.events("seed_finished"),
+        "evaluations": run.events(EvaluationEvent),
+        "seeds_finished": finished_seeds(run),
         "result": run.comparison(),
     }
     return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
@@ -47,19 +47,22 @@ def print_run(run: StoredRun, file: IO[str] | None = None) -> None:
     target = file or sys.stdout
     lines = [f"{name:12} {value}" for name, value in _summary(run).items() if value is not None]
     target.write("\n".join(lines) + "\n")
-    done = run.events("seed_finished")
+    done = finished_seeds(run)
     if done:
         target.write("\nseeds finished\n")
         for event in done:
-            accuracy = event.get("test_accuracy")
-            shown = format_percent(accuracy) if isinstance(accuracy, int | float) else "unknown accuracy"
-            said = {name: event.get(name, "?") for name in ("design", "seed", "steps", "ending")}
-            target.write("  {design} seed {seed}: {steps} steps, {ending}, ".format(**said) + f"{shown}\n")
+            accuracy = "unknown accuracy" if event.test_accuracy is None else format_percent(event.test_accuracy)
+            target.write(f"  {event.design} seed {event.seed}: {event.steps} steps, {event.ending}, {accuracy}\n")
     if run.comparison() is not None:
         target.write("\n" + render_table(comparison_of(run)))
     report = run.path / "report.html"
     if report.exists():
         target.write(f"\nreport: {report}\n")
+
+
+def finished_seeds(run: StoredRun) -> list[SeedFinished]:
+    """The seeds that finished in this run; those restored when it was resumed are not repeated."""
+    return [event for event in run.events(SeedFinished) if not isinstance(event, SeedRestored)]
 
 
 def comparison_of(run: StoredRun) -> Comparison:

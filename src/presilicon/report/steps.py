@@ -1,8 +1,7 @@
 """The cost of one training step, for a terminal and as JSON."""
 
-import sys
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
@@ -82,11 +81,6 @@ def _waiting_s(cost: Cost) -> float:
 def _phases(cost: Cost, whole_s: float) -> str:
     parts = {phase.replace("_", " "): time_s for phase, time_s in cost.time_by_phase_s().items()}
     return _shares(parts | {"waiting": _waiting_s(cost)}, whole_s)
-
-
-def print_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int, file: IO[str] | None = None) -> None:
-    """Write `render_cost` to a file, standard output by default."""
-    (file or sys.stdout).write(render_cost(cost, design=design, graph=graph, ops=ops))
 
 
 def render_checkpointing(plain: Cost, cost: Cost, segments: int, *, times: bool = True) -> str:

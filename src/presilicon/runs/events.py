@@ -1,4 +1,4 @@
-"""The append-only record of what happened in a run: one JSON object on each line."""
+"""The append-only event log of a run: one JSON object per line."""
 
 import os
 from collections.abc import Iterator
@@ -8,47 +8,80 @@ from typing import Any
 
 import msgspec
 
+from presilicon.base.errors import RunFailedError
+from presilicon.records import AnyEvent, Event
+
 
 def now() -> str:
-    """The present moment in UTC, as run records write it: `2026-11-15T07:45:12.345678Z`."""
+    """The current UTC time as run records write it: `2026-11-15T07:45:12.345678Z`."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 class EventLog:
     """Appends events to a file.
 
-    It holds nothing but a path: hand it to other processes, and let each append its own events. A line is written by a
-    single call to a file opened for appending, so lines of several writers do not mix, and it has left this process
-    when `append` returns. NaN and infinity become null.
+    It holds nothing but a path, so it can be passed to other processes that append events of their own. A line is
+    written by a single call to a file opened for appending, so lines of several writers do not mix, and it has left
+    this process when `append` returns. NaN and infinity become null.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def append(self, event: str, /, **fields: Any) -> None:
-        """Write an event of that name with the time and the given fields (plain values or msgspec structs)."""
-        line = msgspec.json.encode({"event": event, "time": now(), **fields}) + b"\n"
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+    def append(self, event: Event) -> None:
+        """Write an event, stamped with the current time.
+
+        Raises:
+            RunFailedError: the file cannot be written, for example because the disk is full.
+        """
+        line = msgspec.json.encode(msgspec.structs.replace(event, time=now())) + b"\n"
         try:
-            while line:
-                line = line[os.write(descriptor, line) :]
-        finally:
-            os.close(descriptor)
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+            try:
+                while line:
+                    line = line[os.write(descriptor, line) :]
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise RunFailedError(f"{self.path}: cannot be written ({error.strerror or error})") from None
 
 
-def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """The events of a file, oldest first; none when there is no file.
+def read_events(path: Path) -> Iterator[AnyEvent]:
+    """The events in a file, oldest first; none if there is no file.
 
-    What is not a whole event is passed over: a last line that is still being written, a line torn by a crash.
+    Lines that are not a whole and valid event are skipped: a last line that is still being written, a line torn by a
+    crash, an event of a type or shape that this version does not know.
     """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError:
-        return
-    for line in lines:
+    for line in _lines(path):
+        event = parse_event(line)
+        if event is not None:
+            yield event
+
+
+def read_plain_events(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON objects in a file that have an `event`, whatever else they contain, for lossless export."""
+    for line in _lines(path):
         try:
             event = msgspec.json.decode(line, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
         if isinstance(event.get("event"), str):
             yield event
+
+
+def parse_event(line: bytes) -> AnyEvent | None:
+    """The event in a line of the file, or None if it is not a valid one."""
+    try:
+        return _decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+
+
+def _lines(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().split(b"\n")
+    except OSError:
+        return []

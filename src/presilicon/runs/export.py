@@ -1,4 +1,4 @@
-"""A run as one document: everything as JSON, or its evaluations as a table in CSV."""
+"""A run as one document: everything as JSON, or its evaluations as a CSV table."""
 
 import csv
 import io
@@ -8,6 +8,9 @@ from typing import Any
 import msgspec
 
 from presilicon.base.errors import ConfigError, unknown
+from presilicon.records import EvaluationEvent
+from presilicon.runs.events import read_plain_events
+from presilicon.runs.run import EVENTS_FILE
 from presilicon.runs.store import StoredRun
 
 _COLUMNS = ("design", "seed", "step", "accuracy", "time_s", "energy_j")
@@ -16,8 +19,8 @@ _COLUMNS = ("design", "seed", "step", "accuracy", "time_s", "energy_j")
 def export_run(run: StoredRun, format: str) -> str:
     """The run as text in one of `EXPORT_FORMATS`.
 
-    `json` holds the record and all events. `csv` has one row for each evaluation; what it had cost by then (`time_s`,
-    `energy_j`) is known once the run has a result and is empty before.
+    `json` contains the record and all events. `csv` has one row per evaluation; the cost up to then (`time_s`,
+    `energy_j`) is empty until the run has a result.
 
     Raises:
         ConfigError: there is no such format, or the run's record cannot be read.
@@ -32,13 +35,15 @@ def export_run(run: StoredRun, format: str) -> str:
 def _as_json(run: StoredRun) -> str:
     record = msgspec.to_builtins(run.record) | {"status": run.status}
     schema = record.pop("schema")
-    document = {"schema": schema, "run": {"name": run.name, **record}, "events": run.events()}
+    events = tuple(read_plain_events(run.path / EVENTS_FILE))
+    document = {"schema": schema, "run": {"name": run.name, **record}, "events": events}
     return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
 
 
 def _as_csv(run: StoredRun) -> str:
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in [*run.events("evaluation"), *_curve_points(run)]:
+    evaluations = [msgspec.to_builtins(event) for event in run.events(EvaluationEvent)]
+    for row in [*evaluations, *_curve_points(run)]:
         key = tuple(row.get(column) for column in ("design", "seed", "step"))
         if not all(isinstance(value, str | int | None) for value in key):
             continue  # a damaged event
@@ -51,7 +56,7 @@ def _as_csv(run: StoredRun) -> str:
 
 
 def _curve_points(run: StoredRun) -> list[dict[str, Any]]:
-    """The points of every curve in the run's result, each with its design and seed."""
+    """The points of every accuracy curve in the run's result, each with its design and seed."""
     comparison = run.comparison() or {}
     return [
         {**point, "design": result.get("name"), "seed": seed.get("seed")}
@@ -62,8 +67,8 @@ def _curve_points(run: StoredRun) -> list[dict[str, Any]]:
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
-    """The dicts in a list; none in anything else, such as what a damaged file holds."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list | tuple) else []
+    """The dicts in a list; empty for anything else, such as the contents of a damaged file."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list | tuple) else []
 
 
 _WRITERS: dict[str, Callable[[StoredRun], str]] = {"json": _as_json, "csv": _as_csv}

@@ -3,121 +3,26 @@
 An event that does not have the fields of its kind is left out and counted: a damaged log never stops a view.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
-from presilicon.records import Figure
+from presilicon.records import (
+    EvaluationEvent,
+    Figure,
+    InstrumentAggregation,
+    InstrumentAnswer,
+    InstrumentEnded,
+    InstrumentEvent,
+    InstrumentLosses,
+    InstrumentReading,
+    InstrumentStarted,
+    InstrumentWarning,
+)
+from presilicon.runs.events import parse_event
 from presilicon.runs.run import EVENTS_FILE
-
-READING = "instrument"
-AGGREGATION = "instrument_aggregation"
-LOSSES = "instrument_losses"
-STARTED, ENDED, ANSWER = "instrument_started", "instrument_ended", "instrument_answer"
-WARNING = "instrument_warning"
-EVALUATION = "evaluation"
-
-Number = int | Annotated[float, Meta(ge=-1e300, le=1e300)]
-Count = Annotated[int, Meta(ge=0)]
-
-
-class Histogram(Struct, frozen=True):
-    """Counts in bins, as an event has them."""
-
-    edges: list[Number | None]
-    """One more than counts; None for infinity."""
-    counts: list[Count | Annotated[float, Meta(ge=0, le=1e300)]]
-
-    def __post_init__(self) -> None:
-        """Reject edges that do not fit the counts."""
-        if len(self.edges) != len(self.counts) + 1:
-            raise ValueError(f"{len(self.counts)} counts must have {len(self.counts) + 1} edges, not {len(self.edges)}")
-
-
-class _TapEvent(Struct, frozen=True):
-    name: str
-    layer: str
-    role: str
-
-
-class _StartedEvent(Struct, frozen=True):
-    stream: str
-    design: str
-    seed: int
-    taps: list[_TapEvent]
-    address: str | None = None
-
-
-class _AggregationEvent(Struct, frozen=True):
-    stream: str
-    aggregation: str
-    figures: tuple[Figure, ...]
-
-
-class _ReadingEvent(Struct, frozen=True):
-    stream: str
-    step: Count
-    tap: str
-    aggregation: str
-    values: dict[str, Number | None] = {}
-    histogram: Histogram | None = None
-    lanes: list[Number | None] | None = None
-    notes: list[str] = []
-
-
-class _TapLosses(Struct, frozen=True):
-    dropped: Count
-    missing: Count
-    torn: Count
-    reasons: dict[str, Count] = {}
-
-
-class _LossesEvent(Struct, frozen=True):
-    stream: str
-    taps: dict[str, _TapLosses] = {}
-    lost_packets: Count = 0
-    bad_packets: Count = 0
-    skipped_bytes: Count = 0
-
-
-class _WarningEvent(Struct, frozen=True):
-    stream: str
-    tap: str
-    aggregation: str
-    message: str
-
-
-class _AnswerEvent(Struct, frozen=True):
-    stream: str
-    ok: bool
-    step: Count
-    message: str
-
-
-class _EndedEvent(Struct, frozen=True):
-    stream: str
-
-
-class _EvaluationEvent(Struct, frozen=True):
-    step: Count
-    design: str | None = None
-    seed: int | None = None
-    accuracy: Number | None = None
-
-
-_EVENTS: dict[str, type[Struct]] = {
-    STARTED: _StartedEvent,
-    AGGREGATION: _AggregationEvent,
-    READING: _ReadingEvent,
-    LOSSES: _LossesEvent,
-    WARNING: _WarningEvent,
-    ANSWER: _AnswerEvent,
-    ENDED: _EndedEvent,
-    EVALUATION: _EvaluationEvent,
-}
 
 
 class TapView(Struct):
@@ -233,63 +138,62 @@ class Watcher:
         self._position += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            try:
-                event = msgspec.json.decode(line, type=dict[str, Any])
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                continue
-            self._take(event)
+            self._take(line)
         return bool(data)
 
-    def _take(self, event: dict[str, Any]) -> None:
-        kind = event.get("event")
-        if not isinstance(kind, str) or kind not in _EVENTS:
-            return
-        try:
-            typed = msgspec.convert(event, _EVENTS[kind])
-        except msgspec.ValidationError:
-            self.unreadable += 1
-            return
-        if isinstance(typed, _StartedEvent):
-            self._start(typed)
-        elif isinstance(typed, _EvaluationEvent):
+    def _take(self, line: bytes) -> None:
+        event = parse_event(line)
+        if event is None:
+            self.unreadable += _is_damaged(line)
+        elif isinstance(event, InstrumentStarted):
+            self._start(event)
+        elif isinstance(event, EvaluationEvent):
             for view in self.streams.values():
-                if (view.design, view.seed) == (typed.design, typed.seed) and not view.ended:
-                    view.accuracy.append((typed.step, typed.accuracy))
-        else:
-            stream: str = typed.stream  # type: ignore[attr-defined]
-            if stream in self.streams:
-                _update_stream(self.streams[stream], typed, event)
+                if (view.design, view.seed) == (event.design, event.seed) and not view.ended:
+                    view.accuracy.append((event.step, event.accuracy))
+        elif isinstance(event, InstrumentEvent) and event.stream in self.streams:
+            _update_stream(self.streams[event.stream], event)
 
-    def _start(self, event: _StartedEvent) -> None:
+    def _start(self, event: InstrumentStarted) -> None:
         for view in self.streams.values():
             if (view.design, view.seed) == (event.design, event.seed) and not view.ended:
                 view.ended = view.broken_off = True
         taps = {tap.name: TapView(tap.name, tap.layer, tap.role) for tap in event.taps}
-        self.streams[event.stream] = StreamView(event.stream, event.design, event.seed, taps, event.address)
+        address = event.address or None
+        self.streams[event.stream] = StreamView(event.stream, event.design, event.seed, taps, address)
 
 
-def _update_stream(view: StreamView, typed: Struct, event: dict[str, Any]) -> None:
-    match typed:
-        case _ReadingEvent():
-            _add_reading(view, typed)
-        case _AggregationEvent():
-            view.figures[typed.aggregation] = typed.figures
-        case _LossesEvent():
-            view.losses = {name: value for name, value in event.items() if name not in ("event", "time", "taps")}
-            for name, losses in typed.taps.items():
+def _is_damaged(line: bytes) -> bool:
+    """Whether a line is a JSON object that names an event, so that its fields must be wrong."""
+    try:
+        return isinstance(msgspec.json.decode(line, type=dict[str, Any]).get("event"), str)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+
+
+def _update_stream(view: StreamView, event: InstrumentEvent) -> None:
+    match event:
+        case InstrumentReading():
+            _add_reading(view, event)
+        case InstrumentAggregation():
+            view.figures[event.aggregation] = event.figures
+        case InstrumentLosses():
+            plain = msgspec.to_builtins(event)
+            view.losses = {name: value for name, value in plain.items() if name not in ("event", "time", "taps")}
+            for name, losses in event.taps.items():
                 if (tap := view.taps.get(name)) is not None:
                     tap.dropped, tap.missing, tap.torn = losses.dropped, losses.missing, losses.torn
-                    tap.reasons = losses.reasons
-        case _WarningEvent():
-            if typed.tap in view.taps:
-                view.taps[typed.tap].warnings[typed.aggregation] = describe_warning(event)
-        case _AnswerEvent():
-            view.answers.append(event)
-        case _EndedEvent():
+                    tap.reasons = losses.reasons or {}
+        case InstrumentWarning():
+            if event.tap in view.taps:
+                view.taps[event.tap].warnings[event.aggregation] = describe_warning(event)
+        case InstrumentAnswer():
+            view.answers.append(msgspec.to_builtins(event))
+        case InstrumentEnded():
             view.ended = True
 
 
-def _add_reading(view: StreamView, event: _ReadingEvent) -> None:
+def _add_reading(view: StreamView, event: InstrumentReading) -> None:
     tap = view.taps.get(event.tap)
     if tap is None:
         return
@@ -299,19 +203,19 @@ def _add_reading(view: StreamView, event: _ReadingEvent) -> None:
         tap.seen.append(event.aggregation)
     tap.aggregation = event.aggregation
     tap.frames += 1
-    tap.notes = event.notes
+    tap.notes = event.notes or []
     for name, value in event.values.items():
         tap.steps.setdefault(name, []).append(event.step)
         tap.curves.setdefault(name, []).append(value)
-    if event.histogram is not None:
+    if event.histogram is not msgspec.UNSET:
         tap.histogram = msgspec.to_builtins(event.histogram) | {"step": event.step}
-    if event.lanes is not None:
+    if event.lanes is not msgspec.UNSET:
         tap.lanes = event.lanes
 
 
-def describe_warning(event: Mapping[str, Any]) -> str:
+def describe_warning(event: InstrumentWarning) -> str:
     """A warning in one line."""
-    return f'tap "{event["tap"]}", {event["aggregation"]}: {event["message"]}'
+    return f'tap "{event.tap}", {event.aggregation}: {event.message}'
 
 
 def watch_run(path: Path) -> Watcher:

@@ -1,6 +1,7 @@
-"""A run while it happens: its directory, its record and the events it writes."""
+"""A run in progress: its directory, its lock, its record and its events."""
 
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -9,8 +10,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from presilicon.base.errors import ConfigError, PresiliconError
+from presilicon.base.errors import ConfigError, PresiliconError, RunFailedError
+from presilicon.records import Event, LockEvent
 from presilicon.runs.events import EventLog, now
+from presilicon.runs.lock import RunLock, acquire
 from presilicon.runs.process import process_start
 from presilicon.runs.provenance import commit, config_hash, versions
 
@@ -21,7 +24,7 @@ Status = Literal["running", "finished", "failed", "interrupted"]
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
-    """What `run.json` says. It names no machine and no place on it."""
+    """The contents of `run.json`. It names no machine and no path on it."""
 
     schema: Literal[1] = 1
     kind: str
@@ -33,53 +36,70 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     created: str
     pid: int
     process_start: str | None = None
-    """Tells the process from a later one with the same pid; None where the system does not say."""
+    """Distinguishes the process from a later one with the same pid; None where the system does not tell."""
     status: Status = "running"
     ended: str | None = None
     error: str | None = None
     resumed: tuple[str, ...] = ()
-    """When it was taken up again after it had been broken off."""
+    """Times at which the run was resumed."""
 
 
 class Run:
-    """A run that is being made; `create_run` gives one.
+    """A run in progress; `create_run` and `resume_run` return one. It holds the lock of its directory until it ends.
 
     As a context manager it ends with the block: `finished`, or `interrupted` by Ctrl-C, or `failed` with the message of
-    the exception, which goes on to the caller. Events are kept in all cases.
+    the exception, which is passed on to the caller. Events are kept in all cases.
     """
 
-    def __init__(self, path: Path, record: RunRecord) -> None:
+    def __init__(self, path: Path, record: RunRecord, lock: RunLock) -> None:
         self.path = path
         self.log = EventLog(path / EVENTS_FILE)
         self._record = record
+        self._lock = lock
         self._write_record()
+        if lock.took_over:
+            self.record(LockEvent(message=lock.took_over))
 
     @property
     def name(self) -> str:
-        """The name of its directory, by which `load_run` finds it."""
+        """The name of the run's directory, by which `load_run` finds it."""
         return self.path.name
 
     @property
     def state(self) -> RunRecord:
-        """What `run.json` says now."""
+        """The current contents of `run.json`."""
         return self._record
 
-    def record(self, event: str, /, **fields: Any) -> None:
-        """Append an event; other processes append theirs through `log`."""
-        self.log.append(event, **fields)
+    @property
+    def took_over(self) -> str:
+        """Describes the stale lock that was taken over when the run was resumed; empty if there was none."""
+        return self._lock.took_over
+
+    def record(self, event: Event) -> None:
+        """Append an event.
+
+        Raises:
+            RunFailedError: the log cannot be written, or another process has taken over the run.
+        """
+        self._lock.check()
+        self.log.append(event)
 
     def write_file(self, name: str, content: str | bytes) -> Path:
-        """Put a file (a report, a result) into the run's directory, whole or not at all, and return its path."""
+        """Write a file (a report, a result) into the run's directory atomically, and return its path."""
         path = self.path / name
         write_atomically(path, content.encode() if isinstance(content, str) else content)
         return path
 
     def end(self, status: Status, error: str | None = None) -> None:
-        """Say how the run ended. The first word counts: a run that has ended stays as it was."""
+        """Record how the run ended and release its lock. Only the first call counts."""
         if self._record.status != "running":
             return
         self._record = msgspec.structs.replace(self._record, status=status, ended=now(), error=error)
-        self._write_record()
+        try:
+            self._lock.check()
+            self._write_record()
+        finally:
+            self._lock.release()
 
     def _write_record(self) -> None:
         write_atomically(self.path / RECORD_FILE, msgspec.json.format(msgspec.json.encode(self._record)) + b"\n")
@@ -96,21 +116,24 @@ class Run:
             case KeyboardInterrupt() | SystemExit(code=130):
                 self.end("interrupted")
             case _:
-                self.end("failed", _message(error))
+                with suppress(RunFailedError):  # the original error says more than a failure to record it
+                    self.end("failed", _message(error))
 
 
 def create_run(root: Path, kind: str, config: dict[str, Any], *, seed: int | None) -> Run:
-    """Start a run in a new directory of `root`, named by the time (UTC) and its kind: `2026-11-15T07-45-12-evaluate`.
+    """Start a run in a new directory under `root`, named by UTC time and kind: `2026-11-15T07-45-12-evaluate`.
 
-    A second run of that kind in the same second gets `-2` at the end, and so on: no run ever overwrites another.
+    A second run of that kind in the same second gets the suffix `-2`, and so on: no run ever overwrites another.
 
     Raises:
-        ConfigError: the directory cannot be made, or `kind` cannot be part of a directory's name.
+        ConfigError: the directory cannot be created, or `kind` cannot be part of a directory's name.
+        RunFailedError: the directory cannot be written.
 
     >>> import tempfile
+    >>> from presilicon.records import DesignEvent
     >>> with tempfile.TemporaryDirectory() as root:
     ...     with create_run(Path(root), "evaluate", {"seeds": 5}, seed=0) as run:
-    ...         run.record("design", design="bf16-systolic", config={})
+    ...         run.record(DesignEvent(design="bf16-systolic", config={}))
     ...     run.state.status
     'finished'
     """
@@ -131,22 +154,24 @@ def create_run(root: Path, kind: str, config: dict[str, Any], *, seed: int | Non
         pid=pid,
         process_start=process_start(pid),
     )
-    return Run(path, record)
+    return Run(path, record, acquire(path))
 
 
 def resume_run(path: Path, record: RunRecord) -> Run:
-    """Take up a run that was broken off, in its own directory: it is this process's from now on.
+    """Continue an interrupted run in its own directory, which this process locks.
 
     Raises:
-        ConfigError: it was made by other versions of what computes numbers, so the same bits cannot be promised.
+        ConfigError: another process owns the run, or it was started with other versions of the packages that compute
+            numbers, so that the same bits cannot be promised.
     """
     then = record.versions
     different = [f"{name} {then.get(name)}, now {here}" for name, here in versions().items() if then.get(name) != here]
     if different:
-        raise ConfigError(f"{path.name} cannot be resumed: it was made with {', '.join(different)}; start it anew")
+        raise ConfigError(f"{path.name} cannot be resumed: it was started with {', '.join(different)}; start a new run")
+    lock = acquire(path)
     pid = os.getpid()
-    again = msgspec.structs.replace(
-        record,
+    resumed = msgspec.structs.replace(
+        read_record(path),  # another process may have resumed and ended the run in the meantime
         status="running",
         ended=None,
         error=None,
@@ -154,11 +179,20 @@ def resume_run(path: Path, record: RunRecord) -> Run:
         process_start=process_start(pid),
         resumed=(*record.resumed, now()),
     )
-    return Run(path, again)
+    return Run(path, resumed, lock)
+
+
+def read_record(path: Path) -> RunRecord:
+    """The record in a run's directory; raises what reading and decoding it raises."""
+    return msgspec.json.decode((path / RECORD_FILE).read_bytes(), type=RunRecord)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file by new content; a reader sees the old or the new, and a crash leaves one of them."""
+    """Replace the contents of a file; a reader sees the old or the new contents, and a crash leaves one of them.
+
+    Raises:
+        RunFailedError: the file cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -166,13 +200,17 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise RunFailedError(f"{path}: cannot be written ({error.strerror or error})") from None
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
 def _new_directory(root: Path, name: str) -> Path:
-    """A directory that did not exist before: `mkdir` is what decides between two runs that want the same name."""
+    """A new directory; `mkdir` decides between two runs that want the same name."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         count = 1
@@ -188,10 +226,10 @@ def _new_directory(root: Path, name: str) -> Path:
 
 
 def _message(error: BaseException) -> str:
-    """The text of an error, without the places of this machine that it may name."""
+    """The text of an error, with the paths of this machine shortened."""
     text = str(error)
     text = text if isinstance(error, PresiliconError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
-    for place, short in ((Path.cwd(), "."), (Path.home(), "~")):
-        if place != Path(place.anchor):
-            text = text.replace(str(place), short)
+    for folder, short in ((Path.cwd(), "."), (Path.home(), "~")):
+        if folder != Path(folder.anchor):
+            text = text.replace(str(folder), short)
     return text

@@ -1,44 +1,48 @@
 """The runs on disk: list, load and remove them."""
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from presilicon.base.errors import ConfigError, unknown
+from presilicon.records import AnyEvent, Event, ResultEvent
 from presilicon.runs.events import read_events
+from presilicon.runs.lock import is_locked
 from presilicon.runs.process import is_alive
-from presilicon.runs.run import EVENTS_FILE, RECORD_FILE, RunRecord
+from presilicon.runs.run import EVENTS_FILE, RECORD_FILE, RunRecord, read_record
+
+E = TypeVar("E", bound=Event)
 
 
 class StoredRun(Struct, frozen=True, kw_only=True):
-    """A run as found on disk, perhaps still being written."""
+    """A run on disk, possibly still being written."""
 
     path: Path
     status: str
-    """As recorded; `interrupted` when it says `running` and its process is gone; `unreadable` without a record."""
+    """As recorded; `interrupted` if the record says `running` but no process owns it; `unreadable` without a record."""
     record: RunRecord | None
-    """None when it cannot be read."""
+    """None if it cannot be read."""
     problem: str | None = None
-    """Why it cannot be read."""
+    """The reason why it cannot be read."""
 
     @property
     def name(self) -> str:
         """The name of its directory."""
         return self.path.name
 
-    def events(self, event: str | None = None) -> tuple[dict[str, Any], ...]:
-        """What it has recorded so far, oldest first; optionally only the events of one name."""
-        found = read_events(self.path / EVENTS_FILE)
-        return tuple(each for each in found if event is None or each["event"] == event)
+    def events(self, kind: type[E] = Event) -> tuple[E, ...]:  # type: ignore[assignment]
+        """The events of one type recorded so far, oldest first; all events by default."""
+        events: Iterable[AnyEvent] = read_events(self.path / EVENTS_FILE)
+        return tuple(event for event in events if isinstance(event, kind))
 
     def comparison(self) -> dict[str, Any] | None:
-        """The comparison in its last `result` event, as plain data; None when it has not come to one."""
-        results = self.events("result")
-        found = results[-1].get("comparison") if results else None
-        return found if isinstance(found, dict) else None
+        """The comparison in its last result, as plain data; None if it has no result."""
+        results = self.events(ResultEvent)
+        return results[-1].comparison if results else None
 
 
 def list_runs(root: Path) -> tuple[StoredRun, ...]:
@@ -110,17 +114,19 @@ def _has_record(path: Path) -> bool:
 
 def _read(path: Path) -> StoredRun:
     try:
-        record = _read_record(path)
-        gone = record.status == "running" and not is_alive(record.pid, record.process_start)
-        if gone:  # or it ended between the two looks
-            record = _read_record(path)
+        record = read_record(path)
+        is_orphan = record.status == "running" and not _has_owner(path, record)
+        if is_orphan:  # it may have ended between the two reads
+            record = read_record(path)
     except OSError as error:
         return StoredRun(path=path, status="unreadable", record=None, problem=f"{RECORD_FILE}: {error.strerror}")
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return StoredRun(path=path, status="unreadable", record=None, problem=f"{RECORD_FILE}: {error}")
-    status = "interrupted" if gone and record.status == "running" else record.status
+    status = "interrupted" if is_orphan and record.status == "running" else record.status
     return StoredRun(path=path, status=status, record=record)
 
 
-def _read_record(path: Path) -> RunRecord:
-    return msgspec.json.decode((path / RECORD_FILE).read_bytes(), type=RunRecord)
+def _has_owner(path: Path, record: RunRecord) -> bool:
+    """Whether a live process owns a run: by its lock, or by its pid where a run of an older version has no lock."""
+    locked = is_locked(path)
+    return is_alive(record.pid, record.process_start) if locked is None else locked

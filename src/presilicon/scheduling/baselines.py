@@ -5,7 +5,7 @@ import math
 from msgspec import Struct
 
 from presilicon.records import Mode, PowerTrace, Problem, Schedule, ScheduleCost, Started
-from presilicon.scheduling.accounting import SAMPLE_S, cost, power_trace, violations
+from presilicon.scheduling.accounting import SAMPLE_S, cost, violations
 from presilicon.scheduling.execution import Rules, execute
 
 LAG_S = 0.02
@@ -148,13 +148,6 @@ def reactive_clock(
         iterations=iterations,
         iteration_w=_per_iteration(trace, ends),
     )
-
-
-def iteration_power(problem: Problem, schedule: Schedule, iterations: int) -> tuple[float, ...]:
-    """Average power of each of so many equal steps."""
-    trace = power_trace(problem, schedule)
-    span = schedule.makespan_s
-    return (trace.energy_j / span if span else problem.idle_w,) * iterations
 
 
 def _per_iteration(trace: PowerTrace, ends: list[float]) -> tuple[float, ...]:

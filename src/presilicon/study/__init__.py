@@ -1,14 +1,19 @@
 """Joins the engines: emulation says how many steps, simulation what a step costs."""
 
-from presilicon.study.evaluation import Trained, check_device, compare, evaluate, price, train_designs
+from presilicon.study.evaluation import Evaluated, Plan, Study, carry_out, check_device, compare, evaluate, plan_request
 from presilicon.study.fairness import check_strict, compare_all, fairness, strict_problems
-from presilicon.study.price import price_trace
-from presilicon.study.reproductions import reproduce, reproduction_names
+from presilicon.study.prices import StepPrices, price_trace
+from presilicon.study.request import EvaluateRequest, load_request, read_request
 from presilicon.study.sensitivity import sensitivity, step_sensitivity
 from presilicon.study.statistics import interval
 
 __all__ = [
-    "Trained",
+    "EvaluateRequest",
+    "Evaluated",
+    "Plan",
+    "StepPrices",
+    "Study",
+    "carry_out",
     "check_device",
     "check_strict",
     "compare",
@@ -16,12 +21,11 @@ __all__ = [
     "evaluate",
     "fairness",
     "interval",
-    "price",
+    "load_request",
+    "plan_request",
     "price_trace",
-    "reproduce",
-    "reproduction_names",
+    "read_request",
     "sensitivity",
     "step_sensitivity",
     "strict_problems",
-    "train_designs",
 ]

@@ -16,9 +16,7 @@ from presilicon.base.errors import ConfigError, MissingToolError
 from presilicon.designs import Characterization, Row
 from presilicon.records import OpKind, Phase
 from presilicon.study.hybrid import kind_named, size_of
-from presilicon.workloads import load_workload
-from presilicon.workloads.operators import describe_operator
-from presilicon.workloads.workload import Workload
+from presilicon.workloads import Workload, describe_operator, load_workload
 
 HOLD_S = 0.1
 """How long an op is repeated for its power, at least."""

@@ -1,36 +1,36 @@
-"""Time-to-accuracy and energy-to-accuracy of designs on a workload: emulation and simulation, joined."""
+"""Time-to-accuracy and energy-to-accuracy of designs on a workload: emulation and simulation, joined.
+
+`ps.evaluate`, `ps.compare` and `presilicon evaluate` all describe their work as a `Plan` and call `carry_out`.
+"""
 
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from hashlib import sha256
 from pathlib import Path
-from statistics import fmean, median
 from typing import Any, NamedTuple
 from urllib.parse import quote
+
+from msgspec import structs, to_builtins
 
 from presilicon.base.config import to_plain
 from presilicon.base.errors import ConfigError, MissingToolError
 from presilicon.designs import Design, load_design
-from presilicon.emulation.checkpoint import EVERY, Checkpoint
-from presilicon.records import Comparison, Cost, Result, SeedResult, StepFacts, StepGraph, Trace
-from presilicon.runs import commit, config_hash, versions
-from presilicon.simulation import MatchedTimes, area
+from presilicon.emulation import CHECKPOINT_EVERY, Checkpoint, coverage_workload
+from presilicon.records import Comparison, DesignEvent, Event, Result, ResultEvent, Sensitivity, StepGraph, Trace
+from presilicon.runs import Run, StoredRun, create_run
+from presilicon.simulation import MatchedTimes
 from presilicon.study.fairness import check_start, check_strict, compare_all, fairness, strict_problems
 from presilicon.study.instrumented import InstrumentTask, check_instrument
-from presilicon.study.price import price_trace
+from presilicon.study.prices import StepPrices
+from presilicon.study.request import EvaluateRequest, checkpoint_folder, resume, write_request
+from presilicon.study.results import join_result
 from presilicon.study.seeds import OnEvent, SeedTask, train_seeds
-from presilicon.study.statistics import (
-    REACH,
-    RESTARTS,
-    expected_with_restarts,
-    interval,
-    method,
-    reach_probability,
-)
-from presilicon.study.times import Times, match_designs, step_price, with_times
-from presilicon.workloads import Workload, load_workload, workload_names
-from presilicon.workloads.capture import capture_workload
+from presilicon.study.sensitivity import sensitivity
+from presilicon.study.times import Times, match_designs
+from presilicon.workloads import Workload, capture_workload, load_workload, workload_names
 
 
 def evaluate(
@@ -43,22 +43,24 @@ def evaluate(
     device: str = "cpu",
     times: Times | None = None,
     checkpoints: str | Path | None = None,
+    out: str | Path | None = None,
     on_event: OnEvent | None = None,
 ) -> Result:
     """How long, and how many joules, `design` needs to train `workload` to its accuracy target.
 
     Trains `seeds` times (seeds `seed`, `seed` + 1, ...) with the design's numerics, prices every step on its machine,
-    and gives medians with intervals. A text names a preset, a design file, or a workload that comes with the package.
-    `jobs` > 1 trains in spawned processes: a script that does so needs the usual `if __name__ == "__main__":`. The
-    numbers do not depend on `jobs`. `times` are another simulator's times of ops, or a file of them, in place of ours:
-    see `presilicon.simulation.read_times`. `checkpoints` is a folder that keeps the training runs: the same call with
-    the same folder goes on where it was broken off, to the same bits.
+    and returns medians with intervals. A string names a preset, a design file, or a workload of the package. `jobs` > 1
+    trains in spawned processes: a script that does so needs the usual `if __name__ == "__main__":`. The numbers do not
+    depend on `jobs`. `times` are times of ops by another simulator, or a file of them, in place of ours: see
+    `presilicon.simulation.read_times`. `checkpoints` is a folder for checkpoints: the same call with the same folder
+    continues where it was interrupted, to the same bits. `out` is a folder in which the run is recorded, as
+    `presilicon evaluate` does.
     """
-    found = compare(
+    comparison = compare(
         [design], workload, seeds=seeds, seed=seed, jobs=jobs, device=device, times=times, checkpoints=checkpoints,
-        on_event=on_event,
+        out=out, on_event=on_event,
     )  # fmt: skip
-    return found.designs[0]
+    return comparison.designs[0]
 
 
 def compare(
@@ -70,253 +72,299 @@ def compare(
     jobs: int = 1,
     device: str = "cpu",
     times: Times | Mapping[str, Times] | None = None,
+    clock_ghz: float | None = None,
     checkpoints: str | Path | None = None,
+    checkpoint_every: int = CHECKPOINT_EVERY,
     strict: bool = False,
+    strict_coverage: bool = False,
+    sensitivity: bool = False,
+    out: str | Path | None = None,
     on_event: OnEvent | None = None,
 ) -> Comparison:
-    """`evaluate` for several designs on the same workload and seeds.
+    """`evaluate` for several designs on the same workload and seeds: `presilicon evaluate` in Python.
 
-    `on_event` hears of evaluations and finished seeds as they happen: dicts with `event`, `design` and `seed`. `times`
-    of several designs are given by the design's name. A `strict` comparison refuses the usual ways to flatter a design:
-    few or chosen seeds, a threshold, budget or evaluation of one's own, splits that share examples.
+    `on_event` is called with typed events (`presilicon.records.Event`) as they happen. `times` of several designs are
+    given by design name; cycles in them are converted with `clock_ghz`. A `strict` comparison refuses the usual ways to
+    flatter a design: few or chosen seeds, a target, budget or evaluation interval of one's own, splits that share
+    examples. `strict_coverage` refuses a workload with products that emulation does not reach. `sensitivity` adds
+    whether the rankings survive a factor of two in each figure of the technology tables. With `out` the run is recorded
+    in a new directory there, and its checkpoints are kept in it until it has finished.
 
     Raises:
-        ConfigError: what was given makes no sense, or is not strict.
-        RunFailedError: training failed, or a strict comparison came out with a design that never arrives.
+        ConfigError: an argument makes no sense, or is not strict.
+        RunFailedError: training failed, or no seed of some design reached the target of a strict comparison.
     """
-    found = price(
-        train_designs(
-            designs, workload, seeds=seeds, seed=seed, jobs=jobs, device=device, times=times, checkpoints=checkpoints,
-            strict=strict, on_event=on_event,
-        )
-    )  # fmt: skip
+    plan = Plan(
+        designs=tuple(load_design(design) if isinstance(design, str) else design for design in designs),
+        workload=load_workload(workload) if isinstance(workload, str) else workload,
+        seeds=seeds,
+        seed=seed,
+        device=device,
+        times=times,
+        clock_ghz=clock_ghz,
+        checkpoint_every=checkpoint_every,
+        strict=strict,
+        strict_coverage=strict_coverage,
+        sensitivity=sensitivity,
+    )
+    folder = None if checkpoints is None else Path(checkpoints)
+    evaluated = carry_out(
+        plan, jobs=jobs, checkpoints=folder, out=None if out is None else Path(out), on_event=on_event
+    )
     if strict:
-        check_strict(found.designs)
-    return found
+        check_strict(evaluated.comparison.designs)
+    return evaluated.comparison
 
 
-class Trained(NamedTuple):
-    """Designs that were trained and are still to be priced."""
+class Plan(NamedTuple):
+    """Everything that decides the numbers of an evaluation."""
 
     designs: tuple[Design, ...]
     workload: Workload
-    graph: StepGraph
-    """The training step of the workload."""
-    traces: tuple[tuple[Trace, ...], ...]
-    """Of every seed of every design."""
-    device: str
-    times: Mapping[str, MatchedTimes] = {}
-    """Another's times of the step, by the name of the design that they are for."""
+    seeds: int = 5
+    seed: int = 0
+    device: str = "cpu"
+    times: Times | Mapping[str, Times] | None = None
+    clock_ghz: float | None = None
+    checkpoint_every: int = CHECKPOINT_EVERY
     strict: bool = False
-    """Whether strict rules were kept when it began."""
+    strict_coverage: bool = False
+    sensitivity: bool = False
+    original: Workload | None = None
+    """The workload before target, budget or evaluation interval were changed, for a strict comparison. By default the
+    workload of that name in the package, if there is one."""
 
+    def check(self) -> None:
+        """Refuse a plan that cannot be carried out, before anything is trained or recorded.
 
-def train_designs(
-    designs: Sequence[Design | str],
-    workload: Workload | str,
-    *,
-    seeds: int = 5,
-    seed: int = 0,
-    jobs: int = 1,
-    device: str = "cpu",
-    times: Times | Mapping[str, Times] | None = None,
-    clock_ghz: float | None = None,
-    checkpoints: str | Path | None = None,
-    checkpoint_every: int = EVERY,
-    strict: bool = False,
-    own: Workload | None = None,
-    directory: Path | None = None,
-    on_event: OnEvent | None = None,
-) -> Trained:
-    """The part of `compare` that takes long: the workload trained with the numerics of every design.
-
-    Every `checkpoint_every` evaluations each run is kept in the folder `checkpoints`. With `strict`, a workload must
-    keep the rules of its `own`: by default the one of that name that comes with the package, if there is one. With the
-    run's `directory`, the instrument of a design takes commands from there, and keeps its stream there.
-    """
-    workload = load_workload(workload) if isinstance(workload, str) else workload
-    loaded = [load_design(design) if isinstance(design, str) else design for design in designs]
-    if not loaded:
-        raise ConfigError("there is nothing to compare; give at least one design")
-    twice = [name for name, count in Counter(design.name for design in loaded).items() if count > 1]
-    if twice:
-        raise ConfigError(
-            f'two designs are called "{twice[0]}": give each file its own name; to compare values of one design, use '
-            "--vary, as in --vary machine.rows=32,64"
-        )
-    for design in loaded:
-        if (chips := design.machine.update_rule.batches) > 1:
+        Raises:
+            ConfigError: says what is wrong.
+            MissingToolError: the device is not there.
+        """
+        if not self.designs:
+            raise ConfigError("there is nothing to compare: give at least one design")
+        counts = Counter(design.name for design in self.designs)
+        duplicates = [name for name, count in counts.items() if count > 1]
+        if duplicates:
             raise ConfigError(
-                f'"{design.name}" has {chips} chips, which train on as many batches at once; evaluation '
-                "trains on one: give it a single chip, as in --set machine.chips=1, or price its step with simulate"
+                f'two designs are called "{duplicates[0]}": to compare variants of a design use --vary, as in '
+                "--vary machine.rows=32,64, or give each file a name of its own"
             )
-    workload.require_data()
-    if workload.max_steps < workload.sustain * workload.evaluate_every:
-        raise ConfigError(
-            f"max_steps is {workload.max_steps}, but holding the target takes {workload.sustain} evaluations, one in "
-            f"every {workload.evaluate_every} steps: give at least {workload.sustain * workload.evaluate_every} steps"
-        )
+        if self.sensitivity and self.times:
+            raise ConfigError("--sensitivity varies our own figures and cannot be combined with --times")
+        if self.clock_ghz is not None and not self.times:
+            raise ConfigError("--clock-ghz converts the cycles in a file of --times: give one")
+        if self.sensitivity and len(self.designs) < 2:
+            raise ConfigError("--sensitivity is about the ranking of designs: give at least two")
+        for design in self.designs:
+            _check_chips(design)
+        _check_budget(self.workload)
+        if self.seeds < 1:
+            raise ConfigError(f"seeds must be at least 1, not {self.seeds}")
+        check_device(self.device)
+        if self.strict_coverage:
+            for design in self.designs:
+                coverage_workload(self.workload, design.numerics, strict=True)
+        if self.strict:
+            is_ours = self.workload.name in workload_names()
+            default = load_workload(self.workload.name) if is_ours else self.workload
+            check_start(self.workload, self.original or default, seeds=self.seeds, seed=self.seed)
+
+    def config(self) -> dict[str, Any]:
+        """The configuration that a run records, as plain data."""
+        times = {"times": to_builtins(self.times, enc_hook=str)} if self.times else {}
+        return {
+            "designs": [design.to_plain() for design in self.designs],
+            "technologies": [to_plain(design.technology) for design in self.designs],
+            "workload": self.workload.describe(),
+            "seeds": self.seeds,
+            "device": self.device,
+        } | times
+
+
+def plan_request(request: EvaluateRequest) -> Plan:
+    """The plan of a request: its designs and workload loaded."""
+    designs = request.load_designs()
+    workload, original = request.load_workload()
+    return Plan(
+        designs=tuple(designs),
+        workload=workload,
+        seeds=request.seeds,
+        seed=request.seed,
+        device=request.device,
+        times=request.times_by_design([design.name for design in designs]) or None,
+        clock_ghz=request.clock_ghz,
+        checkpoint_every=request.checkpoint_every,
+        strict=request.strict,
+        strict_coverage=request.strict_coverage,
+        sensitivity=request.sensitivity,
+        original=original,
+    )
+
+
+class Evaluated(NamedTuple):
+    """A comparison, and the run that recorded it."""
+
+    comparison: Comparison
+    run: Run | None
+
+
+def carry_out(
+    plan: Plan,
+    *,
+    jobs: int = 1,
+    checkpoints: Path | None = None,
+    out: Path | None = None,
+    request: EvaluateRequest | None = None,
+    resumed: StoredRun | None = None,
+    on_run: Callable[[Run], None] | None = None,
+    on_event: OnEvent | None = None,
+    write_report: Callable[[Run, Comparison], None] | None = None,
+) -> Evaluated:
+    """Train every design, price every step, compare, and record all of it.
+
+    With `out` a new run is recorded there; with `resumed` that run continues. A `request` is saved with the run so that
+    it can be resumed. `on_run` is called with the run before training starts, `write_report` before it ends.
+    """
+    plan.check()
     if jobs > 1:
-        workload.require_picklable()
-    if seeds < 1:
-        raise ConfigError(f"seeds: given {seeds}, expected at least 1")
-    check_device(device)
-    if strict:
-        known = load_workload(workload.name) if workload.name in workload_names() else workload
-        check_start(workload, own or known, seeds=seeds, seed=seed)
-    graph = capture_workload(workload)
-    for design in loaded:
-        check_instrument(design, workload)
-    matched = match_designs(times, loaded, graph, clock_ghz)
-    chosen = range(seed, seed + seeds)
-    tasks = [
-        SeedTask(
-            design.name, design.numerics, workload, each, device,
-            None if checkpoints is None else Checkpoint(_file(Path(checkpoints), design.name, each), checkpoint_every),
-            _watched(design, graph, matched.get(design.name), directory, is_first=each == seed),
-        )
-        for design in loaded
-        for each in chosen
-    ]  # fmt: skip
-    traces = train_seeds(tasks, jobs, on_event or (lambda event: None))
-    by_design = tuple(tuple(traces[first : first + seeds]) for first in range(0, len(traces), seeds))
-    return Trained(tuple(loaded), workload, graph, by_design, device, matched, strict)
+        plan.workload.require_picklable()
+    engine = Study(plan)
+    run = _open_run(plan, out, request, resumed)
+    if run is not None and on_run is not None:
+        on_run(run)
+
+    def record(event: Event) -> None:
+        if run is not None:
+            run.record(event)
+        if on_event is not None:
+            on_event(event)
+
+    with nullcontext() if run is None else run:
+        folder = checkpoint_folder(run.path) if run is not None and checkpoints is None else checkpoints
+        engine.train(jobs, folder, None if run is None else run.path, record)
+        comparison = engine.comparison()
+        if run is not None:
+            run.record(ResultEvent(comparison=to_builtins(comparison)))
+            if write_report is not None:
+                write_report(run, comparison)
+    if run is not None:
+        shutil.rmtree(checkpoint_folder(run.path), ignore_errors=True)
+    return Evaluated(comparison, run)
 
 
-def _watched(
-    design: Design, graph: StepGraph, times: MatchedTimes | None, directory: Path | None, *, is_first: bool
-) -> InstrumentTask | None:
-    """The instrument of a seed, told how long a step takes on the machine."""
-    instrument = design.instrument
-    if instrument is None or not (is_first or instrument.seeds == "all"):
+def _open_run(plan: Plan, out: Path | None, request: EvaluateRequest | None, resumed: StoredRun | None) -> Run | None:
+    """A new run under `out`, or the one that continues."""
+    if resumed is not None:
+        return resume(resumed, plan.config())
+    if out is None:
         return None
-    return InstrumentTask(instrument, step_price(graph, design, times)(StepFacts()).time_s, directory)
+    run = create_run(out, "evaluate", plan.config(), seed=plan.seed)
+    if request is not None:
+        write_request(run, request)
+    for design in plan.designs:
+        run.record(DesignEvent(design=design.name, config=design.to_plain()))
+    return run
 
 
-def _file(folder: Path, design: str, seed: int) -> Path:
-    """The checkpoint of a seed of a design; names may hold characters that a file's name may not."""
-    name = quote(design, safe=" ")
-    return folder / f"{name if len(name) <= 100 else sha256(name.encode()).hexdigest()}-seed{seed}.safetensors"
+class Study:
+    """A plan while it is carried out: the captured step, the prices of each design, and the traces."""
 
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.graph: StepGraph = capture_workload(plan.workload)
+        for design in plan.designs:
+            check_instrument(design, plan.workload)
+        self._times: dict[str, MatchedTimes] = match_designs(plan.times, plan.designs, self.graph, plan.clock_ghz)
+        self.prices = {
+            design.name: StepPrices(self.graph, design, self._times.get(design.name)) for design in plan.designs
+        }
+        self.traces: tuple[tuple[Trace, ...], ...] = ()
 
-def price(trained: Trained) -> Comparison:
-    """Every step of every design priced on its machine, and the designs compared."""
-    results = [
-        _join(design, trained.workload, trained.graph, traces, trained.device, trained.times.get(design.name))
-        for design, traces in zip(trained.designs, trained.traces, strict=True)
-    ]
-    strict = trained.strict and not strict_problems(results)
-    return Comparison(designs=tuple(results), pairs=compare_all(results), fairness=fairness(results, strict=strict))
+    def train(
+        self,
+        jobs: int = 1,
+        checkpoints: Path | None = None,
+        directory: Path | None = None,
+        on_event: OnEvent | None = None,
+    ) -> None:
+        """Train every seed of every design; instruments take commands from `directory` and keep their streams there."""
+        plan = self.plan
+        tasks = [
+            SeedTask(
+                design.name, design.numerics, plan.workload, seed, plan.device,
+                self._checkpoint(checkpoints, design, seed), self._instrument_task(design, seed, directory),
+            )
+            for design in plan.designs
+            for seed in range(plan.seed, plan.seed + plan.seeds)
+        ]  # fmt: skip
+        traces = train_seeds(tasks, jobs, on_event or (lambda event: None))
+        self.traces = tuple(tuple(traces[first : first + plan.seeds]) for first in range(0, len(traces), plan.seeds))
+
+    def comparison(self) -> Comparison:
+        """The trained designs priced and compared."""
+        plan = self.plan
+        results = [
+            join_result(
+                design, plan.workload, self.graph, traces, self.prices[design.name], plan.device,
+                self._times.get(design.name),
+            )
+            for design, traces in zip(plan.designs, self.traces, strict=True)
+        ]  # fmt: skip
+        strict = plan.strict and not strict_problems(results)
+        comparison = Comparison(
+            designs=tuple(results), pairs=compare_all(results), fairness=fairness(results, strict=strict)
+        )
+        return structs.replace(comparison, sensitivity=self.sensitivity()) if plan.sensitivity else comparison
+
+    def sensitivity(self, factor: float = 2.0) -> Sensitivity:
+        """Whether the rankings survive `factor` in each figure of the technology tables."""
+        _, target = self.plan.workload.require_data()
+        return sensitivity(
+            self.plan.designs, self.traces, self.prices, target, self.plan.workload.sustain, factor=factor
+        )
+
+    def _checkpoint(self, folder: Path | None, design: Design, seed: int) -> Checkpoint | None:
+        if folder is None:
+            return None
+        name = quote(design.name, safe=" ")  # a design's name may contain characters that a file name must not
+        stem = name if len(name) <= 100 else sha256(name.encode()).hexdigest()
+        return Checkpoint(folder / f"{stem}-seed{seed}.safetensors", self.plan.checkpoint_every)
+
+    def _instrument_task(self, design: Design, seed: int, directory: Path | None) -> InstrumentTask | None:
+        """The design's instrument, if it watches this seed, with the duration of a step on the machine."""
+        instrument = design.instrument
+        if instrument is None or not (seed == self.plan.seed or instrument.seeds == "all"):
+            return None
+        return InstrumentTask(instrument, self.prices[design.name]().time_s, directory)
 
 
 def check_device(device: str) -> None:
     """Refuse a device that is not there, before any work is done."""
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise ConfigError(f'device: given "{device}", allowed: cpu, cuda, cuda:N')
+        raise ConfigError(f'device must be cpu, cuda or cuda:N, not "{device}"')
     if device != "cpu":
         import torch
 
-        seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if int(device.partition(":")[2] or 0) >= seen:
-            raise MissingToolError(f'device "{device}": torch sees {seen} CUDA devices here; use --device cpu')
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if int(device.partition(":")[2] or 0) >= count:
+            raise MissingToolError(f'device "{device}": torch sees {count} CUDA devices here; use --device cpu')
 
 
-def _join(
-    design: Design,
-    workload: Workload,
-    graph: StepGraph,
-    traces: Sequence[Trace],
-    device: str,
-    times: MatchedTimes | None,
-) -> Result:
-    price_step = step_price(graph, design, times)
-    typical = price_step(StepFacts())
-    _, target = workload.require_data()
-    outcomes = [price_trace(trace, price_step, target, workload.sustain) for trace in traces]
-    arrived = sum(outcome.steps_to_accuracy is not None for outcome in outcomes)
-    budget_s, budget_j = (workload.max_steps * each for each in (typical.time_s, typical.energy_j))
-    return Result(
-        name=design.name,
-        workload=workload.name,
-        target=target,
-        steps_to_accuracy=interval(_collect(outcomes, lambda seed: seed.steps_to_accuracy)),
-        time_to_accuracy_s=interval(_collect(outcomes, lambda seed: seed.time_to_accuracy_s)),
-        energy_to_accuracy_j=interval(_collect(outcomes, lambda seed: seed.energy_to_accuracy_j)),
-        reached=f"{arrived}/{len(outcomes)}",
-        reach_probability=reach_probability(arrived, len(outcomes)),
-        expected_time_to_accuracy_s=_expected(
-            outcomes, budget_s, lambda seed: seed.time_to_accuracy_s, lambda seed: seed.time_s
-        ),
-        expected_energy_to_accuracy_j=_expected(
-            outcomes, budget_j, lambda seed: seed.energy_to_accuracy_j, lambda seed: seed.energy_j
-        ),
-        accuracy=median(outcome.accuracy for outcome in outcomes),
-        time_per_step_s=typical.time_s,
-        energy_per_step_j=typical.energy_j,
-        memory_bytes=typical.memory_bytes,
-        area_mm2=area(design).mm2,
-        seeds=tuple(outcomes),
-        provenance=with_times(
-            _provenance(design, workload, typical, [trace.seed for trace in traces], device), graph, design, times
-        ),
-    )
+def _check_chips(design: Design) -> None:
+    chips = design.machine.update_rule.batches
+    if chips > 1:
+        raise ConfigError(
+            f'"{design.name}" has {chips} chips, which train on as many batches at once; evaluation '
+            "trains on one: give it a single chip, as in --set machine.chips=1, or price its step with simulate"
+        )
 
 
-def _collect(outcomes: Sequence[SeedResult], field: Callable[[SeedResult], float | int | None]) -> list[float | None]:
-    return [field(outcome) for outcome in outcomes]
-
-
-def _expected(
-    outcomes: Sequence[SeedResult],
-    budget: float,
-    arrival: Callable[[SeedResult], float | None],
-    whole: Callable[[SeedResult], float | None],
-) -> float | None:
-    """What an arrival costs with restarts; the budget is what seeds that spent it did cost, or else `budget`."""
-    arrivals = [cost for outcome in outcomes if (cost := arrival(outcome)) is not None]
-    spent = [cost for outcome in outcomes if outcome.ending == "budget" and (cost := whole(outcome)) is not None]
-    return expected_with_restarts(arrivals, len(outcomes) - len(arrivals), fmean(spent) if spent else budget)
-
-
-def _provenance(design: Design, workload: Workload, typical: Cost, seeds: list[int], device: str) -> dict[str, Any]:
-    plain = design.to_plain()
-    technology = design.technology
-    config = {
-        "design": plain,
-        "technology": to_plain(technology),
-        "workload": workload.describe(),
-        "seeds": seeds,
-    }
-    # What a table holds counts, not where its file lies.
-    named = plain if technology is None else plain | {"machine": plain["machine"] | {"technology": technology.name}}
-    found = area(design)
-    return {
-        "config_hash": config_hash(config | {"design": named}),
-        **config,
-        "device": device,
-        "versions": versions(),
-        "commit": commit(),
-        "interval": method(len(seeds)),
-        "reach_probability": REACH,
-        "expected_with_restarts": RESTARTS,
-        "crossing": f"first of {workload.sustain} consecutive evaluations at or above the target, validation split",
-        "accuracy": "test split at the end of training; it never decides when to stop",
-        "energy": _energy(design, typical),
-        "area": {"how": found.how, "parts_mm2": found.parts_mm2} if found.parts_mm2 else found.how,
-    }
-
-
-def _energy(design: Design, typical: Cost) -> dict[str, Any]:
-    """Where the joules come from, and whether leakage is among them."""
-    leaked_j = typical.energy_by_component_j.get("leakage")
-    watts = leaked_j / typical.time_s if leaked_j is not None and typical.time_s else None
-    leakage = "not counted" if watts is None else f"{watts:.3g} W all the time"
-    technology = design.technology
-    if technology is None:
-        return {"technology": None, "source": "figures of the machine itself, in the design", "leakage": leakage}
-    return {
-        "technology": technology.name,
-        "source": technology.source,
-        "leakage": leakage,
-        "figures": technology.figures(),
-    }
+def _check_budget(workload: Workload) -> None:
+    workload.require_data()
+    needed = workload.sustain * workload.evaluate_every
+    if workload.max_steps < needed:
+        raise ConfigError(
+            f"max_steps is {workload.max_steps}, but holding the target takes {workload.sustain} evaluations, one "
+            f"every {workload.evaluate_every} steps: give at least {needed} steps"
+        )

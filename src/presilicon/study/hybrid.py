@@ -150,8 +150,7 @@ def capture_steps(workload: str, batch_size: int | None = None) -> tuple[StepGra
 
     `dcgan` is a whole step: the discriminator on real samples, on made ones, and the generator through it.
     """
-    from presilicon.workloads import load_workload
-    from presilicon.workloads.capture import capture_workload
+    from presilicon.workloads import capture_workload, load_workload
 
     names = ("dcgan-discriminator", "dcgan-discriminator", "dcgan-generator") if workload == "dcgan" else (workload,)
     size = batch_size

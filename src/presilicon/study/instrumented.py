@@ -1,6 +1,6 @@
 """A training that is emulated with its design's instrument attached."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -11,9 +11,7 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import Design, Instrument, Numerics
 from presilicon.emulation import train
 from presilicon.instrument import (
-    ANSWER,
     CONTROL_FILE,
-    STARTED,
     TOKEN_FILE,
     Agreement,
     Commands,
@@ -24,11 +22,9 @@ from presilicon.instrument import (
     TrainingInstrument,
     compare_streams,
 )
-from presilicon.records import Trace
-from presilicon.runs.events import read_events
-from presilicon.runs.run import EVENTS_FILE
-from presilicon.workloads import Workload
-from presilicon.workloads.layers import multiplying_layers
+from presilicon.records import Event, InstrumentAnswer, InstrumentEvent, InstrumentStarted, Trace
+from presilicon.runs import EVENTS_FILE, read_events
+from presilicon.workloads import Workload, multiplying_layers
 
 
 class InstrumentTask(NamedTuple):
@@ -44,7 +40,7 @@ class InstrumentTask(NamedTuple):
 def instrument_of(
     task: InstrumentTask,
     numerics: Numerics,
-    emit: Callable[[dict[str, Any]], None],
+    emit: Callable[[InstrumentEvent], None],
     *,
     name: str,
     engine: Engine | None = None,
@@ -72,7 +68,7 @@ def _commands_in(directory: Path, name: str) -> Callable[[str], CommandSource]:
     answers = [
         event
         for event in read_events(directory / EVENTS_FILE)
-        if event["event"] == ANSWER and f"{event.get('design')}-seed{event.get('seed')}" == name
+        if isinstance(event, InstrumentAnswer) and f"{event.design}-seed{event.seed}" == name
     ]
     return lambda stream: Resumed(Repeated(answers), Commands(directory / CONTROL_FILE, stream))
 
@@ -110,7 +106,7 @@ def train_watched(
     *,
     seed: int = 0,
     device: str = "cpu",
-    emit: Callable[[dict[str, Any]], None] = lambda event: None,
+    emit: Callable[[InstrumentEvent], None] = lambda event: None,
     step_s: float | None = None,
     directory: Path | None = None,
     engine: Engine | None = None,
@@ -142,7 +138,7 @@ def compare_with_stream(
     recorded: bytes,
     workload: Workload,
     design: Design,
-    events: Sequence[Mapping[str, Any]],
+    events: Sequence[Event],
     *,
     seed: int = 0,
     device: str = "cpu",
@@ -158,13 +154,16 @@ def compare_with_stream(
     sent = bytearray()
     names: dict[int, str] = {}
 
-    def note(event: dict[str, Any]) -> None:
-        if event["event"] == STARTED:
-            names.update({tap["tap"]: tap["name"] for tap in event["taps"]})
+    def note(event: InstrumentEvent) -> None:
+        if isinstance(event, InstrumentStarted):
+            names.update({tap.tap: tap.name for tap in event.taps})
 
     task = InstrumentTask(design.instrument, step_s)
+    answers = [event for event in events if isinstance(event, InstrumentAnswer)]
     source = Repeated(
-        event for event in events if event.get("design", design.name) == design.name and event.get("seed", seed) == seed
+        answer
+        for answer in answers
+        if answer.design in ("", design.name) and (not answer.design or answer.seed == seed)
     )
     watching = instrument_of(task, design.numerics, note, name="again", engine=engine, commands=lambda stream: source)
     watching.links.append(_Kept(sent))

@@ -1,4 +1,4 @@
-"""Many seeds of many designs, in spawned processes or in this one."""
+"""Training runs of many seeds and designs, in spawned processes or in this one."""
 
 import multiprocessing
 import os
@@ -11,23 +11,31 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from msgspec import structs
 
-from presilicon.base.config import to_plain
 from presilicon.base.errors import RunFailedError
 from presilicon.designs import Numerics
-from presilicon.emulation import train
-from presilicon.emulation.checkpoint import Checkpoint, read_trace
-from presilicon.emulation.training import identity
-from presilicon.records import Evaluation, Finding, Trace
+from presilicon.emulation import Checkpoint, identity, read_trace, train
+from presilicon.records import (
+    Evaluation,
+    EvaluationEvent,
+    Event,
+    Finding,
+    FindingEvent,
+    InstrumentEvent,
+    RoundingEvent,
+    SeedFinished,
+    SeedRestored,
+    Trace,
+)
 from presilicon.study.instrumented import InstrumentTask, instrument_of
-from presilicon.workloads import Workload
-from presilicon.workloads.user import files_of, load_file, workload_errors
+from presilicon.workloads import Workload, files_of, load_file, workload_errors
 
-OnEvent = Callable[[dict[str, Any]], None]
+OnEvent = Callable[[Event], None]
 
 
 class SeedTask(NamedTuple):
-    """One training run to do."""
+    """One training run."""
 
     design: str
     numerics: Numerics
@@ -35,17 +43,17 @@ class SeedTask(NamedTuple):
     seed: int
     device: str = "cpu"
     checkpoint: Checkpoint | None = None
-    """Where the run is kept; one that had ended there is not done again."""
+    """Where the run is saved; one that has finished there is not trained again."""
     watched: InstrumentTask | None = None
-    """The instrument that looks on, if one does."""
+    """The instrument that watches the run, if there is one."""
 
 
 def train_seeds(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
     """The trace of each task, in the order of the tasks.
 
-    One thread of torch in each run, whether it happens here (`jobs=1`) or in one of `jobs` spawned processes, so the
-    numbers do not depend on `jobs`. `on_event` hears of evaluations and finished seeds as they happen, in this process,
-    and of seeds that had ended in their checkpoints (`seed_restored`).
+    Each run uses one torch thread, whether it runs here (`jobs=1`) or in one of `jobs` spawned processes, so the
+    numbers do not depend on `jobs`. `on_event` is called in this process with evaluations and finished seeds as they
+    happen, and with seeds that had already finished in their checkpoints (`SeedRestored`).
     """
     if jobs <= 1 or len(tasks) <= 1:
         threads = torch.get_num_threads()
@@ -64,8 +72,8 @@ def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent)
     listener = _Listener(events, on_event)
     listener.start()
     before = set(multiprocessing.active_children())
-    given = (events, tuple({file for task in tasks for file in files_of(task.workload)}))
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=given)
+    arguments = (events, tuple({file for task in tasks for file in files_of(task.workload)}))
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=arguments)
     try:
         futures = [pool.submit(_run_in_worker, task) for task in tasks]
         _wait(futures, listener)
@@ -87,7 +95,7 @@ def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent)
 
 
 def _wait(futures: Sequence[Future[Trace]], listener: "_Listener") -> None:
-    """Until all are done; the first failure, of the work or of recording it, is raised at once."""
+    """Wait for all futures; the first failure, of a run or of recording it, is raised at once."""
     pending = set(futures)
     while pending:
         done, pending = wait(pending, timeout=0.2, return_when=FIRST_EXCEPTION)
@@ -97,7 +105,7 @@ def _wait(futures: Sequence[Future[Trace]], listener: "_Listener") -> None:
 
 
 class _Listener(threading.Thread):
-    """Hands the workers' events on, in this process; if that fails it remembers why, and still empties the queue."""
+    """Passes on the workers' events in this process; after an error it keeps emptying the queue."""
 
     def __init__(self, events: Any, on_event: OnEvent) -> None:
         super().__init__(daemon=True)
@@ -106,7 +114,7 @@ class _Listener(threading.Thread):
         self._on_event = on_event
 
     def run(self) -> None:
-        """Until a None comes through the queue."""
+        """Pass on events until None arrives."""
         while (event := self._events.get()) is not None:
             if self._error is None:
                 try:
@@ -115,7 +123,7 @@ class _Listener(threading.Thread):
                     self._error = error
 
     def check(self) -> None:
-        """Raise what went wrong in handing events on."""
+        """Raise the error that occurred while events were passed on."""
         if self._error is not None:
             raise RunFailedError(f"the run could not be recorded: {self._error}") from self._error
 
@@ -130,13 +138,13 @@ def _start_worker(events: Any, files: tuple[tuple[Path, str], ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    # The tasks name functions of these files, which no import would find.
+    # The tasks refer to functions in these files, which no import would find.
     for file, shown in files:
         load_file(file, shown)
 
 
 def _die_with_parent() -> None:
-    """A worker whose parent was killed would train on for nobody."""
+    """End this worker when its parent was killed, instead of training on for nobody."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -148,52 +156,45 @@ def _run_in_worker(task: SeedTask) -> Trace:
 
 
 def _run(task: SeedTask, on_event: OnEvent) -> Trace:
+    run: dict[str, Any] = {"design": task.design, "seed": task.seed}
+
     def on_evaluation(point: Evaluation) -> None:
-        on_event(
-            {
-                "event": "evaluation",
-                "design": task.design,
-                "seed": task.seed,
-                "step": point.step,
-                "accuracy": point.accuracy,
-                "loss": point.loss,
-            }
-        )
+        on_event(EvaluationEvent(**run, step=point.step, accuracy=point.accuracy, loss=point.loss))
 
     def on_finding(finding: Finding) -> None:
-        on_event({"event": "finding", "design": task.design, "seed": task.seed, **to_plain(finding)})
+        on_event(FindingEvent(**run, **structs.asdict(finding)))
 
-    def on_instrument(event: dict[str, Any]) -> None:
-        on_event({**event, "design": task.design, "seed": task.seed})
+    def on_instrument(event: InstrumentEvent) -> None:
+        on_event(structs.replace(event, **run))
 
-    kept, event, trace = task.checkpoint, "seed_restored", None
-    if kept is not None:
-        trace = read_trace(kept.path, identity(task.workload, task.numerics, task.seed, task.device))
-    if trace is None:
-        event = "seed_finished"
-        name = f"{task.design}-seed{task.seed}"
-        watched = task.watched
-        watching = () if watched is None else (instrument_of(watched, task.numerics, on_instrument, name=name),)
-        try:
-            with workload_errors():
-                trace = train(
-                    task.workload, task.numerics, seed=task.seed, device=task.device, on_evaluation=on_evaluation,
-                    on_finding=on_finding, checkpoint=kept, observers=watching, hooks=watching,
-                )  # fmt: skip
-        finally:
-            for instrument in watching:
-                instrument.finish()
-    for share in trace.shares if event == "seed_finished" else ():
-        on_event({"event": "rounding", "design": task.design, "seed": task.seed, **to_plain(share)})
-    on_event(
-        {
-            "event": event,
-            "design": task.design,
-            "seed": task.seed,
-            "steps": trace.steps,
-            "ending": trace.ending,
-            "reason": trace.reason,
-            "test_accuracy": trace.test_accuracy,
-        }
-    )
+    if task.checkpoint is not None:
+        run_identity = identity(task.workload, task.numerics, task.seed, task.device)
+        trace = read_trace(task.checkpoint.path, run_identity)
+        if trace is not None:
+            on_event(SeedRestored(**run, **_summary(trace)))
+            return trace
+    name = f"{task.design}-seed{task.seed}"
+    watched = task.watched
+    instruments = () if watched is None else (instrument_of(watched, task.numerics, on_instrument, name=name),)
+    try:
+        with workload_errors():
+            trace = train(
+                task.workload, task.numerics, seed=task.seed, device=task.device, on_evaluation=on_evaluation,
+                on_finding=on_finding, checkpoint=task.checkpoint, observers=instruments, hooks=instruments,
+            )  # fmt: skip
+    finally:
+        for instrument in instruments:
+            instrument.finish()
+    for shares in trace.shares:
+        on_event(RoundingEvent(**run, **structs.asdict(shares)))
+    on_event(SeedFinished(**run, **_summary(trace)))
     return trace
+
+
+def _summary(trace: Trace) -> dict[str, Any]:
+    return {
+        "steps": trace.steps,
+        "ending": trace.ending,
+        "reason": trace.reason,
+        "test_accuracy": trace.test_accuracy,
+    }

@@ -1,7 +1,7 @@
-"""Whether the ranking of designs survives a change in each figure of the technology tables, with nothing retrained."""
+"""Whether the ranking of designs survives a change in each figure of the technology tables, without retraining."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import inf, isfinite
 from statistics import median
@@ -12,35 +12,41 @@ from presilicon.designs.technology import Path, name_of
 from presilicon.records import StepFacts, StepGraph, Trace
 from presilicon.records.sensitivity import ClosestCall, RankingChange, RankingSensitivity, Sensitivity
 from presilicon.simulation import area, simulate
-from presilicon.study.evaluation import Trained
+from presilicon.study.prices import StepPrices
 
 Measure = Callable[[int, Technology | None], float]
-"""The value of a design, by its place, with such a table; infinity where there is none."""
+"""The value of a design, by its index, with a technology table; infinity if there is none."""
 
 
-def sensitivity(trained: Trained, *, factor: float = 2.0) -> Sensitivity:
+def sensitivity(
+    designs: Sequence[Design],
+    traces: Sequence[Sequence[Trace]],
+    prices: Mapping[str, StepPrices],
+    target: float,
+    sustain: int,
+    *,
+    factor: float = 2.0,
+) -> Sensitivity:
     """Whether the rankings by median energy-to-accuracy and by area survive `factor` in each figure.
 
     Each figure of each table is multiplied and divided by `factor`, one at a time and in all designs that use the
-    table. The traces stay as they are: what hardware costs does not change how training goes.
+    table. The traces stay the same: the cost of hardware does not change how training goes.
 
     Raises:
         ConfigError: there are fewer than two designs, or the factor is not above 1.
     """
-    _, target = trained.workload.require_data()
-    counts = [[_steps_to(trace, target, trained.workload.sustain) for trace in traces] for traces in trained.traces]
+    counts = [[_steps_to(trace, target, sustain) for trace in design_traces] for design_traces in traces]
 
-    def energy_to_accuracy_j(place: int, technology: Technology | None) -> float:
-        prices: dict[StepFacts, float] = {}
-        for facts in {facts for count in counts[place] if count for facts in count}:
-            cost = simulate(trained.graph, trained.designs[place], facts, technology=technology)
-            prices[facts] = cost.energy_j
+    def energy_to_accuracy_j(index: int, technology: Technology | None) -> float:
+        price_step = prices[designs[index].name].with_technology(technology)
+        facts = {facts for count in counts[index] if count for facts in count}
+        energy_j = {fact: price_step(fact).energy_j for fact in facts}
         return median(
-            inf if count is None else sum(number * prices[facts] for facts, number in count.items())
-            for count in counts[place]
+            inf if count is None else sum(number * energy_j[fact] for fact, number in count.items())
+            for count in counts[index]
         )
 
-    return _sensitivity(trained.designs, "energy_to_accuracy_j", energy_to_accuracy_j, factor)
+    return _sensitivity(designs, "energy_to_accuracy_j", energy_to_accuracy_j, factor)
 
 
 def step_sensitivity(graph: StepGraph, designs: Sequence[Design], *, factor: float = 2.0) -> Sensitivity:
@@ -50,8 +56,8 @@ def step_sensitivity(graph: StepGraph, designs: Sequence[Design], *, factor: flo
         ConfigError: there are fewer than two designs, or the factor is not above 1.
     """
 
-    def energy_per_step_j(place: int, technology: Technology | None) -> float:
-        return simulate(graph, designs[place], technology=technology).energy_j
+    def energy_per_step_j(index: int, technology: Technology | None) -> float:
+        return simulate(graph, designs[index], technology=technology).energy_j
 
     return _sensitivity(designs, "energy_per_step_j", energy_per_step_j, factor)
 
@@ -75,18 +81,18 @@ def _sensitivity(designs: Sequence[Design], quantity: str, energy: Measure, fact
     if factor <= 1:
         raise ConfigError(f"factor: given {factor:g}, expected a number above 1")
 
-    def area_mm2(place: int, technology: Technology | None) -> float:
-        found = area(designs[place], technology).mm2
+    def area_mm2(index: int, technology: Technology | None) -> float:
+        found = area(designs[index], technology).mm2
         return inf if found is None else found
 
     tables = _tables(designs)
     if not tables:
         raise ConfigError("sensitivity varies the figures of technology tables, and none of these designs has one")
     rankings = []
-    arrived = [place for place in range(len(designs)) if isfinite(energy(place, designs[place].technology))]
+    arrived = [index for index in range(len(designs)) if isfinite(energy(index, designs[index].technology))]
     if arrived:  # with none, there is nothing to rank
         rankings.append(_rank(quantity, designs, range(len(designs)), energy, factor))
-    sized = [place for place in range(len(designs)) if isfinite(area_mm2(place, designs[place].technology))]
+    sized = [index for index in range(len(designs)) if isfinite(area_mm2(index, designs[index].technology))]
     if len(sized) > 1:
         rankings.append(_rank("area_mm2", designs, sized, area_mm2, factor))
     return Sensitivity(
@@ -97,16 +103,16 @@ def _sensitivity(designs: Sequence[Design], quantity: str, energy: Measure, fact
 
 
 def _rank(
-    quantity: str, designs: Sequence[Design], places: Sequence[int], measure: Measure, factor: float
+    quantity: str, designs: Sequence[Design], indices: Sequence[int], measure: Measure, factor: float
 ) -> RankingSensitivity:
-    base = {place: measure(place, designs[place].technology) for place in places}
-    order = sorted(places, key=lambda place: base[place])
+    base = {index: measure(index, designs[index].technology) for index in indices}
+    order = sorted(indices, key=lambda index: base[index])
     changes: list[RankingChange] = []
     closest: ClosestCall | None = None
-    for table, path, figure, scale in _variations([designs[place] for place in places], factor):
+    for table, path, figure, scale in _variations([designs[index] for index in indices], factor):
         scaled = table.scaled(path, scale)
         values = {
-            place: measure(place, scaled) if designs[place].technology == table else base[place] for place in places
+            index: measure(index, scaled) if designs[index].technology == table else base[index] for index in indices
         }
         pairs = [
             (designs[better].name, designs[worse].name)
@@ -141,8 +147,8 @@ def _rank(
                     )
     return RankingSensitivity(
         quantity=quantity,
-        order=tuple(designs[place].name for place in order),
-        values=tuple(base[place] if isfinite(base[place]) else None for place in order),
+        order=tuple(designs[index].name for index in order),
+        values=tuple(base[index] if isfinite(base[index]) else None for index in order),
         survives=not changes,
         changes=tuple(changes),
         closest=closest,

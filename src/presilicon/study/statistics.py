@@ -42,7 +42,7 @@ def interval(values: Sequence[float | None]) -> Interval:
     return Interval(_finite(_median(sample)), _finite(low), _finite(high))
 
 
-def method(seeds: int) -> str:
+def interval_method(seeds: int) -> str:
     """How the interval of so many seeds is made, in words."""
     return EXTREMES if seeds < 3 else BOOTSTRAP
 

@@ -1,10 +1,63 @@
 """Models, data sets and accuracy targets, and the capture of one training step as a graph.
 
-Importing this room loads neither torch nor scikit-learn: a workload names functions, and they import what they need
-when they are called. Capture lives in `presilicon.workloads.capture`, which does need torch.
+Importing this room loads neither torch nor scikit-learn: a workload names functions, which import what they need when
+they are called, and the names that need torch are resolved when they are first used.
 """
 
-from presilicon.workloads.registry import load_workload, workload_names
-from presilicon.workloads.workload import Splits, Workload
+from typing import TYPE_CHECKING
 
-__all__ = ["Splits", "Workload", "load_workload", "workload_names"]
+from presilicon.base.exports import deferred
+from presilicon.workloads.registry import load_workload, workload_names
+from presilicon.workloads.user import files_of, load_file, workload_errors
+from presilicon.workloads.workload import Splits, Workload, sgd
+
+if TYPE_CHECKING:
+    from presilicon.workloads.digits import load_digits
+    from presilicon.workloads.layers import (
+        Layers,
+        ends_of,
+        multiplying_layers,
+        next_sequence_number,
+        sequence_number_of,
+    )
+    from presilicon.workloads.operators import count_flops, describe_operator
+    from presilicon.workloads.products import find_products
+    from presilicon.workloads.published import classified, from_networks, unet
+    from presilicon.workloads.step_capture import capture, capture_workload
+
+__getattr__ = deferred(
+    __name__,
+    {
+        "step_capture": ("capture", "capture_workload"),
+        "digits": ("load_digits",),
+        "layers": ("Layers", "ends_of", "multiplying_layers", "next_sequence_number", "sequence_number_of"),
+        "operators": ("count_flops", "describe_operator"),
+        "products": ("find_products",),
+        "published": ("classified", "from_networks", "unet"),
+    },
+)
+
+__all__ = [
+    "Layers",
+    "Splits",
+    "Workload",
+    "capture",
+    "capture_workload",
+    "classified",
+    "count_flops",
+    "describe_operator",
+    "ends_of",
+    "files_of",
+    "find_products",
+    "from_networks",
+    "load_digits",
+    "load_file",
+    "load_workload",
+    "multiplying_layers",
+    "next_sequence_number",
+    "sequence_number_of",
+    "sgd",
+    "unet",
+    "workload_errors",
+    "workload_names",
+]

@@ -1,9 +1,10 @@
-"""The workloads that come with the package, by name, and those in files of their own."""
+"""Workloads by name, and workloads in Python files of the user's own."""
 
 from collections.abc import Callable
 from pathlib import Path
 
-from presilicon.base.errors import unknown
+from presilicon.base.errors import ConfigError, unknown
+from presilicon.base.extensions import ExtensionPoint
 from presilicon.workloads.digits import DIGITS_CNN, DIGITS_MLP
 from presilicon.workloads.fashion import fashion_cnn, fashion_mlp, fashion_resnet
 from presilicon.workloads.published import PUBLISHED
@@ -13,11 +14,14 @@ from presilicon.workloads.workload import Workload
 
 _WORKLOADS: dict[str, Workload | Callable[[], Workload]] = {
     **{workload.name: workload for workload in (DIGITS_CNN, DIGITS_MLP, SHAKESPEARE_GPT, *PUBLISHED)},
-    # Made when they are asked for: which data they train on hangs on what is installed.
+    # Created on demand, because the data they train on depend on what is installed.
     "fashion-cnn": fashion_cnn,
     "fashion-mlp": fashion_mlp,
     "fashion-resnet": fashion_resnet,
 }
+
+REGISTERED: ExtensionPoint[Workload | Callable[[], Workload]] = ExtensionPoint("presilicon.workloads", "workload", {})
+"""Workloads of installed packages: a `Workload`, or a function that returns one."""
 
 
 def workload_names() -> tuple[str, ...]:
@@ -26,21 +30,24 @@ def workload_names() -> tuple[str, ...]:
     >>> workload_names()[:4]
     ('alexnet', 'bert-base', 'bert-large', 'dcgan-discriminator')
     """
-    return tuple(sorted(_WORKLOADS))
+    return tuple(sorted({*_WORKLOADS, *REGISTERED.names()}))
 
 
 def load_workload(name: str | Path) -> Workload:
     """The workload of that name, or in that Python file: a name that ends in `.py` is a file.
 
     Raises:
-        ConfigError: when there is none, with the nearest name, or when the file has none.
+        ConfigError: there is no such workload, with the nearest name, or the file contains none.
 
     >>> load_workload("digits-mlp").target
     0.97
     """
     if isinstance(name, Path) or name.endswith(".py"):
         return load_file(name)
-    if name not in _WORKLOADS:
-        raise unknown("workload", name, _WORKLOADS)
-    found = _WORKLOADS[name]
-    return found if isinstance(found, Workload) else found()
+    if name not in _WORKLOADS and name not in REGISTERED:
+        raise unknown("workload", name, workload_names())
+    member = _WORKLOADS[name] if name in _WORKLOADS else REGISTERED.load(name)
+    workload = member if isinstance(member, Workload) else member()
+    if not isinstance(workload, Workload):
+        raise ConfigError(f'workload "{name}" must be a presilicon.Workload, not {workload!r}')
+    return workload

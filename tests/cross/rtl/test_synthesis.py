@@ -5,10 +5,10 @@ import subprocess
 import pytest
 
 from presilicon.base.errors import ConfigError, RunFailedError
+from presilicon.reproductions.instrument_area import every_part
 from presilicon.rtl import synthesis
 from presilicon.rtl.sources import module_files
 from presilicon.rtl.synthesis import Area, Placing, area_name, estimate_clock, kept, kept_clock, synthesize
-from presilicon.study.reproductions.instrument_area import every_part
 
 SHIPPED = synthesis.shipped()
 

@@ -12,8 +12,7 @@ from presilicon.base.errors import ConfigError, MissingToolError
 from presilicon.designs import load_design
 from presilicon.records import StepFacts
 from presilicon.simulation import simulate, write_chakra
-from presilicon.workloads import load_workload
-from presilicon.workloads.capture import capture_workload
+from presilicon.workloads import capture_workload, load_workload
 
 DESIGN = load_design("bf16-systolic")
 

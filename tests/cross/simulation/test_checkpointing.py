@@ -13,7 +13,7 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import load_design
 from presilicon.records import StepGraph
 from presilicon.simulation import checkpoint, even_segments, memory_timeline, simulate
-from presilicon.workloads.capture import capture
+from presilicon.workloads import capture
 from presilicon.workloads.networks.transformer import Bert, Gpt
 
 DESIGN = load_design("fp32-systolic")

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from presilicon.designs import load_design
 from presilicon.records import StepGraph
 from presilicon.simulation import simulate
-from presilicon.workloads import load_workload
-from presilicon.workloads.capture import capture_workload
+from presilicon.workloads import capture_workload, load_workload
 
 DATA = Path(__file__).parents[3] / "benchmarks/data/h200_steps.json"
 PREDICTED = ("mlp-medium", "alexnet", "resnet50", "dcgan-generator", "bert-large", "gpt2", "lstm")

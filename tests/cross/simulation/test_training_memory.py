@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from presilicon.designs import load_design
 from presilicon.records import MemoryTimeline, StepGraph
 from presilicon.simulation import memory_timeline, simulate
-from presilicon.workloads import load_workload
-from presilicon.workloads.capture import capture, capture_workload
+from presilicon.workloads import capture, capture_workload, load_workload
 from presilicon.workloads.networks.resnet import BasicBlock
 from presilicon.workloads.networks.reversible import ReversibleChain
 

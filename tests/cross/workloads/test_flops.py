@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from presilicon.records import StepGraph
-from presilicon.workloads.capture import capture
+from presilicon.workloads import capture
 from presilicon.workloads.networks.resnet import resnet50
 
 

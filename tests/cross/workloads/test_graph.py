@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from presilicon.records import PHASES, ROLES, StepGraph
-from presilicon.workloads.capture import capture
+from presilicon.workloads import capture
 
 
 @pytest.fixture

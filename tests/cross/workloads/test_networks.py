@@ -12,8 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from presilicon.designs import load_design
 from presilicon.records import StepGraph
 from presilicon.simulation import simulate
-from presilicon.workloads import load_workload, workload_names
-from presilicon.workloads.capture import capture_workload
+from presilicon.workloads import capture_workload, load_workload, workload_names
 from presilicon.workloads.networks.dcgan import dcgan_generator
 from presilicon.workloads.networks.reversible import ReversibleChain
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from presilicon.study import reproduction_names
+from presilicon.reproductions import reproduction_names
 
 
 @pytest.mark.parametrize("name", ["in-place-transpose"])

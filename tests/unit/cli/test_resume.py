@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import presilicon as ps
+from presilicon.records import EvaluationEvent, SeedFinished, SeedRestored
 from presilicon.runs import list_runs
 
 ARGUMENTS = [
@@ -28,8 +29,9 @@ def _kill_in_the_middle(folder: Path, jobs: str) -> Path:
         while time.monotonic() < deadline and process.poll() is None:
             runs = list_runs(folder / "runs")
             events = runs[0].events() if runs else ()
-            ended = [event for event in events if event["event"] == "seed_finished"]
-            later = [event for event in events[events.index(ended[-1]) :] if event.get("step") == 50] if ended else []
+            ended = [event for event in events if isinstance(event, SeedFinished)]
+            after = events[events.index(ended[-1]) :] if ended else ()
+            later = [event for event in after if isinstance(event, EvaluationEvent) and event.step == 50]
             if later:
                 break
             time.sleep(0.01)
@@ -56,7 +58,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(invoke, tmp_path, jobs: str) -> 
     assert not (path / "checkpoints").exists()
     again = invoke("evaluate", "--resume", path.name)
     assert (again.code, again.err.count("\n")) == (2, 1)
-    assert "is finished: only a run that was broken off can be resumed" in again.err
+    assert "is finished: only an interrupted or failed run can be resumed" in again.err
 
 
 def test_a_run_whose_design_has_changed_is_not_resumed(invoke, tmp_path, monkeypatch) -> None:
@@ -68,11 +70,11 @@ def test_a_run_whose_design_has_changed_is_not_resumed(invoke, tmp_path, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("presilicon.study.train_designs", interrupt)
+        patch.setattr("presilicon.study.evaluation.train_seeds", interrupt)
         broken = invoke("evaluate", "mine.toml", "--workload", "digits-mlp")
     assert broken.code == 130
     [run] = list_runs(tmp_path / "runs")
-    assert f"to go on: presilicon evaluate --resume {run.name}" in broken.err
+    assert f"to continue: presilicon evaluate --resume {run.name}" in broken.err
     text = (tmp_path / "mine.toml").read_text()
     (tmp_path / "mine.toml").write_text(text.replace("rows = 8", "rows = 16"))
     changed = invoke("evaluate", "--resume", "latest")
@@ -82,7 +84,7 @@ def test_a_run_whose_design_has_changed_is_not_resumed(invoke, tmp_path, monkeyp
     monkeypatch.setattr("presilicon.runs.run.versions", lambda: {"torch": "0.1"})
     other = invoke("evaluate", "--resume", "latest")
     assert other.code == 2
-    assert "now 0.1; start it anew" in other.err
+    assert "now 0.1; start a new run" in other.err
 
 
 @pytest.mark.parametrize(
@@ -117,12 +119,12 @@ def test_the_same_call_goes_on_from_python(tmp_path) -> None:
         pass
 
     def stop(event):
-        if event["event"] == "evaluation" and (event["seed"], event["step"]) == (1, 30):
+        if isinstance(event, EvaluationEvent) and (event.seed, event.step) == (1, 30):
             raise StopError
 
     with pytest.raises(StopError):
         ps.evaluate("fp32-systolic", workload, seeds=2, checkpoints=tmp_path, on_event=stop)
     seen = []
     found = ps.evaluate("fp32-systolic", workload, seeds=2, checkpoints=tmp_path, on_event=seen.append)
-    assert seen[0]["event"] == "seed_restored"
+    assert isinstance(seen[0], SeedRestored)
     assert found == ps.evaluate("fp32-systolic", workload, seeds=2)

@@ -1,5 +1,6 @@
 """A run that was broken off goes on to the same bits."""
 
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,7 @@ def test_hooks_keep_their_state(tmp_path: Path) -> None:
 def test_a_hook_whose_state_was_not_kept_is_named(tmp_path: Path) -> None:
     path = tmp_path / "kept"
     write_progress(path, OF, Progress([], [], []), {})
-    with pytest.raises(ConfigError, match="kept: this checkpoint has no state of hook0; give the same hooks as then"):
+    with pytest.raises(ConfigError, match="kept: this checkpoint has no state of hook0; use the same hooks as before"):
         read_progress(path, OF, {"hook0": Counting()})
 
 
@@ -145,9 +146,9 @@ def test_a_run_that_ended_is_not_trained_again(tmp_path: Path) -> None:
     workload = replace(WORKLOAD, max_steps=20)
     first = train(workload, numerics, checkpoint=kept)
     assert train(workload, numerics, checkpoint=kept, on_evaluation=lambda point: pytest.fail("trained")) == first
-    with pytest.raises(ps.ConfigError, match=r"seed\.safetensors: this checkpoint is of a run with other seed"):
+    with pytest.raises(ps.ConfigError, match=r"seed\.safetensors: this checkpoint belongs to a run with other seed"):
         train(workload, numerics, checkpoint=kept, seed=1)
-    with pytest.raises(ps.ConfigError, match="of a run with other workload, numerics"):
+    with pytest.raises(ps.ConfigError, match="belongs to a run with other workload, numerics"):
         train(WORKLOAD, ps.load_design("fp8-systolic").numerics, checkpoint=kept)
 
 
@@ -167,7 +168,7 @@ def test_a_file_that_is_damaged_or_no_checkpoint_is_explained(tmp_path: Path) ->
     file = tmp_path / "seed.safetensors"
     for content in (b"", b"nonsense", b"\x10\0\0\0\0\0\0\0{}              "):
         file.write_bytes(content)
-        with pytest.raises(ps.ConfigError, match=r"seed\.safetensors: this checkpoint cannot be read"):
+        with pytest.raises(ps.ConfigError, match=r"seed\.safetensors: this checkpoint is damaged"):
             read_progress(file, OF, {})
 
 
@@ -176,7 +177,7 @@ def test_state_that_cannot_be_kept_is_named(tmp_path: Path) -> None:
         def state_dict(self) -> dict[str, Any]:
             return {"made": object()}
 
-    with pytest.raises(ps.ConfigError, match="cannot keep /states/scaler/made, a object"):
+    with pytest.raises(ps.ConfigError, match="cannot save /states/scaler/made, a object"):
         write_progress(tmp_path / "x", OF, Progress([], [], []), {"scaler": Odd()})
 
 
@@ -188,3 +189,48 @@ def test_tied_weights_are_kept(tmp_path: Path) -> None:
     other = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     assert read_progress(tmp_path / "x", OF, {"model": ModelState(other)}).losses == [1.0]
     assert torch.equal(other[1].weight, model[0].weight)
+
+
+def test_no_flipped_bit_is_accepted(tmp_path: Path) -> None:
+    file = tmp_path / "seed.safetensors"
+    torch.manual_seed(0)
+    model = nn.Linear(8, 8)
+    progress = Progress([1.0, 2.0], [], [Evaluation(step=2, accuracy=0.5, loss=1.0)])
+    write_progress(file, OF, progress, {"model": ModelState(model), "hook0": Counting()})
+    whole = file.read_bytes()
+    draw = random.Random(0)
+    for _ in range(400):
+        damaged = bytearray(whole)
+        damaged[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
+        file.write_bytes(damaged)
+        with pytest.raises(ConfigError, match=r"seed\.safetensors: this checkpoint is damaged"):
+            read_progress(file, OF, {"model": ModelState(model), "hook0": Counting()})
+    file.write_bytes(whole)
+    assert read_progress(file, OF, {"model": ModelState(model), "hook0": Counting()}) == progress
+
+
+class Doubling:
+    """A hook with a parameter of its own that changes training."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def describe(self) -> dict[str, float]:
+        return {"factor": self.factor}
+
+    def before_step(self, step: int) -> None:
+        pass
+
+    def after_step(self, step: int, facts: StepFacts) -> StepFacts:
+        return facts
+
+
+def test_a_finished_checkpoint_belongs_to_its_hooks(tmp_path: Path) -> None:
+    numerics = ps.load_design("fp32-systolic").numerics
+    checkpoint = Checkpoint(tmp_path / "seed.safetensors")
+    workload = replace(WORKLOAD, max_steps=10)
+    train(workload, numerics, checkpoint=checkpoint, hooks=[Doubling(2.0)])
+    assert train(workload, numerics, checkpoint=checkpoint, hooks=[Doubling(2.0)]).steps == 10
+    for hooks in ([], [Doubling(4.0)], [Counting()], [Doubling(2.0), Counting()]):
+        with pytest.raises(ConfigError, match="belongs to a run with other hooks"):
+            train(workload, numerics, checkpoint=checkpoint, hooks=hooks)

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from presilicon.records import Ends, StepGraph
-from presilicon.workloads import load_workload
-from presilicon.workloads.capture import capture, capture_workload
+from presilicon.workloads import capture, capture_workload, load_workload
 from presilicon.workloads.layers import ends_of
 
 

@@ -12,8 +12,7 @@ from presilicon.designs.numerics import decode_format
 from presilicon.emulation import emulate_, train
 from presilicon.formats import MacUnit, parse, quantize
 from presilicon.simulation import simulate
-from presilicon.workloads import load_workload
-from presilicon.workloads.capture import capture_workload
+from presilicon.workloads import capture_workload, load_workload
 
 FP8, BF16 = RoleFormat(parse("e5m2")), RoleFormat(parse("bfloat16"))
 LOW = Numerics(weight=FP8, activation=FP8, error=FP8, gradient=FP8)

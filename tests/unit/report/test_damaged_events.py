@@ -15,6 +15,7 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import Hardware, Instrument, Tap, load_design
 from presilicon.formats import parse
 from presilicon.instrument import Command, render_watch
+from presilicon.records import EvaluationEvent
 from presilicon.report import print_run, render_page, run_to_json
 from presilicon.report.history import export_report
 from presilicon.report.instrument import render_instrument
@@ -64,7 +65,7 @@ def log(tmp_path_factory: pytest.TempPathFactory, comparison: Any) -> tuple[Path
             ),
         )  # fmt: skip
         for step in (5, 10):
-            run.record("evaluation", design=design.name, seed=0, step=step, accuracy=0.5, loss=1.0)
+            run.record(EvaluationEvent(design=design.name, seed=0, step=step, accuracy=0.5, loss=1.0))
         run.record("seed_finished", design=design.name, seed=0, steps=10, ending="budget", test_accuracy=0.5)
         run.record("result", comparison=comparison)
     lines = (run.path / "events.jsonl").read_text().splitlines()

@@ -8,6 +8,7 @@ import pytest
 
 from presilicon.instrument import AGGREGATIONS
 from presilicon.records import Curve, Panel, Reproduced, Reproduction
+from presilicon.records import InstrumentAggregation, InstrumentAnswer, InstrumentReading, InstrumentStarted
 from presilicon.report import render_page, render_panels, render_story
 from presilicon.report.instrument import panels_of, render_instrument
 from presilicon.report.lines import render_bars, render_panel
@@ -69,16 +70,16 @@ def test_histograms() -> None:
 def run(tmp_path: Path) -> Path:
     log = EventLog(tmp_path / "events.jsonl")
     taps = [{"name": f"in.{layer}", "group": "in", "tap": 0, "layer": layer, "role": "activation"} for layer in "ab"]
-    log.append("instrument_started", stream="s", design="d <1>", seed=0, taps=taps)
+    log.append(InstrumentStarted(stream="s", design="d <1>", seed=0, taps=taps))
     for name in ("summary", "norm_check"):
-        log.append("instrument_aggregation", stream="s", aggregation=name, figures=AGGREGATIONS.load(name).figures)
+        log.append(InstrumentAggregation(stream="s", aggregation=name, figures=AGGREGATIONS.load(name).figures))
     for step in (0, 10):
         for layer in "ab":
             values = {"mean": 1.0, "sparsity": 0.5} if layer == "a" else {"p15": -1.0, "p50": 0.0, "p85": 1.0}
             name = "summary" if layer == "a" else "norm_check"
             more = {} if layer == "a" else {"histogram": {"edges": [0, 1, 2], "counts": [1, 2]}}
-            log.append("instrument", stream="s", step=step, tap=f"in.{layer}", aggregation=name, values=values, **more)
-    log.append("instrument_answer", stream="s", ok=False, step=3, message="no <way>")
+            log.append(InstrumentReading(stream="s", step=step, tap=f"in.{layer}", aggregation=name, values=values, **more))
+    log.append(InstrumentAnswer(stream="s", ok=False, step=3, message="no <way>"))
     return tmp_path
 
 

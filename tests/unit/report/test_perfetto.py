@@ -11,8 +11,7 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import load_design
 from presilicon.report import save_trace, trace_document
 from presilicon.simulation import memory_timeline, simulate
-from presilicon.workloads import load_workload
-from presilicon.workloads.capture import capture_workload
+from presilicon.workloads import capture_workload, load_workload
 
 MICRO = 1e-6
 NANOSECOND = 1e-9

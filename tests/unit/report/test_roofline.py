@@ -8,8 +8,7 @@ from presilicon.records import Cost
 from presilicon.report import save_roofline_plot
 from presilicon.report.roofline import roofs
 from presilicon.simulation import simulate
-from presilicon.workloads import load_workload
-from presilicon.workloads.capture import capture_workload
+from presilicon.workloads import capture_workload, load_workload
 
 
 @pytest.fixture(scope="module")

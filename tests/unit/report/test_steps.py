@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from presilicon.designs import load_design
 from presilicon.report import cost_to_json, render_checkpointing, render_cost
 from presilicon.simulation import simulate
-from presilicon.workloads import load_workload
-from presilicon.workloads.capture import capture_workload
+from presilicon.workloads import capture_workload, load_workload
 
 
 @pytest.fixture(scope="module")

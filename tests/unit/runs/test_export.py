@@ -2,10 +2,20 @@ import csv
 import io
 import json
 
+import msgspec
 import pytest
 
 from presilicon.base.errors import ConfigError
-from presilicon.records import Comparison, CurvePoint, Interval, Result, SeedResult
+from presilicon.records import (
+    Comparison,
+    CurvePoint,
+    DesignEvent,
+    EvaluationEvent,
+    Interval,
+    Result,
+    ResultEvent,
+    SeedResult,
+)
 from presilicon.runs import create_run, export_run, load_run
 
 
@@ -48,9 +58,9 @@ def rows(text):
 @pytest.fixture
 def run(tmp_path):
     run = create_run(tmp_path, "evaluate", {"x": 1}, seed=7)
-    run.record("design", design="a, b", config={})
+    run.record(DesignEvent(design="a, b", config={}))
     for step in (10, 20):
-        run.record("evaluation", design="a, b", seed=7, step=step, accuracy=0.5 + step / 100, loss=1.0)
+        run.record(EvaluationEvent(design="a, b", seed=7, step=step, accuracy=0.5 + step / 100, loss=1.0))
     return run
 
 
@@ -63,7 +73,7 @@ def test_csv_before_the_result_has_no_costs(run):
 
 
 def test_csv_after_the_result_joins_what_each_evaluation_had_cost(run):
-    run.record("result", comparison=comparison())
+    run.record(ResultEvent(comparison=msgspec.to_builtins(comparison())))
     found = rows(export_run(load_run(run.path.parent, run.name), "csv"))
     assert [(row["step"], float(row["time_s"]), float(row["energy_j"])) for row in found] == [
         ("10", 0.01, pytest.approx(1e-5)),
@@ -72,7 +82,7 @@ def test_csv_after_the_result_joins_what_each_evaluation_had_cost(run):
 
 
 def test_json_holds_the_record_and_the_events(run):
-    run.record("result", comparison=comparison())
+    run.record(ResultEvent(comparison=msgspec.to_builtins(comparison())))
     run.end("finished")
     document = json.loads(export_run(load_run(run.path.parent, run.name), "json"))
     assert document["schema"] == 1

@@ -17,7 +17,7 @@ from presilicon.scheduling.fpga_kernels import (
     table_fmax,
 )
 
-FACTS = json.loads((files("presilicon.study.reproductions") / "data" / "hybrid.json").read_text())
+FACTS = json.loads((files("presilicon.reproductions") / "data" / "hybrid.json").read_text())
 WORK = 2048 * 1024 * 1024
 
 

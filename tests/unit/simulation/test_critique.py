@@ -10,8 +10,7 @@ from presilicon.records import Gemm
 from presilicon.simulation import simulate, simulate_gemm
 from presilicon.simulation.area import area
 from presilicon.study import evaluate, step_sensitivity
-from presilicon.workloads import load_workload
-from presilicon.workloads.capture import capture, capture_workload
+from presilicon.workloads import capture, capture_workload, load_workload
 
 
 def test_area_follows_the_widest_layer() -> None:

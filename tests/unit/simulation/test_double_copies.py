@@ -7,7 +7,7 @@ from torch import nn
 from presilicon.designs import Design, StepFormats, load_design
 from presilicon.records import StepFacts
 from presilicon.simulation import memory_timeline, simulate
-from presilicon.workloads.capture import capture
+from presilicon.workloads import capture
 
 GRAPH = capture(
     nn.Sequential(nn.Linear(64, 64, bias=False), nn.ReLU(), nn.Linear(64, 64, bias=False)), torch.empty(32, 64)

@@ -59,7 +59,7 @@ def test_a_workload_that_cannot_travel_is_refused_before_training() -> None:
 
 def test_devices_that_are_not_there() -> None:
     for device in ("cpu:1", "tpu", "cuda:x"):
-        with pytest.raises(ConfigError, match="allowed: cpu"):
+        with pytest.raises(ConfigError, match="must be cpu, cuda or cuda:N"):
             ps.evaluate("fp32-systolic", QUICK, device=device)
 
 

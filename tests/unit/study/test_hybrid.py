@@ -11,8 +11,7 @@ from presilicon.scheduling.baselines import reference_only
 from presilicon.scheduling.checker import check
 from presilicon.scheduling.heft import heft
 from presilicon.study.hybrid import PUBLISHED_BATCH, capture_steps, graph_of, kind_of, problem_of, size_of, to_graph
-from presilicon.workloads import load_workload
-from presilicon.workloads.capture import capture_workload
+from presilicon.workloads import capture_workload, load_workload
 
 
 def test_kinds_of_a_convolutional_network() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -24,9 +25,10 @@ from presilicon.instrument.host.link import SocketLink
 from presilicon.instrument.host.lockstep import LockstepEngine
 from presilicon.instrument.host.taps import wire_taps
 from presilicon.instrument.host.token import TOKEN_FILE, TOKEN_VARIABLE
-from presilicon.runs.events import EventLog, read_events
+from presilicon.records import Event, InstrumentAnswer, InstrumentStarted
+from presilicon.reproductions.watched import Asked
+from presilicon.runs import EventLog, read_events
 from presilicon.study.instrumented import compare_with_stream, stream_file, train_watched
-from presilicon.study.reproductions.watched import Asked
 
 QUICK = replace(ps.load_workload("digits-mlp"), target=1.0, max_steps=30, evaluate_every=10, sustain=3)
 HARDWARE = Hardware(
@@ -40,9 +42,14 @@ def design(*taps: Tap, hardware: Hardware = HARDWARE, **options: Any) -> ps.Desi
     return changed(ps.load_design("bf16-systolic"), instrument=instrument)
 
 
+def plain(events: list[dict[str, Any]]) -> Callable[[Event], None]:
+    """Appends events to a list as plain data."""
+    return lambda event: events.append(msgspec.to_builtins(event))
+
+
 def watch(watched: ps.Design, **options: Any) -> tuple[Any, list[dict[str, Any]]]:
     events: list[dict[str, Any]] = []
-    trace = train_watched(QUICK, watched, emit=events.append, **options)
+    trace = train_watched(QUICK, watched, emit=plain(events), **options)
     return trace, events
 
 
@@ -57,7 +64,9 @@ def layers() -> list[str]:
 
 
 class KilledAt:
-    """A hook that breaks a training off."""
+    """A hook that interrupts a training."""
+
+    only_looks_on = True
 
     def __init__(self, step: int) -> None:
         self._step = step
@@ -260,13 +269,12 @@ def test_a_learning_rate_that_the_register_cannot_hold_changes_nothing(plain_tra
     assert "learning rate: given" in answer["message"]
 
 
-def kept_in(directory: Path) -> tuple[Callable[[dict[str, Any]], None], dict[str, Any]]:
+def kept_in(directory: Path) -> tuple[Callable[[Event], None], dict[str, Any]]:
     """What writes a training's events into a directory, and the options that keep its checkpoints there."""
     log = EventLog(directory / "events.jsonl")
 
-    def emit(event: dict[str, Any]) -> None:
-        fields = {name: value for name, value in event.items() if name != "event"}
-        log.append(event["event"], design="bf16-systolic", seed=0, **fields)
+    def emit(event: Event) -> None:
+        log.append(msgspec.structs.replace(event, design="bf16-systolic", seed=0))
 
     return emit, {"directory": directory, "checkpoint": Checkpoint(directory / "kept.safetensors", 1)}
 
@@ -284,7 +292,7 @@ def test_a_training_that_is_taken_up_again_does_as_it_was_told_before(tmp_path: 
         train_watched(QUICK, watched, emit=emit, commands=lambda s: Asked(asked), hooks=[KilledAt(27)], **options)
     before = len(list(read_events(tmp_path / "events.jsonl")))
     assert train_watched(QUICK, watched, emit=emit, **options) == wanted
-    later = list(read_events(tmp_path / "events.jsonl"))[before:]
+    later = [msgspec.to_builtins(event) for event in read_events(tmp_path / "events.jsonl")][before:]
     answers = [each for each in later if each["event"] == "instrument_answer"]
     assert [(each["command"], each["step"], each["ok"]) for each in answers] == [
         ("1", 20, True), ("2", 20, True), ("3", 23, True),
@@ -322,7 +330,7 @@ def test_a_resumed_run_shows_what_the_uninterrupted_one_shows(tmp_path: Path, li
     with pytest.raises(KeyboardInterrupt):
         train_watched(QUICK, watched, emit=emit, commands=lambda s: Asked(asked), hooks=[KilledAt(27)], **options)
     resumed: list[dict[str, Any]] = []
-    assert train_watched(QUICK, watched, emit=resumed.append, **options) == whole
+    assert train_watched(QUICK, watched, emit=plain(resumed), **options) == whole
     assert of_looks(resumed) == of_looks(events, 20)
     assert {each["tap"] for each in of_looks(resumed)} == {"norm", "predict", "same", "late"}
     account = [each for each in events if each["event"] == "instrument_losses"][-1]
@@ -379,9 +387,9 @@ def test_hosts_on_the_socket_come_and_go(plain_trace: Any) -> None:
 
     address: list[str] = []
 
-    def emit(event: dict[str, Any]) -> None:
-        if event["event"] == "instrument_started":
-            address.append(event["address"])
+    def emit(event: Event) -> None:
+        if isinstance(event, InstrumentStarted):
+            address.append(event.address)
 
     tap = Tap(name="in", layers=layers()[0], every=1)
     watched = design(tap, listen="127.0.0.1:0")
@@ -410,7 +418,7 @@ def test_a_host_on_the_socket_programs_only_where_it_may(plain_trace: Any, accep
             return facts
 
     meddler = Meddler()
-    trace = train_watched(QUICK, watched, emit=events.append, hooks=[meddler])
+    trace = train_watched(QUICK, watched, emit=plain(events), hooks=[meddler])
     meddler.link.close()
     assert trace == plain_trace
     seen = [each["aggregation"] for each in events if each["event"] == "instrument"]
@@ -494,7 +502,7 @@ def test_a_watched_model_can_be_copied() -> None:
 def in_jobs(jobs: int, seeds: str) -> dict[int, list[dict[str, Any]]]:
     events: list[dict[str, Any]] = []
     watched = design(Tap(name="in", layers="*", every=10), seeds=seeds)
-    ps.evaluate(watched, QUICK, seeds=2, jobs=jobs, on_event=events.append)
+    ps.evaluate(watched, QUICK, seeds=2, jobs=jobs, on_event=plain(events))
     found: dict[int, list[dict[str, Any]]] = {}
     for event in events:
         if event["event"] == "instrument":
@@ -512,27 +520,22 @@ def test_the_first_seed_is_watched_or_all_of_them_in_any_process() -> None:
 
 def test_a_recorded_stream_is_the_same_again_and_a_fault_is_named(tmp_path: Path) -> None:
     commands: dict[int, Command] = {9: Command(id="it", streams=(), verb="program", tap="in", aggregation="norm_check")}
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     watched = design(Tap(name="in", layers=layers()[0], every=3))
     train_watched(QUICK, watched, emit=events.append, directory=tmp_path, commands=lambda stream: Asked(commands))
     recorded = (tmp_path / stream_file("bf16-systolic-seed0")).read_bytes()
-    plain = [each | ({"request": _plain(each["request"])} if "request" in each else {}) for each in events]
-    same = compare_with_stream(recorded, QUICK, watched, plain)
+    same = compare_with_stream(recorded, QUICK, watched, events)
     assert (same.difference, same.compared, same.only_here, same.only_there) == (None, 10, 0, 0)
-    asked = next(each for each in plain if each["event"] == "instrument_answer")
-    louder = asked | {"step": 3, "request": _plain(Command(id="x", streams=(), verb="learning_rate", value=9.0))}
-    others = [louder | {"design": "bf16-systolic", "seed": 1}, louder | {"design": "another", "seed": 0}]
-    assert compare_with_stream(recorded, QUICK, watched, plain + others) == same, "they were asked of others"
-    other = compare_with_stream(recorded, replace(QUICK, batch_size=31), watched, plain)
+    asked = next(event for event in events if isinstance(event, InstrumentAnswer))
+    louder = msgspec.to_builtins(Command(id="x", streams=(), verb="learning_rate", value=9.0))
+    others = [
+        msgspec.structs.replace(asked, step=3, request=louder, design=name, seed=seed)
+        for name, seed in (("bf16-systolic", 1), ("another", 0))
+    ]
+    assert compare_with_stream(recorded, QUICK, watched, events + others) == same, "they were asked of others"
+    other = compare_with_stream(recorded, replace(QUICK, batch_size=31), watched, events)
     assert other.difference is not None
     assert (other.difference.name, other.difference.step) == ("in", 0)
-
-
-def _plain(command: Command) -> dict[str, Any]:
-    import msgspec
-
-    plain: dict[str, Any] = msgspec.to_builtins(command)
-    return plain
 
 
 class Stuck(Reference):

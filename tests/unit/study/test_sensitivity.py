@@ -12,7 +12,7 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import Design, Technology, load_design, load_technology
 from presilicon.records import Gemm, Op, Sensitivity, StepGraph, TensorRef
 from presilicon.report import render_sensitivity
-from presilicon.study import price, sensitivity, step_sensitivity, train_designs
+from presilicon.study import Plan, Study, step_sensitivity
 
 HOROWITZ = load_technology("horowitz-45nm")
 QUICK = replace(ps.load_workload("digits-mlp"), target=0.5, max_steps=60)
@@ -104,9 +104,15 @@ def test_without_areas_there_is_no_ranking_by_area() -> None:
     assert [ranking.quantity for ranking in step_sensitivity(one_product(), bare).rankings] == ["energy_per_step_j"]
 
 
+def trained_study(designs: list[Design], workload: ps.Workload, seeds: int) -> Study:
+    study = Study(Plan(tuple(designs), workload, seeds=seeds))
+    study.train()
+    return study
+
+
 def test_to_accuracy_starts_from_the_energies_of_the_comparison() -> None:
-    trained = train_designs(["fp32-systolic", "fp8-systolic"], QUICK, seeds=3)
-    found, compared = sensitivity(trained).rankings[0], price(trained)
+    trained = trained_study([load_design("fp32-systolic"), load_design("fp8-systolic")], QUICK, seeds=3)
+    found, compared = trained.sensitivity().rankings[0], trained.comparison()
     medians = {result.name: result.energy_to_accuracy_j.median for result in compared.designs}
     assert dict(zip(found.order, found.values, strict=True)) == pytest.approx(medians)
     assert found.quantity == "energy_to_accuracy_j"
@@ -114,9 +120,9 @@ def test_to_accuracy_starts_from_the_energies_of_the_comparison() -> None:
 
 def test_a_design_that_never_arrives_stays_last() -> None:
     bad = load_design("fp32-systolic", ["name=bad", "numerics.activation=float(exponent=2, mantissa=1)"])
-    trained = train_designs(["fp32-systolic", bad], replace(QUICK, target=0.7), seeds=1)
-    ranking = sensitivity(trained).rankings[0]
-    assert price(trained).designs[1].energy_to_accuracy_j.median is None
+    trained = trained_study([load_design("fp32-systolic"), bad], replace(QUICK, target=0.7), seeds=1)
+    ranking = trained.sensitivity().rankings[0]
+    assert trained.comparison().designs[1].energy_to_accuracy_j.median is None
     assert ranking.order == ("fp32-systolic", "bad")
     assert ranking.values[1] is None
     assert ranking.survives

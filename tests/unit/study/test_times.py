@@ -39,7 +39,7 @@ def test_times_of_one_of_several_designs() -> None:
     found = ps.compare(designs, QUICK, seeds=1, times={"fp8-systolic": STEP})
     assert found.designs[0].time_per_step_s < 1e-3
     assert found.designs[1].time_per_step_s == pytest.approx(0.5)
-    with pytest.raises(ConfigError, match="say whose they are"):
+    with pytest.raises(ConfigError, match="name it, as in"):
         ps.compare(designs, QUICK, seeds=1, times=STEP)
     with pytest.raises(ConfigError, match='did you mean "fp8-systolic"'):
         ps.compare(designs, QUICK, seeds=1, times={"fp8-systolc": STEP})

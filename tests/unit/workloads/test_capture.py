@@ -11,8 +11,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from presilicon.base.errors import ConfigError
 from presilicon.records import Convolution, Gemm, Op, StepGraph
-from presilicon.workloads import load_workload
-from presilicon.workloads.capture import capture, capture_workload
+from presilicon.workloads import capture, capture_workload, load_workload
 
 
 def find(graph: StepGraph, name: str) -> Op:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from presilicon.workloads.capture import capture
+from presilicon.workloads import capture
 from presilicon.workloads.networks.normalization import Normalization, OnlineNorm, make_norm
 from presilicon.workloads.networks.resnet import resnet50
 from presilicon.workloads.networks.unet import place_loss, unet2d, unet3d

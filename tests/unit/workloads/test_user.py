@@ -9,7 +9,7 @@ import pytest
 
 from presilicon import ConfigError, load_workload
 from presilicon.base.errors import RunFailedError
-from presilicon.workloads.capture import capture_workload
+from presilicon.workloads import capture_workload
 from presilicon.workloads.user import files_of
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "my_workload.py"

@@ -11,8 +11,7 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import Numerics
 from presilicon.emulation import train
 from presilicon.study import compare
-from presilicon.workloads import Splits, Workload, load_workload, workload_names
-from presilicon.workloads.capture import capture_workload
+from presilicon.workloads import Splits, Workload, capture_workload, load_workload, workload_names
 from presilicon.workloads.workload import argmax_accuracy, sgd
 
 

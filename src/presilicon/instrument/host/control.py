@@ -17,10 +17,10 @@ import msgspec
 from msgspec import Struct
 
 from presilicon.base.errors import ConfigError, RunFailedError, unknown
-from presilicon.runs import EventLog, StoredRun
+from presilicon.records import Event, InstrumentAnswer, InstrumentEnded, InstrumentStarted
+from presilicon.runs import StoredRun, parse_event
 
 CONTROL_FILE = "control.jsonl"
-STARTED, ENDED, ANSWER = "instrument_started", "instrument_ended", "instrument_answer"
 WAIT_S = 60.0
 
 Verb = Literal["program", "ranges", "sample", "learning_rate"]
@@ -93,12 +93,12 @@ class Repeated:
     already counts once, at its first step.
     """
 
-    def __init__(self, events: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(self, answers: Iterable[InstrumentAnswer]) -> None:
         done: dict[str, tuple[int, Command]] = {}
-        for event in events:
-            if event["event"] == ANSWER and event["ok"]:
-                command = msgspec.convert(event["request"], Command)
-                done.setdefault(command.id, (event["step"], command))
+        for answer in answers:
+            if answer.ok:
+                command = msgspec.convert(answer.request, Command)
+                done.setdefault(command.id, (answer.step, command))
         self._left = sorted(done.values(), key=lambda each: each[0])
 
     def pending(self, step: int) -> list[Command]:
@@ -215,17 +215,17 @@ def set_sampling(
     return _send(run, design, seed, wait_s, verb="sample", tap=tap, every=every)
 
 
-def started(run: StoredRun) -> dict[str, dict[str, Any]]:
-    """The `instrument_started` events of trainings that go on, by stream."""
-    alive: dict[str, dict[str, Any]] = {}
-    for event in run.events():
-        if event["event"] == STARTED:
-            same = (event["design"], event["seed"])  # started again, after it was broken off
-            alive = {stream: each for stream, each in alive.items() if (each["design"], each["seed"]) != same}
-            alive[event["stream"]] = event
-        elif event["event"] == ENDED:
-            alive.pop(event.get("stream", ""), None)
-    return alive
+def started(run: StoredRun) -> dict[str, InstrumentStarted]:
+    """The start events of trainings that are in progress, by stream."""
+    running: dict[str, InstrumentStarted] = {}
+    for event in run.events(Event):
+        if isinstance(event, InstrumentStarted):
+            key = (event.design, event.seed)  # the same training again, after an interruption
+            running = {stream: other for stream, other in running.items() if (other.design, other.seed) != key}
+            running[event.stream] = event
+        elif isinstance(event, InstrumentEnded):
+            running.pop(event.stream, None)
+    return running
 
 
 def _send(run: StoredRun, design: str | None, seed: int | None, wait_s: float, **fields: Any) -> list[Answer]:
@@ -234,7 +234,7 @@ def _send(run: StoredRun, design: str | None, seed: int | None, wait_s: float, *
     streams = {
         stream: event
         for stream, event in started(run).items()
-        if design in (None, event["design"]) and seed in (None, event["seed"])
+        if design in (None, event.design) and seed in (None, event.seed)
     }
     if not streams:
         which = "" if design is None and seed is None else " of that design and seed"
@@ -256,8 +256,8 @@ def _send(run: StoredRun, design: str | None, seed: int | None, wait_s: float, *
     return _wait(run, events, place, command, wait_s)
 
 
-def _check_tap(tap: str, streams: Mapping[str, Mapping[str, Any]]) -> None:
-    names = {name for event in streams.values() for each in event["taps"] for name in (each["name"], each["group"])}
+def _check_tap(tap: str, streams: Mapping[str, InstrumentStarted]) -> None:
+    names = {name for event in streams.values() for info in event.taps for name in (info.name, info.group)}
     if tap not in names:
         raise unknown("tap", tap, names)
 
@@ -274,15 +274,14 @@ def _wait(run: StoredRun, events: Path, place: int, command: Command, wait_s: fl
         place += len(data)
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
-            try:
-                event = msgspec.json.decode(line, type=dict[str, Any])
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                continue
-            stream = event.get("stream")
-            if event.get("event") == ANSWER and event.get("command") == command.id and isinstance(stream, str):
-                answers[stream] = msgspec.convert(event, Answer)
-            if event.get("event") in (ANSWER, ENDED) and (stream in answers or event["event"] == ENDED):
-                missing.discard(stream or "")
+            event = parse_event(line)
+            if isinstance(event, InstrumentAnswer) and event.command == command.id:
+                answers[event.stream] = Answer(
+                    design=event.design, seed=event.seed, ok=event.ok, step=event.step, message=event.message
+                )
+                missing.discard(event.stream)
+            elif isinstance(event, InstrumentEnded):
+                missing.discard(event.stream)
         if missing and time.monotonic() > deadline:
             if answers:
                 break
@@ -295,8 +294,3 @@ def _wait(run: StoredRun, events: Path, place: int, command: Command, wait_s: fl
     if not answers:
         raise ConfigError(f"{run.name}: the training ended before it saw the command")
     return list(answers.values())
-
-
-def answer(log: EventLog, command: Command, **fields: Any) -> None:
-    """Write the event that `program` and the others wait for."""
-    log.append(ANSWER, command=command.id, **fields)

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from msgspec import to_builtins
+
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Instrument
 from presilicon.instrument.host.control import Command
@@ -22,6 +24,15 @@ from presilicon.instrument.host.training import (
     carry_out,
     describe,
     describe_aggregations_of,
+)
+from presilicon.records import (
+    InstrumentAggregation,
+    InstrumentAnswer,
+    InstrumentEnded,
+    InstrumentEvent,
+    InstrumentLosses,
+    InstrumentReading,
+    InstrumentStarted,
 )
 
 
@@ -64,7 +75,7 @@ class Listener:
         self._breaks = 0
         self._pending: deque[_PendingCommand] = deque()
         self._described: set[str] = set()
-        self._event("instrument_started", taps=describe(self.host.wires.values()), first_step=0)
+        self._event(InstrumentStarted, taps=describe(self.host.wires.values()), first_step=0)
         self._describe_aggregations()
         self._link.send(self.host.take())
 
@@ -92,14 +103,14 @@ class Listener:
         self._answer()
         for command, _, _ in self._pending:
             self._tell(command, False, "listening ended before the chip answered the image")
-        self._event("instrument_losses", step=self._step, **account(self.host))
-        self._event("instrument_ended")
+        self._event(InstrumentLosses, step=self._step, **account(self.host))
+        self._event(InstrumentEnded)
         self._link.close()
 
     def _show(self, readings: Sequence[Reading]) -> None:
         for reading in readings:
             self._step = max(self._step, reading.frame)
-            self._event("instrument", step=reading.frame, **reading.to_plain())
+            self._event(InstrumentReading, step=reading.frame, **reading.fields())
 
     def _order(self, command: Command) -> None:
         try:
@@ -118,12 +129,14 @@ class Listener:
             self._tell(command, refused is None, f"the chip refused the image: {refused}" if refused else message)
 
     def _tell(self, command: Command, ok: bool, message: str) -> None:
-        self._event("instrument_answer", command=command.id, ok=ok, step=self._step, message=message, request=command)
+        self._event(
+            InstrumentAnswer, command=command.id, ok=ok, step=self._step, message=message, request=to_builtins(command)
+        )
         self._describe_aggregations()
 
     def _describe_aggregations(self) -> None:
         for event in describe_aggregations_of(self.host.aggregations().values(), self._described):
-            self._event("instrument_aggregation", **event)
+            self._event(InstrumentAggregation, **event)
 
-    def _event(self, event: str, **fields: Any) -> None:
-        self._emit({"event": event, "stream": self.stream, **fields})
+    def _event(self, kind: type[InstrumentEvent], **fields: Any) -> None:
+        self._emit(kind(stream=self.stream, **fields))

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from presilicon.instrument.aggregations import BuiltAggregation
 from presilicon.instrument.aggregations.histograms import MovingAverage
 from presilicon.instrument.host.taps import Wire
+from presilicon.records import Histogram
 
 
 class Shape(NamedTuple):
@@ -33,13 +34,13 @@ class Reading(NamedTuple):
     notes: tuple[str, ...] = ()
     """Which figures are None because the chip's words could not hold them."""
 
-    def to_plain(self) -> dict[str, Any]:
-        """Fields of an event, without those that are empty."""
-        plain: dict[str, Any] = {"tap": self.wire.name, "layer": self.wire.layer, "role": self.wire.role}
-        plain |= {"aggregation": self.aggregation, "values": self.values}
-        plain |= {} if self.histogram is None else {"histogram": self.histogram}
-        plain |= {} if self.lanes is None else {"lanes": self.lanes}
-        return plain | ({"notes": list(self.notes)} if self.notes else {})
+    def fields(self) -> dict[str, Any]:
+        """Fields of an `InstrumentReading` event, without those that are empty."""
+        fields: dict[str, Any] = {"tap": self.wire.name, "layer": self.wire.layer, "role": self.wire.role}
+        fields |= {"aggregation": self.aggregation, "values": self.values}
+        fields |= {} if self.histogram is None else {"histogram": Histogram(**self.histogram)}
+        fields |= {} if self.lanes is None else {"lanes": self.lanes}
+        return fields | ({"notes": list(self.notes)} if self.notes else {})
 
 
 def read_frame(

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 from uuid import uuid4
 
 import msgspec
+from msgspec import UNSET, to_builtins
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Instrument
@@ -24,7 +25,19 @@ from presilicon.instrument.host.token import TOKEN_FILE, TOKEN_VARIABLE, is_loop
 from presilicon.instrument.model.chip import Chip, Vectors
 from presilicon.instrument.model.engine import Engine
 from presilicon.instrument.model.words import to_words
-from presilicon.records import StepFacts
+from presilicon.records import (
+    InstrumentAggregation,
+    InstrumentAnswer,
+    InstrumentEnded,
+    InstrumentEvent,
+    InstrumentLosses,
+    InstrumentReading,
+    InstrumentStarted,
+    InstrumentWarning,
+    StepFacts,
+    TapInfo,
+    TapLosses,
+)
 
 LEARNING_RATE = 0
 """Control register of the learning rate, which holds the bits of a float32."""
@@ -32,7 +45,7 @@ ACCOUNT_EVERY = 100
 """Steps between two `instrument_losses` events."""
 DEFAULT_STEP_S = 1e-3
 
-Emit = Callable[[dict[str, Any]], None]
+Emit = Callable[[InstrumentEvent], None]
 
 
 class CommandSource(Protocol):
@@ -141,7 +154,7 @@ class TrainingInstrument:
         address = {} if self._server is None else {"address": self._server.address}
         if self._server is not None and self._server.needs_token and TOKEN_VARIABLE not in os.environ:
             address["token_file"] = TOKEN_FILE
-        self._event("instrument_started", taps=describe(wires), first_step=step, step_s=self._step_s, **address)
+        self._event(InstrumentStarted, taps=describe(wires), first_step=step, step_s=self._step_s, **address)
         self._describe_aggregations()
         for wire in wires:
             if wire.role in ("weight", "gradient") and wire.tap in self._parameters:
@@ -252,7 +265,7 @@ class TrainingInstrument:
             return
         self.chip.finish()
         self._exchange(self._last_account, final=True)
-        self._event("instrument_ended")
+        self._event(InstrumentEnded)
         for link in self.links:
             link.close()
 
@@ -291,12 +304,12 @@ class TrainingInstrument:
         found = self.host.count_warning(wire.tap, shape)
         if found is not None:
             aggregation, warning = found
-            self._event("instrument_warning", tap=wire.name, aggregation=aggregation, **warning._asdict())
+            self._event(InstrumentWarning, tap=wire.name, aggregation=aggregation, **warning._asdict())
 
     def _describe_aggregations(self) -> None:
         """Tell how the figures of aggregations that are new in this stream are drawn."""
         for event in describe_aggregations_of(self.host.aggregations().values(), self._described):
-            self._event("instrument_aggregation", **event)
+            self._event(InstrumentAggregation, **event)
 
     def _exchange(self, step: int, *, final: bool = False) -> None:
         """Pass images one way and packets the other until both sides are quiet."""
@@ -310,14 +323,14 @@ class TrainingInstrument:
                 link.send(packets)
             for reading in self.host.feed(packets):
                 self.readings.append(reading)
-                self._event("instrument", step=self._first_step + reading.frame, **reading.to_plain())
+                self._event(InstrumentReading, step=self._first_step + reading.frame, **reading.fields())
         if LEARNING_RATE in self.chip.written:
             self._set_learning_rate(_float_of(self.chip.controls[LEARNING_RATE]))
         self.chip.written.clear()
         if final or step - self._last_account >= ACCOUNT_EVERY:
             self._last_account = step
             ignored = {"ignored_bytes": self._ignored} if self._ignored else {}
-            self._event("instrument_losses", step=step, **account(self.host, self.chip.reasons), **ignored)
+            self._event(InstrumentLosses, step=step, **account(self.host, self.chip.reasons), **ignored)
 
     def _receive_images(self, step: int) -> None:
         """Pass images from hosts on the socket to the chip, which takes or refuses them and reports that in its status.
@@ -348,7 +361,9 @@ class TrainingInstrument:
         except ConfigError as error:
             ok, message = False, str(error)
         self._pairs = self.host.pairs()
-        self._event("instrument_answer", command=command.id, ok=ok, step=step, message=message, request=command)
+        self._event(
+            InstrumentAnswer, command=command.id, ok=ok, step=step, message=message, request=to_builtins(command)
+        )
         self._describe_aggregations()
 
     def _carry_out(self, command: Command) -> str:
@@ -375,8 +390,8 @@ class TrainingInstrument:
         for group in self._optimizer.param_groups if self._optimizer is not None else ():
             group["lr"] = value
 
-    def _event(self, event: str, **fields: Any) -> None:
-        self._emit({"event": event, "stream": self.stream, **fields})
+    def _event(self, kind: type[InstrumentEvent], **fields: Any) -> None:
+        self._emit(kind(stream=self.stream, **fields))
 
 
 def carry_out(host: Host, command: Command) -> str:
@@ -411,21 +426,17 @@ def account(host: Host, reasons: Sequence[Mapping[str, int]] | None = None) -> d
     """Fields of an `instrument_losses` event; `reasons` has the reasons for dropped frames of each tap, if known."""
     losses = host.losses
     names = ("delivered", "dropped", "missing", "torn")
-    taps: dict[str, dict[str, Any]] = {}
+    taps = {}
     for tap, wire in host.wires.items():
-        taps[wire.name] = {name: getattr(losses.taps[tap], name) for name in names}
-        if reasons is not None and reasons[tap]:
-            taps[wire.name]["reasons"] = dict(reasons[tap])
+        known = UNSET if reasons is None or not reasons[tap] else dict(reasons[tap])
+        taps[wire.name] = TapLosses(**{name: getattr(losses.taps[tap], name) for name in names}, reasons=known)
     counts = {name: getattr(losses, name) for name in ("bytes", "packets", "bad_packets", "skipped_bytes")}
     return {"taps": taps, **counts, "lost_packets": losses.lost_packets, "undecodable": host.undecodable}
 
 
-def describe(wires: Iterable[Wire]) -> list[dict[str, Any]]:
-    """The taps, as an `instrument_started` event lists them."""
-    return [
-        {"name": wire.name, "group": wire.group, "tap": wire.tap, "layer": wire.layer, "role": wire.role}
-        for wire in wires
-    ]
+def describe(wires: Iterable[Wire]) -> list[TapInfo]:
+    """The taps, as an `InstrumentStarted` event lists them."""
+    return [TapInfo(name=wire.name, group=wire.group, tap=wire.tap, layer=wire.layer, role=wire.role) for wire in wires]
 
 
 def _array(tensor: Any) -> Any:

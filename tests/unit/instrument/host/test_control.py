@@ -5,13 +5,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from presilicon.base.errors import ConfigError, RunFailedError
 from presilicon.instrument.host import control
 from presilicon.instrument.host.control import CONTROL_FILE, Command, Commands
+from presilicon.records import InstrumentAnswer, InstrumentEnded, InstrumentStarted
 from presilicon.runs import Run, StoredRun, create_run, load_run
 
 TAPS = [
@@ -29,15 +29,17 @@ def training(
     seen: list[Command] = []
     done = threading.Event()
     with create_run(tmp_path, "evaluate", {}, seed=0) as run:
-        run.record("instrument_started", stream="s0", design="d", seed=0, taps=taps)
+        run.record(InstrumentStarted(stream="s0", design="d", seed=0, taps=taps))
         commands = Commands(run.path / CONTROL_FILE, "s0")
 
         def answer() -> None:
             while not done.is_set():
                 for command in commands.pending(0):
                     seen.append(command)
-                    fields: dict[str, Any] = {"design": "d", "seed": 0, "stream": "s0"}
-                    control.answer(run.log, command, **fields, ok=ok, step=7, message="so be it")
+                    answered = InstrumentAnswer(
+                        design="d", seed=0, stream="s0", command=command.id, ok=ok, step=7, message="so be it"
+                    )
+                    run.record(answered)
                 time.sleep(0.005)
 
         thread = threading.Thread(target=answer)
@@ -107,9 +109,9 @@ def test_a_training_that_ended_or_never_had_an_instrument(tmp_path: Path) -> Non
     with create_run(tmp_path, "evaluate", {}, seed=0) as run:
         with pytest.raises(ConfigError, match=r"needs an \[instrument\] section"):
             control.set_learning_rate(stored(run), 0.1)
-        run.record("instrument_started", stream="s0", design="d", seed=0, taps=TAPS)
+        run.record(InstrumentStarted(stream="s0", design="d", seed=0, taps=TAPS))
         assert list(control.started(stored(run))) == ["s0"]
-        run.record("instrument_ended", stream="s0", design="d", seed=0)
+        run.record(InstrumentEnded(stream="s0", design="d", seed=0))
         with pytest.raises(ConfigError, match="no instrumented training under way"):
             control.set_learning_rate(stored(run), 0.1)
 
@@ -117,13 +119,13 @@ def test_a_training_that_ended_or_never_had_an_instrument(tmp_path: Path) -> Non
 def test_a_training_that_was_broken_off_and_taken_up_again(tmp_path: Path) -> None:
     with create_run(tmp_path, "evaluate", {}, seed=0) as run:
         for stream, seed in (("s0", 0), ("s1", 1), ("s2", 0)):
-            run.record("instrument_started", stream=stream, design="d", seed=seed, taps=TAPS)
+            run.record(InstrumentStarted(stream=stream, design="d", seed=seed, taps=TAPS))
         assert set(control.started(stored(run))) == {"s1", "s2"}
 
 
 def test_no_answer(tmp_path: Path) -> None:
     with create_run(tmp_path, "evaluate", {}, seed=0) as run:
-        run.record("instrument_started", stream="s0", design="d", seed=0, taps=TAPS)
+        run.record(InstrumentStarted(stream="s0", design="d", seed=0, taps=TAPS))
         with pytest.raises(RunFailedError, match="did not answer within"):
             control.set_learning_rate(stored(run), 0.1, wait_s=0.1)
         assert len(Commands(run.path / CONTROL_FILE, "s0").pending(0)) == 1, "it is done when the training looks"

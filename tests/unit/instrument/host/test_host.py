@@ -238,7 +238,7 @@ def to_values(tensor: np.ndarray) -> np.ndarray:
 def test_counts_that_the_words_cannot_hold_are_left_out_with_a_note(name: str, options: dict[str, Any]) -> None:
     bench = Bench(name, hardware=replace(HARDWARE, accumulator_bits=None), **options)
     found = bench.look(np.zeros((600, 8)))
-    plain = found.to_plain()
+    plain = found.fields()
     assert "too large for words of 16 bits" in plain["notes"][0]
     assert (found.histogram, found.lanes) == (None, None)
     assert all(found.values.get(figure) is None for figure in ("zeros", "sparsity", "p50"))

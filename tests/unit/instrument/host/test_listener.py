@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import to_builtins
 
 from presilicon.designs import Hardware, Instrument, Tap
 from presilicon.formats import parse
@@ -78,7 +79,7 @@ class Once:
 def listen(port: str, until: Any, *commands: Command) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
     link = SerialLink(port, 3_000_000)
-    listener = Listener(INSTRUMENT, ["a", "b"], link, emit=events.append, commands=lambda stream: Once(*commands))
+    listener = Listener(INSTRUMENT, ["a", "b"], link, emit=lambda event: events.append(to_builtins(event)), commands=lambda stream: Once(*commands))
     deadline = time.monotonic() + 30
     while not until(events):
         assert time.monotonic() < deadline
@@ -128,7 +129,7 @@ class Desk:
         self.events: list[dict[str, Any]] = []
         self.source = Once()
         self.listener = Listener(
-            INSTRUMENT, ["a", "b"], self.link, emit=self.events.append, commands=lambda stream: self.source
+            INSTRUMENT, ["a", "b"], self.link, emit=lambda event: self.events.append(to_builtins(event)), commands=lambda stream: self.source
         )
         self.pass_on()
         self.source.commands = list(commands)
@@ -182,7 +183,7 @@ def test_an_image_that_got_lost_is_sent_again() -> None:
     events: list[dict[str, Any]] = []
     order = Command(id="1", streams=(), verb="program", tap="in.a", aggregation="gradient_norm")
     listener = Listener(
-        INSTRUMENT, ["a", "b"], link, emit=events.append, commands=lambda stream: Once(order), clock=lambda: now[0]
+        INSTRUMENT, ["a", "b"], link, emit=lambda event: events.append(to_builtins(event)), commands=lambda stream: Once(order), clock=lambda: now[0]
     )
     for _ in range(3):
         chip.receive(link.other.receive())

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from presilicon.instrument import AGGREGATIONS
 from presilicon.instrument.host.watch_view import bars, render_watch, sparkline
+from presilicon.records import EvaluationEvent, InstrumentAggregation, InstrumentAnswer, InstrumentEnded, InstrumentLosses, InstrumentReading, InstrumentStarted, InstrumentWarning
 from presilicon.runs import EventLog, watch_run
 
 
@@ -22,20 +23,20 @@ def test_a_tap_with_curves_a_histogram_and_losses(tmp_path: Path) -> None:
         {"name": "in.a", "group": "in", "tap": 0, "layer": "a", "role": "activation"},
         {"name": "silent", "group": "silent", "tap": 1, "layer": "b", "role": "error"},
     ]
-    log.append("instrument_started", stream="s", design="d", seed=3, taps=taps, address="127.0.0.1:7")
+    log.append(InstrumentStarted(stream="s", design="d", seed=3, taps=taps, address="127.0.0.1:7"))
     for step in range(0, 80, 10):
         values = {"p15": -1.0, "p50": step / 10, "p85": None}
         edges, counts = [float("-inf"), 0.5, 2.0, float("inf")], [1, 5, 2]
-        log.append("instrument", stream="s", step=step, tap="in.a", aggregation="norm_check", values=values,
-                   histogram={"edges": edges, "counts": counts})  # fmt: skip
-    log.append("evaluation", design="d", seed=3, step=70, accuracy=0.25, loss=1.0)
+        log.append(InstrumentReading(stream="s", step=step, tap="in.a", aggregation="norm_check", values=values,
+                   histogram={"edges": edges, "counts": counts}))  # fmt: skip
+    log.append(EvaluationEvent(design="d", seed=3, step=70, accuracy=0.25, loss=1.0))
     account = {"delivered": 8, "dropped": 7, "missing": 63, "torn": 1}
-    log.append("instrument_losses", stream="s", step=70, lost_packets=2, bad_packets=3, skipped_bytes=40,
-               taps={"in.a": account})  # fmt: skip
+    log.append(InstrumentLosses(stream="s", step=70, lost_packets=2, bad_packets=3, skipped_bytes=40,
+               taps={"in.a": account}))  # fmt: skip
     why = {"busy": 2, "size": 5}
-    log.append("instrument_answer", stream="s", ok=False, step=42, message="no such thing")
-    log.append("instrument_losses", stream="s", step=70, lost_packets=2, bad_packets=3, skipped_bytes=40,
-               taps={"in.a": account, "silent": account | {"delivered": 0, "torn": 0, "reasons": why}})  # fmt: skip
+    log.append(InstrumentAnswer(stream="s", ok=False, step=42, message="no such thing"))
+    log.append(InstrumentLosses(stream="s", step=70, lost_packets=2, bad_packets=3, skipped_bytes=40,
+               taps={"in.a": account, "silent": account | {"delivered": 0, "torn": 0, "reasons": why}}))  # fmt: skip
     text = shown(tmp_path)
     assert "silent: dropped whenever it was their turn, for a frame's results are larger than the output" in text
     assert "d, seed 3 (live), step 70, stream at 127.0.0.1:7" in text
@@ -52,24 +53,24 @@ def test_a_tap_with_curves_a_histogram_and_losses(tmp_path: Path) -> None:
 def test_a_stream_that_was_broken_off_is_not_live(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl")
     for stream in ("s", "t"):
-        log.append("instrument_started", stream=stream, design="d", seed=3, taps=[], address="127.0.0.1:7")
+        log.append(InstrumentStarted(stream=stream, design="d", seed=3, taps=[], address="127.0.0.1:7"))
     text = shown(tmp_path)
     assert text.count("d, seed 3 (broken off), step 0") == 1
     assert text.count("d, seed 3 (live), step 0, stream at") == 1
     assert shown(tmp_path, status="interrupted").count("(broken off)") == 2
-    log.append("instrument_ended", stream="t")
+    log.append(InstrumentEnded(stream="t"))
     assert "d, seed 3 (ended)" in shown(tmp_path)
 
 
 def test_figures_of_an_aggregation_that_is_over_are_not_shown_as_now(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl")
     taps = [{"name": "in", "group": "in", "tap": 0, "layer": "a", "role": "activation"}]
-    log.append("instrument_started", stream="s", design="d", seed=0, taps=taps)
+    log.append(InstrumentStarted(stream="s", design="d", seed=0, taps=taps))
     for name in ("sparsity", "gradient_norm"):
-        log.append("instrument_aggregation", stream="s", aggregation=name, figures=AGGREGATIONS.load(name).figures)
+        log.append(InstrumentAggregation(stream="s", aggregation=name, figures=AGGREGATIONS.load(name).figures))
     for step, aggregation, values in ((10, "sparsity", {"sparsity": 0.125}), (20, "gradient_norm", {"norm": 7.5})):
-        log.append("instrument", stream="s", step=step, tap="in", aggregation=aggregation, values=values,
-                   notes=["zeros: too large"] if step == 20 else ["of before"])  # fmt: skip
+        log.append(InstrumentReading(stream="s", step=step, tap="in", aggregation=aggregation, values=values,
+                   notes=["zeros: too large"] if step == 20 else ["of before"]))  # fmt: skip
     text = shown(tmp_path)
     assert "till 10" in text
     assert "7.5" in text
@@ -81,9 +82,9 @@ def test_figures_of_an_aggregation_that_is_over_are_not_shown_as_now(tmp_path: P
 def test_what_was_warned_of_is_shown(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl")
     taps = [{"name": "in", "group": "in", "tap": 0, "layer": "a", "role": "activation"}]
-    log.append("instrument_started", stream="s", design="d", seed=0, taps=taps)
-    log.append("instrument_warning", stream="s", tap="in", aggregation="summary", message="counts may reach 9")
-    log.append("instrument", stream="s", step=0, tap="in", aggregation="summary", values={"zeros": None})
+    log.append(InstrumentStarted(stream="s", design="d", seed=0, taps=taps))
+    log.append(InstrumentWarning(stream="s", tap="in", aggregation="summary", message="counts may reach 9"))
+    log.append(InstrumentReading(stream="s", step=0, tap="in", aggregation="summary", values={"zeros": None}))
     assert 'tap "in", summary: counts may reach 9' in shown(tmp_path)
 
 

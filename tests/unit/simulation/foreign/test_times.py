@@ -11,8 +11,7 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import load_design
 from presilicon.records import Gemm, StepFacts
 from presilicon.simulation import match_times, put_times, read_times, simulate
-from presilicon.workloads import load_workload
-from presilicon.workloads.capture import capture_workload
+from presilicon.workloads import capture_workload, load_workload
 
 DATA = Path(__file__).parents[3] / "data"
 DESIGN = load_design("bf16-systolic")

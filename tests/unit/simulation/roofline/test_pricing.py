@@ -15,7 +15,7 @@ from presilicon.simulation import simulate, simulate_gemm
 from presilicon.simulation.execution import executed_ops
 from presilicon.simulation.roofline.kernels import Kernel, make_kernels, product_seconds
 from presilicon.simulation.roofline.machine import HostTimes
-from presilicon.workloads.capture import capture
+from presilicon.workloads import capture
 
 
 def design(*settings: str, numerics: str = "fp32") -> Design:

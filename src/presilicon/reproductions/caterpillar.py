@@ -182,10 +182,8 @@ def _design(size: str, schedule: str, *settings: str) -> Design:
 def _graph(hidden: Hidden, batch: int) -> StepGraph:
     from torch.nn.functional import cross_entropy
 
-    from presilicon.workloads.capture import capture
+    from presilicon.workloads import capture, classified, sgd
     from presilicon.workloads.networks.perceptron import perceptron
-    from presilicon.workloads.published import classified
-    from presilicon.workloads.workload import sgd
 
     images, targets = classified(batch, (INPUTS,))
     model, optimizer = perceptron((INPUTS, *hidden, CLASSES)), partial(sgd, momentum=0.0)

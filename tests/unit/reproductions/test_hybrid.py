@@ -3,8 +3,8 @@
 import pytest
 
 from presilicon.records import Reproduced
-from presilicon.study import reproduce
-from presilicon.study.reproductions.hybrid import MADE_UP, SETS, facts, run
+from presilicon.reproductions import reproduce
+from presilicon.reproductions.hybrid import MADE_UP, SETS, facts, run
 
 
 def _row(rows: tuple[Reproduced, ...], quantity: str) -> Reproduced:

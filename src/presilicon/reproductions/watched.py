@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -11,11 +11,22 @@ from torch import Tensor, nn
 from presilicon.designs import Design, Hardware, Instrument, Tap, load_design
 from presilicon.formats import parse
 from presilicon.instrument import Command
-from presilicon.records import Curve, Evaluation, Trace
+from presilicon.records import (
+    Curve,
+    Evaluation,
+    EvaluationEvent,
+    Event,
+    InstrumentAnswer,
+    InstrumentEvent,
+    InstrumentLosses,
+    InstrumentReading,
+    TapLosses,
+    Trace,
+)
 from presilicon.study.instrumented import train_watched
 from presilicon.workloads import Splits, Workload
 
-OnEvent = Callable[[dict[str, Any]], None]
+OnEvent = Callable[[Event], None]
 CLASSES = 4
 SOURCE = (
     "Holanda Noronha et al., Flexible Instrumentation for Live On-Chip Debug of Machine Learning Training on FPGAs "
@@ -66,16 +77,16 @@ class Watched(NamedTuple):
     """A training and what its taps saw."""
 
     trace: Trace
-    readings: dict[str, list[dict[str, Any]]]
-    """The events of each tap."""
+    readings: dict[str, list[InstrumentReading]]
+    """The readings of each tap."""
     dropped: int
-    answers: list[dict[str, Any]]
+    answers: list[InstrumentAnswer]
 
     def curve(self, tap: str, figure: str, name: str | None = None) -> Curve:
         """A figure of a tap over the steps."""
-        events = [event for event in self.readings[tap] if figure in event["values"]]
-        steps = tuple(float(event["step"]) for event in events)
-        return Curve(name=name or tap, x=steps, y=tuple(event["values"][figure] for event in events))
+        readings = [reading for reading in self.readings[tap] if figure in reading.values]
+        steps = tuple(float(reading.step) for reading in readings)
+        return Curve(name=name or tap, x=steps, y=tuple(reading.values[figure] for reading in readings))
 
     def accuracy(self, name: str = "validation accuracy") -> Curve:
         """Over the steps."""
@@ -103,34 +114,34 @@ def watch(
     commands: dict[int, Command] | None = None,
 ) -> Watched:
     """Train on one thread with the design's instrument: emulated numerics, fast model, packets, decoder."""
-    readings: dict[str, list[dict[str, Any]]] = {}
-    answers: list[dict[str, Any]] = []
-    losses: dict[str, Any] = {}
-    tell = on_event or (lambda event: None)
+    readings: dict[str, list[InstrumentReading]] = {}
+    answers: list[InstrumentAnswer] = []
+    losses: dict[str, TapLosses] = {}
+    emit = on_event or (lambda event: None)
 
-    def note(event: dict[str, Any]) -> None:
-        if event["event"] == "instrument":
-            readings.setdefault(event["tap"], []).append(event)
-        elif event["event"] == "instrument_answer":
+    def on_instrument(event: InstrumentEvent) -> None:
+        if isinstance(event, InstrumentReading):
+            readings.setdefault(event.tap, []).append(event)
+        elif isinstance(event, InstrumentAnswer):
             answers.append(event)
-        elif event["event"] == "instrument_losses":
-            losses.update(event["taps"])
-        tell({**event, "design": design.name, "seed": seed})
+        elif isinstance(event, InstrumentLosses):
+            losses.update(event.taps)
+        emit(replace(event, design=design.name, seed=seed))
 
     def on_evaluation(point: Evaluation) -> None:
-        tell({"event": "evaluation", "design": design.name, "seed": seed, "step": point.step,
-              "accuracy": point.accuracy, "loss": point.loss})  # fmt: skip
+        accuracy, loss = point.accuracy, point.loss
+        emit(EvaluationEvent(design=design.name, seed=seed, step=point.step, accuracy=accuracy, loss=loss))
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         trace = train_watched(
-            workload, design, seed=seed, emit=note, on_evaluation=on_evaluation,
+            workload, design, seed=seed, emit=on_instrument, on_evaluation=on_evaluation,
             commands=(lambda stream: Asked(commands)) if commands else None,
         )  # fmt: skip
     finally:
         torch.set_num_threads(threads)
-    return Watched(trace, readings, sum(each["dropped"] for each in losses.values()), answers)
+    return Watched(trace, readings, sum(tap.dropped for tap in losses.values()), answers)
 
 
 def mean(values: Sequence[float | None]) -> float:

@@ -8,10 +8,8 @@ from torch import nn
 
 from presilicon.designs import Tap
 from presilicon.records import Panel, Reproduced, Reproduction
-from presilicon.study.reproductions.watched import SOURCE, OnEvent, Watched, last_accuracy, mean, watch, watched_design
-from presilicon.workloads import Workload
-from presilicon.workloads.digits import load_digits
-from presilicon.workloads.workload import sgd
+from presilicon.reproductions.watched import SOURCE, OnEvent, Watched, last_accuracy, mean, watch, watched_design
+from presilicon.workloads import Workload, load_digits, sgd
 
 Where = Literal["none", "all", "one"]
 CASES: dict[Where, str] = {

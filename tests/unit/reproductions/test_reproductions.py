@@ -6,11 +6,11 @@ import pytest
 
 from presilicon.base.errors import ConfigError
 from presilicon.records import Reproduction
+from presilicon.reproductions import memory_of_normalization as normalization
+from presilicon.reproductions import reproduce
+from presilicon.reproductions.checkpointing import chain_graph
 from presilicon.simulation import even_segments
-from presilicon.study import reproduce
-from presilicon.study.reproductions import memory_of_normalization as normalization
-from presilicon.study.reproductions.checkpointing import chain_graph
-from presilicon.workloads.capture import capture_workload
+from presilicon.workloads import capture_workload
 
 
 def rows(found: Reproduction) -> dict[str, tuple[float | None, float | None]]:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from presilicon.designs import Row, load_system
 from presilicon.records import Reproduced, Reproduction
+from presilicon.reproductions.hybrid import SOURCE, facts
 from presilicon.scheduling.candidates import judge
-from presilicon.study.reproductions.hybrid import SOURCE, facts
 
 _SYSTEM = load_system("v100-3xs10")
 

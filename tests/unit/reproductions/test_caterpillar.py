@@ -3,8 +3,8 @@
 import pytest
 
 from presilicon.designs import load_design
+from presilicon.reproductions import caterpillar, reproduce
 from presilicon.simulation import simulate
-from presilicon.study.reproductions import caterpillar, reproduce
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from presilicon.designs import load_design
 from presilicon.records import Reproduced, Reproduction
 from presilicon.simulation import simulate
-from presilicon.workloads import load_workload
-from presilicon.workloads.capture import capture_workload
+from presilicon.workloads import capture_workload, load_workload
 
 IMAGES = 1_281_167
 """In the training split of ImageNet."""

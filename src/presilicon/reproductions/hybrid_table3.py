@@ -6,13 +6,13 @@ from statistics import mean
 from presilicon.base.errors import ConfigError
 from presilicon.designs import load_system
 from presilicon.records import Problem, Reproduced, Reproduction, Schedule
+from presilicon.reproductions.hybrid import MODELS, NAMES, NO_POWER, SOURCE, Assumptions, facts, graph_under
 from presilicon.scheduling.accounting import cost
 from presilicon.scheduling.baselines import reactive_clock
 from presilicon.scheduling.checker import check
 from presilicon.scheduling.execution import DeadlockError, Rules, execute
 from presilicon.scheduling.heft import heft
 from presilicon.scheduling.problems import alone, build_problem
-from presilicon.study.reproductions.hybrid import MODELS, NAMES, NO_POWER, SOURCE, Assumptions, facts, graph_under
 
 _CAPS = (210.0, 230.0, 250.0)
 _SET = Assumptions("free moves, idle boards draw nothing", like_rows=True)

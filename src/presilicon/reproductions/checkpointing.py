@@ -8,8 +8,7 @@ from typing import Any
 from presilicon.designs import Design, load_design
 from presilicon.records import MemoryPart, Reproduced, Reproduction, StepGraph
 from presilicon.simulation import checkpoint, even_segments, memory_timeline, simulate
-from presilicon.workloads import load_workload
-from presilicon.workloads.capture import capture, capture_workload
+from presilicon.workloads import capture, capture_workload, load_workload
 
 LAYERS = 100
 """Of the chain: with 100 of them, 2 sqrt(L) of L activations are a fifth."""

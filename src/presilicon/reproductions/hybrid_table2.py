@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from presilicon.records import Reproduced, Reproduction
-from presilicon.study.reproductions.hybrid import MODELS, NAMES, SETS, SOURCE, Assumptions, facts, run
+from presilicon.reproductions.hybrid import MODELS, NAMES, SETS, SOURCE, Assumptions, facts, run
 
 _CHOSEN: tuple[Assumptions, ...] = (SETS[0], SETS[3], SETS[7])
 

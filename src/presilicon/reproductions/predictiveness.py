@@ -6,7 +6,7 @@ from statistics import correlation
 from presilicon.designs import Tap
 from presilicon.instrument import Command
 from presilicon.records import Curve, Panel, Reproduced, Reproduction
-from presilicon.study.reproductions.watched import (
+from presilicon.reproductions.watched import (
     SOURCE,
     OnEvent,
     Watched,
@@ -18,8 +18,7 @@ from presilicon.study.reproductions.watched import (
     watch,
     watched_design,
 )
-from presilicon.workloads import Workload
-from presilicon.workloads.workload import sgd
+from presilicon.workloads import Workload, sgd
 
 DEPTH, WIDTH, STEPS = 8, 24, 2000
 LEARNING_RATE, SLOWER = 0.08, 0.008

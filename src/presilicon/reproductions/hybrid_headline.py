@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from statistics import mean
 
 from presilicon.records import Reproduced, Reproduction
-from presilicon.study.reproductions.hybrid import MADE_UP, MODELS, NAMES, SETS, SOURCE, Run, facts, run
+from presilicon.reproductions.hybrid import MADE_UP, MODELS, NAMES, SETS, SOURCE, Run, facts, run
 
 _B = SETS[1]
 

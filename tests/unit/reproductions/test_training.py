@@ -4,11 +4,18 @@ from typing import Any
 
 import pytest
 
-from presilicon.records import Reproduction, Trace
-from presilicon.records.trace import Evaluation
-from presilicon.study import reproduce
-from presilicon.study.reproductions import dead_relu, normcheck, predictiveness
-from presilicon.study.reproductions.watched import Watched
+from presilicon.records import (
+    Evaluation,
+    EvaluationEvent,
+    Event,
+    InstrumentEnded,
+    InstrumentReading,
+    InstrumentStarted,
+    Reproduction,
+    Trace,
+)
+from presilicon.reproductions import dead_relu, normcheck, predictiveness, reproduce
+from presilicon.reproductions.watched import Watched
 
 
 def ours(found: Reproduction) -> dict[str, Any]:
@@ -23,12 +30,12 @@ def test_too_short_to_have_a_story(name: str, module: Any, panels: int, monkeypa
     monkeypatch.setattr(module, "STEPS", 60)
     if hasattr(module, "SEEDS"):
         monkeypatch.setattr(module, "SEEDS", range(1))
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     found = reproduce(name, events.append)
     assert found.name == name
     assert len(found.panels) == panels
     assert all(curve.y for panel in found.panels for curve in panel.curves)
-    assert {"instrument_started", "instrument", "instrument_ended", "evaluation"} <= {each["event"] for each in events}
+    assert {InstrumentStarted, InstrumentReading, InstrumentEnded, EvaluationEvent} <= {type(event) for event in events}
     if name != "normcheck":
         assert "not reproduced on this machine" in found.verdict
 
@@ -36,8 +43,10 @@ def test_too_short_to_have_a_story(name: str, module: Any, panels: int, monkeypa
 def made(sparsity: dict[int, list[float]]) -> Watched:
     readings = {
         f"into.layer{number + 1}": [
-            {"step": 10 * place, "values": {"sparsity": value}}
-            for place, value in enumerate(sparsity.get(number, [0.5] * 4))
+            InstrumentReading(
+                stream="s", step=10 * index, tap="into", aggregation="summary", values={"sparsity": value}
+            )
+            for index, value in enumerate(sparsity.get(number, [0.5] * 4))
         ]
         for number in range(1, dead_relu.DEPTH)
     }

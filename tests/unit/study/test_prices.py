@@ -1,5 +1,3 @@
-import time
-
 from msgspec import structs
 
 from presilicon.records import Cost, Evaluation, FactsRun, LayerFact, StepFacts, Trace
@@ -57,8 +55,6 @@ def test_a_long_trace_prices_each_kind_of_step_once() -> None:
         asked.append(facts)
         return price_of(facts)
 
-    begin = time.process_time()
     found = price_trace(trace, price_step, target=0.9, sustain=1)
     assert len(asked) == len({facts.bucketed() for facts in kinds}) == 8
     assert found.time_to_accuracy_s == 20_000
-    assert time.process_time() - begin < 10

@@ -8,9 +8,7 @@ from presilicon.base.units import GIBI
 from presilicon.designs import Design, StepFormats, load_design
 from presilicon.records import Cost, Reproduced, Reproduction, StepFacts, StepGraph
 from presilicon.simulation import executed_ops, peak_bytes, simulate
-from presilicon.workloads import Workload, load_workload
-from presilicon.workloads.capture import capture_workload
-from presilicon.workloads.published import from_networks, unet
+from presilicon.workloads import Workload, capture_workload, from_networks, load_workload, unet
 
 BATCHES = (1, 32, 128)
 """Online normalization needs one sample at a time."""

@@ -6,7 +6,7 @@ from statistics import median
 
 from presilicon.designs import Tap
 from presilicon.records import Curve, Panel, Reproduced, Reproduction
-from presilicon.study.reproductions.watched import (
+from presilicon.reproductions.watched import (
     SOURCE,
     OnEvent,
     Watched,
@@ -17,8 +17,7 @@ from presilicon.study.reproductions.watched import (
     watch,
     watched_design,
 )
-from presilicon.workloads import Workload
-from presilicon.workloads.workload import sgd
+from presilicon.workloads import Workload, sgd
 
 DEPTH, WIDTH = 10, 24
 STEPS = 1600

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from presilicon.records import Reproduced, Reproduction
+from presilicon.reproductions.hybrid import SOURCE, facts
 from presilicon.scheduling.fpga_kernels import explore, latency_indicator, make_input, synthetic_fmax
-from presilicon.study.reproductions.hybrid import SOURCE, facts
 
 _WORK = 2048 * 1024 * 1024
 

@@ -1,0 +1,62 @@
+"""Published results computed again, one file each.
+
+A reproduction is a function `reproduce()` that returns a `Reproduction`. One that trains takes `on_event` and calls it
+with the events of its training, so that they can be recorded.
+"""
+
+from collections.abc import Callable
+from inspect import signature
+
+from presilicon.base.extensions import ExtensionPoint
+from presilicon.records import Event, Reproduction
+
+__all__ = ["REPRODUCTIONS", "reproduce", "reproduction_names", "trains"]
+
+_NAMES = (
+    "caterpillar",
+    "checkpointing",
+    "dead-relu",
+    "hybrid-headline",
+    "hybrid-table1",
+    "hybrid-table2",
+    "hybrid-table3",
+    "hybrid-table4",
+    "in-place-transpose",
+    "instrument-area",
+    "memory-of-normalization",
+    "mlperf",
+    "normcheck",
+    "predictiveness",
+)
+
+REPRODUCTIONS: ExtensionPoint[Callable[..., Reproduction]] = ExtensionPoint(
+    "presilicon.reproductions",
+    "reproduction",
+    {name: f"{__name__}.{name.replace('-', '_')}:reproduce" for name in _NAMES},
+)
+
+
+def reproduction_names() -> list[str]:
+    """Names of all reproductions."""
+    return sorted(REPRODUCTIONS.names())
+
+
+def trains(name: str) -> bool:
+    """Whether a reproduction trains networks, and so has events to record.
+
+    Raises:
+        ConfigError: there is no reproduction of that name.
+    """
+    return "on_event" in signature(REPRODUCTIONS.load(name)).parameters
+
+
+def reproduce(name: str, on_event: Callable[[Event], None] | None = None) -> Reproduction:
+    """Published figures next to ours, with the assumptions behind them.
+
+    `on_event` is called with the events of a reproduction that trains.
+
+    Raises:
+        ConfigError: there is no reproduction of that name.
+    """
+    function = REPRODUCTIONS.load(name)
+    return function(on_event=on_event) if trains(name) else function()

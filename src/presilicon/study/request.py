@@ -1,0 +1,126 @@
+"""The arguments of an evaluation as they were written, saved with the run so that it can be resumed."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import Design, load_design
+from presilicon.runs import Run, StoredRun, config_hash, resume_run
+from presilicon.workloads import Workload, load_workload
+
+REQUEST_FILE = "request.json"
+
+
+class EvaluateRequest(Struct, frozen=True, kw_only=True):
+    """The arguments that decide what `presilicon evaluate` computes; designs, workloads and files by name."""
+
+    designs: tuple[str, ...]
+    workload: str
+    seeds: int = 5
+    seed: int = 0
+    target: float | None = None
+    max_steps: int | None = None
+    device: str = "cpu"
+    sensitivity: bool = False
+    times: tuple[str, ...] = ()
+    clock_ghz: float | None = None
+    settings: tuple[str, ...] = ()
+    checkpoint_every: int = 10
+    evaluate_every: int | None = None
+    strict: bool = False
+    strict_coverage: bool = False
+    numerics: tuple[str, ...] = ()
+    """Recipes, each replacing every design's own numerics."""
+
+    def load_designs(self) -> list[Design]:
+        """The designs with settings and recipes applied."""
+        recipes = [recipe.strip() for text in self.numerics for recipe in text.split(",")]
+        return [design for name in self.designs for design in self._load_design(name, recipes)]
+
+    def _load_design(self, name: str, recipes: list[str]) -> list[Design]:
+        """One design, or one per recipe, named after the recipe (and the design, if there are several)."""
+        if not recipes:
+            return [load_design(name, self.settings)]
+        designs = []
+        for recipe in recipes:
+            design = load_design(name, self.settings, numerics=recipe)
+            label = recipe if len(self.designs) == 1 else f"{design.name}/{recipe}"
+            designs.append(msgspec.structs.replace(design, name=label))
+        return designs
+
+    def load_workload(self) -> tuple[Workload, Workload]:
+        """The workload with the requested changes, and the workload as it comes."""
+        workload = load_workload(self.workload)
+        workload.require_data()
+        options = {"target": self.target, "max_steps": self.max_steps, "evaluate_every": self.evaluate_every}
+        changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        return replace(workload, **changes), workload
+
+    def times_by_design(self, names: list[str]) -> dict[str, str]:
+        """The file of times of each design; a plain file name belongs to the only design."""
+        files: dict[str, str] = {}
+        for text in self.times:
+            name, equals, file = text.partition("=")
+            if not equals or name not in names:
+                name, file = names[0], text
+                if len(names) > 1:
+                    raise ConfigError(f"--times {text[:80]!r}: name the design, as in --times {names[0]}=FILE")
+            if name in files:
+                raise ConfigError(f"--times: {name} has two files; give each design one")
+            files[name] = file
+        return files
+
+
+def write_request(run: Run, request: EvaluateRequest) -> None:
+    """Save a request in the run's directory."""
+    run.write_file(REQUEST_FILE, msgspec.json.format(msgspec.json.encode(request)) + b"\n")
+
+
+def read_request(run: StoredRun) -> EvaluateRequest:
+    """The request of a run that can be resumed.
+
+    Raises:
+        ConfigError: the run is in progress or has finished, or it has no request.
+    """
+    if run.status in ("running", "finished"):
+        raise ConfigError(f"{run.name} is {run.status}: only an interrupted or failed run can be resumed")
+    return load_request(run)
+
+
+def load_request(run: StoredRun) -> EvaluateRequest:
+    """The request saved with a run, whatever became of it.
+
+    Raises:
+        ConfigError: the run has no request, or it cannot be read.
+    """
+    try:
+        return msgspec.json.decode((run.path / REQUEST_FILE).read_bytes(), type=EvaluateRequest)
+    except FileNotFoundError:
+        raise ConfigError(f"{run.name} cannot be resumed: it has no {REQUEST_FILE}") from None
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{run.name} cannot be resumed: {REQUEST_FILE} cannot be read ({error})") from None
+
+
+def resume(run: StoredRun, config: dict[str, Any]) -> Run:
+    """Continue a run, if the configuration it was started with still equals `config`.
+
+    Raises:
+        ConfigError: a design, the workload or its data has changed, another process owns the run, or the run's record
+            cannot be read.
+    """
+    if run.record is None:
+        raise ConfigError(f"{run.name} cannot be resumed: {run.problem}")
+    current, recorded = msgspec.to_builtins(config, str_keys=True), run.record.config
+    if config_hash(current) != run.record.config_hash:
+        changed = [name for name in {**recorded, **current} if recorded.get(name) != current.get(name)]
+        raise ConfigError(f"{run.name} cannot be resumed: its {', '.join(changed)} changed since; start a new run")
+    return resume_run(run.path, run.record)
+
+
+def checkpoint_folder(path: Path) -> Path:
+    """The folder of a run in progress that contains its checkpoints."""
+    return path / "checkpoints"

@@ -1,0 +1,122 @@
+"""The result of a design: its traces priced step by step, with intervals and provenance."""
+
+from collections.abc import Callable, Sequence
+from statistics import fmean, median
+from typing import Any
+
+from presilicon.base.config import to_plain
+from presilicon.designs import Design
+from presilicon.records import Area, Cost, Result, SeedResult, StepGraph, Trace
+from presilicon.runs import commit, config_hash, versions
+from presilicon.simulation import MatchedTimes, area
+from presilicon.study.prices import StepPrices, price_trace
+from presilicon.study.statistics import (
+    REACH,
+    RESTARTS,
+    expected_with_restarts,
+    interval,
+    interval_method,
+    reach_probability,
+)
+from presilicon.study.times import with_times
+from presilicon.workloads import Workload
+
+
+def join_result(
+    design: Design,
+    workload: Workload,
+    graph: StepGraph,
+    traces: Sequence[Trace],
+    prices: StepPrices,
+    device: str,
+    times: MatchedTimes | None,
+) -> Result:
+    """Steps to accuracy from the traces times the cost of each step: the result of one design."""
+    typical = prices()
+    design_area = area(design)
+    _, target = workload.require_data()
+    seeds = [price_trace(trace, prices, target, workload.sustain) for trace in traces]
+    reached = sum(seed.steps_to_accuracy is not None for seed in seeds)
+    budget_s, budget_j = workload.max_steps * typical.time_s, workload.max_steps * typical.energy_j
+    provenance = _provenance(design, workload, typical, design_area, [trace.seed for trace in traces], device)
+    return Result(
+        name=design.name,
+        workload=workload.name,
+        target=target,
+        steps_to_accuracy=interval([seed.steps_to_accuracy for seed in seeds]),
+        time_to_accuracy_s=interval([seed.time_to_accuracy_s for seed in seeds]),
+        energy_to_accuracy_j=interval([seed.energy_to_accuracy_j for seed in seeds]),
+        reached=f"{reached}/{len(seeds)}",
+        reach_probability=reach_probability(reached, len(seeds)),
+        expected_time_to_accuracy_s=_expected(
+            seeds, budget_s, lambda seed: seed.time_to_accuracy_s, lambda seed: seed.time_s
+        ),
+        expected_energy_to_accuracy_j=_expected(
+            seeds, budget_j, lambda seed: seed.energy_to_accuracy_j, lambda seed: seed.energy_j
+        ),
+        accuracy=median(seed.accuracy for seed in seeds),
+        time_per_step_s=typical.time_s,
+        energy_per_step_j=typical.energy_j,
+        memory_bytes=typical.memory_bytes,
+        area_mm2=design_area.mm2,
+        seeds=tuple(seeds),
+        provenance=with_times(provenance, graph, design, times),
+    )
+
+
+def _expected(
+    seeds: Sequence[SeedResult],
+    budget: float,
+    to_accuracy: Callable[[SeedResult], float | None],
+    total: Callable[[SeedResult], float | None],
+) -> float | None:
+    """Expected cost with restarts; a budget costs the mean of the seeds that spent it, or else `budget`."""
+    arrivals = [cost for seed in seeds if (cost := to_accuracy(seed)) is not None]
+    spent = [cost for seed in seeds if seed.ending == "budget" and (cost := total(seed)) is not None]
+    return expected_with_restarts(arrivals, len(seeds) - len(arrivals), fmean(spent) if spent else budget)
+
+
+def _provenance(
+    design: Design, workload: Workload, typical: Cost, design_area: Area, seeds: list[int], device: str
+) -> dict[str, Any]:
+    plain = design.to_plain()
+    technology = design.technology
+    config = {
+        "design": plain,
+        "technology": to_plain(technology),
+        "workload": workload.describe(),
+        "seeds": seeds,
+    }
+    # The hash covers the contents of a technology table, not the path of its file.
+    named = plain if technology is None else plain | {"machine": plain["machine"] | {"technology": technology.name}}
+    parts = {"how": design_area.how, "parts_mm2": design_area.parts_mm2}
+    return {
+        "config_hash": config_hash(config | {"design": named}),
+        **config,
+        "device": device,
+        "versions": versions(),
+        "commit": commit(),
+        "interval": interval_method(len(seeds)),
+        "reach_probability": REACH,
+        "expected_with_restarts": RESTARTS,
+        "crossing": f"first of {workload.sustain} consecutive evaluations at or above the target, validation split",
+        "accuracy": "test split at the end of training; it never decides when to stop",
+        "energy": _energy(design, typical),
+        "area": parts if design_area.parts_mm2 else design_area.how,
+    }
+
+
+def _energy(design: Design, typical: Cost) -> dict[str, Any]:
+    """The source of the energy figures, and whether leakage is included."""
+    leaked_j = typical.energy_by_component_j.get("leakage")
+    watts = leaked_j / typical.time_s if leaked_j is not None and typical.time_s else None
+    leakage = "not counted" if watts is None else f"{watts:.3g} W all the time"
+    technology = design.technology
+    if technology is None:
+        return {"technology": None, "source": "figures of the machine itself, in the design", "leakage": leakage}
+    return {
+        "technology": technology.name,
+        "source": technology.source,
+        "leakage": leakage,
+        "figures": technology.figures(),
+    }
