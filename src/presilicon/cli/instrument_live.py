@@ -11,7 +11,7 @@ from presilicon.cli.options import json_option, out_option
 
 if TYPE_CHECKING:
     from presilicon.instrument import Answer
-    from presilicon.records import InstrumentEvent
+    from presilicon.records import InstrumentEvent, InstrumentStarted
     from presilicon.runs import StoredRun
 
 _RUN = click.argument("run", default="latest")

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from presilicon.base.errors import ConfigError
-from presilicon.designs import Design, load_design
+from presilicon.designs import Design, vary_designs
 from presilicon.runs import Run, StoredRun, config_hash, resume_run
 from presilicon.workloads import Workload, load_workload
 
@@ -35,21 +35,23 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
     strict_coverage: bool = False
     numerics: tuple[str, ...] = ()
     """Recipes, each replacing every design's own numerics."""
+    vary: tuple[str, ...] = ()
+    """Fields with several values, such as `machine.rows=32,64`: one design per combination."""
 
     def load_designs(self) -> list[Design]:
-        """The designs with settings and recipes applied."""
+        """The designs with settings, variations and recipes applied."""
         recipes = [recipe.strip() for text in self.numerics for recipe in text.split(",")]
         return [design for name in self.designs for design in self._load_design(name, recipes)]
 
     def _load_design(self, name: str, recipes: list[str]) -> list[Design]:
         """One design, or one per recipe, named after the recipe (and the design, if there are several)."""
         if not recipes:
-            return [load_design(name, self.settings)]
+            return vary_designs(name, self.settings, self.vary)
         designs = []
         for recipe in recipes:
-            design = load_design(name, self.settings, numerics=recipe)
-            label = recipe if len(self.designs) == 1 else f"{design.name}/{recipe}"
-            designs.append(msgspec.structs.replace(design, name=label))
+            for design in vary_designs(name, self.settings, self.vary, numerics=recipe):
+                label = recipe if len(self.designs) == 1 and not self.vary else f"{design.name}/{recipe}"
+                designs.append(msgspec.structs.replace(design, name=label))
         return designs
 
     def load_workload(self) -> tuple[Workload, Workload]:

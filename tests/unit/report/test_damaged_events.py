@@ -15,7 +15,7 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import Hardware, Instrument, Tap, load_design
 from presilicon.formats import parse
 from presilicon.instrument import Command, render_watch
-from presilicon.records import EvaluationEvent
+from presilicon.records import EvaluationEvent, ResultEvent, SeedFinished
 from presilicon.report import print_run, render_page, run_to_json
 from presilicon.report.history import export_report
 from presilicon.report.instrument import render_instrument
@@ -60,14 +60,12 @@ def log(tmp_path_factory: pytest.TempPathFactory, comparison: Any) -> tuple[Path
     with create_run(root, "evaluate", {"designs": []}, seed=0) as run:
         train_watched(
             workload, design, commands=lambda stream: Asked(commands),
-            emit=lambda event: run.record(
-                event["event"], **{k: v for k, v in event.items() if k != "event"}, design=design.name, seed=0
-            ),
+            emit=lambda event: run.record(msgspec.structs.replace(event, design=design.name, seed=0)),
         )  # fmt: skip
         for step in (5, 10):
             run.record(EvaluationEvent(design=design.name, seed=0, step=step, accuracy=0.5, loss=1.0))
-        run.record("seed_finished", design=design.name, seed=0, steps=10, ending="budget", test_accuracy=0.5)
-        run.record("result", comparison=comparison)
+        run.record(SeedFinished(design=design.name, seed=0, steps=10, ending="budget", test_accuracy=0.5))
+        run.record(ResultEvent(comparison=msgspec.to_builtins(comparison)))
     lines = (run.path / "events.jsonl").read_text().splitlines()
     return root, [json.loads(line) for line in lines]
 

@@ -7,8 +7,16 @@ from xml.etree import ElementTree
 import pytest
 
 from presilicon.instrument import AGGREGATIONS
-from presilicon.records import Curve, Panel, Reproduced, Reproduction
-from presilicon.records import InstrumentAggregation, InstrumentAnswer, InstrumentReading, InstrumentStarted
+from presilicon.records import (
+    Curve,
+    InstrumentAggregation,
+    InstrumentAnswer,
+    InstrumentReading,
+    InstrumentStarted,
+    Panel,
+    Reproduced,
+    Reproduction,
+)
 from presilicon.report import render_page, render_panels, render_story
 from presilicon.report.instrument import panels_of, render_instrument
 from presilicon.report.lines import render_bars, render_panel
@@ -78,8 +86,10 @@ def run(tmp_path: Path) -> Path:
             values = {"mean": 1.0, "sparsity": 0.5} if layer == "a" else {"p15": -1.0, "p50": 0.0, "p85": 1.0}
             name = "summary" if layer == "a" else "norm_check"
             more = {} if layer == "a" else {"histogram": {"edges": [0, 1, 2], "counts": [1, 2]}}
-            log.append(InstrumentReading(stream="s", step=step, tap=f"in.{layer}", aggregation=name, values=values, **more))
-    log.append(InstrumentAnswer(stream="s", ok=False, step=3, message="no <way>"))
+            log.append(
+                InstrumentReading(stream="s", step=step, tap=f"in.{layer}", aggregation=name, values=values, **more)
+            )
+    log.append(InstrumentAnswer(stream="s", command="c", ok=False, step=3, message="no <way>"))
     return tmp_path
 
 

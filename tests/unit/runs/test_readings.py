@@ -3,8 +3,16 @@
 from pathlib import Path
 from typing import Any
 
-from presilicon.records import Figure
-from presilicon.records import EvaluationEvent, InstrumentAggregation, InstrumentAnswer, InstrumentEnded, InstrumentLosses, InstrumentReading, InstrumentStarted
+from presilicon.records import (
+    EvaluationEvent,
+    Figure,
+    InstrumentAggregation,
+    InstrumentAnswer,
+    InstrumentEnded,
+    InstrumentLosses,
+    InstrumentReading,
+    InstrumentStarted,
+)
 from presilicon.runs import EventLog, watch_run
 from presilicon.runs.readings import to_plain
 
@@ -29,7 +37,7 @@ def test_curves_histograms_and_losses(tmp_path: Path) -> None:
     log.append(EvaluationEvent(design="d", seed=0, step=10, accuracy=0.5, loss=1.0))
     log.append(EvaluationEvent(design="other", seed=0, step=10, accuracy=0.9, loss=1.0))
     read(log, 20, "distribution", values={}, histogram={"edges": [0, 1, 2], "counts": [3, 4]})
-    log.append(InstrumentAnswer(stream="s", ok=True, step=15, message="done"))
+    log.append(InstrumentAnswer(stream="s", command="c", ok=True, step=15, message="done"))
     log.append(InstrumentLosses(stream="s", step=20, lost_packets=2,
                taps={"in.a": {"delivered": 3, "dropped": 4, "missing": 5, "torn": 1}}))  # fmt: skip
     assert watcher.update()

@@ -458,7 +458,7 @@ def test_a_host_on_another_machine_programs_only_with_the_token(
             return facts
 
     visitor = Visitor()
-    trace = train_watched(QUICK, watched, emit=events.append, hooks=[visitor], directory=tmp_path)
+    trace = train_watched(QUICK, watched, emit=plain(events), hooks=[visitor], directory=tmp_path)
     assert visitor.link is not None
     visitor.link.close()
     assert trace == plain_trace

@@ -4,7 +4,7 @@ import os
 import threading
 import time
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -20,9 +20,15 @@ from presilicon.instrument.host.link import Loopback, SerialLink
 from presilicon.instrument.host.listener import Listener
 from presilicon.instrument.host.tensors import cut_tensor
 from presilicon.instrument.model.chip import Chip
+from presilicon.records import InstrumentEvent
 
 HARDWARE = Hardware(lanes=8, ranges=8, taps=2, element=parse("bfloat16"), accumulator_bits=32, range_rows=16)
 INSTRUMENT = Instrument(hardware=HARDWARE, taps=(Tap(name="in", layers="*", every=1),))
+
+
+def plain(events: list[dict[str, Any]]) -> Callable[[InstrumentEvent], None]:
+    """Appends events to a list as plain data."""
+    return lambda event: events.append(to_builtins(event))
 
 
 @contextmanager
@@ -79,7 +85,13 @@ class Once:
 def listen(port: str, until: Any, *commands: Command) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
     link = SerialLink(port, 3_000_000)
-    listener = Listener(INSTRUMENT, ["a", "b"], link, emit=lambda event: events.append(to_builtins(event)), commands=lambda stream: Once(*commands))
+    listener = Listener(
+        INSTRUMENT,
+        ["a", "b"],
+        link,
+        emit=plain(events),
+        commands=lambda stream: Once(*commands),
+    )
     deadline = time.monotonic() + 30
     while not until(events):
         assert time.monotonic() < deadline
@@ -129,7 +141,11 @@ class Desk:
         self.events: list[dict[str, Any]] = []
         self.source = Once()
         self.listener = Listener(
-            INSTRUMENT, ["a", "b"], self.link, emit=lambda event: self.events.append(to_builtins(event)), commands=lambda stream: self.source
+            INSTRUMENT,
+            ["a", "b"],
+            self.link,
+            emit=plain(self.events),
+            commands=lambda stream: self.source,
         )
         self.pass_on()
         self.source.commands = list(commands)
@@ -183,7 +199,12 @@ def test_an_image_that_got_lost_is_sent_again() -> None:
     events: list[dict[str, Any]] = []
     order = Command(id="1", streams=(), verb="program", tap="in.a", aggregation="gradient_norm")
     listener = Listener(
-        INSTRUMENT, ["a", "b"], link, emit=lambda event: events.append(to_builtins(event)), commands=lambda stream: Once(order), clock=lambda: now[0]
+        INSTRUMENT,
+        ["a", "b"],
+        link,
+        emit=plain(events),
+        commands=lambda stream: Once(order),
+        clock=lambda: now[0],
     )
     for _ in range(3):
         chip.receive(link.other.receive())

@@ -7,7 +7,16 @@ from rich.console import Console
 
 from presilicon.instrument import AGGREGATIONS
 from presilicon.instrument.host.watch_view import bars, render_watch, sparkline
-from presilicon.records import EvaluationEvent, InstrumentAggregation, InstrumentAnswer, InstrumentEnded, InstrumentLosses, InstrumentReading, InstrumentStarted, InstrumentWarning
+from presilicon.records import (
+    EvaluationEvent,
+    InstrumentAggregation,
+    InstrumentAnswer,
+    InstrumentEnded,
+    InstrumentLosses,
+    InstrumentReading,
+    InstrumentStarted,
+    InstrumentWarning,
+)
 from presilicon.runs import EventLog, watch_run
 
 
@@ -34,7 +43,7 @@ def test_a_tap_with_curves_a_histogram_and_losses(tmp_path: Path) -> None:
     log.append(InstrumentLosses(stream="s", step=70, lost_packets=2, bad_packets=3, skipped_bytes=40,
                taps={"in.a": account}))  # fmt: skip
     why = {"busy": 2, "size": 5}
-    log.append(InstrumentAnswer(stream="s", ok=False, step=42, message="no such thing"))
+    log.append(InstrumentAnswer(stream="s", command="c", ok=False, step=42, message="no such thing"))
     log.append(InstrumentLosses(stream="s", step=70, lost_packets=2, bad_packets=3, skipped_bytes=40,
                taps={"in.a": account, "silent": account | {"delivered": 0, "torn": 0, "reasons": why}}))  # fmt: skip
     text = shown(tmp_path)
