@@ -133,6 +133,7 @@ def clean(text: str) -> str:
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.\-]+Z?", "TIME", text)
     text = re.sub(r'"commit": *("[^"]*"|null)', '"commit": COMMIT', text)
     text = re.sub(r'"(search_s|solve_s|elapsed_s|wall_s|seconds)": *[\d.e-]+', r'"\1": 0', text)
+    text = re.sub(r'"stream": "\w+"', '"stream": "STREAM"', text)
     return re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", text)
 
 
