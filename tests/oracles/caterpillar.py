@@ -1,6 +1,6 @@
-"""The slow judge of a CATERPILLAR core: processing elements stepped cycle by cycle, values and cycles both.
+"""Slow reference of a CATERPILLAR core: processing elements stepped cycle by cycle, values and cycles both.
 
-Nothing here knows a closed form. In each cycle a PE may start one multiply-add, and everything it started before moves
+No closed form is used. In each cycle a PE may start one multiply-add, and everything it started before moves
 one stage on. What it adds to is read through a port before, and the result is written through the same port after;
 writes come first. Small cores only.
 """

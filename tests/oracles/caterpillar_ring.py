@@ -1,4 +1,4 @@
-"""The slow judge of CATERPILLAR's ring: links stepped cycle by cycle, collectives and products of all cores.
+"""Slow reference of CATERPILLAR's ring: links stepped cycle by cycle, collectives and products of all cores.
 
 A core sends to the next one only. Chunks are stored before they are sent on. In products, a core has room for two
 panels (or two buckets of sums): one that it works with, one that arrives or leaves. Products of a core are those of

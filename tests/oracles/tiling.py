@@ -1,4 +1,4 @@
-"""The slow judge of tilings: every tile size, every order of loops, and the transfers counted by walking the loops."""
+"""Slow reference of tilings: every tile size, every order of loops, and the transfers counted by walking the loops."""
 
 from collections.abc import Iterator
 from itertools import product

@@ -1,4 +1,4 @@
-"""`presilicon design`: design files checked, shown and compared."""
+"""`presilicon design`: check, show and compare design files."""
 
 import click
 
@@ -14,7 +14,7 @@ def command() -> None:
 @click.argument("designs", nargs=-1, required=True, metavar="DESIGN...")
 @set_option
 def validate(designs: tuple[str, ...], settings: tuple[str, ...]) -> None:
-    """Check DESIGNs (presets or TOML files); the first thing that is wrong is explained, and the exit code is 2."""
+    """Check DESIGNs (presets or TOML files); the first error is explained, and the exit code is 2."""
     from presilicon.designs import load_design
 
     for name in designs:
@@ -26,7 +26,7 @@ def validate(designs: tuple[str, ...], settings: tuple[str, ...]) -> None:
 @set_option
 @json_option
 def show(design: str, settings: tuple[str, ...], as_json: bool) -> None:
-    """Print DESIGN as TOML with every default written out: a starting point for a file of your own."""
+    """Print DESIGN as TOML with every default: a starting point for a file of your own."""
     from presilicon.base.config import to_toml
     from presilicon.designs import load_design
 

@@ -1,4 +1,4 @@
-"""`presilicon simulate`: what one training step, or one matrix product, costs on a design."""
+"""`presilicon simulate`: the cost of one training step, or one matrix product, on a design."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _LARGEST_SIDE = 1 << 30
 _LARGEST_ARRAY = 1 << 20
 _MOST_STEPS = 1_000_000
-_OF_A_STEP = (
+_STEP_OPTIONS = (
     "batch",
     "ops",
     "chakra",
@@ -29,7 +29,7 @@ _OF_A_STEP = (
     "times",
     "clock_ghz",
 )
-_OF_ONE_DESIGN = ("chakra", "topology", "memory_plot", "roofline_plot", "trace", "frames", "times")
+_SINGLE_DESIGN_OPTIONS = ("chakra", "topology", "memory_plot", "roofline_plot", "trace", "frames", "times")
 _DATAFLOWS = ("weight-stationary", "input-stationary", "output-stationary")
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -50,12 +50,12 @@ def _check_segments(context: click.Context, parameter: click.Parameter, value: s
     "--checkpoint",
     callback=_check_segments,
     metavar="sqrt|N",
-    help="Forget activations in N even segments, and recompute them.",
+    help="Drop activations in N even segments, and recompute them.",
 )
 @click.option(
     "--times",
     type=click.Path(path_type=Path),
-    help="Times of ops by another simulator or a profiler, in place of ours: see docs/simulation.md.",
+    help="Times of ops from another simulator or a profiler, in place of ours: see docs/simulation.md.",
 )
 @clock_option
 @click.option("--chakra", type=_FILE, help="Write the step as a Chakra execution trace, as well.")
@@ -64,11 +64,11 @@ def _check_segments(context: click.Context, parameter: click.Parameter, value: s
 @click.option(
     "--repeat", type=click.IntRange(1, _MOST_STEPS), help="Steps in that trace: one in full, the others summed up."
 )
-@click.option("--memory-plot", type=_FILE, help="Draw what the step holds over time (.png, .svg).")
+@click.option("--memory-plot", type=_FILE, help="Draw the memory of the step over time (.png, .svg).")
 @click.option("--roofline-plot", type=_FILE, help="Draw the ops under the roofs of the machine (.png, .svg).")
 @click.option("--frames", type=_FILE, help="Write each cell in each cycle of a small --gemm (.json).")
 @click.option("--array", metavar="ROWSxCOLUMNS", help="Size of the systolic array, in place of the design's.")
-@click.option("--dataflow", type=click.Choice(_DATAFLOWS), help="Of every product, in place of the design's.")
+@click.option("--dataflow", type=click.Choice(_DATAFLOWS), help="Dataflow of every product, in place of the design's.")
 @click.option("--fold-overlap/--no-fold-overlap", default=None, help="Whether loads hide behind streaming.")
 @click.option(
     "--convention",
@@ -123,13 +123,13 @@ def command(
     sides = None if gemm is None else _sizes("--gemm", gemm, "MxKxN", 3, _LARGEST_SIDE)
     array_sides = None if array is None else _sizes("--array", array, "ROWSxCOLUMNS", 2, _LARGEST_ARRAY)
     if sides is not None:
-        _refuse_of_a_step(context)
+        _refuse_step_options(context)
     elif frames is not None:
         raise ConfigError("--frames is for --gemm: the cells of a small product, as in --gemm 4x4x4 --array 4x4")
     if repeat is not None and trace is None:
         raise ConfigError("--repeat is for --trace: how many steps the trace covers")
     if clock_ghz is not None and times is None:
-        raise ConfigError("--clock-ghz is for --times: what turns the cycles of that file into seconds")
+        raise ConfigError("--clock-ghz is for --times: it turns the cycles of that file into seconds")
 
     from presilicon.cli.simulate_outputs import Outputs, print_products, print_steps
     from presilicon.designs import load_design, vary_designs
@@ -141,7 +141,7 @@ def command(
         overrides += machine.product_settings()
     designs = vary_designs(design, overrides, vary, numerics=numerics)
     if len(designs) > 1:
-        _refuse_of_one_design(context)
+        _refuse_single_design_options(context)
     counted = cast("Convention", convention)
     if sides is not None:
         print_products(sides, designs, counted, frames, as_json)
@@ -180,17 +180,16 @@ def _array_settings(
         ) from None
 
 
-def _refuse_of_one_design(context: click.Context) -> None:
-    for option in _OF_ONE_DESIGN:
+def _refuse_single_design_options(context: click.Context) -> None:
+    for option in _SINGLE_DESIGN_OPTIONS:
         if context.get_parameter_source(option) is not ParameterSource.DEFAULT:
             raise ConfigError(f"--{option.replace('_', '-')} is for one design; leave it or --vary out")
 
 
-def _refuse_of_a_step(context: click.Context) -> None:
-    for option in _OF_A_STEP:
+def _refuse_step_options(context: click.Context) -> None:
+    for option in _STEP_OPTIONS:
         if context.get_parameter_source(option) is not ParameterSource.DEFAULT:
-            given = option.replace("_", "-")
-            raise ConfigError(f"--{given} is for --workload; a single product has no batch and no ops to list")
+            raise ConfigError(f"--{option.replace('_', '-')} is for --workload; a single product has no step")
 
 
 def _sizes(option: str, text: str, form: str, count: int, largest: int) -> tuple[int, ...]:

@@ -40,7 +40,7 @@ from presilicon.simulation import checkpoint as with_checkpoints
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
-    """The files that were asked for."""
+    """Files to write, and the steps in the trace."""
 
     chakra: Path | None
     topology: Path | None
@@ -127,7 +127,7 @@ def _step_text(
     plain, segments = None, 0
     if checkpoint is not None:
         cut = _segments(graph, checkpoint)
-        # The last segment's backward pass comes at once: there is nothing to gain by forgetting it.
+        # Dropping the last segment gains nothing: its backward pass follows at once.
         plain, segments, graph = cost, len(cut), with_checkpoints(graph, cut[:-1])
         cost = simulate(graph, design, convention=convention)
     coverage = None
@@ -151,11 +151,11 @@ def _step_text(
 
 
 def _segments(graph: StepGraph, wanted: str) -> tuple[tuple[str, ...], ...]:
-    """The chain of the step's blocks in as many segments as `--checkpoint` says."""
+    """The blocks of the step in as many segments as `--checkpoint` says."""
     chain = chain_of(graph)
     if len(chain) < 2:
-        found = f"one block, {chain[0]}" if chain else "no blocks that follow one another"
-        raise ConfigError(f"--checkpoint {wanted}: {graph.name} has {found}: there is nothing to cut into segments")
+        blocks = f"one block, {chain[0]}" if chain else "no blocks that follow one another"
+        raise ConfigError(f"--checkpoint {wanted}: {graph.name} has {blocks}: there is nothing to cut into segments")
     if wanted != "sqrt" and int(wanted) > len(chain):
         raise ConfigError(
             f"--checkpoint {wanted}: {len(chain)} layers cannot be cut into {wanted} segments; give 2 to {len(chain)}, "
@@ -173,7 +173,7 @@ def _notes(plain: Cost | None, cost: Cost, segments: int, coverage: Coverage | N
             "flops_without": sum(op.flops for op in plain.ops),
             "saves_memory": cost.memory_bytes < plain.memory_bytes,
         }
-        if coverage is None:  # another's times are not to be held against ours
+        if coverage is None:  # times from elsewhere cannot be compared with ours
             notes["checkpointing"] |= {"time_s_without": plain.time_s, "energy_j_without": plain.energy_j}
     if coverage is not None:
         notes["times"] = msgspec.to_builtins(coverage)
@@ -181,7 +181,7 @@ def _notes(plain: Cost | None, cost: Cost, segments: int, coverage: Coverage | N
 
 
 def _write_files(outputs: Outputs, graph: StepGraph, design: Design, cost: Cost) -> list[str]:
-    """Write what was asked for, and give what is to be said of it."""
+    """Write the requested files; returns a line about each."""
     talk: list[str] = []
     title = f"{graph.name}, batch {graph.batch_size}, on {design.name}"
     timeline = memory_timeline(graph, design, cost)

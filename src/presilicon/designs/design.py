@@ -19,7 +19,7 @@ from presilicon.designs.technology import Technology, is_path, load_technology
 
 
 class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that is decided about the hardware: one file, several views that cannot disagree."""
+    """Everything that is decided about the hardware, in one file that emulation, simulation and RTL all read."""
 
     name: str
     machine: Machine
@@ -40,12 +40,12 @@ class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def technology(self) -> Technology | None:
-        """The technology table that the machine names; None for a machine that has figures of its own."""
+        """The technology table that the machine names; None for a machine with figures of its own."""
         name = self.machine.technology
         return None if name is None else load_technology(name)
 
     def to_plain(self) -> dict[str, Any]:
-        """The whole design as dicts, strings and numbers, defaults written out; no instrument is left out."""
+        """The whole design as dicts, strings and numbers, with defaults; an absent instrument is left out."""
         plain: dict[str, Any] = to_plain(self)
         if self.instrument is None:
             del plain["instrument"]
@@ -56,9 +56,9 @@ def load_design(name_or_path: str | Path, settings: Iterable[str] = (), *, numer
     """The design of a preset name or a TOML file, with `machine.rows=128`-like settings applied.
 
     A name that holds a path separator or ends in `.toml` is a file. `numerics` names a recipe (`bf16`) that takes the
-    place of the design's own; a file may name one too, `numerics = "bf16"`. A technology table that is a file is looked
-    for beside the design's own file; one in `settings`, from the working directory. A file may begin from another
-    design, `base = "h200"`, and say what is different.
+    place of the design's own; a file may name one too, `numerics = "bf16"`. The path of a technology table is relative
+    to the design's own file; in `settings`, to the working directory. A file may begin from another design,
+    `base = "h200"`, and give the differences.
 
     Raises:
         ConfigError: there is no such preset or file, or something in it is wrong.
@@ -66,7 +66,7 @@ def load_design(name_or_path: str | Path, settings: Iterable[str] = (), *, numer
     >>> load_design("bf16-systolic", ["machine.rows=64"]).machine.rows
     64
     """
-    # A chip that names its matrix units has no others.
+    # A file that lists matrix units replaces those of its base; merging would keep units that the chip does not have.
     data, source = read_whole(
         name_or_path, what="design", presets=design_names(), read=_read, beside=_beside, replaced=("matrix",)
     )
@@ -107,7 +107,7 @@ def _read(name_or_path: str | Path) -> tuple[dict[str, Any], Source]:
         preset = files("presilicon.designs") / "presets" / f"{text}.toml"
         return parse_toml(preset.read_text(encoding="utf-8"), f"preset {text}")
     if len(text) > 4096:
-        raise ConfigError(f"a design's name or path cannot be {len(text)} characters long")
+        raise ConfigError(f"a design's name or path must have at most 4096 characters, not {len(text)}")
     path = Path(name_or_path)
     if text and (path.suffix == ".toml" or "/" in text or "\\" in text or _exists(path)):
         return read_toml(path)
@@ -116,7 +116,7 @@ def _read(name_or_path: str | Path) -> tuple[dict[str, Any], Source]:
 
 
 def _beside(data: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """`data` with the paths of a technology table and of operators counted from `folder`."""
+    """`data` with the paths of its technology table and operators taken relative to `folder`."""
     numerics = data.get("numerics")
     if isinstance(numerics, dict) and "operators" in numerics:
         data = {**data, "numerics": {**numerics, "operators": beside(numerics["operators"], folder)}}
@@ -128,7 +128,7 @@ def _beside(data: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _check_technology(data: dict[str, Any], source: Source) -> None:
-    """Read the technology table before the design, so that what is wrong with it is reported at its place."""
+    """Read the technology table before the design, so that an error in it is reported at `$.machine.technology`."""
     machine = data.get("machine")
     name = machine.get("technology") if isinstance(machine, dict) else None
     if isinstance(name, str):

@@ -1,4 +1,4 @@
-"""Files that begin from another: `base = "h200"`, and what is different."""
+"""Files that begin from another, `base = "h200"`, and give the differences."""
 
 from collections.abc import Callable, Collection
 from importlib.resources import files
@@ -14,8 +14,8 @@ Beside = Callable[[dict[str, Any], Path], dict[str, Any]]
 
 def packaged_names(folder: str) -> list[str]:
     """The TOML files in a folder of this package, without their endings."""
-    found = files("presilicon.designs").joinpath(*folder.split("/"))
-    return sorted(entry.name.removesuffix(".toml") for entry in found.iterdir() if entry.name.endswith(".toml"))
+    directory = files("presilicon.designs").joinpath(*folder.split("/"))
+    return sorted(entry.name.removesuffix(".toml") for entry in directory.iterdir() if entry.name.endswith(".toml"))
 
 
 def read_whole(
@@ -28,13 +28,13 @@ def read_whole(
     replaced: Collection[str] = (),
     above: tuple[str, ...] = (),
 ) -> tuple[dict[str, Any], Source]:
-    """A file's own text over that of its base: tables are merged, what stands in them is replaced.
+    """The document of a file merged over that of its base: tables are merged, other values replaced.
 
-    `what` names the kind of file in messages, `beside` makes paths in it count from the file's folder. Tables named in
-    `replaced` are not merged but taken whole.
+    `what` names the kind of file in messages, `beside` makes paths in it relative to the file's folder. Tables named in
+    `replaced` are not merged but replaced as a whole.
 
     Raises:
-        ConfigError: the base is no name, is not there, or is based on the file itself.
+        ConfigError: the base is not a name, does not exist, or is based on the file itself.
     """
     data, source = read(name_or_path)
     is_preset = str(name_or_path) in presets

@@ -92,7 +92,7 @@ class Machine(Extensible):
 
     @property
     def update_rule(self) -> UpdateRule:
-        """How many samples an update uses, and how late it is."""
+        """Samples that an update uses, and its delay."""
         return UpdateRule()
 
     def check_design(self, design: "Design") -> None:
@@ -115,7 +115,7 @@ class Machine(Extensible):
         return Area(parts_mm2={}, how="not known: the machine gives none")
 
     def describe_product(self) -> dict[str, Any]:
-        """What `simulate --gemm` prints of the machine beside the price."""
+        """Figures of the machine that `simulate --gemm` prints beside the price."""
         return {"machine": self.kind}
 
     def product_settings(self) -> tuple[str, ...]:

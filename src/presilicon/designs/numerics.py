@@ -20,7 +20,7 @@ Vector = Literal["float32", "round-results"]
 
 
 class RoleFormat(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the tensors of one role are stored. In a file, the format's spelling alone is enough."""
+    """Storage of the tensors of one role. In a file, the format's spelling alone is enough."""
 
     shorthand: ClassVar[str] = "format"
 
@@ -63,7 +63,7 @@ FLOAT32 = RoleFormat(parse("float32"))
 
 
 class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Other numerics for some layers: what is named takes the place of the design's own."""
+    """Other numerics for some layers: fields that are set replace the design's own."""
 
     layers: str
     """A pattern of qualified names, as in "blocks.0.*"; it means the modules inside those that it matches, too. "first"
@@ -81,7 +81,7 @@ class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mac_weight_grad: MacUnit | None = None
 
     def matches(self, layer: str, ends: Ends = Ends()) -> bool:
-        """Whether `layer` is one of those that are meant.
+        """Whether the override applies to `layer`.
 
         >>> Override(layers="blocks.1").matches("blocks.1.norm"), Override(layers="blocks.1").matches("blocks.10")
         (True, False)
@@ -122,26 +122,27 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     state: RoleFormat = FLOAT32
     """Optimizer state."""
     grouping: Grouping = "per-product"
-    """How block formats lie. `per-product`: along the reduction axis of each product, so that a tensor used in two of
-    them is blocked twice, from its unrounded values. `fixed`: one copy, blocked along the reduction axis of the first
-    product that uses it (forward; for errors the input gradient). Square tiles lie the same way in every product."""
+    """Axis of the blocks of block formats. `per-product`: along the reduction axis of each product, so that a tensor
+    used in two of them is blocked twice, from its unrounded values. `fixed`: one copy, blocked along the reduction axis
+    of the first product that uses it (forward; for errors the input gradient). Square tiles lie the same way in every
+    product."""
     vector: Vector = "float32"
-    """What becomes of ops that are no matrix products. `float32`: they compute in float32 and keep their results so;
+    """Treatment of ops that are not matrix products. `float32`: they compute in float32 and keep their results so;
     tensors are rounded where they enter a product. `round-results`: their results are rounded to the activation format,
     the errors that come back to them to the error format, and the gradients of their parameters to the gradient format.
     A block format belongs to the operand of a product: where a role has one, vector results of it stay as they are."""
     mac: MacUnit = MacUnit()
-    """How products are added up, in all three."""
+    """Accumulation of products, in all three phases."""
     mac_forward: MacUnit | None = None
-    """In place of `mac` where it is named."""
+    """Replaces `mac` where it is set."""
     mac_input_grad: MacUnit | None = None
     mac_weight_grad: MacUnit | None = None
     overrides: tuple[Override, ...] = ()
     """Other numerics for some layers; where several match, later ones win."""
     schedule: tuple[Change, ...] = ()
-    """Other numerics from some step on, over the overrides; where several hold, later ones win."""
+    """Other numerics from some step on, applied after the overrides; where several hold, later ones win."""
     operators: Operators | None = None
-    """What takes the place of functions, as tanh, everywhere in the model."""
+    """Replacements of functions such as tanh, everywhere in the model."""
     loss_scale: LossScale = LossScale()
     """A factor that lifts gradients into the range of the errors' format."""
 
@@ -155,7 +156,9 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             for index, entry in enumerate(entries):
                 changes = entry.changes()
                 if not changes:
-                    raise ConfigError(f'{name}[{index}]: replaces nothing in "{entry.layers}": name a role, as weight')
+                    raise ConfigError(
+                        f'{name}[{index}]: replaces nothing in "{entry.layers}": set a role, such as weight'
+                    )
                 for field, value in changes.items():
                     if isinstance(value, RoleFormat | MacUnit) and hasattr(value, "check"):
                         try:
@@ -164,7 +167,7 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                             raise ConfigError(f"{name}[{index}].{field}: {error}") from None
 
     def variants(self) -> tuple["Numerics", ...]:
-        """These numerics, and what each override and change makes of them: all that hardware must be able to do."""
+        """These numerics, and those with each override or change applied: everything that the hardware must support."""
         return (self, *(replace(self, **entry.changes()) for entry in (*self.overrides, *self.schedule)))
 
     @property
@@ -182,9 +185,9 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """
         if self.is_uniform:
             return self
-        held: list[Override] = [*self.overrides, *(change for change in self.schedule if change.from_step <= step)]
+        active: list[Override] = [*self.overrides, *(change for change in self.schedule if change.from_step <= step)]
         changes: dict[str, Any] = {"overrides": (), "schedule": ()}
-        for override in held:
+        for override in active:
             if override.matches(layer, ends):
                 changes |= override.changes()
         return replace(self, **changes)
@@ -216,7 +219,7 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 )
 
     def make_operators(self) -> tuple[Operator, ...]:
-        """The operators that take the place of functions."""
+        """The operators that replace functions."""
         return () if self.operators is None else self.operators.make()
 
     def of(self, role: Role) -> RoleFormat:

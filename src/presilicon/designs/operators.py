@@ -1,4 +1,4 @@
-"""Operators in a design file: a function of one's own, or a ready-made kind."""
+"""Operators in a design file: a function from a Python file, or a ready-made kind."""
 
 import dataclasses
 from functools import lru_cache
@@ -21,7 +21,7 @@ _OF_KIND = {
 
 
 class OperatorSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What takes the place of a function. In a file, the place of a function of one's own alone is enough.
+    """Replacement of a function. In a design file, the reference to a Python function alone is enough.
 
     >>> OperatorSpec(kind="table", low=-4, high=4, entries=64).make("tanh").cost.entries
     64
@@ -30,9 +30,9 @@ class OperatorSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     shorthand: ClassVar[str] = "source"
 
     source: str | None = None
-    """A Python file and a name in it, as `my_ops.py:approximate_tanh`; counted from the design's own file."""
+    """A Python file and a name in it, as `my_ops.py:approximate_tanh`; relative to the design's own file."""
     digest: str | None = None
-    """Of the file's text; filled in when the design is read, so that two designs with other texts are not the same."""
+    """Digest of the file's text, filled in when the design is read, so that a change of it makes another design."""
     kind: Literal["table", "piecewise-linear"] | None = None
     low: float | None = None
     high: float | None = None
@@ -43,7 +43,7 @@ class OperatorSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     breakpoints: tuple[float, ...] | None = None
     outside: Outside | None = None
     backward: Backward | None = None
-    """What is not named is as the operator's own file, or the kind, has it; so with the fields below."""
+    """None here and in the fields below: as the operator's own file, or the kind, has it."""
     format: str | None = None
     cycles: int | None = None
     pipelined: bool | None = None
@@ -59,22 +59,22 @@ class OperatorSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         shared = {key: value for key in _SHARED if (value := getattr(self, key)) is not None}
         if self.kind is not None:
             return _make_kind(self, name)
-        given = [key for key in _FIGURES if getattr(self, key) is not None]
-        if given:
-            raise ConfigError(f"{', '.join(given)}: only a kind takes that, not a source")
+        figures = [key for key in _FIGURES if getattr(self, key) is not None]
+        if figures:
+            raise ConfigError(f"{', '.join(figures)}: only a kind takes that, not a source")
         assert self.source is not None
         if self.digest is not None and digest_of(self.source) != self.digest:
             raise ConfigError(f"{self.source}: the file has changed since the design was read")
-        found = load_operator(self.source)
-        if found.replaces != name and not {found.replaces, name} <= _EXPONENTIALS:
-            raise ConfigError(f"{self.source} replaces {found.replaces}, not {name}")
+        operator = load_operator(self.source)
+        if operator.replaces != name and not {operator.replaces, name} <= _EXPONENTIALS:
+            raise ConfigError(f"{self.source} replaces {operator.replaces}, not {name}")
         if "format" in shared:
             shared["format"] = parse(shared["format"])
-        return dataclasses.replace(found.replacing(name), **shared)
+        return dataclasses.replace(operator.replacing(name), **shared)
 
 
 class Operators(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What takes the place of each function, everywhere in a model; what is not named stays exact."""
+    """Replacement of each function, everywhere in a model; functions that are not named stay exact."""
 
     tanh: OperatorSpec | None = None
     sigmoid: OperatorSpec | None = None
@@ -94,23 +94,23 @@ class Operators(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cos: OperatorSpec | None = None
 
     def check(self) -> None:
-        """Every operator must be there."""
+        """Every operator must be one that can be made."""
         self.make()
 
     def make(self) -> tuple[Operator, ...]:
-        """All of them.
+        """The operators of all replaced functions.
 
         Raises:
             ConfigError: one cannot be made; the message names the function.
         """
-        made = []
+        operators = []
         for field in self.__struct_fields__:
             spec: OperatorSpec | None = getattr(self, field)
             try:
-                made += [] if spec is None else [spec.make(field.replace("softmax_", "softmax."))]
+                operators += [] if spec is None else [spec.make(field.replace("softmax_", "softmax."))]
             except ConfigError as error:
                 raise ConfigError(f"{field}: {error}") from None
-        return tuple(made)
+        return tuple(operators)
 
 
 _SHARED = ("backward", "format", "cycles", "pipelined")
@@ -120,17 +120,17 @@ _FIGURES = ("low", "high", "entries", "interpolation", "pieces", "fit", "breakpo
 @lru_cache(maxsize=64)
 def _make_kind(spec: OperatorSpec, name: str) -> Operator:
     assert spec.kind is not None
-    given: dict[str, Any] = {key: value for key in _FIGURES if (value := getattr(spec, key)) is not None}
-    foreign = sorted(given.keys() - _OF_KIND[spec.kind] - {"low", "high"})
+    figures: dict[str, Any] = {key: value for key in _FIGURES if (value := getattr(spec, key)) is not None}
+    foreign = sorted(figures.keys() - _OF_KIND[spec.kind] - {"low", "high"})
     if foreign:
         raise ConfigError(f"{', '.join(foreign)}: a {spec.kind} has no such figure")
-    missing = [key for key in ("low", "high") if key not in given]
-    if spec.kind == "table" and "entries" not in given:
+    missing = [key for key in ("low", "high") if key not in figures]
+    if spec.kind == "table" and "entries" not in figures:
         missing.append("entries")
     if missing:
         raise ConfigError(f"a {spec.kind} needs {', '.join(missing)}")
-    given |= {key: value for key in _SHARED if (value := getattr(spec, key)) is not None}
-    return table(name, **given) if spec.kind == "table" else piecewise_linear(name, **given)
+    figures |= {key: value for key in _SHARED if (value := getattr(spec, key)) is not None}
+    return table(name, **figures) if spec.kind == "table" else piecewise_linear(name, **figures)
 
 
 def digest_of(source: str) -> str | None:
@@ -142,7 +142,7 @@ def digest_of(source: str) -> str | None:
 
 
 def beside(operators: Any, folder: Path) -> Any:
-    """The table of operators of a design file, with sources counted from its folder and their digests filled in."""
+    """The table of operators of a design file, with sources relative to its folder and their digests filled in."""
     if not isinstance(operators, dict):
         return operators
     located = {}

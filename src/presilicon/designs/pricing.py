@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from presilicon.designs.design import Design
 
 Convention = Literal["exact", "scale-sim"]
-"""How cycles of a systolic array are counted: as its cells need them, or as SCALE-Sim counts them."""
+"""Counting of a systolic array's cycles: as its cells need them, or as SCALE-Sim counts them."""
 
 
 class MachineStep(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class StepPrice(Struct, frozen=True, kw_only=True):
 
     ops: tuple[OpCost, ...]
     time_s: float
-    """Of the whole step: more than the sum of its ops where the machine waits, less where they run side by side."""
+    """Time of the whole step: more than the sum of its ops where the machine waits, less where ops overlap."""
     energy_by_component_j: dict[str, float]
 
 

@@ -20,7 +20,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
     name: str
     description: str
     source: str
-    """Who trains so."""
+    """Publication or library that trains with these numerics."""
     numerics: Numerics
 
 

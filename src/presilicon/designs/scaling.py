@@ -18,7 +18,7 @@ class Rise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class LossScale(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the loss is scaled before the backward pass; gradients are divided by the same factor before the update.
+    """Scaling of the loss before the backward pass; gradients are divided by the same factor before the update.
 
     - `static`: always `initial`.
     - `dynamic`: a step whose gradients are not finite is skipped and multiplies the scale by `backoff`; `interval` good
@@ -38,10 +38,10 @@ class LossScale(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     minimum: Annotated[float, Meta(ge=0, le=2.0**100)] = 0.0
     """A dynamic scale never falls below it."""
     rises: tuple[Rise, ...] = ()
-    """Of an enhanced scale: the minimum from some steps on, in order."""
+    """For an enhanced scale: minima in the order of the steps from which they hold."""
 
     def check(self) -> None:
-        """Rises belong to enhanced scaling, and rise."""
+        """Only an enhanced scale has rises; their steps and minima must rise."""
         if self.rises and self.kind != "enhanced":
             raise ConfigError(f'rises are for kind = "enhanced", not "{self.kind}"')
         if self.kind == "enhanced" and not self.rises:
@@ -55,8 +55,8 @@ class LossScale(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def minimum_at(self, step: int) -> float:
         """The least scale at a training step."""
-        held = [rise.minimum for rise in self.rises if rise.from_step <= step]
-        return max([self.minimum, *held])
+        minima = [rise.minimum for rise in self.rises if rise.from_step <= step]
+        return max([self.minimum, *minima])
 
     def check_range(self, largest: float, spelling: str) -> None:
         """Errors begin as the scale itself, so a format that cannot hold it loses every gradient.

@@ -1,4 +1,4 @@
-"""Formats in force in a training step: which one each layer and role has, and what tensors take in memory."""
+"""Formats in force in a training step, by layer and role, and the bytes of tensors in them."""
 
 from presilicon.designs.numerics import Numerics, RoleFormat
 from presilicon.formats import Format, parse
@@ -6,7 +6,7 @@ from presilicon.records import Ends, Role, StepFacts, StepGraph, TensorRef
 
 
 class StepFormats:
-    """The format in force for a layer's role: the facts' own where they name one, or else the design's."""
+    """Formats of a step by layer and role: those of the step's facts, or else of the design's numerics."""
 
     def __init__(self, numerics: Numerics, facts: StepFacts, graph: StepGraph | None = None) -> None:
         self._numerics = numerics
@@ -35,29 +35,30 @@ class StepFormats:
         return self._chosen(role, layer).format
 
     def bytes_of(self, tensor: TensorRef, layer: str) -> float:
-        """What a tensor takes in memory, as an op of `layer` sees it."""
+        """Bytes of a tensor in memory, as an op of `layer` sees it."""
         key = (layer, tensor.role)
         if key not in self._bits:
             self._bits[key] = self._chosen(tensor.role, layer).bits_per_element
         return tensor.elements * self._bits[key] / 8
 
     def written_bytes(self, tensor: TensorRef, layer: str) -> float:
-        """What a tensor takes where it is made and kept: two copies, if products use it in blocks along two axes."""
+        """Bytes that storing a tensor takes: two copies if products use it in blocks along two axes."""
         return self.bytes_of(tensor, layer) * (2 if tensor.id in self._doubled else 1)
 
     def _find_doubled(self, graph: StepGraph) -> frozenset[int]:
-        """Storages whose blocks must lie along the reduction axes of two products, each of which has its own copy."""
+        """Storages that two products use with blocks along different axes, so that each has its own copy."""
         if self._numerics.is_uniform and not any(
             self._numerics.of(role).format.is_oriented for role in ("weight", "activation", "error")
         ):
             return frozenset()
-        seen: dict[int, str] = {}
+        first_phase: dict[int, str] = {}
         doubled: set[int] = set()
         for op in graph.ops:
             if op.gemm is None or self.numerics_of(op.layer).grouping != "per-product":
                 continue
             for tensor in op.inputs[:2]:
-                if self.of(tensor.role, op.layer).is_oriented and seen.setdefault(tensor.id, op.phase) != op.phase:
+                is_oriented = self.of(tensor.role, op.layer).is_oriented
+                if is_oriented and first_phase.setdefault(tensor.id, op.phase) != op.phase:
                     doubled.add(tensor.id)
         return frozenset(doubled)
 
@@ -66,9 +67,9 @@ class StepFormats:
 
     @property
     def copies_weights(self) -> bool:
-        """Whether the weights that products use are another copy than the master weights, in any layer.
+        """Whether products use a rounded copy of the master weights, in any layer.
 
-        Those that take more bits in memory than their format has are rounded on their way to the multiplier.
+        Weights with `stored_bits` have no copy: they are rounded on their way to the multiplier.
         """
         return any(
             weight.stored_bits is None and weight.format != numerics.master.format

@@ -1,4 +1,4 @@
-"""Systems: several devices, their power and links, and a table of what ops take on each of them."""
+"""Systems: several devices, their power and links, and a table of the time and power of ops on each of them."""
 
 from collections.abc import Iterable
 from functools import cached_property
@@ -27,43 +27,42 @@ class Device(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: DeviceKind
     count: Count = 1
     idle_w: Watts
-    """Of one that runs nothing."""
+    """Power of a device that runs nothing."""
     peak_w: Watts
-    """Of one, at most."""
+    """Highest power of a device."""
     bytes_per_s: Positive | None = None
-    """Of the link between one and the host; absent: moving is free."""
+    """Bandwidth of the link between a device and the host; without it, moving data is free."""
     memory_gb_s: Positive | None = None
-    """Of one's own memory: what the model for ops that the table does not have goes by."""
+    """Memory bandwidth of a device, from which ops that are not in the table are estimated."""
     big_units: Count = 1
-    """How many of them a big op takes at once."""
+    """Devices over which a big op is spread."""
     clocks: tuple[float, ...] = (1.0,)
-    """Clock levels as parts of the highest."""
+    """Clock levels as fractions of the highest."""
     alpha: Annotated[float, Meta(ge=0, le=10)] = 1.0
     """An op at clock f takes f^-alpha of its time."""
     power_exponent: Annotated[float, Meta(ge=0, le=10)] = 3.0
-    """At clock f, what an op draws above idle is f to this power of it."""
+    """At clock f, an op's power above idle is multiplied by f to this power."""
     clock_label: str = "assumption"
-    """Where the two laws come from."""
+    """Source of the two laws."""
     price_usd: Annotated[float, Meta(ge=0)] | None = None
-    """Of one."""
+    """Per device."""
     machine: str | None = None
-    """A design whose simulated costs stand in for a table: a preset or a file (see docs/scheduling.md)."""
+    """A design whose simulated costs replace a table: a preset or a file (see docs/scheduling.md)."""
 
     def verify(self) -> None:
-        """Peak above idle; clocks from the highest down."""
+        """The peak must be above idle, and clocks must fall from 1.0."""
         if self.peak_w < self.idle_w:
-            raise ConfigError(f"peak_w is {self.peak_w:g}, below idle_w, which is {self.idle_w:g}")
+            raise ConfigError(f"peak_w must be at least idle_w ({self.idle_w:g}), not {self.peak_w:g}")
         if not self.clocks or self.clocks[0] != 1.0 or any(not 0 < clock <= 1 for clock in self.clocks):
-            given = list(self.clocks)
-            raise ConfigError(f"clocks is {given}: begin with 1.0, the highest, and go on with lower ones above 0")
+            raise ConfigError(f"clocks must begin with 1.0, the highest, and be above 0, not {list(self.clocks)}")
         if sorted(set(self.clocks), reverse=True) != list(self.clocks):
-            raise ConfigError(f"clocks is {list(self.clocks)}: each lower than the one before")
+            raise ConfigError(f"clocks must fall, each lower than the one before, not {list(self.clocks)}")
         if self.big_units > self.count:
-            raise ConfigError(f"big_units is {self.big_units}, but there are only {self.count} devices")
+            raise ConfigError(f"big_units must be at most {self.count}, the number of devices, not {self.big_units}")
 
 
 class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """What an op takes on a device."""
+    """Time and power of a kind of op on a device."""
 
     kind: str
     """`Conv2D`"""
@@ -71,18 +70,18 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=Fals
     """`S`, `M` or `L`; empty where there is one row for all sizes."""
     device: str
     units: Count = 1
-    """Over how many devices it was spread when it was measured; the powers are those of all of them together."""
+    """Devices over which the measured op was spread; the powers are those of all of them together."""
     time_ms: float
     average_w: float
     peak_w: float
     bandwidth_gb_s: float | None = None
-    """Of the device's memory, while it ran."""
+    """Memory bandwidth used while it ran."""
     ipc: float | None = None
     """Instructions per cycle."""
     source: str = "table"
 
     def verify(self) -> None:
-        """Nothing is negative."""
+        """No figure may be negative."""
         for name in ("time_ms", "average_w", "peak_w", "bandwidth_gb_s", "ipc"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1e12:
@@ -101,25 +100,25 @@ class Characterization(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class System(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
-    """Devices around a host, and what ops take on them."""
+    """Devices around a host, and the time and power of ops on them."""
 
     name: str
     description: str = ""
     devices: dict[str, Device]
     base_w: Watts = 0.0
-    """Drawn all the time beside the devices."""
+    """Power drawn all the time in addition to the devices."""
     big: tuple[str, ...] = ()
     """Kinds of ops that are spread over several devices."""
     replicas: Count = 1
     """Copies of the model that train side by side, each on its part of the batch."""
     table: str | None = None
-    """A characterization that comes with the package, or a file; `rows` of the system's own go before it."""
+    """A characterization that comes with the package, or a file; the system's own `rows` replace its rows."""
     rows: tuple[Row, ...] = ()
     notes: tuple[str, ...] = ()
     """Assumptions, one sentence each."""
 
     def check(self) -> None:
-        """Devices that exist, a table without holes."""
+        """Rows must be of devices that exist, and the table must have no holes."""
         if not self.name.strip():
             raise ConfigError("name must not be empty")
         if not self.devices:
@@ -140,25 +139,25 @@ class System(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
 
     def _check_rows(self) -> None:
         sizes: dict[str, set[str]] = {}
-        seen: set[tuple[str, str, str]] = set()
+        keys: set[tuple[str, str, str]] = set()
         for row in self.rows:
             sizes.setdefault(row.kind, set()).add(row.size)
             key = (row.kind, row.size, row.device)
-            if key in seen:
+            if key in keys:
                 raise ConfigError(f"{row.kind} {row.size} on {row.device} has two rows")
-            seen.add(key)
-        for kind, device in sorted({(kind, device) for kind, _, device in seen}):
-            held = {size for size in sizes[kind] if (kind, size, device) in seen}
-            missing = sorted(sizes[kind] - held, key=_place)
-            if missing and "" not in held:
-                have = ", ".join(sorted(held, key=_place))
+            keys.add(key)
+        for kind, device in sorted({(kind, device) for kind, _, device in keys}):
+            present = {size for size in sizes[kind] if (kind, size, device) in keys}
+            missing = sorted(sizes[kind] - present, key=_size_rank)
+            if missing and "" not in present:
+                have = ", ".join(sorted(present, key=_size_rank))
                 raise ConfigError(
                     f"the table has a hole: {kind} on {device} has rows for {have} and none for "
                     f"{', '.join(size or 'any size' for size in missing)}"
                 )
 
     def row(self, kind: str, size: str, device: str) -> Row | None:
-        """The row of an op on a device; one for all sizes stands for each."""
+        """The row of an op on a device: that of its size, or the one for all sizes."""
         return self._index.get((kind, size, device)) or self._index.get((kind, "", device))
 
     @cached_property
@@ -172,7 +171,7 @@ class System(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
 
     @property
     def reference(self) -> str:
-        """The device that would run everything, were it alone: the first GPU, or else the first device."""
+        """The device that runs everything in a system of one: the first GPU, or else the first device."""
         return next((name for name, device in self.devices.items() if device.kind == "gpu"), next(iter(self.devices)))
 
     def to_plain(self) -> dict[str, Any]:
@@ -185,7 +184,7 @@ def load_system(name_or_path: str | Path, settings: Iterable[str] = ()) -> Syste
     """The system of a preset name or a TOML file, with `devices.gpu.idle_w=39`-like settings applied.
 
     A name that holds a path separator or ends in `.toml` is a file; a table that it names is looked for beside it. A
-    system may begin from another, `base = "v100-3xs10"`, and say what is different.
+    system may begin from another, `base = "v100-3xs10"`, and give the differences.
 
     Raises:
         ConfigError: there is no such preset or file, or something in it is wrong.
@@ -229,19 +228,19 @@ def _table_names() -> list[str]:
     return packaged_names("systems/tables")
 
 
-def _place(size: str) -> tuple[int, str]:
+def _size_rank(size: str) -> tuple[int, str]:
     return (SIZES.index(size) if size in SIZES else len(SIZES), size)
 
 
 def _with_table(data: dict[str, Any], source: Source) -> dict[str, Any]:
-    """`data` with the rows of its table, where it has none of its own for them."""
+    """`data` with the rows of its table added, except those that it replaces with its own."""
     name = data.get("table")
     if name is None:
         return data
     if not isinstance(name, str):
         raise ConfigError(f"{source.place('$.table')}: given {name!r}, expected the name of a table or a .toml file")
     try:
-        found = load_characterization(name)
+        table = load_characterization(name)
     except ConfigError as error:
         raise ConfigError(f"{source.place('$.table')}: {error}") from None
     own = data.get("rows", [])
@@ -250,14 +249,14 @@ def _with_table(data: dict[str, Any], source: Source) -> dict[str, Any]:
     replaced = {(row.get("kind"), row.get("size", ""), row.get("device")) for row in own if isinstance(row, dict)}
     devices = data.get("devices")
     known = set(devices) if isinstance(devices, dict) else set()
-    kept = [
-        to_plain(row) for row in found.rows if (row.kind, row.size, row.device) not in replaced and row.device in known
+    added = [
+        to_plain(row) for row in table.rows if (row.kind, row.size, row.device) not in replaced and row.device in known
     ]
-    return {**data, "rows": [*own, *kept]}
+    return {**data, "rows": [*own, *added]}
 
 
 def _beside(data: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """`data` with the path of a table of its own counted from `folder`."""
+    """`data` with the path of its table taken relative to `folder`."""
     table = data.get("table")
     if not isinstance(table, str) or table in _table_names():
         return data

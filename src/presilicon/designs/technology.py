@@ -19,16 +19,16 @@ Label = Literal["verified", "recalled", "assumed"]
 
 
 class Figure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A number of a table, and where it comes from."""
+    """A number of a table with its provenance."""
 
     unit: ClassVar[str] = ""
     field: ClassVar[str] = ""
     """The field that holds the number."""
 
     label: Label
-    """`verified` against a public copy of the source, `recalled` and not checked, or `assumed` by us."""
+    """`verified` against a public copy of the source, `recalled` but not checked, or `assumed` by us."""
     source: str = ""
-    """Where it comes from; the table's own source if nothing is said."""
+    """Source of the number; empty: the table's own source."""
 
     @property
     def value(self) -> float:
@@ -68,7 +68,7 @@ class AreaPoint(CellArea, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Overhead(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What control, clock and wiring take on top of the cells of a block of logic, as a share of them."""
+    """Area of control, clock and wiring, as a share of the cells of a block of logic."""
 
     unit: ClassVar[str] = "of the cells"
     field: ClassVar[str] = "share"
@@ -77,7 +77,7 @@ class Overhead(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Leakage(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Power that silicon takes whether it works or not."""
+    """Power of silicon per area, whether it works or not."""
 
     unit: ClassVar[str] = "mW/mm2"
     field: ClassVar[str] = "mw_mm2"
@@ -88,7 +88,7 @@ class Leakage(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
 EnergyCurve = Annotated[tuple[EnergyPoint, ...], Meta(min_length=2)]
 AreaCurve = Annotated[tuple[AreaPoint, ...], Meta(min_length=2)]
 Path = tuple[str | int, ...]
-"""Where a figure stands in a table: names of fields, keys, and places in a curve."""
+"""Path of a figure in a table: names of fields, keys, and positions in a curve."""
 
 
 class AreaTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,11 +103,11 @@ class AreaTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     int_add: AreaCurve
     """By bits."""
     sram_bit: AreaCurve
-    """Of one bit in a memory with all that belongs to it, by capacity in KiB."""
+    """Per bit of a memory, its periphery included, by capacity in KiB."""
     register_bit: CellArea
-    """Of one bit in a register."""
+    """Per bit of a register."""
     overhead: Overhead
-    """On all of these but SRAM."""
+    """Applied to all of these except SRAM."""
 
 
 class Technology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -146,7 +146,7 @@ class Technology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for path, points in _curves(self):
             sizes = [point.size for point in points]
             if sizes != sorted(set(sizes)):
-                raise ConfigError(f"the sizes of {'.'.join(path)} must rise, given {sizes}")
+                raise ConfigError(f"the sizes of {'.'.join(path)} must rise, not {sizes}")
         if self.leakage is not None and self.area is None:
             raise ConfigError("leakage is given per mm2, but the table has no areas: add [area], or leave it out")
 
@@ -169,7 +169,7 @@ class Technology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return dict(_figures(self, ()))
 
     def scaled(self, path: Path, factor: float) -> "Technology":
-        """The same table with one figure, of `entries`, multiplied."""
+        """The same table with the figure at `path`, one of `entries`, multiplied."""
         scaled: Technology = _scale(self, path, factor)
         return scaled
 
@@ -183,7 +183,7 @@ class Technology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def name_of(technology: Technology, path: Path) -> str:
-    """A figure's path as people read it.
+    """A figure's path in readable form.
 
     >>> name_of(load_technology("horowitz-45nm"), ("area", "float_add", 0))
     'area.float_add at 16'
@@ -225,10 +225,10 @@ def load_technology(name_or_path: str) -> Technology:
         return _packaged(name_or_path)
     path = FilePath(name_or_path)
     try:
-        seen = path.stat()
+        status = path.stat()
     except (OSError, ValueError):
         return _in_file(path, 0, 0)
-    return _in_file(path, seen.st_mtime_ns, seen.st_size)
+    return _in_file(path, status.st_mtime_ns, status.st_size)
 
 
 def is_path(name_or_path: str) -> bool:
@@ -278,8 +278,8 @@ def _figures(value: object, path: Path) -> Iterator[tuple[Path, Figure]]:
             for key, item in value.items():
                 yield from _figures(item, (*path, key))
         case tuple():
-            for place, item in enumerate(value):
-                yield from _figures(item, (*path, place))
+            for index, item in enumerate(value):
+                yield from _figures(item, (*path, index))
 
 
 def _scale(value: Any, path: Path, factor: float) -> Any:
@@ -291,4 +291,4 @@ def _scale(value: Any, path: Path, factor: float) -> Any:
         return msgspec.structs.replace(value, **{str(first): _scale(getattr(value, str(first)), rest, factor)})
     if isinstance(value, dict):
         return {key: _scale(item, rest, factor) if key == first else item for key, item in value.items()}
-    return tuple(_scale(item, rest, factor) if place == first else item for place, item in enumerate(value))
+    return tuple(_scale(item, rest, factor) if index == first else item for index, item in enumerate(value))

@@ -34,7 +34,7 @@ _ASSUMPTIONS = (
 def reproduce() -> Reproduction:
     """The values of the three products, and the input gradient of one layer priced in three ways."""
     y, dx, _, back = run_in_place(X, W, DY, 2, 2, "columns")
-    again = run_in_place(X, W, DY, 2, 2, "columns", kept=False)[3]
+    again = run_in_place(X, W, DY, 2, 2, "columns", tile_stays=False)[3]
     dw, _ = run_array(tuple(zip(*X, strict=True)), DY, 2, 2, "output-stationary", "columns")
     values = dict(zip(PUBLISHED, (y, dx, dw), strict=True))
     right = all([tuple(line) for line in values[name]] == list(PUBLISHED[name]) for name in PUBLISHED)

@@ -18,7 +18,7 @@ OPERANDS: dict[Phase, tuple[Role, Role]] = {
 def area(design: Design, technology: Technology | None = None) -> Area:
     """The area of the machine of `design` by its parts, or why it is not known.
 
-    `technology` is a table in place of the one that the machine names.
+    `technology` replaces the table that the machine names.
 
     >>> from presilicon.designs import load_design
     >>> fp32, bf16 = area(load_design("fp32-systolic")).mm2, area(load_design("bf16-systolic")).mm2
@@ -32,7 +32,7 @@ def area(design: Design, technology: Technology | None = None) -> Area:
 
 
 class MacSizes(NamedTuple):
-    """Where a multiply-add is read off the curves of a table."""
+    """Sizes at which a multiply-add is read off the curves of a technology table."""
 
     multiplier_is_integer: bool
     multiplier_bits: float
@@ -43,7 +43,7 @@ class MacSizes(NamedTuple):
 
 
 def mac_sizes(a: Format, b: Format, accumulate: Format, *, slice_bits: int | None = None) -> MacSizes:
-    """Where the multiplier and the adder of one multiply-add are read off.
+    """The sizes at which the multiplier and the adder of one multiply-add are read off.
 
     Numbers without an exponent of their own are multiplied as integers. A multiplier that works in slices is as wide
     as `slice_bits`.
@@ -77,7 +77,7 @@ def mac_area_um2(
 
 
 def sram_area_um2(kib: float, technology: Technology) -> float:
-    """Square micrometres of an SRAM of such a capacity, all that belongs to it included.
+    """Square micrometres of an SRAM of a capacity, its periphery included.
 
     Raises:
         ConfigError: the table has no areas.
@@ -86,7 +86,7 @@ def sram_area_um2(kib: float, technology: Technology) -> float:
 
 
 def register_area_um2(bits: float, technology: Technology) -> float:
-    """Square micrometres of a register of so many bits, without overhead.
+    """Square micrometres of a register, without overhead.
 
     Raises:
         ConfigError: the table has no areas.
@@ -97,8 +97,8 @@ def register_area_um2(bits: float, technology: Technology) -> float:
 def operator_area_um2(cost: OperatorCost, technology: Technology) -> float:
     """Square micrometres of the hardware of one operator, without overhead.
 
-    A unit for division, root, exponential or logarithm is a multiplier and an adder that take several turns. Tables are
-    bits of the smallest SRAM that the technology table knows.
+    A unit for division, root, exponential or logarithm is a multiplier and an adder that are used several times. Tables
+    are bits of the smallest SRAM in the technology table.
 
     Raises:
         ConfigError: the table has no areas.
@@ -106,7 +106,7 @@ def operator_area_um2(cost: OperatorCost, technology: Technology) -> float:
     table = area_table(technology)
     multipliers = (cost.multipliers + cost.special) * curve_um2(table.float_multiply, cost.significand_bits)
     adders = (cost.adders + cost.comparators + cost.special) * curve_um2(table.float_add, cost.bits)
-    smallest = min(point.um2 for point in table.sram_bit if point.size == min(each.size for each in table.sram_bit))
+    smallest = min(table.sram_bit, key=lambda point: point.size).um2
     return multipliers + adders + cost.entries * cost.bits * smallest
 
 
@@ -117,5 +117,5 @@ def area_table(technology: Technology) -> AreaTable:
         ConfigError: it has none.
     """
     if technology.area is None:
-        raise ConfigError(f"technology {technology.name} has no areas: add [area] to it, or take one that has them")
+        raise ConfigError(f"technology {technology.name} has no areas: add [area] to it, or use one that has them")
     return technology.area

@@ -7,7 +7,7 @@ from presilicon.simulation.area import area, mac_sizes
 
 
 def mac_pj(a: Format, b: Format, accumulate: Format, technology: Technology) -> float:
-    """Picojoules of one multiply-add; a multiplier that works in slices takes as much in more passes."""
+    """Picojoules of one multiply-add; a multiplier that works in slices takes the same energy in several passes."""
     sizes = mac_sizes(a, b, accumulate)
     multiply = technology.int_multiply if sizes.multiplier_is_integer else technology.float_multiply
     add = technology.int_add if sizes.adder_is_integer else technology.float_add
@@ -15,6 +15,6 @@ def mac_pj(a: Format, b: Format, accumulate: Format, technology: Technology) -> 
 
 
 def leakage_w(design: Design, technology: Technology) -> float | None:
-    """Watts that the whole die takes whether it works or not; None where the table or the area does not say."""
+    """Watts that the whole die leaks; None where the table has no leakage or the area is not known."""
     mm2 = area(design, technology).mm2
     return None if technology.leakage is None or mm2 is None else technology.leakage.mw_mm2 * mm2 * MILLI

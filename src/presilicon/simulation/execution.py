@@ -1,11 +1,11 @@
-"""Which ops a step runs, given the facts about it."""
+"""Ops that a step runs, by the facts about it."""
 
 from presilicon.designs import StepFormats
 from presilicon.records import Op, StepFacts, StepGraph, TensorRef
 
 
 def executed_ops(graph: StepGraph, formats: StepFormats, facts: StepFacts) -> list[Op]:
-    """The ops of the graph that are not skipped, and the rounding of updated weights where a copy of them is kept."""
+    """The ops of the graph that are not skipped, and the rounding of updated weights where products use a copy."""
     executed = [op for op in graph.ops if not _is_skipped(op, facts)]
     if formats.copies_weights and not facts.update_skipped and (parameters := updated(graph)):
         executed.append(_copy_weights(graph, parameters))
@@ -13,7 +13,7 @@ def executed_ops(graph: StepGraph, formats: StepFormats, facts: StepFacts) -> li
 
 
 def updated(graph: StepGraph) -> tuple[TensorRef, ...]:
-    """The parameters that the step changes; without an update at all, every one counts."""
+    """The parameters that the step updates; all of them in a graph without an update."""
     written = {tensor.id for op in graph.ops if op.phase == "update" for tensor in op.outputs}
     return tuple(tensor for tensor in graph.parameters if tensor.id in written) if written else graph.parameters
 

@@ -1,4 +1,4 @@
-"""How long the data of a training step must be kept: what a memory that forgets has to refresh."""
+"""Lifetimes of the data of a training step, from its writing to its last read."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ Key = tuple[int, bool]
 
 
 class _Data(Struct):
-    """Data that is being followed; a read moves its end."""
+    """Data being tracked; a read moves the end of its lifetime."""
 
     role: Role
     size_bytes: float
@@ -27,8 +27,8 @@ def find_lifetimes(
 ) -> tuple[Lifetime, ...]:
     """The lifetimes of all data of the step, in order of writing.
 
-    A write to the whole of a storage ends what was there; a write to a part of it does not, so that the older part is
-    not forgotten. Weights and state are written near the end of a step and read in the next one.
+    A write to a whole storage ends the lifetime of the data there; a write to a part of it does not, because the rest
+    is still needed. Weights and state are written near the end of a step and read in the next one.
     """
     elements: dict[Key, int] = {}
     for op in executed:
@@ -36,13 +36,13 @@ def find_lifetimes(
             key = _key(tensor.id, tensor.role, parts)
             elements[key] = max(elements.get(key, 0), tensor.elements)
     current: dict[Key, _Data] = {}
-    given: dict[Key, _Data] = {}
-    found: list[tuple[Key, _Data]] = []
+    initial: dict[Key, _Data] = {}
+    tracked: list[tuple[Key, _Data]] = []
     for op, price in zip(executed, cost.ops, strict=True):
         for tensor in op.inputs:
             key = _key(tensor.id, tensor.role, parts)
             if key not in current:
-                current[key] = given[key] = _Data(tensor.role, formats.bytes_of(tensor, op.layer), 0.0, "")
+                current[key] = initial[key] = _Data(tensor.role, formats.bytes_of(tensor, op.layer), 0.0, "")
             data = current[key]
             data.read_s, data.reader = price.end_s, op.name
             data.size_bytes = max(data.size_bytes, formats.bytes_of(tensor, op.layer))
@@ -51,14 +51,14 @@ def find_lifetimes(
             if key in current and tensor.elements < elements[key]:
                 continue
             current[key] = _Data(tensor.role, formats.bytes_of(tensor, op.layer), price.start_s, op.name)
-            found.append((key, current[key]))
-    for key, before in given.items():
+            tracked.append((key, current[key]))
+    for key, before in initial.items():
         if parts[key] in ("weights", "rounded_weights", "state"):
             after = current[key]
             if after is not before and before.read_s is not None:
                 after.read_s, after.reader = cost.time_s + before.read_s, before.reader
         else:
-            found.append((key, before))
+            tracked.append((key, before))
     return tuple(
         Lifetime(
             tensor=key[0],
@@ -70,7 +70,7 @@ def find_lifetimes(
             writer=data.writer,
             last_reader=data.reader,
         )
-        for key, data in sorted(found, key=lambda pair: (pair[1].write_s, pair[0]))
+        for key, data in sorted(tracked, key=lambda pair: (pair[1].write_s, pair[0]))
         if data.read_s is not None
     )
 

@@ -1,4 +1,4 @@
-"""What a training step holds in memory: every storage from its making to its last use, by what it is for."""
+"""Memory of a training step: every storage from its first write to its last use, by purpose."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -11,12 +11,12 @@ from presilicon.simulation.execution import executed_ops
 from presilicon.simulation.lifetimes import find_lifetimes
 
 _BACKWARD = ("input_grad", "weight_grad")
-_GIVEN = ("weight", "state", "activation")
-"""Roles of what may be there before the step: frozen weights, running statistics, the batch."""
+_INITIAL = ("weight", "state", "activation")
+"""Roles of data that may exist before the step: frozen weights, running statistics, the batch."""
 
 
 class Holding(NamedTuple):
-    """A storage, what it is for, and the positions of the ops between which it is held."""
+    """A storage with its purpose, and the positions of the first and last op during which it is held."""
 
     part: MemoryPart
     size_bytes: float
@@ -25,9 +25,9 @@ class Holding(NamedTuple):
 
 
 def memory_timeline(graph: StepGraph, design: Design, cost: Cost, facts: StepFacts = StepFacts()) -> MemoryTimeline:
-    """What the step holds while each op of `cost` runs, with the peak named, and the lifetimes of its data.
+    """Memory held while each op of `cost` runs, and the lifetimes of the step's data.
 
-    `cost` is what `simulate` gave for the same graph, design and facts; its `memory_bytes` is the peak of this.
+    `cost` is the result of `simulate` for the same graph, design and facts; its `memory_bytes` is the peak of this.
 
     >>> from presilicon.designs import load_design
     >>> from presilicon.simulation import simulate
@@ -57,7 +57,7 @@ def memory_timeline(graph: StepGraph, design: Design, cost: Cost, facts: StepFac
 
 
 def peak_bytes(graph: StepGraph, executed: Sequence[Op], formats: StepFormats) -> float:
-    """The most that the step holds at once."""
+    """Peak memory of the step."""
     change = [0.0] * (len(executed) + 1)
     for _, holding in _walk_holdings(graph, executed, formats):
         change[holding.first] += holding.size_bytes
@@ -84,8 +84,8 @@ def find_holdings(graph: StepGraph, executed: Sequence[Op], formats: StepFormats
     """Every storage of the step, by its id and whether it is the rounded copy of a weight.
 
     Views and in-place results share the storage of what they came from, so they are counted once, at the largest size
-    that an op saw. Weights and state are held throughout, the batch from the start, anything else from its making; and
-    all but weights and state until its last use.
+    that an op saw. Weights and state are held throughout, the batch from the start to its last use, and anything else
+    from its first write to its last use.
     """
     return dict(_walk_holdings(graph, executed, formats))
 
@@ -93,7 +93,7 @@ def find_holdings(graph: StepGraph, executed: Sequence[Op], formats: StepFormats
 def _walk_holdings(
     graph: StepGraph, executed: Sequence[Op], formats: StepFormats
 ) -> Iterator[tuple[tuple[int, bool], Holding]]:
-    """The holdings one by one: a step may have very many, and to look for the peak none of them need be kept."""
+    """The holdings one by one: a step may have very many, and finding the peak needs no list of them."""
     end = len(executed) - 1
     if end < 0:
         return
@@ -107,34 +107,38 @@ def _walk_holdings(
             resident[tensor.id, True] = Holding("rounded_weights", formats.written_bytes(tensor, ""), 0, end)
     yield from resident.items()
     held_throughout = {storage for storage, _ in resident}
-    turn = next((position for position, op in enumerate(executed) if op.phase in _BACKWARD), len(executed))
+    backward_start = next((position for position, op in enumerate(executed) if op.phase in _BACKWARD), len(executed))
     size: dict[int, float] = {}
     first: dict[int, tuple[int, TensorRef]] = {}
     last: dict[int, int] = {}
-    given: set[int] = set()
-    needed: set[int] = set()
+    initial: set[int] = set()
+    used_backward: set[int] = set()
     for position, op in enumerate(executed):
         for tensor in op.inputs:
-            if tensor.id not in first and tensor.role in _GIVEN:
-                given.add(tensor.id)
+            if tensor.id not in first and tensor.role in _INITIAL:
+                initial.add(tensor.id)
             if op.phase in _BACKWARD:
-                needed.add(tensor.id)
+                used_backward.add(tensor.id)
         for tensor in op.inputs + op.outputs:
             if tensor.id not in held_throughout:
                 size[tensor.id] = max(size.get(tensor.id, 0.0), formats.written_bytes(tensor, op.layer))
                 first.setdefault(tensor.id, (position, tensor))
                 last[tensor.id] = position
-    for storage, held in size.items():
-        made, tensor = first[storage]
-        if storage in given and tensor.role in ("weight", "state"):
+    for storage, size_bytes in size.items():
+        first_use, tensor = first[storage]
+        if storage in initial and tensor.role in ("weight", "state"):
             part: MemoryPart = "weights" if tensor.role == "weight" else "state"
-            yield (storage, False), Holding(part, held, 0, end)
+            yield (storage, False), Holding(part, size_bytes, 0, end)
             continue
-        maker = executed[made].phase
-        if maker == "forward" and tensor.role in _GIVEN and (storage in needed or made < turn <= last[storage]):
+        phase = executed[first_use].phase
+        if (
+            phase == "forward"
+            and tensor.role in _INITIAL
+            and (storage in used_backward or first_use < backward_start <= last[storage])
+        ):
             part = "activations"
-        elif tensor.role == "gradient" and maker in _BACKWARD:
+        elif tensor.role == "gradient" and phase in _BACKWARD:
             part = "gradients"
         else:
             part = "transients"
-        yield (storage, False), Holding(part, held, 0 if storage in given else made, last[storage])
+        yield (storage, False), Holding(part, size_bytes, 0 if storage in initial else first_use, last[storage])

@@ -22,13 +22,13 @@ def simulate(
     How ops share the machine depends on its kind; see `Machine.price`.
 
     `facts` changes the step: a skipped backward or update leaves those ops out, and a layer's format replaces the
-    design's own. The density of a layer changes nothing here: a dense array does not skip zeros.
+    design's own. The density of a layer has no effect: a dense array does not skip zeros.
 
-    Where weights are kept in another format than the master weights, their rounded copy is written after the update,
-    and both are held in memory.
+    Where weights have another format than the master weights, their rounded copy is written after the update, and both
+    are held in memory.
 
     `convention` says how the cycles of a systolic array are counted: as its cells need them, or as SCALE-Sim counts
-    them. `technology` is an energy table in place of the one that the machine names.
+    them. `technology` replaces the energy table that the machine names.
 
     Raises:
         ConfigError: the facts name a layer that the graph does not have, a pattern of the numerics matches none of its
@@ -58,7 +58,7 @@ def simulate(
 
 
 def simulate_gemm(gemm: Gemm, design: Design, *, convention: Convention = "exact") -> OpCost:
-    """What one matrix product costs as a forward product: A in the format of activations, B in that of weights.
+    """The cost of one matrix product as a forward product: A in the format of activations, B in that of weights.
 
     >>> from presilicon.designs import load_design
     >>> cost = simulate_gemm(Gemm(m=512, k=256, n=128), load_design("bf16-systolic"))
@@ -81,7 +81,7 @@ def simulate_gemm(gemm: Gemm, design: Design, *, convention: Convention = "exact
         flops=gemm.flops,
         gemm=gemm,
     )
-    # Both operands are there in their formats: nothing is converted for a single product.
+    # Master weights in the format of the weights: a single product has no copy of the weights to make.
     plain = replace(design, numerics=replace(design.numerics, master=design.numerics.weight))
     return simulate(StepGraph(name="gemm", batch_size=gemm.m, ops=(op,)), plain, convention=convention).ops[0]
 

@@ -167,7 +167,7 @@ def test_impossible_segments_are_named(segments: list[list[str]], words: str) ->
 def test_a_segment_that_destroys_its_input_is_refused() -> None:
     layers = [nn.Linear(32, 32), nn.ReLU(inplace=True), nn.Linear(32, 32)]
     graph = capture(Chain(layers, 0), torch.empty(4, 32))
-    with pytest.raises(ConfigError, match=r"layers\.1.*writes over what the segment"):
+    with pytest.raises(ConfigError, match=r"layers\.1.*overwrites an input of the segment"):
         checkpoint(graph, [["layers.1", "layers.2"]])
     assert checkpoint(graph, [["layers.0", "layers.1"]]).flops() > graph.flops()
 

@@ -54,7 +54,9 @@ def test_in_place_input_gradient_equals_the_cells(reduction, fold_overlap) -> No
         m, k, n = (draw.randint(1, 9) for _ in range(3))
         rows, cols = draw.randint(1, 5), draw.randint(1, 5)
         x, w, e = random_matrix(draw, m, k), random_matrix(draw, k, n), random_matrix(draw, m, n)
-        y, dx, forward, backward = run_in_place(x, w, e, rows, cols, reduction, fold_overlap=fold_overlap, kept=kept)
+        y, dx, forward, backward = run_in_place(
+            x, w, e, rows, cols, reduction, fold_overlap=fold_overlap, tile_stays=kept
+        )
         assert y == multiply(x, w)
         assert dx == multiply(e, transpose(w))
         closed = {"dataflow": "weight-stationary", "fold_overlap": fold_overlap}
@@ -130,8 +132,8 @@ def test_scale_sim_convention(dataflow, cycles: int) -> None:
 @pytest.mark.parametrize(
     "asked", [{"reduction": "columns"}, {"fold_overlap": True}, {"passes": 2}, {"resident": True}], ids=str
 )
-def test_what_scale_sim_does_not_know_is_refused(asked) -> None:
-    with pytest.raises(ConfigError, match="SCALE-Sim does not know"):
+def test_what_scale_sim_does_not_model_is_refused(asked) -> None:
+    with pytest.raises(ConfigError, match="SCALE-Sim does not model"):
         gemm_cycles(Gemm(2, 2, 2), 2, 2, "weight-stationary", "scale-sim", **asked)
 
 

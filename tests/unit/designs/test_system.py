@@ -101,7 +101,7 @@ def test_wrong_tables_are_named(tmp_path: Path, rows: list[str], words: list[str
         ("devices.gpu.clocks=[0.9]", ["devices.gpu", "begin with 1.0"]),
         ("devices.gpu.clocks=[1.0, 0.8, 0.9]", ["each lower"]),
         ("devices.fpga.big_units=9", ["devices.fpga", "9", "3"]),
-        ("devices.fpga.peak_w=1", ["peak_w is 1", "13"]),
+        ("devices.fpga.peak_w=1", ["peak_w must be at least idle_w", "13", "not 1"]),
         ("devices.fpga.idle_w=-1", ["-1"]),
         ("table=nothing", ["nothing", "v100-s10"]),
     ],

@@ -53,12 +53,12 @@ def core_update_cycles(m: int, k: int, nr: int, stages: int, port_words: int) ->
 
 
 def message_cycles(words: int, ring_words: int, hop_cycles: int) -> int:
-    """From the first word leaving a core to the last one having reached the next."""
+    """Cycles from the first word leaving a core to the last one arriving at the next."""
     return ceil(words / ring_words) + hop_cycles
 
 
 def all_gather_cycles(words: int, cores: int, ring_words: int, hop_cycles: int) -> int:
-    """Every core gets the chunks of all; `words` are those of all chunks together. Reduce-scatter takes as long.
+    """Every core receives all chunks, of `words` together. Reduce-scatter takes as long.
 
     >>> all_gather_cycles(1024, 8, ring_words=4, hop_cycles=2)
     238

@@ -35,32 +35,32 @@ class CaterpillarMachine(
     mem_a_kib: Kibibytes
     """One-port memory of one PE."""
     mem_a_banks: Side = 1
-    """Banks that MEM A is made of; an access costs what it does in a memory of one bank's size."""
+    """Banks of MEM A; an access costs as much as in a memory of one bank's size."""
     mem_b_kib: Kibibytes
     """Two-port memory of one PE."""
     port_words: Side = 4
     """Words that one access of MEM A reads or writes. With one, an update of a weight in place takes two cycles."""
     mac_stages: Side = 4
-    """Pipeline stages of the MAC unit, the last of which accumulates."""
+    """Pipeline stages of the MAC unit; the last one accumulates."""
     ring_words: Side = 4
-    """Words that a core sends to its neighbour in each cycle."""
+    """Words that a core sends to its neighbour per cycle."""
     hop_cycles: Annotated[int, Meta(ge=0, le=1 << 20)] = 2
-    """Cycles from one core to the next, besides those of the words themselves."""
+    """Cycles from one core to the next, in addition to those of the words themselves."""
     dram_gb_s: Positive = 100.0
     schedule: Schedule = "minibatch"
     """`sgd`: one sample after another, weights updated after each. `minibatch`: whole batches. `pipelined`: every layer
     has its own cores, samples stream through them, and layers update at once, from stale weights."""
     batch_over: BatchOver = "outputs"
-    """What cores share in batches. `outputs`: each has its own outputs of every layer, and activations go around.
-    `samples`: each has its own samples, and weights and gradients go around."""
+    """Distribution of a batch over the cores. `outputs`: each has its own outputs of every layer, and activations go
+    around. `samples`: each has its own samples, and weights and gradients go around."""
     technology: str = "horowitz-45nm"
     """Name of the technology table, or the path of a TOML file with one."""
     dram_kind: str = "ddr3"
     """The kind of DRAM, of those that the technology table has."""
     bus_pj_bit: Positive = 0.05
-    """Picojoules of a bit on a row or column bus, or on the way to the next PE; technology tables have no wires."""
+    """Energy of a bit on a row or column bus, or on the way to the next PE; technology tables have no wires."""
     hop_pj_bit: Positive = 0.2
-    """Picojoules of a bit from one core to the next."""
+    """Energy of a bit from one core to the next."""
 
     @property
     def pes(self) -> int:

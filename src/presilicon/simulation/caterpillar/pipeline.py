@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from presilicon.base.errors import ConfigError
+from presilicon.designs import UpdateRule
 from presilicon.records import Op, StepGraph
 
 
@@ -19,24 +20,24 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     layers: tuple[str, ...]
     cores: tuple[int, ...]
     slot_cycles: int
-    """Of the slowest layer: the time per sample once the pipeline is full."""
+    """Cycles of the slowest layer: the time per sample once the pipeline is full."""
     stage_of: dict[int, int]
     """The layer, by position, that runs each op, by index."""
 
     @property
     def fill_slots(self) -> int:
-        """Slots that the pipeline takes besides one per sample, to fill in the beginning and drain in the end."""
+        """Slots in addition to one per sample, to fill the pipeline at the beginning and drain it at the end."""
         return 2 * (len(self.layers) - 1)
 
 
 def staleness(layers: int | StepGraph) -> tuple[int, ...]:
-    """How many samples old the weights are that a sample's activations have seen, when its errors arrive, by layer.
+    """Age in samples, by layer, of the weights that a sample's activations have seen when its errors arrive.
 
     >>> staleness(4)
     (6, 4, 2, 0)
     """
     count = layers if isinstance(layers, int) else len(weighted_layers(layers.ops))
-    return tuple(2 * (count - 1 - layer) for layer in range(count))
+    return UpdateRule(per_sample=True, pipelined=True).staleness(count)
 
 
 def weighted_layers(ops: Sequence[Op]) -> tuple[str, ...]:
@@ -48,18 +49,18 @@ def weighted_layers(ops: Sequence[Op]) -> tuple[str, ...]:
 def stages(ops: Sequence[Op]) -> dict[int, int]:
     """The stage of each op, by index.
 
-    What has no weights follows the layer before it; losses and what belongs to no layer, the last one; an update, the
-    layer that it belongs to.
+    A layer without weights belongs to the stage of the layer before it, losses and ops of no layer to the last stage,
+    and an update to the stage of its layer.
     """
     layers = weighted_layers(ops)
     if not layers:
         raise ConfigError('machine.schedule is "pipelined", but the step has no layer with weights to make stages of')
-    places = {layer: stage for stage, layer in enumerate(layers)}
+    weighted = {layer: stage for stage, layer in enumerate(layers)}
     known: dict[str, int] = {}
     stage = 0
     for op in ops:
         if op.phase == "forward" and op.layer:
-            stage = places.get(op.layer, stage)
+            stage = weighted.get(op.layer, stage)
             known.setdefault(op.layer, stage)
     return {op.index: known.get(op.layer, len(layers) - 1) for op in ops}
 
@@ -67,10 +68,10 @@ def stages(ops: Sequence[Op]) -> dict[int, int]:
 def allot_cores(
     cores: int, layers: Sequence[str], cycles: Callable[[int, int], float]
 ) -> tuple[tuple[int, ...], float]:
-    """Cores for each layer, one at least, so that the slowest is as fast as can be; and the cycles of the slowest.
+    """Cores for each layer, at least one, that make the slowest as fast as possible; and the cycles of the slowest.
 
-    `cycles(stage, cores)` is what a stage takes for a sample, infinity where so few cores cannot do it. More go to the
-    slowest one as long as that helps it.
+    `cycles(stage, cores)` are those of a stage for a sample, infinite where so few cores cannot do it. More cores go to
+    the slowest stage as long as that makes it faster.
 
     Raises:
         ConfigError: there are more layers than cores.
@@ -86,7 +87,7 @@ def allot_cores(
     while left:
         slowest = max(range(len(layers)), key=times.__getitem__)
         tries = ((more, cycles(slowest, allotted[slowest] + more)) for more in range(1, left + 1))
-        better = next(((more, found) for more, found in tries if found < times[slowest]), None)
+        better = next(((more, time) for more, time in tries if time < times[slowest]), None)
         if better is None:
             break
         allotted[slowest] += better[0]

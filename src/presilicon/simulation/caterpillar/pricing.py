@@ -10,16 +10,16 @@ from presilicon.base.units import PICO
 from presilicon.designs import MachineStep, StepPrice, Technology, curve_pj, op_cost
 from presilicon.records import Op, OpCost
 from presilicon.simulation.caterpillar.machine import CaterpillarMachine
+from presilicon.simulation.caterpillar.passes import OpPass, PassPlanner
 from presilicon.simulation.caterpillar.pipeline import Pipeline, allot_cores, delays, stages, weighted_layers
-from presilicon.simulation.caterpillar.turns import Turn, Turns
 from presilicon.simulation.energy import leakage_w, mac_pj
 
 
 class Placed(Struct, frozen=True, kw_only=True):
-    """An op with its turn, on its cores, at its time."""
+    """An op with its passes, on its cores, at its time."""
 
     op: Op
-    turn: Turn
+    op_pass: OpPass
     cores: int
     start_s: float
     compute_s: float
@@ -27,7 +27,7 @@ class Placed(Struct, frozen=True, kw_only=True):
 
     @property
     def time_s(self) -> float:
-        """The longer of the two."""
+        """The longer of compute and memory time."""
         return max(self.compute_s, self.memory_s)
 
 
@@ -36,18 +36,19 @@ def price_caterpillar(step: MachineStep, machine: CaterpillarMachine) -> StepPri
 
     - `minibatch`: all samples at once, one update. Ops run one after another on all cores.
     - `sgd`: the samples one after another, an update after each: as many updates as samples. Every op is listed once,
-      with all its turns. An update of plain SGD costs nothing of its own: the weight gradient, which one row of
-      activations and errors makes, is added to the weights as it is made.
+      with all its passes. An update of plain SGD costs nothing of its own: the weight gradient, which comes from one
+      row of activations and errors, is added to the weights at once.
     - `pipelined`: as many samples through a pipeline that is full before and after, at the pace of its slowest layer;
       filling and draining it (`Pipeline.fill_slots`) is no part of a step. Every layer updates for every sample, as in
       `sgd`. Layers run side by side, so ops overlap, and the step is shorter than their sum.
 
     An op takes the longer of its cycles and its DRAM traffic. Weights, their copies and optimizer state stay in the PEs
-    if the MEM A of all of them hold them, and so does all else if all memories do; then only the batch is fetched.
+    if they fit in all MEM A together, and so does everything else if it fits in all memories; then only the batch is
+    fetched.
     """
     if step.convention != "exact":
         raise ConfigError(
-            f'SCALE-Sim counts systolic arrays only: take the convention "exact" for {step.design.name}, whose machine '
+            f'SCALE-Sim counts systolic arrays only: use the convention "exact" for {step.design.name}, whose machine '
             "is a caterpillar"
         )
     if not step.executed:
@@ -61,12 +62,12 @@ def price_caterpillar(step: MachineStep, machine: CaterpillarMachine) -> StepPri
 
 
 def pipeline_of(step: MachineStep, machine: CaterpillarMachine) -> Pipeline:
-    """The layers of a step on their cores."""
+    """The layers of a step as stages on their cores."""
     layers, stage_of = weighted_layers(step.executed), stages(step.executed)
-    turns = Turns(step, machine, delays=delays(layers))
+    planner = PassPlanner(step, machine, delays=delays(layers))
 
     def cycles(stage: int, cores: int) -> int:
-        return sum(turns.turn(op, cores).moves.cycles for op in step.executed if stage_of[op.index] == stage)
+        return sum(planner.plan(op, cores).moves.cycles for op in step.executed if stage_of[op.index] == stage)
 
     def cycles_if_possible(stage: int, cores: int) -> float:
         try:
@@ -80,14 +81,14 @@ def pipeline_of(step: MachineStep, machine: CaterpillarMachine) -> Pipeline:
 
 
 def sustained_utilization(macs: int, time_s: float, machine: CaterpillarMachine) -> float:
-    """Useful multiply-adds over what all PEs could have done in `time_s`, waiting and all."""
+    """Useful multiply-adds over those that all PEs could do in `time_s`, waiting included."""
     return macs / (time_s * machine.clock_ghz * 1e9 * machine.pes) if time_s else 0.0
 
 
 def _place_in_turn(step: MachineStep, machine: CaterpillarMachine) -> list[Placed]:
-    turns, placed, start_s = Turns(step, machine), [], 0.0
+    planner, placed, start_s = PassPlanner(step, machine), [], 0.0
     for op in step.executed:
-        entry = _place(op, turns.turn(op, machine.cores), machine.cores, start_s, machine)
+        entry = _place(op, planner.plan(op, machine.cores), machine.cores, start_s, machine)
         placed.append(entry)
         start_s += entry.time_s
     return placed
@@ -95,26 +96,26 @@ def _place_in_turn(step: MachineStep, machine: CaterpillarMachine) -> list[Place
 
 def _place_in_pipeline(step: MachineStep, machine: CaterpillarMachine) -> tuple[list[Placed], float]:
     pipeline = pipeline_of(step, machine)
-    turns, placed = Turns(step, machine, delays=delays(pipeline.layers)), []
+    planner, placed = PassPlanner(step, machine, delays=delays(pipeline.layers)), []
     starts = [0.0] * len(pipeline.layers)
     for op in step.executed:
         stage = pipeline.stage_of[op.index]
         cores = pipeline.cores[stage]
-        entry = _place(op, turns.turn(op, cores), cores, starts[stage], machine)
+        entry = _place(op, planner.plan(op, cores), cores, starts[stage], machine)
         placed.append(entry)
         starts[stage] += entry.time_s
     # The DRAM channel is shared by all layers.
     return placed, max(*starts, sum(entry.memory_s for entry in placed))
 
 
-def _place(op: Op, turn: Turn, cores: int, start_s: float, machine: CaterpillarMachine) -> Placed:
+def _place(op: Op, op_pass: OpPass, cores: int, start_s: float, machine: CaterpillarMachine) -> Placed:
     return Placed(
         op=op,
-        turn=turn,
+        op_pass=op_pass,
         cores=cores,
         start_s=start_s,
-        compute_s=turn.repeats * turn.moves.cycles * 1e-9 / machine.clock_ghz,
-        memory_s=turn.repeats * turn.bytes_dram / (machine.dram_gb_s * 1e9),
+        compute_s=op_pass.repeats * op_pass.moves.cycles * 1e-9 / machine.clock_ghz,
+        memory_s=op_pass.repeats * op_pass.bytes_dram / (machine.dram_gb_s * 1e9),
     )
 
 
@@ -141,19 +142,19 @@ def _energy_j(
 ) -> dict[str, float]:
     """Joules by component, without leakage.
 
-    A multiply-add writes its two operands and its sum to registers. Memories are priced by the bit, by their size. What
-    is no product is priced by the adder's figure at the accumulator's width, whatever it is.
+    A multiply-add writes its two operands and its sum to registers. Memories are priced by the bit, by their size. Any
+    other operation costs as much as an addition at the accumulator's width.
     """
-    op, turn, moves = entry.op, entry.turn, entry.turn.moves
+    op, op_pass, moves = entry.op, entry.op_pass, entry.op_pass.moves
     accumulate = step.design.numerics.mac_of(op.phase).accumulate
     mac_j = register_bits = 0.0
-    if turn.macs:
+    if op_pass.macs:
         a, b = (step.formats.of(tensor.role, op.layer) for tensor in op.inputs[:2])
-        mac_j = turn.macs * mac_pj(a, b, accumulate, technology)
-        register_bits = turn.macs * (a.bits_per_element + b.bits_per_element + accumulate.bits_per_element)
+        mac_j = op_pass.macs * mac_pj(a, b, accumulate, technology)
+        register_bits = op_pass.macs * (a.bits_per_element + b.bits_per_element + accumulate.bits_per_element)
     picojoules = {
         "mac": mac_j,
-        "vector": turn.flops * curve_pj(technology.float_add, accumulate.bits_per_element),
+        "vector": op_pass.flops * curve_pj(technology.float_add, accumulate.bits_per_element),
         "register": register_bits * technology.register_bit.pj if technology.register_bit else 0.0,
         "sram": (
             moves.mem_a * curve_pj(technology.sram_64bit, machine.mem_a_kib / machine.mem_a_banks)
@@ -162,27 +163,27 @@ def _energy_j(
         / 64,
         "bus": moves.bus * machine.bus_pj_bit,
         "ring": moves.ring * machine.hop_pj_bit,
-        "dram": turn.bytes_dram * technology.dram_figure(machine.dram_kind).pj / 8,
+        "dram": op_pass.bytes_dram * technology.dram_figure(machine.dram_kind).pj / 8,
     }
-    return {component: turn.repeats * pj * PICO for component, pj in picojoules.items()}
+    return {component: op_pass.repeats * pj * PICO for component, pj in picojoules.items()}
 
 
 def _op_cost(entry: Placed, energy_j: float, machine: CaterpillarMachine) -> OpCost:
-    op, turn, moves = entry.op, entry.turn, entry.turn.moves
+    op, op_pass, moves = entry.op, entry.op_pass, entry.op_pass.moves
     pes = entry.cores * machine.nr**2
     return op_cost(
         op,
-        unit="array" if turn.macs else "vector",
+        unit="array" if op_pass.macs else "vector",
         start_s=entry.start_s,
         time_s=entry.time_s,
         energy_j=energy_j,
         compute_s=entry.compute_s,
         memory_s=entry.memory_s,
-        cycles=turn.repeats * moves.cycles,
-        bytes_dram=turn.repeats * turn.bytes_dram,
-        bytes_sram=turn.repeats * (moves.mem_a + moves.mem_b) / 8,
+        cycles=op_pass.repeats * moves.cycles,
+        bytes_dram=op_pass.repeats * op_pass.bytes_dram,
+        bytes_sram=op_pass.repeats * (moves.mem_a + moves.mem_b) / 8,
         dram_gb_s=machine.dram_gb_s,
-        flops=op.flops * (turn.repeats if op.phase == "update" and moves.cycles else 1),
-        peak_flops_s=(2 if turn.macs else 1) * 1e9 * pes * machine.clock_ghz,
-        utilization=turn.macs / (moves.cycles * pes) if turn.macs else 0.0,
+        flops=op.flops * (op_pass.repeats if op.phase == "update" and moves.cycles else 1),
+        peak_flops_s=(2 if op_pass.macs else 1) * 1e9 * pes * machine.clock_ghz,
+        utilization=op_pass.macs / (moves.cycles * pes) if op_pass.macs else 0.0,
     )

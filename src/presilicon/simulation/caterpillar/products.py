@@ -1,4 +1,4 @@
-"""Matrix products on CATERPILLAR's cores: how they are cut over the ring, their cycles, and the bits that move.
+"""Matrix products on CATERPILLAR's cores: their distribution over the ring, cycles, and traffic in bits.
 
     forward         Y = X W       the outputs are spread over the cores, panels of X go around
     input gradient  E W^T         the weights lie as before, buckets of sums go around
@@ -37,7 +37,7 @@ class Bits(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """What a product takes: cycles, and bits by where they move, of all cores together."""
+    """Cycles of a product, and the bits that it moves in each memory and link, for all cores together."""
 
     cycles: int
     mem_a: float
@@ -49,16 +49,16 @@ class Moves(NamedTuple):
     ring: float
     """Bits handed from one core to the next."""
     slices: int = 1
-    """How often panels went around, because MEM B does not hold all rows of a panel."""
+    """Times that panels go around, because MEM B does not hold all rows of a panel."""
 
     def times(self, count: int) -> "Moves":
-        """That many of them, one after another."""
+        """The same product `count` times in sequence."""
         a, b, bus, ring = self.mem_a * count, self.mem_b * count, self.bus * count, self.ring * count
         return Moves(self.cycles * count, a, b, bus, ring, self.slices)
 
 
 def product_moves(gemm: Gemm, phase: Phase, bits: Bits, cores: int, machine: CaterpillarMachine) -> Moves:
-    """What `gemm` takes on `cores` cores of the machine; products of an update run as forward ones do.
+    """Cycles and traffic of `gemm` on `cores` cores of the machine; products of an update run as forward products.
 
     Independent products are dealt to the cores when there are as many as cores, and else take the whole ring in turn.
 
@@ -80,7 +80,7 @@ def product_moves(gemm: Gemm, phase: Phase, bits: Bits, cores: int, machine: Cat
 
 
 def update_moves(inputs: int, outputs: int, bits: Bits, cores: int, machine: CaterpillarMachine) -> Moves:
-    """W += e x^T in the weights themselves, of `bits.sums` each; x was gathered for the forward product and kept."""
+    """W += e x^T in the weights themselves, of `bits.sums` each; x is still there from the forward product."""
     mine = ceil(outputs / cores)
     cycles = core_update_cycles(mine, inputs, machine.nr, machine.mac_stages, machine.port_words)
     operands = inputs * ceil(mine / machine.nr) * cores * bits.left + outputs * bits.right
@@ -100,25 +100,25 @@ def _gemv_moves(k: int, n: int, phase: Phase, bits: Bits, cores: int, machine: C
         apart = all_gather_cycles(k, cores, *link) + core_gemv_cycles(mine, k, nr, stages)
         operands = dict.fromkeys((True, False), k * cores * ceil(mine / nr))
     circulates = around < apart
-    turns = n * (cores if circulates or phase == "input_grad" else 1)
+    sums_moved = n * (cores if circulates or phase == "input_grad" else 1)
     on_bus = operands[circulates] * bits.left
     ring = moving * (cores - 1) * width
     return Moves(
         cycles=min(around, apart),
         mem_a=k * n * bits.right,
-        mem_b=on_bus + 2 * turns * bits.sums + 2 * ring,
-        bus=on_bus + turns * (nr - 1) * bits.sums,
+        mem_b=on_bus + 2 * sums_moved * bits.sums + 2 * ring,
+        bus=on_bus + sums_moved * (nr - 1) * bits.sums,
         ring=ring,
     )
 
 
 def _sliced_gemm(m: int, k: int, n: int, phase: Phase, bits: Bits, cores: int, machine: CaterpillarMachine) -> Moves:
-    """A product whose rows (those of the batch) go around in as many slices as MEM B asks for."""
+    """A product whose rows (those of the batch) go around in as many slices as MEM B requires."""
     rows = k if phase == "weight_grad" else m
-    held = _rows_held(m, k, n, phase, bits, cores, machine)
-    slices = ceil(rows / held)
+    rows_held = _rows_held(m, k, n, phase, bits, cores, machine)
+    slices = ceil(rows / rows_held)
     cycles = 0
-    for part, times in ((held, rows // held), (rows % held, 1)):
+    for part, times in ((rows_held, rows // rows_held), (rows % rows_held, 1)):
         if part and times:
             sides = (m, part, n) if phase == "weight_grad" else (part, k, n)
             cycles += times * _circulated_cycles(*sides, phase, cores, machine)
@@ -132,9 +132,9 @@ def _sliced_gemm(m: int, k: int, n: int, phase: Phase, bits: Bits, cores: int, m
 def _spread_by_samples(
     m: int, k: int, n: int, phase: Phase, bits: Bits, cores: int, machine: CaterpillarMachine
 ) -> Moves:
-    """Weights leave MEM A once, and their gradients enter it once; all else is read and written where panels arrive."""
-    turned = Bits(bits.right, bits.left, bits.sums)
-    moves = _sliced_gemm(n, k, m, _TRANSPOSED.get(phase, phase), turned, cores, machine)
+    """Weights leave MEM A once, and their gradients enter it once; other traffic is in the MEM B of the cores."""
+    swapped = Bits(bits.right, bits.left, bits.sums)
+    moves = _sliced_gemm(n, k, m, _TRANSPOSED.get(phase, phase), swapped, cores, machine)
     once = m * n * bits.sums if phase == "weight_grad" else k * n * bits.right
     return moves._replace(mem_a=once, mem_b=moves.mem_a + moves.mem_b, slices=1)
 
@@ -151,7 +151,7 @@ def _circulated_cycles(m: int, k: int, n: int, phase: Phase, cores: int, machine
 
 
 def _gemm_moves(gemm: Gemm, phase: Phase, bits: Bits, nr: int, parts: tuple[int, int, int]) -> Moves:
-    """The bits that move inside cores, for products whose sides are cut in so many parts."""
+    """Bits that move inside cores, for products whose sides are cut into `parts`."""
     m, k, n = gemm.m, gemm.k, gemm.n
     left = m * k * parts[2] * ceil(ceil(n / parts[2]) / nr) * bits.left
     right = k * n * parts[0] * ceil(ceil(m / parts[0]) / nr) * bits.right
@@ -162,7 +162,7 @@ def _gemm_moves(gemm: Gemm, phase: Phase, bits: Bits, nr: int, parts: tuple[int,
 
 
 def _rows_held(m: int, k: int, n: int, phase: Phase, bits: Bits, cores: int, machine: CaterpillarMachine) -> int:
-    """Rows of two panels, and of what stays in MEM B beside them, for which a core has room."""
+    """Rows for which MEM B of a core holds two panels and the operand beside them."""
     along_n = ceil(n / cores)
     if phase == "weight_grad":
         row = 2 * ceil(m / cores) * bits.left + along_n * bits.right

@@ -17,12 +17,12 @@ MICRO = 1e6
 def write_chakra(
     path: Path | str, graph: StepGraph, design: Design, cost: Cost, facts: StepFacts = StepFacts()
 ) -> None:
-    """Write the step of `cost`, as `simulate` gave it for the same graph, design and facts, as a Chakra trace.
+    """Write the step as a Chakra trace; `cost` is the result of `simulate` for the same graph, design and facts.
 
     Each op is a compute node. Its number is the op's index, and its data dependencies are the op's. Starts and
-    durations are whole microseconds, rounded so that their sum is the step's; a shorter op may have none, so the exact
-    time is in the attribute `time_s`. `num_ops` are FLOPs, `tensor_size` the bytes that cross DRAM: what ASTRA-sim's
-    roofline takes. Tensors are given as Chakra does: tensor, storage, offset, elements, bytes of each, device.
+    durations are whole microseconds, rounded so that they add up to the step's; a short op may have 0, so the exact
+    time is in the attribute `time_s`. `num_ops` are FLOPs, `tensor_size` the bytes that cross DRAM, as in ASTRA-sim's
+    roofline. Tensors are written as in Chakra: tensor, storage, offset, elements, bytes per element, device.
 
     Raises:
         MissingToolError: mlc-chakra is not installed.
@@ -59,7 +59,7 @@ def _node(chakra: Any, op: Op, price: OpCost, formats: StepFormats, present: set
     )
     node.attr.extend(
         [
-            # Without it, a reader takes the node for work of the host.
+            # Without it, readers treat the node as work of the host.
             chakra.AttributeProto(name="is_cpu_op", bool_val=False),
             chakra.AttributeProto(name="num_ops", int64_val=op.flops),
             chakra.AttributeProto(name="tensor_size", uint64_val=round(price.bytes_dram)),
@@ -96,7 +96,7 @@ def _schema() -> Any:
 
 
 def topology_of(graph: StepGraph) -> str:
-    """A CSV with a line for each matrix product, in the order of the step: name, M, N, K, as SCALE-Sim has them.
+    """A CSV with a line for each matrix product, in the order of the step, with SCALE-Sim's columns name, M, N, K.
 
     Several equal products of an op (the heads of attention, groups of a convolution) are one line.
 
@@ -115,7 +115,7 @@ def topology_of(graph: StepGraph) -> str:
 
 
 def write_topology(path: Path | str, graph: StepGraph) -> None:
-    """Write `topology_of` to a file.
+    """Write `topology_of(graph)` to a file.
 
     Raises:
         ConfigError: the file cannot be written.

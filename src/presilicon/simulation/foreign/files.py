@@ -18,7 +18,7 @@ from presilicon.simulation.foreign.profiles import is_averages, read_averages, r
 
 _COLUMNS = ("op", "time_s", "cycles", "energy_j")
 _OP_KEYS = frozenset(_COLUMNS) | frozenset(OpCost.__struct_fields__)
-"""What an op may have in JSON: what `simulate --json` writes, too."""
+"""Keys of an op in JSON, those that `simulate --json` writes included."""
 _SCALE_SIM = "LayerID"
 _LARGEST = 1 << 30
 """Bytes of the largest file that is read, unpacked: traces of profilers are long."""
@@ -26,7 +26,7 @@ _STATS = ("*/timeloop-mapper.stats.txt", "*/timeloop-model.stats.txt", "*.stats.
 
 
 def read_times(path: Path | str, clock_ghz: float | None = None) -> ForeignTimes:
-    """The times in a file; what it is shows in its content.
+    """The times in a file, whose kind is recognised by its content.
 
     - CSV with the columns `op`, `time_s` or `cycles`, and `energy_j` if known. A single row `step` is the whole step.
     - JSON `{"ops": [{"op": ..., "time_s": ...}, ...]}`, as `presilicon simulate --json` writes it too, or
@@ -38,8 +38,8 @@ def read_times(path: Path | str, clock_ghz: float | None = None) -> ForeignTimes
     `clock_ghz` turns cycles into seconds.
 
     Raises:
-        ConfigError: the file cannot be read or is none of these, a figure is missing, negative or no number, or cycles
-            were given without a clock. The message says where.
+        ConfigError: the file cannot be read or is none of these, a figure is missing, negative or not a number, or
+            cycles were given without a clock. The message says where.
     """
     path = Path(path)
     if clock_ghz is not None and not (isfinite(clock_ghz) and clock_ghz > 0):
@@ -100,7 +100,7 @@ def _read_csv(path: Path, text: str, clock_ghz: float | None) -> ForeignTimes:
 
 
 def _header(path: Path, row: list[str]) -> list[str]:
-    """The names of the columns; nothing but the end of a line may be empty."""
+    """The names of the columns; only trailing ones may be empty."""
     header = list(row)
     while not header[-1]:
         header.pop()
@@ -118,14 +118,14 @@ def _read_json(path: Path, text: str, clock_ghz: float | None) -> ForeignTimes:
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} line {error.lineno}: not valid JSON: {error.msg}") from None
     except ValueError:
-        raise ConfigError(f"{path}: not valid JSON for us: a number has thousands of digits") from None
+        raise ConfigError(f"{path}: not valid JSON: a number has thousands of digits") from None
     except RecursionError:
-        raise ConfigError(f"{path}: not valid JSON for us: nested too deeply") from None
+        raise ConfigError(f"{path}: not valid JSON: nested too deeply") from None
     if isinstance(document, list) or "traceEvents" in document:
         return read_profile(path, document if isinstance(document, list) else document["traceEvents"])
     if "step" in document and "ops" in document:
         raise ConfigError(f'{path}: "step" is the whole step; give it alone, or give "ops"')
-    if "schema" not in document:  # which only what we wrote has, and that says much besides
+    if "schema" not in document:  # our own documents have one, and many other keys
         _refuse_unknown(str(path), document, ("ops", "step"), ("ops", "step"))
     if isinstance(document.get("step"), dict):
         _refuse_unknown(f"{path} $.step", document["step"], _COLUMNS[1:], _COLUMNS[1:])
@@ -142,8 +142,8 @@ def _read_json(path: Path, text: str, clock_ghz: float | None) -> ForeignTimes:
     return _own(path, rows, clock_ghz)
 
 
-def _refuse_unknown(place: str, given: Iterable[str], known: Collection[str], proposed: Iterable[str]) -> None:
-    key = next((key for key in given if key not in known), None)
+def _refuse_unknown(place: str, keys: Iterable[str], known: Collection[str], proposed: Iterable[str]) -> None:
+    key = next((key for key in keys if key not in known), None)
     if key is not None:
         raise ConfigError(f'{place}: unknown key "{key[:40]}": {did_you_mean(key[:40], proposed)}')
 
@@ -197,29 +197,29 @@ def _timeloop(path: Path, entries: list[ForeignTime]) -> ForeignTimes:
 
 
 def _statistics(path: Path, text: str, clock_ghz: float | None) -> ForeignTime:
-    """The summary that ends Timeloop's statistics: cycles, and energy in microjoules."""
+    """Cycles, and energy in microjoules, from the summary at the end of Timeloop's statistics."""
     name = path.parent.name if path.name.startswith("timeloop-") else path.name.removesuffix(".stats.txt")
     start = text.rfind("Summary Stats")
     first = text[:start].count("\n") + 1
-    found: dict[str, tuple[str, str]] = {}
+    figures: dict[str, tuple[str, str]] = {}
     for number, line in enumerate(text[start:].splitlines() if start >= 0 else [], start=first):
         match = re.match(r"(Cycles|Energy):\s*(\S+)\s*(\S*)", line)
         if match:
             if match[1] == "Energy" and match[3] != "uJ":
                 raise ConfigError(f"{path} line {number}: the energy should be in uJ, not in {match[3] or 'no unit'!r}")
-            found.setdefault(match[1], (match[2], f"{path} line {number}"))
-    if "Cycles" not in found:
+            figures.setdefault(match[1], (match[2], f"{path} line {number}"))
+    if "Cycles" not in figures:
         raise ConfigError(f'{path}: no "Cycles:" under "Summary Stats", so it is no statistics file of Timeloop')
-    cycles = round(figure(*_named(found["Cycles"], "Cycles")))
-    energy_j = figure(*_named(found["Energy"], "Energy")) * 1e-6 if "Energy" in found else None
-    place = found["Cycles"][1]
+    cycles = round(figure(*_named(figures["Cycles"], "Cycles")))
+    energy_j = figure(*_named(figures["Energy"], "Energy")) * 1e-6 if "Energy" in figures else None
+    place = figures["Cycles"][1]
     return ForeignTime(
         names=(name,), time_s=_seconds(cycles, clock_ghz, place), energy_j=energy_j, cycles=cycles, place=place
     )
 
 
-def _named(found: tuple[str, str], what: str) -> tuple[str, str, str]:
-    return found[0], what, found[1]
+def _named(entry: tuple[str, str], what: str) -> tuple[str, str, str]:
+    return entry[0], what, entry[1]
 
 
 def figure(value: Any, what: str, place: str) -> float:
@@ -229,7 +229,7 @@ def figure(value: Any, what: str, place: str) -> float:
     except (TypeError, ValueError):
         raise ConfigError(f"{place}: {what} is {str(value)[:40]!r}, expected a number") from None
     except OverflowError:
-        raise ConfigError(f"{place}: {what} is {str(value)[:12]}..., more than a number can hold") from None
+        raise ConfigError(f"{place}: {what} is {str(value)[:12]}..., more than a float can hold") from None
     if isinstance(value, bool) or not isfinite(number) or number < 0:
         raise ConfigError(f"{place}: {what} is {str(value)[:40]}, expected a finite number of at least 0")
     return number
@@ -237,8 +237,8 @@ def figure(value: Any, what: str, place: str) -> float:
 
 def _seconds(cycles: int, clock_ghz: float | None, place: str) -> float:
     if clock_ghz is None:
-        raise ConfigError(f"{place}: it counts cycles; give the clock that they are of, as in --clock-ghz 1.0")
+        raise ConfigError(f"{place}: it counts cycles; give their clock, as in --clock-ghz 1.0")
     time_s = cycles * 1e-9 / clock_ghz
     if not isfinite(time_s):
-        raise ConfigError(f"{place}: {cycles:.3g} cycles at {clock_ghz:g} GHz are more seconds than a number can hold")
+        raise ConfigError(f"{place}: {cycles:.3g} cycles at {clock_ghz:g} GHz are more seconds than a float can hold")
     return time_s

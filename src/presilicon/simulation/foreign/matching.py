@@ -1,4 +1,4 @@
-"""Another simulator's times, or a profile's, in the place of ours."""
+"""Times of another simulator or a profiler, in place of ours."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from presilicon.base.errors import ConfigError, did_you_mean
 from presilicon.records import Cost, Coverage, ForeignTime, ForeignTimes, OpCost, StepGraph
 
 _STANDING = ("leakage", "static")
-"""Parts of the energy that time alone decides."""
+"""Components of the energy that depend on time alone."""
 
 
 class OpTime(Struct, frozen=True, kw_only=True):
-    """What an op is to take, by someone else's account."""
+    """Time, energy and cycles of an op from elsewhere."""
 
     time_s: float
     energy_j: float | None = None
@@ -24,17 +24,17 @@ class OpTime(Struct, frozen=True, kw_only=True):
 
 
 class WholeStep(Struct, frozen=True, kw_only=True):
-    """What a step is to take in all, and how it stretches what is of no op: waits, and the joules of waiting."""
+    """Time and energy of a whole step from elsewhere, and how they stretch waits and the energy outside ops."""
 
     given: OpTime
     waits: float
-    """Theirs over ours, in seconds."""
+    """Ratio of their time to ours."""
     rest: float
-    """Theirs over ours, in joules; of no use where no energy was given."""
+    """Ratio of their energy to ours; unused where no energy was given."""
 
 
 class MatchedTimes(Struct, frozen=True, kw_only=True):
-    """The times of a file, each with the op that it is for."""
+    """The times of a file, matched to ops."""
 
     times: ForeignTimes
     ops: dict[str, OpTime]
@@ -45,15 +45,15 @@ class MatchedTimes(Struct, frozen=True, kw_only=True):
 
 
 def match_times(graph: StepGraph, cost: Cost, times: ForeignTimes) -> MatchedTimes:
-    """Find the op of each figure; `cost` is what `simulate` gave for the graph, with no op skipped.
+    """Match each figure to an op; `cost` is the result of `simulate` for the graph, with no op skipped.
 
     - by op: names must be ops of the step, each at most once.
     - by order: as many figures as the step has matrix products, or as its forward pass has. An op of several equal
       products counts its figure as often.
-    - by operator: where a step of the profile calls an operator as often as ours does, call by call; where it does so
-      as often as there are layers that use it, layer by layer; or else its whole time. What several of our ops share
-      is divided as our own times are.
-    - a whole step: its time is divided among ops, and waits between and after them, as our own time is.
+    - by operator: call by call where a step of the profile calls an operator as often as ours; layer by layer where it
+      does so once per layer that uses it; or else its whole time. A time that several of our ops share is divided in
+      proportion to our own times.
+    - a whole step: its time is divided among ops, and waits between and after them, in proportion to our own.
 
     Raises:
         ConfigError: a name is no op, or comes twice, or there are more or fewer figures than products.
@@ -70,22 +70,21 @@ def match_times(graph: StepGraph, cost: Cost, times: ForeignTimes) -> MatchedTim
 
 
 def put_times(cost: Cost, matched: MatchedTimes) -> tuple[Cost, Coverage]:
-    """The cost with the given times in place, and how much of it they are.
+    """The cost with the matched times in place of ours, and their share of it.
 
-    Ops keep their order and the gaps between them; those that overlap (a pipeline's) do so row by row, and the step
-    ends with the longest row and whatever came after it. A time for the whole step stretches gaps as it does ops. An op
-    with a given time counts as computing all that time, bound by `given`.
+    Ops keep their order and the gaps between them. Ops that overlap (in a pipeline) do so row by row; the step ends
+    with the longest row and the wait after it. A time for the whole step stretches gaps as well as ops. An op with a
+    given time counts as computing all that time, bound by `given`.
 
-    The energy of an op is the given one, or ours with the standing power (leakage) of the new time. What the step
-    spends outside its ops (waiting for the host, adding up gradients between chips) stays ours, but for a step that was
-    given as a whole. Given energies cannot be split by component: they are their own, `given`, and ours are scaled down
-    to what is left of them.
+    The energy of an op is the given one, or ours with leakage adjusted to the new time. Energy outside ops (waiting for
+    the host, adding up gradients between chips) stays ours, unless the step was given as a whole. Given energies cannot
+    be split by component: they are the component `given`, and ours are scaled down by their part.
 
     Raises:
         ConfigError: the figures add up to more than a number holds.
     """
     ops, time_s = _lay_out(cost, matched)
-    old_busy_s, busy_s = (sum(op.time_s for op in each) for each in (cost.ops, ops))
+    old_busy_s, busy_s = (sum(op.time_s for op in timed) for timed in (cost.ops, ops))
     standing_j = sum(cost.energy_by_component_j.get(name, 0.0) for name in _STANDING)
     rate_w = standing_j / max(cost.time_s, old_busy_s) if cost.time_s else 0.0
     # Where ops overlap, the leakage of a second is shared by all that run in it: by more or fewer than before.
@@ -95,9 +94,9 @@ def put_times(cost: Cost, matched: MatchedTimes) -> tuple[Cost, Coverage]:
     given_j = replaced_j = changed_j = 0.0
     energies = 0
     for number, (old, new) in enumerate(zip(cost.ops, ops, strict=True)):
-        found = matched.ops.get(old.name)
-        if found is not None and found.energy_j is not None:
-            energy_j = found.energy_j
+        match = matched.ops.get(old.name)
+        if match is not None and match.energy_j is not None:
+            energy_j = match.energy_j
             given_j += energy_j
             replaced_j += old.energy_j
             energies += 1
@@ -123,7 +122,9 @@ def put_times(cost: Cost, matched: MatchedTimes) -> tuple[Cost, Coverage]:
     energy_j = sum(components.values())
     figures = [time_s, energy_j, matched.unmatched_s, *(figure for op in ops for figure in (op.end_s, op.energy_j))]
     if not all(map(isfinite, figures)):
-        raise ConfigError(f"{matched.times.source}: its figures add up to more than a number can hold; are they in s?")
+        raise ConfigError(
+            f"{matched.times.source}: its figures add up to more than a float can hold; are they in seconds?"
+        )
     cycles = sum(op.cycles for op in ops)
     present = [op for op in ops if op.name in matched.ops]
     if whole is not None and whole.given.cycles is not None and len(present) == len(matched.ops):
@@ -151,7 +152,7 @@ def put_times(cost: Cost, matched: MatchedTimes) -> tuple[Cost, Coverage]:
 
 
 def _lay_out(cost: Cost, matched: MatchedTimes) -> tuple[list[OpCost], float]:
-    """The ops with their new times, at their new starts, and when the step ends."""
+    """The ops with their new times and starts, and the end of the step."""
     whole = matched.whole
     waits = 1.0 if whole is None else whole.waits
     old_s: dict[int, float] = defaultdict(float)
@@ -159,8 +160,8 @@ def _lay_out(cost: Cost, matched: MatchedTimes) -> tuple[list[OpCost], float]:
     ops = []
     for op, lane in zip(cost.ops, cost.lanes(), strict=True):
         start_s = now_s[lane] + max(0.0, op.start_s - old_s[lane]) * waits
-        found = matched.ops.get(op.name)
-        new = replace(op, start_s=start_s) if found is None else _given(op, found, start_s)
+        match = matched.ops.get(op.name)
+        new = replace(op, start_s=start_s) if match is None else _retimed(op, match, start_s)
         old_s[lane], now_s[lane] = op.end_s, new.end_s
         ops.append(new)
     if whole is not None and len(matched.ops) == sum(op.name in matched.ops for op in ops):
@@ -169,23 +170,23 @@ def _lay_out(cost: Cost, matched: MatchedTimes) -> tuple[list[OpCost], float]:
     return ops, max(now_s.values(), default=0.0) + after_s
 
 
-def _given(op: OpCost, found: OpTime, start_s: float) -> OpCost:
+def _retimed(op: OpCost, match: OpTime, start_s: float) -> OpCost:
     return replace(
         op,
         start_s=start_s,
-        time_s=found.time_s,
-        compute_s=found.time_s,
+        time_s=match.time_s,
+        compute_s=match.time_s,
         prefetched_s=0.0,
-        cycles=op.cycles if found.cycles is None else found.cycles,
-        utilization=_utilization(op, found.time_s),
+        cycles=op.cycles if match.cycles is None else match.cycles,
+        utilization=_utilization(op, match.time_s),
         bound="given",
     )
 
 
 def _components(cost: Cost, replaced_j: float, changed_j: float) -> dict[str, float]:
-    """Our joules by component, without those that others replace, and with the change of what stands."""
-    kept = max(0.0, 1 - replaced_j / cost.energy_j) if cost.energy_j else 1.0
-    ours = {name: joules * kept for name, joules in cost.energy_by_component_j.items()}
+    """Our joules by component, without the replaced ones, and with the change of standing power."""
+    remaining = max(0.0, 1 - replaced_j / cost.energy_j) if cost.energy_j else 1.0
+    ours = {name: joules * remaining for name, joules in cost.energy_by_component_j.items()}
     standing = {name: ours[name] for name in _STANDING if ours.get(name)}
     total, standing_j = sum(ours.values()), sum(standing.values())
     if standing_j and standing_j + changed_j >= 0:
@@ -194,25 +195,25 @@ def _components(cost: Cost, replaced_j: float, changed_j: float) -> dict[str, fl
 
 
 def _utilization(op: OpCost, time_s: float) -> float:
-    """The same useful work over what the unit could have done in the new time."""
+    """The same useful work over the unit's capacity in the new time."""
     return min(1.0, op.utilization * op.compute_s / time_s) if time_s else op.utilization
 
 
 def _match_names(cost: Cost, times: ForeignTimes) -> MatchedTimes:
     known = {op.name for op in cost.ops}
-    found: dict[str, OpTime] = {}
+    matches: dict[str, OpTime] = {}
     for entry in times.entries:
         (name,) = entry.names
         if name not in known:
             raise ConfigError(f'{entry.place}: the step has no op "{name}": {_near(name, known)}')
-        if name in found:
+        if name in matches:
             raise ConfigError(f'{entry.place}: the op "{name}" was given before; give each op once')
-        found[name] = OpTime(time_s=entry.time_s, energy_j=entry.energy_j, cycles=entry.cycles)
-    return MatchedTimes(times=times, ops=found)
+        matches[name] = OpTime(time_s=entry.time_s, energy_j=entry.energy_j, cycles=entry.cycles)
+    return MatchedTimes(times=times, ops=matches)
 
 
 def _near(name: str, known: set[str]) -> str:
-    """The nearest name, without the hundreds of others that a step may have."""
+    """A hint at the nearest name, without listing the hundreds of others that a step may have."""
     hint = did_you_mean(name, known).partition(" Allowed: ")[0]
     return hint if hint.startswith("did you mean") else "`presilicon simulate --json` prints the names of all ops"
 
@@ -244,16 +245,16 @@ def _match_order(graph: StepGraph, times: ForeignTimes) -> MatchedTimes:
             f"{times.source}: it has {rows} layers, but the step has {len(products)} matrix products, {len(forward)} "
             "of them forward: give one layer for each, in the order of the step"
         )
-    found = {}
+    matches = {}
     for op, entry in zip(products if rows == len(products) else forward, times.entries, strict=True):
         assert op.gemm is not None
         count = op.gemm.count
-        found[op.name] = OpTime(
+        matches[op.name] = OpTime(
             time_s=count * entry.time_s,
             energy_j=None if entry.energy_j is None else count * entry.energy_j,
             cycles=None if entry.cycles is None else count * entry.cycles,
         )
-    return MatchedTimes(times=times, ops=found)
+    return MatchedTimes(times=times, ops=matches)
 
 
 def _match_operators(graph: StepGraph, cost: Cost, times: ForeignTimes) -> MatchedTimes:
@@ -270,20 +271,20 @@ def _match_operators(graph: StepGraph, cost: Cost, times: ForeignTimes) -> Match
             others[entry.names[0]] += entry.time_s / times.steps
         else:
             theirs[operator].append(entry)
-    found: dict[str, OpTime] = {}
+    matches: dict[str, OpTime] = {}
     for operator, entries in theirs.items():
         for ops, shared_s in _share_calls(ours[operator], _calls_s(operator, entries), times.steps):
-            found |= _divide(ops, shared_s)
+            matches |= _divide(ops, shared_s)
     return MatchedTimes(
         times=times,
-        ops=found,
+        ops=matches,
         unmatched=tuple(sorted(others, key=lambda name: -others[name])),
         unmatched_s=sum(others.values()),
     )
 
 
 def _calls_s(operator: str, entries: Sequence[ForeignTime]) -> list[float]:
-    """Seconds of each call of an operator, where calls can be told apart."""
+    """Seconds of each call of an operator, as far as calls can be distinguished."""
     calls: dict[int, float] = defaultdict(float)
     for number, entry in enumerate(entries):
         run = entry.runs[entry.names.index(operator)] if entry.runs else -1 - number
@@ -292,7 +293,7 @@ def _calls_s(operator: str, entries: Sequence[ForeignTime]) -> list[float]:
 
 
 def _share_calls(ops: Sequence[OpCost], calls_s: Sequence[float], steps: int) -> list[tuple[Sequence[OpCost], float]]:
-    """Ops, and the time of a step that they share."""
+    """Groups of ops, each with the time per step that it shares."""
     layers = [list(run) for _, run in groupby(ops, key=lambda op: op.layer)]
     for groups in ([[op] for op in ops], layers):
         if len(calls_s) == steps * len(groups):
@@ -301,6 +302,6 @@ def _share_calls(ops: Sequence[OpCost], calls_s: Sequence[float], steps: int) ->
 
 
 def _divide(ops: Sequence[OpCost], time_s: float) -> dict[str, OpTime]:
-    """Time divided as ours is; evenly where ours is all nothing."""
+    """Time divided in proportion to ours; evenly where ours is zero."""
     total_s = sum(op.time_s for op in ops)
     return {op.name: OpTime(time_s=time_s * (op.time_s / total_s if total_s else 1 / len(ops))) for op in ops}

@@ -1,8 +1,8 @@
-"""Profiles of PyTorch: what each operator took on a real machine.
+"""Profiles of PyTorch: times of operators on a real machine.
 
 Operators are nested (`aten::linear` calls `aten::addmm`), and a captured graph has those of one level. So a figure
-carries the names of all operators around it, outermost first, and whoever matches it takes the first that the graph
-knows. On a GPU it is kernels that take time; each belongs to the operator that launched it, by its external id.
+carries the names of all operators around it, outermost first, and is matched to the first that the graph has. On a GPU,
+kernels take the time; each belongs to the operator that launched it, by its external id.
 """
 
 import re
@@ -23,7 +23,7 @@ _DEVICE_TIMES = ("self_device_time_total", "self_cuda_time_total", "Self CUDA", 
 _HOST_TIMES = ("self_cpu_time_total", "Self CPU", "Self CPU total (us)")
 _UNITS = {"": MICRO, "us": MICRO, "ms": 1e-3, "s": 1.0, "ns": 1e-9}
 _LARGEST = 1e300
-"""Microseconds, far from what a number cannot hold."""
+"""Microseconds; larger ones could overflow in sums."""
 _ALSO = {
     "aten._convolution": "aten.convolution",
     "aten.cudnn_convolution": "aten.convolution",
@@ -32,7 +32,7 @@ _ALSO = {
     "aten.cudnn_batch_norm": "aten.native_batch_norm",
     "aten.cudnn_batch_norm_backward": "aten.native_batch_norm_backward",
 }
-"""What does the work of another operator; averages do not say who called it."""
+"""Operators that implement another one; averages do not say which operator called them."""
 
 
 def read_profile(path: Path, events: Any) -> ForeignTimes:

@@ -1,7 +1,7 @@
-"""Scaled dot-product attention in a captured step: which ops one fused kernel takes the place of.
+"""Scaled dot-product attention in a captured step: the ops that one fused kernel replaces.
 
-Capture writes attention out in full, score matrix and all; `_safe_softmax` occurs there and nowhere else. A fused
-kernel makes the scores block by block and never stores them.
+Capture records attention in full, with its score matrix; `_safe_softmax` occurs there and nowhere else. A fused
+kernel computes the scores block by block and never stores them.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ _MASKS = ("aten.ones", "aten.tril", "aten.triu", "aten.scalar_tensor", "aten.whe
 
 
 class FusedAttention(Struct, frozen=True, kw_only=True):
-    """What fused attention changes in a step; numbers are indices of ops, or storages."""
+    """Changes that fused attention makes to a step; numbers are indices of ops, or storages."""
 
     products: frozenset[int]
     """Products with the scores: the kernel itself."""
     causal: frozenset[int]
-    """Those of them whose scores a triangle masks: half of the work is skipped."""
+    """Products whose scores have a triangular mask: half of the work is skipped."""
     absorbed: frozenset[int]
     """Ops that disappear into the kernel."""
     scores: frozenset[int]
@@ -34,7 +34,7 @@ NO_ATTENTION = FusedAttention(products=frozenset(), causal=frozenset(), absorbed
 
 
 def find_attention(ops: Sequence[Op]) -> FusedAttention:
-    """The fused attention of a step; nothing where no op has been written out by scaled dot-product attention."""
+    """The fused attention of a step; empty where the step has no scaled dot-product attention."""
     softmaxes = [op for op in ops if op.operator.startswith(_SOFTMAX)]
     if not softmaxes:
         return NO_ATTENTION
@@ -56,10 +56,10 @@ def find_attention(ops: Sequence[Op]) -> FusedAttention:
         readers = {reader for tensor in op.outputs for reader in consumers.get(tensor.id, ())} - {op.index}
         if readers and readers <= fused:
             fused.add(op.index)
-    made = {tensor.id for op in ops if op.index in products for tensor in op.outputs}
+    product_outputs = {tensor.id for op in ops if op.index in products for tensor in op.outputs}
     for op in ops:
         scales = op.operator.startswith("aten.mul") and op.phase != "forward" and op.index not in fused
-        if scales and any(tensor.id in made for tensor in op.inputs):
+        if scales and any(tensor.id in product_outputs for tensor in op.inputs):
             fused.add(op.index)
     triangles = {op.layer for op in ops if op.index in fused and op.operator.startswith(("aten.tril", "aten.triu"))}
     causal = {op.index for op in ops if op.index in products and op.layer in triangles}
@@ -72,7 +72,7 @@ def find_attention(ops: Sequence[Op]) -> FusedAttention:
 
 
 def _scores(ops: Sequence[Op], softmaxes: Sequence[Op]) -> set[int]:
-    """Storages of score matrices: what softmax reads and writes, and what elementwise ops make of those."""
+    """Storages of score matrices: inputs and outputs of softmax, and results of elementwise ops on them."""
     scores = {tensor.id for op in softmaxes for tensor in (op.inputs[0], *op.outputs)}
     sizes = {prod(op.outputs[0].shape) for op in softmaxes}
     grows = True

@@ -1,4 +1,4 @@
-"""What a framework on a chip makes of the ops of a step: kernels, with the work of each."""
+"""Kernels that a framework launches for the ops of a step, with the work of each."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -14,21 +14,21 @@ from presilicon.simulation.roofline.recurrence import find_recurrence
 from presilicon.simulation.roofline.widths import Layout, lay_out_tensors
 
 _SPLIT = 512
-"""The least part of a reduction that is worth a core of its own."""
+"""The shortest part of a reduction that is given a core of its own."""
 _SMALL_TILE = 0.6
-"""Of the rate of a core, when it makes tiles of half the side."""
+"""Fraction of a core's rate when it computes tiles of half the side."""
 _RECOMPUTED = 1.25
-"""Products in the backward pass of fused attention, which makes the scores again, over those that capture counts."""
+"""Products in the backward pass of fused attention, which recomputes the scores, over those in the captured step."""
 _SKIPPED = 0.5
-"""Of the scores, under a triangular mask."""
+"""Fraction of the scores that a triangular mask leaves."""
 
 
 _LAYER_NORMS = ("aten.native_layer_norm", "aten.native_group_norm", "aten._fused_rms_norm")
-"""Normalizations of each example for itself; they run other kernels than those over a batch."""
+"""Normalizations per example, which run other kernels than those over a batch."""
 
 
 class Extra(NamedTuple):
-    """A small kernel that comes with another one."""
+    """A small kernel that accompanies another one."""
 
     name: str
     """Its class: `cast` or `bias`."""
@@ -43,16 +43,16 @@ class Kernel(Struct, frozen=True, kw_only=True):
     name: str
     """Its class, as in `RooflineMachine.classes`; or `attention`."""
     format: str = ""
-    """The matrix unit that it runs on; empty for none."""
+    """Format of the matrix unit that it runs on; empty for none."""
     product_s: float = 0.0
-    """On the matrix unit, tiles and waves counted, at its peak rate."""
+    """Seconds on the matrix unit at its peak rate, in whole tiles and waves."""
     unaligned: int = 0
-    """How often the rate is cut for operands whose rows are not aligned."""
+    """Alignment level of the operands' rows: 0 aligned, 1 or 2 not, each of which cuts the rate."""
     winograd: int = 0
-    """The side of a square kernel that moves one step at a time: Winograd's algorithm, or Fourier's, multiplies less
-    often than the sum says; 0 for any other."""
+    """The side of a square kernel with stride 1, for which Winograd's or Fourier's algorithm needs fewer
+    multiplications; 0 for any other."""
     fill: float = 1.0
-    """The share of the cores that it keeps busy."""
+    """Share of the cores that it keeps busy."""
     flops: float = 0.0
     size_bytes: float = 0.0
     narrow: bool = False
@@ -63,7 +63,7 @@ class Kernel(Struct, frozen=True, kw_only=True):
 
     @property
     def traffic_bytes(self) -> float:
-        """What it moves to and from memory, its extras included."""
+        """Bytes moved to and from memory, extras included."""
         return self.size_bytes + sum(extra.size_bytes for extra in self.extras)
 
 
@@ -127,7 +127,7 @@ def _bias(op: Op, layout: Layout) -> tuple[Extra, ...]:
 
 
 def _relaid(op: Op, layout: Layout) -> tuple[Extra, ...]:
-    """Group normalization of images works on channels first: the large tensors are copied from and to channels last."""
+    """Group normalization of images works channels-first: the large tensors are copied from and to channels-last."""
     if not op.operator.startswith("aten.native_group_norm") or len(op.inputs[0].shape) < 4:
         return ()
     whole = op.inputs[0].elements
@@ -138,7 +138,7 @@ def _relaid(op: Op, layout: Layout) -> tuple[Extra, ...]:
 
 
 def product_seconds(gemm: Gemm, machine: RooflineMachine, tflops: float) -> tuple[float, float]:
-    """Seconds of a product at a peak rate, cut into tiles that the cores make a wave at a time; and the cores it fills.
+    """Seconds of a product at a peak rate, in waves of tiles over the cores, and the share of cores that it fills.
 
     Where there are fewer tiles than cores, the reduction is split among them, or the tiles are halved.
 
@@ -149,15 +149,15 @@ def product_seconds(gemm: Gemm, machine: RooflineMachine, tflops: float) -> tupl
     >>> 1 <= seconds / full < 1.04, fill
     (True, 1.0)
     """
-    found = []
+    candidates = []
     for side, share in ((machine.tile, 1.0), (max(machine.tile // 2, 1), _SMALL_TILE)):
         tiles = gemm.count * ceil(gemm.m / side) * ceil(gemm.n / side)
         split = max(1, min(machine.cores // tiles, gemm.k // _SPLIT))
         waves = ceil(tiles * split / machine.cores)
         core_flops_s = tflops * 1e12 / machine.cores * share
         seconds = waves * 2 * side * side * ceil(gemm.k / split) / core_flops_s
-        found.append((seconds, min(1.0, tiles * split / machine.cores)))
-    return min(found)
+        candidates.append((seconds, min(1.0, tiles * split / machine.cores)))
+    return min(candidates)
 
 
 def class_of(op: Op) -> str:
@@ -173,7 +173,7 @@ def class_of(op: Op) -> str:
 
 
 def _is_depthwise(op: Op) -> bool:
-    """Whether each channel is convolved for itself: no matrix unit does that."""
+    """Whether each channel is convolved by itself, which no matrix unit does."""
     return op.convolution is not None and op.convolution.groups == op.convolution.in_channels > 1
 
 

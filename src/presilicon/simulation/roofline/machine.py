@@ -1,4 +1,4 @@
-"""The roofline machine: a chip that exists, as peaks, a bandwidth, and how close each class of op comes to them."""
+"""The roofline machine: a real chip, as peaks, a bandwidth, and the fraction of them that each class of op reaches."""
 
 from typing import Annotated, Literal
 
@@ -11,15 +11,15 @@ from presilicon.records import Area
 
 Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]
-"""Of a peak."""
+"""Fraction of a peak."""
 MemoryFraction = Annotated[float, Meta(gt=0, le=1.5)]
-"""Of the bandwidth. A little more than one is allowed: data that is still in a cache comes faster than from memory."""
+"""Fraction of the bandwidth. It may exceed 1 a little: data still in a cache arrives faster than from memory."""
 Share = Annotated[float, Meta(ge=0, le=1)]
 Microseconds = Annotated[float, Meta(ge=0, le=1e6)]
 
 
 class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where some of the machine's figures come from."""
+    """Provenance of some of the machine's figures."""
 
     what: str
     label: Label | Literal["measured"]
@@ -42,55 +42,55 @@ class MatrixRate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gemm: PhaseFractions
     convolution: PhaseFractions
     attention: Fraction = 0.4
-    """Of the peak, for products inside fused attention."""
+    """Fraction of the peak for products inside fused attention."""
     unaligned: Fraction = 0.25
-    """What is left of the rate when a row of an operand is no multiple of `alignment_bytes`."""
+    """Fraction of the rate that remains when a row of an operand is not a multiple of `alignment_bytes`."""
     unaligned_convolution: Fraction = 0.1
-    """The same for convolutions whose channels are not, as in a first layer of three."""
+    """The same for convolutions whose channels are not aligned, as in a first layer with three."""
     winograd: Annotated[float, Meta(ge=1, le=4)] = 1.0
-    """How many times faster 3x3 convolutions run where the library multiplies less often than the sum says."""
+    """Speed-up of 3x3 convolutions where the library uses an algorithm with fewer multiplications."""
     pj_per_flop: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class ClassRate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How fast a class of ops outside the matrix units runs."""
+    """Rates of a class of ops outside the matrix units."""
 
     memory: MemoryFraction = 0.8
-    """Of the bandwidth, for 32-bit elements."""
+    """Fraction of the bandwidth for 32-bit elements."""
     memory_16: MemoryFraction = 0.7
-    """Of the bandwidth, for elements of 16 bits or fewer: kernels that are bound by elements reach less of it."""
+    """Fraction of the bandwidth for elements of 16 bits or fewer: kernels bound by element count reach less of it."""
     tflops: Positive = 1e3
-    """What arithmetic alone allows."""
+    """Peak of the arithmetic."""
     latency_us: Microseconds = 0.0
-    """On top of the machine's own, for ops of several kernels, or of one that cannot fill the chip."""
+    """Added to the machine's own, for ops that take several kernels, or one that cannot fill the chip."""
     busy: Share | None = None
-    """Of the machine's power, drawn while such a kernel works; None: as the machine says."""
+    """Share of the machine's power drawn while such a kernel works; None: the machine's own `busy`."""
 
 
 class HostTimes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Microseconds in which the host hands one op to the chip, when no graph does it."""
+    """Microseconds that the host takes to launch an op, without a captured graph."""
 
     step_us: Microseconds = 500.0
-    """Once for each step, whatever is in it."""
+    """Once per step, whatever is in it."""
     forward_us: Microseconds = 10.0
     backward_us: Microseconds = 10.0
     update_us: Microseconds = 1.0
-    """For each tensor of an optimizer that updates many tensors in one call."""
+    """Per tensor of an optimizer that updates many tensors in one call."""
     cast_us: Microseconds = 5.0
 
 
 class ChipEnergy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the joules of a step go; products have their own figure in `MatrixRate`."""
+    """Energy of a step outside of products, which have their own figure in `MatrixRate`."""
 
     static: Share
-    """Of the machine's power, drawn whatever runs, at the clock of a chip that is at work."""
+    """Share of the machine's power that is always drawn, at the clock of a busy chip."""
     busy: Share = 0.0
-    """Drawn on top while a kernel works, be it on numbers or on memory; a class may have its own."""
+    """Share drawn in addition while a kernel computes or moves data; a class may have its own."""
     unaligned: Share | None = None
-    """In place of it, in convolutions whose channels are not aligned: their cores wait. None: the same."""
+    """Replaces `busy` in convolutions whose channels are not aligned, because cores wait there. None: no difference."""
     pj_per_byte: Annotated[float, Meta(ge=0)]
     pj_per_flop: Annotated[float, Meta(ge=0)] = 0.0
-    """Arithmetic outside the matrix units."""
+    """Energy of arithmetic outside the matrix units."""
 
 
 Launch = Literal["graph", "eager"]
@@ -106,37 +106,37 @@ class RooflineMachine(
     """
 
     matrix: dict[str, MatrixRate]
-    """By the format of the operands. A product runs at the highest rate whose format holds both of its operands."""
+    """Rates by the format of the operands. A product runs at the highest rate whose format holds both operands."""
     memory_gb_s: Positive
     memory_gib: Positive
     cores: Annotated[int, Meta(ge=1, le=1 << 20)]
-    """Units that work on tiles of a product side by side: streaming multiprocessors, or matrix units."""
+    """Units that compute tiles of a product in parallel: streaming multiprocessors, or matrix units."""
     tile: Annotated[int, Meta(ge=1, le=4096)] = 128
-    """Rows and columns of the tile of a product that one core makes at a time."""
+    """Rows and columns of the tile of a product that one core computes at a time."""
     alignment_bytes: Annotated[int, Meta(ge=1, le=4096)] = 16
     classes: dict[str, ClassRate] = {}
-    """By the kind of op, `.backward` appended outside the forward pass: `pooling`, `pooling.backward`. What is not
-    named runs as `default`."""
+    """Rates by the kind of op, with `.backward` appended outside the forward pass: `pooling`, `pooling.backward`.
+    Classes that are not listed run as `default`."""
     launch: Launch = "graph"
-    """Who hands ops to the chip: a graph of the whole step, or the host, one by one."""
+    """Launch of ops: by a captured graph of the whole step, or by the host, one by one."""
     latency_us: Microseconds = 2.0
-    """Of every op on the chip."""
+    """Latency of every op on the chip."""
     host: HostTimes = HostTimes()
     fused_attention: bool = True
     """Whether scaled dot-product attention keeps its score matrix on the chip."""
     energy: ChipEnergy | None = None
-    """None: joules are the peak power times the time."""
+    """None: energy is the peak power times the time."""
     power_w: Positive
-    """The most that it may draw."""
+    """Highest power of a chip."""
     area_mm2: Positive | None = None
     chips: Annotated[int, Meta(ge=1, le=1024)] = 1
-    """Chips that train the same model, each on a batch of its own, and then add up their gradients around a ring."""
+    """Chips that train the same model, each on a batch of its own, and add up their gradients around a ring."""
     link_gb_s: Positive = 100.0
-    """What each chip sends to the next one, in one direction."""
+    """Bandwidth from each chip to the next, in one direction."""
     figures: tuple[Provenance, ...] = ()
 
     def check(self) -> None:
-        """Rates are of formats that exist, and there is at least one."""
+        """There must be at least one matrix rate, of a format that exists, and only classes that exist."""
         if not self.matrix:
             raise ConfigError("matrix is empty: give the rate of at least one format, as in [machine.matrix.bfloat16]")
         for name in self.matrix:
@@ -167,7 +167,7 @@ class RooflineMachine(
         return Area(parts_mm2={"dies": self.area_mm2 * self.chips}, how="as the machine gives it")
 
     def rate(self, a: Format, b: Format) -> tuple[str, MatrixRate]:
-        """Name and rate of the fastest unit that takes both operands as they are.
+        """Name and rate of the fastest unit that holds both operands exactly.
 
         Raises:
             ConfigError: the chip has none.
@@ -213,9 +213,9 @@ CLASSES = (
     "convolution",
     "attention",
 )
-"""Kinds of ops, and more: `layer-normalization` (of each example for itself), `bias` (of a convolution), `cast` (what
-mixed precision adds), `bias-correction` (for each tensor of an optimizer that keeps its step count on the chip), and
-`default`. Products have rates of their own: their classes count for latency and memory only."""
+"""Kinds of ops, and `layer-normalization` (per example), `bias` (of a convolution), `cast` (conversions of mixed
+precision), `bias-correction` (per tensor of an optimizer that keeps its step count on the chip), and `default`.
+Products have rates of their own: their classes count for latency and memory only."""
 
 
 def _holds(unit: Format, operand: Format) -> bool:

@@ -20,12 +20,14 @@ _CORRECTED = "aten.addcdiv_"
 def price_roofline(step: MachineStep, machine: RooflineMachine) -> StepPrice:
     """Kernels one after another, each its latency and then the longer of arithmetic and memory traffic.
 
-    Every op is a kernel (no fusion), but for attention, which is one where the machine says so, and an optimizer,
+    Every op is a kernel (no fusion), except attention, which is one where the machine says so, and an optimizer,
     which updates many tensors in one launch. The graph is the work of one chip: with several, each has a batch of that
-    size, and a step ends when a ring has added up the gradients.
+    size, and a step ends with the sum of the gradients around a ring.
     """
     if step.convention != "exact":
-        raise ConfigError('SCALE-Sim counts cycles of systolic arrays; this machine is a roofline: use "exact"')
+        raise ConfigError(
+            'SCALE-Sim counts cycles of systolic arrays; this machine is a roofline: use the convention "exact"'
+        )
     kernels = make_kernels(step.executed, machine, step.design.numerics, step.formats)
     spans = [seconds(kernel, machine) for kernel in kernels]
     starts, time_s = _timeline(kernels, spans, machine)
@@ -50,13 +52,13 @@ class Span(NamedTuple):
 
     time_s: float
     fixed_s: float
-    """Of that, what passes whatever the work is."""
+    """Part of `time_s` that does not depend on the work."""
     compute_s: float
     memory_s: float
 
 
 def seconds(kernel: Kernel, machine: RooflineMachine) -> Span:
-    """How long a kernel takes: a fixed time, then the longer of its arithmetic and its memory traffic."""
+    """Time of a kernel: a fixed part, then the longer of its arithmetic and its memory traffic."""
     if not kernel.launches:
         return Span(0.0, 0.0, 0.0, 0.0)
     rate = machine.class_rate(kernel.name)
@@ -88,21 +90,21 @@ def _product_s(kernel: Kernel, machine: RooflineMachine) -> float:
     fraction: float = getattr(unit.convolution if convolves else unit.gemm, phase)
     cut = unit.unaligned_convolution if convolves else unit.unaligned
     fraction *= (1.0, cut, cut / 2)[kernel.unaligned]
-    return kernel.product_s / (fraction * _less_often(kernel, unit))
+    return kernel.product_s / (fraction * _multiplications_saved(kernel, unit))
 
 
-def _less_often(kernel: Kernel, unit: MatrixRate) -> float:
-    """How many multiplications of the sum stand for one that is done."""
+def _multiplications_saved(kernel: Kernel, unit: MatrixRate) -> float:
+    """Multiplications in the sum per multiplication that is executed."""
     return unit.winograd ** log(kernel.winograd, 3) if kernel.winograd else 1.0
 
 
 def _executed(kernel: Kernel, machine: RooflineMachine) -> float:
-    """FLOPs that are done."""
-    return kernel.flops / _less_often(kernel, machine.matrix[kernel.format])
+    """FLOPs that are executed."""
+    return kernel.flops / _multiplications_saved(kernel, machine.matrix[kernel.format])
 
 
 def host_seconds(kernel: Kernel, machine: RooflineMachine) -> float:
-    """What the host needs to launch a kernel and its conversions."""
+    """Time that the host takes to launch a kernel and its conversions."""
     if not kernel.launches:
         return 0.0
     host = machine.host
@@ -114,15 +116,15 @@ def host_seconds(kernel: Kernel, machine: RooflineMachine) -> float:
 
 
 def busy_seconds(kernel: Kernel, span: Span) -> float:
-    """Of a kernel that works, weighted by the share of the cores that it fills."""
+    """Working time of a kernel, weighted by the share of the cores that it fills."""
     return (span.time_s - span.fixed_s) * kernel.fill
 
 
 def _timeline(kernels: list[Kernel], spans: list[Span], machine: RooflineMachine) -> tuple[list[float], float]:
-    """When each kernel starts, and how long a step takes among others like it.
+    """Start of each kernel, and the time of a step among others like it.
 
-    Steps follow one another without a pause: while the chip works on one, the host is ahead with the next. So a step
-    takes as long as the slower of the two; kernels that wait for the host have gaps before them.
+    Steps follow one another without a pause: while the chip works on one, the host already launches the next. So a step
+    takes as long as the slower of the two, and kernels that wait for the host have gaps before them.
     """
     device_s = sum(span.time_s for span in spans)
     if machine.launch == "graph":

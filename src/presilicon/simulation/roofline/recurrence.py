@@ -1,4 +1,4 @@
-"""Recurrent layers in a captured step: what a library's recurrent kernel makes of ops that capture writes out by step.
+"""Recurrent layers in a captured step: ops that capture records per time step and a library merges into one kernel.
 
 Capture unrolls a recurrent layer over time: every time step has products of its own with the same weights. A library
 multiplies the inputs of all time steps at once, and the gradients of the weights too; only products with the state
@@ -17,12 +17,12 @@ _REPEATS = 4
 
 
 class Recurrence(Struct, frozen=True, kw_only=True):
-    """What a recurrent kernel changes in a step, by indices of ops."""
+    """Changes that a recurrent kernel makes to a step, by indices of ops."""
 
     merged: dict[int, Gemm]
     """Products that stand for those of all time steps."""
     absorbed: frozenset[int]
-    """Ops that another one does."""
+    """Ops whose work another one does."""
 
 
 def find_recurrence(ops: Sequence[Op]) -> Recurrence:

@@ -19,7 +19,7 @@ class Layout(NamedTuple):
     """Elements, and bits read and written for each, of every conversion."""
 
     def main_bits(self, op: Op) -> float:
-        """Of the elements of the largest tensor: what decides how fast a kernel moves them."""
+        """Bits of the elements of the largest tensor, which decide how fast a kernel moves data."""
         tensors = zip(op.inputs + op.outputs, self.inputs + self.outputs, strict=True)
         return max(((tensor.elements, bits) for tensor, bits in tensors), default=(0, 32.0))[1]
 
@@ -33,9 +33,9 @@ def lay_out_tensors(ops: Sequence[Op], numerics: Numerics, formats: StepFormats)
     """The layout of each op.
 
     With one copy of the weights, every tensor has the bits of its role. With rounded weights beside master weights the
-    step runs in mixed precision, by the rules of torch.autocast: products take and make the narrow format,
-    layer and group normalization, softmax and losses the wide one; what meets is promoted; gradients of weights are
-    converted for the optimizer.
+    step runs in mixed precision, by the rules of torch.autocast: products read and write the narrow format, layer and
+    group normalization, softmax and losses the wide one; mixed inputs are promoted; gradients of weights are converted
+    for the optimizer.
     """
     if not formats.copies_weights:
         return [Layout(_bits(op.inputs, op, formats), _bits(op.outputs, op, formats)) for op in ops]
@@ -56,7 +56,7 @@ class _Mixed:
         self._narrow, self._wide = narrow, wide
         self._width: dict[int, float] = {}
         self._converted: set[int] = set()
-        """Storages of which there is a narrow copy; the backward pass uses that of the forward pass."""
+        """Storages that have a narrow copy; the backward pass uses that of the forward pass."""
         self._narrowed: set[str] = set()
         self._widened: set[str] = set()
         """Layers whose input was converted to the narrow or to the wide format in the forward pass: the error that they
@@ -64,29 +64,29 @@ class _Mixed:
 
     def layout(self, op: Op) -> Layout:
         """The layout of the next op."""
-        given = tuple(self._width.get(tensor.id, self._wide) for tensor in op.inputs)
+        input_bits = tuple(self._width.get(tensor.id, self._wide) for tensor in op.inputs)
         if op.phase == "update":
-            made = tuple(self._narrow if tensor.role == "weight" else self._wide for tensor in op.outputs)
-            return Layout(tuple(self._wide for _ in op.inputs), made)
+            outputs = tuple(self._narrow if tensor.role == "weight" else self._wide for tensor in op.outputs)
+            return Layout(tuple(self._wide for _ in op.inputs), outputs)
         if op.gemm:
-            return self._product(op, given)
+            return self._product(op, input_bits)
         if op.operator.startswith(_FULL):
-            casts, made_bits = self._full(op, given)
-            given = tuple(self._wide for _ in given)
-            self._note(op, made_bits)
-            return Layout(given, tuple(self._wide for _ in op.outputs), casts)
+            casts, output_bits = self._full(op, input_bits)
+            input_bits = tuple(self._wide for _ in input_bits)
+            self._note(op, output_bits)
+            return Layout(input_bits, tuple(self._wide for _ in op.outputs), casts)
         if op.kind == "normalization":
-            made_bits = given[0]
+            output_bits = input_bits[0]
         else:
-            pairs = zip(op.inputs, given, strict=True)
-            made_bits = max((bits for tensor, bits in pairs if tensor.elements > 1), default=self._wide)
-        self._note(op, made_bits)
-        return Layout(given, tuple(made_bits for _ in op.outputs))
+            pairs = zip(op.inputs, input_bits, strict=True)
+            output_bits = max((bits for tensor, bits in pairs if tensor.elements > 1), default=self._wide)
+        self._note(op, output_bits)
+        return Layout(input_bits, tuple(output_bits for _ in op.outputs))
 
-    def _full(self, op: Op, given: tuple[float, ...]) -> tuple[tuple[tuple[int, float], ...], float]:
-        """Conversions around an op in full precision, and the bits of what it hands on."""
+    def _full(self, op: Op, input_bits: tuple[float, ...]) -> tuple[tuple[tuple[int, float], ...], float]:
+        """Conversions around an op in full precision, and the bits of its results for later ops."""
         if op.phase == "forward":
-            pairs = zip(op.inputs, given, strict=True)
+            pairs = zip(op.inputs, input_bits, strict=True)
             casts = tuple((tensor.elements, bits + self._wide) for tensor, bits in pairs if bits != self._wide)
             if casts:
                 self._widened.add(op.layer)
@@ -95,9 +95,9 @@ class _Mixed:
             return tuple((tensor.elements, self._narrow + self._wide) for tensor in op.outputs), self._narrow
         return (), self._wide
 
-    def _product(self, op: Op, given: tuple[float, ...]) -> Layout:
+    def _product(self, op: Op, input_bits: tuple[float, ...]) -> Layout:
         casts = []
-        for tensor, bits in zip(op.inputs, given, strict=True):
+        for tensor, bits in zip(op.inputs, input_bits, strict=True):
             # The rounding of weights is an op of its own, after the update.
             if bits == self._narrow or tensor.role in ("weight", "gradient") or tensor.id in self._converted:
                 continue
@@ -110,7 +110,7 @@ class _Mixed:
             if tensor.role == "gradient" or handed_back:
                 casts.append((tensor.elements, self._narrow + self._wide))
         self._note(op, self._wide if handed_back else self._narrow)
-        return Layout(tuple(self._narrow for _ in given), tuple(self._narrow for _ in op.outputs), tuple(casts))
+        return Layout(tuple(self._narrow for _ in input_bits), tuple(self._narrow for _ in op.outputs), tuple(casts))
 
     def _note(self, op: Op, bits: float) -> None:
         for tensor in op.outputs:

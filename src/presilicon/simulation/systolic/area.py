@@ -20,10 +20,10 @@ _MM2 = 1e-6
 
 
 def systolic_area(design: Design, machine: SystolicMachine, technology: Technology) -> Area:
-    """Cells as wide as the widest product of any layer needs at any time; float32 multipliers and adders; the buffer.
+    """Cells for the widest product of any layer at any time; float32 multipliers and adders in the lanes; the buffer.
 
-    A cell has a register for each operand and one for the sum, and with fold overlap a second one for what stays. A
-    transposer has a register for a weight at every place of the array. Every lane has the operators of both passes.
+    A cell has a register for each operand and one for the sum, and with fold overlap a second stationary register. A
+    transposer has a register for a weight for every cell. Every lane has the operators of both passes.
     """
     count = machine.rows * machine.cols
     macs, first, second, sums = [], [], [], []
@@ -40,7 +40,7 @@ def systolic_area(design: Design, machine: SystolicMachine, technology: Technolo
     bits = max(first) + max(second) + max(sums)
     if machine.fold_overlap:
         stays = {"weight-stationary": second, "input-stationary": first, "output-stationary": sums}
-        bits += max(stays[flow][place] for place, flow in enumerate(flows))
+        bits += max(stays[flow][index] for index, flow in enumerate(flows))
     float32 = parse("float32")
     lane = mac_area_um2(float32, float32, float32, technology) + register_area_um2(3 * 32, technology)
     parts = {

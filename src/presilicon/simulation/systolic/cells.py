@@ -1,4 +1,4 @@
-"""The cells of the slow judge while operands stream through them: registers that step together, one cycle at a time."""
+"""Cells of the slow reference while operands stream through them: registers that step together, cycle by cycle."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -44,7 +44,7 @@ class Stream:
         for r in range(self.rows):
             for c in range(self.cols):
                 if not self._is_inside(r, c, self.sums_to, ahead=True):
-                    # A vector reaches the far edge after the whole reduction and its way across the lanes before.
+                    # A vector reaches the far edge after the whole reduction and after crossing the lanes before.
                     way = self._depth(r, c, self.sums_to) + self._depth(r, c, self.values_to)
                     lane = c if self.sums_to in ("down", "up") else r
                     if 0 <= self.tick - way < len(self.vectors):
@@ -62,9 +62,9 @@ class Stream:
         number = self.tick - self._depth(r, c, self.sums_to)
         return self.vectors[number][lane] if 0 <= number < len(self.vectors) else 0.0
 
-    def _neighbour(self, held: Matrix, to: Direction, r: int, c: int) -> float:
+    def _neighbour(self, registers: Matrix, to: Direction, r: int, c: int) -> float:
         down, right = _STEPS[to]
-        return held[r - down][c - right] if self._is_inside(r, c, to, ahead=False) else 0.0
+        return registers[r - down][c - right] if self._is_inside(r, c, to, ahead=False) else 0.0
 
     def _is_inside(self, r: int, c: int, to: Direction, *, ahead: bool) -> bool:
         sign = 1 if ahead else -1
@@ -79,9 +79,9 @@ class Multiply:
     """The cells while both operands stream through them: one from the left, one down (or up, which is its mirror)."""
 
     def __init__(
-        self, left: Matrix, other: Matrix, place: tuple[int, int, int], rows: int, cols: int, start: int, passes: int
+        self, left: Matrix, other: Matrix, origin: tuple[int, int, int], rows: int, cols: int, start: int, passes: int
     ) -> None:
-        self.left, self.other, self.place = left, other, place
+        self.left, self.other, self.origin = left, other, origin
         self.rows, self.cols, self.length = rows, cols, len(left[0])
         self.start, self.passes, self.tick = start, passes, 0
         self.going_right = [[0.0] * cols for _ in range(rows)]

@@ -37,7 +37,7 @@ class ArrayCycles(Struct, frozen=True):
 
     cycles: int
     folds: int
-    """Of all products together."""
+    """Folds of all products together."""
     fold_m: int
     """Folds of one product along each dimension."""
     fold_k: int
@@ -63,8 +63,8 @@ def gemm_cycles(
     fold's stationary tile is in the array already, so that its load is saved.
 
     Raises:
-        ConfigError: SCALE-Sim has no count of that (columns, overlap, passes or resident tiles), or output-stationary
-            folds were asked to find their tile in the array.
+        ConfigError: SCALE-Sim does not model columns, overlap, passes or resident tiles, or output-stationary folds
+            were given a resident tile.
 
     >>> gemm_cycles(Gemm(m=4, k=2, n=2), rows=2, cols=2, dataflow="weight-stationary").cycles
     8
@@ -105,7 +105,7 @@ def transposer_cycles(height: int, width: int, rows: int, cols: int, count: int 
 
 
 def transposer_writes(height: int, width: int, rows: int, cols: int, count: int = 1) -> int:
-    """How often a register of the transposer is written for `count` height x width matrices.
+    """Register writes of the transposer for `count` height x width matrices.
 
     A tile of h x w enters row by row and leaves column by column: the first row moves through h registers, the last one
     through one, and on the way out the columns through w to one. That is h w (h + w + 2) / 2 writes a tile.
@@ -122,14 +122,14 @@ def _check(
     dataflow: Dataflow, convention: Convention, passes: int, reduction: Reduction, fold_overlap: bool, resident: bool
 ) -> None:
     if convention == "scale-sim":
-        unknown_there = {
+        unsupported = {
             'reduction = "columns"': reduction != "rows",
             "fold overlap": fold_overlap,
             "multipliers of several passes": passes != 1,
             "resident tiles": resident,
         }
-        for what, wanted in unknown_there.items():
+        for what, wanted in unsupported.items():
             if wanted:
-                raise ConfigError(f'SCALE-Sim does not know {what}: take the convention "exact", or leave that out')
+                raise ConfigError(f'SCALE-Sim does not model {what}: use the convention "exact", or leave that out')
     if resident and dataflow == "output-stationary":
         raise ConfigError("output-stationary folds load no tile, so none can be resident")

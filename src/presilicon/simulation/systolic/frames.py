@@ -1,4 +1,4 @@
-"""A small product on a small array, played cycle by cycle through the slow judge."""
+"""Frames of a small product on a small array, from the cell-by-cell reference."""
 
 from random import Random
 
@@ -26,10 +26,10 @@ def play_product(
 ) -> ArrayFrames:
     """Every register of every cell in every cycle of C[m, n] = A[m, k] B[k, n], on operands of one digit.
 
-    What leaves the idle lanes of a ragged fold is no result, and is left out of what leaves the array.
+    Values that leave idle lanes of a ragged fold are not results and are left out.
 
     Raises:
-        ConfigError: the array and its cycles are more than a page can play.
+        ConfigError: the array has too many cells and cycles to play.
 
     >>> play = play_product(Gemm(2, 2, 2), 2, 2, "weight-stationary")
     >>> play.cycles, len(play.frames)
@@ -38,8 +38,8 @@ def play_product(
     cycles = gemm_cycles(gemm, rows, cols, dataflow, reduction=reduction, fold_overlap=fold_overlap).cycles
     if gemm.count * rows * cols * cycles > MOST_CELL_CYCLES:
         raise ConfigError(
-            f"{rows} x {cols} cells over {cycles:,} cycles are too many to play; cells times cycles may be "
-            f"{MOST_CELL_CYCLES:,}: take a smaller --gemm and a smaller --array, as in --gemm 4x4x4 --array 4x4"
+            f"{rows} x {cols} cells over {cycles:,} cycles are too many to play; cells times cycles must be "
+            f"at most {MOST_CELL_CYCLES:,}: use a smaller --gemm and a smaller --array, as in --gemm 4x4x4 --array 4x4"
         )
     numbers = Random(seed)
     a = [[float(numbers.randint(0, 9)) for _ in range(gemm.k)] for _ in range(gemm.m)]

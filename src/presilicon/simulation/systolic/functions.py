@@ -1,4 +1,4 @@
-"""Which ops of a step compute a function that the design replaces, and what the operator in its place costs."""
+"""Ops that compute a function which the design replaces by an operator, and the cost of that operator."""
 
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class Replaced(NamedTuple):
 
     cost: OperatorCost
     elements: int
-    """How often."""
+    """Results that the operator computes."""
 
 
 class Functions:
@@ -33,15 +33,15 @@ class Functions:
     def __init__(self, numerics: Numerics) -> None:
         self._forward: dict[str, OperatorCost] = {}
         self._backward: dict[str, OperatorCost] = {}
-        for each in numerics.make_operators():
-            self._forward[each.replaces] = each.cost
-            if each.backward_cost is not None:
-                self._backward[each.replaces] = each.backward_cost
+        for operator in numerics.make_operators():
+            self._forward[operator.replaces] = operator.cost
+            if operator.backward_cost is not None:
+                self._backward[operator.replaces] = operator.backward_cost
 
     def find(self, op: Op) -> Replaced | None:
-        """What is replaced in an op; None for nothing.
+        """The part of an op that an operator replaces, or None.
 
-        The optimizer is none of the model's functions. Nor is a softmax outside the model: that of the loss. The tanh
+        The optimizer and the softmax of the loss lie outside the model, so they are not replaced. The tanh
         inside gelu cannot be told from a captured step, and keeps gelu's own cost.
         """
         if not self._forward or op.phase == "update" or not op.outputs:
@@ -61,7 +61,7 @@ class Functions:
 
 
 def operator_j(cost: OperatorCost, technology: Technology) -> float:
-    """Joules of one result of an operator: its multipliers, adders and comparators, and what it reads from tables.
+    """Joules of one result of an operator: its multipliers, adders and comparators, and its table reads.
 
     Every unit works for every result: both sides of a branch do.
     """

@@ -17,7 +17,7 @@ Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
 
 
 class Dataflows(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which operand stays in the array, for each of the three matrix products of a layer."""
+    """The operand that stays in the array, for each of the three matrix products of a layer."""
 
     forward: Dataflow = "weight-stationary"
     input_grad: Dataflow = "weight-stationary"
@@ -39,24 +39,24 @@ class SystolicMachine(
     vector_lanes: Size = 128
     """float32 operations that the vector unit starts in each cycle."""
     sram_kib: Size = 4096
-    """On-chip buffer; half of it holds the data in use while the other half is filled."""
+    """On-chip buffer; half of it holds the data in use, the other half is being filled."""
     dram_gb_s: Positive = 100.0
     prefetch: bool = False
-    """Whether DRAM transfers of the next op, as far as they need no result of this one and fit in the half of the
-    buffer that is being filled, begin while this one computes."""
+    """Whether DRAM transfers for the next op begin while this one computes, as far as they do not need its results
+    and fit in the half of the buffer that is being filled."""
     technology: str = "horowitz-45nm"
     """Name of the technology table, or the path of a TOML file with one."""
     dram_kind: str = "ddr3"
     """The kind of DRAM, of those that the technology table has."""
     dataflow: Dataflows = Dataflows()
     reduction: Reduction = "rows"
-    """Where the reduction of a forward product lies: `rows`, sums move down a column of cells; `columns`, sums move
+    """Axis of the reduction of a forward product: `rows`, sums move down a column of cells; `columns`, sums move
     along a row of cells."""
     fold_overlap: bool = False
     """Whether cells have a second stationary register, so that the next fold is loaded (or the last one's sums are
     drained) while operands stream."""
     transpose: Transpose = "free"
-    """How the input gradient E W^T gets its transposed weights. `in-place`: from the layout of W that the forward
+    """Source of the transposed weights of the input gradient E W^T. `in-place`: from the layout of W that the forward
     product uses, sums moving the other way. `transposer`: a unit of the array's size makes a transposed copy.
     `free`: nothing is charged, as in SCALE-Sim."""
 

@@ -14,28 +14,28 @@ from presilicon.simulation.systolic.work import Rates, Work, systolic_rates
 
 
 class Demand(Struct, frozen=True, kw_only=True, gc=False):
-    """What an op asks of the two resources that work side by side."""
+    """Demand of an op for the two resources that work in parallel."""
 
     compute_s: float
     transfer_s: float
-    """Of the DRAM channel, in all."""
+    """Time on the DRAM channel, in total."""
     early_s: float = 0.0
-    """The part of the transfer that need not wait for the op before."""
+    """The part of the transfer that does not depend on the previous op."""
 
 
 class Span(Struct, frozen=True, kw_only=True, gc=False):
-    """Where an op lies on the timeline."""
+    """Position of an op on the timeline."""
 
     start_s: float
     time_s: float
     prefetched_s: float
-    """Transfer that ran before its start, while the channel was idle under the op before."""
+    """Transfer that ran before its start, while the channel was idle during the previous op."""
 
 
 def lay_out(demands: Iterable[Demand], *, prefetch: bool) -> list[Span]:
     """Ops one after another, each as long as the longer of its compute and of the transfer that is still to do.
 
-    With `prefetch`, the channel fetches ahead for the next op once it is done with the transfers of this one.
+    With `prefetch`, the channel fetches for the next op once it has done the transfers of this one.
 
     >>> ops = [Demand(compute_s=5.0, transfer_s=2.0), Demand(compute_s=1.0, transfer_s=4.0, early_s=4.0)]
     >>> [span.time_s for span in lay_out(ops, prefetch=False)], [span.time_s for span in lay_out(ops, prefetch=True)]
@@ -54,10 +54,10 @@ def lay_out(demands: Iterable[Demand], *, prefetch: bool) -> list[Span]:
 
 
 def price_systolic(step: MachineStep, machine: SystolicMachine) -> StepPrice:
-    """Ops one after another, each as long as its compute cycles or its DRAM traffic (less what was prefetched).
+    """Ops one after another, each as long as its compute cycles or its DRAM traffic (minus prefetched bytes).
 
-    Every op reads its inputs from DRAM and writes its outputs there (no fusion between ops). Cells and lanes that have
-    nothing to do cost their leakage, as all of the die does all the time, where the technology has a figure for it.
+    Every op reads its inputs from DRAM and writes its outputs there (no fusion between ops). Where the
+    technology has a figure for leakage, the whole die leaks all the time.
     """
     assert step.technology is not None
     rates = systolic_rates(step.design, machine, step.technology)
@@ -92,15 +92,15 @@ def _works(step: MachineStep, machine: SystolicMachine, rates: Rates) -> list[Wo
 def _demands(
     executed: tuple[Op, ...], works: list[Work], machine: SystolicMachine, formats: StepFormats
 ) -> Iterator[Demand]:
-    """Compute and transfer of each op; early is what the op before does not make and half of the buffer can take."""
+    """Demand of each op; inputs that the previous op does not write can come early if half the buffer holds them."""
     bytes_s = machine.dram_gb_s * 1e9
-    made: set[int] = set()
+    written: set[int] = set()
     for op, work in zip(executed, works, strict=True):
         early = 0.0
         if machine.prefetch:
-            waiting = sum(formats.bytes_of(tensor, op.layer) for tensor in op.inputs if tensor.id not in made)
+            waiting = sum(formats.bytes_of(tensor, op.layer) for tensor in op.inputs if tensor.id not in written)
             early = min(waiting, machine.sram_kib * 1024 / 2)
-            made = {tensor.id for tensor in op.outputs}
+            written = {tensor.id for tensor in op.outputs}
         yield Demand(
             compute_s=work.cycles * 1e-9 / machine.clock_ghz,
             transfer_s=work.bytes_dram / bytes_s,
@@ -128,7 +128,7 @@ def _op_cost(op: Op, work: Work, span: Span, energy_j: float, machine: SystolicM
 
 
 def _vector_work(op: Op, step: MachineStep, machine: SystolicMachine, rates: Rates, functions: Functions) -> Work:
-    """Anything else, in float32 on the vector unit: a result per lane and cycle; a move takes lanes, no arithmetic.
+    """Any other op, in float32 on the vector unit: a result per lane and cycle; a move takes lanes but no arithmetic.
 
     A function that the design replaces takes its operator's cycles instead, in every lane, and its operator's energy.
     """

@@ -16,7 +16,7 @@ _OTHER: dict[Reduction, Reduction] = {"rows": "columns", "columns": "rows"}
 
 
 class Resident(Struct, frozen=True, kw_only=True):
-    """Weights whose last tile a product left in the array."""
+    """Weights whose last tile is still in the array after a product."""
 
     storage: int
     height: int
@@ -62,7 +62,7 @@ def array_work(
     a_format, b_format = formats.of(a.role, op.layer), formats.of(b.role, op.layer)
     transposes = op.phase == "input_grad" and b.role == "weight"
     in_place = transposes and machine.transpose == "in-place"
-    found = convention == "exact" and resident is not None and resident == _leaves(op, machine, formats)
+    reuses_tile = convention == "exact" and resident is not None and resident == _resident_weights(op, machine, formats)
     passes = mac.passes(a_format.significand_bits, b_format.significand_bits)
     array = gemm_cycles(
         gemm,
@@ -73,7 +73,7 @@ def array_work(
         passes=passes,
         reduction=_OTHER[machine.reduction] if in_place else machine.reduction,
         fold_overlap=machine.fold_overlap,
-        resident=found,
+        resident=reuses_tile,
     )
     # im2col reads an input element once for each kernel position, so the buffer sees m * k of them.
     a_streamed = gemm.count * gemm.m * gemm.k * a_format.bits_per_element / 8
@@ -86,7 +86,7 @@ def array_work(
     bytes_dram += sum(formats.bytes_of(tensor, op.layer) for tensor in rest)
     bytes_dram += sum(formats.written_bytes(tensor, op.layer) for tensor in op.outputs)
     cycles = array.cycles
-    if found:
+    if reuses_tile:
         saved = _last_tile(gemm, array, *lanes) * b_format.bits_per_element / 8
         bytes_sram -= saved
         bytes_dram -= saved
@@ -112,27 +112,27 @@ def array_work(
 def resident_after(
     op: Op, machine: SystolicMachine, formats: StepFormats, whole: Mapping[int, int], before: Resident | None
 ) -> Resident | None:
-    """What the array holds once `op` is done: nothing that another product, or an update of the weights, has replaced.
+    """Weights in the array after `op`, unless another product or an update of the weights has replaced them.
 
     `whole` gives the elements of each parameter: a part of one (the three projections of attention share a storage)
-    is never taken for another part of it.
+    is not confused with another part of it.
     """
     if op.gemm is None:
         changed = before is not None and any(tensor.id == before.storage for tensor in op.outputs)
         return None if changed else before
     weight = op.inputs[1]
-    return _leaves(op, machine, formats) if whole.get(weight.id) == weight.elements else None
+    return _resident_weights(op, machine, formats) if whole.get(weight.id) == weight.elements else None
 
 
 def dataflow_of(machine: SystolicMachine, phase: Phase) -> Dataflow:
-    """The dataflow of a product; what is no gradient (products of an update too) runs as forward products do."""
+    """The dataflow of a product; products that are not gradients, also those of an update, run as forward products."""
     if phase == "input_grad":
         return machine.dataflow.input_grad
     return machine.dataflow.weight_grad if phase == "weight_grad" else machine.dataflow.forward
 
 
-def _leaves(op: Op, machine: SystolicMachine, formats: StepFormats) -> Resident | None:
-    """The weights whose tile a product holds in the array; None when it holds no weights there."""
+def _resident_weights(op: Op, machine: SystolicMachine, formats: StepFormats) -> Resident | None:
+    """The weights whose tile a product keeps in the array; None when it keeps no weights there."""
     weight, gemm = op.inputs[1], op.gemm
     stays = dataflow_of(machine, op.phase) == "weight-stationary" and weight.role == "weight"
     if gemm is None or gemm.count != 1 or not stays:

@@ -1,6 +1,6 @@
-"""The slow judge: a systolic array stepped cell by cell, values and cycles both.
+"""Slow reference: a systolic array stepped cell by cell, for values and cycles.
 
-Every cell holds the registers of a real one and all cells step together; nothing here knows a closed form. Small arrays
+Every cell has the registers of a real one and all cells step together; no closed form is used. Small arrays
 only.
 
 An array is loaded through its top edge, one row of cells a cycle. Where sums move, and where the operands that stream
@@ -18,7 +18,7 @@ from presilicon.simulation.systolic.cells import Direction, Matrix, Multiply, St
 from presilicon.simulation.systolic.machine import Dataflow, Reduction
 
 Watch = Callable[[CellFrame], None]
-"""Is shown the cells after each cycle."""
+"""Receives the cells after each cycle."""
 
 
 def run_array(
@@ -92,13 +92,13 @@ def run_in_place(
     reduction: Reduction = "rows",
     *,
     fold_overlap: bool = False,
-    kept: bool = True,
+    tile_stays: bool = True,
 ) -> tuple[list[list[float]], list[list[float]], int, int]:
     """Forward X W and input gradient E W^T from one layout of W: both results, and the cycles of each.
 
     The input gradient starts on the tile that the forward product left in the cells and takes the other folds from
     there backwards, loading each in the layout of the forward product; nothing is ever transposed. Where the array was
-    used in between (not `kept`), that tile is loaded again too.
+    used in between (not `tile_stays`), that tile is loaded again too.
     """
     folds = _weight_folds(x, w, rows, cols, reduction)
     forward: tuple[Direction, Direction] = ("down", "right") if reduction == "rows" else ("right", "up")
@@ -113,7 +113,9 @@ def run_in_place(
         (tile, [[_at(e, i, n0 + lane) for lane in range(across)] for i in range(len(e))])
         for (tile, _, _), (_, n0) in zip(reversed(folds), reversed(corners), strict=True)
     ]
-    parts, _, cycles_back = _run_weight_folds(reversed_folds, *backward, fold_overlap, 1, resident if kept else None)
+    parts, _, cycles_back = _run_weight_folds(
+        reversed_folds, *backward, fold_overlap, 1, resident if tile_stays else None
+    )
     dx = [[0.0] * len(w) for _ in e]
     for part, (k0, _) in zip(parts, reversed(corners), strict=True):
         _add(dx, part, 0, k0)
@@ -142,7 +144,7 @@ Fold = tuple[list[list[float]], list[list[float]], int]
 
 
 def _weight_folds(a: Matrix, b: Matrix, rows: int, cols: int, reduction: Reduction) -> list[Fold]:
-    """For each fold: what the cells hold, the vectors that stream, and the first column of the result."""
+    """For each fold: the tile in the cells, the vectors that stream, and the first column of the result."""
     folds: list[Fold] = []
     on_reduction, across = (rows, cols) if reduction == "rows" else (cols, rows)
     for k0 in range(0, len(b), on_reduction):
@@ -169,8 +171,8 @@ def _run_weight_folds(
     """Results of the folds, the tile that is left in the cells, and the cycles.
 
     Tiles enter a second register of the cells row by row and are taken over when the streaming before has ended;
-    without overlap the loader waits for that too. A resident tile must be the first fold's, and is not loaded. Whoever
-    watches must be told the first column of the result that each fold adds to.
+    without overlap the loader waits for that too. A resident tile must be the first fold's, and is not loaded. With
+    `watch`, `columns` gives the first column of the result that each fold adds to.
     """
     rows, cols = len(folds[0][0]), len(folds[0][0][0])
     weights: Matrix = [[0.0] * cols for _ in range(rows)]
@@ -236,8 +238,8 @@ def _run_output_stationary(
     cycle = 0
     while waiting or multiply or draining:
         if multiply is None and waiting and (overlap or not draining):
-            left, top, place = waiting.pop(0)
-            multiply = Multiply(left, top, place, rows, cols, cycle, passes)
+            left, top, origin = waiting.pop(0)
+            multiply = Multiply(left, top, origin, rows, cols, cycle, passes)
         out: list[tuple[int, int, float]] = []
         if draining:
             number, m0, n0 = leaving
@@ -252,7 +254,7 @@ def _run_output_stationary(
         if watch is not None:
             watch(_show_multiply(cycle, rows, cols, multiply, draining, out))
         if multiply is not None and done and not draining:
-            draining, leaving = multiply.sums, multiply.place
+            draining, leaving = multiply.sums, multiply.origin
             multiply = None
         cycle += 1
     return results, cycle
@@ -262,7 +264,7 @@ def _show_multiply(
     cycle: int, rows: int, cols: int, multiply: Multiply | None, draining: Matrix, out: list[tuple[int, int, float]]
 ) -> CellFrame:
     still = [[0.0] * cols for _ in range(rows)]
-    # What drains moves towards the edge that it leaves through: the lines that are left lie next to it.
+    # Draining lines move towards the edge they leave through, so the remaining ones lie next to it.
     leaving = [*still[len(draining) :], *draining]
     return CellFrame(
         cycle=cycle,
@@ -286,7 +288,7 @@ SumFold = tuple[list[list[float]], list[list[float]], tuple[int, int, int]]
 def _sum_folds(
     number: int, product: tuple[Matrix, Matrix], rows: int, cols: int, reduction: Reduction
 ) -> list[SumFold]:
-    """For each fold: what enters each row and each column over time, and where its results belong."""
+    """For each fold: the values that enter each row and each column over time, and the origin of its results."""
     a, b = product
     m_lanes, n_lanes = (rows, cols) if reduction == "rows" else (cols, rows)
     folds: list[SumFold] = []

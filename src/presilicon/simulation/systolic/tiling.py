@@ -1,4 +1,4 @@
-"""Tiles of a matrix product: what half of the on-chip buffer holds at a time, chosen for the least DRAM traffic.
+"""Tiles of a matrix product in half of the on-chip buffer, chosen for the least DRAM traffic.
 
 C[m, n] = A[m, k] B[k, n] is walked tile by tile in three nested loops. The buffer holds one tile of A, of B and of the
 sums; a tile is fetched when the walk leaves the one before. So, with T tiles along each dimension, in an order of loops
@@ -50,7 +50,7 @@ class Tiling(Struct, frozen=True, kw_only=True):
     reads_a: int
     reads_b: int
     spills: int
-    """How often unfinished sums go to DRAM, and come back."""
+    """Times that unfinished sums go to DRAM and come back."""
 
     def bytes_dram(self, gemm: Gemm, element: ElementBytes) -> float:
         """Traffic of all products: operands and unfinished sums. The finished result is not counted."""
@@ -133,8 +133,7 @@ def _cuts(size: int, step: int) -> list[int]:
         counts.append(count)
         count = max(count + 1, ceil(units / (tile - 1))) if tile > 1 else units + 1
     if len(counts) > _MOST_CUTS:
-        kept = [counts[round(i * (len(counts) - 1) / (_MOST_CUTS - 1))] for i in range(_MOST_CUTS)]
-        counts = sorted(set(kept))
+        counts = sorted({counts[round(i * (len(counts) - 1) / (_MOST_CUTS - 1))] for i in range(_MOST_CUTS)})
     return [min(size, step * ceil(units / count)) for count in counts]
 
 
@@ -145,20 +144,20 @@ def _occupied(tiles: tuple[int, ...] | list[int], element: ElementBytes) -> floa
 
 def _repeats(order: str, is_cut: tuple[bool, bool, bool]) -> tuple[bool, bool, bool]:
     """Whether A, B and the sums cross DRAM again for each tile of the dimension that they do not have."""
-    inside = {outer: set(order[place + 1 :]) for place, outer in enumerate(order)}
+    inside = {outer: set(order[depth + 1 :]) for depth, outer in enumerate(order)}
     cut = {name for name, several in zip(DIMENSIONS, is_cut, strict=True) if several}
     return bool(inside["n"] & cut), bool(inside["m"] & cut), bool(inside["k"] & cut)
 
 
 def _choices(is_cut: tuple[bool, bool, bool]) -> list[tuple[str, tuple[bool, bool, bool]]]:
     """Orders worth trying: those of which no other repeats a part of what they repeat, each pattern once."""
-    found: dict[tuple[bool, bool, bool], str] = {}
+    by_repeats: dict[tuple[bool, bool, bool], str] = {}
     for order in ORDERS:
-        found.setdefault(_repeats(order, is_cut), order)
+        by_repeats.setdefault(_repeats(order, is_cut), order)
     return [
         (order, own)
-        for own, order in found.items()
-        if not any(other != own and all(o <= s for o, s in zip(other, own, strict=True)) for other in found)
+        for own, order in by_repeats.items()
+        if not any(other != own and all(o <= s for o, s in zip(other, own, strict=True)) for other in by_repeats)
     ]
 
 

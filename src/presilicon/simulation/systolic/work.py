@@ -13,22 +13,22 @@ from presilicon.simulation.systolic.machine import SystolicMachine
 
 
 class Rates(Struct, frozen=True, kw_only=True):
-    """What a systolic machine pays for each thing it does: read from the table once for a whole step."""
+    """Energy of each action of a systolic machine, read from the table once for a whole step."""
 
     mac_j: Callable[[Format, Format, Format], float]
-    """Of one multiply-add with such operands and sums."""
+    """Joules of a multiply-add, by the formats of its operands and its sum."""
     vector_j: float
-    """Of one operation of the vector unit: float32, priced by the adder's figure whatever it is."""
+    """Joules of a float32 operation of the vector unit; every operation costs as much as an addition."""
     register_bit_j: float
-    """Of writing one bit to a register in the array or the transposer."""
+    """Joules of writing one bit to a register in the array or the transposer."""
     sram_byte_j: float
     dram_byte_j: float
     leakage_w: float | None
-    """Of the whole die; None where the table does not say."""
+    """Leakage of the whole die; None where the table has none."""
 
 
 def systolic_rates(design: Design, machine: SystolicMachine, technology: Technology) -> Rates:
-    """The rates of `machine` by `technology`."""
+    """The energies of `machine` in `technology`."""
 
     @cache
     def mac_j(a: Format, b: Format, accumulate: Format) -> float:
@@ -45,18 +45,18 @@ def systolic_rates(design: Design, machine: SystolicMachine, technology: Technol
 
 
 class Work(Struct, frozen=True, kw_only=True):
-    """What an op asks of the machine, before time and energy are put on it."""
+    """Cycles, traffic and arithmetic of an op, from which its time and energy follow."""
 
     unit: str
     cycles: int
     operations_j: float
-    """Of the arithmetic."""
+    """Energy of the arithmetic."""
     register_bits: float = 0.0
     """Bits written to registers of the array and the transposer."""
     bytes_dram: float
     bytes_sram: float
     peak_flops_s: float
-    """Of the unit, every cell or lane at work in every cycle."""
+    """Peak of the unit, with every cell or lane at work in every cycle."""
     utilization: float = 0.0
 
     def energy_j(self, rates: Rates, time_s: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What one turn of an op is on CATERPILLAR: the whole batch at once, or one sample of it."""
+"""Passes of an op over CATERPILLAR's cores: one for the whole batch, or one for each sample."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -14,24 +14,24 @@ from presilicon.simulation.caterpillar.products import Bits, Moves, product_move
 from presilicon.simulation.memory import Holding, find_holdings, held_by_part
 
 IN_MEM_A: tuple[Role, ...] = ("weight", "master", "gradient", "state")
-"""Roles of what is as large as the weights; activations and errors live in MEM B."""
+"""Roles of data as large as the weights; activations and errors live in MEM B."""
 
 
-class Turn(Struct, frozen=True, kw_only=True):
-    """One turn of an op: of `repeats` in a step, all alike."""
+class OpPass(Struct, frozen=True, kw_only=True):
+    """One pass of an op, of `repeats` equal ones in a step."""
 
     repeats: int
     moves: Moves
     macs: int
     flops: float
-    """Arithmetic off the matrix products."""
+    """Arithmetic outside matrix products."""
     bytes_dram: float
 
 
-class Turns:
-    """The turns of a step's ops: by samples or by batches, with what stays in the PEs' memories.
+class PassPlanner:
+    """Plans the passes of a step's ops, by samples or by batches, and the data that stays in the PEs' memories.
 
-    An op that belongs to no sample (an update, a product of weights) is done in every turn.
+    An op that belongs to no sample (an update, a product of weights) is done in every pass.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class Turns:
         self.step, self.machine = step, machine
         self.samples = 1 if machine.schedule == "minibatch" else max(step.graph.batch_size, 1)
         self.fused = {} if machine.schedule == "minibatch" else self._fused_updates()
-        self.made = {tensor.id for op in step.executed for tensor in op.outputs}
-        self.seen: set[int] = set()
+        self.written = {tensor.id for op in step.executed for tensor in op.outputs}
+        self.fetched: set[int] = set()
         one_port, two_port = machine.pes * machine.mem_a_kib * 1024, machine.pes * machine.mem_b_kib * 1024
         self.mem_a_bytes = one_port
         permanent = self._permanent_bytes()
@@ -50,19 +50,19 @@ class Turns:
         rest = self._peak_bytes() if delays is None else permanent + self._waiting_bytes(delays)
         self.keeps_activations = rest <= one_port + two_port
 
-    def turn(self, op: Op, cores: int) -> Turn:
-        """A turn of `op` on `cores` cores. Ops must be asked for in order: a batch is fetched when it is first used."""
+    def plan(self, op: Op, cores: int) -> OpPass:
+        """A pass of `op` on `cores` cores. Ops must be planned in order: a batch is fetched when it is first used."""
         if op.phase == "update" and not op.layer:
             cores = self.machine.cores  # it belongs to all layers, wherever they are
         if op.index in self.fused.values():
-            return Turn(repeats=self.samples, moves=Moves(0, 0, 0, 0, 0), macs=0, flops=0.0, bytes_dram=0.0)
+            return OpPass(repeats=self.samples, moves=Moves(0, 0, 0, 0, 0), macs=0, flops=0.0, bytes_dram=0.0)
         gemm = None if op.gemm is None else self._gemm(op.gemm, op)
         share = 1 if op.phase == "update" else self.samples
         if gemm is None:
             moves = self._lane_moves(op, cores, share)
         else:
             moves = self._product(op, gemm, cores)
-        return Turn(
+        return OpPass(
             repeats=self.samples,
             moves=moves,
             macs=gemm.macs if gemm else 0,
@@ -79,19 +79,19 @@ class Turns:
             )
         bits = Bits(a.bits_per_element, b.bits_per_element, mac.accumulate.bits_per_element)
         if op.phase == "weight_grad" and gemm.k == gemm.count == 1 and self.machine.schedule != "minibatch":
-            kept: Role = "master" if op.index in self.fused else "gradient"
-            bits = bits._replace(sums=self.step.formats.of(kept, op.layer).bits_per_element)
+            stored: Role = "master" if op.index in self.fused else "gradient"
+            bits = bits._replace(sums=self.step.formats.of(stored, op.layer).bits_per_element)
             return update_moves(gemm.m, gemm.n, bits, cores, self.machine)
         return product_moves(gemm, op.phase, bits, cores, self.machine)
 
     def _lane_moves(self, op: Op, cores: int, share: int) -> Moves:
-        """Anything else, on the MAC units of all PEs: a result each per cycle; operands and results in their own PE."""
+        """Any other op, on the MAC units of all PEs: a result per PE and cycle; operands stay in their PE."""
         work = ceil(max(op.flops, op.elements_out) / share / (cores * self.machine.nr**2))
-        mem_a, mem_b = (8 * part for part in self._bytes_by_place(op))
+        mem_a, mem_b = (8 * part for part in self._bytes_by_memory(op))
         return Moves(work + self.machine.mac_stages + 2 if work else 0, mem_a, mem_b, 0.0, 0.0)
 
     def _gemm(self, gemm: Gemm, op: Op) -> Gemm:
-        """The product of one turn: with one sample's part of what has the batch in it."""
+        """The product of one pass: the batch dimension divided by the samples."""
         samples = self.samples
         if gemm.count % samples == 0:
             return replace(gemm, count=gemm.count // samples)
@@ -100,8 +100,8 @@ class Turns:
             return replace(gemm, **{side: getattr(gemm, side) // samples})
         return gemm
 
-    def _bytes_by_place(self, op: Op) -> tuple[float, float]:
-        """Bytes of one turn's operands and results that live in MEM A, and in MEM B."""
+    def _bytes_by_memory(self, op: Op) -> tuple[float, float]:
+        """Bytes of one pass's operands and results in MEM A, and in MEM B."""
         mem_a = mem_b = 0.0
         for tensor in op.inputs + op.outputs:
             size = self.step.formats.bytes_of(tensor, op.layer)
@@ -112,32 +112,32 @@ class Turns:
         return mem_a, mem_b
 
     def _bytes_dram(self, op: Op, slices: int) -> float:
-        """What one turn moves to and from DRAM: what does not stay on the chip, and the batch when it is first used.
+        """DRAM traffic of one pass: data that does not stay on the chip, and the batch when it is first used.
 
-        Weights that do not stay are fetched once for each op, and once for each slice where MEM A does not even hold
-        one layer. A fused update reads and writes them.
+        Weights that do not stay are fetched once per op, and once per slice where MEM A does not even hold one
+        layer. A fused update reads and writes them.
         """
-        mem_a, mem_b = self._bytes_by_place(op)
+        mem_a, mem_b = self._bytes_by_memory(op)
         if op.index in self.fused:
             gradient = op.outputs[0]
             mem_a = 2 * self.step.formats.bytes_of(TensorRef(gradient.id, gradient.shape, "master"), op.layer)
-        given = [tensor for tensor in op.inputs if tensor.id not in self.made and tensor.id not in self.seen]
-        self.seen |= {tensor.id for tensor in given}
+        inputs = [tensor for tensor in op.inputs if tensor.id not in self.written and tensor.id not in self.fetched]
+        self.fetched |= {tensor.id for tensor in inputs}
         total = 0.0
         if not self.keeps_weights:
             total += mem_a * (slices if mem_a > self.mem_a_bytes else 1)
         if not self.keeps_activations:
             total += mem_b
         else:
-            batch = [tensor for tensor in given if tensor.role == "activation"]
+            batch = [tensor for tensor in inputs if tensor.role == "activation"]
             total += sum(self.step.formats.bytes_of(tensor, op.layer) for tensor in batch) / self.samples
         return total
 
     def _fused_updates(self) -> dict[int, int]:
-        """Weight gradients that are added to their weights as they are made: op index, and that of the update.
+        """Weight gradients that are added to their weights at once: op index, and that of the update.
 
-        So are those of plain SGD: made from one row of activations and errors, and used by one update that reads
-        nothing but gradient and weights.
+        This holds for plain SGD: the gradient comes from one row of activations and errors, and is used by one update
+        that reads only gradient and weights.
         """
         readers: dict[int, list[Op]] = {}
         for op in self.step.executed:
@@ -159,18 +159,18 @@ class Turns:
         return sum(formats.bytes_of(tensor, "") for tensor in (*masters, *copies, *graph.state))
 
     def _peak_bytes(self) -> float:
-        """The most that a turn holds at once: one sample's activations, no gradients that are never stored."""
+        """Peak memory of a pass: one sample's activations, without gradients that are never stored."""
         step = self.step
         unstored = {op.outputs[0].id for op in step.executed if op.index in self.fused}
         holdings = [
-            _of_sample(holding, self.samples)
+            _per_sample(holding, self.samples)
             for (storage, _), holding in find_holdings(step.graph, step.executed, step.formats).items()
             if storage not in unstored
         ]
         return max((sum(sizes) for sizes in held_by_part(holdings, len(step.executed))), default=0.0)
 
     def _waiting_bytes(self, delays: Mapping[str, int]) -> float:
-        """Activations that wait for their errors, of as many samples as a layer's delay, and the sample at hand."""
+        """Activations that wait for their errors: those of samples within a layer's delay and the current one."""
         return sum(
             self.step.formats.bytes_of(op.inputs[0], op.layer) / self.samples * (delays.get(op.layer, 0) + 1)
             for op in self.step.executed
@@ -184,7 +184,7 @@ def _is_plain_update(op: Op, gradient: TensorRef) -> bool:
     return op.phase == "update" and is_sum and [tensor.id for tensor in op.outputs] == [others[0].id]
 
 
-def _of_sample(holding: Holding, samples: int) -> Holding:
+def _per_sample(holding: Holding, samples: int) -> Holding:
     if holding.part in ("activations", "transients"):
         return holding._replace(size_bytes=holding.size_bytes / samples)
     return holding
