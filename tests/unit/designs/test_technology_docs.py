@@ -25,7 +25,7 @@ def test_the_table_of_the_documentation_is_valid_and_whole(tmp_path) -> None:
 
 def test_what_it_calls_optional_may_be_left_out(tmp_path) -> None:
     path = tmp_path / "bare.toml"
-    path.write_text(TABLE.split("# From here on")[0])
+    path.write_text(TABLE.split("# Everything from here on")[0])
     assert area(load_design("fp32-systolic", [f"machine.technology={path}"])).mm2 is None
 
 
