@@ -22,7 +22,6 @@ from presilicon.designs import load_design
 from presilicon.records import Gemm
 from presilicon.simulation.caterpillar.cycles import (
     all_gather_cycles,
-    all_reduce_cycles,
     circulate_cycles,
     core_gemm_cycles,
     core_gemv_cycles,
@@ -107,7 +106,7 @@ def test_collectives_values_cycles_steps_and_words() -> None:
         assert (moved.cycles, moved.steps) == (all_gather_cycles(words, *ring), n - 1)
         reduced, moved = run_all_reduce(chunks, ring)
         assert all(equal(np.concatenate(have), total) for have in reduced)
-        assert (moved.cycles, moved.steps) == (all_reduce_cycles(words, *ring), 2 * (n - 1))
+        assert (moved.cycles, moved.steps) == (2 * all_gather_cycles(words, *ring), 2 * (n - 1))
         if words % n == 0:
             assert moved.words == 2 * (n - 1) * words // n
 

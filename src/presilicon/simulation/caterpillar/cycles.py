@@ -60,15 +60,12 @@ def message_cycles(words: int, ring_words: int, hop_cycles: int) -> int:
 def all_gather_cycles(words: int, cores: int, ring_words: int, hop_cycles: int) -> int:
     """Every core receives all chunks, of `words` together. Reduce-scatter takes as long.
 
+    The bucket algorithm (all-reduce) is one of each: 2 (n - 1) steps.
+
     >>> all_gather_cycles(1024, 8, ring_words=4, hop_cycles=2)
     238
     """
     return (cores - 1) * message_cycles(ceil(words / cores), ring_words, hop_cycles)
-
-
-def all_reduce_cycles(words: int, cores: int, ring_words: int, hop_cycles: int) -> int:
-    """The bucket algorithm: reduce-scatter, then all-gather; 2 (n - 1) steps, 2 (n - 1) / n of the words per core."""
-    return 2 * all_gather_cycles(words, cores, ring_words, hop_cycles)
 
 
 def circulate_cycles(compute: int, words: int, cores: int, ring_words: int, hop_cycles: int) -> int:

@@ -122,24 +122,6 @@ def run_in_place(
     return y, dx, cycles, cycles_back
 
 
-def run_transposer(matrix: Matrix, rows: int, cols: int) -> tuple[list[list[float]], int]:
-    """The transposed matrix as a rows x cols square of registers makes it, tile by tile, and its cycles."""
-    result = [[0.0] * len(matrix) for _ in matrix[0]]
-    cycles = 0
-    for i0 in range(0, len(matrix), rows):
-        for j0 in range(0, len(matrix[0]), cols):
-            cells = [[0.0] * cols for _ in range(rows)]
-            for r in reversed(range(rows)):
-                cells = [[_at(matrix, i0 + r, j0 + c) for c in range(cols)], *cells[:-1]]
-                cycles += 1
-            for c in reversed(range(cols)):
-                leaving = [line[-1] for line in cells]
-                cells = [[0.0, *line[:-1]] for line in cells]
-                _add(result, [leaving], j0 + c, i0)
-                cycles += 1
-    return result, cycles
-
-
 Fold = tuple[list[list[float]], list[list[float]], int]
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import load_design
-from presilicon.simulation.caterpillar.cycles import all_reduce_cycles, core_gemm_cycles, core_gemv_cycles
+from presilicon.simulation.caterpillar.cycles import all_gather_cycles, core_gemm_cycles, core_gemv_cycles
 from presilicon.simulation.caterpillar.pipeline import Pipeline, allot_cores, stages, staleness, weighted_layers
 
 
@@ -74,7 +74,7 @@ def test_a_core_by_hand() -> None:
     # 2 turns of 100 products and an addition, and the last PE of a row starts 3 cycles later.
     assert core_gemv_cycles(8, 400, nr=4, stages=4) == 2 * 101 + 3 + 1 + 4 + 1
     # 2 (n - 1) steps of a quarter of the words.
-    assert all_reduce_cycles(64, 4, ring_words=4, hop_cycles=2) == 6 * (16 // 4 + 2)
+    assert 2 * all_gather_cycles(64, 4, ring_words=4, hop_cycles=2) == 6 * (16 // 4 + 2)
 
 
 @pytest.mark.parametrize("nr", [2, 4, 8])
