@@ -7,9 +7,18 @@ from importlib import import_module
 from typing import Any
 
 from presilicon.designs.design import Design, design_names, diff_designs, load_design
-from presilicon.designs.instrument import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware, Instrument, Tap
+from presilicon.designs.instrument import (
+    ALU_FUNCTIONS,
+    BLOCKS,
+    REDUCE_FUNCTIONS,
+    WIDEST_WORD,
+    Hardware,
+    Instrument,
+    Tap,
+    TapRole,
+)
 from presilicon.designs.machine import MACHINES, Machine, UpdateRule
-from presilicon.designs.numerics import Change, Numerics, Override, RoleFormat
+from presilicon.designs.numerics import Change, Numerics, Override, RoleFormat, decode_format
 from presilicon.designs.operators import Operators, OperatorSpec
 from presilicon.designs.pricing import Convention, MachineStep, StepPrice, op_cost
 from presilicon.designs.recipe import Recipe, load_recipe, recipe_names
@@ -29,10 +38,12 @@ from presilicon.designs.technology import (
     AreaTable,
     EnergyPoint,
     Figure,
+    FigurePath,
     Label,
     Technology,
     curve_pj,
     curve_um2,
+    figure_name,
     load_technology,
     technology_names,
 )
@@ -43,6 +54,7 @@ __all__ = [
     "BLOCKS",
     "MACHINES",
     "REDUCE_FUNCTIONS",
+    "WIDEST_WORD",
     "AreaPoint",
     "AreaTable",
     "Change",
@@ -52,6 +64,7 @@ __all__ = [
     "Device",
     "EnergyPoint",
     "Figure",
+    "FigurePath",
     "Hardware",
     "Instrument",
     "Label",
@@ -69,12 +82,15 @@ __all__ = [
     "StepPrice",
     "System",
     "Tap",
+    "TapRole",
     "Technology",
     "UpdateRule",
     "curve_pj",
     "curve_um2",
+    "decode_format",
     "design_names",
     "diff_designs",
+    "figure_name",
     "load_characterization",
     "load_design",
     "load_recipe",

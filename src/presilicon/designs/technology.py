@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -87,7 +87,7 @@ class Leakage(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 EnergyCurve = Annotated[tuple[EnergyPoint, ...], Meta(min_length=2)]
 AreaCurve = Annotated[tuple[AreaPoint, ...], Meta(min_length=2)]
-Path = tuple[str | int, ...]
+FigurePath = tuple[str | int, ...]
 """Path of a figure in a table: names of fields, keys, and positions in a curve."""
 
 
@@ -160,7 +160,7 @@ class Technology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise unknown(f"kind of DRAM in technology {self.name}", kind, self.dram)
         return self.dram[kind]
 
-    def entries(self) -> dict[Path, Figure]:
+    def entries(self) -> dict[FigurePath, Figure]:
         """Every figure of the table, by its path.
 
         >>> load_technology("horowitz-45nm").entries()["float_multiply", 1].value
@@ -168,7 +168,7 @@ class Technology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """
         return dict(_figures(self, ()))
 
-    def scaled(self, path: Path, factor: float) -> "Technology":
+    def scaled(self, path: FigurePath, factor: float) -> "Technology":
         """The same table with the figure at `path`, one of `entries`, multiplied."""
         scaled: Technology = _scale(self, path, factor)
         return scaled
@@ -176,16 +176,16 @@ class Technology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def figures(self) -> list[str]:
         """Every figure as a line of provenance."""
         return [
-            f"{name_of(self, path)}: {figure.value:g} {figure.unit} ({figure.label})"
+            f"{figure_name(self, path)}: {figure.value:g} {figure.unit} ({figure.label})"
             + (f"; {figure.source}" if figure.source else "")
             for path, figure in self.entries().items()
         ]
 
 
-def name_of(technology: Technology, path: Path) -> str:
+def figure_name(technology: Technology, path: FigurePath) -> str:
     """A figure's path in readable form.
 
-    >>> name_of(load_technology("horowitz-45nm"), ("area", "float_add", 0))
+    >>> figure_name(load_technology("horowitz-45nm"), ("area", "float_add", 0))
     'area.float_add at 16'
     """
     figure = technology.entries()[path]
@@ -223,7 +223,7 @@ def load_technology(name_or_path: str) -> Technology:
     """
     if not is_path(name_or_path):
         return _packaged(name_or_path)
-    path = FilePath(name_or_path)
+    path = Path(name_or_path)
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -247,7 +247,7 @@ def _packaged(name: str) -> Technology:
 
 
 @lru_cache(maxsize=64)
-def _in_file(path: FilePath, _mtime_ns: int, _size: int) -> Technology:
+def _in_file(path: Path, _mtime_ns: int, _size: int) -> Technology:
     """The table in a file; a file that was written again is read again."""
     data, source = read_toml(path)
     return decode(data, Technology, source)
@@ -267,7 +267,7 @@ def _curves(technology: Technology) -> Iterator[tuple[tuple[str, ...], Sequence[
                 yield (*prefix, name), getattr(table, name)
 
 
-def _figures(value: object, path: Path) -> Iterator[tuple[Path, Figure]]:
+def _figures(value: object, path: FigurePath) -> Iterator[tuple[FigurePath, Figure]]:
     match value:
         case Figure():
             yield path, value
@@ -282,7 +282,7 @@ def _figures(value: object, path: Path) -> Iterator[tuple[Path, Figure]]:
                 yield from _figures(item, (*path, index))
 
 
-def _scale(value: Any, path: Path, factor: float) -> Any:
+def _scale(value: Any, path: FigurePath, factor: float) -> Any:
     """`value` with the figure at `path` multiplied, everything else shared."""
     if isinstance(value, Figure):
         return msgspec.structs.replace(value, **{value.field: value.value * factor})

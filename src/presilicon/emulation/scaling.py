@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from presilicon.designs.scaling import LossScale
+from presilicon.designs import LossScale
 
 _LARGEST = torch.finfo(torch.float32).max
 """A scale that float32 cannot hold would make every loss infinite: growth stops before."""

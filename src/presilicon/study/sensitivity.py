@@ -7,8 +7,7 @@ from math import inf, isfinite
 from statistics import median
 
 from presilicon.base.errors import ConfigError
-from presilicon.designs import Design, Figure, Technology
-from presilicon.designs.technology import Path, name_of
+from presilicon.designs import Design, Figure, FigurePath, Technology, figure_name
 from presilicon.records import StepFacts, StepGraph, Trace
 from presilicon.records.sensitivity import ClosestCall, RankingChange, RankingSensitivity, Sensitivity
 from presilicon.simulation import area, simulate
@@ -124,7 +123,7 @@ def _rank(
             changes.append(
                 RankingChange(
                     technology=table.name,
-                    entry=name_of(table, path),
+                    entry=figure_name(table, path),
                     value=figure.value,
                     unit=figure.unit,
                     label=figure.label,
@@ -141,7 +140,7 @@ def _rank(
                         worse=designs[worse].name,
                         ratio=base[worse] / base[better],
                         technology=table.name,
-                        entry=name_of(table, path),
+                        entry=figure_name(table, path),
                         factor=scale,
                         scaled_ratio=ratio,
                     )
@@ -155,7 +154,7 @@ def _rank(
     )
 
 
-def _variations(designs: Sequence[Design], factor: float) -> Iterator[tuple[Technology, Path, Figure, float]]:
+def _variations(designs: Sequence[Design], factor: float) -> Iterator[tuple[Technology, FigurePath, Figure, float]]:
     for table in _tables(designs):
         for path, figure in table.entries().items():
             yield table, path, figure, factor

@@ -4,8 +4,7 @@ import pytest
 
 from presilicon.base.config import decode, parse_toml, to_toml
 from presilicon.base.errors import ConfigError
-from presilicon.designs import Technology, curve_um2, load_design, load_technology, technology_names
-from presilicon.designs.technology import name_of
+from presilicon.designs import Technology, curve_um2, figure_name, load_design, load_technology, technology_names
 
 MINIMAL = """
 name = "mine"
@@ -77,7 +76,7 @@ def test_scaling_changes_one_figure_and_nothing_else() -> None:
         assert list(changed) == [path]
         assert changed[path].value == 2 * figure.value
         assert scaled.scaled(path, 0.5) == technology
-    assert name_of(technology, ("dram", "ddr3")) == "dram.ddr3"
+    assert figure_name(technology, ("dram", "ddr3")) == "dram.ddr3"
 
 
 def test_area_curves_pass_through_their_figures() -> None:

@@ -2,8 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-from presilicon.designs import Hardware
-from presilicon.designs.instrument import WIDEST_WORD
+from presilicon.designs import WIDEST_WORD, Hardware
 from presilicon.instrument.model.words import count_limit
 
 CountScope = Literal["elements", "samples"]

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from presilicon.base.config import Source, decode
 from presilicon.base.errors import ConfigError, did_you_mean
-from presilicon.designs import Hardware
-from presilicon.designs.numerics import decode_format
+from presilicon.designs import Hardware, decode_format
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.instrument.firmware.ranges import RangeRow
 
