@@ -1,4 +1,4 @@
-"""`presilicon instrument`: firmware compiled, read back and run on the instrument's models."""
+"""`presilicon instrument`: compile, disassemble and run firmware on the instrument's models."""
 
 import json
 from importlib import import_module
@@ -29,7 +29,7 @@ firmware_option = click.option(
 
 @click.group("instrument")
 def command() -> None:
-    """Program and run the on-chip debug instrument: docs/instrument.md is its guide, docs/firmware.md defines it."""
+    """Program and run the on-chip debug instrument: see docs/instrument.md, and docs/firmware.md for its definition."""
 
 
 @command.command("run")
@@ -48,11 +48,11 @@ def command() -> None:
     type=click.Choice(["reference", "fast", "rtl"]),
     default="fast",
     show_default=True,
-    help="Plain Python, compiled, or the circuit in Verilator; all three agree bit by bit.",
+    help="Plain Python, compiled, or the circuit in Verilator; their results are identical.",
 )
 @json_option
 def run(config: Path, firmware: Path, vectors: Path, engine: str, as_json: bool) -> None:
-    """Run firmware on vectors, and show what leaves the packer and what stays behind.
+    """Run firmware on vectors, and show the blocks that leave the packer and the memories at the end.
 
     \b
     Example, the sum of every frame of two vectors:
@@ -118,7 +118,7 @@ def _line(numbers: list[Any]) -> str:
 @command.command("compile")
 @config_option
 @firmware_option
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Where the image goes.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The image file.")
 @json_option
 def compile_command(config: Path, firmware: Path, out: Path, as_json: bool) -> None:
     """Compile firmware into an image for the chip."""
@@ -155,7 +155,7 @@ def compile_command(config: Path, firmware: Path, out: Path, as_json: bool) -> N
 @click.argument("image", type=_FILE)
 @json_option
 def disassemble_command(image: Path, as_json: bool) -> None:
-    """Print the IMAGE that `compile` wrote as the firmware and the ranges in it."""
+    """Print the firmware and the ranges in an IMAGE that `compile` wrote."""
     from presilicon.base.errors import ConfigError
     from presilicon.instrument import disassemble
 
@@ -174,7 +174,7 @@ def disassemble_command(image: Path, as_json: bool) -> None:
 @click.option("--config", type=_FILE, metavar="C.json", help="The hardware; without it 32 lanes and 32 ranges.")
 @json_option
 def list_command(config: Path | None, as_json: bool) -> None:
-    """List the aggregations, with the chains and the cycles that each takes on a hardware."""
+    """List the aggregations, with the chains and cycles that each takes on a hardware."""
     from presilicon.designs import Hardware
     from presilicon.instrument import describe_aggregations, read_hardware
 
@@ -193,7 +193,7 @@ def list_command(config: Path | None, as_json: bool) -> None:
 
 
 def _compiled(firmware: Path, compile_it: Any) -> "Image":
-    """An image; what is wrong with the firmware is said of its file."""
+    """A compiled image; errors in the firmware name its file."""
     from presilicon.base.errors import ConfigError
 
     try:
@@ -212,7 +212,7 @@ def _engine(name: str, hardware: "Hardware") -> Any:
     if name != "rtl":
         return Reference(hardware) if name == "reference" else FastModel(hardware)
     try:
-        return import_module("presilicon.rtl.engine").RtlModel(hardware)
+        return import_module("presilicon.rtl").RtlModel(hardware)
     except ImportError as error:
         raise MissingToolError(
             f"the circuit cannot be run here ({error}); try --engine fast or pip install presilicon[rtl]"
@@ -220,7 +220,7 @@ def _engine(name: str, hardware: "Hardware") -> Any:
 
 
 def _plain(values: Any) -> list[Any]:
-    """Numbers for JSON: whole ones as such, infinities and NaN by name."""
+    """Numbers for JSON: whole ones as integers, infinities and NaN by name."""
     return [_plain_number(float(value)) for value in values]
 
 

@@ -1,9 +1,9 @@
-"""`presilicon instrument` on trainings: watch one, program its taps, set its learning rate, hold it against a chip."""
+"""`presilicon instrument` on trainings: watch, program taps, set the learning rate, compare with a chip."""
 
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -25,12 +25,12 @@ _WAIT = click.option(
 
 @click.command("watch")
 @_RUN
-@click.option("--once", is_flag=True, help="Print what there is now, and end.")
+@click.option("--once", is_flag=True, help="Print the present state, and exit.")
 @click.option("--interval", type=click.FloatRange(min=0.05), default=0.5, show_default=True, help="Seconds.")
 @out_option
 @json_option
 def watch(run: str, once: bool, interval: float, out: Path, as_json: bool) -> None:
-    """Show what the instruments of a RUN see: curves, histograms, dropped frames; live, or from its record.
+    """Show the readings of a RUN's instruments: curves, histograms, dropped frames; live, or from its record.
 
     \b
     Examples:
@@ -41,12 +41,12 @@ def watch(run: str, once: bool, interval: float, out: Path, as_json: bool) -> No
     from presilicon.runs import load_run, watch_run
     from presilicon.runs.readings import to_plain
 
-    found = load_run(out, run)
-    watcher = watch_run(found.path)
-    if not watcher.streams and found.status != "running":
-        raise ConfigError(f"{found.name} has no instrument: its design needs an [instrument] section")
+    stored = load_run(out, run)
+    watcher = watch_run(stored.path)
+    if not watcher.streams and stored.status != "running":
+        raise ConfigError(f"{stored.name} has no instrument: its design needs an [instrument] section")
     if as_json:
-        click.echo(json.dumps({"run": found.name, "status": found.status, **to_plain(watcher)}))
+        click.echo(json.dumps({"run": stored.name, "status": stored.status, **to_plain(watcher)}))
         return
     from rich.console import Console
     from rich.live import Live
@@ -56,14 +56,14 @@ def watch(run: str, once: bool, interval: float, out: Path, as_json: bool) -> No
     console = Console()
 
     def view(status: str) -> Any:
-        return render_watch(watcher, name=found.name, status=status, width=min(console.width, 120))
+        return render_watch(watcher, name=stored.name, status=status, width=min(console.width, 120))
 
-    if once or found.status != "running" or not console.is_terminal:
-        console.print(view(found.status))
+    if once or stored.status != "running" or not console.is_terminal:
+        console.print(view(stored.status))
         return
-    with Live(view(found.status), console=console, auto_refresh=False) as live:
+    with Live(view(stored.status), console=console, auto_refresh=False) as live:
         while True:
-            status = load_run(out, found.name).status
+            status = load_run(out, stored.name).status
             watcher.update()
             live.update(view(status), refresh=True)
             if status != "running":
@@ -75,9 +75,9 @@ def watch(run: str, once: bool, interval: float, out: Path, as_json: bool) -> No
 @_RUN
 @_TAP
 @click.option("--aggregation", metavar="NAME", help="See `presilicon instrument list`.")
-@click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Of the aggregation, as in bins=32.")
+@click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Of the aggregation: bins=32, ...")
 @click.option(
-    "--firmware", type=click.Path(path_type=Path), metavar="F.json", help="Chains of your own, as `compile` reads them."
+    "--firmware", type=click.Path(path_type=Path), metavar="F.json", help="Your own firmware, as `compile` reads it."
 )
 @_DESIGN
 @_SEED
@@ -96,7 +96,7 @@ def program(
     out: Path,
     as_json: bool,
 ) -> None:
-    """Give a tap of a RUN that trains another aggregation, or firmware of your own; training goes on.
+    """Give a tap of a running RUN another aggregation, or your own firmware, while training continues.
 
     \b
     Example:
@@ -106,7 +106,7 @@ def program(
     from presilicon.instrument import program_tap, read_chains
 
     if options and aggregation is None:
-        raise ConfigError("--option is of an aggregation: give --aggregation NAME, too")
+        raise ConfigError("--option needs --aggregation NAME: options belong to an aggregation")
     chains, rows = (None, None) if firmware is None else read_chains(firmware)
     answers = program_tap(
         _load(out, run), tap, aggregation=aggregation, options=_options(options), firmware=chains,
@@ -126,7 +126,7 @@ def program(
 def set_command(
     run: str, learning_rate: float, design: str | None, seed: int | None, wait_s: float, out: Path, as_json: bool
 ) -> None:
-    """Set the learning rate of a RUN that trains, through a control register of its instrument.
+    """Set the learning rate of a running RUN, through a control register of its instrument.
 
     \b
     Example:
@@ -163,7 +163,7 @@ def ranges(
     out: Path,
     as_json: bool,
 ) -> None:
-    """Give the rows of ranges of a tap of a RUN that trains other boundaries."""
+    """Set the boundaries of the rows of ranges of a tap of a running RUN."""
     from presilicon.instrument import set_ranges
 
     boundaries = [_row(text) for text in rows]
@@ -182,7 +182,7 @@ def ranges(
 def sample(
     run: str, tap: str, every: int, design: str | None, seed: int | None, wait_s: float, out: Path, as_json: bool
 ) -> None:
-    """Look at a tap of a RUN that trains every so many steps."""
+    """Sample a tap of a running RUN every so many steps."""
     from presilicon.instrument import set_sampling
 
     _show(set_sampling(_load(out, run), tap, every, design=design, seed=seed, wait_s=wait_s), as_json)
@@ -194,9 +194,9 @@ def sample(
     "--stream",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A stream of packets, from a chip or a simulated circuit, in place of the one that the run has kept.",
+    help="A stream of packets from a chip or a simulated circuit, instead of the run's own.",
 )
-@click.option("--recorded", is_flag=True, help="Hold --stream against the run's own stream, without emulating again.")
+@click.option("--recorded", is_flag=True, help="Compare --stream with the run's own stream, without emulating again.")
 @click.option("--engine", type=click.Choice(["fast", "reference", "rtl"]), default="fast", show_default=True)
 @_DESIGN
 @_SEED
@@ -212,9 +212,9 @@ def lockstep(
     out: Path,
     as_json: bool,
 ) -> None:
-    """Emulate an instrumented training of a RUN again and hold it against a stream: the first frame that differs.
+    """Emulate an instrumented training of a RUN again and compare it with a stream, frame by frame.
 
-    Exits with 1 where they differ, naming tap, step and element.
+    Exits with 1 at the first difference, with its tap, step and element.
     """
     from presilicon.base.config import to_plain
     from presilicon.base.errors import ConfigError, RunFailedError
@@ -222,22 +222,24 @@ def lockstep(
     from presilicon.runs import load_run
 
     if recorded and stream is None:
-        raise ConfigError("--recorded holds a --stream against the run's own: give its file")
-    found = load_run(out, run)
-    kept = _kept(found, design, seed)
-    there = _read(stream or kept.file)
+        raise ConfigError("--recorded needs --stream FILE, which is compared with the run's own stream")
+    stored = load_run(out, run)
+    training = _load_training(stored, design, seed)
+    hardware = training.design.instrument.built
+    there = _read(stream or training.file)
     if recorded:
-        names = {tap.tap: tap.name for tap in kept.started.taps}
-        agreement = compare_streams(_read(kept.file), there, kept.design.instrument.built, names=names)
+        names = {tap.tap: tap.name for tap in training.started.taps}
+        agreement = compare_streams(_read(training.file), there, hardware, names=names)
     else:
         from presilicon.cli.instrument import _engine
         from presilicon.records import InstrumentAnswer
         from presilicon.study.instrumented import compare_with_stream
 
-        asked = [answer for answer in found.events(InstrumentAnswer) if answer.stream == kept.started.stream]
+        started = training.started
+        answers = [answer for answer in stored.events(InstrumentAnswer) if answer.stream == started.stream]
         agreement = compare_with_stream(
-            there, kept.workload, kept.design, asked, seed=kept.started.seed,
-            device=kept.device, step_s=kept.started.step_s, engine=_engine(engine, kept.design.instrument.built),
+            there, training.workload, training.design, answers, seed=started.seed, device=training.device,
+            step_s=started.step_s, engine=_engine(engine, hardware),
         )  # fmt: skip
     if as_json:
         click.echo(json.dumps({"schema": 1, **to_plain(agreement)}))
@@ -254,11 +256,11 @@ def lockstep(
 
 @click.command("listen")
 @click.argument("link")
-@click.option("--design", "design_name", required=True, metavar="DESIGN", help="With the [instrument] of that board.")
-@click.option("--workload", required=True, metavar="NAME", help="What it trains: the names of its layers.")
-@click.option("--baud", type=click.IntRange(min=1), default=115200, show_default=True, help="Of a serial port.")
+@click.option("--design", "design_name", required=True, metavar="DESIGN", help="With the board's [instrument].")
+@click.option("--workload", required=True, metavar="NAME", help="Its layers can be tapped.")
+@click.option("--baud", type=click.IntRange(min=1), default=115200, show_default=True, help="For a serial port.")
 @click.option(
-    "--seconds", type=click.FloatRange(min=0), help="Listen for so long.  [default: until Ctrl-C; a file, to its end]"
+    "--seconds", type=click.FloatRange(min=0), help="How long to listen.  [default: until Ctrl-C; a file, to its end]"
 )
 @click.option(
     "--token-file",
@@ -279,10 +281,10 @@ def listen(
     out: Path,
     as_json: bool,
 ) -> None:
-    """Program the instrument of a board and record what it sends: LINK is HOST:PORT, a serial device or a file.
+    """Program the instrument of a board and record its stream: LINK is HOST:PORT, a serial device or a file.
 
     The recording is a run: `watch`, `program`, `set`, `ranges` and `sample` work on it from another terminal. Its
-    directory keeps the bytes that came, in stream-NAME-seed0.bin, as `lockstep --stream` takes them.
+    directory has the received bytes in stream-NAME-seed0.bin, for `lockstep --stream`.
 
     \b
     Example:
@@ -316,29 +318,33 @@ def listen(
         until = None if seconds is None else time.monotonic() + seconds
         try:
             while until is None or time.monotonic() < until:
-                found = listener.poll()
-                frames += found
+                new_frames = listener.poll()
+                frames += new_frames
                 if until is None and isinstance(end, FileLink) and listener.is_quiet:
                     break
-                if not found:
+                if not new_frames:
                     time.sleep(0.02)
         finally:
             listener.finish()
-    lost = listener.host.losses
+    losses = listener.host.losses
     if as_json:
-        click.echo(json.dumps({"schema": 1, "run": run.name, "frames": frames, "lost_packets": lost.lost_packets}))
+        click.echo(json.dumps({"schema": 1, "run": run.name, "frames": frames, "lost_packets": losses.lost_packets}))
     else:
-        click.echo(f"{run.name}: {frames} frames, {lost.lost_packets} packets lost, {lost.bad_packets} bad")
+        click.echo(f"{run.name}: {frames} frames, {losses.lost_packets} packets lost, {losses.bad_packets} bad")
 
 
-class _Kept:
-    """An instrumented training of a run, and what it was started with."""
+class _Training(NamedTuple):
+    """An instrumented training of a run, with the request that started it."""
 
-    def __init__(self, design: Any, workload: Any, device: str, started: "InstrumentStarted", file: Path) -> None:
-        self.design, self.workload, self.device, self.started, self.file = design, workload, device, started, file
+    design: Any
+    workload: Any
+    device: str
+    started: "InstrumentStarted"
+    file: Path
+    """Its recorded stream."""
 
 
-def _kept(run: "StoredRun", design: str | None, seed: int | None) -> _Kept:
+def _load_training(run: "StoredRun", design: str | None, seed: int | None) -> _Training:
     from presilicon.base.errors import ConfigError
     from presilicon.records import InstrumentStarted
     from presilicon.study import load_request, plan_request
@@ -352,11 +358,14 @@ def _kept(run: "StoredRun", design: str | None, seed: int | None) -> _Kept:
     if not starts:
         raise ConfigError(f"{run.name} has no instrumented training from its first step on (of that design and seed)")
     plan = plan_request(load_request(run))
-    first = (starts[0].design, starts[0].seed)
-    started = next(event for event in reversed(starts) if (event.design, event.seed) == first)  # it wrote the file
-    chosen = next(each for each in plan.designs if each.name == started.design)
+    first = starts[0]
+    # The stream file is that of the last start.
+    started = next(event for event in reversed(starts) if (event.design, event.seed) == (first.design, first.seed))
+    chosen = next((candidate for candidate in plan.designs if candidate.name == started.design), None)
+    if chosen is None:
+        raise ConfigError(f'{run.name}: its request has no design "{started.design}"')
     file = run.path / stream_file(f"{started.design}-seed{started.seed}")
-    return _Kept(chosen, plan.workload, plan.device, started, file)
+    return _Training(chosen, plan.workload, plan.device, started, file)
 
 
 def _read(path: Path) -> bytes:
@@ -377,16 +386,16 @@ def _load(out: Path, run: str) -> "StoredRun":
 def _options(texts: tuple[str, ...]) -> dict[str, Any]:
     from presilicon.base.errors import ConfigError
 
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise ConfigError(f'--option "{text}": write a key and a value, as in bins=32')
+            raise ConfigError(f'--option "{text}": write KEY=VALUE, such as bins=32')
         try:
-            found[key] = json.loads(value)
+            options[key] = json.loads(value)
         except json.JSONDecodeError:
-            found[key] = value
-    return found
+            options[key] = value
+    return options
 
 
 def _row(text: str) -> list[Any]:

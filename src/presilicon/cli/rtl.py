@@ -16,7 +16,7 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 @click.group("rtl")
 def command() -> None:
-    """Write the instrument as SystemVerilog, for itself or into a design of yours: docs/rtl.md."""
+    """Write the instrument as SystemVerilog, alone or beside your own design: docs/rtl.md."""
 
 
 @command.command("instrument")
@@ -40,44 +40,44 @@ def instrument(
     DESIGN is a design with an [instrument] section, or a JSON file of hardware as `presilicon instrument run --config`
     takes it.
     """
-    from presilicon.rtl.generate import write_instrument
+    from presilicon.rtl import write_instrument
 
     hardware, blocks = _hardware(design, settings)
     written = write_instrument(hardware, out, other_clock=other_clock, output_blocks=blocks)
-    said = None
+    result = None
     if simulate:
-        from presilicon.rtl.testbench import run_testbench
+        from presilicon.rtl import run_testbench
 
-        said = run_testbench(out)
+        result = run_testbench(out)
     if as_json:
         files = [str(path.relative_to(out)) for path in written]
-        click.echo(json.dumps({"schema": 1, "directory": str(out), "files": files, "testbench": said}, indent=2))
+        click.echo(json.dumps({"schema": 1, "directory": str(out), "files": files, "testbench": result}, indent=2))
         return
     click.echo(f"{len(written)} files in {out}: rtl/ (top: instrument_top), tb/, instrument.f, vivado.tcl, quartus.qip")
-    if said:
-        click.echo(f"testbench: {said}")
+    if result:
+        click.echo(f"testbench: {result}")
 
 
 def _hardware(design: str, settings: tuple[str, ...]) -> "tuple[Hardware, int | None]":
-    """The hardware that a name stands for, and how many blocks its output buffer holds."""
+    """The hardware of a design or file, and the size of its output buffer in blocks."""
     from presilicon.base.errors import ConfigError
 
     if design.endswith(".json"):
         from presilicon.instrument import read_hardware
 
         if settings:
-            raise ConfigError("--set changes designs; a JSON file of hardware is edited instead")
+            raise ConfigError("--set needs a design; edit the JSON file of hardware instead")
         return read_hardware(Path(design))[0], None
     from presilicon.designs import load_design
 
-    found = load_design(design, settings)
-    if found.instrument is None:
+    instrument = load_design(design, settings).instrument
+    if instrument is None:
         raise ConfigError(
             f"{design}: the design has no [instrument]; add one, as in `[instrument.hardware]` with `lanes = 16`"
         )
-    hardware = found.instrument.built
+    hardware = instrument.built
     block = 11 + hardware.lanes * ((hardware.word_bits + 7) // 8)
-    blocks = max(16, found.instrument.output_bytes // block)
+    blocks = max(16, instrument.output_bytes // block)
     return hardware, 1 << blocks.bit_length() - 1
 
 
@@ -103,7 +103,7 @@ def _hardware(design: str, settings: tuple[str, ...]) -> "tuple[Hardware, int | 
 @click.option("--config", metavar="DESIGN", help="The instrument: a JSON file of hardware, or a design.")
 @click.option("--frame-length", type=int, help="Vectors of a frame, for signals without end flags.")
 @click.option("--clock", metavar="NAME", help="The clock input; found by its name otherwise.")
-@click.option("--reset", metavar="NAME", help="The reset input, with ! before it where it is active low.")
+@click.option("--reset", metavar="NAME", help="The reset input, with ! before it if it is active low.")
 @click.option(
     "--other-clock",
     type=int,
@@ -111,7 +111,7 @@ def _hardware(design: str, settings: tuple[str, ...]) -> "tuple[Hardware, int | 
     metavar="TAP",
     help="A signal, counted from 0, of another clock: it gets an asynchronous queue. May be repeated.",
 )
-@click.option("--include", "-I", multiple=True, type=_DIRECTORY, help="Where included files lie. May be repeated.")
+@click.option("--include", "-I", multiple=True, type=_DIRECTORY, help="Directory of included files. May be repeated.")
 @click.option("--out", type=_DIRECTORY, metavar="DIR", help="Where the files go.")
 @json_option
 def tap(
@@ -129,20 +129,19 @@ def tap(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Bring signals of your own design up and put the instrument beside it.
+    """Make signals of your own design outputs and put the instrument beside it.
 
     Writes the design flattened with the signals as outputs, the instrument, and TOP_instrumented, which has both.
     """
     from presilicon.base.errors import ConfigError
-    from presilicon.rtl.parameters import parse_parameters
-    from presilicon.rtl.tap import Signal, list_signals, tap_design
+    from presilicon.rtl import Signal, list_signals, parse_parameters, tap_design
 
     values = parse_parameters(parameters)
     if listing:
-        found = list_signals(sources, top, include, values)
+        widths = list_signals(sources, top, include, values)
         if as_json:
-            click.echo(json.dumps({"schema": 1, "signals": found}, indent=2))
-        for name, width in found.items() if not as_json else ():
+            click.echo(json.dumps({"schema": 1, "signals": widths}, indent=2))
+        for name, width in widths.items() if not as_json else ():
             click.echo(f"{width:5} {name}")
         return
     if config is None or out is None:
@@ -156,8 +155,8 @@ def tap(
     )  # fmt: skip
     if as_json:
         names = [str(path.relative_to(out)) for path in tapped.files]
-        found_reset = {"name": tapped.reset, "active": "low" if tapped.reset_is_low else "high"}
-        document = {"schema": 1, "top": tapped.top, "clock": tapped.clock, "reset": found_reset, "files": names}
+        reset_document = {"name": tapped.reset, "active": "low" if tapped.reset_is_low else "high"}
+        document = {"schema": 1, "top": tapped.top, "clock": tapped.clock, "reset": reset_document, "files": names}
         click.echo(json.dumps(document, indent=2))
         return
     active = "low" if tapped.reset_is_low else "high"

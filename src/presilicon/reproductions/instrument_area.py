@@ -10,8 +10,7 @@ from presilicon.designs import Hardware
 from presilicon.formats import Fixed
 from presilicon.instrument import aggregation, compile_firmware
 from presilicon.records import Reproduced, Reproduction
-from presilicon.rtl.sources import core_parameters
-from presilicon.rtl.synthesis import Area, Timing, kept, kept_clock, synthesize
+from presilicon.rtl import Area, Timing, core_parameters, known_area, known_clock, synthesize
 
 LANES = (16, 32, 64, 128)
 WIDTHS = (8, 16, 32)
@@ -55,7 +54,7 @@ class Part(NamedTuple):
     @property
     def known(self) -> Area | None:
         """The same, if it has been synthesized already."""
-        return kept(self.top, self.parameters, "cyclonev", flat=self.flat)
+        return known_area(self.top, self.parameters, "cyclonev", flat=self.flat)
 
 
 class Clocked(NamedTuple):
@@ -67,7 +66,7 @@ class Clocked(NamedTuple):
     @property
     def known(self) -> Timing | None:
         """If it has been made already."""
-        return kept_clock(self.top, self.parameters)
+        return known_clock(self.top, self.parameters)
 
 
 def variant(name: str, lanes: int, bits: int = 32) -> Hardware:

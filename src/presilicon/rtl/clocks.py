@@ -1,11 +1,11 @@
-"""Which clocks a signal of a flattened design comes from, by the netlist that Yosys writes."""
+"""Clock domains of the signals of a flattened design, from Yosys' netlist."""
 
 from collections.abc import Iterable
 from typing import Any
 
 
 class Clocks:
-    """The clocks of a module's signals; bits are as the netlist numbers them."""
+    """The clocks of a module's signals, by the netlist's bit numbers."""
 
     def __init__(self, module: Any, clock: str) -> None:
         self.own: int = module["ports"][clock]["bits"][0]
@@ -16,29 +16,29 @@ class Clocks:
                     self._drivers |= {bit: cell for bit in bits if isinstance(bit, int)}
         nets = [(name, net["bits"]) for name, net in module["netnames"].items() if not net.get("hide_name")]
         nets += [(name, port["bits"]) for name, port in module["ports"].items()]
-        # The shortest name last, and ports last of all: they are what a reader knows.
+        # The shortest name last, and ports last of all, so that these win: a reader knows them.
         nets.sort(key=lambda net: (net[0] in module["ports"], -net[0].count("."), -len(net[0])))
         self._names: dict[int, str] = {bits[0]: name for name, bits in nets if len(bits) == 1}
 
     def behind(self, bits: Iterable[Any]) -> set[int]:
-        """The clocks of the registers and memories from which signals come without another between.
+        """The clocks of the registers and memories that drive signals through combinational logic alone.
 
-        A clock that is gated or buffered from the module's own counts as that. What comes straight from an input
-        belongs to no clock that could be known.
+        A clock that is gated or buffered from the module's own counts as that. A signal straight from an input has no
+        known clock.
         """
-        found: set[int] = set()
+        clocks: set[int] = set()
         for cell in self._sources(bits):
-            found |= {self._root(bit) for bit in _clocks(cell) if isinstance(bit, int)}
-        return found
+            clocks |= {self._root(bit) for bit in _clocks(cell) if isinstance(bit, int)}
+        return clocks
 
     def name(self, clock: int) -> str:
-        """What a clock is called in the design."""
+        """Name of a clock in the design."""
         return self._names.get(clock, "a signal without a name")
 
     def _sources(self, bits: Iterable[Any]) -> list[Any]:
-        """The cells with clocks that are met first, going back from signals."""
+        """The nearest clocked cells upstream of signals."""
         seen: set[Any] = set()
-        waiting, found = list(bits), []
+        waiting, cells = list(bits), []
         while waiting:
             bit = waiting.pop()
             if bit in seen:
@@ -48,12 +48,12 @@ class Clocks:
             if cell is None:
                 continue
             if _clocks(cell):
-                found.append(cell)
+                cells.append(cell)
             waiting += _passed(cell)
-        return found
+        return cells
 
     def _root(self, clock: int) -> int:
-        """The module's own clock where a clock is made of it by gates alone; else the clock itself."""
+        """The module's own clock if a clock comes from it through gates alone; else the clock itself."""
         seen: set[Any] = set()
         waiting: list[Any] = [clock]
         while waiting:
@@ -73,7 +73,7 @@ def _reads_at_clock(cell: Any) -> bool:
 
 
 def _clocks(cell: Any) -> list[Any]:
-    """The clock pins of a register or of a memory."""
+    """The clock pins of a register or memory."""
     pins = cell["connections"]
     if cell["type"].startswith("$mem"):
         return list(pins["RD_CLK"] if _reads_at_clock(cell) else pins.get("WR_CLK", ()))
@@ -83,7 +83,7 @@ def _clocks(cell: Any) -> list[Any]:
 
 
 def _passed(cell: Any) -> list[Any]:
-    """The inputs that a cell's outputs follow within a cycle."""
+    """The inputs that drive a cell's outputs combinationally."""
     pins, directions = cell["connections"], cell["port_directions"]
     if cell["type"].startswith("$mem"):
         return [] if _reads_at_clock(cell) else list(pins["RD_ADDR"])

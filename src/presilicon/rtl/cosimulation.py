@@ -1,7 +1,7 @@
-"""The whole instrument in Verilator: taps that are not held up, images while data flows, the stream of packets.
+"""The whole instrument in Verilator: taps that never wait, images while data flows, the stream of packets.
 
-`simulate` notes what the circuit decides (which vectors it accepted, where it broke a frame off, when it sent its
-status); `predict` replays these decisions on a model and gives the bytes that must have been sent.
+`simulate` records the circuit's decisions (which vectors it accepted, where it broke a frame off, when it sent its
+status); `predict` replays these decisions on a model and returns the bytes that must have been sent.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ VECTOR, BREAK, EXCHANGE, TOO_LATE, STATUS, BLOCK, REPORT = range(7)
 
 
 class TapStream(NamedTuple):
-    """What a tap shows, cycle by cycle."""
+    """Vectors of a tap, cycle by cycle."""
 
     words: "NDArray[np.int64]"
     """Vectors [V, N] of words."""
@@ -35,25 +35,26 @@ class TapStream(NamedTuple):
 
 
 class Event(NamedTuple):
-    """Something that the circuit decided."""
+    """A decision of the circuit."""
 
     kind: int
     tap: int
     last: int
     number: int
     cycle: int
-    place: int
+    vector: int
+    """Index in the trace's vectors, for an accepted vector."""
 
 
 class Trace(NamedTuple):
-    """What a simulation gave."""
+    """Result of a simulation."""
 
     stream: bytes
     events: list[Event]
     vectors: "NDArray[np.int64]"
     """The vectors that entered the input buffer, as words, in order."""
     dropped: tuple[int, ...]
-    """Outer frames that each tap lost."""
+    """Dropped outer frames of each tap."""
     control: int
     """Control register 0 at the end."""
     cycles: int
@@ -123,23 +124,23 @@ def simulate(
 ) -> Trace:
     """Let an instrument watch its taps and send packets.
 
-    `images` are bytes from the host with the cycle from which on they come, one byte a cycle. The reader of the stream
-    takes a byte every `stream_every` cycles at most, and pauses with odds `stream_gap`. Taps in `crossed` have a
-    clock of their own; `periods` are those of the instrument's clock and of theirs. At the cycle `reset_at` the
-    instrument is reset once more.
+    `images` are bytes from the host with the cycle at which they start, one byte per cycle. The reader of the stream
+    takes at most a byte every `stream_every` cycles, and pauses with odds `stream_gap`. Taps in `crossed` have their
+    own clock; `periods` are those of the instrument's clock and of theirs. At cycle `reset_at` the instrument is reset
+    once more.
     """
     import numpy as np
 
     spare = hardware.word_bits - hardware.element_bits if hardware.is_float else 0
     mask = sum(1 << tap for tap in crossed)
     library = _library(hardware, mask, queue, SOURCES if sources == SOURCES else sources)
-    kept: list[Any] = []
+    alive: list[Any] = []  # arrays that the C structures point to
     structures = (_Tap * hardware.taps)()
     for index, tap in enumerate(taps):
         words = np.ascontiguousarray(np.asarray(tap.words, dtype=np.int64) >> spare)
         last = np.ascontiguousarray(tap.last[:, 0] | tap.last[:, 1].astype(np.uint8) << 1, dtype=np.uint8)
         pauses = np.ascontiguousarray(tap.pauses, dtype=np.int32)
-        kept += [words, last, pauses]
+        alive += [words, last, pauses]
         structures[index] = _Tap(len(words), words.ctypes.data, last.ctypes.data, pauses.ctypes.data)
     config = b"".join(data for _, data in images)
     at = np.array([cycle for cycle, data in images for _ in data] or [0], dtype=np.int64)
@@ -176,7 +177,7 @@ def simulate(
     )
     if code := library.session_run(ctypes.byref(session)):
         raise RunFailedError(f"the simulation of the instrument did not end ({code})")
-    noted = [
+    decisions = [
         Event(event.kind, event.tap, event.last, event.number, event.cycle, event.place)
         for event in events[: session.event_count]
     ]
@@ -186,7 +187,7 @@ def simulate(
     else:
         accepted = accepted << 64 - hardware.element_bits >> 64 - hardware.element_bits
     sent = stream[: session.byte_count].tobytes()
-    return Trace(sent, noted, accepted, tuple(dropped.tolist()), session.control_0, session.cycles)
+    return Trace(sent, decisions, accepted, tuple(dropped.tolist()), session.control_0, session.cycles)
 
 
 class Frame(NamedTuple):
@@ -198,9 +199,9 @@ class Frame(NamedTuple):
 
 
 def replay(engine: Engine, trace: Trace, images: Sequence[bytes]) -> list[Frame]:
-    """The frames that must be sent, in order: the circuit's decisions, run on another engine.
+    """The frames that must be sent, in order: the circuit's decisions replayed on another engine.
 
-    `images` are those that the circuit took, in order; they take effect where the circuit exchanged them.
+    `images` are those that the circuit took, in order; they take effect when the circuit exchanged them.
     """
     import numpy as np
 
@@ -215,7 +216,7 @@ def replay(engine: Engine, trace: Trace, images: Sequence[bytes]) -> list[Frame]
             blocks = []
         elif event.kind == VECTOR:
             last = np.array([[event.last & 1, event.last >> 1]], dtype=np.bool_)
-            blocks += engine.feed(trace.vectors[event.place : event.place + 1], last, event.tap)
+            blocks += engine.feed(trace.vectors[event.vector : event.vector + 1], last, event.tap)
             if event.last & 2:
                 frames.append(Frame(event.tap, event.number, blocks))
                 blocks = []
@@ -224,9 +225,9 @@ def replay(engine: Engine, trace: Trace, images: Sequence[bytes]) -> list[Frame]
 
 
 def predict(engine: Engine, trace: Trace, images: Sequence[bytes]) -> bytes:
-    """The bytes that the circuit must have sent, given what it decided.
+    """The bytes that the circuit must have sent, given its decisions.
 
-    A status says what was so when it began; the frames are those of another engine.
+    A status has the counts at the time when it began; the frames are those of another engine.
     """
     writer = StreamWriter(engine.hardware)
     frames = iter(replay(engine, trace, images))

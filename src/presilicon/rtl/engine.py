@@ -1,4 +1,4 @@
-"""The circuit as an execution of the instrument: the bare core in Verilator, behind the interface of every engine."""
+"""The circuit as an engine of the instrument: the bare core in Verilator."""
 
 import ctypes
 from functools import cache
@@ -64,10 +64,10 @@ def core_library(hardware: Hardware, sources: Path = SOURCES) -> ctypes.CDLL:
 
 
 class RtlModel:
-    """The circuit, bit by bit and cycle by cycle; the first of its kind takes seconds to compile.
+    """The circuit, bit by bit and cycle by cycle; the first model of a hardware takes seconds to compile.
 
     `in_gap`, `out_gap` and `config_gap` are the odds that in a cycle no vector is offered, no block taken, no byte of
-    an image sent: what comes out must not depend on them, nor on `seed`, which also fills what is not reset.
+    an image sent. Results must not depend on them, nor on `seed`, which also fills registers that are not reset.
 
     Raises:
         MissingToolError: Verilator, perl or g++ is absent.
@@ -94,7 +94,7 @@ class RtlModel:
         self._settings = Settings(hardware)
         self._status = (0, 0, 0, 0)
         self._queue: list[bytes] = []
-        """Images that come after one that waits for the end of a frame."""
+        """Images behind one that waits for the end of a frame."""
         self._waits = False
         self._leaving: list[list[int]] = []
         self._under_way: int | None = None
@@ -127,7 +127,7 @@ class RtlModel:
         return self._status
 
     def feed(self, words: Any, last: Any, tap: int = 0) -> list[Block]:
-        """Run vectors [V, N] with their frame ends [V, 2]; give the blocks that leave."""
+        """Run vectors [V, N] with their frame ends [V, 2]; returns the blocks that leave."""
         import numpy as np
 
         vectors, flags = check_feed(self.hardware, words, last, tap)
@@ -135,7 +135,7 @@ class RtlModel:
         spare = self.hardware.word_bits - self.hardware.element_bits
         if self.hardware.is_float:
             if np.any(vectors & ((1 << spare) - 1)):
-                raise ConfigError("words that no element widens to: the circuit takes elements")
+                raise ConfigError("every word must be a widened element: the circuit takes elements")
             vectors = vectors >> spare
         meta = (flags[:, 0] | flags[:, 1] << 1).astype(np.uint8)
         blocks: list[Block] = []
@@ -157,9 +157,8 @@ class RtlModel:
     def _feed(self, vectors: "NDArray[np.int64]", meta: "NDArray[np.uint8]", tap: int) -> list[Block]:
         import numpy as np
 
-        given = self._run(np.ascontiguousarray(vectors), np.ascontiguousarray(meta), tap)
         blocks: list[Block] = []
-        for words, is_end in given:
+        for words, is_end in self._run(np.ascontiguousarray(vectors), np.ascontiguousarray(meta), tap):
             if words or (is_end and not self._leaving):
                 self._leaving.append(words)
             if is_end or not self.hardware.flushes:
@@ -175,7 +174,7 @@ class RtlModel:
         import numpy as np
 
         if not self.hardware.flushes:
-            raise ConfigError('with flush = "never" no frame is broken off: the input is held up instead')
+            raise ConfigError('with flush = "never" no frame can be broken off: the input waits instead')
         if self._under_way is None:
             return
         self._run(np.zeros((1, self.hardware.lanes), np.int64), np.array([_BREAK], np.uint8), self._under_way)
@@ -191,14 +190,14 @@ class RtlModel:
         tap: int = 0,
         config: bytes = b"",
     ) -> list[tuple[list[int], bool]]:
-        """Let the circuit work until everything is through; the words of the blocks that left, and frame ends."""
+        """Run the circuit until it is idle; returns the words of each block that left, and whether it ends a frame."""
         import numpy as np
 
         lanes, bits = self.hardware.lanes, self.hardware.word_bits
         vectors = np.zeros((0, lanes), np.int64) if vectors is None else vectors
         meta = np.zeros(0, np.uint8) if meta is None else meta
-        most = (len(vectors) + 2) * (self.hardware.chains + 2)
-        words, marks = np.empty((most, lanes), np.int64), np.empty(most, np.int32)
+        max_blocks = (len(vectors) + 2) * (self.hardware.chains + 2)
+        words, marks = np.empty((max_blocks, lanes), np.int64), np.empty(max_blocks, np.int32)
         self._seed = (self._seed * 6364136223846793005 + 1442695040888963407) & (2**63 - 1)
         run = _Run(
             lanes=lanes,
@@ -215,21 +214,21 @@ class RtlModel:
             in_gap=self._gaps[0],
             config_gap=self._gaps[1],
             out_gap=self._gaps[2],
-            most_blocks=most,
+            most_blocks=max_blocks,
             out_words=words.ctypes.data,
             out_meta=marks.ctypes.data,
             most_cycles=200_000 + 200 * len(config) + 20_000 * len(vectors),
         )
         if self._library.sim_run(self._simulation, ctypes.byref(run)):
-            raise RunFailedError("the circuit does not come to rest: a fault in the RTL")
+            raise RunFailedError("the circuit does not become idle: a fault in the RTL")
         self.accept_cycles = run.last_accept - run.first_accept
         self._status = (run.image, run.taken, run.refused, run.refusal)
         if not self.hardware.is_float:
             words = words << 64 - bits >> 64 - bits
         return [
-            (words[place, : marks[place] & 0xFFFF].tolist(), bool(marks[place] & _END))
-            for place in range(run.blocks)
-            if not marks[place] & _ABORT
+            (words[block, : marks[block] & 0xFFFF].tolist(), bool(marks[block] & _END))
+            for block in range(run.blocks)
+            if not marks[block] & _ABORT
         ]
 
     def _state(self) -> "tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], _State, NDArray[np.int64]]":
@@ -267,12 +266,12 @@ class RtlModel:
 
     @property
     def partial(self) -> "NDArray[np.int64]":
-        """What the packer still holds."""
+        """Words that are still in the packer."""
         return self._state()[2]
 
     @property
     def first(self) -> "NDArray[np.bool_]":
-        """For each tap, whether its next vector is the first of its frames, [taps, 2]."""
+        """Whether each tap's next vector is the first of its frames, [taps, 2]."""
         import numpy as np
 
         state = self._state()[3]

@@ -1,4 +1,4 @@
-"""An instrument as a directory of SystemVerilog: sources, a top level of its sizes, a testbench, file lists."""
+"""Writes an instrument as a directory of SystemVerilog: sources, a sized top level, a testbench, file lists."""
 
 import shutil
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ TOP = "instrument_top"
 UART_TOP = "instrument_uart_top"
 UART_MODULES = ("presilicon_uart_receiver", "presilicon_uart_transmitter")
 SMALLEST_OUTPUT = 16
-"""Blocks of an output buffer that is not asked for otherwise."""
+"""Default size of the output buffer in blocks."""
 CROSSING = "presilicon_tap_crossing"
 
 
 def write_instrument(
     hardware: Hardware, directory: Path, *, other_clock: Sequence[int] = (), output_blocks: int | None = None
 ) -> list[Path]:
-    """Write everything that a project needs; what was written.
+    """Write everything that a project needs; returns the written files.
 
     With `flush = "never"` it is the bare core. `other_clock` are taps in clocks of their own, which get an
     asynchronous queue each. `output_blocks` is what the output buffer holds, a power of two.

@@ -1,4 +1,4 @@
-"""Parameters of a user's top module: values for them, and the names that there are."""
+"""Parameters of a user's top module: names and values."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from presilicon.base.errors import ConfigError, did_you_mean
 
 SETTING = "presilicon_setting"
-"""A module that instantiates the top with its parameters, so that Verilog's own rules give them type and sign."""
+"""A module that instantiates the top with its parameters, so that they get type and sign by Verilog's rules."""
 
 _DIGITS = {"b": "01xz?", "o": "0-7xz?", "d": "0-9", "h": "0-9a-fxz?"}
 _SIZED = "|".join(f"{base}[{digits}][{digits}_]*" for base, digits in _DIGITS.items())
@@ -20,9 +20,9 @@ def parse_parameters(texts: Iterable[str]) -> dict[str, str]:
     {'WIDTH': '16', 'START': "8'h7f", 'MODE': '"up"'}
 
     Raises:
-        ConfigError: it has another shape, the value is none, or a name is given twice.
+        ConfigError: it is not NAME=VALUE, the value is not a literal, or a name is given twice.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in texts:
         name, _, value = (part.strip() for part in text.partition("="))
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_$]*", name) or not value:
@@ -32,15 +32,15 @@ def parse_parameters(texts: Iterable[str]) -> dict[str, str]:
                 f"--param {name}: given {value}, expected an integer (16, -3), a sized literal (8'h7f) or a text in "
                 f"""double quotes (--param '{name}="up"')"""
             )
-        if name in found:
+        if name in values:
             raise ConfigError(f"--param {name}: given twice")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
-def check_names(given: Collection[str], known: Collection[str], top: str) -> None:
-    """Refuse parameters that a top has not."""
-    for name in given:
+def check_names(names: Collection[str], known: Collection[str], top: str) -> None:
+    """Raise if a top does not have one of these parameters."""
+    for name in names:
         if not known:
             raise ConfigError(f'--param {name}: the module "{top}" has no parameters')
         if name not in known:
@@ -48,13 +48,13 @@ def check_names(given: Collection[str], known: Collection[str], top: str) -> Non
 
 
 def setting_text(top: str, parameters: Mapping[str, str]) -> str:
-    """The module that sets them."""
+    """Text of the module that sets the parameters."""
     values = ", ".join(f".{name}({value})" for name, value in parameters.items())
     return f"module {SETTING};\n  {top} #({values}) user_design ();\nendmodule\n"
 
 
 def names_in(rtlil: str, top: str) -> list[str]:
-    r"""The parameters of a module that Yosys has written.
+    r"""Names of the parameters of a module in RTLIL.
 
     >>> names_in("module \\top\n  parameter \\WIDTH 8\n  wire \\q\nend\n", "top")
     ['WIDTH']

@@ -1,4 +1,4 @@
-"""Where the SystemVerilog lies, and the parameters that a `Hardware` gives it."""
+"""Files of the SystemVerilog sources, and their parameters for a `Hardware`."""
 
 import re
 from pathlib import Path
@@ -11,12 +11,12 @@ SIMULATION = Path(__file__).parent / "sim"
 
 
 def modules_in(directory: Path) -> list[Path]:
-    """The instrument's modules in a directory, one in each file; headers are not among them."""
+    """Files of the instrument's modules in a directory, one module each, without headers."""
     return sorted(directory.glob("presilicon_*.sv"))
 
 
 def module_files(*tops: str) -> list[Path]:
-    """The package's own files that these modules are made of; `measured` holds what is only compared.
+    """The package's files with these modules and all that they instantiate; `measured` has modules for comparison only.
 
     Raises:
         ConfigError: there is no such module.
@@ -26,18 +26,18 @@ def module_files(*tops: str) -> list[Path]:
     for top in tops:
         if top not in homes:
             raise unknown("module", top, homes)
-    found: set[Path] = set()
+    needed: set[Path] = set()
     waiting = [homes[top] for top in tops]
     while waiting:
         path = waiting.pop()
-        if path not in found:
-            found.add(path)
+        if path not in needed:
+            needed.add(path)
             waiting += [homes[name] for name in re.findall(r"\b\w+\b", texts[path]) if name in homes]
-    return sorted(found)
+    return sorted(needed)
 
 
 def header_files() -> list[Path]:
-    """What the modules include."""
+    """Header files that the modules include."""
     return sorted(SOURCES.glob("presilicon_*.svh"))
 
 

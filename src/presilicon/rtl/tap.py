@@ -1,7 +1,6 @@
-"""The instrument beside a design of the user's: named signals brought up, and a top level that has both.
+"""The instrument beside a user's design: chosen signals become outputs, and a new top level has both.
 
-Yosys flattens the design, so that every signal is known by its hierarchical name; the chosen ones become outputs.
-Nothing else of the design changes.
+Yosys flattens the design, so that every signal has its hierarchical name. Nothing else of the design changes.
 """
 
 import json
@@ -27,30 +26,30 @@ from presilicon.rtl.yosys import YosysError, run_yosys
 _CLOCKS = ("clock", "clk", "i_clk", "clk_i", "aclk", "sys_clk", "core_clk")
 _RESETS = ("reset", "rst", "i_rst", "rst_i", "i_reset", "reset_i")
 _LOW_RESETS = ("rst_n", "reset_n", "rstn", "resetn", "aresetn", "nrst", "nreset", "rst_ni", "i_rst_n")
-_LEAST = 0.5
+_LEAST_SIMILARITY = 0.5
 INSTANCE = "user_design"
 
 
 @dataclass(frozen=True)
 class Signal:
-    """What one tap watches.
+    """The signals of one tap.
 
     >>> Signal.parse("layer1.out:layer1.out_valid:done")
     Signal(vector=('layer1.out',), valid='layer1.out_valid', last=('done', 'done'))
     """
 
     vector: tuple[str, ...]
-    """Hierarchical names; several are joined, the first has the lowest lanes."""
+    """Hierarchical names; several are concatenated, the first in the lowest lanes."""
     valid: str
     last: tuple[str, str] | None
-    """Ends of frames of both levels; None: frames of a fixed length."""
+    """Flags at the ends of frames of both levels; None for frames of a fixed length."""
 
     @staticmethod
     def parse(text: str) -> "Signal":
-        """`VECTOR[+VECTOR...]:VALID[:LAST0[:LAST1]]`.
+        """The signals in `VECTOR[+VECTOR...]:VALID[:LAST0[:LAST1]]`.
 
         Raises:
-            ConfigError: it has another shape.
+            ConfigError: the text is not of this form.
         """
         parts = text.split(":")
         # A colon inside brackets belongs to a range of bits.
@@ -71,10 +70,10 @@ class Signal:
 
 @dataclass(frozen=True)
 class Tapped:
-    """What was written."""
+    """The written design."""
 
     top: str
-    """The module that has both."""
+    """The module with the design and the instrument."""
     clock: str
     reset: str
     reset_is_low: bool
@@ -96,16 +95,16 @@ def tap_design(
     other_clock: Sequence[int] = (),
     parameters: Mapping[str, str] | None = None,
 ) -> Tapped:
-    """Write the design with its signals brought up, the instrument, and a top level with both.
+    """Write the design with its signals as outputs, the instrument, and a top level with both.
 
-    `reset` may begin with `!` where it is active low; without it, a name that ends in `n` is. `frame_length` ends a
-    frame of both levels after so many vectors, for signals that have no flags of their own. `other_clock` are taps,
-    from 0, whose signals belong to another clock than `clock`: they get an asynchronous queue. `parameters` are values
-    for the top's, as Verilog writes them; what is written has them and no others.
+    `reset` begins with `!` if it is active low; the usual names of active-low resets need no `!`. `frame_length` is the
+    number of vectors of a frame of both levels, for signals without end flags. `other_clock` are taps, from 0, whose
+    signals belong to another clock than `clock`: they get an asynchronous queue. `parameters` are Verilog values for
+    the top's parameters, which are fixed in the written design.
 
     Raises:
-        ConfigError: a file, module, parameter or signal that does not exist, a width that does not fit, no clock to be
-            found, a signal of another clock, a name that the instrument needs.
+        ConfigError: a file, module, parameter or signal does not exist, a width does not fit, no clock is found, a
+            signal belongs to another clock, or a name collides with the instrument's.
         MissingToolError: Yosys is absent.
     """
     if not signals:
@@ -115,7 +114,7 @@ def tap_design(
     for signal in signals:
         if signal.last is None and frame_length is None:
             raise ConfigError(
-                f'--signal "{"+".join(signal.vector)}": nothing says where its frames end; '
+                f'--signal "{"+".join(signal.vector)}": the ends of its frames are unknown; '
                 "add end flags (VECTOR:VALID:LAST) or --frame-length"
             )
     if frame_length is not None and frame_length < 1:
@@ -137,9 +136,9 @@ def tap_design(
             raise ConfigError(f"--other-clock {tap}: there are signals 0 to {len(signals) - 1}")
     for index, signal in enumerate(signals):
         bits = _bring_up(module, wires, index, signal, hardware)
-        found = _other_clock(clocks, signal, clock, bits, index, index in other_clock)
-        if found is not None:
-            _add_output(module, f"presilicon_tap{index}_clock", [found])
+        tap_clock = _other_clock(clocks, signal, clock, bits, index, index in other_clock)
+        if tap_clock is not None:
+            _add_output(module, f"presilicon_tap{index}_clock", [tap_clock])
     tapped = directory / "rtl" / f"{top}_tapped.v"
     written = write_instrument(hardware, directory, other_clock=other_clock)
     _write_verilog(netlist, tapped)
@@ -155,21 +154,21 @@ def tap_design(
 
 
 def _extend_list(path: Path, names: Sequence[str]) -> None:
-    """The same lines for more files."""
+    """Add files to a tool's list, in the same form as the top level."""
     lines = path.read_text().splitlines()
-    place = next(number for number, line in enumerate(lines) if f"rtl/{TOP}.sv" in line)
-    more = [lines[place].replace(f"{TOP}.sv", name) for name in names]
+    top_line = next(number for number, line in enumerate(lines) if f"rtl/{TOP}.sv" in line)
+    more = [lines[top_line].replace(f"{TOP}.sv", name) for name in names]
     if path.name == "vivado.tcl":
         more = [line.replace("read_verilog -sv", "read_verilog") if line.endswith(".v") else line for line in more]
     else:
         more = [line.replace("SYSTEMVERILOG_FILE", "VERILOG_FILE") if '.v"' in line else line for line in more]
-    path.write_text("\n".join([*lines[: place + 1], *more, *lines[place + 1 :]]) + "\n")
+    path.write_text("\n".join([*lines[: top_line + 1], *more, *lines[top_line + 1 :]]) + "\n")
 
 
 def _flatten(
     sources: Sequence[Path], top: str, include: Sequence[Path], directory: Path, parameters: Mapping[str, str]
 ) -> Any:
-    """The design as Yosys understands it, one module with every signal by its hierarchical name."""
+    """The design as one module in Yosys' JSON, with every signal by its hierarchical name."""
     for path in sources:
         try:
             with path.open("rb") as file:
@@ -178,9 +177,9 @@ def _flatten(
             raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
     folders = " ".join(f"-I{_quoted(path, directory)}" for path in include)
     reads = "\n".join(f"read_verilog -sv -defer {folders} {_quoted(path, directory)}" for path in sources)
-    found = _modules(reads, directory)
-    if top not in found:
-        raise ConfigError(f'--top: there is no module "{top}" in the given files: {did_you_mean(top, found)}')
+    modules = _modules(reads, directory)
+    if top not in modules:
+        raise ConfigError(f'--top: there is no module "{top}" in the given files: {did_you_mean(top, modules)}')
     with _scratch(directory, "flat.json") as flat, _scratch(directory, "setting.v") as setting:
         elaborated = f"{reads}\nhierarchy -check -top {top}\n"
         if parameters:
@@ -188,7 +187,7 @@ def _flatten(
             if known is not None:
                 check_names(parameters, known, top)
             setting.write_text(setting_text(_identifier(top), parameters))
-            # Without the module that set them, what it instantiates is the top.
+            # Once the module that set them is deleted, the one it instantiates is the top.
             elaborated = (
                 f"{reads}\nread_verilog -sv -defer {setting.name}\nhierarchy -check -top {SETTING}\n"
                 f"delete {SETTING}\nhierarchy -check -auto-top\n"
@@ -198,7 +197,7 @@ def _flatten(
 
 
 def _parameters(reads: str, top: str, directory: Path) -> list[str] | None:
-    """The names of the top's parameters; None where their defaults make no design, or there are none."""
+    """Names of the top's parameters; None if it cannot be elaborated with their defaults."""
     with _scratch(directory, "default.il") as written:
         try:
             run_yosys(f"{reads}\nhierarchy -top {top}\nwrite_rtlil {written.name}\n", directory)
@@ -208,7 +207,7 @@ def _parameters(reads: str, top: str, directory: Path) -> list[str] | None:
 
 
 class _scratch:  # noqa: N801 - it reads as a function
-    """A file that is gone afterwards."""
+    """A temporary file."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self.path = directory / f".{name}"
@@ -221,13 +220,13 @@ class _scratch:  # noqa: N801 - it reads as a function
 
 
 def _quoted(path: Path, directory: Path) -> str:
-    """A path as Yosys sees it: its sandbox has another /tmp, but relative paths lead anywhere."""
+    """A path for Yosys: its sandbox has another /tmp, but relative paths work everywhere."""
     return f'"{os.path.relpath(path.resolve(), directory.resolve())}"'
 
 
 def _modules(reads: str, directory: Path) -> list[str]:
-    said = _yosys(f"{reads}\nls\n", directory)
-    names = re.findall(r"^ {2}(\S+)$", said, re.MULTILINE)
+    output = _yosys(f"{reads}\nls\n", directory)
+    names = re.findall(r"^ {2}(\S+)$", output, re.MULTILINE)
     return [name.removeprefix("$abstract\\") for name in names]
 
 
@@ -239,35 +238,37 @@ def _yosys(script: str, directory: Path) -> str:
 
 
 def _check_names(netlist: Any, top: str, ports: dict[str, Any], wires: dict[str, list[Any]]) -> None:
-    """Names that the design and what is put beside it would both have."""
+    """Raise if a name of the design collides with one of the instrument or of the wrapper."""
     reserved = {TOP, UART_TOP, *(path.stem for path in modules_in(SOURCES))}
     for name in [top, *netlist["modules"]]:
         if name in reserved:
             raise ConfigError(f'--top {top}: the instrument has a module called "{name}" too; rename yours')
     if f"{top}_instrumented" in netlist["modules"] or f"{top}_instrumented" in reserved:
-        raise ConfigError(f'--top {top}: the design has a module called "{top}_instrumented", which is to be written')
+        raise ConfigError(
+            f'--top {top}: the design has a module "{top}_instrumented", the name of the written top; rename it'
+        )
     for name in [*ports, *wires]:
         if name.startswith("presilicon_") and "." not in name:
             raise ConfigError(
                 f'--top {top}: its signal "{name}" begins with presilicon_, as the instrument\'s own do; rename it'
             )
     if INSTANCE in ports:
-        raise ConfigError(f'--top {top}: its port "{INSTANCE}" has the name that the design gets beside the instrument')
+        raise ConfigError(f'--top {top}: its port "{INSTANCE}" has the name of the design\'s instance; rename it')
 
 
 def _other_clock(
     clocks: Clocks, signal: Signal, clock: str, bits: Sequence[Any], index: int, crosses: bool
 ) -> int | None:
-    """The clock of a tap that is to cross; None for one of the instrument's own clock."""
+    """The clock of a tap that crosses clock domains; None for one of the instrument's own clock."""
     name = "+".join(signal.vector)
-    found = sorted(clocks.behind(bits))
-    names = " and ".join(clocks.name(each) for each in found)
-    if len(found) > 1:
+    domains = sorted(clocks.behind(bits))
+    names = " and ".join(clocks.name(domain) for domain in domains)
+    if len(domains) > 1:
         raise ConfigError(
             f'--signal "{name}": the vector and its flags come from registers of several clocks ({names}); '
             "name signals of one clock"
         )
-    is_other = found != [] and found[0] != clocks.own
+    is_other = domains != [] and domains[0] != clocks.own
     if is_other and not crosses:
         raise ConfigError(
             f'--signal "{name}": it belongs to the clock {names}, but the instrument runs with {clock}; add '
@@ -276,9 +277,13 @@ def _other_clock(
     if crosses and not is_other:
         raise ConfigError(
             f'--other-clock {index}: "{name}" '
-            + (f"belongs to {clock}, as the instrument does" if found else "comes from no register, so from no clock")
+            + (
+                f"belongs to {clock}, as the instrument does"
+                if domains
+                else "comes from no register, so it has no clock"
+            )
         )
-    return found[0] if crosses else None
+    return domains[0] if crosses else None
 
 
 def _add_output(module: Any, port: str, bits: Sequence[Any]) -> None:
@@ -287,7 +292,7 @@ def _add_output(module: Any, port: str, bits: Sequence[Any]) -> None:
 
 
 def _bring_up(module: Any, wires: dict[str, list[Any]], index: int, signal: Signal, hardware: Hardware) -> list[Any]:
-    """Make a signal's wires outputs of the flattened design; all their bits."""
+    """Make a signal's wires outputs of the flattened design; returns all their bits."""
     data = [bit for name in signal.vector for bit in _bits(wires, name, "")]
     expected = hardware.lanes * hardware.element_bits
     name = "+".join(signal.vector)
@@ -326,7 +331,7 @@ def _bits(wires: dict[str, list[Any]], name: str, scope: str) -> list[Any]:
             if not 0 <= low <= high < len(bits):
                 raise ConfigError(f'--signal "{name}": "{part[1]}" has bits {len(bits) - 1} to 0')
             return bits[low : high + 1]
-    near = get_close_matches(name, wires, n=3, cutoff=_LEAST)
+    near = get_close_matches(name, wires, n=3, cutoff=_LEAST_SIMILARITY)
     hint = f"did you mean {' or '.join(near)}?" if near else "`--signals` lists them"
     raise ConfigError(f'--signal: the design has no signal "{name}"; {hint}')
 
@@ -341,25 +346,25 @@ def list_signals(
     return dict(sorted(named.items()))
 
 
-def _clock(ports: dict[str, Any], given: str | None) -> str:
+def _clock(ports: dict[str, Any], chosen: str | None) -> str:
     inputs = [name for name, port in ports.items() if port["direction"] == "input" and len(port["bits"]) == 1]
-    if given is not None:
-        if given not in inputs:
-            raise ConfigError(f'--clock: the top has no input "{given}" of one bit: {did_you_mean(given, inputs)}')
-        return given
+    if chosen is not None:
+        if chosen not in inputs:
+            raise ConfigError(f'--clock: the top has no input "{chosen}" of one bit: {did_you_mean(chosen, inputs)}')
+        return chosen
     for name in inputs:
         if name.lower() in _CLOCKS:
             return name
     raise ConfigError(f"no input looks like a clock; name it with --clock (inputs of one bit: {', '.join(inputs)})")
 
 
-def _reset(ports: dict[str, Any], given: str | None) -> tuple[str, bool]:
+def _reset(ports: dict[str, Any], chosen: str | None) -> tuple[str, bool]:
     inputs = [name for name, port in ports.items() if port["direction"] == "input" and len(port["bits"]) == 1]
-    if given is not None:
-        name = given.removeprefix("!")
+    if chosen is not None:
+        name = chosen.removeprefix("!")
         if name not in inputs:
             raise ConfigError(f'--reset: the top has no input "{name}" of one bit: {did_you_mean(name, inputs)}')
-        return name, given.startswith("!") or name.lower() in _LOW_RESETS
+        return name, chosen.startswith("!") or name.lower() in _LOW_RESETS
     for name in inputs:
         if name.lower() in _RESETS + _LOW_RESETS:
             return name, name.lower() in _LOW_RESETS
@@ -398,9 +403,9 @@ def _wrapper(
     links = [f"      .{_identifier(name)}({_identifier(name)})," for name in ports]
     wires, taps, frames = [], [], []
     for index, signal in enumerate(signals):
-        what = f"{' + '.join(signal.vector)}, valid with {signal.valid}"
+        comment = f"{' + '.join(signal.vector)}, valid with {signal.valid}"
         wires += [
-            f"  wire presilicon_tap{index}_valid;  // {what}",
+            f"  wire presilicon_tap{index}_valid;  // {comment}",
             f"  wire [1:0] presilicon_tap{index}_last;",
             f"  wire [{vector - 1}:0] presilicon_tap{index}_data;",
         ]

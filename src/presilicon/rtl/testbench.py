@@ -1,4 +1,4 @@
-"""A testbench that checks itself: firmware, vectors, and what must come out, computed by the reference."""
+"""A self-checking testbench: firmware, vectors, and the expected output, computed by the reference."""
 
 import subprocess
 from collections.abc import Sequence
@@ -19,21 +19,21 @@ BENCH = "instrument_tb"
 
 
 class Bench(NamedTuple):
-    """What a testbench feeds and expects."""
+    """Input and expected output of a testbench."""
 
     image: bytes
     words: "NDArray[np.int64]"
     last: "NDArray[np.bool_]"
     taps: list[int]
-    """Of each vector; frames of the taps in turn."""
+    """The tap of each vector; frames of the taps alternate."""
     expected: list[int]
-    """Bytes of the stream, or of the bare core the blocks, as numbers."""
+    """Bytes of the stream, or the words of the bare core's blocks."""
     pause: int
     """Cycles between vectors that keep the instrument from falling behind."""
 
 
 def example_firmware(hardware: Hardware) -> Firmware:
-    """A little of everything that was built: counts, sums over the frame, reductions, the vectors themselves."""
+    """Firmware that uses every built block: counts, sums over the frame, reductions, the vectors themselves."""
     fw = Firmware()
     with fw.chain():
         fw.commit("N", "first@1")
@@ -59,7 +59,7 @@ def example_firmware(hardware: Hardware) -> Firmware:
 
 
 def make_bench(hardware: Hardware, seed: int = 0) -> Bench:
-    """Random vectors through the example firmware, and what the reference makes of them."""
+    """Random vectors through the example firmware, and the output of the reference."""
     import numpy as np
 
     rng = np.random.default_rng(seed)
@@ -107,7 +107,7 @@ def _stream(
 def write_testbench(
     hardware: Hardware, directory: Path, sources: Sequence[str], other_clock: Sequence[int] = ()
 ) -> list[Path]:
-    """Write the testbench, its data, and how it is run."""
+    """Write the testbench, its data, and a script that runs it."""
     bench = make_bench(hardware)
     directory.mkdir(parents=True, exist_ok=True)
     spare = hardware.word_bits - hardware.element_bits if hardware.is_float else 0

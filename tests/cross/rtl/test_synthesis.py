@@ -8,7 +8,7 @@ from presilicon.base.errors import ConfigError, RunFailedError
 from presilicon.reproductions.instrument_area import every_part
 from presilicon.rtl import synthesis
 from presilicon.rtl.sources import module_files
-from presilicon.rtl.synthesis import Area, Placing, area_name, estimate_clock, kept, kept_clock, synthesize
+from presilicon.rtl.synthesis import Area, Placing, area_name, estimate_clock, known_area, known_clock, synthesize
 
 SHIPPED = synthesis.shipped()
 
@@ -41,9 +41,9 @@ def test_parts_add_up_to_the_whole() -> None:
 
 
 def test_a_result_is_kept(monkeypatch) -> None:
-    assert kept("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}) is None
+    assert known_area("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}) is None
     first = fixed(1, 4)
-    assert kept("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}) == first
+    assert known_area("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}) == first
 
     def fails(*args, **kwargs):
         raise AssertionError("synthesized again")
@@ -57,28 +57,28 @@ def test_a_result_is_kept(monkeypatch) -> None:
 @pytest.mark.parametrize("top", ["presilicon_sequencer", "presilicon_fixed_accumulate", "presilicon_loader"])
 def test_what_comes_with_the_package_is_what_the_tools_give(top) -> None:
     """After a change of the sources, benchmarks/synthesize_instruments.py writes them anew."""
-    part = min((part for part in every_part() if part.top == top), key=lambda part: str(part.parameters))
-    shipped = SHIPPED[area_name(part.top, part.parameters, flat=part.flat)]
+    results = [(part, SHIPPED[area_name(part.top, part.parameters, flat=part.flat)]) for part in every_part()
+               if part.top == top]  # fmt: skip
+    part, shipped = min(results, key=lambda result: sum(result[1]["cells"].values()))
     cells = {name: count for name, count in shipped["cells"].items() if not name.startswith("$")}
     assert part.area.cells == cells
 
 
 def test_a_clock_is_estimated() -> None:
-    assert kept_clock("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}) is None
-    narrow, wide = (estimate_clock("presilicon_fixed_accumulate", {"LANES": 1, "WORD": word}) for word in (4, 48))
+    top, narrow_parameters = "presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}
+    assert known_clock(top, narrow_parameters) is None
+    narrow, wide = (estimate_clock(top, {"LANES": 1, "WORD": word}) for word in (4, 48))
     assert narrow.fmax_mhz > wide.fmax_mhz > 50
-    assert kept_clock("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}) == narrow
-    assert kept_clock("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}, Placing(grade=6)) is None
+    assert known_clock(top, narrow_parameters) == narrow
+    assert known_clock(top, narrow_parameters, Placing(grade=6)) is None
+    assert narrow.fmax_mhz > estimate_clock(top, narrow_parameters, Placing(grade=6)).fmax_mhz, "a slower chip"
 
 
-def test_a_routed_clock_has_a_path_and_a_slow_chip_is_slower() -> None:
-    fast, slow = (
-        estimate_clock("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 16}, Placing(grade, is_routed=True))
-        for grade in (8, 6)
-    )
-    assert fast.is_routed
-    assert fast.path
-    assert fast.fmax_mhz > slow.fmax_mhz
+def test_a_routed_clock_has_a_path() -> None:
+    routed = estimate_clock("presilicon_fixed_accumulate", {"LANES": 1, "WORD": 4}, Placing(is_routed=True))
+    assert routed.is_routed
+    assert routed.path
+    assert routed.fmax_mhz > 50
 
 
 def test_only_what_a_module_needs_is_read() -> None:

@@ -507,7 +507,7 @@ def test_names_that_collide(module, port, message, tmp_path) -> None:
         ("layer1.out:hidden", {}, "flag .hidden. is 64 bits wide"),
         ("outputs:outputs_valid", {}, "32 bits wide, but 4 lanes of 16 bits"),
         ("layer1.out[70:7]:out_valid", {}, "has bits 63 to 0"),
-        ("layer1.out:out_valid", {"frame_length": None}, "where its frames end"),
+        ("layer1.out:out_valid", {"frame_length": None}, "ends of its frames are unknown"),
         ("layer1.out:out_valid", {"frame_length": 0}, "at least 1"),
         ("layer1.out:out_valid", {"top": "mlp_trainin"}, "did you mean .mlp_training."),
         ("layer1.out:out_valid", {"clock": "klk"}, "no input .klk."),

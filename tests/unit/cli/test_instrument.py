@@ -133,7 +133,7 @@ def chain(*items):
         ({"config": config(blocks=["vector_alu", "vector_alu"])}, ["blocks", "twice"]),
         ({"config": config(accumulator_bits=16)}, ["accumulator_bits is 16"]),
         ({"config": config(range_boundaries=[[0, 1, 2, 3]])}, ["$.range_boundaries[0]", "4 boundaries, expected 5"]),
-        ({"config": config(range_boundaries=[[0, 1, 0, 3, 4]])}, ["$.range_boundaries[0]", "never decrease"]),
+        ({"config": config(range_boundaries=[[0, 1, 0, 3, 4]])}, ["$.range_boundaries[0]", "must not decrease"]),
         ({"config": config(range_boundaries=[[0, float("nan"), 1, 3, 4]])}, ["$.range_boundaries[0]", "NaN"]),
         ({"config": config(range_boundaries=[[0, "1", 2, 3, 4]])}, ["$.range_boundaries[0]", '"1"']),
         ({"config": config(range_boundaries=[[0, None, 2, 3, 4]])}, ["$.range_boundaries[0]", "None"]),

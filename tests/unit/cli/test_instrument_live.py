@@ -131,12 +131,12 @@ def test_firmware_of_ones_own_and_its_mistakes(invoke, live, tmp_path: Path) -> 
     [
         (["program", "latest", "--tap", "out", "--aggregation", "summary"], 'unknown tap "out"'),
         (["program", "latest", "--tap", "in", "--aggregation", "sumary"], 'did you mean "summary"'),
-        (["program", "latest", "--tap", "in", "--option", "bins=2"], "give --aggregation"),
+        (["program", "latest", "--tap", "in", "--option", "bins=2"], "needs --aggregation"),
         (["set", "latest", "--learning-rate", "-1"], "expected a finite number"),
         (["set", "latest", "--learning-rate", "0.1", "--seed", "7"], "of that design and seed"),
         (["ranges", "latest", "--tap", "in", "--boundaries", "1,x"], "write numbers"),
         (["ranges", "latest", "--tap", "slope", "--boundaries", "1,2"], "refused"),
-        (["lockstep", "latest", "--recorded"], "give its file"),
+        (["lockstep", "latest", "--recorded"], "needs --stream FILE"),
     ],
 )
 def test_bad_requests(invoke, live, arguments: list[str], said: str) -> None:

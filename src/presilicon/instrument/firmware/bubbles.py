@@ -1,4 +1,4 @@
-"""How close chains can follow each other: a chain waits for a row or the carried vector that another still computes."""
+"""Bubbles: empty cycles before a chain that reads a row or the carried vector while another chain still computes it."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -9,11 +9,11 @@ from presilicon.designs import ALU_FUNCTIONS, Hardware
 from presilicon.instrument.firmware.image import Chain
 
 _ADD, _SUB, _MUL, _ABS = (ALU_FUNCTIONS.index(name) + 1 for name in ("add", "sub", "mul", "abs"))
-_Place = int | Literal["carried"]
+_Register = int | Literal["carried"]
 
 
 def with_bubbles(chains: tuple[Chain, ...], hardware: Hardware) -> tuple[Chain, ...]:
-    """The chains with the fewest empty cycles before them that let every vector after the first run alike.
+    """The chains with the fewest bubbles for which every vector after the first runs alike.
 
     Chain i starts `t[i]` cycles after its vector's first chain, and the next vector's first chain `interval` cycles
     after this one's. A chain that reads what chain j writes, and no chain between them writes in any case, starts at
@@ -30,26 +30,26 @@ def with_bubbles(chains: tuple[Chain, ...], hardware: Hardware) -> tuple[Chain, 
 
 
 def _waits(chains: Sequence[Chain], hardware: Hardware) -> list[tuple[int, int, int]]:
-    """Writer, reader and cycles between them, where one chain per cycle is not slow enough anyway.
+    """Writer, reader and cycles between them, for readers that would come too early at one chain per cycle.
 
-    From a reader back to the first chain that writes the place in any case: what was written before that one is
-    overwritten, however late its result comes.
+    Goes from a reader back to the first chain that always writes the register: earlier writes are overwritten, however
+    late their results come.
     """
     waits = []
     for reader, other in enumerate(chains):
-        places = _read(other)
+        registers = _read(other)
         for distance in range(1, len(chains) + 1):
             writer = (reader - distance) % len(chains)
             chain = chains[writer]
             latency = _latency(chain, hardware)
-            if distance < latency and _written(chain) & places:
+            if distance < latency and _written(chain) & registers:
                 waits.append((writer, reader, latency))
-            places = places - _written(replace(chain, cache=chain.cache and not chain.cache_conditions))
+            registers = registers - _written(replace(chain, cache=chain.cache and not chain.cache_conditions))
     return waits
 
 
 def _starts(count: int, waits: Sequence[tuple[int, int, int]], interval: int) -> list[int] | None:
-    """The earliest starts, or None where the interval is too short."""
+    """The earliest starts, or None if the interval is too short."""
     starts = list(range(count))
     for _ in range(count + 1):
         before = list(starts)
@@ -71,11 +71,11 @@ def _latency(chain: Chain, hardware: Hardware) -> int:
     return hardware.add_latency if chain.alu in (_ADD, _SUB) else 1
 
 
-def _written(chain: Chain) -> set[_Place]:
-    rows: set[_Place] = {chain.cache_row} if chain.cache else set()
+def _written(chain: Chain) -> set[_Register]:
+    rows: set[_Register] = {chain.cache_row} if chain.cache else set()
     return rows | ({"carried"} if chain.save else set())
 
 
-def _read(chain: Chain) -> set[_Place]:
-    rows: set[_Place] = {chain.alu_row} if chain.alu not in (0, _ABS) else set()
+def _read(chain: Chain) -> set[_Register]:
+    rows: set[_Register] = {chain.alu_row} if chain.alu not in (0, _ABS) else set()
     return rows | ({"carried"} if chain.load else set())

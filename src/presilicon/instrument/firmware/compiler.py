@@ -1,4 +1,4 @@
-"""From firmware to an image: everything that can be wrong is found here, with the chain and the instruction named."""
+"""Compiler from firmware to an image. Its errors name the chain and the instruction."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,12 +7,12 @@ from presilicon.base.errors import ConfigError, did_you_mean
 from presilicon.designs import ALU_FUNCTIONS, REDUCE_FUNCTIONS, Hardware
 from presilicon.instrument.firmware.bubbles import with_bubbles
 from presilicon.instrument.firmware.image import Chain, Image, StoredRow
-from presilicon.instrument.firmware.instructions import ALU, OPERATIONS, Instruction, condition_mask, place_of
+from presilicon.instrument.firmware.instructions import ALU, OPERATIONS, Instruction, condition_mask, location
 from presilicon.instrument.firmware.language import Chains, Firmware, Program
 from presilicon.instrument.firmware.ranges import RangeRow
 from presilicon.instrument.model.words import word_limits
 
-MOST_IN_IMAGE = 255
+MAX_IN_IMAGE = 255
 """Chains and rows of ranges are counted in one byte."""
 
 
@@ -26,20 +26,20 @@ def compile_firmware(
 ) -> Image:
     """The image of a firmware for a hardware.
 
-    `rows` are range rows beside the firmware's own, by their numbers or from 0 on. `sampling` gives for each tap which
-    outer frames are looked at, every k-th (0: none); `controls` are registers and their values. A firmware without
-    chains gives an image that leaves the chip's program as it is.
+    `rows` are range rows besides the firmware's own, by their numbers or from 0 on. `sampling` has a number k for each
+    tap: every k-th outer frame is looked at, 0 for none. `controls` are registers and their values. The image of a
+    firmware without chains leaves the chip's program as it is.
 
     Raises:
-        ConfigError: chain and instruction, counted from 1 (and the taps, where programs differ), and what is wrong.
+        ConfigError: with the chain and the instruction, counted from 1 (and the taps, if programs differ).
     """
     hardware.check()
-    given = dict(rows) if isinstance(rows, Mapping) else dict(enumerate(rows))
+    extra = dict(rows) if isinstance(rows, Mapping) else dict(enumerate(rows))
     programs = firmware.programs
-    unsorted = [_stored(number, row, hardware) for number, row in (firmware.rows | given).items()]
+    unsorted = [_stored(number, row, hardware) for number, row in (firmware.rows | extra).items()]
     stored = tuple(sorted(unsorted, key=lambda row: row.row))
-    if len(stored) > MOST_IN_IMAGE:
-        raise ConfigError(f"{len(stored)} range rows, but one image carries {MOST_IN_IMAGE}; send the rest in another")
+    if len(stored) > MAX_IN_IMAGE:
+        raise ConfigError(f"{len(stored)} range rows, but one image carries {MAX_IN_IMAGE}; send the rest in another")
     image = Image(
         hardware,
         rows=stored,
@@ -50,12 +50,14 @@ def compile_firmware(
         if not (stored or image.sampling or image.controls):
             raise ConfigError("the firmware has no chains; write one with `with fw.chain():`, in a file as [[...]]")
         return image
-    chains, taps = _place(programs, hardware)
+    chains, taps = _join_programs(programs, hardware)
     return Image(hardware, chains, taps, stored, image.sampling, image.controls, _warnings(chains, stored, hardware))
 
 
-def _place(programs: Sequence[Program], hardware: Hardware) -> tuple[tuple[Chain, ...], tuple[tuple[int, int], ...]]:
-    """All programs one after the other, and where each tap's begins."""
+def _join_programs(
+    programs: Sequence[Program], hardware: Hardware
+) -> tuple[tuple[Chain, ...], tuple[tuple[int, int], ...]]:
+    """The chains of all programs, and the first chain and number of chains of each tap."""
     chains: list[Chain] = []
     taps: dict[int, tuple[int, int]] = {}
     named = [tap for program in programs for tap in program.taps or ()]
@@ -66,70 +68,70 @@ def _place(programs: Sequence[Program], hardware: Hardware) -> tuple[tuple[Chain
             raise ConfigError(f"tap {tap} has two programs; give it one")
     for program in programs:
         rest = tuple(tap for tap in range(hardware.taps) if tap not in named)
-        mine = rest if program.taps is None else program.taps
+        program_taps = rest if program.taps is None else program.taps
         try:
             compiled = compile_chains(program.chains, hardware)
         except ConfigError as error:
             if len(programs) == 1:
                 raise
-            raise ConfigError(f"taps {', '.join(map(str, mine))}: {error}") from None
-        taps |= dict.fromkeys(mine, (len(chains), len(compiled)))
+            raise ConfigError(f"taps {', '.join(map(str, program_taps))}: {error}") from None
+        taps |= dict.fromkeys(program_taps, (len(chains), len(compiled)))
         chains += compiled
-    room = min(hardware.chains, MOST_IN_IMAGE)
+    room = min(hardware.chains, MAX_IN_IMAGE)
     if len(chains) > room:
         raise ConfigError(f"{len(chains)} chains, but this hardware has room for {room}: try fewer, or raise chains")
     return tuple(chains), tuple(taps.get(tap, (0, 0)) for tap in range(hardware.taps))
 
 
 def compile_chains(chains: Chains, hardware: Hardware) -> tuple[Chain, ...]:
-    """One program's chains, checked, with their bubbles."""
+    """The compiled chains of one program, with their bubbles."""
     compiled = []
     for number, chain in enumerate(chains):
         if not chain:
-            raise ConfigError(f"{place_of(number)}: has no instructions; a chain needs at least one")
+            raise ConfigError(f"{location(number)}: has no instructions; a chain needs at least one")
         _check_order(chain, number, hardware)
         fields: dict[str, Any] = {}
         for index, instruction in enumerate(chain):
             try:
                 fields |= _encode(instruction, hardware)
             except ConfigError as error:
-                raise ConfigError(f"{place_of(number, index, instruction.op)}: {error}") from None
+                raise ConfigError(f"{location(number, index, instruction.op)}: {error}") from None
         compiled.append(Chain(**fields))
     return with_bubbles(tuple(compiled), hardware)
 
 
 def _check_order(chain: tuple[Instruction, ...], number: int, hardware: Hardware) -> None:
-    """Blocks that exist, in the order in which they were built, each instruction once, filter and reduce together."""
+    """Check that blocks exist and come in their built order, each instruction once, filter and reduce together."""
     order = [*hardware.blocks, "packer"]
     last: tuple[int, int] = (-1, -1)
     for index, instruction in enumerate(chain):
-        where = place_of(number, index, instruction.op)
+        where = location(number, index, instruction.op)
         if instruction.op not in OPERATIONS:
             raise ConfigError(f"{where}: unknown instruction: {did_you_mean(instruction.op, OPERATIONS)}")
         operation = OPERATIONS[instruction.op]
         if operation.block not in order:
             raise ConfigError(f"{where}: needs the block {operation.block}, which this hardware does not have")
         if any(other.op == instruction.op for other in chain[:index]):
-            raise ConfigError(f"{where}: stands twice in one chain; begin another chain for the second")
-        place = (order.index(operation.block), operation.place)
+            raise ConfigError(f"{where}: appears twice in one chain; put the second into another chain")
+        position = (order.index(operation.block), operation.stage)
         before = chain[index - 1].op if index else ""
-        if place < last:
+        if position < last:
             flow = " > ".join(order)
             within = "within its block, load, ALU, cache and filter, reduce come in this order"
-            reason = f"data goes {flow}" if place[0] < last[0] else within
+            reason = f"data goes {flow}" if position[0] < last[0] else within
             raise ConfigError(f"{where}: cannot follow {before}: {reason}; begin another chain")
-        if place == last and {instruction.op, before} != {"v_cache", "v_mc_save"}:
+        if position == last and {instruction.op, before} != {"v_cache", "v_mc_save"}:
             raise ConfigError(f"{where}: the vector unit does one thing in a chain, and {before} is that already")
-        last = place
+        last = position
     names = [instruction.op for instruction in chain]
     for op, other in (("vv_filter", "m_reduce"), ("m_reduce", "vv_filter")):
         if op in names and other not in names:
-            where = place_of(number, names.index(op), op)
-            raise ConfigError(f"{where}: comes without {other}; the filter's bits go through the reduction or nowhere")
+            where = location(number, names.index(op), op)
+            raise ConfigError(f"{where}: needs {other} in the same chain: the filter's bits go through the reduction")
 
 
 def _encode(instruction: Instruction, hardware: Hardware) -> dict[str, Any]:
-    """The fields of a compiled chain that an instruction sets."""
+    """Fields of a compiled chain that an instruction sets."""
     op, row = instruction.op, instruction.addr
     mask = condition_mask(instruction.conditions)
     if mask and "conditions" not in OPERATIONS[op].takes:
@@ -172,7 +174,7 @@ def _function(name: str, all_names: Sequence[str], built: Sequence[str]) -> int:
 
 
 def frame_words(firmware: Firmware, hardware: Hardware) -> int | None:
-    """The words that a firmware of one tap commits in every outer frame, however long; None where that depends.
+    """Words that a firmware of one tap commits in every outer frame, however long; None if that depends on the frame.
 
     >>> fw = Firmware()
     >>> with fw.chain():
@@ -226,18 +228,18 @@ def _controls(controls: Mapping[int, int], hardware: Hardware) -> tuple[tuple[in
 
 
 def _warnings(chains: Sequence[Chain], rows: Sequence[StoredRow], hardware: Hardware) -> tuple[str, ...]:
-    """Counts that a word cannot hold exactly."""
+    """Warnings of counts that a word cannot hold exactly."""
     if hardware.is_float:
         exact = 1 << hardware.word_mantissa + 1
-        what = f"counts above {exact} are rounded"
+        effect = f"counts above {exact} are rounded"
     else:
         exact = word_limits(hardware)[1] >> hardware.fraction_bits
-        what = f"counts above {exact} saturate"
-    found = []
-    contiguous = {row.row for row in rows if not row.is_classes}  # these hold an element once at most
+        effect = f"counts above {exact} saturate"
+    warnings = []
+    contiguous = {row.row for row in rows if not row.is_classes}  # an element is in one of their ranges at most
     for number, chain in enumerate(chains):
         in_ranges = 1 if chain.range_row in contiguous else hardware.ranges
-        most = in_ranges if chain.axis else hardware.lanes
-        if chain.filter and most > exact:
-            found.append(f"{place_of(number)}: {what} in {hardware.word_bits}-bit words; try accumulator_bits")
-    return tuple(found)
+        largest = in_ranges if chain.axis else hardware.lanes
+        if chain.filter and largest > exact:
+            warnings.append(f"{location(number)}: {effect} in {hardware.word_bits}-bit words; try accumulator_bits")
+    return tuple(warnings)

@@ -1,4 +1,4 @@
-"""An image read back as firmware."""
+"""Disassembly of an image into firmware text."""
 
 import struct
 
@@ -13,10 +13,10 @@ _OPS = {function: op for op, function in ALU.items()}
 
 
 def disassemble(data: bytes) -> str:
-    """An image as text: what it is for, its ranges, and its chains as instructions in the usual order of blocks.
+    """An image as text: its hardware, its ranges, and its chains as instructions in the usual order of blocks.
 
     Raises:
-        ImageRefusedError: the bytes are no image.
+        ImageRefusedError: the bytes are not an image.
     """
     check_beginning(data)
     hardware = _hardware(data)
@@ -83,7 +83,7 @@ def _row(row: StoredRow, image: Image) -> str:
 
 
 def _hardware(data: bytes) -> Hardware:
-    """A hardware with the image's geometry and every function; its input buffer and its bias are not in an image."""
+    """A hardware with the image's geometry and every function; an image does not have the input buffer and the bias."""
     lanes, ranges, bits, kind, exponent, fraction, *rows = struct.unpack("<HH8B", data[6:18])
     try:
         element = Float(exponent, fraction) if kind else _fixed(bits, fraction)
@@ -105,5 +105,5 @@ def _hardware(data: bytes) -> Hardware:
 
 
 def _fixed(bits: int, fraction: int) -> Fixed:
-    """An element with so much fraction whose words are `bits` wide: 32 bits at most, the rest is headroom."""
+    """An element of at most 32 bits with so many fraction bits; the rest of the word is headroom."""
     return Fixed(max(min(bits, 32) - fraction, 1), fraction)

@@ -1,4 +1,4 @@
-"""Hardware, firmware and vectors in JSON files, as `presilicon instrument` takes them."""
+"""Hardware, firmware and vectors in JSON files, as `presilicon instrument` reads them."""
 
 import json
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def read_json(path: Path) -> Any:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not a text file (JSON in UTF-8 is wanted)") from None
+        raise ConfigError(f"{path}: not a text file (expected JSON in UTF-8)") from None
     if not text.strip():
         raise ConfigError(f"{path}: the file is empty")
     try:
@@ -89,7 +89,7 @@ def _row(data: Any) -> RangeRow:
 def read_firmware(path: Path, rows: dict[int, RangeRow] | None = None) -> Firmware:
     """The firmware in a file: a list of chains, each a list of instructions, with range rows beside it.
 
-    Or `{"chains": [...], "range_boundaries": [...]}`, which brings its own rows, from 0 on, in the place of those.
+    Or `{"chains": [...], "range_boundaries": [...]}`, whose rows, from 0 on, replace those of the same number.
 
     Raises:
         ConfigError: with the chain and the instruction, counted from 1.
@@ -102,10 +102,10 @@ def read_firmware(path: Path, rows: dict[int, RangeRow] | None = None) -> Firmwa
 
 
 def read_chains(path: Path) -> tuple[list[Any], list[Any]]:
-    """The chains of a firmware file and the range rows that it brings, as JSON has them.
+    """The chains of a firmware file and its own range rows, as in JSON.
 
     Raises:
-        ConfigError: neither a list of chains nor an object of chains and range rows.
+        ConfigError: it is neither a list of chains nor an object with chains and range rows.
     """
     data = read_json(path)
     if isinstance(data, list):
@@ -146,7 +146,7 @@ def read_vectors(path: Path, hardware: Hardware) -> "tuple[NDArray[np.float64], 
     and NaN: they are written as "inf", "-inf", "nan".
 
     Raises:
-        ConfigError: with the place of the vector, counted from 0 as in a JSON path.
+        ConfigError: with the index of the vector, counted from 0 as in a JSON path.
     """
     import numpy as np
 
@@ -165,7 +165,7 @@ def read_vectors(path: Path, hardware: Hardware) -> "tuple[NDArray[np.float64], 
 
 
 def _vector(item: Any, hardware: Hardware) -> tuple[list[float], list[bool], int]:
-    """One vector; errors go on with the path within it."""
+    """One vector; errors begin with the path within it."""
     if not isinstance(item, dict):
         raise ConfigError(f': {_shown(item)}, expected an object like {{"vector": [...], "last": [false, false]}}')
     for key in item:
@@ -175,8 +175,8 @@ def _vector(item: Any, hardware: Hardware) -> tuple[list[float], list[bool], int
         raise ConfigError(': the required key "vector" is missing')
     vector, last, tap = item["vector"], item.get("last", [False, False]), item.get("tap", 0)
     if not isinstance(vector, list) or len(vector) != hardware.lanes:
-        given = f"{len(vector)} numbers" if isinstance(vector, list) else _shown(vector)
-        raise ConfigError(f".vector: {given}, expected a list of {hardware.lanes}, one for each lane")
+        actual = f"{len(vector)} numbers" if isinstance(vector, list) else _shown(vector)
+        raise ConfigError(f".vector: {actual}, expected a list of {hardware.lanes}, one for each lane")
     if not isinstance(last, list) or len(last) != 2 or not all(isinstance(flag, bool) for flag in last):
         raise ConfigError(f".last: {_shown(last)}, expected two of true and false: the ends of levels 0 and 1")
     if not isinstance(tap, int) or isinstance(tap, bool) or not 0 <= tap < hardware.taps:

@@ -36,7 +36,7 @@ class Chain(Struct, frozen=True):
     range_row: int = 0
     load: bool = False
     alu: int = 0
-    """0 passes; else one more than the place in `ALU_FUNCTIONS`."""
+    """0 passes the vector; else one more than the index in `ALU_FUNCTIONS`."""
     alu_row: int = 0
     alu_conditions: int = 0
     cache: bool = False
@@ -44,15 +44,15 @@ class Chain(Struct, frozen=True):
     cache_conditions: int = 0
     save: bool = False
     reduce: int = 0
-    """0 none; else one more than the place in `REDUCE_FUNCTIONS`."""
+    """0 for none; else one more than the index in `REDUCE_FUNCTIONS`."""
     commit: int = 0
-    """0 none, 1 one word, 2 M, 3 N."""
+    """0 for none, 1 for one word, 2 for M, 3 for N."""
     commit_conditions: int = 0
     bubbles: int = 0
     """Empty cycles before the chain."""
 
     def to_bytes(self) -> bytes:
-        """The 12 bytes of an image."""
+        """The chain as 12 bytes of an image."""
         first = self.filter | self.axis << 1 | self.cache << 2 | self.load << 3 | self.save << 4 | self.commit << 5
         rows = (self.range_row, self.alu | self.reduce << 4, self.alu_row, self.cache_row, self.bubbles)
         conditions = (self.alu_conditions, self.cache_conditions, self.commit_conditions)
@@ -60,7 +60,7 @@ class Chain(Struct, frozen=True):
 
     @staticmethod
     def from_bytes(data: bytes) -> "Chain":
-        """What 12 bytes mean."""
+        """The chain in 12 bytes of an image."""
         return Chain(
             filter=bool(data[0] & 1),
             axis=data[0] >> 1 & 1,
@@ -80,7 +80,7 @@ class Chain(Struct, frozen=True):
         )
 
     def features(self) -> int:
-        """What a chip must have built: ALU functions in bits 0-5, reduce functions in 8-11, blocks in 12-14."""
+        """Features that the chip must have: ALU functions in bits 0-5, reduce functions in 8-11, blocks in 12-14."""
         bits = 1 << self.alu - 1 if self.alu else 0
         bits |= 1 << 7 + self.reduce if self.reduce else 0
         used = (self.filter, bool(self.alu) or self.cache or self.load or self.save, bool(self.reduce))
@@ -97,15 +97,15 @@ class StoredRow(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Image:
-    """What one message from the host changes. Parts that are None stay as they are on the chip."""
+    """One message from the host. Parts that are None stay as they are on the chip."""
 
     hardware: Hardware
     chains: tuple[Chain, ...] | None = None
     taps: tuple[tuple[int, int], ...] = ()
-    """For each tap its first chain and how many it has; 0: the tap is not watched."""
+    """First chain and number of chains of each tap; 0 chains: the tap is not watched."""
     rows: tuple[StoredRow, ...] = ()
     sampling: tuple[int, ...] | None = None
-    """For each tap: every k-th outer frame is looked at, 0 none."""
+    """A number k for each tap: every k-th outer frame is looked at, 0 for none."""
     controls: tuple[tuple[int, int], ...] = ()
     """Registers and their values."""
     warnings: tuple[str, ...] = dataclass_field(default=(), compare=False)
@@ -122,14 +122,14 @@ class Image:
         return sum(1 + chain.bubbles for chain in self.chains_of(tap))
 
     def features(self) -> int:
-        """What the chains need, as `Chain.features`."""
+        """Features that the chains need, as `Chain.features`."""
         bits = 0
         for chain in self.chains or ():
             bits |= chain.features()
         return bits
 
     def to_bytes(self) -> bytes:
-        """The message."""
+        """The message as bytes."""
         sections = (PROGRAM if self.chains is not None else 0) | (ROWS if self.rows else 0)
         sections |= (SAMPLING if self.sampling is not None else 0) | (CONTROLS if self.controls else 0)
         payload = b"".join(self._sections())
@@ -155,9 +155,9 @@ class Image:
 
 
 def longest_payload(hardware: Hardware) -> int:
-    """The payload that no image of a hardware exceeds: every number of items at its largest, 255.
+    """The largest payload of any image for a hardware: every number of items at its largest, 255.
 
-    A length above it is refused before the payload comes, so that a damaged length swallows no more than that.
+    A larger length is refused before the payload comes, so that a damaged length swallows no more than that.
     """
     row = 2 + (hardware.ranges + 1) * key_bytes(hardware)
     return 3 + 4 * hardware.taps + 255 * (CHAIN_BYTES + row + 5)
@@ -169,7 +169,7 @@ def key_bytes(hardware: Hardware) -> int:
 
 
 def geometry(hardware: Hardware) -> bytes:
-    """The 12 bytes by which image and chip know that they belong together."""
+    """12 bytes that an image and its chip must have in common."""
     fraction = hardware.word_mantissa if hardware.is_float else hardware.fraction_bits
     kinds = (hardware.word_bits, hardware.is_float, hardware.exponent_bits, fraction)
     sizes = (hardware.range_rows, hardware.scratchpad_rows, hardware.chains, hardware.taps)
@@ -177,14 +177,14 @@ def geometry(hardware: Hardware) -> bytes:
 
 
 def built_features(hardware: Hardware) -> int:
-    """What a hardware has, as `Chain.features`."""
+    """Features of a hardware, as `Chain.features`."""
     alu = sum(1 << ALU_FUNCTIONS.index(name) for name in hardware.alu)
     reduce = sum(1 << 8 + REDUCE_FUNCTIONS.index(name) for name in hardware.reduce)
     return alu | reduce | sum(1 << 12 + BLOCKS.index(name) for name in hardware.blocks)
 
 
 def read_image(data: bytes, hardware: Hardware) -> Image:
-    """The image in a message, checked as the chip checks it: version, geometry, length, checksum, then what it says.
+    """The image in a message, checked as the chip checks it: version, geometry, length, checksum, then contents.
 
     Raises:
         ImageRefusedError: with the code of the first check that fails.
@@ -204,7 +204,7 @@ def read_image(data: bytes, hardware: Hardware) -> Image:
 
 
 def _check_frame(data: bytes, hardware: Hardware) -> int:
-    """Everything around the payload; the sections that it has."""
+    """Check everything around the payload; returns the bits of its sections."""
     check_beginning(data)
     if data[6:18] != geometry(hardware):
         raise ImageRefusedError(BAD_GEOMETRY, f"it is for {describe_geometry(data[6:18])}")
@@ -224,7 +224,7 @@ def _check_frame(data: bytes, hardware: Hardware) -> int:
 
 
 def check_beginning(data: bytes) -> None:
-    """Whether bytes are long enough for an image's header, and begin as one of our version.
+    """Raise unless bytes are long enough for an image's header and begin as one of this version.
 
     Raises:
         ImageRefusedError: they do not.
@@ -250,24 +250,24 @@ def describe_geometry(data: bytes) -> str:
 
 
 class _Reader:
-    """Takes a payload apart; one that is too short or too long is refused."""
+    """Reads a payload part by part; one that is too short or too long is refused."""
 
     def __init__(self, payload: bytes) -> None:
         self.payload = payload
-        self.place = 0
+        self.position = 0
 
     def take(self, count: int) -> bytes:
-        if self.place + count > len(self.payload):
+        if self.position + count > len(self.payload):
             raise ImageRefusedError(BAD_LENGTH, "its payload ends within a section")
-        self.place += count
-        return self.payload[self.place - count : self.place]
+        self.position += count
+        return self.payload[self.position - count : self.position]
 
     def byte(self) -> int:
         return self.take(1)[0]
 
     def end(self) -> None:
-        if self.place != len(self.payload):
-            raise ImageRefusedError(BAD_LENGTH, f"{len(self.payload) - self.place} bytes follow its last section")
+        if self.position != len(self.payload):
+            raise ImageRefusedError(BAD_LENGTH, f"{len(self.payload) - self.position} bytes follow its last section")
 
 
 def _read_program(reader: _Reader, hardware: Hardware) -> tuple[tuple[Chain, ...], tuple[tuple[int, int], ...]]:

@@ -1,4 +1,4 @@
-"""The instructions of firmware: what each is called, where it runs, and what it takes."""
+"""The instructions of firmware: names, the blocks they run in, their operands."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,10 +8,10 @@ from msgspec import Struct
 from presilicon.base.errors import ConfigError, did_you_mean
 
 CONDITIONS = ("first", "notfirst", "last", "notlast")
-"""Of level 0; of level 1 with `@1`. Their bits in a mask, and four bits higher for level 1, are in this order."""
+"""Conditions of level 0; `@1` makes them those of level 1. Bits 0-3 of a mask in this order, bits 4-7 for level 1."""
 FUNCTIONS = ("sum", "product", "max", "min")
 ALU = {"vv_add": "add", "vv_sub": "sub", "vv_mul": "mul", "vv_max": "max", "vv_min": "min", "v_abs": "abs"}
-"""The vector unit's function behind each instruction."""
+"""Function of the vector unit for each instruction."""
 
 
 class Instruction(Struct, frozen=True):
@@ -25,11 +25,11 @@ class Instruction(Struct, frozen=True):
     addr: int = 0
     """A row of ranges (`vv_filter`) or of the scratchpad."""
     axis: str = "M"
-    """Of `m_reduce`: "M" counts lanes for each range, "N" counts ranges for each lane."""
+    """Axis of `m_reduce`: "M" counts lanes for each range, "N" counts ranges for each lane."""
     size: int | str = "N"
-    """Of `v_commit`: 1, M or N, as a number or a letter."""
+    """Words that `v_commit` sends: 1, M or N, as a number or a letter."""
     function: str = "sum"
-    """Of `v_reduce`: sum, product, max, min."""
+    """Function of `v_reduce`: sum, product, max, min."""
     conditions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -38,10 +38,10 @@ class Instruction(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True):
-    """Where an instruction runs, its place within that block, and the fields it takes."""
+    """Block that an instruction runs in, its stage within that block, and its operands."""
 
     block: str
-    place: int
+    stage: int
     takes: tuple[str, ...] = ()
 
 
@@ -56,11 +56,11 @@ OPERATIONS = {
     "v_reduce": Operation("scalar_reduce", 0, ("function",)),
     "v_commit": Operation("packer", 0, ("size", "conditions")),
 }
-"""Instructions of the same block and place exclude each other, apart from `v_cache` and `v_mc_save`."""
+"""Instructions of the same block and stage exclude each other, apart from `v_cache` and `v_mc_save`."""
 
 
-def place_of(chain: int, instruction: int | None = None, op: str = "") -> str:
-    """Where something stands, counted from 1: `chain 2, instruction 3 (vv_add)`."""
+def location(chain: int, instruction: int | None = None, op: str = "") -> str:
+    """Location in a firmware for error messages, counted from 1: `chain 2, instruction 3 (vv_add)`."""
     if instruction is None:
         return f"chain {chain + 1}"
     return f"chain {chain + 1}, instruction {instruction + 1}" + (f" ({op})" if op else "")
@@ -80,14 +80,14 @@ def read_chains(data: Any) -> tuple[tuple[Instruction, ...], ...]:
     chains = []
     for chain, items in enumerate(data):
         if not isinstance(items, list):
-            raise ConfigError(f"{place_of(chain)}: {_shown(items)}, expected a list of instructions")
+            raise ConfigError(f"{location(chain)}: {_shown(items)}, expected a list of instructions")
         chains.append(tuple(read_instruction(item, chain, index) for index, item in enumerate(items)))
     return tuple(chains)
 
 
 def read_instruction(data: Any, chain: int, index: int) -> Instruction:
     """One instruction of a JSON document."""
-    where = place_of(chain, index)
+    where = location(chain, index)
     if not isinstance(data, Mapping):
         raise ConfigError(f'{where}: {_shown(data)}, expected an object like {{"op": "vv_add", "addr": 0}}')
     op = data.get("op")
@@ -95,7 +95,7 @@ def read_instruction(data: Any, chain: int, index: int) -> Instruction:
         raise ConfigError(f'{where}: the required key "op" is missing. Allowed: {", ".join(OPERATIONS)}')
     if not isinstance(op, str) or op not in OPERATIONS:
         raise ConfigError(f"{where}: unknown op {_shown(op)}: {did_you_mean(str(op), OPERATIONS)}")
-    where = place_of(chain, index, op)
+    where = location(chain, index, op)
     takes = OPERATIONS[op].takes
     for key in data:
         if key not in ("op", *takes) and not (key == "conditions" and data[key] in ([], None)):
@@ -122,12 +122,12 @@ def _check_types(fields: Mapping[str, Any], where: str) -> None:
             raise ConfigError(f"{where}: {name} is {_shown(fields[name])}. Allowed: {', '.join(allowed)}")
 
 
-def _conditions(given: Any, where: str) -> tuple[str, ...]:
-    names = [given] if isinstance(given, str) else given
+def _conditions(value: Any, where: str) -> tuple[str, ...]:
+    names = [value] if isinstance(value, str) else value
     if names is None:
         return ()
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{where}: conditions is {_shown(given)}, expected a list of {', '.join(CONDITIONS)}")
+        raise ConfigError(f"{where}: conditions is {_shown(value)}, expected a list of {', '.join(CONDITIONS)}")
     return tuple(names)
 
 
@@ -138,7 +138,7 @@ def condition_mask(conditions: Sequence[str]) -> int:
     66
 
     Raises:
-        ConfigError: a condition that is not known, or two that can never hold together.
+        ConfigError: a condition is unknown, or two can never hold together.
     """
     mask = 0
     for condition in conditions:

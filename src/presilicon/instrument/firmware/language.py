@@ -1,4 +1,4 @@
-"""Firmware, written in Python: chains of instructions, for all taps or for some, and the ranges they use."""
+"""The firmware language: chains of instructions, for all taps or for some, and the ranges they use."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ class Program(Struct, frozen=True):
 
 
 class Firmware:
-    """A firmware in the making.
+    """A firmware, written instruction by instruction.
 
     >>> fw = Firmware()
     >>> with fw.chain():  # the sum of all elements of a frame
@@ -56,7 +56,7 @@ class Firmware:
 
     @contextmanager
     def program(self, taps: Sequence[int]) -> Iterator[None]:
-        """The chains inside belong to these taps; those outside of any program to every other tap."""
+        """Chains inside belong to these taps; those outside of any program to all other taps."""
         if self._taps is not None or self._chain is not None:
             raise ConfigError("a program begins inside another program or a chain; end that first")
         if not isinstance(taps, list | tuple | range):
@@ -70,7 +70,7 @@ class Firmware:
 
     @contextmanager
     def chain(self) -> Iterator[None]:
-        """The instructions inside are one pass through the blocks."""
+        """Instructions inside are one pass through the blocks."""
         if self._chain is not None:
             raise ConfigError("a chain begins inside a chain; end that first")
         self._chain = []
@@ -89,7 +89,7 @@ class Firmware:
 
     def _append(self, op: str, conditions: tuple[str, ...] = (), **fields: Any) -> None:
         if self._chain is None:
-            raise ConfigError(f"{op} stands outside of a chain; write `with fw.chain():` above it")
+            raise ConfigError(f"{op} must be inside a chain; write `with fw.chain():` above it")
         self._chain.append(Instruction(op, conditions=conditions, **fields))
 
     def range_row(self, row: int, boundaries: Sequence[Any]) -> None:
@@ -97,19 +97,19 @@ class Firmware:
         self.rows[row] = RangeRow.of_boundaries(boundaries)
 
     def class_row(self, row: int, ranges: Sequence[str | Sequence[str]]) -> None:
-        """Ranges by classes (nan, +inf, -inf, subnormal, zero, normal), a name or several for each."""
+        """Ranges by classes (nan, +inf, -inf, subnormal, zero, normal), one or several names for each."""
         self.rows[row] = RangeRow.of_classes(ranges)
 
     def filter(self, row: int) -> None:
-        """Hold every element against a row of ranges."""
+        """Compare every element with a row of ranges."""
         self._append("vv_filter", addr=row)
 
     def reduce(self, axis: str) -> None:
-        """Count the filter's hits: "M" gives one count for each range, "N" one for each lane."""
+        """Count the filter's hits: "M" for each range, "N" for each lane."""
         self._append("m_reduce", axis=axis)
 
     def load(self) -> None:
-        """Go on with the carried vector."""
+        """Continue with the carried vector."""
         self._append("v_mc_load")
 
     def save(self) -> None:
@@ -137,7 +137,7 @@ class Firmware:
         self._append("vv_min", conditions, addr=row)
 
     def abs(self, *conditions: str) -> None:
-        """Take signs away."""
+        """Take absolute values."""
         self._append("v_abs", conditions)
 
     def cache(self, row: int, *conditions: str) -> None:

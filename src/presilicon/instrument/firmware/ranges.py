@@ -1,4 +1,4 @@
-"""Range rows: what the filter holds elements against."""
+"""Range rows, which the filter compares elements with."""
 
 import math
 import sys
@@ -25,23 +25,23 @@ class RangeRow(Struct, frozen=True):
     boundaries: tuple[float, ...] = ()
     """M + 1 numbers that never decrease: x is in range m when b[m] < x <= b[m+1]."""
     classes: tuple[tuple[str, ...], ...] | None = None
-    """The classes of each range; None is a row of boundaries. Ranges that are left out hold nothing."""
+    """The classes of each range; None for a row of boundaries. Ranges that are left out are empty."""
 
     @staticmethod
     def of_boundaries(boundaries: Sequence[Any]) -> "RangeRow":
         """A row of numbers; "-inf" and "inf" may be written out.
 
         Raises:
-            ConfigError: something is no number.
+            ConfigError: something is not a number.
         """
         return RangeRow(boundaries=tuple(_number(value) for value in _listed(boundaries, "boundaries")))
 
     @staticmethod
     def of_classes(ranges: Sequence[str | Sequence[str]]) -> "RangeRow":
-        """A row of classes, for each range a name or several.
+        """A row of classes, one or several names for each range.
 
         Raises:
-            ConfigError: a class that is not known.
+            ConfigError: a class is unknown.
         """
         listed = _listed(ranges, "classes")
         sets = tuple((item,) if isinstance(item, str) else tuple(_listed(item, "a range's classes")) for item in listed)
@@ -51,11 +51,11 @@ class RangeRow(Struct, frozen=True):
         return RangeRow(classes=sets)
 
     def check(self, hardware: Hardware) -> None:
-        """Whether the row fits a hardware.
+        """Raise unless the row fits a hardware.
 
         Raises:
-            ConfigError: a wrong number of boundaries or classes, boundaries that decrease, NaN, classes that fixed
-                point does not have.
+            ConfigError: the number of boundaries or classes is wrong, boundaries decrease or are NaN, or fixed point
+                does not have a class.
         """
         if self.classes is not None:
             if len(self.classes) > hardware.ranges:
@@ -68,15 +68,15 @@ class RangeRow(Struct, frozen=True):
         wanted = hardware.ranges + 1
         if len(self.boundaries) != wanted:
             raise ConfigError(f"{len(self.boundaries)} boundaries, expected {wanted}: one more than the ranges")
-        for place, value in enumerate(self.boundaries):
+        for index, value in enumerate(self.boundaries):
             if math.isnan(value):
-                raise ConfigError(f"boundary {place + 1} is NaN, expected a number, -inf or inf")
-            if place and value < self.boundaries[place - 1]:
-                below = self.boundaries[place - 1]
-                raise ConfigError(f"boundary {place + 1} is {value:g}, below {below:g} before it: they never decrease")
+                raise ConfigError(f"boundary {index + 1} is NaN, expected a number, -inf or inf")
+            if index and value < self.boundaries[index - 1]:
+                previous = self.boundaries[index - 1]
+                raise ConfigError(f"boundary {index + 1} is {value:g}, below {previous:g}: they must not decrease")
 
     def keys(self, hardware: Hardware) -> tuple[int, ...]:
-        """The M + 1 numbers that the chip stores: keys of boundaries, or class masks and a 0."""
+        """The M + 1 numbers that the chip stores: keys of the boundaries, or class masks and a 0."""
         if self.classes is None:
             return tuple(boundary_key(hardware, value) for value in self.boundaries)
         masks = [sum({1 << CLASSES.index(name) for name in names}) for names in self.classes]
@@ -84,7 +84,7 @@ class RangeRow(Struct, frozen=True):
 
 
 def boundary_key(hardware: Hardware, value: float) -> int:
-    """The largest key whose value is not above `value`: no comparison changes by storing it.
+    """The largest key whose value is not above `value`, so that storing it changes no comparison.
 
     >>> from presilicon.formats import parse
     >>> byte = Hardware(element=parse("int8"))
@@ -105,7 +105,7 @@ def boundary_key(hardware: Hardware, value: float) -> int:
 
 
 def _code(hardware: Hardware, value: Fraction, up: bool) -> int:
-    """The float code next to a value of at least 0, from above or from below, however large."""
+    """The float code next to a value of at least 0, from above or from below, however large the value."""
     if value == 0:
         return 0
     lowest = 1 - bias_of(hardware)

@@ -1,8 +1,8 @@
-"""Commands to a training that runs: another aggregation for a tap, other ranges, another learning rate.
+"""Commands to a running training: another aggregation for a tap, other ranges, another learning rate.
 
-Whoever has the run's directory can give them: the command line, a notebook, a page. A command is a line appended to
-`control.jsonl`; the training reads it between two steps and answers with an event that says at which step it took
-effect, or why it did not. A command that is refused changes nothing.
+Anything with access to the run's directory can give them: the command line, a notebook, a page. A command is a line
+appended to `control.jsonl`; the training reads it between two steps and answers with an event that says at which step
+it took effect, or why not. A command that is refused changes nothing.
 """
 
 import os
@@ -27,95 +27,99 @@ Verb = Literal["program", "ranges", "sample", "learning_rate"]
 
 
 class Command(Struct, frozen=True, kw_only=True):
-    """One line of the file."""
+    """One command: a line of the file."""
 
     id: str
     streams: tuple[str, ...]
-    """The trainings that are meant, by the name that each gave itself when it started."""
+    """The trainings that it is for, by the stream names in their `instrument_started` events."""
     verb: Verb
     tap: str | None = None
     aggregation: str | None = None
     options: dict[str, Any] = {}
     chains: list[Any] | None = None
-    """A firmware of the user's own: chains of instructions, as a firmware file has them."""
+    """The user's own firmware: chains of instructions, as in a firmware file."""
     boundaries: list[Any] | None = None
-    """Rows of ranges: of the chains, from 0 on; of `ranges`, in the order of the firmware's rows."""
+    """Rows of ranges: of the chains from 0 on (`program`), or in the order of the firmware's rows (`ranges`)."""
     every: int | None = None
     value: float | None = None
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """What a training did with a command."""
+    """Answer of a training to a command."""
 
     design: str
     seed: int
     ok: bool
     step: int
-    """The first step that it holds for."""
+    """First step at which it is in force."""
     message: str
 
 
 class Commands:
-    """A training's view of the file: what was written for it since it last looked."""
+    """Reads a training's new commands from the file."""
 
     def __init__(self, path: Path, stream: str) -> None:
         self._path = path
         self._stream = stream
-        self._place = 0
+        self._position = 0
 
     def pending(self, step: int) -> list[Command]:
-        """The new commands for this training, whatever its step; lines that are no commands are passed over."""
+        """The new commands for this training, whatever its step; lines that are not commands are skipped."""
         try:
-            if os.stat(self._path).st_size <= self._place:
+            if os.stat(self._path).st_size <= self._position:
                 return []
             with self._path.open("rb") as file:
-                file.seek(self._place)
+                file.seek(self._position)
                 data = file.read()
         except OSError:
             return []
         whole = data.rfind(b"\n") + 1
-        self._place += whole
-        found = []
+        self._position += whole
+        commands = []
         for line in data[:whole].splitlines():
             try:
                 command = msgspec.json.decode(line, type=Command)
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 continue
             if self._stream in command.streams:
-                found.append(command)
-        return found
+                commands.append(command)
+        return commands
 
 
 class Repeated:
-    """What was once asked of a training, and done, again at the same steps: from its answers.
+    """The commands that a training carried out, again at the same steps: from its answers.
 
-    A training that begins at a later step gets all that was done before at its first. A command that was repeated
-    already counts once, at its first step.
+    A training that starts at a later step gets all earlier ones at its first step. A command that was already repeated
+    counts once, at its first step. Damaged answers are left out.
     """
 
     def __init__(self, answers: Iterable[InstrumentAnswer]) -> None:
         done: dict[str, tuple[int, Command]] = {}
         for answer in answers:
-            if answer.ok:
+            if not answer.ok:
+                continue
+            try:
                 command = msgspec.convert(answer.request, Command)
-                done.setdefault(command.id, (answer.step, command))
-        self._left = sorted(done.values(), key=lambda each: each[0])
+            except msgspec.ValidationError:
+                continue
+            done.setdefault(command.id, (answer.step, command))
+        self._left = sorted(done.values(), key=lambda step_and_command: step_and_command[0])
 
     def pending(self, step: int) -> list[Command]:
-        """Those up to a step that were not given out before."""
-        found = [command for at, command in self._left if at <= step]
-        del self._left[: len(found)]
-        return found
+        """Commands up to a step that were not returned before."""
+        commands = [command for at, command in self._left if at <= step]
+        del self._left[: len(commands)]
+        return commands
 
 
 class Resumed:
-    """The commands of a training that is taken up again: what it had done already, and what comes now."""
+    """The commands of a resumed training: those it had carried out, and new ones."""
 
     def __init__(self, earlier: Repeated, now: Commands) -> None:
         self._earlier, self._now = earlier, now
 
     def pending(self, step: int) -> list[Command]:
-        """Those of a step; what was done before comes first."""
+        """Commands of a step; those carried out before come first."""
         return self._earlier.pending(step) + self._now.pending(step)
 
 
@@ -131,17 +135,17 @@ def program_tap(
     seed: int | None = None,
     wait_s: float = WAIT_S,
 ) -> list[Answer]:
-    """Give a tap, or all taps of that name, another aggregation or firmware of your own, while training goes on.
+    """Give a tap, or all taps of that name, another aggregation or your own firmware while training continues.
 
     `firmware` is a list of chains, as `presilicon instrument compile` reads them, and `range_boundaries` are the rows
     of ranges that its filters use, from 0 on: boundaries, or `{"classes": [...]}`.
 
     Raises:
-        ConfigError: the run is over or has no such tap, or not exactly one of the two was given.
+        ConfigError: the run is over or has no such tap, or not exactly one of aggregation and firmware was given.
         RunFailedError: no answer came in time.
     """
     if (aggregation is None) == (firmware is None):
-        raise ConfigError("give either an aggregation or a firmware")
+        raise ConfigError("give either an aggregation or a firmware, not both or neither")
     if range_boundaries and firmware is None:
         raise ConfigError("range_boundaries are of a firmware; an aggregation has its own: see its options")
     chains = None if firmware is None else list(firmware)
@@ -157,7 +161,7 @@ def set_learning_rate(
     """Write the learning rate's control register; the optimizer uses it from the next step on.
 
     Raises:
-        ConfigError: the run is over, or the value is none that the register can hold.
+        ConfigError: the run is over, or the register cannot hold the value.
         RunFailedError: no answer came in time.
     """
     learning_rate_bits(value)
@@ -171,7 +175,7 @@ def learning_rate_bits(value: float | None) -> int:
     '0x3f000000'
 
     Raises:
-        ConfigError: it is negative, not finite, or float32 would make infinity or 0 of it.
+        ConfigError: it is negative, not finite, or becomes infinity or 0 in float32.
     """
     wanted = "expected a finite number of at least 0"
     if value is None or not 0 <= value < float("inf"):
@@ -209,13 +213,13 @@ def set_sampling(
     seed: int | None = None,
     wait_s: float = WAIT_S,
 ) -> list[Answer]:
-    """Look at a tap every so many steps; 0 is never."""
+    """Sample a tap every so many steps; 0 is never."""
     if not 0 <= every <= 65535:
         raise ConfigError(f"every: given {every}, expected 0 to 65535 steps")
     return _send(run, design, seed, wait_s, verb="sample", tap=tap, every=every)
 
 
-def started(run: StoredRun) -> dict[str, InstrumentStarted]:
+def running_trainings(run: StoredRun) -> dict[str, InstrumentStarted]:
     """The start events of trainings that are in progress, by stream."""
     running: dict[str, InstrumentStarted] = {}
     for event in run.events(Event):
@@ -230,10 +234,10 @@ def started(run: StoredRun) -> dict[str, InstrumentStarted]:
 
 def _send(run: StoredRun, design: str | None, seed: int | None, wait_s: float, **fields: Any) -> list[Answer]:
     if run.status != "running":
-        raise ConfigError(f"{run.name} is over ({run.status}): there is no training left to command")
+        raise ConfigError(f"{run.name} is over ({run.status}): commands need a running training")
     streams = {
         stream: event
-        for stream, event in started(run).items()
+        for stream, event in running_trainings(run).items()
         if design in (None, event.design) and seed in (None, event.seed)
     }
     if not streams:
@@ -247,13 +251,13 @@ def _send(run: StoredRun, design: str | None, seed: int | None, wait_s: float, *
         _check_tap(tap, streams)
     command = Command(id=uuid4().hex, streams=tuple(streams), **fields)
     events = run.path / "events.jsonl"
-    place = events.stat().st_size if events.exists() else 0
+    position = events.stat().st_size if events.exists() else 0
     descriptor = os.open(run.path / CONTROL_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(descriptor, msgspec.json.encode(command) + b"\n")
     finally:
         os.close(descriptor)
-    return _wait(run, events, place, command, wait_s)
+    return _wait(run, events, position, command, wait_s)
 
 
 def _check_tap(tap: str, streams: Mapping[str, InstrumentStarted]) -> None:
@@ -262,16 +266,16 @@ def _check_tap(tap: str, streams: Mapping[str, InstrumentStarted]) -> None:
         raise unknown("tap", tap, names)
 
 
-def _wait(run: StoredRun, events: Path, place: int, command: Command, wait_s: float) -> list[Answer]:
+def _wait(run: StoredRun, events: Path, position: int, command: Command, wait_s: float) -> list[Answer]:
     answers: dict[str, Answer] = {}
     deadline = time.monotonic() + wait_s
     missing = set(command.streams)
     rest = b""
     while missing:
         with events.open("rb") as file:
-            file.seek(place)
+            file.seek(position)
             data = file.read()
-        place += len(data)
+        position += len(data)
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             event = parse_event(line)
@@ -286,8 +290,8 @@ def _wait(run: StoredRun, events: Path, place: int, command: Command, wait_s: fl
             if answers:
                 break
             raise RunFailedError(
-                f"{run.name} did not answer within {wait_s:g} s; the command stays in {CONTROL_FILE} and is done when "
-                "its training comes to its next step"
+                f"{run.name} did not answer within {wait_s:g} s; the command stays in {CONTROL_FILE} for its "
+                "training's next step"
             )
         if missing:
             time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The host's end of the stream: bytes in pieces of any size, whole frames out, and an account of what got lost."""
+"""Decoder of the stream: bytes in pieces of any size in, whole frames out, and an account of losses."""
 
 from binascii import crc_hqx
 from collections.abc import Callable
@@ -23,17 +23,17 @@ from presilicon.instrument.host.stream import (
 )
 
 FrameWords = Callable[[int, int], int | None]
-"""The words of every frame of a tap while the program of a CRC is in force; None where they differ or are not known."""
+"""Takes a tap and the CRC of a program; returns the number of words of every frame, None if it varies or is unknown."""
 
 
 class Frame(NamedTuple):
-    """The results of one outer frame of a tap, complete."""
+    """The complete results of one outer frame of a tap."""
 
     tap: int
     number: int
-    """The outer frames that the tap offered before it, counted on past 65535."""
+    """Number of outer frames that the tap offered before; it does not wrap at 65536."""
     blocks: tuple[tuple[int, ...], ...]
-    """Words as the packer gave them out: integers of fixed point, codes of floats."""
+    """Words as they left the packer: integers for fixed point, codes for floats."""
 
     @property
     def words(self) -> tuple[int, ...]:
@@ -42,15 +42,15 @@ class Frame(NamedTuple):
 
 
 class TapLosses(Struct):
-    """What became of a tap's outer frames."""
+    """Account of a tap's outer frames."""
 
     delivered: int = 0
     torn: int = 0
-    """Begun on the link but not whole here; never delivered."""
+    """Frames of which only a part arrived; never delivered."""
     missing: int = 0
-    """Numbers between delivered frames that never came: passed over by sampling, dropped by the chip, or lost."""
+    """Frames between delivered ones that never arrived: not sampled, dropped by the chip, or lost."""
     dropped: int = 0
-    """By the chip, as its last status says."""
+    """Frames that the chip dropped, by its last status."""
 
 
 class Losses(Struct):
@@ -58,26 +58,25 @@ class Losses(Struct):
 
     taps: list[TapLosses]
     bytes: int = 0
-    """All that came."""
     packets: int = 0
-    """That were right."""
+    """Packets with a right checksum."""
     statuses: int = 0
     bad_packets: int = 0
-    """What began like a packet and had a wrong header or checksum."""
+    """Beginnings of packets with a wrong header or checksum."""
     skipped_bytes: int = 0
-    """Bytes that belong to no packet that was right."""
+    """Bytes outside of right packets."""
     lost_packets: int = 0
-    """By the packet numbers; 256 in a row go unseen."""
+    """Lost packets by the packet numbers; a loss of 256 in a row is not seen."""
 
 
 class Decoder:
     """Finds the packets of one instrument in a stream of bytes and puts outer frames together.
 
     Lost, added and flipped bytes cost the packets that they hit; the next whole packet is found again. A frame is
-    delivered only when all its packets came, beginning with one that is known to be its first: after a gap that is the
-    first packet behind the end of another frame, or the first of another frame where a single packet is lost, which
-    must then have been the end of the one that was under way. Or, where `frame_words` says how many words a frame of
-    the tap has, one that has them all.
+    delivered only if all its packets arrived, starting with one that is known to be its first. After a gap, that is the
+    first packet behind the end of another frame, or the first packet of another frame if a single packet was lost,
+    which must then have been the end of the frame before. If `frame_words` knows the number of words of a frame, a
+    frame that has them all is delivered, too.
     """
 
     def __init__(
@@ -86,9 +85,9 @@ class Decoder:
         self.hardware = hardware
         self.losses = Losses([TapLosses() for _ in range(hardware.taps)])
         self.status: Status | None = None
-        """The last one."""
+        """The last status."""
         self._frame_words = frame_words
-        self._program: int | None = None  # CRC of the one in force, as far as the stream says
+        self._program: int | None = None  # CRC of the program in force, as far as the stream says
         self._buffer = bytearray()
         self._word = word_bytes(hardware)
         self._longest = hardware.lanes * self._word
@@ -100,62 +99,62 @@ class Decoder:
         self._numbers: list[int | None] = [-1 if from_start else None] * hardware.taps
 
     def feed(self, piece: bytes) -> list[Frame | Status]:
-        """What these bytes complete, in order."""
+        """Frames and statuses that these bytes complete, in order."""
         self.losses.bytes += len(piece)
         self._buffer += piece
         return self._scan(ended=False)
 
     def finish(self) -> list[Frame | Status]:
-        """What is left when no more bytes come: a packet that will not be completed hides no other behind it."""
-        found = self._scan(ended=True)
+        """The last frames and statuses once no more bytes come: also packets behind one that stays incomplete."""
+        items = self._scan(ended=True)
         self._tear()
-        return found
+        return items
 
     def disconnected(self) -> None:
-        """The link broke: what comes next need not follow what came before."""
+        """Note that the link broke: the next bytes need not continue the last ones."""
         self.losses.skipped_bytes += len(self._buffer)
         self._buffer.clear()
         self._expected = self._program = None
         self._tear()
 
     def _scan(self, *, ended: bool) -> list[Frame | Status]:
-        found: list[Frame | Status] = []
+        items: list[Frame | Status] = []
         buffer, losses = self._buffer, self.losses
         view = bytes(buffer)
-        place, end = 0, len(view)
+        position, end = 0, len(view)
         while True:
-            start = view.find(SYNC, place)
+            start = view.find(SYNC, position)
             if start < 0:
                 # The last byte may be the first half of a packet's beginning.
-                keep = 0 if ended or not view.endswith(SYNC[:1], place) else 1
-                losses.skipped_bytes += end - keep - place
-                place = end - keep
+                keep = 0 if ended or not view.endswith(SYNC[:1], position) else 1
+                losses.skipped_bytes += end - keep - position
+                position = end - keep
                 break
-            losses.skipped_bytes += start - place
-            place = start
+            losses.skipped_bytes += start - position
+            position = start
             if end - start < HEADER.size:
                 if not ended:
                     break
-                place = self._reject(start)
+                position = self._reject(start)
                 continue
             _, kind, tap, number, frame, length = HEADER.unpack_from(view, start)
             if not self._is_plausible(kind & ~LAST, tap, length):
-                place = self._reject(start)
+                position = self._reject(start)
                 continue
             after = start + HEADER.size + length
             if after + CRC.size > end:
                 if not ended:
                     break
-                place = self._reject(start)
+                position = self._reject(start)
                 continue
             if crc_hqx(view[start + 2 : after], CRC_START) != CRC.unpack_from(view, after)[0]:
-                place = self._reject(start)
+                position = self._reject(start)
                 continue
             payload = view[start + HEADER.size : after]
-            self._take(Packet(kind & ~LAST, tap, number, frame, payload, bool(kind & LAST)), found)
-            place = after + CRC.size
-        del buffer[:place]
-        return found
+            self._take(Packet(kind & ~LAST, tap, number, frame, payload, bool(kind & LAST)), items)
+            position = after + CRC.size
+        del buffer[:position]
+        return items
 
     def _is_plausible(self, kind: int, tap: int, length: int) -> bool:
         if kind == BLOCK:
@@ -163,12 +162,12 @@ class Decoder:
         return kind == STATUS and length == self._status
 
     def _reject(self, start: int) -> int:
-        """No packet begins at `start`; look on behind the first two bytes, for the next may begin inside it."""
+        """Count a bad packet; returns where to search on: behind its sync bytes, as the next may begin inside it."""
         self.losses.bad_packets += 1
         self.losses.skipped_bytes += len(SYNC)
         return start + len(SYNC)
 
-    def _take(self, packet: Packet, found: list[Frame | Status]) -> None:
+    def _take(self, packet: Packet, items: list[Frame | Status]) -> None:
         losses = self.losses
         losses.packets += 1
         if self._expected is None:
@@ -176,7 +175,7 @@ class Decoder:
         elif packet.number != self._expected:
             lost = (packet.number - self._expected) & 0xFF
             losses.lost_packets += lost
-            is_other = packet.kind == BLOCK and self._is_of_another_frame(packet)
+            is_other = packet.kind == BLOCK and self._starts_another_frame(packet)
             self._tear()
             self._open = lost == 1 and is_other
         self._expected = (packet.number + 1) & 0xFF
@@ -186,26 +185,26 @@ class Decoder:
             self._program = self.status.image
             for tap, dropped in zip(losses.taps, self.status.dropped, strict=True):
                 tap.dropped = dropped
-            found.append(self.status)
+            items.append(self.status)
             return
-        if self._is_of_another_frame(packet):
+        if self._starts_another_frame(packet):
             self._tear()
         self._parts.append(packet)
         if not packet.last:
             return
         if self._open or self._has_all_words():
-            found.append(self._deliver())
+            items.append(self._deliver())
         else:
             self._count_torn(packet)
         self._parts.clear()
         self._open = True
 
-    def _is_of_another_frame(self, packet: Packet) -> bool:
-        """Than the one that is under way."""
+    def _starts_another_frame(self, packet: Packet) -> bool:
+        """Whether a packet belongs to another frame than the one under way."""
         return bool(self._parts) and (packet.tap, packet.frame) != (self._parts[0].tap, self._parts[0].frame)
 
     def _has_all_words(self) -> bool:
-        """Whether the packets of the frame that has just ended have as many words as the tap's program commits."""
+        """Whether the frame that has just ended has as many words as the tap's program commits."""
         if self._program is None:
             return False
         words = sum(len(part.payload) for part in self._parts) // self._word
@@ -223,14 +222,14 @@ class Decoder:
         return Frame(first.tap, number, blocks)
 
     def _tear(self) -> None:
-        """Something is missing here: the frame under way, or the one that begins unseen, cannot be whole."""
+        """Give up the frame under way: a packet is missing here, perhaps the first of the next frame."""
         if self._parts:
             self._count_torn(self._parts[0])
             self._parts.clear()
         self._open = False
 
     def _count_torn(self, packet: Packet) -> None:
-        """Once for each frame, in however many pieces it came."""
+        """Count a torn frame, once however many pieces arrived."""
         frame = (packet.tap, packet.frame)
         if frame != self._torn:
             self.losses.taps[packet.tap].torn += 1

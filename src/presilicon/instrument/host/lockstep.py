@@ -1,7 +1,7 @@
-"""Two executions of one firmware on the same steps, side by side: the first frame that differs is a structural bug.
+"""Lockstep: two executions of one firmware on the same steps, compared frame by frame.
 
-The numbers that the circuit trains with may be wrong for reasons of the design's own (a format too narrow, a learning
-rate too high); then both sides show the same. Where they differ, one of them does not do what it was built to do.
+Training may fail for reasons of the design (a format too narrow, a learning rate too high); then both sides show the
+same. If they differ, one of them has a bug.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """Where two executions part."""
+    """The first difference of two executions."""
 
     tap: int
     name: str
-    """Of the tap; its number where it has no name."""
+    """Name of the tap; its number if it has none."""
     step: int
     """The training step, which is the number of the tap's outer frame."""
     element: int
-    """The place of the word in the frame's results; that of the first word too many where lengths differ."""
+    """Index of the word in the frame's results; of the first surplus word if only the lengths differ."""
     here: float | None
-    """The value; None where this side has no such word."""
+    """The value; None if this side has no such word."""
     there: float | None
     here_word: int | None
     there_word: int | None
@@ -44,15 +44,15 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class Agreement(Struct, frozen=True, kw_only=True):
-    """What came of a comparison."""
+    """Result of a comparison."""
 
     compared: int
     """Frames that both sides have."""
     only_here: int
-    """Frames that the other side dropped or lost; no bug by themselves."""
+    """Frames that the other side dropped or lost, which is not a bug by itself."""
     only_there: int
     difference: Difference | None
-    """The first, in the order of steps."""
+    """The first difference in the order of steps."""
 
 
 def compare_frames(
@@ -63,21 +63,22 @@ def compare_frames(
     names: Mapping[int, str] | None = None,
     first_step: int = 0,
 ) -> Agreement:
-    """The first frame in which two streams of an instrument differ, of those that both have."""
-    mine = {(frame.number, frame.tap): frame for frame in here}
-    theirs = {(frame.number, frame.tap): frame for frame in there}
-    both = sorted(mine.keys() & theirs.keys())
+    """Compare the frames that two streams of an instrument have in common, up to the first difference."""
+    here_frames = {(frame.number, frame.tap): frame for frame in here}
+    there_frames = {(frame.number, frame.tap): frame for frame in there}
+    both = sorted(here_frames.keys() & there_frames.keys())
     difference = None
     for key in both:
-        if mine[key].words != theirs[key].words:
+        here_words, there_words = here_frames[key].words, there_frames[key].words
+        if here_words != there_words:
             number, tap = key
             name = (names or {}).get(tap, str(tap))
-            difference = _difference(mine[key].words, theirs[key].words, hardware, tap, name, first_step + number)
+            difference = _difference(here_words, there_words, hardware, tap, name, first_step + number)
             break
     return Agreement(
         compared=len(both),
-        only_here=len(mine) - len(both),
-        only_there=len(theirs) - len(both),
+        only_here=len(here_frames) - len(both),
+        only_there=len(there_frames) - len(both),
         difference=difference,
     )
 
@@ -90,7 +91,7 @@ def compare_streams(
     names: Mapping[int, str] | None = None,
     first_step: int = 0,
 ) -> Agreement:
-    """As `compare_frames`, of two recorded streams."""
+    """Compare two recorded streams, as `compare_frames` does."""
     return compare_frames(
         frames_of(here, hardware), frames_of(there, hardware), hardware, names=names, first_step=first_step
     )
@@ -99,14 +100,14 @@ def compare_streams(
 def frames_of(stream: bytes, hardware: Hardware) -> list[Frame]:
     """The whole frames of a recorded stream."""
     decoder = Decoder(hardware)
-    found = decoder.feed(stream) + decoder.finish()
-    return [frame for frame in found if isinstance(frame, Frame)]
+    items = decoder.feed(stream) + decoder.finish()
+    return [item for item in items if isinstance(item, Frame)]
 
 
 class LockstepEngine:
-    """Two engines as one: both run everything, the first has the word, and the first difference is kept.
+    """Two engines as one: both run everything, the results are those of the first, and the first difference is kept.
 
-    Put it into a `Chip` in the place of the fast model to train beside a circuit.
+    Use it as the engine of a `Chip` to train beside a circuit.
     """
 
     def __init__(self, here: Engine, there: Engine, *, names: Mapping[int, str] | None = None) -> None:
@@ -114,49 +115,49 @@ class LockstepEngine:
         self.here, self.there = here, there
         self.names = names or {}
         self.step = 0
-        """The training step; whoever trains keeps it up to date."""
+        """The training step; the training loop updates it."""
         self.compared = 0
         self.difference: Difference | None = None
 
     def load(self, image: Image | bytes) -> None:
-        """Both take the image."""
+        """Load an image into both."""
         self.here.load(image)
         self.there.load(image)
 
     def feed(self, words: Any, last: Any, tap: int = 0) -> Sequence[Block]:
-        """Both run the vectors."""
-        mine, theirs = self.here.feed(words, last, tap), self.there.feed(words, last, tap)
+        """Run vectors on both and compare the results."""
+        here, there = self.here.feed(words, last, tap), self.there.feed(words, last, tap)
         self.compared += 1
         if self.difference is None:
-            ours, others = ([word for block in side for word in block.words.tolist()] for side in (mine, theirs))
-            if ours != others:
+            sides = [[word for block in side for word in block.words.tolist()] for side in (here, there)]
+            if sides[0] != sides[1]:
                 name = self.names.get(tap, str(tap))
-                self.difference = _difference(ours, others, self.hardware, tap, name, self.step)
-        return mine
+                self.difference = _difference(sides[0], sides[1], self.hardware, tap, name, self.step)
+        return here
 
     def break_off(self) -> None:
-        """Both break the frame off."""
+        """Break the frame off on both."""
         self.here.break_off()
         self.there.break_off()
 
     @property
     def scratchpad(self) -> "NDArray[np.int64]":
-        """Of the first."""
+        """Scratchpad of the first engine."""
         return self.here.scratchpad
 
     @property
     def carried(self) -> "NDArray[np.int64]":
-        """Of the first."""
+        """Carried vector of the first engine."""
         return self.here.carried
 
     @property
     def partial(self) -> "NDArray[np.int64]":
-        """Of the first."""
+        """Words in the packer of the first engine."""
         return self.here.partial
 
     @property
     def first(self) -> "NDArray[np.bool_]":
-        """Of the first."""
+        """Frame starts of the first engine."""
         return self.here.first
 
 
@@ -166,7 +167,7 @@ def _difference(
     from presilicon.instrument.model.words import values_of
 
     shorter = min(len(here), len(there))
-    element = next((place for place in range(shorter) if here[place] != there[place]), shorter)
+    element = next((index for index in range(shorter) if here[index] != there[index]), shorter)
     words = [side[element] if element < len(side) else None for side in (here, there)]
     values = [None if word is None else float(values_of(hardware, [word])[0]) for word in words]
     return Difference(

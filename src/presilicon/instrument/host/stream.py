@@ -22,21 +22,21 @@ REFUSALS = {
     5: "a wrong checksum",
     6: "something that points outside of the instrument",
 }
-"""What each code of the last refusal means."""
+"""Meaning of the refusal codes."""
 
 
 class Packet(NamedTuple):
-    """One packet, its checksum already right."""
+    """One packet whose checksum is right."""
 
     kind: int
     tap: int
     number: int
-    """Modulo 256, over all packets."""
+    """Number of the packet modulo 256, over all taps."""
     frame: int
-    """Modulo 65536, of the tap."""
+    """Number of the tap's outer frame modulo 65536."""
     payload: bytes
     last: bool
-    """Whether its outer frame ends with it."""
+    """Whether it is the last of its outer frame."""
 
     def to_bytes(self) -> bytes:
         """The packet on the wire.
@@ -51,18 +51,18 @@ class Packet(NamedTuple):
 
 
 class Status(NamedTuple):
-    """What the instrument says of itself."""
+    """Status of the instrument, as it reports it."""
 
     image: int
-    """CRC-32 of the image whose program is in force; 0 before the first."""
+    """CRC-32 of the image whose program is in force; 0 before the first image."""
     taken: int
     """Images taken, modulo 65536."""
     refused: int
     """Images refused, modulo 65536."""
     refusal: int
-    """Code of the last refusal: see `REFUSALS`; 0 when there was none."""
+    """Code of the last refusal: see `REFUSALS`; 0 if there was none."""
     dropped: tuple[int, ...]
-    """Outer frames dropped, of each tap."""
+    """Dropped outer frames of each tap."""
 
     def to_bytes(self) -> bytes:
         """The payload of a status packet."""
@@ -71,7 +71,7 @@ class Status(NamedTuple):
 
     @staticmethod
     def from_bytes(payload: bytes) -> "Status":
-        """The status of a payload whose length is right.
+        """The status in a payload of the right length.
 
         >>> status = Status(0xCAFE, 2, 1, 5, (0, 3))
         >>> Status.from_bytes(status.to_bytes()) == status
@@ -94,7 +94,7 @@ def status_bytes(hardware: Hardware) -> int:
 def pack_words(words: Iterable[int], hardware: Hardware) -> bytes:
     """Words as a block's payload: little endian, sign-extended to whole bytes.
 
-    A float's code may be given with its sign bit as the highest bit or as a negative number: the bytes are the same.
+    A float's code may have its sign bit as the highest bit or be a negative number: the bytes are the same.
     """
     size, sign = word_bytes(hardware), 1 << (hardware.word_bits - 1)
     mask, whole = (sign << 1) - 1, (1 << 8 * size) - 1
@@ -102,20 +102,20 @@ def pack_words(words: Iterable[int], hardware: Hardware) -> bytes:
 
 
 def unpack_words(payload: bytes, hardware: Hardware) -> list[int]:
-    """The words of a block's payload: integers of fixed point, codes from 0 of floats."""
+    """The words of a block's payload: signed integers for fixed point, codes from 0 for floats."""
     size = word_bytes(hardware)
     mask = (1 << hardware.word_bits) - 1
     words: Sequence[int]
     if size in _LETTERS:
         words = struct.unpack(f"<{len(payload) // size}{_LETTERS[size]}", payload)
     else:
-        places = range(0, len(payload), size)
-        words = [int.from_bytes(payload[place : place + size], "little", signed=True) for place in places]
+        starts = range(0, len(payload), size)
+        words = [int.from_bytes(payload[start : start + size], "little", signed=True) for start in starts]
     return [word & mask for word in words] if hardware.is_float else list(words)
 
 
 class StreamWriter:
-    """Numbers packets and puts them on the wire, as the chip does."""
+    """Numbers and encodes packets as the chip does."""
 
     def __init__(self, hardware: Hardware) -> None:
         self.hardware = hardware
@@ -128,11 +128,11 @@ class StreamWriter:
         return packet.to_bytes()
 
     def frame(self, tap: int, frame: int, blocks: Sequence[Iterable[int]]) -> bytes:
-        """An outer frame's packets; one without words where it has no blocks."""
+        """An outer frame's packets; a single one without words if there are no blocks."""
         payloads = [pack_words(words, self.hardware) for words in blocks] or [b""]
         return b"".join(
-            self.packet(BLOCK, payload, tap=tap, frame=frame, last=place == len(payloads) - 1)
-            for place, payload in enumerate(payloads)
+            self.packet(BLOCK, payload, tap=tap, frame=frame, last=index == len(payloads) - 1)
+            for index, payload in enumerate(payloads)
         )
 
     def status(self, status: Status) -> bytes:

@@ -1,4 +1,4 @@
-"""From a design's taps to the wires of a model, and from the firmware of each tap to the one image of a chip."""
+"""Wires from a design's taps to the layers of a model, samples of tensors, and the firmware of all taps as one."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ class Wire(Struct, frozen=True, kw_only=True):
     tap: int
     name: str
     group: str
-    """The tap of the design that it belongs to; the same as its name where that has one layer."""
+    """Name of its tap in the design; the same as its own name if that tap has one layer."""
     layer: str
     role: TapRole
     aggregation: str
@@ -33,12 +33,12 @@ def wire_taps(instrument: Instrument, layers: Sequence[str]) -> tuple[Wire, ...]
     """The wires of a model with these layers, in the order of the design's taps and of the layers.
 
     Raises:
-        ConfigError: the design has no taps, a pattern matches no layer, a name would be that of two things, or the
+        ConfigError: the design has no taps, a pattern matches no layer, two wires would have the same name, or the
             hardware has fewer taps than wires.
     """
     if not instrument.taps:
         raise ConfigError("instrument: there are no taps; write at least one [[instrument.taps]]")
-    found: list[Wire] = []
+    wires: list[Wire] = []
     for tap in instrument.taps:
         matched = [layer for layer in layers if tap.matches(layer)]
         if not matched:
@@ -49,9 +49,9 @@ def wire_taps(instrument: Instrument, layers: Sequence[str]) -> tuple[Wire, ...]
             )
         for layer in matched:
             name = tap.name if len(matched) == 1 else f"{tap.name}.{layer}"
-            found.append(
+            wires.append(
                 Wire(
-                    tap=len(found),
+                    tap=len(wires),
                     name=name,
                     group=tap.name,
                     layer=layer,
@@ -62,40 +62,40 @@ def wire_taps(instrument: Instrument, layers: Sequence[str]) -> tuple[Wire, ...]
                     vectors=tap.vectors,
                 )
             )
-    _check_names(found)
-    if len(found) > instrument.hardware.taps:
+    _check_names(wires)
+    if len(wires) > instrument.hardware.taps:
         raise ConfigError(
-            f"instrument: the taps are wired to {len(found)} tensors, but the hardware has {instrument.hardware.taps} "
-            f"taps: set taps = {len(found)} in [instrument.hardware], or name fewer layers"
+            f"instrument: the taps are wired to {len(wires)} tensors, but the hardware has {instrument.hardware.taps} "
+            f"taps: set taps = {len(wires)} in [instrument.hardware], or name fewer layers"
         )
-    return tuple(found)
+    return tuple(wires)
 
 
 def _check_names(wires: Sequence[Wire]) -> None:
     groups: dict[str, str] = {}
-    for each in wires:
-        for name in {each.name, each.group}:
-            other = groups.setdefault(name, each.group)
-            if other != each.group:
+    for wire in wires:
+        for name in {wire.name, wire.group}:
+            other = groups.setdefault(name, wire.group)
+            if other != wire.group:
                 raise ConfigError(
-                    f'instrument: "{name}" would be a name of tap "{other}" and of tap "{each.group}"; call one '
-                    "of them something else"
+                    f'instrument: "{name}" would be a name of tap "{other}" and of tap "{wire.group}"; rename one '
+                    "of them"
                 )
 
 
 class Sample(NamedTuple):
-    """What a tap offers of a tensor: rows of samples, columns of nodes."""
+    """Part of a tensor that a tap offers: rows of samples, columns of nodes."""
 
     values: Any
     share: float
-    """The part of the tensor's elements that it has."""
+    """Share of the tensor's elements."""
 
 
 def sample(tensor: Any, role: TapRole, lanes: int, vectors: int | Literal["all"]) -> Sample:
-    """A numpy tensor as [samples, nodes], with at most so many vectors of `lanes` nodes, evenly taken.
+    """A numpy tensor as [samples, nodes], with at most so many vectors of `lanes` nodes, spread evenly.
 
-    The nodes of activations and errors are features or channels (axis 1 of an image), those of weights and gradients
-    all that one output is made of.
+    The nodes of activations and errors are features or channels (axis 1 of an image); those of weights and gradients
+    are the inputs of one output.
     """
     import numpy as np
 
@@ -110,9 +110,9 @@ def sample(tensor: Any, role: TapRole, lanes: int, vectors: int | Literal["all"]
     if vectors == "all":
         return Sample(rows.reshape(-1, nodes), 1.0)
     samples = math.prod(shape)
-    wanted = max(1, vectors // groups)
-    # Only what is offered is copied.
-    chosen = rows[np.unravel_index(spread(wanted, samples), shape)] if samples > wanted else rows.reshape(-1, nodes)
+    count = max(1, vectors // groups)
+    # Only the chosen samples are copied.
+    chosen = rows[np.unravel_index(spread(count, samples), shape)] if samples > count else rows.reshape(-1, nodes)
     if groups > vectors:
         columns = (np.array(spread(vectors, groups))[:, None] * lanes + np.arange(lanes)).ravel()
         chosen = chosen[:, columns[columns < nodes]]
@@ -121,7 +121,9 @@ def sample(tensor: Any, role: TapRole, lanes: int, vectors: int | Literal["all"]
 
 @lru_cache(maxsize=256)
 def spread(count: int, total: int) -> tuple[int, ...]:
-    """`count` of `total` places in rising order, about evenly, in no rhythm: a stride would meet the same pixels.
+    """`count` of `total` indices in rising order, spread about evenly without a fixed stride.
+
+    A stride would meet the same pixels of every image.
 
     >>> spread(4, 16)
     (0, 1, 6, 11)
@@ -129,26 +131,26 @@ def spread(count: int, total: int) -> tuple[int, ...]:
     step = round(total * 0.618)
     while math.gcd(step, total) != 1:
         step += 1
-    return tuple(sorted(place * step % total for place in range(count)))
+    return tuple(sorted(index * step % total for index in range(count)))
 
 
 class Layout(NamedTuple):
-    """The firmware of all taps as one, and where each tap's rows went."""
+    """The firmware of all taps as one, and the rows of each tap in it."""
 
     firmware: Firmware
     range_rows: tuple[dict[int, int], ...]
-    """For each tap: the chip's row of ranges for each row of the tap's own firmware."""
+    """The chip's row of ranges for each row of a tap's own firmware, by tap."""
 
 
 def compose(firmwares: Mapping[int, Firmware], hardware: Hardware, *, own_ranges: Collection[int] = ()) -> Layout:
-    """One firmware of those of several taps, each written as if it were alone.
+    """Combine the firmware of several taps, each written for a single tap, into one.
 
-    Taps with the same firmware share its chains. Rows of ranges are given out anew, equal ones once, except those of
-    taps in `own_ranges`, whose ranges change in the course of training. Scratchpad rows are shared, for frames of
-    different taps do not overlap, except those that carry something from one frame to the next.
+    Taps with the same firmware share its chains. Rows of ranges are allocated anew, equal ones once, except those of
+    taps in `own_ranges`, whose ranges change during training. Scratchpad rows are shared, since frames of different
+    taps do not overlap, except rows that keep something from one frame to the next.
 
     Raises:
-        ConfigError: the memories are too small for all of them, or a firmware is for taps that it names itself.
+        ConfigError: the memories are too small for all of them, or a firmware names taps itself.
     """
     chains_of = {tap: _chains(firmware, tap) for tap, firmware in firmwares.items()}
     carrying = [tap for tap, chains in chains_of.items() if _carries(chains)]
@@ -159,8 +161,8 @@ def compose(firmwares: Mapping[int, Firmware], hardware: Hardware, *, own_ranges
     passing = {tap: _rows(chains) - keeping[tap] for tap, chains in chains_of.items()}
     shared = 1 + max((row for rows in passing.values() for row in rows), default=-1)
     ranges: dict[Any, int] = {}
-    kept: dict[tuple[int, int], int] = {}
-    placed: dict[Chains, list[int]] = {}
+    own_rows: dict[tuple[int, int], int] = {}
+    taps_of_chains: dict[Chains, list[int]] = {}
     maps: list[dict[int, int]] = [{} for _ in range(hardware.taps)]
     composed = Firmware()
     for tap, firmware in firmwares.items():
@@ -171,21 +173,21 @@ def compose(firmwares: Mapping[int, Firmware], hardware: Hardware, *, own_ranges
             if content is not None:
                 composed.rows[maps[tap][row]] = content
         moves = {row: row for row in passing[tap]}
-        moves |= {row: kept.setdefault((tap, row), shared + len(kept)) for row in sorted(keeping[tap])}
+        moves |= {row: own_rows.setdefault((tap, row), shared + len(own_rows)) for row in sorted(keeping[tap])}
         moved = tuple(tuple(_move(item, maps[tap], moves) for item in chain) for chain in chains_of[tap])
-        placed.setdefault(moved, []).append(tap)
+        taps_of_chains.setdefault(moved, []).append(tap)
     _check_room("rows of ranges", "range_rows", len(ranges), hardware.range_rows)
-    _check_room("scratchpad rows", "scratchpad_rows", shared + len(kept), hardware.scratchpad_rows)
-    _check_room("chains", "chains", sum(map(len, placed)), hardware.chains)
-    for chains, taps in placed.items():
+    _check_room("scratchpad rows", "scratchpad_rows", shared + len(own_rows), hardware.scratchpad_rows)
+    _check_room("chains", "chains", sum(map(len, taps_of_chains)), hardware.chains)
+    for chains, taps in taps_of_chains.items():
         composed._programs.append((tuple(taps), [list(chain) for chain in chains]))
     return Layout(composed, tuple(maps))
 
 
-def _check_room(what: str, field: str, needed: int, built: int) -> None:
+def _check_room(noun: str, field: str, needed: int, built: int) -> None:
     if needed > built:
         raise ConfigError(
-            f"the aggregations of all taps together need {needed} {what}, but the hardware has {built}: "
+            f"the aggregations of all taps together need {needed} {noun}, but the hardware has {built}: "
             f"set {field} = {needed} in [instrument.hardware], or watch less at a time"
         )
 

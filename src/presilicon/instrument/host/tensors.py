@@ -1,4 +1,4 @@
-"""How a tensor is cut into the vectors that a tap offers: one group of N nodes after the other, sample by sample."""
+"""Tensors cut into the vectors that a tap offers: one group of N nodes after the other, sample by sample."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def cut_tensor(values: Any, lanes: int) -> "tuple[NDArray[Any], NDArray[np.bool_]]":
-    """The vectors [V, lanes] and frame ends [V, 2] of a tensor [samples, nodes], of numbers or of words.
+    """The vectors [V, lanes] and frame ends [V, 2] of a tensor [samples, nodes] of numbers or words.
 
     For each group of `lanes` nodes there is one vector for each sample; lanes beyond the last node are 0. Level 0 ends
     with a group, level 1 with the tensor.
@@ -38,7 +38,7 @@ def cut_tensor(values: Any, lanes: int) -> "tuple[NDArray[Any], NDArray[np.bool_
 
 
 def cut_pair(x: Any, y: Any, lanes: int) -> "tuple[NDArray[Any], NDArray[np.bool_]]":
-    """Two tensors [samples, nodes] in turns, a vector of x and then that of y; level 0 ends with each pair.
+    """Two alternating tensors [samples, nodes]: a vector of x, then that of y; level 0 ends with each pair.
 
     >>> vectors, last = cut_pair([[1, 2]], [[3, 4]], 2)
     >>> vectors.tolist(), last.tolist()
@@ -47,7 +47,7 @@ def cut_pair(x: Any, y: Any, lanes: int) -> "tuple[NDArray[Any], NDArray[np.bool
     import numpy as np
 
     if np.shape(x) != np.shape(y):
-        raise ConfigError(f"a pair has two tensors of the same shape, not {np.shape(x)} and {np.shape(y)}")
+        raise ConfigError(f"the tensors of a pair must have the same shape, not {np.shape(x)} and {np.shape(y)}")
     (first, _), (second, _) = cut_tensor(x, lanes), cut_tensor(y, lanes)
     vectors = np.stack([first, second], axis=1).reshape(-1, lanes)
     last = np.zeros((len(vectors), 2), dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""The terminal's view of an instrument: a curve and a histogram for each tap, what was dropped, what was asked."""
+"""Terminal view of an instrument: a curve and a histogram for each tap, dropped frames, commands."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """A curve in one line, the newest value at its right end; a blank where there was no number.
+    """A curve in one line, the newest value at its right end; a blank for a missing number.
 
     >>> sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8)
     '▁▂▃▄▅▆▇█'
@@ -36,8 +36,8 @@ def _thin(values: Sequence[float | None], width: int) -> list[float | None]:
     if len(values) <= width:
         return list(values)
     chosen: list[float | None] = []
-    for place in range(width):
-        part = values[place * len(values) // width : (place + 1) * len(values) // width]
+    for index in range(width):
+        part = values[index * len(values) // width : (index + 1) * len(values) // width]
         known = [value for value in part if value is not None]
         chosen.append(sum(known) / len(known) if known else None)
     return chosen
@@ -45,20 +45,20 @@ def _thin(values: Sequence[float | None], width: int) -> list[float | None]:
 
 def bars(counts: Sequence[float], width: int) -> str:
     """A histogram in one line: each bin's share of the highest; an empty bin is blank."""
-    grouped = [_sum(counts, place, width) for place in range(min(width, len(counts)))]
+    grouped = [_sum(counts, index, width) for index in range(min(width, len(counts)))]
     top = max(grouped, default=0)
     return "".join(
         " " if not count or not top else BARS[min(len(BARS) - 1, int(count / top * len(BARS)))] for count in grouped
     )
 
 
-def _sum(counts: Sequence[float], place: int, width: int) -> float:
+def _sum(counts: Sequence[float], index: int, width: int) -> float:
     size = min(width, len(counts))
-    return sum(counts[place * len(counts) // size : (place + 1) * len(counts) // size])
+    return sum(counts[index * len(counts) // size : (index + 1) * len(counts) // size])
 
 
 def render_watch(watcher: Watcher, *, name: str, status: str, width: int = 100) -> "RenderableType":
-    """The whole view, for rich."""
+    """The whole view as a rich renderable."""
     from rich.console import Group
     from rich.text import Text
 
@@ -77,8 +77,8 @@ def _stream(view: StreamView, width: int, *, is_running: bool) -> list[Any]:
 
     is_live = is_running and not view.ended
     state = "live" if is_live else "ended" if view.ended and not view.broken_off else "broken off"
-    where = f", stream at {view.address}" if view.address and is_live else ""
-    parts: list[Any] = [Text(f"\n{view.design}, seed {view.seed} ({state}), step {view.step}{where}")]
+    address = f", stream at {view.address}" if view.address and is_live else ""
+    parts: list[Any] = [Text(f"\n{view.design}, seed {view.seed} ({state}), step {view.step}{address}")]
     if view.accuracy:
         values = [accuracy for _, accuracy in view.accuracy]
         shown = "-" if values[-1] is None else f"{values[-1]:.1%}"
@@ -98,8 +98,8 @@ def _stream(view: StreamView, width: int, *, is_running: bool) -> list[Any]:
     parts += [Text(text) for tap in view.taps.values() for text in tap.warnings.values()]
     parts += [Text(f"{tap.name}: {note}") for tap in view.taps.values() for note in tap.notes]
     for answer in view.answers[-3:]:
-        word = "done" if answer["ok"] else "refused"
-        parts.append(Text(f"step {answer['step']}: {word}: {answer['message']}"))
+        outcome = "done" if answer["ok"] else "refused"
+        parts.append(Text(f"step {answer['step']}: {outcome}: {answer['message']}"))
     return parts
 
 
@@ -118,11 +118,11 @@ def _rows(view: StreamView, tap: TapView, room: int) -> list[tuple[str, str, str
     return rows or [("-", "-", "nothing yet")]
 
 
-def _edge(edges: Sequence[float | None], place: int) -> str:
-    """An outermost edge that is a number: infinities are null in events."""
-    order = edges if place == 0 else list(reversed(edges))
-    found = next((edge for edge in order if edge is not None), None)
-    return "-" if found is None else f"{found:.2g}"
+def _edge(edges: Sequence[float | None], index: int) -> str:
+    """The first or last finite edge: infinities are null in events."""
+    ordered = edges if index == 0 else list(reversed(edges))
+    finite = next((edge for edge in ordered if edge is not None), None)
+    return "-" if finite is None else f"{finite:.2g}"
 
 
 def _lost(view: StreamView) -> str:

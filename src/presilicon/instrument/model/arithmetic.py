@@ -1,4 +1,4 @@
-"""What the instrument's reference computes with single words: Python's integers, nothing faster."""
+"""Arithmetic of single words for the reference, in plain Python integers."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -10,7 +10,7 @@ NAN, POSITIVE_INFINITY, NEGATIVE_INFINITY, SUBNORMAL, ZERO, NORMAL = (1 << bit f
 
 
 class Arithmetic(Protocol):
-    """Words of one kind: every function takes and gives words."""
+    """Arithmetic of one kind of words; every function takes and returns words."""
 
     def add(self, x: int, y: int) -> int:
         """x + y."""
@@ -22,16 +22,16 @@ class Arithmetic(Protocol):
         """x * y."""
 
     def max(self, x: int, y: int) -> int:
-        """The greater, x where they are equal."""
+        """The greater, x if they are equal."""
 
     def min(self, x: int, y: int) -> int:
-        """The smaller, x where they are equal."""
+        """The smaller, x if they are equal."""
 
     def abs(self, x: int) -> int:
         """x without its sign."""
 
     def key(self, x: int) -> int:
-        """What ranges compare."""
+        """The integer that ranges compare."""
 
     def class_of(self, x: int) -> int:
         """The bit of x's class."""
@@ -40,7 +40,7 @@ class Arithmetic(Protocol):
         """The word of a number of elements."""
 
     def total(self, words: list[int]) -> int:
-        """The sum of a power of two of words."""
+        """The sum of words, whose number is a power of two."""
 
 
 def arithmetic_of(hardware: Hardware) -> Arithmetic:
@@ -49,7 +49,7 @@ def arithmetic_of(hardware: Hardware) -> Arithmetic:
 
 
 def tree(function: Callable[[int, int], int], words: list[int]) -> int:
-    """A power of two of words, taken together by neighbours: 0 with 1, 2 with 3, then again."""
+    """Words reduced pairwise, neighbour by neighbour: 0 with 1, 2 with 3, then again; a power of two of them."""
     while len(words) > 1:
         words = [function(words[lane], words[lane + 1]) for lane in range(0, len(words), 2)]
     return words[0]
@@ -124,26 +124,26 @@ class FloatArithmetic:
         return x & (self.sign - 1)
 
     def is_nan(self, x: int) -> bool:
-        """Whether a word is no number."""
+        """Whether a word is NaN."""
         return self.magnitude(x) > self.infinity
 
     def exact(self, x: int) -> tuple[int, int]:
-        """A finite word as a signed integer and the power of two it counts."""
+        """A finite word as a signed integer and the exponent of its last place."""
         field, fraction = divmod(self.magnitude(x), 1 << self.mantissa)
         significand = fraction + (1 << self.mantissa if field else 0)
         return -significand if x & self.sign else significand, self.lowest + max(field, 1) - 1
 
     def round(self, number: int, exponent: int) -> int:
         """The word next to `number * 2^exponent`, with `number` above 0."""
-        place = max(exponent + number.bit_length() - 1 - self.mantissa, self.lowest)
-        drop = place - exponent
+        last_place = max(exponent + number.bit_length() - 1 - self.mantissa, self.lowest)
+        drop = last_place - exponent
         if drop <= 0:
             significand = number << -drop
         else:
             significand, rest = divmod(number, 1 << drop)
             half = 1 << drop - 1
             significand += rest > half or (rest == half and significand & 1)
-        return min(significand + (place - self.lowest << self.mantissa), self.infinity)
+        return min(significand + (last_place - self.lowest << self.mantissa), self.infinity)
 
     def add(self, x: int, y: int) -> int:
         """x + y; a sum of zero is +0, unless both are -0."""
@@ -198,7 +198,7 @@ class FloatArithmetic:
         return -self.magnitude(x) if x & self.sign else self.magnitude(x)
 
     def class_of(self, x: int) -> int:
-        """The bit of what x is."""
+        """The bit of x's class."""
         magnitude = self.magnitude(x)
         if magnitude > self.infinity:
             return NAN
@@ -209,7 +209,7 @@ class FloatArithmetic:
         return SUBNORMAL if magnitude < 1 << self.mantissa else NORMAL
 
     def count(self, number: int) -> int:
-        """`number`, rounded where the mantissa is short."""
+        """`number`, rounded if the mantissa is too short."""
         return self.round(number, 0) if number else 0
 
     def total(self, words: list[int]) -> int:

@@ -1,9 +1,8 @@
-"""An instrument at work, as the host sees it: images in, packets out, whole frames dropped when it cannot keep up.
+"""A chip with the instrument, as the host sees it: images in, packets out, whole frames dropped if it cannot keep up.
 
-The engine inside is the fast model, or any other that computes the same. Time is modelled, not simulated cycle by
-cycle: vectors of a frame come at an even rate, each keeps the instrument busy for its program's initiation interval,
-and the link empties the output buffer at its own rate. The rules by which frames are dropped are those of
-docs/firmware.md.
+Inside is the fast model, or any other engine. Time is modelled, not simulated cycle by cycle: vectors of a frame come
+at an even rate, each keeps the instrument busy for its program's initiation interval, and the link empties the output
+buffer at its own rate. Frames are dropped by the rules of docs/firmware.md.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,9 +22,9 @@ Vectors = tuple["NDArray[np.int64]", "NDArray[np.bool_]"]
 
 
 class ImageReader:
-    """Cuts what comes from the host into images as the circuit does; `read_image` finds out which are damaged.
+    """Splits bytes from the host into images as the circuit does; `read_image` finds those that are damaged.
 
-    An image whose length cannot be is cut behind its header.
+    An image with an impossible length is cut behind its header.
     """
 
     def __init__(self, hardware: Hardware) -> None:
@@ -33,27 +32,27 @@ class ImageReader:
         self._longest = longest_payload(hardware)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The images that these bytes complete, not yet checked."""
+        """Images that these bytes complete, not yet checked."""
         self._buffer += data
-        found: list[bytes] = []
+        images: list[bytes] = []
         while True:
             start = self._buffer.find(MAGIC)
             if start < 0:
                 del self._buffer[: -len(MAGIC) + 1]
-                return found
+                return images
             del self._buffer[:start]
             if len(self._buffer) < HEADER:
-                return found
+                return images
             payload = int.from_bytes(self._buffer[HEADER - 4 : HEADER], "little")
             length = HEADER if payload > self._longest else HEADER + payload + 4
             if len(self._buffer) < length:
-                return found
-            found.append(bytes(self._buffer[:length]))
+                return images
+            images.append(bytes(self._buffer[:length]))
             del self._buffer[:length]
 
 
-class _Sent(NamedTuple):
-    """Where the output buffer stands."""
+class _OutputBuffer(NamedTuple):
+    """Fill level of the output buffer at a time."""
 
     at_s: float
     level: float
@@ -62,8 +61,8 @@ class _Sent(NamedTuple):
 class Chip:
     """One instrument of a design.
 
-    `offer` is called for every outer frame of every tap in the order of time, `receive` with what the host sends, and
-    `take` gives what the chip has sent since.
+    Call `offer` for every outer frame of every tap in the order of time, `receive` with bytes from the host, and `take`
+    for the bytes to the host.
     """
 
     def __init__(self, instrument: Instrument, engine: Engine | None = None) -> None:
@@ -74,14 +73,13 @@ class Chip:
         self.hardware = instrument.built
         self.engine = engine
         self.controls = [0] * self.hardware.controls
-        """What the host wrote last."""
+        """Values of the control registers."""
         self.written: set[int] = set()
-        """Control registers that the host has written since they were last looked at."""
+        """Control registers that the host has written since this set was cleared."""
         self.dropped = [0] * self.hardware.taps
         self.reasons: list[dict[str, int]] = [{} for _ in range(self.hardware.taps)]
-        """Why: `busy` with another frame, `input` buffer full, `output` buffer full, `size` above the output buffer's.
-
-        A model knows; a chip counts them together.
+        """Dropped frames by reason: `busy` with another frame, `input` buffer full, `output` buffer full, `size` above
+        the output buffer's. A model knows the reasons; a real chip only counts.
         """
         self._instrument = instrument
         self._writer = StreamWriter(self.hardware)
@@ -92,15 +90,15 @@ class Chip:
         self._taken = self._refused = self._refusal = 0
         self._sampling = [1] * self.hardware.taps
         self._turns: dict[int, int] = {}
-        """The frame from which on each tap is due."""
-        self._told = tuple(self.dropped)
+        """First frame at which each tap is due."""
+        self._reported = tuple(self.dropped)
         self._offering_until = 0.0
         self._busy_until = 0.0
         self._service_s = 1.0
-        self._sent = _Sent(0.0, 0.0)
+        self._output = _OutputBuffer(0.0, 0.0)
 
     def receive(self, data: bytes) -> None:
-        """Bytes from the host. Whole images take effect at once: no frame is under way between two offers."""
+        """Take bytes from the host. Whole images take effect at once: no frame is under way between two offers."""
         for image in self._images.feed(data):
             try:
                 read = read_image(image, self.hardware)
@@ -125,33 +123,33 @@ class Chip:
             self.written.add(register)
 
     def is_due(self, tap: int, frame: int) -> bool:
-        """Whether sampling looks at an outer frame of a tap that has a program; a turn is kept until it is used."""
+        """Whether a tap has a program and sampling looks at this outer frame; a turn lasts until it is used."""
         return self._sampling[tap] > 0 and frame >= self._turns.get(tap, 0) and self.interval(tap) > 0
 
     def use_turn(self, tap: int, frame: int) -> None:
-        """A frame was accepted (or its turn is to pass without one): the tap is due again after its sampling."""
+        """Note that a frame was accepted, or that its turn passes: the tap is due again after its sampling."""
         self._turns[tap] = frame + self._sampling[tap]
 
     def state(self) -> dict[str, Any]:
-        """Whose turn it is and what is under way, for a chip that is to go on in its place."""
+        """State for a checkpoint: turns, times and the output buffer."""
         times = (self._offering_until, self._busy_until, self._service_s)
-        return {"turns": dict(self._turns), "times": times, "sent": tuple(self._sent)}
+        return {"turns": dict(self._turns), "times": times, "sent": tuple(self._output)}
 
     def restore(self, state: Mapping[str, Any], frames: int) -> None:
         """Continue from another chip's state, whose taps had offered so many frames; frames count from 0 again."""
         self._turns = {tap: turn - frames for tap, turn in state["turns"].items()}
         self._offering_until, self._busy_until, self._service_s = state["times"]
-        self._sent = _Sent(*state["sent"])
+        self._output = _OutputBuffer(*state["sent"])
 
     def interval(self, tap: int) -> int:
         """The initiation interval of a tap's program; 0 for a tap that is not watched."""
         return self._intervals[tap]
 
     def offer(self, tap: int, frame: int, at_s: float, make: Callable[[], Vectors]) -> bool:
-        """An outer frame of a tap begins at a time; whether it was looked at and sent.
+        """Offer an outer frame of a tap that begins at a time; returns whether it was looked at and sent.
 
-        `frame` counts the frames that the tap offered before it. `make` gives the vectors; it is asked only when the
-        frame is accepted.
+        `frame` is the number of frames that the tap offered before. `make` returns the vectors; it is called only if
+        the frame is accepted.
         """
         if not self.is_due(tap, frame):
             return False
@@ -174,17 +172,17 @@ class Chip:
         return self._send(tap, frame, list(self.engine.feed(words, last, tap)))
 
     def _room(self, waiting: float, spacing_s: float) -> int:
-        """How many vectors come before the input buffer is full."""
+        """Number of vectors that come before the input buffer is full."""
         grows = 1 - spacing_s / self._service_s
         return 1 << 62 if grows <= 0 else max(1, int((self.hardware.buffer - waiting) / grows))
 
     def _send(self, tap: int, frame: int, blocks: list[Block]) -> bool:
-        """Through the output buffer, which holds a frame's packets back until its end."""
+        """Put a frame into the output buffer, which holds its packets back until its end."""
         self._drain()
         size = sum(11 + len(block.words) * ((self.hardware.word_bits + 7) // 8) for block in blocks)
-        if self._sent.level + size > self._instrument.output_bytes:
+        if self._output.level + size > self._instrument.output_bytes:
             return self._drop(tap, "size" if size > self._instrument.output_bytes else "output")
-        if self._told != tuple(self.dropped):
+        if self._reported != tuple(self.dropped):
             self._status()
         self._put(self._writer.frame(tap, frame, [block.words.tolist() for block in blocks]))
         return True
@@ -195,29 +193,29 @@ class Chip:
         return False
 
     def _drain(self) -> None:
-        elapsed = max(0.0, self._busy_until - self._sent.at_s)
-        level = max(0.0, self._sent.level - elapsed * self._instrument.link_bytes_per_s)
-        self._sent = _Sent(max(self._busy_until, self._sent.at_s), level)
+        elapsed = max(0.0, self._busy_until - self._output.at_s)
+        level = max(0.0, self._output.level - elapsed * self._instrument.link_bytes_per_s)
+        self._output = _OutputBuffer(max(self._busy_until, self._output.at_s), level)
 
     def _put(self, data: bytes) -> None:
-        self._sent = self._sent._replace(level=self._sent.level + len(data))
+        self._output = self._output._replace(level=self._output.level + len(data))
         self._out += data
 
     def _status(self) -> None:
-        self._told = tuple(self.dropped)
+        self._reported = tuple(self.dropped)
         self._put(
             self._writer.status(
-                Status(self._crc, self._taken & 0xFFFF, self._refused & 0xFFFF, self._refusal, self._told)
+                Status(self._crc, self._taken & 0xFFFF, self._refused & 0xFFFF, self._refusal, self._reported)
             )
         )
 
     def finish(self) -> None:
-        """Training is over: say what was dropped since the last status."""
-        if self._told != tuple(self.dropped):
+        """Send a last status if frames were dropped since the one before."""
+        if self._reported != tuple(self.dropped):
             self._status()
 
     def take(self) -> bytes:
-        """What the chip has sent since the last call."""
+        """Bytes that the chip has sent since the last call."""
         data = bytes(self._out)
         self._out.clear()
         return data

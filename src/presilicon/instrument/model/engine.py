@@ -1,4 +1,4 @@
-"""What every execution of the instrument shares: the blocks it gives out, and how it takes images."""
+"""Common parts of all models of the instrument: blocks of words, and the state that images set."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,14 +26,13 @@ class Block:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Block):
             return NotImplemented
-        mine, theirs = self.words.tolist(), other.words.tolist()
-        return (self.tap, self.last, mine) == (other.tap, other.last, theirs)
+        return (self.tap, self.last, self.words.tolist()) == (other.tap, other.last, other.words.tolist())
 
     __hash__ = None  # type: ignore[assignment]
 
 
 class Blocks(Sequence[Block]):
-    """Many blocks, made when they are asked for; `words` are those of all, one after the other.
+    """A sequence of blocks that are created on access; `words` are those of all, one after the other.
 
     >>> import numpy as np
     >>> blocks = Blocks.cut_frames(0, np.arange(5), np.array([0, 5]), 4)
@@ -85,10 +84,10 @@ class Blocks(Sequence[Block]):
     def __getitem__(self, index: slice) -> list[Block]: ...
     def __getitem__(self, index: int | slice) -> Block | list[Block]:
         if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        begin = int(self._ends[place - 1]) if place else 0
-        return Block(int(self._taps[place]), self.words[begin : int(self._ends[place])], bool(self._lasts[place]))
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = range(len(self))[index]
+        begin = int(self._ends[number - 1]) if number else 0
+        return Block(int(self._taps[number]), self.words[begin : int(self._ends[number])], bool(self._lasts[number]))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -97,11 +96,11 @@ class Blocks(Sequence[Block]):
 
 
 class Engine(Protocol):
-    """One execution of the instrument; state lasts from call to call.
+    """A model of the instrument; its state lasts from call to call.
 
-    With `flush = "frame"`, `feed` gives out the blocks of the outer frames that ended, as the chip's output buffer
-    does; with "never" every full block at once. Which frames come this far is decided before it: those of a tap
-    without a program do not, and would send a block without words.
+    With `flush = "frame"`, `feed` returns the blocks of the outer frames that ended, as the chip's output buffer does;
+    with "never" every full block at once. Sampling and dropping come before it: frames of a tap without a program must
+    not be fed, and would give a block without words.
     """
 
     hardware: Hardware
@@ -110,11 +109,11 @@ class Engine(Protocol):
         """Take an image, at once or when the outer frame that is under way has ended.
 
         Raises:
-            ImageRefusedError: and everything stays as it was.
+            ImageRefusedError: the image does not fit; everything stays as it was.
         """
 
     def feed(self, words: Any, last: Any, tap: int = 0) -> Sequence[Block]:
-        """Run the vectors `words` [V, N] with their frame ends `last` [V, 2]; give the blocks that leave."""
+        """Run the vectors `words` [V, N] with their frame ends `last` [V, 2]; returns the blocks that leave."""
 
     def break_off(self) -> None:
         """End the outer frame that is under way without sending anything of it."""
@@ -129,15 +128,15 @@ class Engine(Protocol):
 
     @property
     def partial(self) -> "NDArray[np.int64]":
-        """What the packer still holds."""
+        """Words that are still in the packer."""
 
     @property
     def first(self) -> "NDArray[np.bool_]":
-        """For each tap, whether its next vector is the first of its frames, [taps, 2]."""
+        """Whether each tap's next vector is the first of its frames, [taps, 2]."""
 
 
 class Settings:
-    """What images have set: programs, range rows, sampling, control registers; and images that wait for a frame's end.
+    """State that images set: programs, range rows, sampling, control registers; and images that wait for a frame's end.
 
     Rows that were never written are classes without members.
     """
@@ -153,12 +152,12 @@ class Settings:
         self.waiting: list[Image] = []
 
     def accept(self, image: Image | bytes) -> Image:
-        """An image that fits, from its bytes too; else an error."""
+        """The image, also from its bytes; raises if it does not fit."""
         data = image.to_bytes() if isinstance(image, Image) else image
         return read_image(data, self.hardware)
 
     def apply(self, image: Image) -> None:
-        """Make an image's parts those in force."""
+        """Put an image into force."""
         if image.chains is not None:
             self.programs = [image.chains_of(tap) for tap in range(self.hardware.taps)]
         for row in image.rows:
@@ -173,7 +172,7 @@ def check_feed(hardware: Hardware, words: Any, last: Any, tap: int) -> "tuple[ND
     """The vectors and flags of a call as arrays.
 
     Raises:
-        ConfigError: wrong shapes, words that the hardware cannot hold, a tap that does not exist.
+        ConfigError: a shape is wrong, the hardware cannot hold a word, or there is no such tap.
     """
     import numpy as np
 
@@ -187,11 +186,11 @@ def check_feed(hardware: Hardware, words: Any, last: Any, tap: int) -> "tuple[ND
         raise ConfigError(f"tap {tap}, but there are taps 0 to {hardware.taps - 1}")
     low, high = word_limits(hardware)
     if vectors.size and not low <= int(vectors.min()) <= int(vectors.max()) <= high:
-        raise ConfigError(f"words outside {low} to {high}; `to_words` makes words of numbers")
+        raise ConfigError(f"words outside {low} to {high}; `to_words` converts numbers to words")
     return vectors, flags
 
 
 def check_tap(under_way: int | None, tap: int) -> None:
-    """Outer frames of different taps come one after the other."""
+    """Raise if a tap's vectors begin within an outer frame of another tap."""
     if under_way not in (None, tap):
         raise ConfigError(f"tap {tap} begins within an outer frame of tap {under_way}; end it or break it off first")

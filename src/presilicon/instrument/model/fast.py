@@ -1,4 +1,4 @@
-"""The instrument, fast: the same results as the reference, for whole tensors at a time."""
+"""Fast model of the instrument: the same results as the reference, for whole tensors at a time."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
 
 
 class FastModel:
-    """The instrument as docs/firmware.md tells it, by the million vectors.
+    """The instrument as docs/firmware.md defines it, fast enough for millions of vectors.
 
-    What it gives is that of `Reference`, bit by bit; `feed` gives the blocks as a `Blocks`, which makes each when it
-    is asked for.
+    Its results are those of `Reference`, bit by bit.
     """
 
     def __init__(self, hardware: Hardware) -> None:
@@ -45,12 +44,12 @@ class FastModel:
         self._carried = np.zeros(hardware.lanes, dtype=np.int64)
         self._first = np.ones((hardware.taps, 2), dtype=np.bool_)
         self._held = np.zeros(0, dtype=np.int64)
-        """Words that have not left: of the outer frame under way, or without flush those in the packer."""
+        """Words that have not left: those of the outer frame under way, or without flush those in the packer."""
         self._under_way: int | None = None
         self._tabulate()
 
     def _tabulate(self) -> None:
-        """What is in force, as arrays."""
+        """Convert the settings to arrays for the kernels."""
         settings = self.settings
         self._chains = [_table(chains, self.hardware) for chains in settings.programs]
         self._sizes = [_sizes(table) for table in self._chains]
@@ -72,7 +71,7 @@ class FastModel:
             self._tabulate()
 
     def feed(self, words: Any, last: Any, tap: int = 0) -> Blocks:
-        """Run vectors [V, N] with their frame ends [V, 2]; give the blocks that leave."""
+        """Run vectors [V, N] with their frame ends [V, 2]; returns the blocks that leave."""
         vectors, flags = check_feed(self.hardware, words, last, tap)
         check_tap(self._under_way, tap)
         if not self.settings.waiting:
@@ -85,7 +84,7 @@ class FastModel:
         return before + self._run(vectors[split:], flags[split:], tap)
 
     def _run(self, vectors: "NDArray[np.int64]", flags: "NDArray[np.bool_]", tap: int) -> Blocks:
-        """Vectors that all meet the same firmware."""
+        """Run vectors under the same firmware."""
         if not len(vectors):
             return Blocks.cut(tap, self._held[:0], self.hardware.lanes)
         facts = self._facts(flags, tap)
@@ -124,7 +123,7 @@ class FastModel:
         return Blocks.cut_frames(tap, out[:leaving], ends, lanes)
 
     def _facts(self, flags: "NDArray[np.bool_]", tap: int) -> "NDArray[np.uint8]":
-        """For each vector the conditions that hold, as a mask."""
+        """Mask of the conditions that hold for each vector."""
         first = np.empty_like(flags)
         first[0] = self._first[tap]
         first[1:] = flags[:-1]
@@ -135,9 +134,9 @@ class FastModel:
         return facts
 
     def break_off(self) -> None:
-        """End the outer frame that is under way without sending anything of it; memories keep what was written."""
+        """End the outer frame that is under way without sending anything of it; memories keep their contents."""
         if not self.hardware.flushes:
-            raise ConfigError('with flush = "never" no frame is broken off: the input is held up instead')
+            raise ConfigError('with flush = "never" no frame can be broken off: the input waits instead')
         if self._under_way is not None:
             self._first[self._under_way] = True
         self._under_way, self._held = None, self._held[:0]
@@ -155,17 +154,17 @@ class FastModel:
 
     @property
     def partial(self) -> "NDArray[np.int64]":
-        """What the packer still holds."""
+        """Words that are still in the packer."""
         return self._held[self._held.size // self.hardware.lanes * self.hardware.lanes :].copy()
 
     @property
     def first(self) -> "NDArray[np.bool_]":
-        """For each tap, whether its next vector is the first of its frames, [taps, 2]."""
+        """Whether each tap's next vector is the first of its frames, [taps, 2]."""
         return self._first.copy()
 
 
 def fast_words(hardware: Hardware, values: "NDArray[Any]") -> "NDArray[np.int64]":
-    """What `words.to_words` gives, for large arrays of float32 or float64: one pass."""
+    """The result of `to_words` for large arrays of float32 or float64, in one pass."""
     flat = np.ascontiguousarray(values).reshape(-1)
     if flat.dtype not in (np.float32, np.float64):
         flat = flat.astype(np.float64)
@@ -179,7 +178,7 @@ def fast_words(hardware: Hardware, values: "NDArray[Any]") -> "NDArray[np.int64]
 
 
 def kernel_words(hardware: Hardware) -> Words:
-    """A hardware's words as the kernels take them."""
+    """The word format of a hardware for the kernels."""
     low, high = word_limits(hardware)
     if not hardware.is_float:
         return Words(False, hardware.word_bits, low, high, hardware.fraction_bits, 0, 0, 0, 0, 0.0, 0.0, 0)
@@ -207,7 +206,7 @@ def _kind(row: StoredRow) -> int:
 
 
 def _table(chains: tuple[Chain, ...], hardware: Hardware) -> "NDArray[np.int64]":
-    """One line of numbers for each chain, in the order of the kernels' columns."""
+    """A row of numbers for each chain, in the order of the kernels' columns."""
     sizes = (0, 1, hardware.ranges, hardware.lanes)
     rows = [
         (
@@ -232,7 +231,7 @@ def _table(chains: tuple[Chain, ...], hardware: Hardware) -> "NDArray[np.int64]"
 
 
 def _sizes(table: "NDArray[np.int64]") -> "NDArray[np.int64]":
-    """For each mask of facts the words that the chains commit."""
+    """Number of words that the chains commit for each mask of facts."""
     facts = np.arange(256)[:, None]
     holds = (table[None, :, -1] & ~facts) == 0
     sizes: NDArray[np.int64] = (holds * table[None, :, -2]).sum(axis=1)

@@ -15,7 +15,7 @@ import numpy as np
 F = TypeVar("F")
 
 FILTER, ALU, REDUCE = range(3)
-"""Blocks, by number."""
+"""Numbers of the blocks."""
 (
     USES_FILTER,
     AXIS,
@@ -37,12 +37,12 @@ FILTER, ALU, REDUCE = range(3)
 PASS, ADD, SUB, MUL, MAX, MIN, ABS = range(7)
 NONE, SUM, PRODUCT, GREATEST, SMALLEST = range(5)
 CLASSES, ASCENDING, UNORDERED = range(3)
-"""Kinds of range rows; boundaries that no compiler wrote may be unordered."""
+"""Kinds of range rows; boundaries not written by the compiler may be unordered."""
 _INFINITY_BITS = np.int64(2047 << 52)
 
 
 class Words(NamedTuple):
-    """A number format, as the kernels take it; what the other kind needs is 0."""
+    """A word format for the kernels; fields of the other kind are 0."""
 
     is_float: bool
     bits: int
@@ -53,16 +53,16 @@ class Words(NamedTuple):
     infinity: int
     nan: int
     exponent_base: int
-    """What is added to a code in float64's top bits to make it the float64 of its value, if it is normal."""
+    """Added to a normal code in float64's top bits, gives the float64 of its value."""
     least_normal: float
     subnormal_shift: float
-    """A number whose last place in float64 is that of subnormals: adding it rounds to them."""
+    """A number whose last place in float64 is that of subnormals: adding it rounds to that place."""
     exponent_offset: int
-    """Between the code of float64, cut to our mantissa, and ours."""
+    """Difference between a float64 code cut to our mantissa and our code."""
 
 
 def compiled(function: F) -> F:
-    """The function compiled without the interpreter lock, kept on disk between processes."""
+    """The function, compiled without the interpreter lock and cached on disk."""
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
@@ -104,7 +104,7 @@ def fixed_product(x: Any, y: Any, words: Any) -> Any:
         middle = x_high * y_low + x_low * y_high + (low >> 24)
         high = x_high * y_high + (middle >> 24)
         rest = ((middle & half) << 24) | (low & half)
-        # What is larger than this saturates, however large it is.
+        # Anything larger saturates.
         most = np.int64(2) << words.fraction
         high = min(max(high, -most), most)
         product = (high << (48 - words.fraction)) + (rest >> words.fraction)
@@ -113,20 +113,20 @@ def fixed_product(x: Any, y: Any, words: Any) -> Any:
 
 @compiled
 def key_of(code: Any, words: Any) -> Any:
-    """What ranges compare."""
+    """The integer that ranges compare."""
     magnitude = code & ((np.int64(1) << (words.bits - 1)) - 1)
     return -magnitude if magnitude != code else magnitude
 
 
 @compiled
 def is_nan(code: Any, words: Any) -> Any:
-    """Whether a float word is no number."""
+    """Whether a float word is NaN."""
     return (code & ((np.int64(1) << (words.bits - 1)) - 1)) > words.infinity
 
 
 @compiled
 def class_of(code: Any, words: Any) -> Any:
-    """The bit of a word's class, by its number."""
+    """Number of the bit of a word's class."""
     if not words.is_float:
         return np.int64(5) - np.int64(code == 0)
     magnitude = code & ((np.int64(1) << (words.bits - 1)) - 1)
@@ -137,7 +137,7 @@ def class_of(code: Any, words: Any) -> Any:
 
 @compiled
 def greater(x: Any, y: Any, words: Any) -> Any:
-    """x where it is at least y."""
+    """The greater of x and y, x if they are equal."""
     if not words.is_float:
         return max(x, y)
     chosen = x if key_of(x, words) >= key_of(y, words) else y
@@ -146,7 +146,7 @@ def greater(x: Any, y: Any, words: Any) -> Any:
 
 @compiled
 def smaller(x: Any, y: Any, words: Any) -> Any:
-    """x where it is at most y."""
+    """The smaller of x and y, x if they are equal."""
     if not words.is_float:
         return min(x, y)
     chosen = x if key_of(x, words) <= key_of(y, words) else y
@@ -167,7 +167,7 @@ def count_words(out: Any, words: Any) -> None:
 def filter_classes(
     x: Any, tally: Any, keys: Any, lane_words: Any, axis: Any, ranges: Any, counts: Any, words: Any
 ) -> None:
-    """Replace x by the counts of a row of classes; `lane_words` are the words of a lane of each of the six."""
+    """Replace x by the counts of a row of classes; `lane_words` has a word for each class of an element."""
     if axis == 0:
         tally[:] = 0
         for n in range(x.size):
@@ -185,7 +185,7 @@ def filter_classes(
 
 @compiled
 def filter_words(x: Any, scratch: Any, keys: Any, kind: Any, axis: Any, ranges: Any, counts: Any, words: Any) -> None:
-    """Replace x by the counts of a row of boundaries; `counts` are the words of all counts."""
+    """Replace x by the counts of a row of boundaries; `counts` has the word of each number."""
     lanes = x.size
     if words.is_float:
         for n in range(lanes):
@@ -230,7 +230,7 @@ def filter_words(x: Any, scratch: Any, keys: Any, kind: Any, axis: Any, ranges: 
 
 @compiled
 def alu_words(x: Any, s: Any, function: Any, words: Any) -> None:
-    """x and a scratchpad row, lane by lane, into x."""
+    """Combine x with a scratchpad row, lane by lane, in place."""
     lanes = x.size
     if function == MAX:
         for n in range(lanes):
@@ -267,7 +267,7 @@ def alu_words(x: Any, s: Any, function: Any, words: Any) -> None:
 
 @compiled
 def reduce_words(x: Any, function: Any, words: Any) -> None:
-    """All words into word 0, the others 0."""
+    """Reduce all words into word 0; the others become 0."""
     if function == SUM and not words.is_float:
         total = np.int64(0)
         for n in range(x.size):

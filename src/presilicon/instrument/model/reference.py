@@ -1,4 +1,4 @@
-"""The instrument, one vector and one chain at a time, in plain Python: slow, and plain to see that it is right."""
+"""Reference model of the instrument in plain Python: one vector and one chain at a time, slow and obvious."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ Flags = tuple[bool, bool]
 
 
 class Reference:
-    """The instrument as docs/firmware.md tells it.
+    """The instrument as docs/firmware.md defines it.
 
     >>> from presilicon.formats import parse
     >>> from presilicon.instrument import Firmware, compile_firmware
@@ -43,7 +43,7 @@ class Reference:
         self._first: list[Flags] = [(True, True)] * hardware.taps
         self._packer: Vector = []
         self._leaving: list[Vector] = []
-        """Blocks of the outer frame under way that wait for its end; without flush, of the call under way."""
+        """Blocks that wait for the end of the outer frame, or without flush for the end of the call."""
         self._under_way: int | None = None
         """The tap whose outer frame has begun and not ended."""
 
@@ -59,7 +59,7 @@ class Reference:
             self.settings.waiting.clear()
 
     def feed(self, words: Any, last: Any, tap: int = 0) -> list[Block]:
-        """Run vectors [V, N] with their frame ends [V, 2]; give the blocks that leave."""
+        """Run vectors [V, N] with their frame ends [V, 2]; returns the blocks that leave."""
         vectors, flags = check_feed(self.hardware, words, last, tap)
         check_tap(self._under_way, tap)
         blocks: list[Block] = []
@@ -75,7 +75,7 @@ class Reference:
         return blocks
 
     def _end_frame(self, tap: int) -> list[Block]:
-        """What leaves when an outer frame has ended; an image that waits takes effect."""
+        """The blocks that leave at the end of an outer frame; images that wait take effect."""
         if self.hardware.flushes:
             if self._packer or not self._leaving:
                 self._leaving.append(self._packer)
@@ -94,9 +94,9 @@ class Reference:
         return [Block(tap, words, ends and index == count - 1) for index, words in enumerate(leaving)]
 
     def break_off(self) -> None:
-        """End the outer frame that is under way without sending anything of it; memories keep what was written."""
+        """End the outer frame that is under way without sending anything of it; memories keep their contents."""
         if not self.hardware.flushes:
-            raise ConfigError('with flush = "never" no frame is broken off: the input is held up instead')
+            raise ConfigError('with flush = "never" no frame can be broken off: the input waits instead')
         if self._under_way is not None:
             self._first[self._under_way] = (True, True)
         self._under_way, self._packer, self._leaving = None, [], []
@@ -173,12 +173,12 @@ class Reference:
 
     @property
     def partial(self) -> "NDArray[np.int64]":
-        """What the packer still holds."""
+        """Words that are still in the packer."""
         return _array(self._packer)
 
     @property
     def first(self) -> "NDArray[np.bool_]":
-        """For each tap, whether its next vector is the first of its frames, [taps, 2]."""
+        """Whether each tap's next vector is the first of its frames, [taps, 2]."""
         return _array(self._first).astype(bool)
 
 

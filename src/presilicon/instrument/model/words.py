@@ -1,7 +1,7 @@
-"""Numbers as the instrument holds them: elements become words, words become values again.
+"""Words of the instrument: conversion of numbers to words and back.
 
-A word is an integer: of fixed point its signed value in steps of the last place, of a float its code without sign
-extension. docs/firmware.md defines both.
+A fixed-point word is a signed integer in steps of the last place; a float word is its code without sign extension.
+docs/firmware.md defines both.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CLASSES = ("nan", "+inf", "-inf", "subnormal", "zero", "normal")
-"""What a word can be, in the order of the bits of a class mask."""
+"""Classes of words, in the order of the bits of a class mask."""
 
 MANY = 1 << 14
-"""Numbers from which on the compiled pass is worth its loading."""
+"""Arrays of at least this size are converted by a compiled pass; for smaller ones loading it costs more."""
 
 
 def bias_of(hardware: Hardware) -> int:
@@ -38,7 +38,7 @@ def word_limits(hardware: Hardware) -> tuple[int, int]:
 
 
 def count_limit(hardware: Hardware) -> float:
-    """Counts below this are exact in a word: fixed point saturates from here on, floats begin to round.
+    """Limit below which counts are exact in a word: fixed point saturates above it, floats round.
 
     >>> from presilicon.formats import parse
     >>> count_limit(Hardware(element=parse("fixed(4, 4)"))), count_limit(Hardware(element=parse("bfloat16")))
@@ -51,9 +51,9 @@ def count_limit(hardware: Hardware) -> float:
 
 
 def to_words(hardware: Hardware, values: Any) -> "NDArray[np.int64]":
-    """Numbers as words, of the same shape: rounded to the element's format to nearest even, then widened.
+    """Words for numbers, of the same shape: rounded to the element's format to nearest even, then widened.
 
-    Fixed point saturates and makes 0 of NaN; a float too large becomes infinity.
+    Fixed point saturates, and NaN becomes 0; a float that is too large becomes infinity.
 
     >>> from presilicon.formats import parse
     >>> to_words(Hardware(element=parse("fixed(4, 4)")), [1.0, -0.53125, 1e9]).tolist()
@@ -62,7 +62,7 @@ def to_words(hardware: Hardware, values: Any) -> "NDArray[np.int64]":
     ['0x3f800000', '0xc0200000']
 
     Raises:
-        ConfigError: the values are no numbers.
+        ConfigError: a value is not a number.
     """
     import numpy as np
 
@@ -74,17 +74,17 @@ def to_words(hardware: Hardware, values: Any) -> "NDArray[np.int64]":
         with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
             numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"vectors are made of numbers: {error}") from None
+        raise ConfigError(f"vectors must consist of numbers: {error}") from None
     return _float_words(hardware, numbers) if hardware.is_float else _fixed_words(hardware, numbers)
 
 
 def _fixed_words(hardware: Hardware, numbers: "NDArray[np.float64]") -> "NDArray[np.int64]":
     import numpy as np
 
-    most = float((1 << hardware.element_bits - 1) - 1)
+    largest = float((1 << hardware.element_bits - 1) - 1)
     with np.errstate(over="ignore"):
         steps = np.rint(np.ldexp(numbers, hardware.fraction_bits))  # a power of two: nothing is lost before rint
-    return np.clip(np.where(np.isnan(steps), 0.0, steps), -most - 1, most).astype(np.int64)
+    return np.clip(np.where(np.isnan(steps), 0.0, steps), -largest - 1, largest).astype(np.int64)
 
 
 def _float_words(hardware: Hardware, numbers: "NDArray[np.float64]") -> "NDArray[np.int64]":
@@ -106,7 +106,7 @@ def _float_words(hardware: Hardware, numbers: "NDArray[np.float64]") -> "NDArray
 
 
 def values_of(hardware: Hardware, words: Any) -> "NDArray[np.float64]":
-    """The numbers that words stand for; float64 holds every one exactly.
+    """The numbers that words represent; float64 holds every one exactly.
 
     >>> from presilicon.formats import parse
     >>> values_of(Hardware(element=parse("fixed(4, 4)")), [16, -8, 127]).tolist()
@@ -124,30 +124,3 @@ def values_of(hardware: Hardware, words: Any) -> "NDArray[np.float64]":
     value = np.ldexp(significand.astype(np.float64), (field - bias_of(hardware) - mantissa).astype(np.int32))
     value = np.where(magnitude == infinity, np.inf, np.where(magnitude > infinity, np.nan, value))
     return np.where(codes >> (hardware.word_bits - 1) != 0, -value, value)
-
-
-def keys(hardware: Hardware, words: Any) -> "NDArray[np.int64]":
-    """What words are ordered by: fixed point itself, a float's magnitude with its sign, so that -0 equals +0."""
-    import numpy as np
-
-    codes = np.asarray(words, dtype=np.int64)
-    if not hardware.is_float:
-        return codes
-    magnitude = codes & ((1 << hardware.word_bits - 1) - 1)
-    return np.where(codes >> (hardware.word_bits - 1) != 0, -magnitude, magnitude)
-
-
-def classes(hardware: Hardware, words: Any) -> "NDArray[np.int64]":
-    """One bit for each word: that of its class in `CLASSES`."""
-    import numpy as np
-
-    codes = np.asarray(words, dtype=np.int64)
-    if not hardware.is_float:
-        return np.where(codes == 0, 1 << 4, 1 << 5)
-    infinity = infinity_code(hardware)
-    magnitude = codes & ((1 << hardware.word_bits - 1) - 1)
-    negative = codes >> (hardware.word_bits - 1) != 0
-    infinite = np.where(negative, 1 << 2, 1 << 1)
-    small = np.where(magnitude == 0, 1 << 4, 1 << 3)
-    finite = np.where(magnitude < (1 << hardware.word_mantissa), small, 1 << 5)
-    return np.where(magnitude > infinity, 1, np.where(magnitude == infinity, infinite, finite))

@@ -36,8 +36,8 @@ def refusal(chains, hardware=HARDWARE, **options) -> str:
         ([[op("vv_add"), op("vv_mul")]], ["instruction 2 (vv_mul)", "one thing in a chain", "vv_add"]),
         ([[op("v_cache"), op("v_cache", addr=1)]], ["instruction 2 (v_cache)", "twice in one chain"]),
         ([[op("v_cache"), op("v_mc_save"), op("v_cache", addr=1)]], ["instruction 3 (v_cache)", "twice"]),
-        ([[op("v_commit")], [op("vv_filter")]], ["chain 2, instruction 1 (vv_filter)", "without m_reduce"]),
-        ([[op("m_reduce", axis="M")]], ["chain 1, instruction 1 (m_reduce)", "without vv_filter"]),
+        ([[op("v_commit")], [op("vv_filter")]], ["chain 2, instruction 1 (vv_filter)", "needs m_reduce"]),
+        ([[op("m_reduce", axis="M")]], ["chain 1, instruction 1 (m_reduce)", "needs vv_filter"]),
         ([[op("m_reduce", axis="M"), op("vv_filter")]], ["instruction 2 (vv_filter)", "cannot follow m_reduce"]),
         ([[op("vv_filter"), op("m_reduce", axis="K")]], ["instruction 2 (m_reduce)", "'K'", '"M"']),
         ([[op("vv_filter", addr=2), op("m_reduce", axis="M")]], ["(vv_filter)", "row 2", "0 to 1"]),
@@ -134,7 +134,7 @@ def test_rows_and_classes_that_cannot_be() -> None:
 
 def test_the_builder_refuses_what_stands_in_the_wrong_place() -> None:
     fw = Firmware()
-    with pytest.raises(ConfigError, match="outside of a chain"):
+    with pytest.raises(ConfigError, match="inside a chain"):
         fw.add(0)
     with pytest.raises(ConfigError, match="inside a chain"), fw.chain(), fw.chain():
         pass
@@ -363,8 +363,9 @@ def test_storing_a_boundary_changes_no_comparison(spelling: str) -> None:
     """Every word against boundaries on, beside and beyond all words: by key as by value."""
     import numpy as np
 
+    from oracles.words import keys
     from presilicon.instrument.firmware.ranges import boundary_key
-    from presilicon.instrument.model.words import keys, values_of
+    from presilicon.instrument.model.words import values_of
 
     hardware = replace(HARDWARE, element=parse(spelling))
     bits = hardware.word_bits

@@ -110,7 +110,7 @@ def test_a_training_that_ended_or_never_had_an_instrument(tmp_path: Path) -> Non
         with pytest.raises(ConfigError, match=r"needs an \[instrument\] section"):
             control.set_learning_rate(stored(run), 0.1)
         run.record(InstrumentStarted(stream="s0", design="d", seed=0, taps=TAPS))
-        assert list(control.started(stored(run))) == ["s0"]
+        assert list(control.running_trainings(stored(run))) == ["s0"]
         run.record(InstrumentEnded(stream="s0", design="d", seed=0))
         with pytest.raises(ConfigError, match="no instrumented training under way"):
             control.set_learning_rate(stored(run), 0.1)
@@ -120,7 +120,7 @@ def test_a_training_that_was_broken_off_and_taken_up_again(tmp_path: Path) -> No
     with create_run(tmp_path, "evaluate", {}, seed=0) as run:
         for stream, seed in (("s0", 0), ("s1", 1), ("s2", 0)):
             run.record(InstrumentStarted(stream=stream, design="d", seed=seed, taps=TAPS))
-        assert set(control.started(stored(run))) == {"s1", "s2"}
+        assert set(control.running_trainings(stored(run))) == {"s1", "s2"}
 
 
 def test_no_answer(tmp_path: Path) -> None:

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from oracles.words import classes, keys
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Hardware
 from presilicon.formats import encode, parse
 from presilicon.instrument.model.arithmetic import arithmetic_of
 from presilicon.instrument.model.fast import fast_words
-from presilicon.instrument.model.words import MANY, classes, keys, to_words, values_of
+from presilicon.instrument.model.words import MANY, to_words, values_of
 
 FLOATS = ["e5m2", "float(4, 3)", "float(2, 1)", "float16", "bfloat16", "float32", "float(5, 4, bias=-3)"]
 FIXED = ["int8", "int(4)", "fixed(4, 4)", "fixed(16, 16)", "fixed(1, 31)", "fixed(32, 0)", "fixed(1, 7)"]
