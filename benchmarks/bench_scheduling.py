@@ -19,7 +19,7 @@ from presilicon.scheduling.graphs import read_graph
 from presilicon.scheduling.heft import heft
 from presilicon.scheduling.problems import build_problem
 from presilicon.scheduling.solve import solve
-from presilicon.study.hybrid import problem_of
+from presilicon.study.scheduling import problem_of
 
 GRAPHS = Path(__file__).parent / "graphs"
 

@@ -48,7 +48,7 @@ _HOMES = {
     "simulate": "presilicon.simulation",
     "compare": "presilicon.study",
     "evaluate": "presilicon.study",
-    "schedule": "presilicon.study.hybrid",
+    "schedule": "presilicon.study",
 }
 
 __all__ = ["__version__", *_HOMES]
@@ -61,8 +61,7 @@ if TYPE_CHECKING:
     from presilicon.operators import Operator, operator
     from presilicon.records import Cost, Result, StepFacts, StepGraph, Trace
     from presilicon.simulation import memory_timeline, simulate
-    from presilicon.study import compare, evaluate
-    from presilicon.study.hybrid import schedule
+    from presilicon.study import compare, evaluate, schedule
     from presilicon.workloads import Splits, Workload, capture, load_workload
 
 

@@ -155,7 +155,7 @@ def to_toml(plain: Mapping[str, Any]) -> str:
     rows = 2
     dataflow = { forward = "os" }
     """
-    lines = [f"{_key(key)} = {_inline(value)}" for key, value in plain.items() if _is_inline(value)]
+    lines = [line for key, value in plain.items() if _is_inline(value) for line in _assignment(key, value)]
     for key, value in plain.items():
         if isinstance(value, Mapping):
             lines += _table(_key(key), value)
@@ -173,15 +173,21 @@ def _table(path: str, table: Mapping[str, Any], header: str = "[{}]") -> list[st
             for item in value:
                 below += _table(f"{path}.{_key(key)}", item, "[[{}]]")
             continue
-        line = f"{_key(key)} = {_inline(value)}"
-        if isinstance(value, Mapping) and len(line) > _LONGEST_LINE:
+        assignment = _assignment(key, value)
+        if isinstance(value, Mapping) and len(assignment[0]) > _LONGEST_LINE:
             below += _table(f"{path}.{_key(key)}", value)
-        elif isinstance(value, list | tuple) and len(line) > _LONGEST_LINE:
-            lines += [f"{_key(key)} = [", *(f"    {_inline(item)}," for item in value), "]"]
         else:
-            lines.append(line)
+            lines += assignment
     needed = lines or not below or header != "[{}]"
     return (["", header.format(path), *lines] if needed else []) + below
+
+
+def _assignment(key: str, value: Any) -> list[str]:
+    """`key = value`; a long list has a line per item."""
+    line = f"{_key(key)} = {_inline(value)}"
+    if isinstance(value, list | tuple) and len(line) > _LONGEST_LINE:
+        return [f"{_key(key)} = [", *(f"    {_inline(item)}," for item in value), "]"]
+    return [line]
 
 
 def _is_list_of_tables(value: Any) -> bool:

@@ -51,7 +51,9 @@ def command(context: click.Context) -> None:
     type=click.Path(path_type=Path),
     help='In place of a workload: ops in a JSON file, {"ops": [{"id": 0, "kind": "Conv2D", "size": "M", ...}]}.',
 )
-@click.option("--batch", type=click.IntRange(1, 1 << 24), help="Batch size, in place of the workload's own.")
+@click.option(
+    "--batch", "batch_size", type=click.IntRange(1, 1 << 24), help="Batch size, in place of the workload's own."
+)
 @click.option(
     "--objective",
     type=click.Choice(["energy", "throughput"]),
@@ -59,8 +61,10 @@ def command(context: click.Context) -> None:
     show_default=True,
     help="Least energy, no slower than GPU-only; or most samples per second.",
 )
-@click.option("--power-cap", type=float, metavar="W", help="The peaks of all that runs stay below.")
-@click.option("--max-time", type=float, metavar="S", help="Longest makespan for --objective energy, not GPU-only's.")
+@click.option("--power-cap", "cap_w", type=float, metavar="W", help="The peaks of all that runs stay below.")
+@click.option(
+    "--max-time", "limit_s", type=float, metavar="S", help="Longest makespan for --objective energy, not GPU-only's."
+)
 @click.option(
     "--solver",
     type=click.Choice(["greedy", "heft", "anytime", "exact", "auto"]),
@@ -68,7 +72,9 @@ def command(context: click.Context) -> None:
     show_default=True,
     help="Auto proves small steps and searches in large ones.",
 )
-@click.option("--time-limit", type=float, default=20.0, show_default=True, metavar="S", help="Of the search.")
+@click.option(
+    "--time-limit", "time_limit_s", type=float, default=20.0, show_default=True, metavar="S", help="Of the search."
+)
 @click.option("--no-transfers", is_flag=True, help="Moving tensors between devices is free.")
 @click.option("--allow-parts", is_flag=True, help="Take a --graph that falls into several parts.")
 @click.option(
@@ -82,6 +88,7 @@ def command(context: click.Context) -> None:
 @click.option("--sensitivity", is_flag=True, help="Also report what the other two --sizes would give (greedy).")
 @click.option(
     "--candidates",
+    "candidate_rule",
     type=click.Choice(["all", "and", "paper"]),
     default="all",
     show_default=True,
@@ -94,8 +101,12 @@ def command(context: click.Context) -> None:
 @click.option(
     "--usd-per-kwh", type=float, default=0.12, show_default=True, metavar="X", help="For the payback estimate."
 )
-@click.option("--sample", type=float, default=1e-3, show_default=True, metavar="S", help="Between readings of power.")
-@click.option("--lag", type=float, default=0.02, show_default=True, metavar="S", help="Of the GPU-only clock control.")
+@click.option(
+    "--sample", "sample_s", type=float, default=1e-3, show_default=True, metavar="S", help="Between readings of power."
+)
+@click.option(
+    "--lag", "lag_s", type=float, default=0.02, show_default=True, metavar="S", help="Of the GPU-only clock control."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the search.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for chart, trace and table.")
 @click.option(
@@ -106,7 +117,16 @@ def command(context: click.Context) -> None:
     help="Override a field of the system, as in --set devices.fpga.idle_w=0. May be repeated.",
 )
 @json_option
-def run(system: str, **options: Any) -> int:
+def run(
+    system: str,
+    workload: str | None,
+    no_transfers: bool,
+    sensitivity: bool,
+    usd_per_kwh: float,
+    out: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
     """Schedule a training step on SYSTEM: a preset (`presilicon list systems`) or a TOML file.
 
     \b
@@ -115,26 +135,15 @@ def run(system: str, **options: Any) -> int:
       presilicon schedule v100-3xs10 --workload resnet50 --objective throughput --power-cap 230 --out scheduled
       presilicon schedule v100-3xs10-ideal --graph step.json --solver exact --no-transfers --json
     """
-    if (options["workload"] is None) == (options["graph"] is None):
-        raise ConfigError("give either --workload NAME or --graph FILE.json")
-    if options["graph"] is not None and options["batch"] is not None:
-        raise ConfigError('--batch is for --workload; a graph may have a "batch_size" of its own')
-    if options["allow_parts"] and options["graph"] is None:
-        raise ConfigError("--allow-parts is for --graph")
-    if options["sensitivity"] and options["workload"] is None:
-        raise ConfigError("--sensitivity is for --workload: it compares ways to give captured ops a size")
-    if options["max_time"] is not None and options["objective"] != "energy":
-        raise ConfigError("--max-time is for --objective energy")
-    if not 0 < options["time_limit"] < 1e9:
-        raise ConfigError(f"--time-limit {options['time_limit']:g}: expected a number of seconds above 0")
-    if options["power_cap"] is not None and not 0 < options["power_cap"] < 1e9:
-        raise ConfigError(f"--power-cap {options['power_cap']:g}: expected a number of watts above 0")
-    if not 0 <= options["usd_per_kwh"] < 1e9:
-        raise ConfigError(f"--usd-per-kwh {options['usd_per_kwh']:g}: expected a price of at least 0")
-
     from presilicon.cli.schedule_outputs import run_schedule
+    from presilicon.study import ScheduleRequest
 
-    return run_schedule(system, **options)
+    if sensitivity and workload is None:
+        raise ConfigError("--sensitivity is for --workload: it compares ways to give captured ops a size")
+    if not 0 <= usd_per_kwh < 1e9:
+        raise ConfigError(f"--usd-per-kwh must be a price of at least 0, not {usd_per_kwh:g}")
+    request = ScheduleRequest(system=system, workload=workload, transfers=not no_transfers, **options)
+    return run_schedule(request, sensitivity=sensitivity, usd_per_kwh=usd_per_kwh, out=out, as_json=as_json)
 
 
 @command.command("characterize")

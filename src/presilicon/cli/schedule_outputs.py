@@ -1,43 +1,40 @@
-"""What `presilicon schedule` prints and writes."""
+"""Output of `presilicon schedule`: summary, JSON document, page, trace and table."""
 
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
-from presilicon.designs import System, load_system
-from presilicon.records import Problem, ScheduleCost
-from presilicon.report.schedule import Payback, ScheduleView, check_folder, render_summary, save_schedule
-from presilicon.scheduling.accounting import power_trace
-from presilicon.scheduling.bounds import energy_bound
-from presilicon.scheduling.candidates import candidates as candidates_of
-from presilicon.scheduling.execution import Rules
-from presilicon.scheduling.graphs import read_graph
-from presilicon.scheduling.links import link_loads
-from presilicon.scheduling.problems import build_problem
-from presilicon.scheduling.slack import critical_path
-from presilicon.scheduling.solve import Solution, solve
+from presilicon.designs import System
+from presilicon.records import ScheduleCost
+from presilicon.report import Payback, ScheduleView, check_folder, render_summary, save_schedule
+from presilicon.scheduling import Solution, critical_path, energy_bound, link_loads, power_trace
+from presilicon.study import SIZINGS, Scheduled, ScheduleRequest, carry_out_schedule
 
 _INTERRUPTED = 130
 
 
-def run_schedule(system: str, **options: Any) -> int:
-    """Schedule, print, write; the exit code."""
-    loaded = load_system(system, options["settings"])
-    given = _given(loaded, options, options["sizing"])
-    if options["out"] is not None:
-        check_folder(options["out"])
-    solution = _solve(loaded, given, options)
-    document = document_of(loaded, solution, options, given.ids)
-    if options["sensitivity"]:
-        document["sensitivity"] = _sensitivity(loaded, options)
-    view = _view(loaded, solution, options)
+def run_schedule(
+    request: ScheduleRequest, *, sensitivity: bool, usd_per_kwh: float, out: Path | None, as_json: bool
+) -> int:
+    """Schedule, print and write; returns the exit code."""
+    request.check()
+    if out is not None:
+        check_folder(out)
+    scheduled = carry_out_schedule(request, _progress(request.objective))
+    solution, system = scheduled.solution, scheduled.system
+    payback = payback_of(system, solution, usd_per_kwh)
+    document = document_of(scheduled, payback)
+    if sensitivity:
+        document["sensitivity"] = _sensitivity(request)
+    view = _view(system, solution, payback)
     text = json.dumps(document, indent=2)
-    if options["as_json"]:
+    if as_json:
         click.echo(text)
     else:
         click.echo(render_summary(view, _gap_sentence(solution)), nl=False)
@@ -46,66 +43,10 @@ def run_schedule(system: str, **options: Any) -> int:
                 f"sizes by {row['sizes']}: {row['energy_change']:+.1%} energy, {row['throughput_change']:+.1%} "
                 f"throughput against GPU-only ({row['moved_ops']} ops moved)"
             )
-    if options["out"] is not None:
-        paths = save_schedule(options["out"], view, text + "\n", system=loaded.name)
-        click.echo("\n".join(f"wrote {path}" for path in paths), err=options["as_json"])
-    return _INTERRUPTED if any("interrupted" in note for note in solution.notes) else 0
-
-
-class _Given(NamedTuple):
-    """What is to be scheduled."""
-
-    problem: Problem
-    plain: Problem
-    """Without relief."""
-    ids: tuple[int, ...]
-    """Of the ops, where they come from; those of one copy of the model."""
-
-
-def _given(system: System, options: dict[str, Any], sizing: Any) -> _Given:
-    costs = None
-    if options["graph"] is not None:
-        graph = read_graph(Path(options["graph"]), parts=options["allow_parts"])
-    else:
-        from presilicon.study.hybrid import capture_steps, join_steps, simulated_costs
-
-        steps = capture_steps(options["workload"], options["batch"])
-        graph = join_steps(options["workload"], steps, sizing, system.kinds)
-        costs = simulated_costs(system, steps)
-    transfers = not options["no_transfers"]
-    plain = build_problem(system, graph, transfers=transfers, costs=costs)
-    problem = plain
-    if options["relief"] != 1.0:
-        problem = build_problem(system, graph, transfers=transfers, relief=options["relief"], costs=costs)
-    return _Given(problem, plain, tuple(op.id for op in graph.ops))
-
-
-def _solve(system: System, given: _Given, options: dict[str, Any], solver: str | None = None) -> Solution:
-    rules = Rules(reference=system.reference, sensor="peak")
-    if options["literal"]:
-        rules = Rules(
-            reference=system.reference, takes_all=True, small_ops=False, moves="in", repair="none", sensor="average"
-        )
-    rule = options["candidates"]
-    others = [name for name in system.devices if name != system.reference]
-    chosen = None if rule == "all" or not others else candidates_of(system, given.problem, rule, others[0])
-    with_progress = _progress(options["objective"]) if solver is None else None
-    return solve(
-        given.problem,
-        plain=given.plain,
-        objective=options["objective"],
-        cap_w=options["power_cap"],
-        limit_s=options["max_time"],
-        solver=solver or options["solver"],  # type: ignore[arg-type]
-        time_limit_s=options["time_limit"],
-        reference=system.reference,
-        candidates=chosen,
-        rules=rules,
-        progress=with_progress,
-        sample_s=options["sample"],
-        lag_s=options["lag"],
-        seed=options["seed"],
-    )
+    if out is not None:
+        paths = save_schedule(out, view, text + "\n", system=system.name)
+        click.echo("\n".join(f"wrote {path}" for path in paths), err=as_json)
+    return _INTERRUPTED if solution.schedule.interrupted else 0
 
 
 def _progress(objective: str) -> Callable[[float, float], None]:
@@ -139,8 +80,9 @@ def _fields(cost: ScheduleCost) -> dict[str, Any]:
     return found if cost.violations is None else {**found, "violations": cost.violations}
 
 
-def document_of(system: System, solution: Solution, options: dict[str, Any], ids: Sequence[int]) -> dict[str, Any]:
+def document_of(scheduled: Scheduled, payback: Payback | None) -> dict[str, Any]:
     """The JSON document of a schedule."""
+    system, solution, ids = scheduled
     problem, goal = solution.problem, solution.goal
     energy = solution.schedule.bound_j
     if energy is None:
@@ -148,7 +90,6 @@ def document_of(system: System, solution: Solution, options: dict[str, Any], ids
             energy_bound(problem, None, goal.cap_w).bound,
             solution.cost.energy_per_step_j,
         )
-    payback = payback_of(system, solution, options["usd_per_kwh"])
     path = critical_path(problem, [each.mode.time_s for each in solution.schedule.started])
     return {
         "schema": 1,
@@ -162,6 +103,7 @@ def document_of(system: System, solution: Solution, options: dict[str, Any], ids
         "solver": solution.solver,
         "time_limit_s": solution.time_limit_s,
         "search_s": round(solution.spent_s, 3),
+        "interrupted": solution.schedule.interrupted,
         **_fields(solution.cost),
         "baseline": {"name": solution.baseline.name, **_fields(solution.baseline.cost)},
         "baselines": {
@@ -228,7 +170,7 @@ def _gap_sentence(solution: Solution) -> str:
     return f"within {gap:.2%} of the least {what} that any schedule within the limits can take"
 
 
-def _view(system: System, solution: Solution, options: dict[str, Any]) -> ScheduleView:
+def _view(system: System, solution: Solution, payback: Payback | None) -> ScheduleView:
     problem, base = solution.problem, solution.baseline.cost
     change = solution.cost.energy_per_step_j / base.energy_per_step_j - 1
     faster = solution.cost.throughput_samples_per_s / base.throughput_samples_per_s - 1
@@ -250,19 +192,19 @@ def _view(system: System, solution: Solution, options: dict[str, Any]) -> Schedu
         reasons=solution.reasons,
         reference=system.reference,
         cap_w=solution.goal.cap_w,
-        payback=payback_of(system, solution, options["usd_per_kwh"]),
+        payback=payback,
         notes=[*solution.notes, *problem.notes],
     )
 
 
-def _sensitivity(system: System, options: dict[str, Any]) -> list[dict[str, Any]]:
-    """What each way to give captured ops a size makes of the same step, by the greedy rules."""
-    found = []
-    for sizing in ("work", "tensor", "im2col"):
-        solution = _solve(system, _given(system, options, sizing), options, solver="greedy")
+def _sensitivity(request: ScheduleRequest) -> list[dict[str, Any]]:
+    """The same step with each way to give captured ops a size, scheduled by the greedy rules."""
+    rows = []
+    for sizing in SIZINGS:
+        system, solution, _ = carry_out_schedule(replace(request, sizing=sizing, solver="greedy"))
         base = solution.baseline.cost
-        moved = [each for each in solution.schedule.started if each.mode.device != system.reference]
-        found.append(
+        moved = [op for op in solution.schedule.started if op.mode.device != system.reference]
+        rows.append(
             {
                 "sizes": sizing,
                 "solver": "greedy",
@@ -272,4 +214,4 @@ def _sensitivity(system: System, options: dict[str, Any]) -> list[dict[str, Any]
                 "moved_ops": len(moved),
             }
         )
-    return found
+    return rows

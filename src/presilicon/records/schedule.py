@@ -165,7 +165,9 @@ class Schedule(Struct, frozen=True, kw_only=True):
     bound_s: float | None = None
     """No schedule within the same limits is shorter: proven by the solver."""
     notes: tuple[str, ...] = ()
-    """What the solver did that a reader should know: fallbacks, an ended time limit."""
+    """Remarks of the solver for a reader: fallbacks, a time limit that was reached."""
+    interrupted: bool = False
+    """Whether the search was interrupted, so that this is the best schedule so far."""
 
     @property
     def makespan_s(self) -> float:

@@ -10,6 +10,7 @@ from presilicon.report.page import render_page
 from presilicon.report.perfetto import save_trace, trace_document
 from presilicon.report.reproduction import render_reproduction, reproduction_to_json
 from presilicon.report.roofline import save_roofline_plot
+from presilicon.report.schedule import Payback, ScheduleView, check_folder, render_summary, save_schedule
 from presilicon.report.sensitivity import render_sensitivity
 from presilicon.report.steps import cost_to_json, render_checkpointing, render_cost, render_coverage
 from presilicon.report.story import render_story
@@ -17,6 +18,9 @@ from presilicon.report.table import print_table, render_table
 
 __all__ = [
     "FIGURE_FORMATS",
+    "Payback",
+    "ScheduleView",
+    "check_folder",
     "comparison_of",
     "cost_to_json",
     "evaluate_schema",
@@ -37,6 +41,7 @@ __all__ = [
     "render_reproduction",
     "render_sensitivity",
     "render_story",
+    "render_summary",
     "render_table",
     "reproduction_to_json",
     "run_to_json",
@@ -44,6 +49,7 @@ __all__ = [
     "save_figure",
     "save_memory_plot",
     "save_roofline_plot",
+    "save_schedule",
     "save_trace",
     "to_json",
     "trace_document",

@@ -15,7 +15,7 @@ from presilicon.scheduling.checker import check
 from presilicon.scheduling.execution import Rules, execute
 from presilicon.scheduling.graphs import Graph, parse_graph
 from presilicon.scheduling.problems import alone, build_problem
-from presilicon.study.hybrid import MODELS, Sizing, capture_steps, join_steps
+from presilicon.study.scheduling import MODELS, Sizing, capture_steps, join_steps
 
 SOURCE = "Enabling Energy-Efficient DNN Training on Hybrid GPU-FPGA Accelerators, He et al., ICS 2021"
 NAMES = {

@@ -1,1 +1,78 @@
 """Placing and ordering the ops of a training step over several devices, under energy and power goals."""
+
+from typing import TYPE_CHECKING
+
+from presilicon.base.exports import deferred
+from presilicon.scheduling.accounting import SAMPLE_S, cost, power_trace
+from presilicon.scheduling.baselines import LAG_S, reactive_clock, reference_only
+from presilicon.scheduling.candidates import candidates, judge
+from presilicon.scheduling.checker import check
+from presilicon.scheduling.execution import DeadlockError, Rules, execute
+from presilicon.scheduling.fpga_kernels import (
+    SHAPES,
+    Fmax,
+    Ranked,
+    Space,
+    explore,
+    latency_indicator,
+    make_input,
+    synthetic_fmax,
+    table_fmax,
+)
+from presilicon.scheduling.goals import Goal, Objective
+from presilicon.scheduling.graphs import Graph, GraphOp, joined, parse_graph, read_graph
+from presilicon.scheduling.heft import heft as schedule_heft
+from presilicon.scheduling.links import link_loads
+from presilicon.scheduling.problems import Costs, OpEstimate, alone, build_problem
+from presilicon.scheduling.slack import critical_path
+from presilicon.scheduling.solve import TIME_LIMIT_S, Progress, Solution, Solver
+from presilicon.scheduling.solve import solve as solve_schedule
+
+if TYPE_CHECKING:
+    from presilicon.scheduling.bounds import energy_bound
+
+__getattr__ = deferred(__name__, {"bounds": ("energy_bound",)})
+
+__all__ = [
+    "LAG_S",
+    "SAMPLE_S",
+    "SHAPES",
+    "TIME_LIMIT_S",
+    "Costs",
+    "DeadlockError",
+    "Fmax",
+    "Goal",
+    "Graph",
+    "GraphOp",
+    "Objective",
+    "OpEstimate",
+    "Progress",
+    "Ranked",
+    "Rules",
+    "Solution",
+    "Solver",
+    "Space",
+    "alone",
+    "build_problem",
+    "candidates",
+    "check",
+    "cost",
+    "critical_path",
+    "energy_bound",
+    "execute",
+    "explore",
+    "joined",
+    "judge",
+    "latency_indicator",
+    "link_loads",
+    "make_input",
+    "parse_graph",
+    "power_trace",
+    "reactive_clock",
+    "read_graph",
+    "reference_only",
+    "schedule_heft",
+    "solve_schedule",
+    "synthetic_fmax",
+    "table_fmax",
+]

@@ -29,6 +29,10 @@ def relax(problem: Problem, goal: Goal, *, cuts: int = CUTS) -> Relaxation:
     return makespan_bound(problem, goal.cap_w, cuts=cuts)
 
 
+INTERRUPTED = "interrupted: the best schedule so far"
+"""The note on a schedule whose search was interrupted."""
+
+
 def search(
     problem: Problem,
     goal: Goal,
@@ -47,7 +51,7 @@ def search(
     began = time.perf_counter()
     relaxed = relaxed or relax(problem, goal)
     work = _Search(problem, goal, seed)
-    notes: tuple[str, ...] = ()
+    interrupted = False
     for start in starts:
         work.begin_at(start)
     work.begin_from(relaxed.shares)
@@ -63,12 +67,12 @@ def search(
             if work.state[1] <= relaxed.bound * (1 + 1e-9):
                 break
     except KeyboardInterrupt:
-        notes = ("interrupted: the best schedule so far",)
-    found = work.best(notes)
+        interrupted = True
+    found = work.best()
     fit = [each for each in (*starts, found) if _is_within(problem, goal, each)]
     best = min(fit or [found], key=lambda each: goal.value(problem, each))
-    if best is not found and notes:
-        best = replace(best, notes=(*best.notes, *notes))
+    if interrupted:
+        best = replace(best, interrupted=True, notes=(*best.notes, INTERRUPTED))
     return goal.bounded(best, "anytime", relaxed.bound)
 
 
@@ -156,10 +160,10 @@ class _Search:
         if number > 0:  # the first call compiles
             self.pace = int(min(max(self.pace * PIECE_S / max(spent, 1e-4), 20), 50_000, self.pace * 4))
 
-    def best(self, notes: tuple[str, ...]) -> Schedule:
+    def best(self) -> Schedule:
         place(self.table, self.best_mode, self.best_priority, self.goals[0], self.starts)
         own = self.best_mode - self.table.mode_first[:-1]
-        return assemble(self.problem, own, self.starts, "anytime", notes=notes)
+        return assemble(self.problem, own, self.starts, "anytime")
 
 
 def ranks(problem: Problem) -> Array:

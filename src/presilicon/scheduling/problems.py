@@ -31,7 +31,7 @@ LIKE: dict[str, tuple[str, float]] = {
 """For kinds that the table does not have, when only a size class is known: like which, and how many times as long."""
 
 
-class Given(NamedTuple):
+class OpEstimate(NamedTuple):
     """What an op takes on one device, from a simulator or a measurement."""
 
     time_s: float
@@ -40,7 +40,7 @@ class Given(NamedTuple):
     source: str
 
 
-Costs = Mapping[str, Sequence[Given | None]]
+Costs = Mapping[str, Sequence[OpEstimate | None]]
 """For a device, one entry for each op of the graph."""
 
 
@@ -139,7 +139,7 @@ def alone(problem: Problem, device: str) -> Problem:
     return replace(problem, tasks=tuple(tasks), pools=(problem.pool[device],))
 
 
-def _modes(system: System, op: GraphOp, name: str, given: Given | None, relief: float) -> list[Mode]:
+def _modes(system: System, op: GraphOp, name: str, given: OpEstimate | None, relief: float) -> list[Mode]:
     device = system.devices[name]
     if given is not None:
         base = Mode(

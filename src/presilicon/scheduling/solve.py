@@ -236,8 +236,7 @@ class _Work:
             )
             if faults(self.problem, found, cap_w=self.goal.cap_w, limit_s=self.goal.limit_s):
                 raise ConfigError(self._nothing(found))
-            interrupted = any("interrupted" in note for note in found.notes)
-            if exact and not interrupted:
+            if exact and not found.interrupted:
                 found = self._prove(found, relaxed.bound, solver, notes)
         bound = self.goal.bound_of(found)
         value = self.goal.value(self.problem, found)
@@ -254,10 +253,10 @@ class _Work:
             value, least = self.goal.value(self.problem, proven), self.goal.bound_of(proven) or 0.0
             if value > least * (1 + OPEN) and self.left_s() > 1.0:
                 # The solver takes Ctrl-C for itself, and ends as if it were done.
-                return replace(proven, notes=(*proven.notes, "interrupted: the best schedule so far"))
+                return _interrupted(proven)
             return proven
         except KeyboardInterrupt:
-            return replace(found, notes=(*found.notes, "interrupted: the best schedule so far"))
+            return _interrupted(found)
         except MissingToolError as error:
             if solver == "exact":
                 raise
@@ -312,6 +311,12 @@ class _Work:
             raise ConfigError(f"the schedule of {found.solver} is not within the limits: {wrong[0]}")
         notes.append(f"the schedule of {found.solver} is not within the limits ({wrong[0]}): {fallback.solver} stays")
         return fallback
+
+
+def _interrupted(schedule: Schedule) -> Schedule:
+    from presilicon.scheduling.anytime import INTERRUPTED
+
+    return replace(schedule, interrupted=True, notes=(*schedule.notes, INTERRUPTED))
 
 
 def _others(

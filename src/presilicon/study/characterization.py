@@ -12,18 +12,17 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from presilicon.base.config import to_plain, to_toml
 from presilicon.base.errors import ConfigError, MissingToolError
 from presilicon.designs import Characterization, Row
 from presilicon.records import OpKind, Phase
-from presilicon.study.hybrid import kind_named, size_of
+from presilicon.study.scheduling import kind_named, size_of
 from presilicon.workloads import Workload, describe_operator, load_workload
 
 HOLD_S = 0.1
 """How long an op is repeated for its power, at least."""
 NVML_S = 0.3
 """For how long NVML's counter says something of what ran before; an op is repeated as long again."""
-_CONVOLUTIONS = ("convolution", "convolution_overrideable", "cudnn_convolution", "mkldnn_convolution")
-_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot")
 
 
 class Meter(NamedTuple):
@@ -134,15 +133,9 @@ def _readable(path: Path) -> bool:
     return True
 
 
-def to_table(found: Characterization) -> str:
+def to_table(characterization: Characterization) -> str:
     """A characterization as the TOML file that a system names in `table`."""
-    lines = [f'name = "{found.name}"', f'source = "{found.source}"', "rows = ["]
-    for row in found.rows:
-        lines.append(
-            f'    {{ kind = "{row.kind}", size = "{row.size}", device = "{row.device}", time_ms = {row.time_ms}, '
-            f'average_w = {row.average_w}, peak_w = {row.peak_w}, source = "{row.source}" }},'
-        )
-    return "\n".join([*lines, "]"]) + "\n"
+    return to_toml(to_plain(characterization))
 
 
 def _timed(workload: Workload, batch_size: int, device: str, repeats: int) -> list[_Call]:
@@ -195,19 +188,13 @@ class _Clock(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         if operator.name == "convolution_backward":
             # Its two gradients are two ops.
-            parts: tuple[Phase, ...] = ("input_grad", "weight_grad")
-            for place, part in enumerate(parts):
-                if args[10][place]:
-                    mask = [index == place for index in range(3)]
-                    self._record("convolution", part, func, (*args[:10], mask), kwargs)
+            gradients: tuple[Phase, ...] = ("input_grad", "weight_grad")
+            for index, gradient in enumerate(gradients):
+                if args[10][index]:
+                    mask = [position == index for position in range(3)]
+                    self._record("convolution", gradient, func, (*args[:10], mask), kwargs)
             return func(*args, **kwargs)
-        kind: OpKind = operator.kind
-        if operator.name in _CONVOLUTIONS:
-            kind = "convolution"
-        elif operator.name in _PRODUCTS:
-            kind = "gemm"
-        elif "batch_norm" in operator.name:  # cuDNN's and others' own
-            kind = "normalization"
+        kind = operator.kind
         phase: Phase = self.phase
         if kind == "reduction" and phase == "input_grad":
             phase = "weight_grad"  # sums in the backward pass are those of biases

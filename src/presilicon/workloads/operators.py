@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from presilicon.records import OpKind
+from presilicon.workloads.products import product_kind
 
 _KINDS: dict[OpKind, str] = {
     "copy": """
@@ -124,7 +125,9 @@ def describe_operator(function: Any) -> Operator:
             written.append(key)
             if argument.kwarg_only or name in _OVERWRITING.split():
                 unread.append(key)
-    kind = _KIND_OF.get(name.strip("_"))
+    kind = product_kind(name) or _KIND_OF.get(name.strip("_"))
+    if kind is None and "batch_norm" in name:  # cuDNN's and other libraries' own
+        kind = "normalization"
     if kind is None:
         kind = "elementwise" if torch.Tag.pointwise in function.tags else "other"
     return Operator(

@@ -27,10 +27,22 @@ class Product:
     """Tells the parts of one call apart."""
 
 
-def find_products(name: str, args: Sequence[Any], output: Any) -> list[Product]:
-    """The matrix products of one operator call, empty when the operator is none.
+_CONVOLUTIONS = frozenset(
+    ["convolution", "convolution_backward", "convolution_overrideable", "cudnn_convolution", "mkldnn_convolution"]
+)
 
-    One call may hold several: `convolution_backward` computes the gradients of the input, the weight and the bias, and
+
+def product_kind(name: str) -> OpKind | None:
+    """The kind of an operator that multiplies matrices, by its name; None for every other operator."""
+    if name in _CONVOLUTIONS:
+        return "convolution"
+    return "gemm" if name in _SHAPES else None
+
+
+def find_products(name: str, args: Sequence[Any], output: Any) -> list[Product]:
+    """The matrix products in one operator call; empty if the operator is not a product.
+
+    One call may contain several: `convolution_backward` computes the gradients of the input, the weight and the bias, and
     each of them is a part of its own.
     """
     if name == "convolution_backward":

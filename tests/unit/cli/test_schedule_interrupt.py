@@ -22,6 +22,7 @@ def test_an_interrupted_search_prints_its_best_so_far(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "Traceback" not in err
     document = json.loads(out)
+    assert document["interrupted"] is True
     assert any("interrupted" in note for note in document["notes"])
     assert document["energy_per_step_j"] < document["baseline"]["energy_per_step_j"]
     assert len(document["placement"]) == 432

@@ -6,7 +6,7 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import System, load_system
 from presilicon.records import Mode
 from presilicon.scheduling.graphs import Graph, GraphOp
-from presilicon.scheduling.problems import Given, alone, build_problem, class_work
+from presilicon.scheduling.problems import OpEstimate, alone, build_problem, class_work
 
 IDEAL = "v100-3xs10-ideal"
 
@@ -88,7 +88,7 @@ def test_ops_that_cannot_run_are_named(op: dict[str, object], words: list[str]) 
 
 def test_given_costs_go_before_the_table() -> None:
     graph = Graph(name="one", ops=(GraphOp(id=0, kind="Fft"),))
-    problem = build_problem(load_system(IDEAL), graph, costs={"gpu": [Given(0.5, 90.0, 95.0, "simulated")]})
+    problem = build_problem(load_system(IDEAL), graph, costs={"gpu": [OpEstimate(0.5, 90.0, 95.0, "simulated")]})
     assert [(mode.device, mode.time_s, mode.source) for mode in problem.tasks[0].modes] == [("gpu", 0.5, "simulated")]
 
 
@@ -115,7 +115,7 @@ def test_one_device_alone(real) -> None:
     assert [pool.name for pool in found.pools] == ["gpu"]
     assert found.idle_w == 41
     graph = Graph(name="one", ops=(GraphOp(id=0, kind="Fft"),))
-    problem = build_problem(load_system(IDEAL), graph, costs={"fpga": [Given(0.5, 90.0, 95.0, "simulated")]})
+    problem = build_problem(load_system(IDEAL), graph, costs={"fpga": [OpEstimate(0.5, 90.0, 95.0, "simulated")]})
     with pytest.raises(ConfigError, match="gpu cannot run it"):
         alone(problem, "gpu")
 

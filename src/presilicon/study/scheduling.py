@@ -1,0 +1,372 @@
+"""Scheduling a training step over several devices: `ps.schedule` and `presilicon schedule` are the same call.
+
+`KINDS` maps a torch op to its name in a characterization table. The size class of a matrix product follows from its
+dimensions; that of a convolution may be taken from its tensors or from its im2col product, and the two differ. Without
+a class, times are interpolated between the rows of the table by the op's work.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+from presilicon.base.errors import ConfigError
+from presilicon.designs import System, load_design, load_system
+from presilicon.records import Op, OpCost, OpKind, Phase, Problem, StepGraph
+from presilicon.scheduling import (
+    LAG_S,
+    SAMPLE_S,
+    TIME_LIMIT_S,
+    Costs,
+    Graph,
+    GraphOp,
+    Objective,
+    OpEstimate,
+    Progress,
+    Rules,
+    Solution,
+    Solver,
+    build_problem,
+    candidates,
+    joined,
+    read_graph,
+    solve_schedule,
+)
+from presilicon.simulation import simulate
+from presilicon.workloads import capture_workload, load_workload
+
+Sizing = Literal["work", "tensor", "im2col"]
+SIZINGS: tuple[Sizing, ...] = get_args(Sizing)
+BYTES_PER_ELEMENT = 4
+SMALL, LARGE = 1024, 4096
+
+PUBLISHED_BATCH = {"bert-large": 10}
+"""Batch sizes of the publication; 256 for the others."""
+MODELS = ("alexnet", "resnet50", "vgg16", "inception-v3", "dcgan", "bert-large")
+"""The six that were published."""
+
+KINDS: tuple[tuple[str, str, str, str], ...] = (
+    # kind in the graph, phase, pattern of the operator, kind in the table
+    ("convolution", "forward", "", "Conv2D"),
+    ("convolution", "input_grad", "", "Conv2DBackpropInput"),
+    ("convolution", "weight_grad", "", "Conv2DBackpropFilter"),
+    ("gemm", "", "", "MatMul"),
+    ("reduction", "weight_grad", "", "BiasAddGrad"),
+    ("reduction", "", "mean", "Mean"),
+    ("reduction", "", "", "Sum"),
+    ("", "", r"threshold_backward|relu_backward", "ReluGrad"),
+    ("", "", r"(gelu|tanh|sigmoid|leaky_relu)_backward", "GeluGrad"),
+    ("", "", r"leaky_relu|relu", "Relu"),
+    ("", "", r"gelu|tanh|sigmoid", "Gelu"),
+    ("normalization", "", r"batch_norm_backward", "BatchNormGrad"),
+    ("normalization", "", r"batch_norm", "BatchNorm"),
+    ("normalization", "", r"backward", "LayerNormGrad"),
+    ("normalization", "", "", "LayerNorm"),
+    ("softmax", "", r"backward", "SoftmaxGrad"),
+    ("softmax", "", "", "Softmax"),
+    ("pooling", "", r"max_pool.*backward", "MaxPoolGrad"),
+    ("pooling", "", r"max_pool", "MaxPool"),
+    ("pooling", "", r"backward", "AvgPoolGrad"),
+    ("pooling", "", "", "AvgPool"),
+    ("loss", "", r"backward", "LossGrad"),
+    ("loss", "", "", "Loss"),
+    ("gather", "", r"backward", "GatherGrad"),
+    ("gather", "", "", "Gather"),
+    ("random", "", "", "Dropout"),
+    ("copy", "", r"clone|transpose|permute|contiguous", "Transpose"),
+    ("copy", "", r"cat|stack", "Concat"),
+    ("copy", "", "", "Copy"),
+    ("", "", r"\.(mul|addcmul)", "Mul"),
+    ("", "", r"\.(div|addcdiv)", "Div"),
+    ("", "", r"\.add", "Add"),
+    ("", "", r"\.sub", "Sub"),
+    ("", "", r"\.sqrt", "Sqrt"),
+    ("", "", r"\.lerp", "Lerp"),
+    ("elementwise", "", "", "Mul"),
+    ("optimizer", "", "", "Mul"),
+    ("", "", "", "Copy"),
+)
+"""The first row that matches decides; an empty string matches everything."""
+
+
+def kind_of(op: Op) -> str:
+    """The table's kind of an op."""
+    return kind_named(op.kind, op.phase, op.operator)
+
+
+@cache
+def kind_named(record: OpKind, phase: Phase, operator: str) -> str:
+    """The table's kind of an op of that kind, phase and operator.
+
+    >>> kind_named("convolution", "weight_grad", "aten.convolution_backward.default")
+    'Conv2DBackpropFilter'
+    """
+    return next(
+        kind
+        for wanted, when, pattern, kind in KINDS
+        if wanted in ("", record) and when in ("", phase) and re.search(pattern, operator)
+    )
+
+
+def size_of(dimensions: Iterable[int]) -> str:
+    """`S` if every dimension is below 1024, `L` if one is above 4096, else `M`.
+
+    The published classes leave gaps (4096 itself, dimensions of 256 and less, mixed ones); these have none.
+
+    >>> [size_of(shape) for shape in ((512, 512, 64), (512, 2048, 512), (8192, 64, 64))]
+    ['S', 'M', 'L']
+    """
+    sides = list(dimensions)
+    if all(side < SMALL for side in sides):
+        return "S"
+    return "L" if any(side > LARGE for side in sides) else "M"
+
+
+def to_graph(step: StepGraph, *, sizing: Sizing = "work", kinds: Iterable[str] | None = None) -> Graph:
+    """The ops of a captured step as a scheduler sees them.
+
+    With `sizing` `work`, ops have no size class and are placed between the rows of a table by FLOPs or bytes. `kinds`
+    are those that the table has: only they get a class.
+    """
+    if sizing not in SIZINGS:
+        raise ConfigError(f'sizing is "{sizing}"; allowed: {", ".join(SIZINGS)}')
+    known = None if kinds is None else set(kinds)
+    ops = []
+    for op in step.ops:
+        kind = kind_of(op)
+        classed = sizing != "work" and (known is None or kind in known)
+        ops.append(
+            GraphOp(
+                id=op.index,
+                kind=kind,
+                size=size_of(_dimensions(op, sizing)) if classed else "",
+                bytes_out=op.elements_out * BYTES_PER_ELEMENT,
+                deps=op.depends_on,
+                name=op.name,
+                flops=op.flops,
+                bytes_moved=(op.elements_in + op.elements_out) * BYTES_PER_ELEMENT,
+            )
+        )
+    rule = {
+        "work": "Times are read between the rows of the table at each op's FLOPs (products) or bytes (others).",
+        "tensor": "Size classes are those of tensor dimensions: S below 1024, L above 4096.",
+        "im2col": "Size classes are those of dimensions, for convolutions of their im2col products.",
+    }[sizing]
+    return Graph(name=step.name, ops=tuple(ops), batch_size=step.batch_size, notes=(rule,))
+
+
+def _dimensions(op: Op, sizing: Sizing) -> tuple[int, ...]:
+    if op.gemm is not None and (op.convolution is None or sizing == "im2col"):
+        return op.gemm.m, op.gemm.k, op.gemm.n
+    shapes = [tensor.shape for tensor in (*op.inputs, *op.outputs)]
+    return tuple(side for shape in shapes for side in shape) or (1,)
+
+
+def capture_steps(workload: str, batch_size: int | None = None) -> tuple[StepGraph, ...]:
+    """The captured steps that make up one training step, at the given, the published or the workload's own batch size.
+
+    `dcgan` is a whole step: the discriminator on real samples, on generated ones, and the generator through it.
+    """
+    names = ("dcgan-discriminator", "dcgan-discriminator", "dcgan-generator") if workload == "dcgan" else (workload,)
+    size = batch_size
+    if size is None and workload in MODELS:
+        size = PUBLISHED_BATCH.get(workload, 256)
+    steps = {name: capture_workload(load_workload(name), size) for name in dict.fromkeys(names)}
+    return tuple(steps[name] for name in names)
+
+
+def graph_of(
+    workload: str, batch_size: int | None = None, *, sizing: Sizing = "work", kinds: Iterable[str] | None = None
+) -> Graph:
+    """A workload's training step as a graph."""
+    steps = capture_steps(workload, batch_size)
+    return join_steps(workload, steps, sizing, kinds)
+
+
+def join_steps(workload: str, steps: Sequence[StepGraph], sizing: Sizing, kinds: Iterable[str] | None) -> Graph:
+    """Captured steps, run one after another, as one graph."""
+    held = None if kinds is None else set(kinds)
+    graphs = [to_graph(step, sizing=sizing, kinds=held) for step in steps]
+    return graphs[0] if len(graphs) == 1 else joined(workload, graphs, steps[0].batch_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleRequest:
+    """Everything that decides a schedule. Either `workload` or `graph` names the step."""
+
+    system: System | str
+    workload: str | None = None
+    graph: Path | None = None
+    """A JSON file with ops, in place of a workload."""
+    batch_size: int | None = None
+    objective: Objective = "energy"
+    cap_w: float | None = None
+    limit_s: float | None = None
+    """Longest makespan for the objective `energy`; by default that of the reference device alone."""
+    solver: Solver = "auto"
+    time_limit_s: float = TIME_LIMIT_S
+    sizing: Sizing = "work"
+    transfers: bool = True
+    """Whether moving tensors between devices takes time."""
+    allow_parts: bool = False
+    """Whether a graph may consist of several unconnected parts."""
+    candidate_rule: Literal["all", "and", "paper"] = "all"
+    """Which ops may leave the reference device in the greedy solver."""
+    literal: bool = False
+    """The published greedy rules to the letter, without our repairs."""
+    relief: float = 1.0
+    """Factor by which ops on the reference device run faster when others have left it."""
+    sample_s: float = SAMPLE_S
+    lag_s: float = LAG_S
+    seed: int = 0
+    settings: tuple[str, ...] = ()
+    """`devices.fpga.idle_w=0`-like changes to the system."""
+
+    def check(self) -> None:
+        """Refuse combinations that make no sense.
+
+        Raises:
+            ConfigError: says what to change.
+        """
+        if (self.workload is None) == (self.graph is None):
+            raise ConfigError("give either --workload NAME or --graph FILE.json")
+        if self.graph is not None and self.batch_size is not None:
+            raise ConfigError('--batch is for --workload; a graph may have a "batch_size" of its own')
+        if self.allow_parts and self.graph is None:
+            raise ConfigError("--allow-parts is for --graph")
+        if self.limit_s is not None and self.objective != "energy":
+            raise ConfigError("--max-time is for --objective energy")
+        if not 0 < self.time_limit_s < 1e9:
+            raise ConfigError(f"--time-limit must be a number of seconds above 0, not {self.time_limit_s:g}")
+        if self.cap_w is not None and not 0 < self.cap_w < 1e9:
+            raise ConfigError(f"--power-cap must be a number of watts above 0, not {self.cap_w:g}")
+
+    def load_system(self) -> System:
+        """The system with the settings applied."""
+        return load_system(self.system, self.settings) if isinstance(self.system, str) else self.system
+
+
+class Scheduled(NamedTuple):
+    """A solved request."""
+
+    system: System
+    solution: Solution
+    op_ids: tuple[int, ...]
+    """The ids of the ops in the workload or graph, for one copy of the model."""
+
+
+def schedule(
+    system: System | str,
+    workload: str | None = None,
+    batch_size: int | None = None,
+    *,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Solution:
+    """A workload's training step over the devices of a system: `presilicon schedule` in Python.
+
+    `options` are the other fields of `ScheduleRequest`: `objective`, `cap_w`, `solver`, `graph` and so on.
+
+    >>> solution = schedule("v100-3xs10", "digits-mlp", solver="heft")
+    >>> solution.cost.energy_per_step_j <= solution.baseline.cost.energy_per_step_j
+    True
+    """
+    request = ScheduleRequest(system=system, workload=workload, batch_size=batch_size, **options)
+    return carry_out_schedule(request, progress).solution
+
+
+def carry_out_schedule(request: ScheduleRequest, progress: Progress | None = None) -> Scheduled:
+    """Build the scheduling problem of a request and solve it."""
+    request.check()
+    system = request.load_system()
+    problem, plain, op_ids = _problems(system, request)
+    others = [name for name in system.devices if name != system.reference]
+    chosen = None
+    if request.candidate_rule != "all" and others:
+        chosen = candidates(system, problem, request.candidate_rule, others[0])
+    solution = solve_schedule(
+        problem,
+        plain=plain,
+        objective=request.objective,
+        cap_w=request.cap_w,
+        limit_s=request.limit_s,
+        solver=request.solver,
+        time_limit_s=request.time_limit_s,
+        reference=system.reference,
+        candidates=chosen,
+        rules=_rules(system, request.literal),
+        progress=progress,
+        sample_s=request.sample_s,
+        lag_s=request.lag_s,
+        seed=request.seed,
+    )
+    return Scheduled(system, solution, op_ids)
+
+
+def problem_of(
+    system: System,
+    workload: str,
+    batch_size: int | None = None,
+    *,
+    sizing: Sizing = "work",
+    transfers: bool = True,
+    relief: float = 1.0,
+) -> Problem:
+    """The scheduling problem of a workload's training step on a system."""
+    request = ScheduleRequest(
+        system=system, workload=workload, batch_size=batch_size, sizing=sizing, transfers=transfers, relief=relief
+    )
+    return _problems(system, request)[0]
+
+
+def _problems(system: System, request: ScheduleRequest) -> tuple[Problem, Problem, tuple[int, ...]]:
+    """The problem, the same without relief, and the ids of its ops.
+
+    Costs come from the system's table, or from the simulator where a device names a design.
+    """
+    costs: Costs | None = None
+    if request.graph is not None:
+        graph = read_graph(request.graph, parts=request.allow_parts)
+    else:
+        assert request.workload is not None
+        steps = capture_steps(request.workload, request.batch_size)
+        graph = join_steps(request.workload, steps, request.sizing, system.kinds)
+        costs = simulated_costs(system, steps)
+    plain = build_problem(system, graph, transfers=request.transfers, costs=costs)
+    problem = plain
+    if request.relief != 1.0:
+        problem = build_problem(system, graph, transfers=request.transfers, relief=request.relief, costs=costs)
+    return problem, plain, tuple(op.id for op in graph.ops)
+
+
+def _rules(system: System, literal: bool) -> Rules:
+    if not literal:
+        return Rules(reference=system.reference, sensor="peak")
+    return Rules(
+        reference=system.reference, takes_all=True, small_ops=False, moves="in", repair="none", sensor="average"
+    )
+
+
+def simulated_costs(system: System, steps: Sequence[StepGraph]) -> Costs:
+    """The simulator's cost of each op, for each device that names a design in place of a table.
+
+    Power is the op's energy over its time above idle, and its peak is the same: the simulator gives no finer one.
+    """
+    costs: dict[str, list[OpEstimate | None]] = {}
+    for name, device in system.devices.items():
+        if device.machine is None:
+            continue
+        design, costs[name] = load_design(device.machine), []
+        for step in steps:
+            priced = {op.index: op for op in simulate(step, design).ops}
+            costs[name] += [_estimate(priced.get(op.index), device.idle_w) for op in step.ops]
+    return costs
+
+
+def _estimate(op: OpCost | None, idle_w: float) -> OpEstimate | None:
+    if op is None:
+        return None
+    watts = idle_w + (op.energy_j / op.time_s if op.time_s else 0.0)
+    return OpEstimate(op.time_s, watts, watts, "simulated")
