@@ -42,8 +42,7 @@ def product_kind(name: str) -> OpKind | None:
 def find_products(name: str, args: Sequence[Any], output: Any) -> list[Product]:
     """The matrix products in one operator call; empty if the operator is not a product.
 
-    One call may contain several: `convolution_backward` computes the gradients of the input, the weight and the bias, and
-    each of them is a part of its own.
+    One call may contain several: `convolution_backward` computes the gradients of the input, the weight and the bias.
     """
     if name == "convolution_backward":
         return _convolution_backward(args, output)
