@@ -20,7 +20,7 @@ FORMATS = [
     "fixed(8, 4, signed=false)", "fixed(0, 8, signed=false)", "fixed(4, 3, overflow=wrap)",
     "fixed(4, 3, overflow=wrap, signed=false)", "int8", "int4", "int(8, scale=0.1)", "int(5, scale=3, signed=false)",
     "posit(8, 2)", "posit(8, 0)", "posit(6, 1)", "posit(3, 0)", "posit(10, 3)", "lns(5, 3)", "lns(4, 0)", "lns(3, 5)",
-    "table([-1, -0.5, 0, 0.1, 4, 1000])", "table([1, 2])",
+    "table([-1, -0.5, 0, 0.1, 4, 1000])", "table([1, 2])", "table([-1, 2])",
 ]  # fmt: skip
 ROUNDINGS = [
     "nearest-even",

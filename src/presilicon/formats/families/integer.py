@@ -110,7 +110,8 @@ class Integer(Format):
                 largest = magnitude.new_zeros(()) if axis is None else magnitude
             else:
                 largest = magnitude.amax(others, keepdim=axis is not None) if others else magnitude
-        scale = (largest / self.codes.max).to(torch.float32).to(x.dtype)
+        # A tensor as divisor: CUDA multiplies by the rounded reciprocal of a Python number.
+        scale = (largest / largest.new_tensor(self.codes.max)).to(torch.float32).to(x.dtype)
         return torch.where(scale > 0, scale, 1.0)
 
     def _channel_axis(self, x: "Tensor") -> int | None:

@@ -240,7 +240,8 @@ class Nvfp4(BlockFormat):
         import torch
 
         one = torch.ones_like(largest)
-        scale = largest / 2688.0 if self.tensor_scale else one
+        # A tensor as divisor: CUDA multiplies by the rounded reciprocal of a Python number.
+        scale = largest / largest.new_tensor(2688.0) if self.tensor_scale else one
         return torch.where(scale >= 2.0**-126, scale, one)
 
     def scales_of(self, x: "Tensor") -> "tuple[Tensor, Tensor]":
@@ -253,7 +254,7 @@ class Nvfp4(BlockFormat):
         finite = torch.where(torch.isfinite(x), x.abs(), 0.0).to(torch.float32)
         blocks, _ = to_groups(finite, self)
         tensor = self.scale_of_tensor(finite.amax() if x.numel() else finite.new_zeros(()))
-        ratio = blocks.amax(-1) / 6.0 / tensor
+        ratio = blocks.amax(-1) / tensor.new_tensor(6.0) / tensor
         scales = round_to_grid(ratio, grid_of(SCALE_FORMAT), "nearest-even").clamp(min=2.0**-9)
         return scales, tensor
 

@@ -124,7 +124,7 @@ def round_listed_value(x: float, values: tuple[float, ...], mode: str | Stochast
             tie_up = codes[below] % 2 == 1 if mode == "nearest-even" else x > 0
             up = to_high < to_low or (to_high == to_low and tie_up)
         case "toward-zero":
-            up = x < 0
+            up = x >= 0 if low < 0 < high else x < 0
         case _:
             up = mode == "up"
     return ordered[below + int(up)]

@@ -165,7 +165,8 @@ def round_to_list(x: Tensor, listed: ValueList, mode: str | Stochastic, words: T
             bound = listed.bounds[below]
             up = (x > bound) | ((x == bound) & (x > 0))
         case "toward-zero":
-            up = x < 0
+            # Between the numbers around zero, in a list without zero, the sign stays.
+            up = (x < 0) ^ ((low < 0) & (high > 0))
         case "up":
             up = torch.ones_like(x, dtype=torch.bool)
         case _:
