@@ -26,9 +26,10 @@ MODES = [
 ]
 FORMATS = [
     "float32", "float16", "bfloat16", "tf32", "e5m2", "e4m3", "e4m3fn", "fp6_e2m3", "fp6_e3m2", "fp4_e2m1",
-    "fixed(8, 4)", "int8", "int(8, scale=tensor)", "int(5, scale=channel)", "float(exponent=6, mantissa=9)", "bfp(mantissa=4, group=16)",
-    "bfp(mantissa=3, group=5, axis=0)", "bfp(mantissa=4, exponent=3, below=flush)", "bfp(mantissa=2, square=true)",
-    "mxfp8_e5m2", "mxfp8_e4m3", "mxfp6_e3m2", "mxfp4", "mxint8", "nvfp4", "posit(8, 1)", "lns(4, 3)",
+    "fixed(8, 4)", "int8", "int(8, scale=tensor)", "int(5, scale=channel)", "float(exponent=6, mantissa=9)",
+    "bfp(mantissa=4, group=16)", "bfp(mantissa=3, group=5, axis=0)", "bfp(mantissa=4, exponent=3, below=flush)",
+    "bfp(mantissa=2, square=true)", "mxfp8_e5m2", "mxfp8_e4m3", "mxfp6_e3m2", "mxfp4", "mxint8", "nvfp4",
+    "posit(8, 1)", "lns(4, 3)",
 ]  # fmt: skip
 
 

@@ -45,8 +45,12 @@ class Format(ABC):
 
     kind: ClassVar[str]
     """The word before the parenthesis in the format's spelling."""
-
-    # Description
+    is_float: ClassVar[bool] = False
+    """Whether this is a floating-point format with a sign, an exponent and a mantissa field."""
+    is_blocked: ClassVar[bool] = False
+    """Whether neighbours share an exponent or a scale, so that results depend on the neighbours."""
+    has_exact_steps: ClassVar[bool] = True
+    """Whether rounding up or down from just beside a value gives its neighbour."""
 
     if TYPE_CHECKING:  # a real property would become the default value of a dataclass field with its name
 
@@ -81,11 +85,6 @@ class Format(ABC):
         return 0
 
     @property
-    def is_float(self) -> bool:
-        """Whether this is a floating-point format with a sign, an exponent and a mantissa field."""
-        return False
-
-    @property
     def is_ieee(self) -> bool:
         """Whether the codes are those of an IEEE 754 format, with subnormals, infinities and NaN."""
         return False
@@ -93,11 +92,6 @@ class Format(ABC):
     @property
     def is_twos_complement(self) -> bool:
         """Whether the codes are signed two's complement numbers of a constant step, and values saturate."""
-        return False
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether neighbours share an exponent or a scale, so that results depend on the neighbours."""
         return False
 
     @property
@@ -109,11 +103,6 @@ class Format(ABC):
     def has_shared_scales(self) -> bool:
         """Whether codes come with scales that depend on the data, as `BlockCodes`."""
         return self.is_blocked
-
-    @property
-    def has_exact_steps(self) -> bool:
-        """Whether rounding up or down from just beside a value gives its neighbour."""
-        return not self.is_blocked
 
     @property
     def has_negative_zero(self) -> bool:
@@ -199,7 +188,7 @@ class Format(ABC):
         raise FormatError(f"{self}: the values of this format cannot be listed")
 
     def value_list(self) -> "ValueList":
-        """The values in ascending order with the bounds of nearest rounding; use `kernels.value_lists.value_list`."""
+        """The values in ascending order and the bounds of nearest rounding; cached by `value_lists.value_list`."""
         from presilicon.formats.kernels.value_lists import list_values
 
         return list_values(self)
@@ -258,7 +247,7 @@ class Format(ABC):
     def grid(self) -> "Grid | None":
         """The grid that a rounding circuit sees, or None if the values are not evenly spaced in each binade.
 
-        Use `kernels.grid.grid_of`, which keeps it.
+        Cached by `kernels.grid.grid_of`.
         """
         return None
 

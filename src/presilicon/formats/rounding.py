@@ -14,10 +14,10 @@ Rounding = Literal["nearest-even", "nearest-away", "toward-zero", "up", "down", 
 ROUNDINGS: tuple[str, ...] = get_args(Rounding)
 
 RANDOM_BITS = 24
-"""Most random bits that one rounding uses: as many as a float32 significand has."""
+"""The most random bits per rounding: as many as a float32 significand has."""
 
 ALL_BITS = -1
-"""Stands for as many random bits as a source has."""
+"""As many random bits as the source has."""
 
 WEYL = 0x9E3779B9
 """Step of the counter that the generator hashes: 2^32 over the golden ratio."""
@@ -28,7 +28,7 @@ _LFSR_TAPS = (16, 15, 13, 4)
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What the random numbers of one tensor depend on, besides each element's index.
+    """The key of a tensor's random numbers; together with an element's index it determines them.
 
     >>> Key(seed=7, step=120, tensor="conv1.weight").words() == Key(7, 120, "conv1.weight").words()
     True
@@ -40,7 +40,7 @@ class Key:
     """A number or a name that tells the tensors of a step apart."""
 
     def words(self, block: int = 0) -> tuple[int, int]:
-        """The two 32-bit words that start the generator; `block` counts whole 2^32 elements."""
+        """The two 32-bit words that seed the generator for the `block`-th 2^32 elements."""
         text = f"{self.seed} {self.step} {self.tensor!r} {block}".encode()
         digest = blake2b(text, digest_size=8).digest()
         return int.from_bytes(digest[:4], "little"), int.from_bytes(digest[4:], "little")
@@ -51,14 +51,14 @@ class Stochastic:
     """Stochastic rounding with the random source that the hardware has.
 
     The discarded fraction is cut to `bits` bits and added to a random word of as many bits; a carry rounds away from
-    zero. So a value moves up with a probability equal to its fraction, and an exact value never moves.
+    zero. A number is rounded away with a probability equal to its fraction, and an exact value stays.
 
     >>> str(Stochastic()), str(Stochastic(bits=8, source="lfsr"))
     ('stochastic', 'stochastic(bits=8, source=lfsr)')
     """
 
     bits: int = ALL_BITS
-    """Random bits per rounding; hardware has few. The default is all that the source has: 24, or 16 of the register."""
+    """Random bits per rounding; hardware has few. The default is all bits of the source: 24, or 16 for `lfsr`."""
     source: Literal["counter", "lfsr"] = "counter"
     """`counter`: a hash of key and index. `lfsr`: element `i` takes the top bits of a 16-bit maximal-length shift
     register (taps 16, 15, 13, 4), `i` steps after a start that the key chooses; at most 16 bits."""

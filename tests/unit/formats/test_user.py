@@ -161,9 +161,9 @@ def uncompilable(x):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize(
     ("functions", "words"),
     [
-        ({"as_float": raises}, "broken: its function `as_float` fails: ValueError: no such code"),
-        ({"as_float": text}, "broken: its function `as_float` gives '1.5'"),
-        ({"convert": uncompilable}, "broken: its function `convert` fails: TypingError"),
+        ({"as_float": raises}, "broken: `as_float` fails with ValueError: no such code"),
+        ({"as_float": text}, "broken: `as_float` must give numbers, not '1.5'"),
+        ({"convert": uncompilable}, "broken: `convert` fails with TypingError"),
     ],
 )
 def test_functions_that_fail(functions: dict[str, object], words: str) -> None:

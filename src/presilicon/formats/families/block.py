@@ -35,6 +35,8 @@ class BlockFormat(Format):
 
     __slots__ = ()
 
+    is_blocked: ClassVar[bool] = True
+    has_exact_steps: ClassVar[bool] = False
     axis: int
 
     @property
@@ -46,11 +48,6 @@ class BlockFormat(Format):
     def is_square(self) -> bool:
         """Whether blocks are square tiles over the last two axes."""
         return False
-
-    @property
-    def is_blocked(self) -> bool:
-        """True: a block shares its exponent or scale."""
-        return True
 
     @property
     def is_oriented(self) -> bool:
@@ -69,7 +66,7 @@ class PowerBlocks(BlockFormat):
 
     @abstractmethod
     def block_grid(self) -> BlockGrid:
-        """The parameters of the block kernels; use `kernels.grid.block_grid_of`, which keeps them."""
+        """The parameters of the block kernels; cached by `kernels.grid.block_grid_of`."""
 
     @abstractmethod
     def unit_codes(self, units: "Tensor") -> "Tensor":

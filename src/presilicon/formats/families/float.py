@@ -41,6 +41,7 @@ class Float(Format):
     """
 
     kind: ClassVar[str] = "float"
+    is_float: ClassVar[bool] = True
 
     exponent: int
     """Exponent field bits, 1 to 8."""
@@ -136,11 +137,6 @@ class Float(Format):
         """The bias, given or derived."""
         assert self.bias is not None
         return self.bias
-
-    @property
-    def is_float(self) -> bool:
-        """True."""
-        return True
 
     @property
     def is_ieee(self) -> bool:

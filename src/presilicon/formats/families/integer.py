@@ -31,6 +31,7 @@ class Integer(Format):
     """
 
     kind: ClassVar[str] = "int"
+    has_exact_steps: ClassVar[bool] = False  # the product with the scale is rounded
 
     bits: int
     scale: float | Literal["tensor", "channel"] = 1.0
@@ -77,11 +78,6 @@ class Integer(Format):
     def has_shared_scales(self) -> bool:
         """Whether the scale fits the data."""
         return isinstance(self.scale, str)
-
-    @property
-    def has_exact_steps(self) -> bool:
-        """False: the product with the scale is rounded."""
-        return False
 
     @property
     def codes(self) -> Fixed:

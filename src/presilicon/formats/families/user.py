@@ -33,6 +33,7 @@ class UserFormat(Format):
     """
 
     kind: ClassVar[str] = "user"
+    has_exact_steps: ClassVar[bool] = False  # above 16 bits only `convert` rounds
 
     name: str
     fields: tuple[tuple[str, int], ...]
@@ -88,11 +89,6 @@ class UserFormat(Format):
         """The width of a field called `e` or `exponent`; else 0."""
         widths = dict(self.fields)
         return widths.get("e", widths.get("exponent", 0))
-
-    @property
-    def has_exact_steps(self) -> bool:
-        """False: above 16 bits only `convert` rounds."""
-        return False
 
     @property
     def own_rounding(self) -> str:

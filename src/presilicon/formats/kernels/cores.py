@@ -1,4 +1,7 @@
-"""What the compiled kernels of every device agree on: the numbers of modes and cores, and when a core is exact."""
+"""Ids of rounding modes and rounding cores, shared by the compiled kernels of all devices.
+
+A core is a way to round; `core_for` chooses the fastest that is exact for a grid and a mode.
+"""
 
 from presilicon.formats.kernels.grid import BlockGrid, Grid
 from presilicon.formats.rounding import Stochastic
@@ -17,7 +20,7 @@ GENERAL, LIFTED, LEVEL, FLAT, SPLIT = range(5)
 
 
 def mode_number(mode: str | Stochastic) -> int:
-    """The kernels' number for a rounding mode."""
+    """The kernels' id of a rounding mode."""
     return _MODES[mode.source if isinstance(mode, Stochastic) else mode]
 
 
@@ -38,7 +41,7 @@ def core_for(grid: Grid, mode: int) -> int:
 
 
 def fast_scales(block: BlockGrid, core: int) -> tuple[int, int]:
-    """The first and last scale exponent by which the grid can simply be moved: its limits stay normal numbers."""
+    """The first and last scale exponent at which the moved grid still has limits that are normal numbers."""
     grid = block.grid
     top, bottom = (choose(grid.max_positive, grid.max_negative) >> 23 for choose in (max, min))
     first = max((1 if core == GENERAL else grid.mantissa + 25) - grid.low, 1 - bottom)
@@ -47,6 +50,6 @@ def fast_scales(block: BlockGrid, core: int) -> tuple[int, int]:
 
 
 def is_plain(grid: Grid) -> bool:
-    """Whether the limits are the same on both sides, -0 exists and subnormals too, as in most floats."""
+    """Whether the limits are the same for both signs and -0 and subnormals exist, as in most floats."""
     sides = (grid.max_positive, grid.over_positive) == (grid.max_negative, grid.over_negative)
     return sides and grid.tiny == 0 and bool(grid.negative_zero)

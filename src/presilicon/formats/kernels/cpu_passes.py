@@ -80,7 +80,7 @@ def wrap(values: Tensor, integer: int, signed: bool) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Scaled:
-    """How scales lie over a row-major tensor, as `numba_kernels.scaled_kernel` takes it."""
+    """Layout of scales over a row-major tensor, as `numba_kernels.scaled_kernel` takes it."""
 
     columns: bool
     rows: int
@@ -173,7 +173,7 @@ def _round_scaled(
 
 
 def _dense(x: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-    """A row-major tensor to read and one to write: the given ones where they are so."""
+    """A row-major tensor to read and one to write; `x` and `out` themselves if they are row-major."""
     fresh = out if out.is_contiguous() else torch.empty(x.shape, dtype=x.dtype)
     return x.contiguous(), fresh
 

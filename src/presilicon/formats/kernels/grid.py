@@ -2,8 +2,8 @@
 
 A `Grid` is the set of float32 values that a format holds, as a rounding circuit sees it: `mantissa` bits in every
 binade from `low` up, one constant step below it, and limits. Floats are grids as they are; fixed point is a grid whose
-constant step reaches up to its limit; a block format is a grid that moves with each block's exponent. So one mechanism
-rounds them all, on every device.
+constant step reaches up to its limit; a block format is a grid that moves with each block's exponent. One mechanism
+rounds all of them, on every device.
 """
 
 from dataclasses import astuple, dataclass
@@ -35,12 +35,12 @@ class Grid:
     max_positive: int
     max_negative: int
     over_positive: int
-    """What rounds above `max_positive`, and +infinity, become."""
+    """Result for +infinity and for numbers that round above `max_positive`."""
     over_negative: int
     nan: int
-    """What NaN becomes."""
+    """Result for NaN."""
     negative_zero: int
-    """1 where -0 exists, else 0: a negative zero result loses its sign."""
+    """1 if -0 exists; 0: a result of -0 loses its sign."""
 
     def words(self) -> tuple[int, ...]:
         """The fields in order, as a kernel takes them."""
@@ -62,7 +62,7 @@ def float_bits(value: float) -> int:
 
 @lru_cache(maxsize=1024)
 def grid_of(fmt: "Format") -> Grid:
-    """The grid of a format that rounds each element alone, kept.
+    """The cached grid of a format that rounds each element alone.
 
     >>> from presilicon.formats import Float
     >>> grid_of(Float(5, 2)).low
@@ -98,7 +98,7 @@ class BlockGrid:
 
 @lru_cache(maxsize=1024)
 def block_grid_of(fmt: "BlockFloat | Mx") -> BlockGrid:
-    """The block grid of a format, kept.
+    """The cached block grid of a format.
 
     >>> from presilicon.formats import BlockFloat
     >>> block_grid_of(BlockFloat(4)).emax

@@ -45,7 +45,7 @@ SPAN = 512
 
 
 def compiled(function: F) -> F:
-    """The function compiled without the interpreter lock, kept on disk between processes."""
+    """The function compiled without the interpreter lock and cached on disk."""
     return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
@@ -431,7 +431,7 @@ def round_scaled(bits: Any, k: Any, poison: Any, word: Any, mode: Any, grid: Any
         magnitude = np.uint32(min(magnitude, np.uint32(0x7F7FFFFF)))
     factor = np.int64((k + 1023) << 52).view(np.float64)
     scaled = np.float32(np.float64(np.uint32(magnitude).view(np.float32)) / factor)
-    # What vanishes in the scaling must still count as more than zero when rounding up.
+    # A number that underflows in the scaling must still count as more than zero when rounding up.
     lost = scaled == np.float32(0) and magnitude != np.uint32(0)
     unit = np.uint32(1) if lost else scaled.view(np.uint32)
     value = round_bits(

@@ -1,8 +1,8 @@
-"""Lists of values as steps over the float32 numbers: what a compiled pass looks elements up in.
+"""Value lists as steps over the float32 numbers, in which a compiled pass looks elements up.
 
 Rounding without random words is a step function of the float32 patterns, put in the order of their values with -0
-before 0 and NaN at both ends. The edges of the steps are found by halving with the torch path itself, so both give the
-same bits.
+before 0 and NaN at both ends. The edges of the steps are found by bisection with the torch path, so both give the same
+bits.
 """
 
 from dataclasses import dataclass
@@ -25,25 +25,25 @@ _MINUS_INFINITY, _INFINITY = 0x007FFFFF, 0xFF800000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepTable:
-    """Steps in ascending order; those of random rounding lie between two values."""
+    """Steps in ascending order; a step of random rounding lies between two values."""
 
     first: Any
     """Step of the lowest pattern of each bucket."""
     edges: Any
-    """First pattern of each step, in the order of the values; filled up so that halving stays inside."""
+    """First pattern of each step, in the order of the values; padded so that the bisection stays inside."""
     low: Any
     """Value of a step, as float32 bits."""
     high: Any
-    """The value above it, where random rounding may go; else the same."""
+    """The value above it that random rounding may choose; else the same."""
     near: Any
-    """Where the two lie, as float64: an infinity as far beyond the last number as that is from the one before."""
+    """Positions of the two as float64, infinities as in `ValueList.ends`."""
     far: Any
     halvings: int
 
 
 @lru_cache(maxsize=64)
 def step_table(fmt: "Format", mode: str | None) -> StepTable:
-    """The steps of a format in a rounding mode; None: of stochastic rounding."""
+    """The steps of a format in a rounding mode; None is stochastic rounding."""
     listed = value_list(fmt)
     values, ends = listed.values.numpy(), listed.ends.numpy()
     bits = values.astype(np.float32).view(np.uint32)

@@ -1,7 +1,7 @@
-"""Splits flat work over as many threads as torch uses.
+"""Splitting of work over as many threads as torch uses.
 
-Plain threads around kernels that release the interpreter lock: unlike Numba's own parallel loops they keep the
-kernels' vectorisation, may be entered from several threads at once (autograd does), and survive a fork.
+These are plain threads around kernels that release the interpreter lock. Unlike Numba's parallel loops they keep the
+kernels vectorised, can be entered from several threads at once (autograd does that), and survive a fork.
 """
 
 import os
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 SMALLEST_SHARE = 1 << 15
-"""Items below which a second thread costs more than it saves."""
+"""Elements below which a second thread costs more than it saves."""
 
 
 @lru_cache(maxsize=1)

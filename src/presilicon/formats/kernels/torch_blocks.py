@@ -25,7 +25,7 @@ def block_axis(shape: tuple[int, ...], fmt: BlockFormat) -> int:
 
 
 def to_groups(x: Tensor, fmt: BlockFormat) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """`x` as (..., groups, members), short groups filled with zeros, and the way back to the shape of `x`."""
+    """`x` as (..., groups, members) with short groups padded by zeros, and the function back to the shape of `x`."""
     shape, size, axis = x.shape, fmt.group_size, block_axis(tuple(x.shape), fmt)
     if not fmt.is_square:
         lines = x.reshape(1) if x.dim() == 0 else x.movedim(axis, -1)
@@ -55,7 +55,7 @@ def to_groups(x: Tensor, fmt: BlockFormat) -> tuple[Tensor, Callable[[Tensor], T
 
 
 def shared_exponents(blocks: Tensor, grid: BlockGrid) -> tuple[Tensor, Tensor, Tensor]:
-    """Scale exponents k of groups (..., members) in float64, where they are flushed, and where they are NaN."""
+    """Scale exponents k of groups (..., members) in float64, which groups are flushed, and which are NaN."""
     magnitude = blocks.abs()
     special = (~torch.isfinite(magnitude)).any(-1) & bool(grid.poison)
     magnitude = magnitude.nan_to_num(nan=0.0, posinf=value_of_bits(0x7F7FFFFF))
@@ -82,7 +82,7 @@ def round_blocks(x: Tensor, fmt: PowerBlocks, mode: str | Stochastic, words: Ten
         largest = value_of_bits(0x7F7FFFFF)
         clean = blocks.nan_to_num(nan=0.0, posinf=largest, neginf=-largest)
     values = round_to_grid(clean / scale, grid.grid, mode, drawn)
-    # An element value whose scaled product is no float32 gives way to the largest whose product is one.
+    # An element whose scaled value exceeds float32 becomes the largest one whose scaled value does not.
     beyond = power_of_two(128 - exponents).unsqueeze(-1)
     most = round_to_grid(torch.nextafter(beyond, torch.zeros_like(beyond)), grid.grid, "toward-zero")
     values = torch.where(values.abs() >= beyond, torch.copysign(most, values), values) * scale

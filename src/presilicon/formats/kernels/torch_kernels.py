@@ -1,7 +1,7 @@
 """Rounding in plain torch operations, for tensors on any device and for float64: exact, not fast.
 
-Numbers are widened to float64 and every decision is integer arithmetic in int64, so the bits are those of the compiled
-kernels.
+Numbers are widened to float64 and all decisions are integer arithmetic in int64, so the results have the bits of the
+compiled kernels.
 """
 
 import torch

@@ -277,7 +277,7 @@ def _round_scaled(
     special = largest >= 0x7F800000
     raw = _scale_exponent(tl.where(special, 0, largest).to(tl.uint32), EMAX, BUMP)
     exponent = tl.minimum(tl.maximum(raw, lowest.to(tl.int64)), HIGHEST)
-    # Scaling by a power of two is exact in float64, and in float32 but for what vanishes.
+    # Scaling by a power of two is exact in float64, and in float32 except for underflow.
     scaled = (clean.to(tl.float32, bitcast=True).to(tl.float64) * _power_of_two(-exponent)).to(tl.float32)
     unit = scaled.to(tl.uint32, bitcast=True)
     unit = tl.where((unit == 0) & (clean != 0), 1, unit).to(tl.uint32)
@@ -286,7 +286,7 @@ def _round_scaled(
         OVER_NEGATIVE, NAN, NEGATIVE_ZERO,
     )  # fmt: skip
     if EMAX + HIGHEST >= 127:
-        # An element whose scaled value is no float32 gives way to the largest whose value is one.
+        # An element whose scaled value exceeds float32 becomes the largest one whose scaled value does not.
         beyond = _power_of_two(128 - exponent).to(tl.float32).to(tl.uint32, bitcast=True)
         most = round_bits(
             beyond - 1, beyond, 0, 2, False, MANTISSA, LOW, TINY, MAX_POSITIVE, MAX_NEGATIVE, OVER_POSITIVE,

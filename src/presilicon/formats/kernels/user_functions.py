@@ -15,10 +15,10 @@ from presilicon.formats.families.user import UserFormat
 
 @lru_cache(maxsize=64)
 def user_function(fmt: UserFormat, name: str) -> Callable[..., Any]:
-    """A function of the format, compiled where Numba is installed; the caller may be compiled code."""
+    """A function of the format, compiled if Numba is installed, so that compiled code can call it."""
     function = getattr(fmt, name)
     if function is None:
-        raise FormatError(f"{fmt}: it has no function `{name}`; give one, as UserFormat(..., {name}=...)")
+        raise FormatError(f"{fmt} has no function `{name}`; give one, as UserFormat(..., {name}=...)")
     try:
         import numba
     except ImportError:
@@ -43,24 +43,24 @@ def _loop(fmt: UserFormat, name: str) -> Callable[[Any, Any], None]:
 
 @contextmanager
 def naming(fmt: UserFormat, name: str) -> Iterator[None]:
-    """Turns whatever a user's function raises into one line with the names of format and function."""
+    """Turns any exception of a user's function into one line with the names of the format and the function."""
     try:
         yield
     except FormatError:
         raise
     except Exception as error:
         line = next((text.strip() for text in str(error).splitlines() if text.strip()), "no message")
-        raise FormatError(f"{fmt}: its function `{name}` fails: {type(error).__name__}: {line}") from error
+        raise FormatError(f"{fmt}: `{name}` fails with {type(error).__name__}: {line}") from error
 
 
 def all_values(fmt: UserFormat) -> Any:
     """The values of all codes of a format of up to 16 bits, as float64 that hold float32 numbers."""
     with naming(fmt, "as_float"), np.errstate(over="ignore"):
-        given: list[Any] = [fmt.as_float(code) for code in range(1 << fmt.bits)]
-        wrong = next((v for v in given if isinstance(v, str)), None)
+        values: list[Any] = [fmt.as_float(code) for code in range(1 << fmt.bits)]
+        wrong = next((value for value in values if isinstance(value, str)), None)
         if wrong is not None:
-            raise FormatError(f"{fmt}: its function `as_float` gives {wrong!r}; a number is needed")
-        return np.array([float(v) for v in given], dtype=np.float64).astype(np.float32).astype(np.float64)
+            raise FormatError(f"{fmt}: `as_float` must give numbers, not {wrong!r}")
+        return np.array([float(value) for value in values], dtype=np.float64).astype(np.float32).astype(np.float64)
 
 
 def user_codes(x: Tensor, fmt: UserFormat) -> Tensor:
@@ -74,7 +74,7 @@ def user_codes(x: Tensor, fmt: UserFormat) -> Tensor:
         _loop(fmt, "convert")(source, target)
     if target.size and (target.min() < 0 or target.max() >= 1 << fmt.bits):
         wrong = int(target[(target < 0) | (target >= 1 << fmt.bits)][0])
-        raise FormatError(f"{fmt}: convert gave the code {wrong}, outside 0 to {(1 << fmt.bits) - 1}")
+        raise FormatError(f"{fmt}: `convert` must give codes from 0 to {(1 << fmt.bits) - 1}, not the code {wrong}")
     return torch.from_numpy(target).view(x.shape).to(x.device)
 
 
@@ -109,22 +109,19 @@ def operation_table(fmt: UserFormat, name: str) -> Any:
     Raises `FormatError` above 8 bits: use `user_function`, which compiles.
     """
     if fmt.bits > 8:
-        raise FormatError(f"{fmt}: tables are for up to 8 bits, this format has {fmt.bits}")
+        raise FormatError(f"{fmt}: only formats of at most 8 bits have tables, not {fmt.bits}")
     function = user_function(fmt, name)
     codes = range(1 << fmt.bits)
     with naming(fmt, name):
         results = [function(a) for a in codes] if name == "log" else [[function(a, b) for b in codes] for a in codes]
         table = np.array(results, dtype=np.int64)
     if table.min() < 0 or table.max() >= 1 << fmt.bits:
-        raise FormatError(f"{fmt}: {name} gives codes outside 0 to {(1 << fmt.bits) - 1}")
+        raise FormatError(f"{fmt}: `{name}` must give codes from 0 to {(1 << fmt.bits) - 1}")
     return table.astype(np.uint8)
 
 
 def user_log(x: Tensor, fmt: UserFormat) -> Tensor:
-    """The logarithm as the user's `log` computes it: `x` in codes, `log` of each, and the values of those, as float32.
-
-    Raises `FormatError` without a `log`, and where it gives a code that does not fit the fields.
-    """
+    """`UserFormat.logarithm`."""
     from presilicon.formats.codes import encode
 
     codes = encode(x, fmt)
@@ -135,5 +132,5 @@ def user_log(x: Tensor, fmt: UserFormat) -> Tensor:
     with naming(fmt, "log"):
         loop(source, target)
     if target.size and (target.min() < 0 or target.max() >= 1 << fmt.bits):
-        raise FormatError(f"{fmt}: log gives codes outside 0 to {(1 << fmt.bits) - 1}")
+        raise FormatError(f"{fmt}: `log` must give codes from 0 to {(1 << fmt.bits) - 1}")
     return user_values(torch.from_numpy(target).view(x.shape).to(x.device), fmt).float()

@@ -45,7 +45,7 @@ class ValueList:
 
 @lru_cache(maxsize=64)
 def value_list(fmt: "Format") -> ValueList:
-    """The list of a format's values, kept."""
+    """The cached list of a format's values."""
     return fmt.value_list()
 
 

@@ -1,4 +1,4 @@
-"""The compiled kernels put to work: which one for which unit, over as many threads as torch uses."""
+"""Matrix products on a CPU: the choice of kernels for a unit, and their work split over torch's threads."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""The Triton kernels of MAC units put to work: which one for which unit and which tiles."""
+"""Matrix products on a GPU: the choice of Triton kernels for a unit and its tiles."""
 
 import math
 

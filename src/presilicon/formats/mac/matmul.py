@@ -1,4 +1,4 @@
-"""`matmul`: a matrix product as a MAC unit computes it."""
+"""`matmul`: matrix products as a MAC unit computes them."""
 
 import math
 from typing import TYPE_CHECKING

@@ -380,7 +380,7 @@ def lift_wide(x: Any, low: Any, up: Any) -> Any:
 
 
 NATIVE, SEPARATE, NARROW, WIDE = range(4)
-"""What a lean step is: a fused float32 one, one whose product is rounded too, or a rounded float32 or float64 one."""
+"""Kinds of lean steps: fused float32, float32 with rounded products, rounded float32, rounded float64."""
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""What an implementation of a MAC unit needs to know, worked out once from its description."""
+"""The plan of a MAC unit: its parameters for the implementations, derived once from its description."""
 
 import math
 import struct
@@ -15,7 +15,7 @@ from presilicon.formats.rounding import Stochastic
 NEAREST_EVEN = "nearest-even"
 
 MOST_LEAN_BITS = 11
-"""Significant bits of sums up to which a float32 sum may be rounded again: twice as many, and one, are 23."""
+"""Significant bits of sums up to which a float32 sum may be rounded again: 2 x 11 + 1 = 23."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Plan:
 
     @property
     def source(self) -> Stochastic | None:
-        """The random source, where anything is rounded stochastically."""
+        """The random source, if anything is rounded stochastically."""
         return self.total_mode if isinstance(self.total_mode, Stochastic) else None
 
     @property
@@ -47,7 +47,7 @@ class Plan:
 
     @property
     def is_native(self) -> bool:
-        """Whether sums within a chunk are float32 sums, one after another, which the processor computes itself."""
+        """Whether sums within a chunk are float32 sums one after another, which the processor computes."""
         float32 = grid_of(FLOAT32)
         product = self.product is None or (self.product == float32 and self.product_mode == NEAREST_EVEN)
         return self.is_sequential and self.partial == float32 and self.partial_mode == NEAREST_EVEN and product
@@ -59,14 +59,14 @@ class Plan:
 
     @property
     def is_wide_leanable(self) -> bool:
-        """The same, in float64."""
+        """Whether sums rounded to nearest-even could be computed in float64, if the numbers allow it."""
         nearest = all(mode == NEAREST_EVEN for mode in (self.product_mode, self.partial_mode, self.total_mode))
         plain = all(grid.tiny == 0 and grid.negative_zero for grid in (self.partial, self.product or self.partial))
         return nearest and plain and self.partial.mantissa > 0 and self.partial == self.total and self.is_sequential
 
     @property
     def lean_limits(self) -> "LeanLimits":
-        """What the numbers must keep to for that."""
+        """The limits on the numbers for which lean arithmetic is exact."""
         grid, product = self.partial, self.product
         spare = 23 - grid.mantissa
         limits = LeanLimits(grid.mantissa + 1, min(_largest(grid), 2.0 ** (126 - spare)))
@@ -80,7 +80,7 @@ class Plan:
         return max(1, min(self.chunk or depth, depth))
 
     def rounding_count(self, depth: int) -> int:
-        """How many roundings, products and sums together, one output takes."""
+        """Roundings of products and sums for one output."""
         if depth == 0:
             return 0
         size = self.chunk_size(depth)
@@ -101,15 +101,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class LeanLimits:
-    """Within these, float32 arithmetic gives the bits of the exact one: see `mac.numba_kernels.is_lean`."""
+    """Limits within which float32 arithmetic gives the bits of exact arithmetic; see `mac.numba_kernels.is_lean`."""
 
     bits: int
-    """Significant bits of sums, which products must not exceed."""
+    """Significant bits of sums; products must not have more."""
     largest: float
-    """What four times the sum of the products' magnitudes must not exceed."""
+    """Limit of four times the sum of the products' magnitudes."""
     product_bits: int = 48
     product_last: int = -400
-    """Exponent of the last place of the products' own format, where they have one."""
+    """Exponent of the last place of the products' own format, if they have one."""
     product_largest: float = math.inf
 
 

@@ -1,4 +1,4 @@
-"""Slow, obvious scalar MAC units with exact fractions: the judge of every kernel.
+"""Slow, obvious scalar MAC units with exact fractions: the reference for every kernel.
 
 Every multiply and add happens in the stated order; each result is exact until it is rounded, once.
 """

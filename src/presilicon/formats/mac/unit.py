@@ -20,7 +20,7 @@ MOST_ALIGN_BITS = 40
 
 
 class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How products become a sum: what is rounded, to which format, and in which order.
+    """A multiply-accumulate unit: what is rounded, to which format, and in which order products are added.
 
     Every sum starts from +0. Each product and each sum is computed exactly and rounded once. NaN has no sign; an exact
     zero sum is +0 unless both terms are -0, or the rounding is `down`, as in IEEE 754.
@@ -48,7 +48,7 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     multiply: Format | None = None
-    """What each product is rounded to; None keeps it exact (but see `fused`)."""
+    """The format of each product; None keeps products exact (but see `fused`)."""
     accumulate: Format = FLOAT32
     """The format of every sum."""
     partial: Format | None = None
@@ -69,11 +69,11 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rounding: str = "nearest-even"
     """A rounding mode for products and sums; `stochastic(bits=8, source=lfsr)` names the random source."""
     slice_bits: int | None = None
-    """Mantissa bits that the multiplier takes at once, 2 in FAST's fMAC; None is all. Products stay exact, they take
-    more passes."""
+    """Mantissa bits that the multiplier takes at once, 2 in FAST's fMAC (Zhang, McDanel and Kung, HPCA 2022); None is
+    all. Products stay exact but take more passes."""
 
     def check(self) -> None:
-        """Raise `FormatError` for a unit that cannot exist."""
+        """Raise `FormatError` if fields are out of range or contradict each other."""
         parse_rounding(self.rounding)
         if self.order not in ORDERS:
             raise FormatError(f'order="{self.order}": {did_you_mean(str(self.order), ORDERS)}')
@@ -130,7 +130,7 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def is_user_defined(self) -> bool:
-        """Whether products or sums are made by a user's own functions on codes."""
+        """Whether products or sums are computed by a user's functions on codes."""
         return any(fmt is not None and fmt.arithmetic is not None for fmt in (self.multiply, self.accumulate))
 
     @property
@@ -140,7 +140,7 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def is_float32(self) -> bool:
-        """Whether the unit just adds in float32, which a library's matmul does too, in an order of its own.
+        """Whether the unit only adds in float32, as a library's matmul does in an order of its own.
 
         >>> MacUnit().is_float32, MacUnit(order="chunked", chunk=64).is_float32
         (True, False)
@@ -149,7 +149,7 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self == plain and self.fused is not False
 
     def passes(self, mantissa_a: int, mantissa_b: int) -> int:
-        """How often the multiplier works for one product of two significands of so many bits.
+        """Passes of the multiplier for one product of two significands of these widths.
 
         >>> fmac = MacUnit(slice_bits=2)
         >>> fmac.passes(2, 2), fmac.passes(2, 4), fmac.passes(4, 4), fmac.passes(3, 4)

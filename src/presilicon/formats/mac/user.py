@@ -2,7 +2,7 @@
 
 A unit whose `accumulate` is a `UserFormat` works on that format's codes from end to end: its operands are converted to
 codes, each multiply-add is the user's `mad`, or `mul` and then `add`, and the result is the value of the last code. A
-unit whose `multiply` alone is one has an odd multiplier before a float32 adder: a product is the value of `mul`.
+unit whose `multiply` alone is one has the user's multiplier and a float32 adder: a product is the value of `mul`.
 
 Up to 8 bits `mul` and `add` are tables; wider ones, and `mad`, are compiled.
 """
@@ -161,7 +161,7 @@ def _add_codes_compiled(a: Tensor, b: Tensor, fmt: UserFormat, size: int, zero: 
 def _check_range(fmt: UserFormat, wrong: int) -> None:
     """`wrong` is a code outside the fields, or 0 when there was none."""
     if wrong:
-        raise FormatError(f"{fmt}: its arithmetic gives the code {wrong}, outside 0 to {(1 << fmt.bits) - 1}")
+        raise FormatError(f"{fmt}: its functions must give codes from 0 to {(1 << fmt.bits) - 1}, not {wrong}")
 
 
 @lru_cache(maxsize=16)
