@@ -1,4 +1,4 @@
-"""`presilicon quantize`: what a number format makes of single numbers."""
+"""`presilicon quantize`: single numbers in a number format."""
 
 import json
 import math
@@ -14,14 +14,16 @@ from presilicon.cli.options import json_option
 @click.argument("format_text", metavar="FORMAT")
 @click.argument("values", nargs=-1, required=True, metavar="VALUE...")
 @click.option(
-    "--rounding", metavar="MODE", help="nearest-even (default), nearest-away, toward-zero, up, down, stochastic."
+    "--rounding",
+    metavar="MODE",
+    help="nearest-even (default), nearest-away, toward-zero, up, down, stochastic or stochastic(bits=8, source=lfsr).",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of stochastic rounding.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of stochastic rounding.")
 @json_option
 def command(format_text: str, values: tuple[str, ...], rounding: str | None, seed: int, as_json: bool) -> None:
     """Show each VALUE in FORMAT: its value, code, bits by field, error and neighbours.
 
-    In block formats the values given together form one row and share groups.
+    In block formats the values form one row and share groups.
 
     \b
     Examples:
@@ -33,9 +35,9 @@ def command(format_text: str, values: tuple[str, ...], rounding: str | None, see
     fmt = parse(format_text)
     numbers = [_number(value) for value in values]
     mode: Any = None if rounding is None else parse_rounding(rounding)
-    described = describe(numbers, fmt, mode, Key(seed=seed))
+    descriptions = describe(numbers, fmt, mode, Key(seed=seed))
     if as_json:
-        plain = [{name: _plain(item) for name, item in asdict(each).items()} for each in described]
+        plain = [{name: _plain(item) for name, item in asdict(description).items()} for description in descriptions]
         document = {"schema": 1, "format": str(fmt), "bits_per_element": fmt.bits_per_element, "values": plain}
         click.echo(json.dumps(document, indent=2))
         return
@@ -43,21 +45,21 @@ def command(format_text: str, values: tuple[str, ...], rounding: str | None, see
     header = ("given", "value", "error", "code", "bits", "below", "above", "scale")
     rows = [
         (
-            f"{each.given:.9g}",
-            f"{each.value:.9g}",
-            f"{each.error:.3g}",
-            f"{each.code:#x}",
-            " ".join(f"{field.name}={field.bits}" for field in each.fields) or each.bits,
-            _show(each.below),
-            _show(each.above),
-            _show(each.scale),
+            f"{description.given:.9g}",
+            f"{description.value:.9g}",
+            f"{description.error:.3g}",
+            f"{description.code:#x}",
+            " ".join(f"{field.name}={field.bits}" for field in description.fields) or description.bits,
+            _show(description.below),
+            _show(description.above),
+            _show(description.scale),
         )
-        for each in described
+        for description in descriptions
     ]
-    kept = [column for column in range(len(header)) if column < 7 or any(row[column] != "-" for row in rows)]
-    widths = [max(len(row[column]) for row in [header, *rows]) for column in kept]
+    shown = [column for column in range(len(header)) if column < 7 or any(row[column] != "-" for row in rows)]
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in shown]
     for row in [header, *rows]:
-        click.echo("  ".join(row[column].ljust(width) for column, width in zip(kept, widths, strict=True)).rstrip())
+        click.echo("  ".join(row[column].ljust(width) for column, width in zip(shown, widths, strict=True)).rstrip())
 
 
 def _number(text: str) -> float:
@@ -74,5 +76,5 @@ def _show(value: float | None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no infinities and NaN: they become their names."""
+    """The value for JSON, which has no infinities and NaN: they become their names."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

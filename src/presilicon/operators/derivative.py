@@ -9,35 +9,35 @@ from presilicon.operators.program import CONDITIONS, Builder, Program
 
 
 def differentiate(program: Program) -> Program:
-    """The program that gives both the value and the derivative, what they share computed once."""
+    """The program of both the value and the derivative; common parts are computed once."""
     builder = Builder()
-    places: list[int] = []
+    registers: list[int] = []
     slopes: list[int | None] = []  # None is a derivative that is 0 for every input
     emit = builder.emit
 
     def scaled(slope: int | None, factor: int) -> int | None:
         return None if slope is None else emit("mul", slope, factor)
 
-    def chosen(condition: int, a: int | None, b: int | None) -> int | None:
+    def selected(condition: int, a: int | None, b: int | None) -> int | None:
         if a is None and b is None:
             return None
         zero = builder.constant(0.0)
         return emit("select", condition, zero if a is None else a, zero if b is None else b)
 
-    for each in program.instructions:
-        if each.operation == "input":
-            places.append(builder.input())
+    for instruction in program.instructions:
+        if instruction.operation == "input":
+            registers.append(builder.input())
             slopes.append(builder.constant(1.0))
             continue
-        at = [places[argument] for argument in each.arguments]
-        d = [slopes[argument] for argument in each.arguments]
-        place = (
-            builder.constant(each.value)
-            if each.operation == "constant"
-            else emit(each.operation, *at, value=each.value, table=each.table)
+        at = [registers[argument] for argument in instruction.arguments]
+        d = [slopes[argument] for argument in instruction.arguments]
+        register = (
+            builder.constant(instruction.value)
+            if instruction.operation == "constant"
+            else emit(instruction.operation, *at, value=instruction.value, table=instruction.table)
         )
         slope: int | None = None
-        match each.operation:
+        match instruction.operation:
             case "add" | "sub" if d[1] is None:
                 slope = d[0]
             case "add" if d[0] is None:
@@ -45,13 +45,13 @@ def differentiate(program: Program) -> Program:
             case "sub" if d[0] is None and d[1] is not None:
                 slope = emit("neg", d[1])
             case "add" | "sub" if d[0] is not None and d[1] is not None:
-                slope = emit(each.operation, d[0], d[1])
+                slope = emit(instruction.operation, d[0], d[1])
             case "mul":
                 left, right = scaled(d[0], at[1]), scaled(d[1], at[0])
                 slope = left if right is None else right if left is None else emit("add", left, right)
             case "div":
                 over = None if d[0] is None else emit("div", d[0], at[1])
-                under = scaled(d[1], place)  # (a / b)' = a' / b - (a / b) b' / b
+                under = scaled(d[1], register)  # (a / b)' = a' / b - (a / b) b' / b
                 under = None if under is None else emit("div", under, at[1])
                 if under is None:
                     slope = over
@@ -60,21 +60,21 @@ def differentiate(program: Program) -> Program:
             case "neg" if d[0] is not None:
                 slope = emit("neg", d[0])
             case "abs" if d[0] is not None:
-                slope = chosen(emit("lt", at[0], builder.constant(0.0)), emit("neg", d[0]), d[0])
+                slope = selected(emit("lt", at[0], builder.constant(0.0)), emit("neg", d[0]), d[0])
             case "min":
-                slope = chosen(emit("lt", at[1], at[0]), d[1], d[0])
+                slope = selected(emit("lt", at[1], at[0]), d[1], d[0])
             case "max":
-                slope = chosen(emit("lt", at[0], at[1]), d[1], d[0])
+                slope = selected(emit("lt", at[0], at[1]), d[1], d[0])
             case "sqrt" if d[0] is not None:
-                slope = emit("div", d[0], emit("mul", builder.constant(2.0), place))
+                slope = emit("div", d[0], emit("mul", builder.constant(2.0), register))
             case "exp":
-                slope = scaled(d[0], place)
+                slope = scaled(d[0], register)
             case "log" if d[0] is not None:
                 slope = emit("div", d[0], at[0])
             case "select":
-                slope = chosen(at[0], d[1], d[2])
-        places.append(place)
-        slopes.append(None if each.operation in CONDITIONS else slope)
+                slope = selected(at[0], d[1], d[2])
+        registers.append(register)
+        slopes.append(None if instruction.operation in CONDITIONS else slope)
     output = program.outputs[0]
     slope = slopes[output]
-    return builder.finish(places[output], builder.constant(0.0) if slope is None else slope)
+    return builder.finish(registers[output], builder.constant(0.0) if slope is None else slope)

@@ -1,4 +1,4 @@
-"""The functions that an operator can replace, exactly: what approximations are measured against."""
+"""The exact functions that operators can replace, against which approximations are measured."""
 
 import math
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def exact(name: str) -> Callable[[float], float]:
     """The function of that name.
 
     Raises:
-        ConfigError: it is none that can be replaced.
+        ConfigError: there is no such function to replace.
     """
     if name not in EXACT:
         raise unknown("function to replace", name, EXACT)

@@ -1,4 +1,4 @@
-"""Operators in a Python file of one's own: `my_ops.py:approximate_tanh`."""
+"""Operators in a user's Python file: `my_ops.py:approximate_tanh`."""
 
 import linecache
 import sys
@@ -23,16 +23,18 @@ def load_operator(reference: str) -> Operator:
     """
     file, colon, name = reference.rpartition(":")
     if not colon or not file.endswith(".py") or not name.isidentifier():
-        raise ConfigError(f'"{reference}": write a Python file and a name in it, as my_ops.py:approximate_tanh')
+        raise ConfigError(
+            f'an operator must be a Python file and a name in it, as my_ops.py:approximate_tanh, not "{reference}"'
+        )
     path = Path(file)
     try:
         text = read_file(path)
     except ConfigError as error:
         raise ConfigError(f"operator file {error}") from None
-    found = _run(path.resolve(), text)
-    if name not in found:
-        raise ConfigError(f'{file} has no operator "{name}": {did_you_mean(name, found)}')
-    return found[name]
+    operators = _run(path.resolve(), text)
+    if name not in operators:
+        raise ConfigError(f'{file} has no operator "{name}": {did_you_mean(name, operators)}')
+    return operators[name]
 
 
 @lru_cache(maxsize=64)
@@ -41,7 +43,7 @@ def _run(path: Path, text: bytes) -> dict[str, Operator]:
     name = f"{sub(r'[^A-Za-z0-9_]', '_', path.stem)}_{sha256(text).hexdigest()[:8]}"
     module = ModuleType(name)
     module.__file__ = str(path)
-    # This very text is compiled, and looked up by its lines: caches of Python can be a second behind the file.
+    # Compile exactly this text and look its lines up: Python's caches can be a second behind the file.
     lines = text.decode("utf-8", "replace").splitlines(keepends=True)
     linecache.cache[str(path)] = (len(text), None, lines, str(path))
     sys.modules[name] = module

@@ -18,7 +18,7 @@ Function = Callable[[float], float] | str
 
 _SAMPLES = 1024
 MOST = 1 << 16
-"""Entries of a table, or pieces of a fit."""
+"""The most entries of a table or pieces of a fit."""
 
 
 def table(
@@ -39,16 +39,16 @@ def table(
     Outside the range the nearest end's value is taken; a NaN stays a NaN.
 
     Args:
-        function: the name of one that can be replaced, or any function of a number.
+        function: the name of a function that can be replaced, or any function of a number.
         low: the input of the first entry.
         high: the input of the last entry.
-        entries: how many, 2 or more.
+        entries: the number of entries, 2 or more.
         interpolation: "nearest" entry, or "linear" between two (which needs the difference of each two in the table).
-        replaces: the function whose place it takes; by default `function`.
-        backward: as `operator` takes it, and the others too. By default "derived" between two entries and "exact" for
-            the nearest one: its own derivative is 0 everywhere, and nothing would be learnt through it.
-        format: of the numbers in it.
-        cycles: of one result, in place of the counted ones.
+        replaces: the function that it replaces; by default `function`.
+        backward: as in `operator`. By default "derived" for "linear" and "exact" for "nearest", whose own derivative is
+            0 everywhere, so that nothing would be learnt through it.
+        format: the format of its numbers.
+        cycles: cycles per result, instead of the counted ones.
         pipelined: whether it takes a new number in every cycle.
 
     >>> halves = table("sigmoid", -8, 8, entries=33, interpolation="linear")
@@ -57,22 +57,22 @@ def table(
     """
     if interpolation not in ("nearest", "linear"):
         raise ConfigError(f'interpolation="{interpolation}": {did_you_mean(str(interpolation), ["nearest", "linear"])}')
-    of, name = _function(function, replaces)
+    target, name = _function(function, replaces)
     _check_range(low, high, entries, "entries", least=2)
     if backward is None:
         backward = "exact" if interpolation == "nearest" else "derived"
     options = check_options(name, backward, format, cycles, pipelined)
     step = (high - low) / (entries - 1)
-    values = tuple(float(of(low + step * index)) for index in range(entries))
+    values = tuple(float(target(low + step * index)) for index in range(entries))
     builder = Builder()
     x = builder.input()
-    position = _position(builder, _kept(builder, x, low, high), low, step)
+    position = _position(builder, _clamped(builder, x, low, high), low, step)
     if interpolation == "nearest":
         nearest = builder.emit("floor", builder.emit("add", position, builder.constant(0.5)))
         read = builder.emit("lookup", nearest, table=values)
         result = builder.emit("select", builder.emit("ne", x, x), x, read)
     else:
-        # The last entry has nothing after it: at the upper end the last difference is used whole.
+        # The last entry has no successor: at the upper end the whole last difference is added.
         below = builder.emit("min", builder.emit("floor", position), builder.constant(entries - 2.0))
         part = builder.emit("sub", position, below)
         rises = tuple(after - before for before, after in pairwise(values))
@@ -101,28 +101,28 @@ def piecewise_linear(
     """A function as straight pieces: a slope and an offset from a table, one multiplication, one addition.
 
     Args:
-        function: the name of one that can be replaced, or any function of a number.
+        function: the name of a function that can be replaced, or any function of a number.
         low: where the first piece begins.
         high: where the last piece ends.
-        pieces: how many; not needed with `breakpoints`.
+        pieces: the number of pieces; not needed with `breakpoints`.
         fit: "uniform": pieces of equal width that meet on the function. "minimax": pieces of the widths and lines that
             make the largest error smallest; they need not meet, and a comparator per breakpoint finds the piece.
         breakpoints: where pieces meet, between `low` and `high`, in place of `fit`; they meet on the function.
         outside: "clamp" keeps the value at the end of the range, "extend" goes on with the end's piece (for gelu).
-        replaces: the function whose place it takes; by default `function`.
-        backward: as `operator` takes it, and the others too.
-        format: of every number in it.
-        cycles: of one result, in place of the counted ones.
+        replaces: the function that it replaces; by default `function`.
+        backward: as in `operator`.
+        format: the format of its numbers.
+        cycles: cycles per result, instead of the counted ones.
         pipelined: whether it takes a new number in every cycle.
 
     >>> fits = [piecewise_linear("tanh", -4, 4, 16, fit=fit) for fit in ("uniform", "minimax")]
     >>> [round(each.largest_error(-4, 4).error, 4) for each in fits]
     [0.0233, 0.0028]
     """
-    for name_of, given, allowed in (("fit", fit, ["uniform", "minimax"]), ("outside", outside, ["clamp", "extend"])):
-        if given not in allowed:
-            raise ConfigError(f'{name_of}="{given}": {did_you_mean(str(given), allowed)}')
-    of, name = _function(function, replaces)
+    for option, choice, allowed in (("fit", fit, ["uniform", "minimax"]), ("outside", outside, ["clamp", "extend"])):
+        if choice not in allowed:
+            raise ConfigError(f'{option}="{choice}": {did_you_mean(str(choice), allowed)}')
+    target, name = _function(function, replaces)
     inner = None if breakpoints is None else [float(point) for point in breakpoints]
     if inner is not None:
         if pieces not in (None, len(inner) + 1):
@@ -132,17 +132,17 @@ def piecewise_linear(
     assert pieces is not None
     bounds = [low, *(inner or ()), high]
     if any(not a < b for a, b in pairwise(bounds)):
-        raise ConfigError(f"breakpoints={breakpoints}: rising numbers between {low} and {high} are needed")
+        raise ConfigError(f"breakpoints must rise between {low} and {high}, not {breakpoints}")
     options = check_options(name, backward, format, cycles, pipelined)
     if inner is None and fit == "minimax":
-        bounds, lines = _minimax(of, low, high, pieces)
+        bounds, lines = _minimax(target, low, high, pieces)
     else:
         if inner is None:
             bounds = [low + (high - low) * index / pieces for index in range(pieces + 1)]
-        lines = [_chord(of, a, b) for a, b in pairwise(bounds)]
+        lines = [_chord(target, a, b) for a, b in pairwise(bounds)]
     builder = Builder()
     x = builder.input()
-    inside = _kept(builder, x, low, high)
+    inside = _clamped(builder, x, low, high)
     if inner is None and fit == "uniform":
         piece = builder.emit("floor", _position(builder, inside, low, (high - low) / pieces))
     else:
@@ -160,20 +160,20 @@ def _function(function: Function, replaces: str | None) -> tuple[Callable[[float
     if name is None:
         known = next((known for known, own in EXACT.items() if own is function), None)
         if known is None:
-            raise ConfigError('name the function whose place it takes, as replaces="tanh"')
+            raise ConfigError('replaces must name the function to replace, as replaces="tanh"')
         name = known
     return (exact(function) if isinstance(function, str) else function), name
 
 
 def _check_range(low: float, high: float, count: int | None, what: str, least: int) -> None:
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ConfigError(f"low={low}, high={high}: two finite numbers are needed, the lower one first")
+        raise ConfigError(f"low must be below high and both finite, not low={low}, high={high}")
     if isinstance(count, bool) or not isinstance(count, int) or not least <= count <= MOST:
-        raise ConfigError(f"{what}={count!r}: a whole number from {least} to {MOST} is needed")
+        raise ConfigError(f"{what} must be a whole number from {least} to {MOST}, not {count!r}")
 
 
-def _kept(builder: Builder, x: int, low: float, high: float) -> int:
-    """`x` between the ends; a NaN stays."""
+def _clamped(builder: Builder, x: int, low: float, high: float) -> int:
+    """`x` clamped to the range; NaN stays NaN."""
     return builder.emit("min", builder.emit("max", x, builder.constant(low)), builder.constant(high))
 
 
@@ -183,24 +183,24 @@ def _position(builder: Builder, x: int, low: float, step: float) -> int:
     return builder.emit("mul", above, builder.constant(1 / step))
 
 
-def _chord(of: Callable[[float], float], a: float, b: float) -> tuple[float, float]:
-    slope = (of(b) - of(a)) / (b - a)
-    return slope, of(a) - slope * a
+def _chord(target: Callable[[float], float], a: float, b: float) -> tuple[float, float]:
+    slope = (target(b) - target(a)) / (b - a)
+    return slope, target(a) - slope * a
 
 
 def _minimax(
-    of: Callable[[float], float], low: float, high: float, pieces: int
+    target: Callable[[float], float], low: float, high: float, pieces: int
 ) -> tuple[list[float], list[tuple[float, float]]]:
     """Bounds and lines of the fit whose largest error is smallest, among breakpoints on a fine grid.
 
     A piece that is made longer has no smaller error, so for a given error every piece is taken as long as it can be;
-    the error is then halved in on until the pieces just suffice.
+    the error is then bisected until the pieces just suffice.
     """
     import numpy as np
 
     count = max(_SAMPLES, 8 * pieces)
     xs = np.linspace(low, high, count + 1)
-    ys = np.array([of(x) for x in xs.tolist()])
+    ys = np.array([target(x) for x in xs.tolist()])
 
     def line(first: int, last: int) -> tuple[float, float, float]:
         """Slope, offset and largest error of the best line over samples: the narrowest strip that holds them."""
@@ -242,12 +242,12 @@ def _minimax(
     best = [0, count]
     for _ in range(16):
         middle = (below + above) / 2
-        found = cuts(middle)
-        if found is None:
+        ends = cuts(middle)
+        if ends is None:
             below = middle
         else:
-            above, best = middle, found
-    while len(best) <= pieces:  # fewer than asked for suffice: halve the longest
+            above, best = middle, ends
+    while len(best) <= pieces:  # fewer pieces suffice: halve the longest
         widths = [b - a for a, b in pairwise(best)]
         longest = widths.index(max(widths))
         best.insert(longest + 1, best[longest] + widths[longest] // 2)

@@ -80,7 +80,7 @@ Scope = dict[str, "int | _Missing"]
 
 @dataclass(frozen=True)
 class _Return:
-    place: int
+    register: int
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class _Partly:
 
     returned: int
     """The condition under which it was returned."""
-    place: int
+    register: int
     scope: Scope
 
 
@@ -107,7 +107,7 @@ def compile_function(source: Source, builder: Builder, arguments: Sequence[int])
     """The result of a function on `arguments`, the missing ones taken from its defaults, added to a program.
 
     Raises:
-        LanguageError: the function has something that the language does not have.
+        LanguageError: the function uses something that the language does not have.
     """
     try:
         return _Compiler(source, builder).compile(arguments)
@@ -126,20 +126,20 @@ class _Compiler:
         flow = self.run(tree.body, self.parameters(arguments))
         if not isinstance(flow, _Return):
             raise self.source.error(tree, f"a path through {tree.name} ends without a return", "a return on every path")
-        return flow.place
+        return flow.register
 
-    def parameters(self, given: Sequence[int]) -> Scope:
+    def parameters(self, arguments: Sequence[int]) -> Scope:
         spec = self.source.tree.args
         for node in (spec.vararg, spec.kwarg, *spec.kwonlyargs):
             if node is None:
                 continue
             raise self.source.error(node, f'the argument "{node.arg}" is not positional', _ARGUMENTS)
-        names = [each.arg for each in (*spec.posonlyargs, *spec.args)]
+        names = [argument.arg for argument in (*spec.posonlyargs, *spec.args)]
         defaults = self.source.function.__defaults__ or ()
         if not names or len(names) - len(defaults) > 1:
             what = f"{self.source.name} has {len(names) - len(defaults)} arguments without a default"
             raise self.source.error(self.source.tree, what, _ARGUMENTS)
-        scope: Scope = dict(zip(names, given, strict=False))
+        scope: Scope = dict(zip(names, arguments, strict=False))
         for name, default in zip(reversed(names), reversed(defaults), strict=False):
             if name not in scope:
                 scope[name] = self.constant(default, self.source.tree, f'the default of "{name}"')
@@ -156,11 +156,11 @@ class _Compiler:
                 return flow
             else:
                 rest = self.run(statements[index + 1 :], flow.scope)
-                return self.join(flow.returned, _Return(flow.place), rest)
+                return self.join(flow.returned, _Return(flow.register), rest)
         return _Fall(scope)
 
     def join(self, condition: int, then: _Flow, other: _Flow) -> _Flow:
-        """What has happened after a branch: returns are joined with returns, and variables with variables."""
+        """The state after a branch: returned values are joined with returned values, variables with variables."""
         known = self.builder.instructions[condition]
         if known.operation == "truth":
             return then if known.value else other
@@ -169,16 +169,16 @@ class _Compiler:
                 return _Return(self.select(condition, a, b))
             case _Fall(a), _Fall(b):
                 return _Fall(self.merge(condition, a, b))
-        places = [None if isinstance(flow, _Fall) else flow.place for flow in (then, other)]
+        registers = [None if isinstance(flow, _Fall) else flow.register for flow in (then, other)]
         scopes = [None if isinstance(flow, _Return) else flow.scope for flow in (then, other)]
         returned = self.select(condition, self.has_returned(then), self.has_returned(other))
-        one, two = places
-        place = two if one is None else one if two is None else self.select(condition, one, two)
+        one, two = registers
+        register = two if one is None else one if two is None else self.select(condition, one, two)
         first, second = scopes
         scope = second if first is None else first if second is None else self.merge(condition, first, second)
-        assert place is not None
+        assert register is not None
         assert scope is not None
-        return _Partly(returned, place, scope)
+        return _Partly(returned, register, scope)
 
     def has_returned(self, flow: _Flow) -> int:
         return flow.returned if isinstance(flow, _Partly) else self.builder.truth(isinstance(flow, _Return))
@@ -224,7 +224,7 @@ class _Compiler:
             case ast.Pass() | ast.Expr(ast.Constant(str())):
                 return _Fall(scope)
             case ast.Expr(value):
-                self.value(value, scope)  # what it holds may be the worse news
+                self.value(value, scope)  # report an error inside the expression first
         raise self.foreign(node)
 
     def match(self, subject: int, cases: Sequence[ast.match_case], scope: Scope) -> _Flow:
@@ -250,10 +250,10 @@ class _Compiler:
                 return self.builder.truth(True)
             case ast.MatchValue(value):
                 return self.builder.emit("eq", subject, self.number(value, {}))
-            case ast.MatchOr(patterns) if all(isinstance(each, ast.MatchValue) for each in patterns):
+            case ast.MatchOr(patterns) if all(isinstance(choice, ast.MatchValue) for choice in patterns):
                 result = self.builder.truth(False)
-                for each in patterns:
-                    result = self.builder.emit("or", result, self.pattern(each, subject))
+                for choice in patterns:
+                    result = self.builder.emit("or", result, self.pattern(choice, subject))
                 return result
         kind = type(pattern).__name__.removeprefix("Match").lower()
         raise self.source.error(pattern, f"this pattern ({kind})", _PATTERNS)
@@ -261,16 +261,16 @@ class _Compiler:
     # Expressions
 
     def number(self, node: ast.expr, scope: Scope) -> int:
-        place = self.value(node, scope)
-        if self.builder.is_condition(place):
+        register = self.value(node, scope)
+        if self.builder.is_condition(register):
             raise self.source.error(node, "a condition where a number is needed", "1.0 if condition else 0.0")
-        return place
+        return register
 
     def condition(self, node: ast.expr, scope: Scope) -> int:
-        place = self.value(node, scope)
-        if not self.builder.is_condition(place):
+        register = self.value(node, scope)
+        if not self.builder.is_condition(register):
             raise self.source.error(node, "a number where a condition is needed", "a comparison, as x != 0")
-        return place
+        return register
 
     def value(self, node: ast.expr, scope: Scope) -> int:
         emit = self.builder.emit
@@ -296,10 +296,10 @@ class _Compiler:
                 return emit("not", self.condition(operand, scope))
             case ast.BoolOp(operator, operands):
                 joint: Operation = "and" if isinstance(operator, ast.And) else "or"
-                places = [self.condition(each, scope) for each in operands]
-                result = places[0]
-                for place in places[1:]:
-                    result = emit(joint, result, place)
+                registers = [self.condition(operand, scope) for operand in operands]
+                result = registers[0]
+                for register in registers[1:]:
+                    result = emit(joint, result, register)
                 return result
             case ast.Compare(left, operators, comparators):
                 return self.comparison(node, [left, *comparators], operators, scope)
@@ -313,21 +313,21 @@ class _Compiler:
         raise self.foreign(node)
 
     def name(self, node: ast.expr, name: str, scope: Scope) -> int:
-        held = scope.get(name)
-        if isinstance(held, int):
-            return held
-        if isinstance(held, _Missing):
-            raise self.source.error(node, f'"{name}" {held.why}', "a value on every path")
+        value = scope.get(name)
+        if isinstance(value, int):
+            return value
+        if isinstance(value, _Missing):
+            raise self.source.error(node, f'"{name}" {value.why}', "a value on every path")
         if name in self.locals:
             raise self.source.error(node, f'"{name}" is read before it is assigned', "a value on every path")
         try:
-            found = self.source.resolve(name)
+            constant = self.source.resolve(name)
         except KeyError:
             raise self.source.error(node, f'there is no "{name}" here') from None
-        return self.constant(found, node, f'"{name}"')
+        return self.constant(constant, node, f'"{name}"')
 
     def constant(self, value: Any, node: ast.AST, what: str) -> int:
-        """A number of Python, as it is now."""
+        """The current value of a Python number."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.source.error(node, f"{what} is a {type(value).__name__}, no number")
         try:
@@ -357,13 +357,13 @@ class _Compiler:
     def comparison(
         self, node: ast.AST, operands: Sequence[ast.expr], operators: Sequence[ast.cmpop], scope: Scope
     ) -> int:
-        places = [self.number(each, scope) for each in operands]
+        registers = [self.number(operand, scope) for operand in operands]
         result = self.builder.truth(True)
-        for a, operator, b in zip(places, operators, places[1:], strict=False):
+        for a, operator, b in zip(registers, operators, registers[1:], strict=False):
             if type(operator) not in _COMPARISONS:
                 raise self.source.error(node, f"the comparison {type(operator).__name__}", "< <= > >= == !=")
-            operation, turned = _COMPARISONS[type(operator)]
-            compared = self.builder.emit(operation, *((b, a) if turned else (a, b)))
+            operation, is_swapped = _COMPARISONS[type(operator)]
+            compared = self.builder.emit(operation, *((b, a) if is_swapped else (a, b)))
             result = self.builder.emit("and", result, compared)
         return result
 
@@ -376,16 +376,16 @@ class _Compiler:
         except (KeyError, TypeError):
             name = getattr(function, "__name__", type(function).__name__)
             raise self.source.error(node, f"the call of {name}") from None
-        places = [self.number(each, scope) for each in node.args]
-        wanted = 2 if operation in ("min", "max") else 1
-        if node.keywords or len(places) < wanted or (wanted == 1 and len(places) > 1):
-            counted = "two numbers or more" if wanted == 2 else "one number"
-            raise self.source.error(node, f"{operation} of {len(places)} arguments", f"{operation} of {counted}")
-        if wanted == 1:
-            return self.builder.emit(operation, places[0])
-        result = places[0]
-        for place in places[1:]:
-            result = self.builder.emit(operation, result, place)
+        registers = [self.number(argument, scope) for argument in node.args]
+        least = 2 if operation in ("min", "max") else 1
+        if node.keywords or len(registers) < least or (least == 1 and len(registers) > 1):
+            counted = "two numbers or more" if least == 2 else "one number"
+            raise self.source.error(node, f"{operation} of {len(registers)} arguments", f"{operation} of {counted}")
+        if least == 1:
+            return self.builder.emit(operation, registers[0])
+        result = registers[0]
+        for register in registers[1:]:
+            result = self.builder.emit(operation, result, register)
         return result
 
     def callee(self, node: ast.Call, scope: Scope) -> Any:
@@ -406,18 +406,18 @@ class _Compiler:
         raise self.foreign(node.func)
 
     def inline(self, node: ast.Call, operator: Any, scope: Scope) -> int:
-        """Another operator's program, in place of its call."""
-        if node.keywords and any(each.arg is None for each in node.keywords):
+        """Another operator's program in place of its call."""
+        if node.keywords and any(keyword.arg is None for keyword in node.keywords):
             raise self.source.error(node, "unpacking")
-        places = [self.number(each, scope) for each in node.args]
-        named = {str(each.arg): self.number(each.value, scope) for each in node.keywords}
+        registers = [self.number(argument, scope) for argument in node.args]
+        named = {str(keyword.arg): self.number(keyword.value, scope) for keyword in node.keywords}
         try:
-            place: int = operator.inline(self.builder, places, named)
+            register: int = operator.inline(self.builder, registers, named)
         except LanguageError:
             raise
         except TypeError as error:
             raise self.source.error(node, str(error), "the arguments that the operator has") from None
-        return place
+        return register
 
     def is_math(self, module: str, scope: Scope) -> bool:
         if module in self.locals:

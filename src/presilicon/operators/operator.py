@@ -27,7 +27,7 @@ Backward = Literal["derived", "exact", "straight-through"]
 
 
 class LargestError(NamedTuple):
-    """How far an operator is from the function that it replaces."""
+    """The largest difference between an operator and the function that it replaces."""
 
     error: float
     at: float
@@ -35,29 +35,29 @@ class LargestError(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """A scalar function that takes the place of another one in a model.
+    """A scalar function that replaces another one in a model.
 
-    Called with a number, it computes as the reference does: in float64, or in `format`. Tensors are the business of
-    `presilicon.emulation`.
+    Called with a number, it computes as the reference does: in float64, or in `format`. `presilicon.emulation` applies
+    it to tensors.
     """
 
     name: str
     replaces: str
-    """The function whose place it takes: a key of `presilicon.operators.EXACT`."""
+    """The function that it replaces: a key of `presilicon.operators.EXACT`."""
     program: Program
     backward: Backward = "derived"
-    """`derived`: the derivative of what is computed, piece by piece. `exact`: that of the function which it replaces.
+    """`derived`: the derivative of the approximation, piece by piece. `exact`: that of the function that it replaces.
     `straight-through`: 1."""
     format: Format | None = None
-    """The format of the argument, of every constant and of every result on the way; None: that of the tensor."""
+    """The format of the argument, of every constant and of every intermediate result; None: that of the tensor."""
     cycles: int | None = None
-    """Stated by the user in place of the counted ones, for both passes."""
+    """Cycles per result for both passes, instead of the counted ones."""
     pipelined: bool = False
     function: Callable[..., Any] | None = field(default=None, repr=False)
-    """The Python function that it was made of."""
+    """The Python function that it was compiled from."""
     source: Source | None = field(default=None, repr=False)
     domain: tuple[float, float] = (-8.0, 8.0)
-    """Where its error is looked for, unless the question says otherwise."""
+    """The default range of `largest_error` and `breakpoints`."""
 
     def __call__(self, x: float) -> float:
         """The approximation at `x`."""
@@ -77,17 +77,17 @@ class Operator:
 
     @cached_property
     def both(self) -> Program:
-        """The program that gives value and derivative."""
+        """The program of value and derivative."""
         return differentiate(self.program)
 
     @cached_property
     def cost(self) -> OperatorCost:
-        """The hardware of the forward pass: counted, but for what the user has stated."""
+        """The hardware of the forward pass: counted, except for what the user states."""
         return self._stated(price(self.program, self.format))
 
     @cached_property
     def backward_cost(self) -> OperatorCost | None:
-        """The hardware that makes the error before it of the error after it; None where it is torch's own.
+        """The hardware of the backward pass; None if torch's own derivative is used.
 
         The derivative is computed from the input again, and multiplied with the error.
         """
@@ -99,13 +99,13 @@ class Operator:
         return self._stated(replace(cost, cycles=cost.cycles + 1, multipliers=cost.multipliers + 1))
 
     def largest_error(self, low: float | None = None, high: float | None = None, points: int = 4001) -> LargestError:
-        """The largest difference from the exact function, on a grid of points; NaN where one of the two is.
+        """The largest difference from the exact function on a grid of points; NaN if either is NaN at a point.
 
         >>> from presilicon.operators import table
         >>> table("tanh", -4, 4, entries=9).largest_error(points=801)
         LargestError(error=0.46211715726000974, at=-0.5)
         """
-        first, last = (given if given is not None else own for given, own in zip((low, high), self.domain, strict=True))
+        first, last = (asked if asked is not None else own for asked, own in zip((low, high), self.domain, strict=True))
         truth = exact(self.replaces)
         worst = LargestError(0.0, first)
         for step in range(points):
@@ -118,17 +118,17 @@ class Operator:
         return worst
 
     def breakpoints(self, low: float | None = None, high: float | None = None) -> list[float]:
-        """The inputs at which one piece ends and the next begins, as far as they can be found."""
-        first, last = (given if given is not None else own for given, own in zip((low, high), self.domain, strict=True))
+        """The inputs at which one piece ends and the next begins; see `find_breakpoints` for the search."""
+        first, last = (asked if asked is not None else own for asked, own in zip((low, high), self.domain, strict=True))
         return find_breakpoints(self.program, first, last)
 
     def replacing(self, name: str) -> "Operator":
-        """The same approximation in the place of another function: of `softmax.exp`, say, rather than `exp`."""
+        """The same approximation as a replacement of another function, such as `softmax.exp` instead of `exp`."""
         exact(name)
         return replace_fields(self, replaces=name)
 
     def inline(self, builder: Builder, arguments: Sequence[int], named: Mapping[str, int]) -> int:
-        """Its result on the arguments of a call, as a part of another program."""
+        """The register of its result on the arguments of a call, as a part of another program."""
         if self.source is None:
             if len(arguments) != 1 or named:
                 raise TypeError(f"{self.name} takes one number")
@@ -139,22 +139,22 @@ class Operator:
         if wrong or not 1 <= len(arguments) <= len(names):
             raise TypeError(f"{self.name} takes ({', '.join(names)})")
         defaults = dict(zip(reversed(names), reversed(self.source.function.__defaults__ or ()), strict=False))
-        places = list(arguments)
+        registers = list(arguments)
         for name in names[len(arguments) :]:
-            places.append(named[name] if name in named else builder.constant(float(defaults[name])))
-        return compile_function(self.source, builder, places)
+            registers.append(named[name] if name in named else builder.constant(float(defaults[name])))
+        return compile_function(self.source, builder, registers)
 
     def describe(self) -> dict[str, Any]:
-        """What its results hang on, as plain data."""
+        """Everything that its results depend on, as plain data."""
         digest = sha256(repr((self.program.instructions, self.program.outputs)).encode()).hexdigest()[:16]
         fmt = None if self.format is None else str(self.format)
         return {"replaces": self.replaces, "program": digest, "backward": self.backward, "format": fmt}
 
     @property
     def reference(self) -> str:
-        """The file and the name by which a design file can name it, as `my_ops.py:approximate_tanh`."""
+        """The file and name that a design file refers to it by, as `my_ops.py:approximate_tanh`."""
         if self.source is None:
-            raise ConfigError(f"{self.name} was not written in a file; name its kind in the design, as kind = 'table'")
+            raise ConfigError(f"{self.name} is not in a file; give its kind in the design, as kind = 'table'")
         return f"{Path(self.source.file)}:{self.name}"
 
     def _stated(self, cost: OperatorCost) -> OperatorCost:
@@ -169,23 +169,23 @@ def operator(
     cycles: int | None = None,
     pipelined: bool = False,
 ) -> Callable[[Callable[..., float]], Operator]:
-    """A decorator that makes an `Operator` of a Python function of one number.
+    """A decorator that compiles a Python function of one number to an `Operator`.
 
-    The function is not run but read: its source is compiled for CPU and GPU, differentiated, and priced. It may hold
+    The function is not called: its source is compiled for CPU and GPU, differentiated, and priced. It may use
     arithmetic, comparisons, `if`, `match`, local variables, early returns, `abs`, `min`, `max`, `math.floor`,
     `math.sqrt`, `math.exp`, `math.log`, numbers of the enclosing scopes (as they are now) and other operators.
 
     Args:
-        replaces: the function whose place it takes: "tanh", "sigmoid", "gelu", "exp", "softmax.exp", "rsqrt", ...
+        replaces: the function that it replaces: "tanh", "sigmoid", "gelu", "exp", "softmax.exp", "rsqrt", ...
         backward: "derived" from the same source, "exact" for the derivative of the function that it replaces, or
             "straight-through".
-        format: rounds every result on the way, because hardware computes in its own precision.
-        cycles: of one result, in place of the counted ones.
+        format: the format that every intermediate result is rounded to.
+        cycles: cycles per result, instead of the counted ones.
         pipelined: whether the unit takes a new number in every cycle.
 
     Raises:
-        ConfigError: there is no such function to replace, or the language lacks something that is used; with the file,
-            the line and its text.
+        ConfigError: there is no such function to replace, or the function uses something that the language does not
+            have; the message has the file, the line and its text.
 
     >>> @operator("tanh")
     ... def hard_tanh(x):
@@ -213,15 +213,15 @@ def check_options(
     exact(replaces)
     if backward not in get_args(Backward):
         raise ConfigError(f'backward="{backward}": {did_you_mean(str(backward), get_args(Backward))}')
-    chosen = parse(format) if isinstance(format, str) else format
-    if chosen is not None and (not isinstance(chosen, Format) or chosen.is_blocked):
-        raise ConfigError(f"format={format}: a format that rounds each number alone is needed, as e5m10")
+    parsed = parse(format) if isinstance(format, str) else format
+    if parsed is not None and (not isinstance(parsed, Format) or parsed.is_blocked):
+        raise ConfigError(f"format must round each number alone, as float16 does, not {format}")
     if cycles is not None and (isinstance(cycles, bool) or not isinstance(cycles, int) or cycles < 1):
-        raise ConfigError(f"cycles={cycles!r}: a whole number from 1 on is needed")
+        raise ConfigError(f"cycles must be a whole number of at least 1, not {cycles!r}")
     return {
         "replaces": replaces,
         "backward": backward,
-        "format": chosen,
+        "format": parsed,
         "cycles": cycles,
         "pipelined": bool(pipelined),
     }

@@ -1,4 +1,4 @@
-"""The hardware that a program is: its units counted, its longest path timed."""
+"""The hardware of a program: the count of its units and the cycles of its longest path."""
 
 import math
 
@@ -24,25 +24,25 @@ LATENCY: dict[Operation, int] = {
     "exp": 8,
     "log": 8,
 }
-"""Cycles from an operation's arguments to its result. What is not here is wires and gates: signs, logic, choices."""
+"""Cycles from an operation's arguments to its result. Signs, logic and choices take none: they are wires and gates."""
 
 
 def price(program: Program, fmt: Format | None = None) -> OperatorCost:
-    """The units of a program, each instruction having its own, and the cycles of its longest path.
+    """The units of a program, one per instruction, and the cycles of its longest path.
 
     The units are as wide as `fmt`, or float32. A branch is a choice between results: both sides are built.
     """
     counts = dict.fromkeys(("multipliers", "adders", "comparators", "special", "entries", "reads"), 0)
     ready: list[int] = []
-    for each in program.instructions:
-        ready.append(max((ready[a] for a in each.arguments), default=0) + LATENCY.get(each.operation, 0))
-        match each.operation:
+    for instruction in program.instructions:
+        ready.append(max((ready[a] for a in instruction.arguments), default=0) + LATENCY.get(instruction.operation, 0))
+        match instruction.operation:
             case "mul":
-                given = [program.instructions[argument] for argument in each.arguments]
-                shift = any(g.operation == "constant" and _is_power_of_two(g.value) for g in given)
+                operands = [program.instructions[argument] for argument in instruction.arguments]
+                shift = any(operand.operation == "constant" and _is_power_of_two(operand.value) for operand in operands)
                 counts["adders" if shift else "multipliers"] += 1
             case "div":
-                divisor = program.instructions[each.arguments[1]]
+                divisor = program.instructions[instruction.arguments[1]]
                 shift = divisor.operation == "constant" and _is_power_of_two(divisor.value)
                 counts["adders" if shift else "special"] += 1
                 if shift:
@@ -54,10 +54,10 @@ def price(program: Program, fmt: Format | None = None) -> OperatorCost:
             case "sqrt" | "exp" | "log":
                 counts["special"] += 1
             case "lookup":
-                counts["entries"] += len(each.table)
+                counts["entries"] += len(instruction.table)
                 counts["reads"] += 1
             case "locate":
-                counts["comparators"] += len(each.table)
+                counts["comparators"] += len(instruction.table)
     width = {} if fmt is None else {"bits": fmt.bits_per_element, "significand_bits": fmt.significand_bits}
     return OperatorCost(cycles=max(1, *(ready[output] for output in program.outputs)), **counts, **width)  # type: ignore[arg-type]
 

@@ -1,7 +1,7 @@
-"""A scalar function as a list of instructions: what the operator language is compiled to.
+"""Scalar functions as lists of instructions, which the operator language is compiled to.
 
-There are no branches left in it: conditions are values, and `select` picks one of two results. Since nothing has a side
-effect, computing both sides and picking one is what the source says.
+A program has no branches: conditions are values, and `select` picks one of two results. Since nothing has a side
+effect, computing both sides and picking one is equivalent to the source.
 """
 
 import struct
@@ -41,7 +41,7 @@ CONDITIONS = frozenset(["truth", "lt", "le", "eq", "ne", "and", "or", "not"])
 """The operations whose result is true or false; that of all others is a number."""
 
 LARGEST = 20_000
-"""Instructions: branches inside branches can multiply."""
+"""The most instructions of a program; nested branches can multiply them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Instruction:
     arguments: tuple[int, ...] = ()
     """Positions of earlier instructions."""
     value: float = 0.0
-    """Of a constant; 1 or 0 of a truth."""
+    """The number of a constant; 1 or 0 for a truth."""
     table: tuple[float, ...] = ()
     """The numbers of a `lookup` by position, which is cut off to a whole number and kept inside (a NaN reads the
     first); or the rising bounds of a `locate`, which counts those that are not above its argument."""
@@ -67,14 +67,16 @@ class Program:
 
     def splice(self, builder: "Builder", argument: int) -> list[int]:
         """The results of this program on `argument`, as a part of another one."""
-        places: list[int] = []
-        for each in self.instructions:
-            if each.operation == "input":
-                places.append(argument)
+        registers: list[int] = []
+        for instruction in self.instructions:
+            if instruction.operation == "input":
+                registers.append(argument)
             else:
-                moved = [places[argument] for argument in each.arguments]
-                places.append(builder.emit(each.operation, *moved, value=each.value, table=each.table))
-        return [places[output] for output in self.outputs]
+                renumbered = [registers[argument] for argument in instruction.arguments]
+                registers.append(
+                    builder.emit(instruction.operation, *renumbered, value=instruction.value, table=instruction.table)
+                )
+        return [registers[output] for output in self.outputs]
 
 
 class Builder:
@@ -82,7 +84,7 @@ class Builder:
 
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []
-        self._places: dict[object, int] = {}
+        self._registers: dict[object, int] = {}
 
     def input(self) -> int:
         """The function's argument."""
@@ -97,28 +99,32 @@ class Builder:
         return self._append(Instruction("truth", value=float(value)))
 
     def emit(self, operation: Operation, *arguments: int, value: float = 0.0, table: tuple[float, ...] = ()) -> int:
-        """The result of an operation, in float64 if it is known already.
+        """The register of an operation's result; operations on constants are computed at once, in float64.
 
         Raises:
-            ConfigError: the program has grown beyond all measure.
+            ConfigError: the program would have too many instructions.
         """
-        given = [self.instructions[argument] for argument in arguments]
+        operands = [self.instructions[argument] for argument in arguments]
         if operation == "select":
-            chosen = given[0]
-            if chosen.operation == "truth":
-                return arguments[1] if chosen.value else arguments[2]
+            condition = operands[0]
+            if condition.operation == "truth":
+                return arguments[1] if condition.value else arguments[2]
             if arguments[1] == arguments[2]:
                 return arguments[1]
-        elif operation == "mul" and 1.0 in (constant := [g.value if g.operation == "constant" else 0.0 for g in given]):
+        elif operation == "mul" and 1.0 in (
+            constant := [operand.value if operand.operation == "constant" else 0.0 for operand in operands]
+        ):
             return arguments[1 - constant.index(1.0)]
         elif operation in ("and", "or"):
             for one, other in (arguments, reversed(arguments)):
                 if self.instructions[one].operation == "truth":
                     return other if bool(self.instructions[one].value) == (operation == "and") else one
-        if arguments and all(each.operation in ("constant", "truth") for each in given):
+        if arguments and all(instruction.operation in ("constant", "truth") for instruction in operands):
             from presilicon.operators.reference import apply
 
-            result = apply(Instruction(operation, arguments, value, table), [each.value for each in given])
+            result = apply(
+                Instruction(operation, arguments, value, table), [instruction.value for instruction in operands]
+            )
             return self.truth(bool(result)) if operation in CONDITIONS else self.constant(result)
         return self._append(Instruction(operation, arguments, value, table))
 
@@ -139,31 +145,36 @@ class Builder:
         assert result is not None
         return result
 
-    def is_condition(self, place: int) -> bool:
+    def is_condition(self, register: int) -> bool:
         """Whether a result is true or false rather than a number."""
-        return self.instructions[place].operation in CONDITIONS
+        return self.instructions[register].operation in CONDITIONS
 
     def finish(self, *outputs: int) -> Program:
-        """The program that gives these results, without what they do not need."""
+        """The program with these results, without instructions that they do not need."""
         needed = set(outputs)
-        for place in reversed(range(len(self.instructions))):
-            if place in needed:
-                needed.update(self.instructions[place].arguments)
-        kept = sorted(needed)
-        moved = {old: new for new, old in enumerate(kept)}
+        for register in reversed(range(len(self.instructions))):
+            if register in needed:
+                needed.update(self.instructions[register].arguments)
+        live = sorted(needed)
+        renumbered = {old: new for new, old in enumerate(live)}
         instructions = tuple(
-            Instruction(each.operation, tuple(moved[argument] for argument in each.arguments), each.value, each.table)
-            for each in (self.instructions[place] for place in kept)
+            Instruction(
+                instruction.operation,
+                tuple(renumbered[argument] for argument in instruction.arguments),
+                instruction.value,
+                instruction.table,
+            )
+            for instruction in (self.instructions[register] for register in live)
         )
-        return Program(instructions, tuple(moved[output] for output in outputs))
+        return Program(instructions, tuple(renumbered[output] for output in outputs))
 
     def _append(self, instruction: Instruction) -> int:
         # Bits and not values: 0.0 and -0.0 are equal, and a NaN is not even equal to itself.
         bits = struct.pack(f"{1 + len(instruction.table)}d", instruction.value, *instruction.table)
         key = (instruction.operation, instruction.arguments, bits)
-        if key not in self._places:
+        if key not in self._registers:
             if len(self.instructions) >= LARGEST:
-                raise ConfigError(f"the operator needs more than {LARGEST} instructions; use fewer branches")
-            self._places[key] = len(self.instructions)
+                raise ConfigError(f"an operator must have at most {LARGEST} instructions; use fewer branches")
+            self._registers[key] = len(self.instructions)
             self.instructions.append(instruction)
-        return self._places[key]
+        return self._registers[key]

@@ -1,4 +1,4 @@
-"""What each instruction means, one number at a time: slow, obvious, and the judge of the fast executions.
+"""The meaning of each instruction, one number at a time: the slow, obvious reference for the fast executions.
 
 Numbers follow IEEE 754 where Python would raise: 1 / 0 is infinite, the root of -1 is NaN, exp(1000) is infinite.
 `min`, `max` and comparisons treat NaN as Python does; `floor` is never -0, as Python's integers never are.
@@ -19,14 +19,14 @@ def evaluate(program: Program, x: float, fmt: Format | None = None) -> list[floa
     float32 that is float32 arithmetic, since a float64 result holds enough bits for the second rounding to be harmless.
     """
     values: list[float] = []
-    for each in program.instructions:
-        if each.operation == "input":
+    for instruction in program.instructions:
+        if instruction.operation == "input":
             result = float(x)
-        elif each.operation in ("constant", "truth"):
-            result = each.value
+        elif instruction.operation in ("constant", "truth"):
+            result = instruction.value
         else:
-            result = apply(each, [values[argument] for argument in each.arguments])
-        if fmt is not None and each.operation not in CONDITIONS and each.operation != "locate":
+            result = apply(instruction, [values[argument] for argument in instruction.arguments])
+        if fmt is not None and instruction.operation not in CONDITIONS and instruction.operation != "locate":
             result = quantize_value(result, fmt)
         values.append(result)
     return [values[output] for output in program.outputs]
@@ -42,7 +42,7 @@ def apply(instruction: Instruction, arguments: Sequence[float]) -> float:
 
 
 def table_index(position: float, length: int) -> int:
-    """The entry that a position means: cut off to a whole number, kept inside; the first for a NaN."""
+    """The index of the entry at a position: cut off to a whole number and clamped; the first for a NaN."""
     if not position > 0:
         return 0
     return length - 1 if position >= length - 1 else int(position)

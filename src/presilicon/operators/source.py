@@ -1,4 +1,4 @@
-"""The source of a Python function, with places that messages can name."""
+"""The source of a Python function, with the lines that error messages show."""
 
 import ast
 import builtins
@@ -33,15 +33,16 @@ class Source:
         self._resolved: dict[str, Any] = {}
 
     def error(self, node: ast.AST, what: str, allowed: str = ALLOWED) -> LanguageError:
-        """The error about a piece of the source: file, line, what is wrong, what is allowed, and the line itself."""
+        """The error about a node of the source: file, line, what is wrong, what is allowed, and the line itself."""
         line = getattr(node, "lineno", self.tree.lineno)
         text = self._lines[line - 1].strip() if line <= len(self._lines) else ""
         return LanguageError(f"{Path(self.file).name}, line {line}: {what}; allowed: {allowed}\n    {text}")
 
     def resolve(self, name: str) -> Any:
-        """What a name that is no local variable means where the function was written; KeyError if nothing.
+        """The object that a non-local name refers to in the function's scope; KeyError if there is none.
 
-        It keeps the meaning that it had when it was first asked for: when the function was decorated.
+        The first answer is cached, so that later changes of the name have no effect: operators are compiled when the
+        function is decorated.
         """
         if name not in self._resolved:
             self._resolved[name] = self._look_up(name)
@@ -58,7 +59,7 @@ class Source:
         return space[name] if name in space else vars(builtins)[name]
 
     def _find(self, first: int) -> ast.FunctionDef:
-        """The definition that begins, decorators included, on a line."""
+        """The definition that begins on a line, decorators included."""
         try:
             tree = ast.parse("".join(self._lines))
         except SyntaxError:
@@ -66,9 +67,9 @@ class Source:
         for node in ast.walk(tree):
             if not isinstance(node, ast.FunctionDef) or node.name != self.name:
                 continue
-            if min([node.lineno, *(each.lineno for each in node.decorator_list)]) == first:
+            if min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) == first:
                 return node
         raise LanguageError(
-            f"{Path(self.file).name}, line {first}: the source of {self.name} cannot be read, and all is made from it; "
-            "allowed: a function written with def in a file, not a lambda and not one made by exec"
+            f"{Path(self.file).name}, line {first}: the source of {self.name} cannot be read, but operators are "
+            "compiled from it; allowed: a function written with def in a file, not a lambda and not one made by exec"
         )

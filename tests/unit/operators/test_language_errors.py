@@ -105,8 +105,8 @@ def test_a_source_is_needed() -> None:
     [
         ({"replaces": "tan"}, 'unknown function to replace "tan": did you mean "tanh"'),
         ({"replaces": "tanh", "backward": "derive"}, 'did you mean "derived"'),
-        ({"replaces": "tanh", "format": "bfp(mantissa=4, exponent=8, group=16)"}, "rounds each number alone"),
-        ({"replaces": "tanh", "cycles": 0}, "a whole number from 1 on"),
+        ({"replaces": "tanh", "format": "bfp(mantissa=4, exponent=8, group=16)"}, "must round each number alone"),
+        ({"replaces": "tanh", "cycles": 0}, "a whole number of at least 1, not 0"),
         ({"replaces": abs}, "with the function that it replaces"),
     ],
 )
@@ -120,7 +120,7 @@ def test_references_are_checked(tmp_path) -> None:
     assert load_operator(whole)(2.0) == 2.0
     for wrong, message in [
         ("nothing.py:f", "no such file"),
-        ("ops", "write a Python file and a name"),
+        ("ops", "must be a Python file and a name"),
         (whole + "g", 'has no operator "fg": did you mean "f"'),
     ]:
         with pytest.raises(ConfigError, match=message):
