@@ -81,19 +81,54 @@ def put_times(cost: Cost, matched: MatchedTimes) -> tuple[Cost, Coverage]:
     be split by component: they are the component `given`, and ours are scaled down by their part.
 
     Raises:
-        ConfigError: the figures add up to more than a number holds.
+        ConfigError: the figures add up to more than a float can hold.
     """
-    ops, time_s = _lay_out(cost, matched)
-    old_busy_s, busy_s = (sum(op.time_s for op in timed) for timed in (cost.ops, ops))
-    standing_j = sum(cost.energy_by_component_j.get(name, 0.0) for name in _STANDING)
-    rate_w = standing_j / max(cost.time_s, old_busy_s) if cost.time_s else 0.0
-    # Where ops overlap, the leakage of a second is shared by all that run in it: by more or fewer than before.
-    overlap = max(cost.time_s, old_busy_s) / cost.time_s if cost.time_s else 1.0
-    thinner = overlap / (max(time_s, busy_s) / time_s) if time_s else 1.0
+    timed, time_s = _lay_out(cost, matched)
+    ops, components, energies = _put_energies(cost, timed, time_s, matched)
+    energy_j = sum(components.values())
+    figures = [time_s, energy_j, matched.unmatched_s, *(figure for op in ops for figure in (op.end_s, op.energy_j))]
+    if not all(map(isfinite, figures)):
+        raise ConfigError(
+            f"{matched.times.source}: its figures add up to more than a float can hold; are they in seconds?"
+        )
     whole = matched.whole
+    cycles = sum(op.cycles for op in ops)
+    present = [op for op in ops if op.name in matched.ops]
+    if whole is not None and whole.given.cycles is not None and len(present) == len(matched.ops):
+        cycles = whole.given.cycles
+    changed = replace(
+        cost, time_s=time_s, energy_j=energy_j, cycles=cycles, energy_by_component_j=components, ops=tuple(ops)
+    )
+    share = sum(op.time_s for op in present) / max(time_s, _busy_s(ops)) if time_s else 0.0
+    return changed, Coverage(
+        source=matched.times.source,
+        kind=matched.times.kind,
+        ops_given=len(present),
+        ops=len(cost.ops),
+        time_share=share if whole is None else 1.0,
+        energies_given=energies,
+        unmatched=matched.unmatched,
+        unmatched_s=matched.unmatched_s,
+    )
+
+
+def _busy_s(ops: Sequence[OpCost]) -> float:
+    return sum(op.time_s for op in ops)
+
+
+def _put_energies(
+    cost: Cost, timed: Sequence[OpCost], time_s: float, matched: MatchedTimes
+) -> tuple[list[OpCost], dict[str, float], int]:
+    """The ops with their new energies, all joules by component, and the number of ops whose energy was given."""
+    standing_j = sum(cost.energy_by_component_j.get(name, 0.0) for name in _STANDING)
+    # Where ops overlap, the leakage of a second is shared by all that run in it: by more or fewer than before.
+    old_s, new_s = max(cost.time_s, _busy_s(cost.ops)), max(time_s, _busy_s(timed))
+    rate_w = standing_j / old_s if cost.time_s else 0.0
+    overlap = old_s / cost.time_s if cost.time_s else 1.0
+    thinner = overlap / (new_s / time_s) if time_s else 1.0
     given_j = replaced_j = changed_j = 0.0
-    energies = 0
-    for number, (old, new) in enumerate(zip(cost.ops, ops, strict=True)):
+    ops, energies = [], 0
+    for old, new in zip(cost.ops, timed, strict=True):
         match = matched.ops.get(old.name)
         if match is not None and match.energy_j is not None:
             energy_j = match.energy_j
@@ -106,10 +141,11 @@ def put_times(cost: Cost, matched: MatchedTimes) -> tuple[Cost, Coverage]:
             more_j = own_j * (longer * thinner - 1) if old.time_s else rate_w * thinner * new.time_s
             energy_j = old.energy_j + more_j
             changed_j += more_j
-        ops[number] = replace(new, energy_j=energy_j)
+        ops.append(replace(new, energy_j=energy_j))
     rest_j = max(0.0, cost.energy_j - sum(op.energy_j for op in cost.ops))
+    whole = matched.whole
     if whole is not None and whole.given.energy_j is None:
-        waited_s = max(0.0, cost.time_s - old_busy_s)
+        waited_s = max(0.0, cost.time_s - _busy_s(cost.ops))
         changed_j += min(rest_j, rate_w * waited_s) * (whole.waits - 1)
     elif whole is not None and whole.given.energy_j is not None:
         given_j += rest_j * whole.rest
@@ -117,38 +153,7 @@ def put_times(cost: Cost, matched: MatchedTimes) -> tuple[Cost, Coverage]:
         if energies == len(matched.ops):
             given_j = whole.given.energy_j
     components = _components(cost, replaced_j, changed_j)
-    if energies:
-        components["given"] = given_j
-    energy_j = sum(components.values())
-    figures = [time_s, energy_j, matched.unmatched_s, *(figure for op in ops for figure in (op.end_s, op.energy_j))]
-    if not all(map(isfinite, figures)):
-        raise ConfigError(
-            f"{matched.times.source}: its figures add up to more than a float can hold; are they in seconds?"
-        )
-    cycles = sum(op.cycles for op in ops)
-    present = [op for op in ops if op.name in matched.ops]
-    if whole is not None and whole.given.cycles is not None and len(present) == len(matched.ops):
-        cycles = whole.given.cycles
-    changed = replace(
-        cost,
-        time_s=time_s,
-        energy_j=energy_j,
-        cycles=cycles,
-        energy_by_component_j=components,
-        ops=tuple(ops),
-    )
-    theirs_s = sum(op.time_s for op in present)
-    share = theirs_s / max(time_s, busy_s) if time_s else 0.0
-    return changed, Coverage(
-        source=matched.times.source,
-        kind=matched.times.kind,
-        ops_given=len(present),
-        ops=len(cost.ops),
-        time_share=share if whole is None else 1.0,
-        energies_given=energies,
-        unmatched=matched.unmatched,
-        unmatched_s=matched.unmatched_s,
-    )
+    return ops, components | ({"given": given_j} if energies else {}), energies
 
 
 def _lay_out(cost: Cost, matched: MatchedTimes) -> tuple[list[OpCost], float]:
