@@ -157,7 +157,7 @@ def test_a_clock_must_be_one_and_have_times(invoke, tmp_path) -> None:
             assert (found.code, found.out) == (2, "")
             assert "a number of GHz above 0" in found.err
     found = invoke("evaluate", *STEP[1:], "--clock-ghz", "2")
-    assert (found.code, "--clock-ghz is for --times" in found.err) == (2, True)
+    assert (found.code, "--clock-ghz converts the cycles" in found.err) == (2, True)
 
 
 def test_evaluate_takes_times_of_each_design(invoke, tmp_path) -> None:
@@ -173,7 +173,7 @@ def test_evaluate_takes_times_of_each_design(invoke, tmp_path) -> None:
     assert both[1]["time_per_step_s"] == pytest.approx(1e-3)
     several = ["evaluate", "bf16-systolic", "fp8-systolic", *quick]
     for options, word in [
-        (["--times", "step.csv"], "say whose times"),
+        (["--times", "step.csv"], "name the design"),
         (["--times", "fp8-systolic=step.csv", "--times", "fp8-systolic=step.csv"], "two files"),
         (["--times", "fp8-systolic=none.csv"], "no such file"),
         (["--times", "fp8-systolic=step.csv", "--sensitivity"], "leave out --times"),
