@@ -176,7 +176,7 @@ def test_evaluate_takes_times_of_each_design(invoke, tmp_path) -> None:
         (["--times", "step.csv"], "name the design"),
         (["--times", "fp8-systolic=step.csv", "--times", "fp8-systolic=step.csv"], "two files"),
         (["--times", "fp8-systolic=none.csv"], "no such file"),
-        (["--times", "fp8-systolic=step.csv", "--sensitivity"], "leave out --times"),
+        (["--times", "fp8-systolic=step.csv", "--sensitivity"], "cannot be combined with --times"),
     ]:
         found = invoke(*several, *options)
         assert found.code == 2
