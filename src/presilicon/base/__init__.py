@@ -1,1 +1,1 @@
-"""What every room stands on: errors, units, seeds, configuration."""
+"""Foundation of all rooms: errors, units, seeds, configuration, extension points."""

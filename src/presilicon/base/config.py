@@ -36,7 +36,7 @@ class Extensible:
 
 
 class Source:
-    """Where a document came from: its name for messages, and its text for line numbers."""
+    """Origin of a document: its name for messages, and its text for line numbers."""
 
     def __init__(self, name: str, text: str = "") -> None:
         self.name = name

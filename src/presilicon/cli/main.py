@@ -1,4 +1,4 @@
-"""The `presilicon` command: its subcommands, and what becomes of errors."""
+"""The `presilicon` command: its subcommands, and exit codes for errors."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ _COMMANDS = {
 }
 
 INTERRUPTED = 130
-_INTERRUPTED = "interrupted; what was recorded is kept (see `presilicon runs list`)"
+_INTERRUPTED = "interrupted; recorded results are kept (see `presilicon runs list`)"
 
 
 class _LazyGroup(click.Group):
@@ -59,12 +59,12 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 ok, 1 failed, 2 bad usage or config, 3 a part is missing, 130 interrupted."""
+    """Run the command line and exit: 0 ok, 1 failed, 2 bad usage or config, 3 a tool is missing, 130 interrupted."""
     sys.exit(_run(arguments))
 
 
 class _Interrupts:
-    """Turns SIGINT and SIGTERM into KeyboardInterrupt, and remembers them: an import may swallow the exception."""
+    """Turns SIGINT and SIGTERM into KeyboardInterrupt and remembers them, because an import may swallow the exception."""
 
     seen = False
 
@@ -74,7 +74,7 @@ class _Interrupts:
 
     def install(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
-            with suppress(ValueError):  # only the main thread may
+            with suppress(ValueError):  # only the main thread can
                 signal.signal(number, self.handle)
 
 
@@ -95,7 +95,7 @@ def _run(arguments: list[str] | None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _complain(_INTERRUPTED, INTERRUPTED)
     except SystemExit as ended:
-        # click ends so when the reader of our output has gone (`| head`): that is no failure.
+        # click exits like this when the reader of our output is gone (`| head`), which is not a failure.
         return 0 if type(sys.stdout).__name__.endswith("PacifyFlushWrapper") else int(ended.code or 0)
     except Exception as error:
         if interrupts.seen:

@@ -1,4 +1,4 @@
-"""What `presilicon schedule kernels` prints."""
+"""Output of `presilicon schedule kernels`."""
 
 import json
 from pathlib import Path

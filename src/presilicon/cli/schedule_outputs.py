@@ -148,7 +148,7 @@ def document_of(scheduled: Scheduled, payback: Payback | None) -> dict[str, Any]
 
 
 def payback_of(system: System, solution: Solution, usd_per_kwh: float) -> Payback | None:
-    """When the devices beside the reference have paid for themselves; None where their price is not known."""
+    """Payback time of the devices beside the reference; None if their price is not known."""
     added = [device for name, device in system.devices.items() if name != system.reference]
     prices = [device.price_usd * device.count for device in added if device.price_usd is not None]
     alone = next((each for each in solution.others if each.name.endswith("-alone")), None)

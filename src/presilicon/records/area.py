@@ -1,4 +1,4 @@
-"""What a design takes of a die."""
+"""Die area of a design."""
 
 from msgspec import Struct
 
@@ -9,7 +9,7 @@ class Area(Struct, frozen=True, kw_only=True):
     parts_mm2: dict[str, float]
     """Square millimetres by part; empty where the area is not known."""
     how: str
-    """What the parts are counted from, or why there are none."""
+    """Origin of the parts, or the reason why there are none."""
 
     @property
     def mm2(self) -> float | None:

@@ -1,4 +1,4 @@
-"""What a training step costs on a machine."""
+"""Cost of a training step on a machine."""
 
 from typing import Literal
 
@@ -7,11 +7,11 @@ from msgspec import Struct
 from presilicon.records.graph import OpKind, Phase
 
 Bound = Literal["compute", "memory", "none", "given"]
-"""What an op waits for longest; `given` where its time comes from elsewhere (see `records.foreign`)."""
+"""Resource that limits an op; `given` if its time comes from elsewhere (see `records.foreign`)."""
 
 
 class OpCost(Struct, frozen=True, kw_only=True, gc=False):
-    """What one op of a step costs, and where it lies on the timeline."""
+    """Cost of one op of a step, and its position on the timeline."""
 
     index: int
     name: str
@@ -31,11 +31,11 @@ class OpCost(Struct, frozen=True, kw_only=True, gc=False):
     utilization: float
     """Useful multiply-adds over what the array could have done in `cycles`; zero for ops off the array."""
     compute_s: float
-    """What the unit takes, were memory free."""
+    """Time of the compute unit alone."""
     memory_s: float
-    """What the DRAM traffic takes, were compute free."""
+    """Time of the DRAM traffic alone."""
     prefetched_s: float
-    """How much of that ran before the start of the op, while the one before computed."""
+    """Part of the DRAM traffic that was prefetched while the previous op computed."""
     intensity: float
     """FLOPs per byte of DRAM traffic; zero when nothing moves."""
     roof_flops_s: float
@@ -49,7 +49,7 @@ class OpCost(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def end_s(self) -> float:
-        """When it is done, counted from the start of the step."""
+        """End of the op, counted from the start of the step."""
         return self.start_s + self.time_s
 
 
@@ -79,7 +79,7 @@ class Cost(Struct, frozen=True, kw_only=True):
         return useful_s / busy_s if busy_s else 0.0
 
     def lanes(self) -> tuple[int, ...]:
-        """For each op, its row when ops that overlap lie in rows of their own: all zero where none do."""
+        """Row of each op on a timeline on which overlapping ops have rows of their own; all zero if none overlap."""
         ends_s: list[float] = []
         found = []
         for op in self.ops:

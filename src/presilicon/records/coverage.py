@@ -1,4 +1,4 @@
-"""What of a training step is emulated, op by op."""
+"""Emulation coverage of a training step, op by op."""
 
 from typing import Literal
 
@@ -18,7 +18,7 @@ class CoveredOp(Struct, frozen=True, kw_only=True):
     outside."""
     stage: Stage
     operator: str
-    """Of ATen, as in `aten.addmm`; `presilicon.matmul` where a MAC unit multiplied."""
+    """ATen operator, such as `aten.addmm`; `presilicon.matmul` for products of a MAC unit."""
     calls: int
     flops: int
     """Two per multiply-add in matrix products; one per arithmetic result elsewhere."""
@@ -34,13 +34,13 @@ class EmulationCoverage(Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    """Of the model."""
+    """Name of the model."""
     ops: tuple[CoveredOp, ...]
     """In the order in which they first ran."""
 
     @property
     def flops(self) -> int:
-        """Of the whole step."""
+        """FLOPs of the whole step."""
         return sum(op.flops for op in self.ops)
 
     def share(self, status: CoverageStatus) -> float:

@@ -1,4 +1,4 @@
-"""How far a comparison can be trusted: designs seed by seed, and what was held equal between them."""
+"""Trust in a comparison: designs seed by seed, and the settings that were equal between them."""
 
 from msgspec import Struct
 
@@ -23,17 +23,17 @@ class Pair(Struct, frozen=True, kw_only=True):
     seeds: int
     """That both designs were trained with; the rest is left out."""
     wins: int
-    """Of the first design."""
+    """Seeds that the first design won."""
     losses: int
     ties: int
     probability_faster: float
     """That the first design's median is lower: the share of resamples of the seeds in which it is, equal ones half."""
     sign_test_p: float
-    """How often chance alone would split the seeds without a tie as unevenly as this: two-sided exact sign test."""
+    """p-value of the two-sided exact sign test over the seeds without a tie."""
 
 
 class Fairness(Struct, frozen=True, kw_only=True):
-    """What was the same for all designs, and what was not, in words."""
+    """Settings that were equal for all designs, and those that were not, in words."""
 
     held_equal: tuple[str, ...]
     differing: tuple[str, ...]

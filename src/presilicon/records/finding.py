@@ -1,4 +1,4 @@
-"""What went wrong, or may, in a training run: where, when, and what kind of mistake it is."""
+"""Findings of a diagnosis: problems in a training run, with place, time and class."""
 
 from typing import Literal
 
@@ -18,28 +18,28 @@ Symptom = Literal[
     "data",
 ]
 BugClass = Literal["data", "structural", "conceptual"]
-"""`data`: what the model was fed. `structural`: the logic itself, a division by zero, say. `conceptual`: a choice that
-does not suit the model, as a format whose range is too small."""
+"""`data`: the inputs. `structural`: the computation itself, such as a division by zero. `conceptual`: a choice that
+does not suit the model, such as a format whose range is too small."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One thing that a diagnosis found."""
+    """One finding of a diagnosis."""
 
     step: int
     symptom: Symptom
     bug: BugClass
     message: str
-    """What was seen, and what to try."""
+    """Observation and advice."""
     layer: str = ""
     role: Role | None = None
     origin: Literal["produced", "passed on", ""] = ""
-    """Of a number that is not finite: whether the layer made it of finite ones, or was handed it."""
+    """For a number that is not finite: whether the layer produced it from finite inputs or passed it on."""
     share: float | None = None
-    """The fraction of elements, or of steps, that it concerns."""
+    """Fraction of elements or steps that are affected."""
 
 
 class RoleShares(Struct, frozen=True, kw_only=True):
-    """What rounding did to the tensors of one role at a step that was looked at."""
+    """Effect of rounding on the tensors of one role at an inspected step."""
 
     step: int
     role: Role

@@ -12,7 +12,7 @@ class ForeignTime(Struct, frozen=True, kw_only=True):
     """One figure of a file."""
 
     names: tuple[str, ...]
-    """What it is of. By operator: every operator that was running, outermost first, as in `aten.convolution`."""
+    """Name of the op. By operator: every operator that was running, outermost first, such as `aten.convolution`."""
     runs: tuple[int, ...] = ()
     """By operator: which run of each of these it is a part of."""
     time_s: float
@@ -20,7 +20,7 @@ class ForeignTime(Struct, frozen=True, kw_only=True):
     """None where the source says nothing of energy."""
     cycles: int | None = None
     calls: int = 1
-    """How many runs `time_s` is the sum of."""
+    """Number of runs that `time_s` adds up."""
     place: str = ""
     """File and line, for whoever must mend it."""
 
@@ -39,14 +39,14 @@ class ForeignTimes(Struct, frozen=True, kw_only=True):
 
 
 class Coverage(Struct, frozen=True, kw_only=True):
-    """How much of a step has another's times."""
+    """Share of a step whose times come from elsewhere."""
 
     source: str
     kind: TimesKind
     ops_given: int
     ops: int
     time_share: float
-    """Of the step's time, as it is now (of the busy time of all ops, where they overlap), what came from the file."""
+    """Share of the step's time (or of the busy time of all ops, if they overlap) that came from the file."""
     energies_given: int
     """Ops whose energy came from the file; all others keep ours, with the leakage of their new time."""
     unmatched: tuple[str, ...] = ()

@@ -16,8 +16,8 @@ class CellFrame(Struct, frozen=True, kw_only=True):
     """By name: `stationary`, `loading`, `moving` and `sum` where an operand stays, or `right`, `down`, `sum` and
     `leaving` where sums do."""
     out: tuple[tuple[int, int, float], ...] = ()
-    """What left the array in this cycle: row and column of the result that it is added to, and the value. Lanes that a
-    ragged fold leaves idle give values outside the result."""
+    """Values that left the array in this cycle: row and column of the result that each is added to, and the value.
+    Lanes that a ragged fold leaves idle give values outside the result."""
 
     def transposed(self) -> "CellFrame":
         """The same frame of a product whose result is the transpose."""

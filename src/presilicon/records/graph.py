@@ -42,7 +42,7 @@ class TensorRef(Struct, frozen=True, gc=False):
 
     @property
     def elements(self) -> int:
-        """How many numbers it holds (1 for a scalar)."""
+        """Number of elements (1 for a scalar)."""
         return prod(self.shape)
 
 
@@ -153,5 +153,5 @@ class StepGraph(Struct, frozen=True, kw_only=True):
         return sum(op.flops for op in self.ops if op.phase in wanted and (op.gemm is not None or not matrix_only))
 
     def count_by_kind(self) -> dict[str, int]:
-        """How many ops there are of each kind."""
+        """Number of ops of each kind."""
         return dict(Counter(op.kind for op in self.ops))

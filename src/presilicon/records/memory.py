@@ -1,4 +1,4 @@
-"""What a training step holds in memory over its time, and how long each piece of data must be kept."""
+"""Memory of a training step over time, and lifetimes of its data."""
 
 from math import floor
 from typing import Literal, get_args
@@ -12,10 +12,10 @@ MEMORY_PARTS: tuple[MemoryPart, ...] = get_args(MemoryPart)
 
 
 class MemoryPoint(Struct, frozen=True, kw_only=True):
-    """What is held while one op runs."""
+    """Memory in use while one op runs."""
 
     name: str
-    """Of the op."""
+    """Start of the op."""
     phase: Phase
     start_s: float
     end_s: float
@@ -24,13 +24,13 @@ class MemoryPoint(Struct, frozen=True, kw_only=True):
     rounded_weights_bytes: float = 0.0
     """Their copy in the format that products use, where that is another one."""
     gradients_bytes: float = 0.0
-    """Of the weights, from their making to the update."""
+    """Weight gradients, from their computation to the update."""
     state_bytes: float = 0.0
-    """Of the optimizer and of normalization layers."""
+    """State of the optimizer and of normalization layers."""
     activations_bytes: float = 0.0
-    """What the forward pass made, or was given, and the backward pass still reads."""
+    """Data of the forward pass that the backward pass still needs."""
     transients_bytes: float = 0.0
-    """What comes and goes: errors, and results that only their neighbours read."""
+    """Short-lived data: errors, and results that only neighbouring ops read."""
 
     @property
     def total_bytes(self) -> float:
@@ -66,16 +66,16 @@ class Lifetime(Struct, frozen=True, kw_only=True):
 
     @property
     def time_s(self) -> float:
-        """How long the data must be kept."""
+        """Time for which the data must be kept."""
         return self.last_read_s - self.write_s
 
     def refreshes(self, retention_s: float) -> int:
-        """How often a memory that keeps data for `retention_s` must refresh it."""
+        """Number of refreshes in a memory that keeps data for `retention_s`."""
         return floor(self.time_s / retention_s)
 
 
 class MemoryTimeline(Struct, frozen=True, kw_only=True):
-    """What a training step holds, op by op, and the lifetimes of its data."""
+    """Memory of a training step, op by op, and the lifetimes of its data."""
 
     points: tuple[MemoryPoint, ...]
     lifetimes: tuple[Lifetime, ...]
@@ -83,7 +83,7 @@ class MemoryTimeline(Struct, frozen=True, kw_only=True):
 
     @property
     def peak(self) -> MemoryPoint:
-        """Where most is held, the first such place."""
+        """The first point of maximum memory."""
         return max(self.points, key=lambda point: point.total_bytes)
 
     @property

@@ -1,4 +1,4 @@
-"""What the hardware of a scalar function takes: the units in it, and its time."""
+"""Hardware cost of a scalar function: its units and its time."""
 
 from msgspec import Struct
 

@@ -24,8 +24,8 @@ class Panel(Struct, frozen=True, kw_only=True):
     log: bool = False
     """Whether y is drawn by its logarithm; zeros are gaps then."""
     limits: tuple[float, float] | None = None
-    """Of y, where panels are to be compared."""
+    """Range of y, for panels that are compared with each other."""
     marks: tuple[tuple[float, str], ...] = ()
     """Steps at which something happened, and what."""
     note: str = ""
-    """What there is to see."""
+    """Caption."""

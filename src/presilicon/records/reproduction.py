@@ -1,4 +1,4 @@
-"""A published result beside ours."""
+"""A published result next to ours."""
 
 from msgspec import Struct
 
@@ -6,10 +6,10 @@ from presilicon.records.panel import Panel
 
 
 class Reproduced(Struct, frozen=True, kw_only=True):
-    """One published figure, or none, and what we get for it."""
+    """One published figure, if there is one, next to ours."""
 
     quantity: str
-    """What it is of, as in `ResNet-50 on a P100`."""
+    """Subject of the figure, such as `ResNet-50 on a P100`."""
     unit: str
     """`h`, `GFLOPS/W`, `mm2`; empty for a plain number."""
     published: float | None
@@ -27,16 +27,16 @@ class Reproduced(Struct, frozen=True, kw_only=True):
 
 
 class Reproduction(Struct, frozen=True, kw_only=True):
-    """The figures of one publication, with what was assumed to compute ours."""
+    """The figures of one publication, with the assumptions behind ours."""
 
     name: str
     title: str
     source: str
-    """Where the published figures come from."""
+    """Source of the published figures."""
     rows: tuple[Reproduced, ...]
     assumptions: tuple[str, ...]
-    """What ours rest on, one sentence each."""
+    """Assumptions behind our figures, one sentence each."""
     verdict: str = ""
-    """What reproduces and what does not, and the assumption that would make it."""
+    """Which figures reproduce and which do not, and the assumption that would make them."""
     panels: tuple[Panel, ...] = ()
     """Curves that tell the story, where the publication has curves."""

@@ -1,4 +1,4 @@
-"""What an evaluation found: time-to-accuracy and energy-to-accuracy, with their uncertainty and provenance."""
+"""Results of an evaluation: time-to-accuracy and energy-to-accuracy, with uncertainty and provenance."""
 
 from typing import Any
 
@@ -39,12 +39,12 @@ class SeedResult(Struct, frozen=True, kw_only=True):
     ending: str
     curve: tuple[CurvePoint, ...]
     time_s: float | None = None
-    """Of all its steps, those after the arrival too; None in records of before this was kept."""
+    """Time of all its steps, including those after the arrival; None in older records."""
     energy_j: float | None = None
     reason: str = ""
-    """Why training could not go on; empty when it could."""
+    """Reason if training had to stop; empty otherwise."""
     findings: tuple[Finding, ...] = ()
-    """What a diagnosis found."""
+    """Findings of the diagnosis."""
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -58,9 +58,9 @@ class Result(Struct, frozen=True, kw_only=True):
     time_to_accuracy_s: Interval
     energy_to_accuracy_j: Interval
     reached: str
-    """How many seeds of how many arrived: `4/5`."""
+    """Number of seeds that arrived, of all seeds: `4/5`."""
     reach_probability: Probability | None = None
-    """That a seed arrives within the budget, with Wilson's 95% interval; None in records of before this was kept."""
+    """That a seed arrives within the budget, with Wilson's 95% interval; None in older records."""
     expected_time_to_accuracy_s: float | None = None
     """With restarts: the mean of the seeds that arrived, plus (1 - p) / p budgets for those that are expected to miss
     before one arrives. None when no seed arrived."""
@@ -68,7 +68,7 @@ class Result(Struct, frozen=True, kw_only=True):
     accuracy: float
     """Median over seeds of the accuracy on the test split when training ended."""
     time_per_step_s: float
-    """Of a step with the design's static numerics; a trace may hold cheaper or dearer steps."""
+    """Time of a step with the design's static numerics; steps of a trace may cost more or less."""
     energy_per_step_j: float
     memory_bytes: float
     area_mm2: float | None
@@ -78,12 +78,12 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """Several designs on the same workload, in the order in which they were given."""
+    """Several designs on the same workload, in the given order."""
 
     designs: tuple[Result, ...]
     schema: int = 1
     sensitivity: Sensitivity | None = None
-    """Whether the rankings hang on single figures of the technology tables, where that was asked."""
+    """Whether the rankings depend on single figures of the technology tables, if requested."""
     pairs: tuple[Pair, ...] = ()
-    """Every two designs, seed by seed."""
+    """Every pair of designs, compared seed by seed."""
     fairness: Fairness | None = None

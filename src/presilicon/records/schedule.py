@@ -18,13 +18,13 @@ class Mode(Struct, frozen=True, gc=False, kw_only=True):
     device: str
     """Name of a pool: `gpu`."""
     units: int = 1
-    """How many devices of the pool it occupies at once."""
+    """Number of devices of the pool that it occupies."""
     time_s: float
     average_w: float
     """Over all the units, idle power included."""
     peak_w: float
     clock: float = 1.0
-    """Of the highest clock."""
+    """Fraction of the highest clock."""
     source: str = "table"
     """Where time and power come from: `table`, `interpolated`, `model`, `measured`, `simulated`."""
 
@@ -47,7 +47,7 @@ class Task(Struct, frozen=True, gc=False, kw_only=True):
     deps: tuple[int, ...] = ()
     modes: tuple[Mode, ...]
     name: str = ""
-    """What it is called where it comes from: a layer, an op."""
+    """Name in its source: a layer or an op."""
 
 
 class Pool(Struct, frozen=True, gc=False, kw_only=True):
@@ -56,9 +56,9 @@ class Pool(Struct, frozen=True, gc=False, kw_only=True):
     name: str
     units: int
     idle_w: float
-    """Of one unit that runs nothing."""
+    """Idle power of one unit."""
     bytes_per_s: float | None = None
-    """Of the link between a unit and the host; None: moving is free."""
+    """Bandwidth of the link between a unit and the host; None: transfers are free."""
 
 
 class Problem(Struct, frozen=True, kw_only=True, dict=True):
@@ -80,7 +80,7 @@ class Problem(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def followers(self) -> tuple[tuple[int, ...], ...]:
-        """For each task, those that depend on it."""
+        """Tasks that depend on each task."""
         found: list[list[int]] = [[] for _ in self.tasks]
         for task in self.tasks:
             for dep in task.deps:
@@ -89,7 +89,7 @@ class Problem(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def idle_w(self) -> float:
-        """Of the whole system when nothing runs."""
+        """Power of the whole system when nothing runs."""
         return self.base_w + sum(pool.units * pool.idle_w for pool in self.pools)
 
     def move_s(self, size: int, source: str, target: str) -> float:
@@ -150,7 +150,7 @@ class Started(Struct, frozen=True, gc=False):
 
     @property
     def end_s(self) -> float:
-        """When it is done."""
+        """Time at which it ends."""
         return self.start_s + self.mode.time_s
 
 
@@ -171,7 +171,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     @property
     def makespan_s(self) -> float:
-        """From the beginning to the end of the last op."""
+        """Time from the start to the end of the last op."""
         return max((each.end_s for each in self.started), default=0.0)
 
 
@@ -193,7 +193,7 @@ class PowerTrace(Struct, frozen=True, kw_only=True):
 
 
 class ScheduleCost(Struct, frozen=True, kw_only=True):
-    """What a schedule costs."""
+    """Cost of a schedule."""
 
     makespan_s: float
     energy_per_step_j: float

@@ -13,13 +13,13 @@ class RankingChange(Struct, frozen=True, kw_only=True):
     unit: str
     label: str
     factor: float
-    """What it was multiplied by."""
+    """Factor that it was multiplied by."""
     pairs: tuple[tuple[str, str], ...]
     """Designs that change places: the one that is better as the tables stand, then the one that becomes better."""
 
 
 class ClosestCall(Struct, frozen=True, kw_only=True):
-    """Where neighbours in the ranking come closest, or pass each other furthest."""
+    """The point at which neighbours in the ranking come closest, or pass each other furthest."""
 
     better: str
     worse: str
@@ -52,5 +52,5 @@ class Sensitivity(Struct, frozen=True, kw_only=True):
 
     factor: float
     figures: dict[str, int]
-    """How many figures were tried, by technology."""
+    """Number of figures that were varied, by technology."""
     rankings: tuple[RankingSensitivity, ...]

@@ -1,4 +1,4 @@
-"""What emulation recorded: the facts of each step that hardware cares about, and the sequence of them."""
+"""The record of emulated training: facts of each step that change its cost, and the sequence of steps."""
 
 from collections.abc import Iterator
 from math import ceil
@@ -15,24 +15,24 @@ Ending = Literal["target", "budget", "diverged"]
 
 
 class LayerFact(Struct, frozen=True, kw_only=True):
-    """What one role of one layer was at a step, where it differs from the design's static numerics."""
+    """One role of one layer at a step, where it differs from the design's static numerics."""
 
     layer: str
     role: Role
     format: str | None = None
-    """Spelling of the format in force, or None for the design's own."""
+    """Spelling of the format in use, or None for the design's own."""
     stored_bits: int | None = None
-    """Bits of an element in memory, where that is more than the format needs."""
+    """Bits of an element in memory, if more than the format needs."""
     density: float | None = None
-    """Fraction of nonzero elements, or None when it was not measured."""
+    """Fraction of nonzero elements, or None if it was not measured."""
 
 
 class StepFacts(Struct, frozen=True, kw_only=True):
-    """What happened at a step that changes what the step costs. Hashable: equal facts are priced once."""
+    """Facts of a step that change its cost. Hashable: equal facts are priced once."""
 
     layers: tuple[LayerFact, ...] = ()
     update_skipped: bool = False
-    """A loss-scale overflow, say: the backward pass ran and its result was thrown away."""
+    """The backward pass ran but its result was discarded, for example because of a loss-scale overflow."""
     backward_skipped: bool = False
     """Gradients were predicted, not computed: only the forward pass and the update ran."""
 
@@ -53,7 +53,7 @@ class StepFacts(Struct, frozen=True, kw_only=True):
 
 
 def _round_up(density: float, buckets: int) -> float:
-    # The slack keeps a density that is a level already where it is, whatever float multiplication makes of it.
+    # The slack keeps a density that is already a level, despite rounding in the multiplication.
     return ceil(density * buckets - 1e-9) / buckets
 
 
@@ -65,7 +65,7 @@ class FactsRun(Struct, frozen=True):
 
 
 class Evaluation(Struct, frozen=True, kw_only=True):
-    """The validation split, looked at after `step` training steps."""
+    """Results on the validation split after `step` training steps."""
 
     step: int
     accuracy: float
@@ -81,7 +81,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
 
 
 class Trace(Struct, frozen=True, kw_only=True):
-    """One training run as emulated: facts and losses of every step, validation accuracy now and then."""
+    """One emulated training run: facts and losses of every step, validation accuracy at intervals."""
 
     seed: int
     losses: tuple[float, ...]
@@ -90,24 +90,24 @@ class Trace(Struct, frozen=True, kw_only=True):
     """The facts of each step, run-length encoded; the counts add up to the number of steps."""
     evaluations: tuple[Evaluation, ...]
     test_accuracy: float
-    """Accuracy on the test split when training ended; it never decides anything."""
+    """Accuracy on the test split when training ended; it never affects training."""
     ending: Ending
     findings: tuple[Finding, ...] = ()
-    """What a diagnosis found on the way."""
+    """Findings of the diagnosis."""
     shares: tuple[RoleShares, ...] = ()
-    """What rounding did to each role, at the steps that were looked at."""
+    """Effect of rounding on each role, at the steps that were inspected."""
     skipped: tuple[int, ...] = ()
     """Steps whose update the loss scale skipped."""
     reason: str = ""
-    """Why it ended, when it could not go on."""
+    """Reason if training had to stop."""
 
     @property
     def steps(self) -> int:
-        """Training steps done."""
+        """Number of training steps."""
         return len(self.losses)
 
     def facts(self) -> Iterator[StepFacts]:
-        """The facts of each step in turn."""
+        """The facts of each step, in order."""
         for run in self.runs:
             for _ in range(run.count):
                 yield run.facts

@@ -1,11 +1,11 @@
-"""Is the process that made a run still there?"""
+"""Whether the process that owns a run still exists."""
 
 import os
 from pathlib import Path
 
 
 def process_start(pid: int) -> str | None:
-    """When a process started, in the system's own ticks; None when it is gone, a zombie, or the system does not say."""
+    """Start time of a process in the system's ticks; None if it is gone, a zombie, or the system does not tell."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

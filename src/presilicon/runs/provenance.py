@@ -1,4 +1,4 @@
-"""Where a result came from: the hash of its configuration, the versions and the commit that made it."""
+"""Provenance of a result: configuration hash, versions and commit."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def commit(directory: Path | None = None) -> str | None:
 
 
 def _git(directory: Path, *arguments: str) -> str | None:
-    """What git prints, or None when it fails or is absent. A surrounding git hook's variables are not inherited."""
+    """Output of git, or None if it fails or is absent. Variables of a surrounding git hook are not inherited."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     command = ["git", "-C", str(directory), *arguments]
     try:

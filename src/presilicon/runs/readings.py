@@ -48,7 +48,7 @@ class TapView(Struct):
     frames: int = 0
     dropped: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
-    """How many frames were dropped for which reason, where that is known: see `REASONS`."""
+    """Number of dropped frames by reason, where it is known: see `REASONS`."""
     missing: int = 0
     torn: int = 0
 

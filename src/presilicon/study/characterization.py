@@ -1,4 +1,4 @@
-"""Rows of a characterization table, measured: the ops of a workload's training step on the device at hand."""
+"""Measured characterization tables: the ops of a workload's training step on this machine's device."""
 
 import statistics
 import time
@@ -20,21 +20,21 @@ from presilicon.study.scheduling import kind_named, size_of
 from presilicon.workloads import Workload, describe_operator, load_workload
 
 HOLD_S = 0.1
-"""How long an op is repeated for its power, at least."""
+"""Shortest time for which an op is repeated to measure its power."""
 NVML_S = 0.3
-"""For how long NVML's counter says something of what ran before; an op is repeated as long again."""
+"""Time during which NVML's counter still reflects earlier work; an op is repeated for as long again."""
 
 
 class Meter(NamedTuple):
-    """What reads the energy of a device."""
+    """A power meter of a device."""
 
     name: str
     energy_j: Callable[[], float] | None
-    """A counter that only rises; None where power is given."""
+    """A counter that only rises; None if the power is given."""
     power_w: Callable[[], float] | None = None
     given_w: float = 0.0
     settle_s: float = 0.0
-    """How long it takes until readings are of what runs now."""
+    """Time until readings reflect what is running."""
 
 
 class _Call(NamedTuple):
@@ -55,9 +55,9 @@ def characterize(
 ) -> Characterization:
     """Time, average and peak power of every kind and size of op in a workload's step on a device.
 
-    The step runs on made-up data: one step to warm up, then `repeats` that are timed op by op. Times are medians over
-    the ops of a kind and size. For its power, one op of each is repeated while a counter of energy is read
-    (NVML on CUDA, RAPL on a CPU); where there is none, `watts` is taken.
+    The step runs on synthetic data: one step to warm up, then `repeats` steps that are timed op by op. Times are
+    medians over the ops of a kind and size. To measure power, one op of each is repeated while an energy counter is
+    read (NVML on CUDA, RAPL on a CPU); without a counter, `watts` is used.
 
     Raises:
         MissingToolError: there is no such device, or nothing reads its power and `watts` is not given.
@@ -65,7 +65,7 @@ def characterize(
     if device == "cuda" and not torch.cuda.is_available():
         raise MissingToolError("there is no CUDA device here; give --device cpu")
     if repeats < 1:
-        raise ConfigError(f"repeats is {repeats}, expected at least 1")
+        raise ConfigError(f"repeats must be at least 1, not {repeats}")
     meter = find_meter(device, watts)
     loaded = load_workload(workload)
     calls = _timed(loaded, batch_size or loaded.batch_size, device, repeats)
@@ -95,11 +95,11 @@ def characterize(
 
 
 def find_meter(device: str, watts: float | None) -> Meter:
-    """What reads the device's power: `watts` if it is given, else NVML or RAPL."""
+    """The power meter of a device: `watts` if given, else NVML or RAPL."""
     if watts is not None:
         if not 0 <= watts < 1e6:
-            raise ConfigError(f"a power of {watts:g} W: expected a number of at least 0")
-        return Meter(f"what was given, {watts:g} W", None, given_w=watts)
+            raise ConfigError(f"watts must be at least 0, not {watts:g}")
+        return Meter(f"the user, {watts:g} W", None, given_w=watts)
     if device == "cuda":
         try:
             import pynvml  # type: ignore[import-not-found]
@@ -143,7 +143,7 @@ def _timed(workload: Workload, batch_size: int, device: str, repeats: int) -> li
         torch.manual_seed(0)
         model = workload.model().to(device)
         inputs, targets = (
-            pytree.tree_map(lambda each: _made(each, device), each) for each in workload.batch(batch_size)
+            pytree.tree_map(lambda value: _synthetic(value, device), part) for part in workload.batch(batch_size)
         )
         optimizer = workload.optimizer(model.parameters())
         clock = _Clock(device)
@@ -162,8 +162,8 @@ def _timed(workload: Workload, batch_size: int, device: str, repeats: int) -> li
     return clock.calls
 
 
-def _made(value: Any, device: str) -> Any:
-    """Numbers in the shape of a meta tensor; whole ones are zeros, which are right for every table of classes."""
+def _synthetic(value: Any, device: str) -> Any:
+    """Random numbers in the shape of a meta tensor; integers are zeros, which are valid indices for any table."""
     if not isinstance(value, Tensor):
         return value
     if value.dtype.is_floating_point:
@@ -172,7 +172,7 @@ def _made(value: Any, device: str) -> Any:
 
 
 class _Clock(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Times every operator that does work."""
+    """Times every operator that does any work."""
 
     def __init__(self, device: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -203,7 +203,7 @@ class _Clock(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _record(self, kind: OpKind, phase: Phase, func: Any, args: Any, kwargs: Any) -> Any:
         with _timing(self.device) as spent:
             result = func(*args, **kwargs)
-        tensors = [each for each in pytree.tree_leaves((args, kwargs, result)) if isinstance(each, Tensor)]
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs, result)) if isinstance(leaf, Tensor)]
         sides = [side for tensor in tensors for side in tensor.shape] or [1]
         named = kind_named(kind, phase, str(func))
         self.calls.append(_Call(named, size_of(sides), spent[0], lambda: func(*args, **kwargs)))
@@ -223,7 +223,7 @@ def _timing(device: str) -> Iterator[list[float]]:
 
 
 def _power(call: _Call, meter: Meter, device: str) -> tuple[float, float]:
-    """Average and highest power while an op is repeated."""
+    """Average and peak power while an op is repeated."""
     if meter.energy_j is None:
         return meter.given_w, meter.given_w
     with torch.no_grad():
@@ -236,7 +236,7 @@ def _power(call: _Call, meter: Meter, device: str) -> tuple[float, float]:
 
 
 def _repeat(call: _Call, device: str, seconds: float, power_w: Callable[[], float] | None) -> float:
-    """Repeat an op for so long; the highest reading."""
+    """Repeat an op for that many seconds; returns the highest power reading."""
     began, highest = time.perf_counter(), 0.0
     while time.perf_counter() - began < seconds:
         for _ in range(max(1, min(200, int(0.005 / max(call.time_s, 1e-6))))):

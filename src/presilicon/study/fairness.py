@@ -1,4 +1,4 @@
-"""What was held equal between designs, and the strict rules that a comparison can be put under."""
+"""Settings that were equal between designs, and the rules of a strict comparison."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STRICT_SEEDS = 5
 """Fewer seeds than this are refused by a strict comparison."""
 
 SHARED = 0.01
-"""The fraction of a split that may also be in another: data sets hold some pictures twice."""
+"""Fraction of a split that may also be in another: data sets contain some images twice."""
 
 _EQUAL: dict[str, str] = {
     "model": "network",
@@ -39,14 +39,14 @@ _EQUAL: dict[str, str] = {
 
 
 def compare_all(results: Sequence[Result]) -> tuple[Pair, ...]:
-    """Every two designs, seed by seed, in the order in which they were given."""
+    """Every pair of designs, seed by seed, in the given order."""
     times = [{seed.seed: seed.time_to_accuracy_s for seed in result.seeds} for result in results]
-    places = combinations(range(len(results)), 2)
-    return tuple(compare_seeds(results[a].name, times[a], results[b].name, times[b]) for a, b in places)
+    pairs = combinations(range(len(results)), 2)
+    return tuple(compare_seeds(results[a].name, times[a], results[b].name, times[b]) for a, b in pairs)
 
 
 def fairness(results: Sequence[Result], *, strict: bool = False) -> Fairness:
-    """What the results have in common and what not, by what their provenance says."""
+    """Settings that the results share and settings that differ, from their provenance."""
     equal, differing = [], []
     for field, words in _EQUAL.items():
         values = [_setting(result, field) for result in results]
@@ -55,18 +55,18 @@ def fairness(results: Sequence[Result], *, strict: bool = False) -> Fairness:
         if all(value == values[0] for value in values):
             equal.append(words.format(_spell(values[0])))
         else:
-            differing.append(f"{field}: {_each(results, values)}")
+            differing.append(f"{field}: {_by_design(results, values)}")
     return Fairness(held_equal=tuple(equal), differing=tuple(differing), strict=strict)
 
 
 def check_start(workload: Workload, own: Workload, *, seeds: int, seed: int) -> None:
-    """Refuse, before anything is trained, what a strict comparison does not allow.
+    """Refuse, before training, what a strict comparison does not allow.
 
-    `own` is the workload as it comes, `workload` as it is to be used: a comparison whose rules were changed for the
-    occasion is not strict.
+    `own` is the workload as it comes, `workload` the workload in use: a comparison whose rules were changed is not
+    strict.
 
     Raises:
-        ConfigError: says all that is wrong, and what each of it could hide.
+        ConfigError: lists all problems and what each of them could hide.
     """
     problems = _seed_problems(list(range(seed, seed + seeds)))
     if workload.evaluate_every < own.evaluate_every:
@@ -97,13 +97,13 @@ def check_strict(results: Sequence[Result]) -> None:
     """Refuse results that a strict comparison does not allow.
 
     Raises:
-        RunFailedError: says all that is wrong with them.
+        RunFailedError: lists all problems.
     """
     _refuse(strict_problems(results), RunFailedError)
 
 
 def strict_problems(results: Sequence[Result]) -> tuple[str, ...]:
-    """All that keeps results, which may come from several evaluations, from being a strict comparison."""
+    """Reasons why results, which may come from several evaluations, are not a strict comparison."""
     problems: list[str] = []
     for result in results:
         problems += _seed_problems([seed.seed for seed in result.seeds], result.name)
@@ -139,7 +139,7 @@ def _seed_problems(seeds: Sequence[int], name: str = "") -> list[str]:
 
 
 def _data_problems(workload: Workload) -> list[str]:
-    """Splits that share examples: then what is called validation is training, or the test split decides."""
+    """Problems of splits that share examples, so that training data or the test split decide."""
     load_data, _ = workload.require_data()
     splits = load_data()
     train, validation, test = (_examples(inputs) for inputs, _ in (splits.train, splits.validation, splits.test))
@@ -162,21 +162,21 @@ def _examples(inputs: Tensor) -> set[bytes]:
 def _refuse(problems: Sequence[str], kind: type[ConfigError] | type[RunFailedError]) -> None:
     if problems:
         listed = "\n".join(f"  - {problem}" for problem in problems)
-        raise kind(f"this is no strict comparison:\n{listed}")
+        raise kind(f"this is not a strict comparison:\n{listed}")
 
 
 def _setting(result: Result, field: str) -> Any:
-    """Of the workload, or of the evaluation as a whole."""
+    """A setting of the workload, or of the evaluation as a whole."""
     provenance = result.provenance
     return provenance.get("workload", {}).get(field, provenance.get(field))
 
 
-def _each(results: Sequence[Result], values: Sequence[Any]) -> str:
+def _by_design(results: Sequence[Result], values: Sequence[Any]) -> str:
     return ", ".join(f"{result.name} {_spell(value)}" for result, value in zip(results, values, strict=True))
 
 
 def _spell(value: Any) -> str:
-    if isinstance(value, list | tuple) and value and all(isinstance(each, int) for each in value):
+    if isinstance(value, list | tuple) and value and all(isinstance(item, int) for item in value):
         run = list(value) == list(range(value[0], value[0] + len(value)))
         return f"{value[0]} to {value[-1]}" if run and len(value) > 2 else ", ".join(map(str, value))
     return str(value)

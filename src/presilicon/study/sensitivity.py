@@ -62,13 +62,13 @@ def step_sensitivity(graph: StepGraph, designs: Sequence[Design], *, factor: flo
 
 
 def _steps_to(trace: Trace, target: float, sustain: int) -> Counter[StepFacts] | None:
-    """How many steps of each kind it took to hold the target; None if that never happened."""
-    arrived = trace.crossing(target, sustain)
-    if arrived is None:
+    """Number of steps of each kind until the target was held; None if it never was."""
+    crossing = trace.crossing(target, sustain)
+    if crossing is None:
         return None
     counts: Counter[StepFacts] = Counter()
     for run in trace.runs:
-        taken = min(run.count, arrived - counts.total())
+        taken = min(run.count, crossing - counts.total())
         if taken:
             counts[run.facts.bucketed()] += taken
     return counts
@@ -78,11 +78,11 @@ def _sensitivity(designs: Sequence[Design], quantity: str, energy: Measure, fact
     if len(designs) < 2:
         raise ConfigError("sensitivity is about the ranking of designs: give at least two")
     if factor <= 1:
-        raise ConfigError(f"factor: given {factor:g}, expected a number above 1")
+        raise ConfigError(f"factor must be above 1, not {factor:g}")
 
     def area_mm2(index: int, technology: Technology | None) -> float:
-        found = area(designs[index], technology).mm2
-        return inf if found is None else found
+        mm2 = area(designs[index], technology).mm2
+        return inf if mm2 is None else mm2
 
     tables = _tables(designs)
     if not tables:
