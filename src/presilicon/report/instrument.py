@@ -1,4 +1,4 @@
-"""What the instruments of a run saw, as a part of its page: curves, histograms, dropped frames, commands."""
+"""Readings of a run's instruments as a part of its page: curves, histograms, dropped frames, commands."""
 
 from collections.abc import Iterable
 from html import escape

@@ -90,8 +90,8 @@ def known_area(
     top: str, parameters: Mapping[str, int], target: Target = "cyclonev", *, flat: bool = True
 ) -> Area | None:
     """The result of `synthesize` if it is cached or shipped, else None."""
-    found = _find(area_name(top, parameters, target, flat=flat))
-    return None if found is None else _area(found)
+    statistics = _find(area_name(top, parameters, target, flat=flat))
+    return None if statistics is None else _area(statistics)
 
 
 def area_name(top: str, parameters: Mapping[str, int], target: Target = "cyclonev", *, flat: bool = True) -> str:
@@ -136,8 +136,8 @@ def estimate_clock(top: str, parameters: Mapping[str, int], placing: Placing = U
 
 def known_clock(top: str, parameters: Mapping[str, int], placing: Placing = UNROUTED) -> Timing | None:
     """The result of `estimate_clock` if it is cached or shipped, else None."""
-    found = _find(clock_name(top, parameters, placing))
-    return None if found is None else _timing(found, placing)
+    timing = _find(clock_name(top, parameters, placing))
+    return None if timing is None else _timing(timing, placing)
 
 
 def clock_name(top: str, parameters: Mapping[str, int], placing: Placing = UNROUTED) -> str:

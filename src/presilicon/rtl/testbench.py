@@ -339,14 +339,14 @@ def run_testbench(directory: Path) -> str:
 
     Raises:
         MissingToolError: Verilator, perl or g++ is absent.
-        RunFailedError: something came out that the reference does not say.
+        RunFailedError: the output differs from the reference's.
     """
     lines = (directory / "instrument.f").read_text().splitlines()
     sources = [directory / line for line in lines if line.endswith(".sv")]
     headers = sorted((directory / "rtl").glob("*.svh"))
     program = build_program(BENCH, [*sources, directory / "tb" / f"{BENCH}.sv"], headers)
     done = subprocess.run([str(program)], cwd=directory, capture_output=True, text=True, check=False)
-    said = next((line for line in done.stdout.splitlines() if line.startswith("PASS")), None)
-    if done.returncode or said is None:
+    verdict = next((line for line in done.stdout.splitlines() if line.startswith("PASS")), None)
+    if done.returncode or verdict is None:
         raise RunFailedError(f"the testbench fails: {done.stdout.strip()[:2000]}")
-    return said
+    return verdict

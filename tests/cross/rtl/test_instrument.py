@@ -42,7 +42,7 @@ def check_whole_frames(hardware, taps, trace) -> None:
     seen = [-1] * hardware.taps
     for event in trace.events:
         if event.kind == VECTOR:
-            vectors.append(event.place)
+            vectors.append(event.vector)
         if event.kind not in (VECTOR, BREAK) or (event.kind == VECTOR and not event.last & 2):
             continue
         tap = event.tap

@@ -53,7 +53,7 @@ class Aggregation:
     options: tuple[str, ...] = ()
     """Options that `build` takes."""
     pairs: PairSource | None = None
-    """Where its two tensors come from, for an aggregation whose frames are pairs."""
+    """Source of its two tensors, for an aggregation of pairs."""
     follows: bool = False
     """Whether the host moves the bins after each look to where the numbers are."""
     average: RunningAverage | None = None
@@ -93,7 +93,7 @@ class BuiltAggregation:
 
     @property
     def pairs(self) -> PairSource | None:
-        """Where its two tensors come from; None if frames are single tensors."""
+        """Source of its two tensors; None if frames are single tensors."""
         return self.record.pairs
 
     def check_counts(self, count: int, nodes: int) -> CountWarning | None:

@@ -45,12 +45,12 @@ def build(hardware: Hardware) -> AggregationCode:
 
     def decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
         expect_words(values, 3 + len(extremes))
-        total, zeros, elements, *found = map(float, values)
+        total, zeros, elements, *extreme_values = map(float, values)
         count = contents.count if contents.count is not None else contents.check_count("elements", elements)
         result: dict[str, Any] = {"sum": contents.check_sum("sum", total)}
         result["zeros"] = contents.check_count("zeros", zeros, contents.padding)
         result["elements"] = None if count is None else float(count)
-        for name, value in zip(extremes, found, strict=True):
+        for name, value in zip(extremes, extreme_values, strict=True):
             # An extreme of 0 when no element is 0 comes from lanes without nodes, which hide the real one.
             result[name] = None if contents.padding and value == 0 and not result["zeros"] else value
         result["mean"] = result["sum"] / count if count and result["sum"] is not None else None

@@ -40,8 +40,8 @@ def read_json(path: Path) -> Any:
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}: not valid JSON: {error}") from None
     except (ValueError, RecursionError) as error:
-        what = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise ConfigError(f"{path}: not valid JSON: {what}") from None
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ConfigError(f"{path}: not valid JSON: {reason}") from None
 
 
 def read_hardware(path: Path) -> tuple[Hardware, dict[int, RangeRow]]:

@@ -161,7 +161,7 @@ class Host:
         return {tap: program.built for tap, program in programs if program.built is not None}
 
     def pairs(self) -> dict[int, PairSource]:
-        """Where pairs come from, for every tap whose aggregation compares two tensors."""
+        """Source of pairs, for every tap whose aggregation compares two tensors."""
         return {tap: built.pairs for tap, built in self.aggregations().items() if built.pairs is not None}
 
     def count_warning(self, tap: int, shape: Shape) -> tuple[str, CountWarning] | None:
@@ -211,8 +211,8 @@ class Host:
             else:
                 programs[wire.tap] = self._program(str(aggregation), options or {}, wire.name)
         self._order(_Order(programs))
-        what = "firmware of your own" if chains is not None else f"aggregation {aggregation}"
-        return f"{', '.join(wire.name for wire in wires)}: {what}, {self.interval(wires[0].tap)} cycles a vector"
+        program = "firmware of your own" if chains is not None else f"aggregation {aggregation}"
+        return f"{', '.join(wire.name for wire in wires)}: {program}, {self.interval(wires[0].tap)} cycles a vector"
 
     def set_ranges(self, name: str, boundaries: Sequence[Sequence[Any]]) -> str:
         """Set the boundaries of the rows of ranges that a tap uses, in the order of its firmware's rows.

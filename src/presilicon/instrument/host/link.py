@@ -273,18 +273,18 @@ class SocketLink:
         return bytes(arrived)
 
     def _check_refusal(self, arrived: bytearray) -> None:
-        text = self._tail + bytes(arrived)
-        _, mark, rest = text.partition(REFUSAL)
+        data = self._tail + bytes(arrived)
+        _, mark, rest = data.partition(REFUSAL)
         reason, end, _ = rest.partition(b"\n")
         if mark and end:
             self.close()
             host, port = self._address
-            said = reason.decode("ascii", "replace")
+            text = reason.decode("ascii", "replace")
             raise ConfigError(
-                f"{host}:{port} refused this host: {said}; give the token of its run, with --token-file or in "
+                f"{host}:{port} refused this host: {text}; give the token of its run, with --token-file or in "
                 f"{TOKEN_VARIABLE}"
             )
-        self._tail = text[-2 * MAX_GREETING :]
+        self._tail = data[-2 * MAX_GREETING :]
 
     def close(self) -> None:
         """Disconnect."""

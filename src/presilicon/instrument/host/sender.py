@@ -87,7 +87,7 @@ class Sender:
         return data
 
     def take_status(self, status: Status) -> Outcome:
-        """What a status says about the image under way."""
+        """Take a status of the chip; returns the outcome for the image under way."""
         is_first = self._counts is None
         before = self._counts or (0, 0)
         self._counts = status.taken, status.refused

@@ -109,7 +109,7 @@ class TrainingInstrument:
         self._offers = 0
         self._seen: set[int] = set()
         self._pairs: dict[int, PairSource] = {}
-        """Where pairs come from, for each tap that looks at two tensors."""
+        """Source of pairs, for each tap that looks at two tensors."""
         self._before: dict[int, Any] = {}
         """Weights before the update, by tap."""
         self._previous: dict[int, Any] = {}
@@ -301,9 +301,9 @@ class TrainingInstrument:
             return
         shape = Shape(values.size, values.shape[1], offered.share)
         self.host.shapes[wire.tap] = shape
-        found = self.host.count_warning(wire.tap, shape)
-        if found is not None:
-            aggregation, warning = found
+        named_warning = self.host.count_warning(wire.tap, shape)
+        if named_warning is not None:
+            aggregation, warning = named_warning
             self._event(InstrumentWarning, tap=wire.name, aggregation=aggregation, **warning._asdict())
 
     def _describe_aggregations(self) -> None:

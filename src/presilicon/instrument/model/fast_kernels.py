@@ -173,10 +173,10 @@ def filter_classes(
         for n in range(x.size):
             tally[class_of(x[n], words)] += 1
         for m in range(ranges):
-            found = np.int64(0)
+            hits = np.int64(0)
             for bit in range(tally.size):
-                found += tally[bit] * ((keys[m] >> bit) & 1)
-            x[m] = counts[found]
+                hits += tally[bit] * ((keys[m] >> bit) & 1)
+            x[m] = counts[hits]
         x[ranges:] = 0
     else:
         for n in range(x.size):
@@ -196,17 +196,17 @@ def filter_words(x: Any, scratch: Any, keys: Any, kind: Any, axis: Any, ranges: 
     if kind == UNORDERED:
         if axis == 0:
             for m in range(ranges):
-                found = 0
+                hits = 0
                 for n in range(lanes):
-                    found += keys[m] < scratch[n] <= keys[m + 1]
-                x[m] = counts[found]
+                    hits += keys[m] < scratch[n] <= keys[m + 1]
+                x[m] = counts[hits]
             x[ranges:] = 0
         else:
             for n in range(lanes):
-                found = 0
+                hits = 0
                 for m in range(ranges):
-                    found += keys[m] < scratch[n] <= keys[m + 1]
-                x[n] = counts[found]
+                    hits += keys[m] < scratch[n] <= keys[m + 1]
+                x[n] = counts[hits]
         return
     if axis == 0:
         above = 0
@@ -308,17 +308,17 @@ def run(
     out: Any,
     words: Any,
 ) -> None:
-    """Run the chains on every vector; `facts` has a bit for each condition that holds. `out` takes what is sent.
+    """Run the chains on every vector; `facts` has a bit for each condition that holds. `out` takes the sent words.
 
-    What no one looks at is not computed: behind the vector unit nothing is kept, so that a chain that commits nothing
-    ends with its last write.
+    Unused results are not computed: a chain that commits nothing ends with its last write in the vector unit, since
+    the other blocks have no state.
     """
     lanes = vectors.shape[1]
     ranges = keys.shape[1] - 1
     x = np.empty(lanes, np.int64)
     scratch = np.empty(lanes, np.int64)
     tally = np.zeros(6, np.int64)
-    place = 0
+    position = 0
     for v in range(vectors.shape[0]):
         false = ~np.int64(facts[v])
         for c in range(chains.shape[0]):
@@ -352,8 +352,8 @@ def run(
                 elif chain[REDUCTION] != NONE:
                     reduce_words(x, chain[REDUCTION], words)
             for n in range(size):
-                out[place + n] = x[n]
-            place += size
+                out[position + n] = x[n]
+            position += size
 
 
 @compiled

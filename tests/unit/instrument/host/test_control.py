@@ -146,3 +146,12 @@ def test_lines_that_are_torn_or_for_others_are_passed_over(tmp_path: Path) -> No
         end.flush()
         assert [command.value for command in commands.pending(0)] == [0.5]
     assert commands.pending(0) == []
+
+
+def test_damaged_answers_are_not_repeated() -> None:
+    request = {"id": "1", "streams": [], "verb": "sample", "tap": "hidden", "every": 3}
+    answers = [
+        InstrumentAnswer(stream="s", command="1", ok=True, step=4, request=content)
+        for content in ({}, request | {"verb": "odd"}, request, request | {"id": 7})
+    ]
+    assert [command.id for command in control.Repeated(answers).pending(9)] == ["1"]
