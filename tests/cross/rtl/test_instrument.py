@@ -46,7 +46,7 @@ def check_whole_frames(hardware, taps, trace) -> None:
         if event.kind not in (VECTOR, BREAK) or (event.kind == VECTOR and not event.last & 2):
             continue
         tap = event.tap
-        first = next(e for e in trace.events if e.kind == VECTOR and e.place == vectors[0])
+        first = next(e for e in trace.events if e.kind == VECTOR and e.vector == vectors[0])
         assert first.number > seen[tap]
         seen[tap] = first.number
         whole = taps[tap].words[frames_of(taps[tap].last)[first.number]]
