@@ -114,11 +114,14 @@ def _refuse_others(context: click.Context) -> None:
 
 
 def _evaluate(request: "EvaluateRequest", stored: "StoredRun | None", jobs: int, out: Path, as_json: bool) -> None:
+    from presilicon.study import plan_request
+
+    plan = plan_request(request)  # before torch is loaded: a mistake in the arguments is reported at once
+
     from presilicon.report import print_table, render_page, to_json
     from presilicon.runs import watch_run
-    from presilicon.study import carry_out, check_strict, plan_request
+    from presilicon.study import carry_out, check_strict
 
-    plan = plan_request(request)
     recorded: list[Run] = []
 
     def on_run(run: "Run") -> None:

@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 class _Interrupts:
-    """Turns SIGINT and SIGTERM into KeyboardInterrupt and remembers them, because an import may swallow the exception."""
+    """Turns SIGINT and SIGTERM into KeyboardInterrupt and remembers them: an import may swallow the exception."""
 
     seen = False
 

@@ -1,7 +1,7 @@
 """Training as the hardware would do it: a design's numerics on any torch model."""
 
 from presilicon.emulation.attach import emulate_, emulation_of, restore_
-from presilicon.emulation.checkpoint import CHECKPOINT_EVERY, Checkpoint, read_trace
+from presilicon.emulation.checkpoint import Checkpoint, read_trace
 from presilicon.emulation.coverage import coverage, coverage_workload
 from presilicon.emulation.emulation import UncoveredWarning
 from presilicon.emulation.losses import emulated
@@ -9,7 +9,6 @@ from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.emulation.training import identity, train
 
 __all__ = [
-    "CHECKPOINT_EVERY",
     "Checkpoint",
     "UncoveredWarning",
     "coverage",

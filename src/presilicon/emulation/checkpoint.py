@@ -16,10 +16,7 @@ from torch import Tensor, nn
 
 from presilicon.base.errors import ConfigError, RunFailedError
 from presilicon.records import Evaluation, FactsRun, PassiveHook, Stateful, Trace
-from presilicon.runs import write_atomically
-
-CHECKPOINT_EVERY = 10
-"""Default number of evaluations between two checkpoints."""
+from presilicon.runs import CHECKPOINT_EVERY, write_atomically
 
 
 class Checkpoint(NamedTuple):

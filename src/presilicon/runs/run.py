@@ -19,6 +19,8 @@ from presilicon.runs.provenance import commit, config_hash, versions
 
 RECORD_FILE = "run.json"
 EVENTS_FILE = "events.jsonl"
+CHECKPOINT_EVERY = 10
+"""Default number of evaluations between two checkpoints of a training run."""
 
 Status = Literal["running", "finished", "failed", "interrupted"]
 

@@ -1,22 +1,53 @@
-"""Joins the engines: emulation says how many steps, simulation what a step costs."""
+"""Joins the engines: emulation says how many steps, simulation what a step costs.
 
-from presilicon.study.evaluation import Evaluated, Plan, Study, carry_out, check_device, compare, evaluate, plan_request
+Importing this room loads neither torch nor numpy; names that need them are resolved when they are first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from presilicon.base.exports import deferred
 from presilicon.study.fairness import check_strict, compare_all, fairness, strict_problems
+from presilicon.study.plan import Plan, check_device, plan_request
 from presilicon.study.prices import StepPrices, price_trace
 from presilicon.study.request import EvaluateRequest, load_request, read_request
-from presilicon.study.scheduling import (
-    SIZINGS,
-    Scheduled,
-    ScheduleRequest,
-    Sizing,
-    capture_steps,
-    carry_out_schedule,
-    join_steps,
-    problem_of,
-    schedule,
-)
 from presilicon.study.sensitivity import sensitivity, step_sensitivity
 from presilicon.study.statistics import interval
+
+if TYPE_CHECKING:
+    from presilicon.study.characterization import characterize, to_table
+    from presilicon.study.evaluation import Evaluated, Study, carry_out, compare, evaluate
+    from presilicon.study.instrumented import compare_with_stream, layers_of_workload, stream_file, train_watched
+    from presilicon.study.scheduling import (
+        SIZINGS,
+        Scheduled,
+        ScheduleRequest,
+        Sizing,
+        capture_steps,
+        carry_out_schedule,
+        join_steps,
+        problem_of,
+        schedule,
+    )
+
+__getattr__ = deferred(
+    __name__,
+    {
+        "characterization": ("characterize", "to_table"),
+        "evaluation": ("Evaluated", "Study", "carry_out", "compare", "evaluate"),
+        "instrumented": ("compare_with_stream", "layers_of_workload", "stream_file", "train_watched"),
+        "scheduling": (
+            "SIZINGS",
+            "ScheduleRequest",
+            "Scheduled",
+            "Sizing",
+            "capture_steps",
+            "carry_out_schedule",
+            "join_steps",
+            "problem_of",
+            "schedule",
+        ),
+    },
+)
 
 __all__ = [
     "SIZINGS",
@@ -31,14 +62,17 @@ __all__ = [
     "capture_steps",
     "carry_out",
     "carry_out_schedule",
+    "characterize",
     "check_device",
     "check_strict",
     "compare",
     "compare_all",
+    "compare_with_stream",
     "evaluate",
     "fairness",
     "interval",
     "join_steps",
+    "layers_of_workload",
     "load_request",
     "plan_request",
     "price_trace",
@@ -47,5 +81,8 @@ __all__ = [
     "schedule",
     "sensitivity",
     "step_sensitivity",
+    "stream_file",
     "strict_problems",
+    "to_table",
+    "train_watched",
 ]

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Design, vary_designs
-from presilicon.runs import Run, StoredRun, config_hash, resume_run
+from presilicon.runs import CHECKPOINT_EVERY, Run, StoredRun, config_hash, resume_run
 from presilicon.workloads import Workload, load_workload
 
 REQUEST_FILE = "request.json"
@@ -29,7 +29,7 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
     times: tuple[str, ...] = ()
     clock_ghz: float | None = None
     settings: tuple[str, ...] = ()
-    checkpoint_every: int = 10
+    checkpoint_every: int = CHECKPOINT_EVERY
     evaluate_every: int | None = None
     strict: bool = False
     strict_coverage: bool = False

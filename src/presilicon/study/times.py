@@ -1,7 +1,6 @@
 """Times of other simulators or profilers, in place of our own, for the designs of a study."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,9 +10,7 @@ from presilicon.designs import Design
 from presilicon.records import ForeignTimes, StepGraph
 from presilicon.runs import config_hash
 from presilicon.simulation import MatchedTimes, match_times, put_times, read_times, simulate
-
-Times = ForeignTimes | Path | str
-"""Times of a step, or the file that contains them."""
+from presilicon.study.plan import Times
 
 
 def match_designs(

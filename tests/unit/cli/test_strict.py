@@ -18,7 +18,7 @@ ARGUMENTS = ["evaluate", "fp32-systolic", "--workload", "digits-mlp", "--strict"
 def test_a_cheat_is_refused_with_its_name(invoke, options: list[str], word: str) -> None:
     outcome = invoke(*ARGUMENTS, *options)
     assert outcome.code == 2
-    assert f"this is no strict comparison:\n  - {word}" in outcome.err
+    assert f"this is not a strict comparison:\n  - {word}" in outcome.err
 
 
 def test_what_is_strict_is_said_in_table_and_document(invoke, tmp_path) -> None:

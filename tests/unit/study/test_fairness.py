@@ -27,7 +27,7 @@ QUICK = replace(OWN, name="quick", target=0.5, max_steps=60)
     ],
 )
 def test_a_cheat_is_refused_before_anything_is_trained(changes: dict, seeds: int, seed: int, word: str) -> None:
-    with pytest.raises(ConfigError, match=rf"this is no strict comparison:\n  - {word}"):
+    with pytest.raises(ConfigError, match=rf"this is not a strict comparison:\n  - {word}"):
         ps.compare(["fp32-systolic"], replace(OWN, **changes), seeds=seeds, seed=seed, strict=True)
 
 

@@ -1,0 +1,140 @@
+"""The plan of an evaluation: designs, workload, seeds and options, checked before torch is loaded."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import to_builtins
+
+from presilicon.base.config import to_plain
+from presilicon.base.errors import ConfigError, MissingToolError
+from presilicon.designs import Design
+from presilicon.records import ForeignTimes
+from presilicon.runs import CHECKPOINT_EVERY
+from presilicon.study.fairness import check_start
+from presilicon.study.request import EvaluateRequest
+from presilicon.workloads import Workload, load_workload, workload_names
+
+Times = ForeignTimes | Path | str
+"""Times of a step, or the file that contains them."""
+
+
+class Plan(NamedTuple):
+    """Everything that decides the numbers of an evaluation."""
+
+    designs: tuple[Design, ...]
+    workload: Workload
+    seeds: int = 5
+    seed: int = 0
+    device: str = "cpu"
+    times: Times | Mapping[str, Times] | None = None
+    clock_ghz: float | None = None
+    checkpoint_every: int = CHECKPOINT_EVERY
+    strict: bool = False
+    strict_coverage: bool = False
+    sensitivity: bool = False
+    original: Workload | None = None
+    """The workload before target, budget or evaluation interval were changed, for a strict comparison. By default the
+    workload of that name in the package, if there is one."""
+
+    def check(self) -> None:
+        """Refuse a plan that cannot be carried out, before anything is trained or recorded.
+
+        Raises:
+            ConfigError: says what is wrong.
+            MissingToolError: the device is not there.
+        """
+        if not self.designs:
+            raise ConfigError("there is nothing to compare: give at least one design")
+        counts = Counter(design.name for design in self.designs)
+        duplicates = [name for name, count in counts.items() if count > 1]
+        if duplicates:
+            raise ConfigError(
+                f'two designs are called "{duplicates[0]}": to compare variants of a design use --vary, as in '
+                "--vary machine.rows=32,64, or give each file a name of its own"
+            )
+        if self.sensitivity and self.times:
+            raise ConfigError("--sensitivity varies our own figures and cannot be combined with --times")
+        if self.clock_ghz is not None and not self.times:
+            raise ConfigError("--clock-ghz converts the cycles in a file of --times: give one")
+        if self.sensitivity and len(self.designs) < 2:
+            raise ConfigError("--sensitivity is about the ranking of designs: give at least two")
+        for design in self.designs:
+            _check_chips(design)
+        _check_budget(self.workload)
+        if self.seeds < 1:
+            raise ConfigError(f"seeds must be at least 1, not {self.seeds}")
+        check_device(self.device)
+        if self.strict_coverage:
+            from presilicon.emulation import coverage_workload
+
+            for design in self.designs:
+                coverage_workload(self.workload, design.numerics, strict=True)
+        if self.strict:
+            is_ours = self.workload.name in workload_names()
+            default = load_workload(self.workload.name) if is_ours else self.workload
+            check_start(self.workload, self.original or default, seeds=self.seeds, seed=self.seed)
+
+    def config(self) -> dict[str, Any]:
+        """The configuration that a run records, as plain data."""
+        times = {"times": to_builtins(self.times, enc_hook=str)} if self.times else {}
+        return {
+            "designs": [design.to_plain() for design in self.designs],
+            "technologies": [to_plain(design.technology) for design in self.designs],
+            "workload": self.workload.describe(),
+            "seeds": self.seeds,
+            "device": self.device,
+        } | times
+
+
+def plan_request(request: EvaluateRequest) -> Plan:
+    """The plan of a request: its designs and workload loaded."""
+    designs = request.load_designs()
+    workload, original = request.load_workload()
+    return Plan(
+        designs=tuple(designs),
+        workload=workload,
+        seeds=request.seeds,
+        seed=request.seed,
+        device=request.device,
+        times=request.times_by_design([design.name for design in designs]) or None,
+        clock_ghz=request.clock_ghz,
+        checkpoint_every=request.checkpoint_every,
+        strict=request.strict,
+        strict_coverage=request.strict_coverage,
+        sensitivity=request.sensitivity,
+        original=original,
+    )
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not there, before any work is done."""
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise ConfigError(f'device must be cpu, cuda or cuda:N, not "{device}"')
+    if device != "cpu":
+        import torch
+
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if int(device.partition(":")[2] or 0) >= count:
+            raise MissingToolError(f'device "{device}": torch sees {count} CUDA devices here; use --device cpu')
+
+
+def _check_chips(design: Design) -> None:
+    chips = design.machine.update_rule.batches
+    if chips > 1:
+        raise ConfigError(
+            f'"{design.name}" has {chips} chips, which train on as many batches at once; evaluation '
+            "trains on one: give it a single chip, as in --set machine.chips=1, or price its step with simulate"
+        )
+
+
+def _check_budget(workload: Workload) -> None:
+    workload.require_data()
+    needed = workload.sustain * workload.evaluate_every
+    if workload.max_steps < needed:
+        raise ConfigError(
+            f"max_steps is {workload.max_steps}, but holding the target takes {workload.sustain} evaluations, one "
+            f"every {workload.evaluate_every} steps: give at least {needed} steps"
+        )
