@@ -1,53 +1,53 @@
 """On-chip debug: firmware, bit-exact models, the host side of the live stream.
 
-Names are resolved when they are first used: the models load numpy and numba.
+`FastModel` is imported when it is first used: it loads numpy and numba.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from presilicon.instrument.aggregations.aggregation import (
+    AGGREGATIONS,
+    Aggregation,
+    BuiltAggregation,
+    RunningAverage,
+    aggregation,
+    describe_aggregations,
+)
+from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, accumulate, decode_named
+from presilicon.instrument.firmware.compiler import compile_firmware
+from presilicon.instrument.firmware.disassembly import chain_text, disassemble
+from presilicon.instrument.firmware.files import read_chains, read_firmware, read_hardware, read_vectors
+from presilicon.instrument.firmware.image import Chain, Image, ImageRefusedError, read_image
+from presilicon.instrument.firmware.instructions import Instruction
+from presilicon.instrument.firmware.language import Firmware
+from presilicon.instrument.firmware.ranges import RangeRow
+from presilicon.instrument.host.control import (
+    CONTROL_FILE,
+    Answer,
+    Command,
+    Commands,
+    Repeated,
+    Resumed,
+    program_tap,
+    set_learning_rate,
+    set_ranges,
+    set_sampling,
+)
+from presilicon.instrument.host.host import Host
+from presilicon.instrument.host.link import FileLink, connect
+from presilicon.instrument.host.listener import Listener
+from presilicon.instrument.host.lockstep import Agreement, LockstepEngine, compare_streams
+from presilicon.instrument.host.stream import REFUSALS, Status, StreamWriter
+from presilicon.instrument.host.taps import wire_taps
+from presilicon.instrument.host.token import TOKEN_FILE, TOKEN_VARIABLE, client_token
+from presilicon.instrument.host.training import CommandSource, TrainingInstrument
+from presilicon.instrument.host.watch_view import render_watch
+from presilicon.instrument.model.engine import Block, Engine, Settings, check_feed, check_tap
+from presilicon.instrument.model.reference import Reference
+from presilicon.instrument.model.words import to_words, values_of
+
 if TYPE_CHECKING:
-    from presilicon.instrument.aggregations.aggregation import (
-        AGGREGATIONS,
-        Aggregation,
-        BuiltAggregation,
-        RunningAverage,
-        aggregation,
-        describe_aggregations,
-    )
-    from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, accumulate, decode_named
-    from presilicon.instrument.firmware.compiler import compile_firmware
-    from presilicon.instrument.firmware.disassembly import chain_text, disassemble
-    from presilicon.instrument.firmware.files import read_chains, read_firmware, read_hardware, read_vectors
-    from presilicon.instrument.firmware.image import Chain, Image, ImageRefusedError, read_image
-    from presilicon.instrument.firmware.instructions import Instruction
-    from presilicon.instrument.firmware.language import Firmware
-    from presilicon.instrument.firmware.ranges import RangeRow
-    from presilicon.instrument.host.control import (
-        CONTROL_FILE,
-        Answer,
-        Command,
-        Commands,
-        Repeated,
-        Resumed,
-        program_tap,
-        set_learning_rate,
-        set_ranges,
-        set_sampling,
-    )
-    from presilicon.instrument.host.host import Host
-    from presilicon.instrument.host.link import FileLink, connect
-    from presilicon.instrument.host.listener import Listener
-    from presilicon.instrument.host.lockstep import Agreement, LockstepEngine, compare_streams
-    from presilicon.instrument.host.stream import REFUSALS, Status, StreamWriter
-    from presilicon.instrument.host.taps import wire_taps
-    from presilicon.instrument.host.token import TOKEN_FILE, TOKEN_VARIABLE, client_token
-    from presilicon.instrument.host.training import CommandSource, TrainingInstrument
-    from presilicon.instrument.host.watch_view import render_watch
-    from presilicon.instrument.model.engine import Block, Engine, Settings, check_feed, check_tap
     from presilicon.instrument.model.fast import FastModel
-    from presilicon.instrument.model.reference import Reference
-    from presilicon.instrument.model.words import to_words, values_of
 
 __all__ = [
     "AGGREGATIONS",
@@ -112,53 +112,10 @@ __all__ = [
     "wire_taps",
 ]
 
-_MODULES = {
-    "aggregations.aggregation": (
-        "AGGREGATIONS",
-        "Aggregation",
-        "BuiltAggregation",
-        "RunningAverage",
-        "aggregation",
-        "describe_aggregations",
-    ),
-    "aggregations.parts": ("AggregationCode", "FrameContents", "accumulate", "decode_named"),
-    "firmware.compiler": ("compile_firmware",),
-    "firmware.disassembly": ("chain_text", "disassemble"),
-    "firmware.files": ("read_chains", "read_firmware", "read_hardware", "read_vectors"),
-    "firmware.image": ("Chain", "Image", "ImageRefusedError", "read_image"),
-    "firmware.instructions": ("Instruction",),
-    "firmware.language": ("Firmware",),
-    "firmware.ranges": ("RangeRow",),
-    "host.control": (
-        "CONTROL_FILE",
-        "Answer",
-        "Command",
-        "Commands",
-        "Repeated",
-        "Resumed",
-        "program_tap",
-        "set_learning_rate",
-        "set_ranges",
-        "set_sampling",
-    ),
-    "host.host": ("Host",),
-    "host.link": ("FileLink", "connect"),
-    "host.listener": ("Listener",),
-    "host.lockstep": ("Agreement", "LockstepEngine", "compare_streams"),
-    "host.stream": ("REFUSALS", "Status", "StreamWriter"),
-    "host.taps": ("wire_taps",),
-    "host.token": ("TOKEN_FILE", "TOKEN_VARIABLE", "client_token"),
-    "host.training": ("CommandSource", "TrainingInstrument"),
-    "host.watch_view": ("render_watch",),
-    "model.engine": ("Block", "Engine", "Settings", "check_feed", "check_tap"),
-    "model.fast": ("FastModel",),
-    "model.reference": ("Reference",),
-    "model.words": ("to_words", "values_of"),
-}
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name != "FastModel":
         raise AttributeError(f"module 'presilicon.instrument' has no attribute '{name}'")
-    return getattr(import_module(f"presilicon.instrument.{_HOMES[name]}"), name)
+    from presilicon.instrument.model.fast import FastModel
+
+    return FastModel

@@ -1,19 +1,12 @@
-"""The instrument as SystemVerilog: sources, generated tops, co-simulation, synthesis.
+"""The instrument as SystemVerilog: sources, generated tops, co-simulation, synthesis."""
 
-Names are resolved when they are first used.
-"""
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from presilicon.rtl.engine import RtlModel
-    from presilicon.rtl.generate import write_instrument
-    from presilicon.rtl.parameters import parse_parameters
-    from presilicon.rtl.sources import core_parameters
-    from presilicon.rtl.synthesis import Area, Timing, known_area, known_clock, synthesize
-    from presilicon.rtl.tap import Signal, list_signals, tap_design
-    from presilicon.rtl.testbench import run_testbench
+from presilicon.rtl.engine import RtlModel
+from presilicon.rtl.generate import write_instrument
+from presilicon.rtl.parameters import parse_parameters
+from presilicon.rtl.sources import core_parameters
+from presilicon.rtl.synthesis import Area, Timing, known_area, known_clock, synthesize
+from presilicon.rtl.tap import Signal, list_signals, tap_design
+from presilicon.rtl.testbench import run_testbench
 
 __all__ = [
     "Area",
@@ -30,20 +23,3 @@ __all__ = [
     "tap_design",
     "write_instrument",
 ]
-
-_MODULES = {
-    "engine": ("RtlModel",),
-    "generate": ("write_instrument",),
-    "parameters": ("parse_parameters",),
-    "sources": ("core_parameters",),
-    "synthesis": ("Area", "Timing", "known_area", "known_clock", "synthesize"),
-    "tap": ("Signal", "list_signals", "tap_design"),
-    "testbench": ("run_testbench",),
-}
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'presilicon.rtl' has no attribute '{name}'")
-    return getattr(import_module(f"presilicon.rtl.{_HOMES[name]}"), name)

@@ -1,18 +1,14 @@
 """Correlation of two tensors."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.aggregation import Aggregation
 from presilicon.instrument.aggregations.pairs import clear_row, sum_second
-from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, accumulate, decode_named
+from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values, accumulate, decode_named
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.records import Figure
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 WORDS = ("sum of both", "sum_y", "sum_xy", "squares of both", "sum_yy")
 
@@ -44,7 +40,7 @@ def build(hardware: Hardware) -> AggregationCode:
     return AggregationCode(fw, _decode)
 
 
-def _decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
+def _decode(values: Values, contents: FrameContents) -> dict[str, Any]:
     if None in decode_named(WORDS)(values, contents).values():
         return dict.fromkeys(("sum_x", "sum_y", "sum_xy", "sum_xx", "sum_yy", "correlation"))
     both, y, xy, squares, yy = map(float, values)

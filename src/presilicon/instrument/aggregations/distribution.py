@@ -3,18 +3,14 @@
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.aggregation import Aggregation
-from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, accumulate, expect_words
+from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values, accumulate, expect_words
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.instrument.firmware.ranges import RangeRow
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 BIN_OPTIONS = ("bins", "low", "high", "boundaries")
 
@@ -32,7 +28,7 @@ def build(
             fw.reduce("M")
             accumulate(fw, row, "M")
 
-    def decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
+    def decode(values: Values, contents: FrameContents) -> dict[str, Any]:
         counts = decode_counts(values, contents, edges, len(fw.rows))
         return {"counts": None if None in counts else counts, "boundaries": edges}
 
@@ -49,9 +45,7 @@ def bin_rows(boundaries: Sequence[float], hardware: Hardware) -> dict[int, Range
     return rows
 
 
-def decode_counts(
-    values: "NDArray[np.float64]", contents: FrameContents, edges: Sequence[float], rows: int
-) -> list[float | None]:
+def decode_counts(values: Values, contents: FrameContents, edges: Sequence[float], rows: int) -> list[float | None]:
     """The count in each bin, without the zeros of padding; None where the words could not hold it."""
     expect_words(values, rows * contents.hardware.ranges)
     bins = zip(pairwise(edges), values, strict=False)

@@ -1,17 +1,13 @@
 """The Euclidean norm."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.aggregation import Aggregation
-from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, accumulate, decode_named
+from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values, accumulate, decode_named
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.records import Figure
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 def build(hardware: Hardware) -> AggregationCode:
@@ -26,7 +22,7 @@ def build(hardware: Hardware) -> AggregationCode:
         fw.load()
         accumulate(fw, 1)
 
-    def decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
+    def decode(values: Values, contents: FrameContents) -> dict[str, Any]:
         squares = decode_named(["squares"])(values, contents)["squares"]
         return {"sum_of_squares": squares, "norm": None if squares is None else math.sqrt(squares)}
 

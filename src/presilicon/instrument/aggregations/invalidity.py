@@ -2,19 +2,15 @@
 
 import math
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations import distribution
 from presilicon.instrument.aggregations.aggregation import Aggregation
-from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, accumulate, expect_words
+from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values, accumulate, expect_words
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.instrument.model.words import CLASSES
 from presilicon.records import Figure
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 INVALID_CLASSES = CLASSES[:4]
 
@@ -31,7 +27,7 @@ def build(hardware: Hardware) -> AggregationCode:
             fw.reduce("M")
             accumulate(fw, row, "M")
 
-    def decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
+    def decode(values: Values, contents: FrameContents) -> dict[str, Any]:
         expect_words(values, len(fw.rows) * hardware.ranges)
         pairs = zip(INVALID_CLASSES, values, strict=False)
         result = {name: contents.check_count(name, float(value)) for name, value in pairs}
@@ -46,7 +42,7 @@ def _saturation(hardware: Hardware) -> AggregationCode:
     largest = ((1 << hardware.element_bits - 1) - 1) * step
     code = distribution.build(hardware, boundaries=[-math.inf, -largest - step, largest - step, math.inf])
 
-    def decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
+    def decode(values: Values, contents: FrameContents) -> dict[str, Any]:
         counts = distribution.decode_counts(values, contents, code.boundaries, len(code.firmware.rows))
         low, _, high = counts
         return {"saturated_low": low, "saturated_high": high, "total": _total([low, high])}

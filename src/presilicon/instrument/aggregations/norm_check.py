@@ -1,18 +1,14 @@
 """Percentiles, from counts in bins that follow the distribution."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations import distribution
 from presilicon.instrument.aggregations.aggregation import Aggregation
 from presilicon.instrument.aggregations.histograms import percentiles
-from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents
+from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values
 from presilicon.records import Figure
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 PERCENTILES = (15, 50, 85)
 NAMES = tuple(f"p{percentile}" for percentile in PERCENTILES)
@@ -24,7 +20,7 @@ def build(
     """Counts in bins, from which the host computes percentiles."""
     code = distribution.build(hardware, bins, low, high, boundaries)
 
-    def decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
+    def decode(values: Values, contents: FrameContents) -> dict[str, Any]:
         result = code.decoder(values, contents)
         counts = result["counts"]
         if counts is None:

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Decoder = Callable[["NDArray[np.float64]", "FrameContents"], dict[str, Any]]
+    Values = NDArray[np.float64]
+else:
+    Values = Any  # numpy is loaded when something is decoded
+
+Decoder = Callable[[Values, "FrameContents"], dict[str, Any]]
 """Takes the values of a frame's words and returns the results by name."""
 FRESH = "notfirst@1"
 END = "last@1"
@@ -100,20 +104,20 @@ def accumulate(fw: Firmware, row: int, size: int | str = 1) -> None:
 def decode_named(names: Sequence[str]) -> Decoder:
     """A decoder for words that are results as they are; None for those that saturated."""
 
-    def decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
+    def decode(values: Values, contents: FrameContents) -> dict[str, Any]:
         expect_words(values, len(names))
         return {name: contents.check_sum(name, float(value)) for name, value in zip(names, values, strict=True)}
 
     return decode
 
 
-def expect_words(values: "NDArray[np.float64]", expected: int) -> None:
+def expect_words(values: Values, expected: int) -> None:
     """Raise if a frame has more or fewer words than its aggregation sends."""
     if values.size != expected:
         raise ConfigError(f"{values.size} words, but this aggregation sends {expected} per outer frame")
 
 
-def join_vectors(values: "NDArray[np.float64]", contents: FrameContents) -> "NDArray[np.float64]":
+def join_vectors(values: Values, contents: FrameContents) -> Values:
     """The tensor that the vectors were cut from, or the vectors themselves if its nodes are unknown."""
     lanes = contents.hardware.lanes
     groups = 1 if contents.nodes is None else -(-contents.nodes // lanes)

@@ -1,16 +1,12 @@
 """Every element as it is."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.aggregation import Aggregation
-from presilicon.instrument.aggregations.parts import MAX_NUMBERS, AggregationCode, FrameContents, join_vectors
+from presilicon.instrument.aggregations.parts import MAX_NUMBERS, AggregationCode, FrameContents, Values, join_vectors
 from presilicon.instrument.firmware.language import Firmware
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 def build(hardware: Hardware) -> AggregationCode:
@@ -19,7 +15,7 @@ def build(hardware: Hardware) -> AggregationCode:
     with fw.chain():
         fw.commit("N")
 
-    def decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
+    def decode(values: Values, contents: FrameContents) -> dict[str, Any]:
         return {"tensor": join_vectors(values, contents), "vectors": values.reshape(-1, hardware.lanes)}
 
     return AggregationCode(fw, decode)

@@ -1,17 +1,13 @@
 """The largest mean activation of a node, averaged over time."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.aggregation import Aggregation, RunningAverage
-from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents
+from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.records import Figure
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 def build(hardware: Hardware) -> AggregationCode:
@@ -23,7 +19,7 @@ def build(hardware: Hardware) -> AggregationCode:
         fw.reduce_to("max")
         fw.commit(1, "last")
 
-    def decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
+    def decode(values: Values, contents: FrameContents) -> dict[str, Any]:
         if not values.size:
             raise ConfigError("no words, but this aggregation sends one for each group of nodes")
         largest = contents.check_sum("largest_sum", float(values.max()))

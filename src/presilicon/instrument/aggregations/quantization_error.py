@@ -1,18 +1,14 @@
 """Signal to rounding noise of a tensor and its quantized twin."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.aggregation import Aggregation
 from presilicon.instrument.aggregations.pairs import send_total, sum_first
-from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, accumulate, decode_named
+from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values, accumulate, decode_named
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.records import Figure
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 def build(hardware: Hardware) -> AggregationCode:
@@ -42,7 +38,7 @@ def build(hardware: Hardware) -> AggregationCode:
     return AggregationCode(fw, _decode)
 
 
-def _decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
+def _decode(values: Values, contents: FrameContents) -> dict[str, Any]:
     error, signal = decode_named(["error", "signal"])(values, contents).values()
     ratio = 10 * math.log10(signal / error) if error and signal and min(error, signal) > 0 else None
     return {"squared_error": error, "squared_signal": signal, "signal_to_noise_db": ratio}

@@ -1,18 +1,14 @@
 """Which elements are zero."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.aggregation import Aggregation
-from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, join_vectors
+from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values, join_vectors
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.records import Figure
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 SHARE_OF_ZEROS = Figure("sparsity", "Share of zeros", percent=True)
 
@@ -31,7 +27,7 @@ def build(hardware: Hardware, each: str = "vector") -> AggregationCode:
             fw.cache(0)
         fw.commit("N", *(["last"] if each == "group" else []))
 
-    def decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
+    def decode(values: Values, contents: FrameContents) -> dict[str, Any]:
         zeros = join_vectors(values, contents)
         if each == "vector":
             is_zero = (zeros != 0).astype(zeros.dtype)

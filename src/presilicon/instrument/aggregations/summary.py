@@ -1,6 +1,6 @@
 """Sum, zeros, elements, smallest and largest."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.aggregation import Aggregation
@@ -9,6 +9,7 @@ from presilicon.instrument.aggregations.parts import (
     FRESH,
     AggregationCode,
     FrameContents,
+    Values,
     accumulate,
     expect_words,
 )
@@ -16,10 +17,6 @@ from presilicon.instrument.aggregations.sparsity import SHARE_OF_ZEROS
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.instrument.model.words import CLASSES
 from presilicon.records import Figure
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 def build(hardware: Hardware) -> AggregationCode:
@@ -43,7 +40,7 @@ def build(hardware: Hardware) -> AggregationCode:
             fw.reduce_to(name)
             fw.commit(1, END)
 
-    def decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
+    def decode(values: Values, contents: FrameContents) -> dict[str, Any]:
         expect_words(values, 3 + len(extremes))
         total, zeros, elements, *extreme_values = map(float, values)
         count = contents.count if contents.count is not None else contents.check_count("elements", elements)

@@ -1,18 +1,14 @@
 """The norm of a weight's update relative to the weight's own."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.aggregation import Aggregation
 from presilicon.instrument.aggregations.pairs import clear_row, send_total, sum_first, sum_second
-from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, decode_named
+from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values, decode_named
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.records import Figure
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 def build(hardware: Hardware) -> AggregationCode:
@@ -31,7 +27,7 @@ def build(hardware: Hardware) -> AggregationCode:
     return AggregationCode(fw, _decode)
 
 
-def _decode(values: "NDArray[np.float64]", contents: FrameContents) -> dict[str, Any]:
+def _decode(values: Values, contents: FrameContents) -> dict[str, Any]:
     weight_squares, update_squares = decode_named(["weight", "update"])(values, contents).values()
     update_norm = None if update_squares is None else math.sqrt(update_squares)
     weight_norm = None if weight_squares is None else math.sqrt(weight_squares)
