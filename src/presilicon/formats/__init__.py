@@ -21,7 +21,7 @@ from presilicon.formats.format import Format
 from presilicon.formats.grammar import FAMILIES, NAMED_FORMATS, named_formats, parse, parse_rounding, register
 from presilicon.formats.kernels.passes import has_numba
 from presilicon.formats.kernels.reference import quantize_value
-from presilicon.formats.kernels.threads import split
+from presilicon.formats.kernels.threads import split_over_threads
 from presilicon.formats.mac.matmul import matmul
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.quantization import quantize
@@ -60,5 +60,5 @@ __all__ = [
     "quantize_value",
     "register",
     "rounder",
-    "split",
+    "split_over_threads",
 ]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from presilicon.formats import split
+from presilicon.formats import split_over_threads
 from presilicon.operators.program import Instruction, Program
 
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
@@ -22,7 +22,9 @@ def run_numba(program: Program, x: Tensor) -> list[Tensor]:
     kernel = _kernel(program, source.dtype)
     flat = source.view(-1).numpy()
     targets = tuple(result.view(-1).numpy() for result in results)
-    split(lambda start, stop: kernel(flat[start:stop], *(target[start:stop] for target in targets)), flat.size)
+    split_over_threads(
+        lambda start, stop: kernel(flat[start:stop], *(target[start:stop] for target in targets)), flat.size
+    )
     return results
 
 

@@ -10,10 +10,11 @@ from torch import Tensor
 from presilicon.formats.families.block import PowerBlocks
 from presilicon.formats.families.scaled import ELEMENT_FORMAT, SCALE_FORMAT, Nvfp4
 from presilicon.formats.format import Format
-from presilicon.formats.kernels import numba_kernels, threads, torch_kernels
+from presilicon.formats.kernels import numba_kernels, torch_kernels
 from presilicon.formats.kernels.cores import LFSR, core_for, is_plain, mode_number
 from presilicon.formats.kernels.grid import Grid, block_grid_of, grid_of
 from presilicon.formats.kernels.step_tables import step_table
+from presilicon.formats.kernels.threads import split_over_threads
 from presilicon.formats.kernels.torch_blocks import block_axis
 from presilicon.formats.rounding import Key, Stochastic
 
@@ -60,7 +61,7 @@ def round_steps(x: Tensor, fmt: Format, mode: str | Stochastic, key: Key, out: T
     def work(start: int, stop: int) -> None:
         kernel(read[start:stop], write[start:stop], start, arrays, draw, states)
 
-    threads.split(work, read.size)
+    split_over_threads(work, read.size)
     return out if fresh is out else out.copy_(fresh)
 
 
@@ -74,7 +75,7 @@ def wrap(values: Tensor, integer: int, signed: bool) -> Tensor:
     def work(start: int, stop: int) -> None:
         numba_kernels.wrap_numbers(words[start:stop], np.float32(span), top)
 
-    threads.split(work, words.size)
+    split_over_threads(work, words.size)
     return values
 
 
@@ -145,7 +146,7 @@ def _largest(x: Tensor, layout: _Scaled) -> Tensor:
             numba_kernels.largest_by_row(read, start, stop, layout.length, layout.size, layout.scales, into)
         shares.append(into)
 
-    threads.split(work, layout.rows, multiple=1, weight=layout.width or layout.size)
+    split_over_threads(work, layout.rows, multiple=1, weight=layout.width or layout.size)
     return torch.from_numpy(np.maximum.reduce(shares).view(np.float32))
 
 
@@ -168,7 +169,7 @@ def _round_scaled(
             states,
         )  # fmt: skip
 
-    threads.split(work, layout.rows, multiple=1, weight=layout.width or layout.size)
+    split_over_threads(work, layout.rows, multiple=1, weight=layout.width or layout.size)
     return out if fresh is out else out.copy_(fresh)
 
 
@@ -206,7 +207,7 @@ def _element_pass(read: Any, write: Any, grid: Grid, mode: str | Stochastic, key
         def work(start: int, stop: int, base: int = base, draw: Any = draw) -> None:
             kernel(read[base + start : base + stop], write[base + start : base + stop], start, words, draw, states)
 
-        threads.split(work, min(read.size - base, 2**32))
+        split_over_threads(work, min(read.size - base, 2**32))
 
 
 def _block_pass(
@@ -235,7 +236,7 @@ def _block_pass(
         def work(start: int, stop: int) -> None:
             tile(read, write, start, stop, rows, width, tile_rows, size, grid, limits, draw, states)
 
-        threads.split(work, count, multiple=1, weight=size * tile_rows)
+        split_over_threads(work, count, multiple=1, weight=size * tile_rows)
         return
     rows, width = shape[axis], after
     column = numba_kernels.column_kernel(number, core, plain, in_place)
@@ -245,7 +246,7 @@ def _block_pass(
     def column_work(start: int, stop: int) -> None:
         column(read, write, start, stop, rows, width, size, strip, grid, limits, draw, states)
 
-    threads.split(column_work, count, multiple=1, weight=size * min(strip, width))
+    split_over_threads(column_work, count, multiple=1, weight=size * min(strip, width))
 
 
 def _is_one(read: Any, write: Any) -> bool:

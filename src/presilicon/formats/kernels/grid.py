@@ -6,6 +6,7 @@ constant step reaches up to its limit; a block format is a grid that moves with 
 rounds all of them, on every device.
 """
 
+import struct
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -53,11 +54,14 @@ def float_bits(value: float) -> int:
     >>> hex(float_bits(1.5))
     '0x3fc00000'
     """
-    import struct
-
     packed = struct.pack("<f", value)
     assert struct.unpack("<f", packed)[0] == value, f"{value!r} is not a float32"
     return int.from_bytes(packed, "little")
+
+
+def value_of_bits(bits: int) -> float:
+    """The float32 of a bit pattern."""
+    return float(struct.unpack("<f", bits.to_bytes(4, "little"))[0])
 
 
 @lru_cache(maxsize=1024)

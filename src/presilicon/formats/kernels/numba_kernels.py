@@ -61,10 +61,10 @@ def random_word(counter: Any, second: Any) -> Any:
 def round_randomly(significand: Any, drop: Any, word: Any) -> Any:
     """`significand` without its last `drop` bits, plus the carry of those bits and the random word."""
     last = np.uint32(31)
-    kept = np.uint32(np.uint32(min(drop, last)) & last)
-    beyond = np.uint32(np.uint32(min(np.uint32(drop - kept), last)) & last)
-    draw = np.uint32(np.uint32(word >> np.uint32(1)) >> np.uint32(kept ^ last))
-    return np.uint32(np.uint32(np.uint32(significand >> beyond) + draw) >> kept)
+    covered = np.uint32(np.uint32(min(drop, last)) & last)
+    beyond = np.uint32(np.uint32(min(np.uint32(drop - covered), last)) & last)
+    draw = np.uint32(np.uint32(word >> np.uint32(1)) >> np.uint32(covered ^ last))
+    return np.uint32(np.uint32(np.uint32(significand >> beyond) + draw) >> covered)
 
 
 @compiled
@@ -210,8 +210,8 @@ def round_bits(
     result = nan if magnitude > np.uint32(0x7F800000) else result
     if not plain:
         result = np.uint32(0) if result < tiny else result
-        kept = np.uint32(negative_zero << np.uint32(31))
-        sign = np.uint32(sign & kept) if result == np.uint32(0) else sign
+        sign_mask = np.uint32(negative_zero << np.uint32(31))
+        sign = np.uint32(sign & sign_mask) if result == np.uint32(0) else sign
     return np.uint32(result | sign)
 
 
@@ -269,11 +269,11 @@ def find_step(bits: Any, first: Any, edges: Any, halvings: Any) -> Any:
     """The step of a float32 bit pattern (see `StepTable`); `halvings` is a constant to the compiler."""
     negative = np.uint32(np.uint32(0) - np.uint32(bits >> np.uint32(31)))
     key = np.uint32(bits ^ np.uint32(negative | np.uint32(0x80000000)))
-    place = np.uint64(first[np.uint64(key >> np.uint32(16))])
+    step = np.uint64(first[np.uint64(key >> np.uint32(16))])
     for s in range(halvings):
-        ahead = np.uint64(place + np.uint64(1 << (halvings - 1 - s)))
-        place = np.uint64(place + (np.uint64(edges[ahead] <= np.uint64(key)) << np.uint64(halvings - 1 - s)))
-    return place
+        ahead = np.uint64(step + np.uint64(1 << (halvings - 1 - s)))
+        step = np.uint64(step + (np.uint64(edges[ahead] <= np.uint64(key)) << np.uint64(halvings - 1 - s)))
+    return step
 
 
 @cache
@@ -285,12 +285,12 @@ def step_kernel(mode: int, halvings: int) -> Callable[..., None]:
         ends = np.empty(2, np.float64)
         for i in range(source.size):
             bits = source[i]
-            place = find_step(bits, first, edges, halvings)
+            step = find_step(bits, first, edges, halvings)
             if mode < COUNTER:
-                target[i] = low[place]
+                target[i] = low[step]
                 continue
             word = element_word(start + i, mode, draw, states)
-            value, below, above = np.float64(np.uint32(bits).view(np.float32)), near[place], far[place]
+            value, below, above = np.float64(np.uint32(bits).view(np.float32)), near[step], far[step]
             positive = np.int64(value >= 0.0)
             ends[0], ends[1] = above, below
             share = abs(value - ends[positive]) / (above - below)
@@ -299,7 +299,7 @@ def step_kernel(mode: int, halvings: int) -> Callable[..., None]:
             away = (grains + np.int64(word >> np.uint32(8))) >> np.int64(24)
             up = np.int64(value >= above) | (between & (away ^ positive ^ np.int64(1)))
             one = np.uint32(-up)
-            target[i] = np.uint32(np.uint32(high[place] & one) | np.uint32(low[place] & np.uint32(~one)))
+            target[i] = np.uint32(np.uint32(high[step] & one) | np.uint32(low[step] & np.uint32(~one)))
 
     return compiled(kernel)
 
@@ -502,18 +502,18 @@ def tile_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable[.
         across, down = -(-width // columns), -(-rows // tile_rows)
         tile = begin
         while tile < end:
-            band, place = tile // across, tile % across
+            band, tile_column = tile // across, tile % across
             matrix, strip = band // down, band % down
             top = matrix * rows + strip * tile_rows
             bottom = top + min(tile_rows, rows - strip * tile_rows)
-            full = width // columns - place
+            full = width // columns - tile_column
             run = np.uint64(min(RUN, full, end - tile) if full > 0 else 1)
-            wide = np.uint64(columns if full > 0 else width - place * columns)
+            wide = np.uint64(columns if full > 0 else width - tile_column * columns)
             tile += np.int64(run)
             for t in range(run):
                 magnitudes[t] = np.uint32(0)
             for r in range(top, bottom):
-                base = np.uint64(r * width + place * columns)
+                base = np.uint64(r * width + tile_column * columns)
                 for t in range(run):
                     here, largest = np.uint64(base + t * wide), magnitudes[t]
                     for j in range(wide):
@@ -526,7 +526,7 @@ def tile_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable[.
             for t in range(run):
                 largest = magnitudes[t]
                 if largest > np.uint32(0x7F800000) and not poison:
-                    left = place * columns + np.int64(t) * np.int64(wide)
+                    left = tile_column * columns + np.int64(t) * np.int64(wide)
                     largest = largest_in_tile(target, top, bottom, width, left, np.int64(wide))
                 raw = scale_exponent(largest, poison, emax, bump)
                 k = min(max(raw, lowest), highest)
@@ -534,7 +534,7 @@ def tile_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable[.
                 fast &= (magnitudes[t] < np.uint32(0x7F800000)) & (first_fast <= k) & (k <= last_fast)
                 fast &= (flush == 0) | (raw >= lowest)
             for r in range(top, bottom):
-                base = np.uint64(r * width + place * columns)
+                base = np.uint64(r * width + tile_column * columns)
                 for t in range(run):
                     here = np.uint64(base + t * wide)
                     if not fast:
@@ -583,15 +583,15 @@ def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable
         offsets, exponents = np.empty(strip, np.uint32), np.empty(strip, np.uint32)
         across, down = -(-width // strip), -(-rows // group)
         for number in range(begin, end):
-            band, place = number // across, number % across
+            band, strip_number = number // across, number % across
             matrix, level = band // down, band % down
             top = matrix * rows + level * group
             bottom = top + min(group, rows - level * group)
-            count = np.uint64(min(strip, width - place * strip))
+            count = np.uint64(min(strip, width - strip_number * strip))
             for j in range(count):
                 magnitudes[j] = np.uint32(0)
             for r in range(top, bottom):
-                base = np.uint64(r * width + place * strip)
+                base = np.uint64(r * width + strip_number * strip)
                 for j in range(count):
                     bits = target[base + j] if in_place else source[base + j]
                     if not in_place:
@@ -603,7 +603,7 @@ def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable
                 raws[j] = scale_exponent(magnitudes[j], poison, emax, bump)
             if not fast and not poison:
                 for j in range(count):
-                    largest = largest_in_tile(target, top, bottom, width, place * strip + np.int64(j), 1)
+                    largest = largest_in_tile(target, top, bottom, width, strip_number * strip + np.int64(j), 1)
                     raws[j] = scale_exponent(largest, poison, emax, bump)
             for j in range(count):
                 k = min(max(raws[j], lowest), highest)
@@ -611,7 +611,7 @@ def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable
                 exponents[j] = np.uint32(low + np.uint32(np.int32(k)))
                 fast &= (first_fast <= k) & (k <= last_fast) & ((flush == 0) | (raws[j] >= lowest))
             for r in range(top, bottom):
-                base = np.uint64(r * width + place * strip)
+                base = np.uint64(r * width + strip_number * strip)
                 if not fast:
                     for j in range(count):
                         target[base + j] = round_slowly(

@@ -18,7 +18,7 @@ def _pool(process: int, workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=workers, thread_name_prefix="presilicon")
 
 
-def split(work: Callable[[int, int], None], count: int, multiple: int = 16, weight: int = 1) -> None:
+def split_over_threads(work: Callable[[int, int], None], count: int, multiple: int = 16, weight: int = 1) -> None:
     """Call `work(start, stop)` over [0, count), in one share per torch thread.
 
     Shares begin at multiples of `multiple`; `weight` is the number of elements that one item stands for.

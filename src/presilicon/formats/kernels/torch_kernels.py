@@ -7,7 +7,7 @@ compiled kernels.
 import torch
 from torch import Tensor
 
-from presilicon.formats.kernels.grid import Grid
+from presilicon.formats.kernels.grid import Grid, value_of_bits
 from presilicon.formats.rounding import LFSR_BITS, WEYL, Key, Stochastic, lfsr_states
 
 _MASK = 0xFFFFFFFF
@@ -69,8 +69,8 @@ def _round(
 ) -> Tensor:
     if isinstance(mode, Stochastic):
         assert words is not None
-        kept = drop.clamp(max=31)
-        return ((significand >> (drop - kept).clamp(max=62)) + (words >> (32 - kept))) >> kept
+        covered = drop.clamp(max=31)
+        return ((significand >> (drop - covered).clamp(max=62)) + (words >> (32 - covered))) >> covered
     drop = drop.clamp(max=60)
     unit = torch.ones_like(drop) << drop
     match mode:
@@ -113,11 +113,6 @@ def _by_sign(negative: Tensor, if_negative: int, if_positive: int) -> Tensor:
 def power_of_two(exponent: Tensor) -> Tensor:
     """2^exponent as float64, for integer exponents of normal numbers."""
     return ((exponent + _BIAS) << _WIDTH).view(torch.float64)
-
-
-def value_of_bits(bits: int) -> float:
-    """The float32 of a bit pattern."""
-    return float(torch.tensor(bits, dtype=torch.int32).view(torch.float32))
 
 
 def wrap(values: Tensor, integer: int, signed: bool) -> Tensor:

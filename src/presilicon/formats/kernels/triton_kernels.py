@@ -23,8 +23,8 @@ def _word(index, states, first, second, inside, MASK: tl.constexpr, STATES: tl.c
     if MODE == 5:
         word = _random_word(index, first.to(tl.uint32), second.to(tl.uint32)) & MASK
     elif MODE == 6:
-        place = (index.to(tl.int64) + first.to(tl.uint32).to(tl.int64)) % STATES
-        word = tl.load(states + place, mask=inside, other=0).to(tl.uint32, bitcast=True) & MASK
+        position = (index.to(tl.int64) + first.to(tl.uint32).to(tl.int64)) % STATES
+        word = tl.load(states + position, mask=inside, other=0).to(tl.uint32, bitcast=True) & MASK
     return word
 
 
@@ -32,10 +32,10 @@ def _word(index, states, first, second, inside, MASK: tl.constexpr, STATES: tl.c
 def _round_significand(significand, drop, negative, code_base, word, MODE: tl.constexpr):
     """`significand` without its last `drop` bits, rounded."""
     if MODE >= 5:
-        kept = tl.minimum(drop, 31)
-        beyond = tl.minimum(drop - kept, 31)
-        draw = (word >> 1) >> (31 - kept)
-        return ((significand >> beyond) + draw) >> kept
+        covered = tl.minimum(drop, 31)
+        beyond = tl.minimum(drop - covered, 31)
+        draw = (word >> 1) >> (31 - covered)
+        return ((significand >> beyond) + draw) >> covered
     drop = tl.minimum(drop, 25)
     unit = tl.full(drop.shape, 1, tl.uint32) << drop
     below = unit - 1

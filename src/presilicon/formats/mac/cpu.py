@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from presilicon.formats.kernels import threads
 from presilicon.formats.kernels.cores import NEAREST_EVEN, mode_number
 from presilicon.formats.kernels.grid import Grid
 from presilicon.formats.kernels.numba_kernels import lfsr_table
+from presilicon.formats.kernels.threads import split_over_threads
 from presilicon.formats.mac.numba_kernels import (
     LIFTED,
     NARROW,
@@ -58,7 +58,7 @@ def multiply(a: Tensor, b: Tensor, plan: Plan, key: Key) -> Tensor:
                 return
         exact(left, right, target, done, start, stop, chunk, plan.width, plan.align_bits, *grids, *draws)
 
-    threads.split(work, batches * rows, multiple=1, weight=columns * depth)
+    split_over_threads(work, batches * rows, multiple=1, weight=columns * depth)
     return out
 
 

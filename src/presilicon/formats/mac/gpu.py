@@ -5,8 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from presilicon.formats.kernels.grid import Grid
-from presilicon.formats.kernels.torch_kernels import value_of_bits
+from presilicon.formats.kernels.grid import Grid, value_of_bits
 from presilicon.formats.mac import plain, triton_kernels
 from presilicon.formats.mac.plan import Plan
 from presilicon.formats.rounding import Key, Stochastic

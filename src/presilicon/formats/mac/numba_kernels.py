@@ -294,9 +294,9 @@ def range_of(numbers: Any) -> Any:
         hidden = np.uint32(min(field, np.uint32(1)) << np.uint32(23))
         mantissa = np.uint32(np.uint32(bits & np.uint32(0x7FFFFF)) | hidden)
         lowest = np.float32(np.int32(np.uint32(mantissa & np.uint32(np.uint32(~mantissa) + np.uint32(1)))))
-        place = np.int32(np.int32(lowest.view(np.uint32) >> np.uint32(23)) - np.int32(127 + 150))
-        place = np.int32(place + np.int32(max(field, np.uint32(1))))
-        last = np.int32(min(last, place if bits != np.uint32(0) else np.int32(1000)))
+        exponent = np.int32(np.int32(lowest.view(np.uint32) >> np.uint32(23)) - np.int32(127 + 150))
+        exponent = np.int32(exponent + np.int32(max(field, np.uint32(1))))
+        last = np.int32(min(last, exponent if bits != np.uint32(0) else np.int32(1000)))
         largest = np.uint32(max(largest, bits))
         union = np.uint32(union | mantissa)
     return largest, last, union

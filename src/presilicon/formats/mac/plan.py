@@ -1,14 +1,13 @@
 """The plan of a MAC unit: its parameters for the implementations, derived once from its description."""
 
 import math
-import struct
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 from presilicon.base.errors import FormatError
 from presilicon.formats.format import Format
-from presilicon.formats.kernels.grid import Grid, grid_of
+from presilicon.formats.kernels.grid import Grid, grid_of, value_of_bits
 from presilicon.formats.mac.unit import FLOAT32, MacUnit
 from presilicon.formats.rounding import Stochastic
 
@@ -115,8 +114,7 @@ class LeanLimits:
 
 def _largest(grid: Grid) -> float:
     """The largest magnitude that a grid has with either sign."""
-    bits = min(grid.max_positive, grid.max_negative)
-    return float(struct.unpack("<f", bits.to_bytes(4, "little"))[0])
+    return value_of_bits(min(grid.max_positive, grid.max_negative))
 
 
 @lru_cache(maxsize=256)

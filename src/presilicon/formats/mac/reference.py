@@ -4,12 +4,11 @@ Every multiply and add happens in the stated order; each result is exact until i
 """
 
 import math
-import struct
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from presilicon.formats.kernels.grid import Grid
-from presilicon.formats.kernels.reference import points_away, round_integer
+from presilicon.formats.kernels.grid import Grid, value_of_bits
+from presilicon.formats.kernels.reference import floor_log2, points_away, round_integer
 from presilicon.formats.mac.plan import Plan, plan_of
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.rounding import Key, Stochastic, random_word
@@ -138,7 +137,7 @@ def round_exact(x: Exact, grid: Grid, mode: str | Stochastic, word: int = 0) -> 
     1.0
     """
     if not isinstance(x, Fraction) and math.isnan(x):
-        return _value(grid.nan)
+        return value_of_bits(grid.nan)
     negative = math.copysign(1, x) < 0
     magnitude = _round_magnitude(-x if negative else x, grid, mode, negative, word)
     if magnitude == 0 and not grid.negative_zero:
@@ -147,8 +146,8 @@ def round_exact(x: Exact, grid: Grid, mode: str | Stochastic, word: int = 0) -> 
 
 
 def _round_magnitude(x: Exact, grid: Grid, mode: str | Stochastic, negative: bool, word: int) -> float:
-    largest = _value(grid.max_negative if negative else grid.max_positive)
-    over = _value(grid.over_negative if negative else grid.over_positive)
+    largest = value_of_bits(grid.max_negative if negative else grid.max_positive)
+    over = value_of_bits(grid.over_negative if negative else grid.over_positive)
     if not isinstance(x, Fraction):
         return over if math.isinf(x) else 0.0
     low = grid.low - 127
@@ -159,16 +158,14 @@ def _round_magnitude(x: Exact, grid: Grid, mode: str | Stochastic, negative: boo
     result = round_integer(ratio, mode, negative, bool(code_below % 2), word) * step
     if result > Fraction(largest):
         return over if points_away(mode, negative) else largest
-    return 0.0 if result < Fraction(_value(grid.tiny)) else float(result)
+    return 0.0 if result < Fraction(value_of_bits(grid.tiny)) else float(result)
 
 
 def _exponent(x: Exact) -> int:
     """floor(log2 |x|), and 0 for what has no exponent."""
     if x == 0 or not (isinstance(x, Fraction) or math.isfinite(x)):
         return 0
-    fraction = abs(Fraction(x))
-    guess = fraction.numerator.bit_length() - fraction.denominator.bit_length()
-    return guess if Fraction(2) ** guess <= fraction else guess - 1
+    return floor_log2(abs(Fraction(x)))
 
 
 def _exact(x: Exact) -> Exact:
@@ -178,7 +175,3 @@ def _exact(x: Exact) -> Exact:
 def _stand_in(x: Exact) -> float:
     """A float that behaves like `x` next to a zero, an infinity or NaN."""
     return math.copysign(1.0, x) if isinstance(x, Fraction) else x
-
-
-def _value(bits: int) -> float:
-    return float(struct.unpack("<f", bits.to_bytes(4, "little"))[0])
