@@ -27,12 +27,7 @@ _BUILTIN = {
     "table": "presilicon.formats.families.table:Table",
 }
 
-FAMILIES: ExtensionPoint[type[Format]] = ExtensionPoint(
-    "presilicon.formats",
-    "number format",
-    _BUILTIN,
-    Format,
-)
+FAMILIES: ExtensionPoint[type[Format]] = ExtensionPoint("presilicon.formats", "number format", _BUILTIN, Format)
 """The families of formats, by the word before the parenthesis."""
 
 
@@ -54,8 +49,9 @@ def named_formats() -> dict[str, Format]:
 
 
 def name_of(fmt: Format) -> str | None:
-    """The name of a format that has one."""
-    return next((name for name, known in _names_of(type(fmt)).items() if known == fmt), None)
+    """The name of a format that has one, unless another family has the same name."""
+    named = (name for name, known in _names_of(type(fmt)).items() if known == fmt)
+    return next((name for name in named if NAMED_FORMATS.get(name, fmt) == fmt), None)
 
 
 def register(fmt: "UserFormat") -> "UserFormat":

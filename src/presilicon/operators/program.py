@@ -80,7 +80,7 @@ class Program:
 
 
 class Builder:
-    """Makes a program: equal instructions are kept once, and what follows from constants alone is worked out."""
+    """Builds a program; equal instructions are shared, and operations on constants are computed at once."""
 
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []

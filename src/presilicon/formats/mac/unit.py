@@ -31,7 +31,7 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
       and in the end the lanes are added pairwise.
     - `chunked`: `sequential` within chunks of `chunk` products; the chunks' sums are then added one after another,
       beginning with the first chunk's sum.
-    - `pairwise`: a tree that adds neighbours, level by level; one that is left over moves up a level as it is.
+    - `pairwise`: a tree that adds neighbours, level by level; an odd one moves up a level unchanged.
     - `systolic`: an array of `rows` rows whose weights or inputs stay in place. The reduction axis is folded in tiles
       of `rows`; partial sums enter a tile at zero and move down one row per product; the tiles' sums are added one
       after another. (An array whose outputs stay in place adds sequentially.)
