@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Numerics, RoleFormat
-from presilicon.emulation import emulate_, emulated, functions, replace_function, replacement_for
+from presilicon.emulation import emulate_, emulated
 from presilicon.emulation.mode import handlers
 from presilicon.formats import parse, quantize
 
@@ -208,33 +208,6 @@ def test_checkpointing_gives_the_same_gradients(reentrant: bool) -> None:
 
     for plain, again in zip(gradients(False), gradients(True), strict=True):
         assert torch.equal(plain, again)
-
-
-def test_functions_can_be_replaced_everywhere() -> None:
-    def coarse_tanh(x: torch.Tensor) -> torch.Tensor:
-        return x.clamp(-1, 1)
-
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lstm = nn.LSTM(6, 6)
-
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return torch.tanh(x), self.lstm(x)[0]
-
-    model = emulate_(Net(), replace(NUMERICS, vector="float32"))
-    x = torch.full((2, 6), 2.0)
-    plain = model(x)
-    replace_function("tanh", coarse_tanh)
-    try:
-        assert replacement_for("tanh") is coarse_tanh
-        changed = model(x)
-        assert torch.equal(changed[0], torch.ones(2, 6))
-        assert not torch.equal(changed[1], plain[1])
-    finally:
-        replace_function("tanh", None)
-    assert torch.equal(model(x)[0], plain[0])
-    assert functions.replacement_for("tanh") is None
 
 
 @pytest.mark.parametrize("layer", [nn.Tanh(), nn.Linear(6, 6)])
