@@ -38,8 +38,7 @@ def watch(run: str, once: bool, interval: float, out: Path, as_json: bool) -> No
       presilicon instrument watch latest --once
     """
     from presilicon.base.errors import ConfigError
-    from presilicon.runs import load_run, watch_run
-    from presilicon.runs.readings import to_plain
+    from presilicon.runs import load_run, to_plain, watch_run
 
     stored = load_run(out, run)
     watcher = watch_run(stored.path)
@@ -233,7 +232,7 @@ def lockstep(
     else:
         from presilicon.cli.instrument import _engine
         from presilicon.records import InstrumentAnswer
-        from presilicon.study.instrumented import compare_with_stream
+        from presilicon.study import compare_with_stream
 
         started = training.started
         answers = [answer for answer in stored.events(InstrumentAnswer) if answer.stream == started.stream]
@@ -296,7 +295,7 @@ def listen(
     from presilicon.designs import load_design
     from presilicon.instrument import CONTROL_FILE, Commands, FileLink, Listener, client_token, connect
     from presilicon.runs import create_run
-    from presilicon.study.instrumented import layers_of_workload, stream_file
+    from presilicon.study import layers_of_workload, stream_file
     from presilicon.workloads import load_workload
 
     design = load_design(design_name)
@@ -347,8 +346,7 @@ class _Training(NamedTuple):
 def _load_training(run: "StoredRun", design: str | None, seed: int | None) -> _Training:
     from presilicon.base.errors import ConfigError
     from presilicon.records import InstrumentStarted
-    from presilicon.study import load_request, plan_request
-    from presilicon.study.instrumented import stream_file
+    from presilicon.study import load_request, plan_request, stream_file
 
     starts = [
         event

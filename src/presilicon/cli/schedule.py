@@ -178,8 +178,8 @@ def characterize(
     import json
 
     from presilicon.base.config import to_plain
-    from presilicon.study.characterization import characterize as measure
-    from presilicon.study.characterization import to_table
+    from presilicon.study import characterize as measure
+    from presilicon.study import to_table
 
     found = measure(workload, device=device, name=name, batch_size=batch, repeats=repeats, watts=watts)
     if out is not None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from presilicon.base.errors import ConfigError, unknown
-from presilicon.scheduling.fpga_kernels import (
+from presilicon.scheduling import (
     SHAPES,
     Fmax,
     Ranked,

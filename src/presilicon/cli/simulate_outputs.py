@@ -14,15 +14,16 @@ from presilicon.designs import Convention, Design
 from presilicon.records import Cost, Coverage, Gemm, StepGraph
 from presilicon.report import (
     cost_to_json,
+    product_to_json,
     render_checkpointing,
     render_cost,
     render_coverage,
     render_memory,
+    render_product,
     save_memory_plot,
     save_roofline_plot,
     save_trace,
 )
-from presilicon.report.steps import product_to_json, render_product
 from presilicon.simulation import (
     chain_of,
     even_segments,

@@ -48,7 +48,7 @@ from presilicon.records.graph import (
     StepGraph,
     TensorRef,
 )
-from presilicon.records.memory import Lifetime, MemoryPart, MemoryPoint, MemoryTimeline
+from presilicon.records.memory import MEMORY_PARTS, Lifetime, MemoryPart, MemoryPoint, MemoryTimeline
 from presilicon.records.operator_cost import OperatorCost
 from presilicon.records.panel import Curve, Panel
 from presilicon.records.protocols import AttachedHook, Observer, PairObserver, PassiveHook, Stateful, TrainingHook
@@ -59,6 +59,7 @@ from presilicon.records.sensitivity import ClosestCall, RankingChange, RankingSe
 from presilicon.records.trace import Evaluation, FactsRun, LayerFact, StepFacts, Trace
 
 __all__ = [
+    "MEMORY_PARTS",
     "PHASES",
     "ROLES",
     "AnyEvent",

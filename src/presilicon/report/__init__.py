@@ -12,7 +12,14 @@ from presilicon.report.reproduction import render_reproduction, reproduction_to_
 from presilicon.report.roofline import save_roofline_plot
 from presilicon.report.schedule import Payback, ScheduleView, check_folder, render_summary, save_schedule
 from presilicon.report.sensitivity import render_sensitivity
-from presilicon.report.steps import cost_to_json, render_checkpointing, render_cost, render_coverage
+from presilicon.report.steps import (
+    cost_to_json,
+    product_to_json,
+    render_checkpointing,
+    render_cost,
+    render_coverage,
+    render_product,
+)
 from presilicon.report.story import render_story
 from presilicon.report.table import print_table, render_table
 
@@ -30,6 +37,7 @@ __all__ = [
     "print_run",
     "print_runs",
     "print_table",
+    "product_to_json",
     "published_schema",
     "render_checkpointing",
     "render_cost",
@@ -38,6 +46,7 @@ __all__ = [
     "render_memory",
     "render_page",
     "render_panels",
+    "render_product",
     "render_reproduction",
     "render_sensitivity",
     "render_story",

@@ -5,8 +5,7 @@ from html import escape
 
 from presilicon.records import Curve, Figure, Panel
 from presilicon.report.lines import render_bars, render_panel
-from presilicon.runs import StreamView, TapView, Watcher
-from presilicon.runs.readings import starved
+from presilicon.runs import StreamView, TapView, Watcher, starved
 
 
 def render_instrument(watcher: Watcher | None) -> str:

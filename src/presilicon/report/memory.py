@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from presilicon.base.units import bytes_scale, format_bytes, format_seconds, seconds_scale
-from presilicon.records import MemoryPart, MemoryPoint, MemoryTimeline
-from presilicon.records.memory import MEMORY_PARTS
+from presilicon.records import MEMORY_PARTS, MemoryPart, MemoryPoint, MemoryTimeline
 from presilicon.report.figure import render_drawing, save_drawing
 from presilicon.report.palette import LIGHT
 

@@ -1,7 +1,7 @@
 """The sensitivity of rankings, in words: for the terminal, and in pieces for the page."""
 
 from presilicon.base.units import format_number
-from presilicon.records.sensitivity import RankingChange, RankingSensitivity, Sensitivity
+from presilicon.records import RankingChange, RankingSensitivity, Sensitivity
 
 TITLES = {
     "energy_to_accuracy_j": "energy to accuracy",

@@ -182,11 +182,11 @@ def _design(size: str, schedule: str, *settings: str) -> Design:
 def _graph(hidden: Hidden, batch: int) -> StepGraph:
     from torch.nn.functional import cross_entropy
 
-    from presilicon.workloads import capture, classified, sgd
-    from presilicon.workloads.networks.perceptron import perceptron
+    from presilicon.workloads import capture, classified, from_networks, sgd
 
     images, targets = classified(batch, (INPUTS,))
-    model, optimizer = perceptron((INPUTS, *hidden, CLASSES)), partial(sgd, momentum=0.0)
+    model = from_networks("perceptron.perceptron", (INPUTS, *hidden, CLASSES))
+    optimizer = partial(sgd, momentum=0.0)
     return capture(model, images, targets=targets, loss=cross_entropy, optimizer=optimizer, name=_name(hidden))
 
 

@@ -9,13 +9,8 @@ from msgspec.structs import replace
 
 from presilicon.designs import System, load_system
 from presilicon.records import Problem, Schedule, ScheduleCost, StepGraph
-from presilicon.scheduling.accounting import cost
-from presilicon.scheduling.baselines import reference_only
-from presilicon.scheduling.checker import check
-from presilicon.scheduling.execution import Rules, execute
-from presilicon.scheduling.graphs import Graph, parse_graph
-from presilicon.scheduling.problems import alone, build_problem
-from presilicon.study.scheduling import MODELS, Sizing, capture_steps, join_steps
+from presilicon.scheduling import Graph, Rules, alone, build_problem, check, cost, execute, parse_graph, reference_only
+from presilicon.study import MODELS, Sizing, capture_steps, join_steps
 
 SOURCE = "Enabling Energy-Efficient DNN Training on Hybrid GPU-FPGA Accelerators, He et al., ICS 2021"
 NAMES = {

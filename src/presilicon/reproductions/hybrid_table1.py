@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from presilicon.designs import Row, load_system
 from presilicon.records import Reproduced, Reproduction
 from presilicon.reproductions.hybrid import SOURCE, facts
-from presilicon.scheduling.candidates import judge
+from presilicon.scheduling import judge
 
 _SYSTEM = load_system("v100-3xs10")
 

@@ -7,12 +7,17 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import load_system
 from presilicon.records import Problem, Reproduced, Reproduction, Schedule
 from presilicon.reproductions.hybrid import MODELS, NAMES, NO_POWER, SOURCE, Assumptions, facts, graph_under
-from presilicon.scheduling.accounting import cost
-from presilicon.scheduling.baselines import reactive_clock
-from presilicon.scheduling.checker import check
-from presilicon.scheduling.execution import DeadlockError, Rules, execute
-from presilicon.scheduling.heft import heft
-from presilicon.scheduling.problems import alone, build_problem
+from presilicon.scheduling import (
+    DeadlockError,
+    Rules,
+    alone,
+    build_problem,
+    check,
+    cost,
+    execute,
+    reactive_clock,
+    schedule_heft,
+)
 
 _CAPS = (210.0, 230.0, 250.0)
 _SET = Assumptions("free moves, idle boards draw nothing", like_rows=True)
@@ -59,7 +64,7 @@ def _rows() -> Iterator[Reproduced]:
         yield Reproduced(
             quantity=f"{NAMES[model]}, the literal rule", unit="%", published=figure, ours=None, note=_literal(problem)
         )
-        for solver, schedule in (("greedy", _repaired(problem)), ("heft", heft(problem, cap_w=230.0))):
+        for solver, schedule in (("greedy", _repaired(problem)), ("heft", schedule_heft(problem, cap_w=230.0))):
             claimed = cost(problem, schedule, cap_w=230.0)
             check(problem, schedule, cap_w=230.0, claimed=claimed)
             gain = 100 * (claimed.throughput_samples_per_s / controlled.throughput_samples_per_s - 1)

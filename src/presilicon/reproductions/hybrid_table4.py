@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from presilicon.records import Reproduced, Reproduction
 from presilicon.reproductions.hybrid import SOURCE, facts
-from presilicon.scheduling.fpga_kernels import explore, latency_indicator, make_input, synthetic_fmax
+from presilicon.scheduling import explore, latency_indicator, make_input, synthetic_fmax
 
 _WORK = 2048 * 1024 * 1024
 

@@ -23,7 +23,7 @@ from presilicon.records import (
     TapLosses,
     Trace,
 )
-from presilicon.study.instrumented import train_watched
+from presilicon.study import train_watched
 from presilicon.workloads import Splits, Workload
 
 OnEvent = Callable[[Event], None]

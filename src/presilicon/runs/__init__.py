@@ -11,7 +11,7 @@ However the process ends, what was recorded stays readable, also while it is bei
 from presilicon.runs.events import EventLog, parse_event, read_events, read_plain_events
 from presilicon.runs.export import EXPORT_FORMATS, export_run
 from presilicon.runs.provenance import commit, config_hash, versions
-from presilicon.runs.readings import StreamView, TapView, Watcher, describe_warning, watch_run
+from presilicon.runs.readings import StreamView, TapView, Watcher, describe_warning, starved, to_plain, watch_run
 from presilicon.runs.run import CHECKPOINT_EVERY, EVENTS_FILE, Run, RunRecord, create_run, resume_run, write_atomically
 from presilicon.runs.store import StoredRun, list_runs, load_run, remove_run
 
@@ -38,6 +38,8 @@ __all__ = [
     "read_plain_events",
     "remove_run",
     "resume_run",
+    "starved",
+    "to_plain",
     "versions",
     "watch_run",
     "write_atomically",

@@ -5,8 +5,17 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from presilicon.designs import Design, StepFormats
-from presilicon.records import Cost, MemoryPart, MemoryPoint, MemoryTimeline, Op, StepFacts, StepGraph, TensorRef
-from presilicon.records.memory import MEMORY_PARTS
+from presilicon.records import (
+    MEMORY_PARTS,
+    Cost,
+    MemoryPart,
+    MemoryPoint,
+    MemoryTimeline,
+    Op,
+    StepFacts,
+    StepGraph,
+    TensorRef,
+)
 from presilicon.simulation.execution import executed_ops
 from presilicon.simulation.lifetimes import find_lifetimes
 

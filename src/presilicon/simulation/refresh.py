@@ -6,9 +6,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from presilicon.base.units import PICO
-from presilicon.designs.technology import Label
-from presilicon.records import Lifetime, MemoryPart, MemoryTimeline
-from presilicon.records.memory import MEMORY_PARTS
+from presilicon.designs import Label
+from presilicon.records import MEMORY_PARTS, Lifetime, MemoryPart, MemoryTimeline
 
 Positive = Annotated[float, Meta(gt=0)]
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from presilicon.study.evaluation import Evaluated, Study, carry_out, compare, evaluate
     from presilicon.study.instrumented import compare_with_stream, layers_of_workload, stream_file, train_watched
     from presilicon.study.scheduling import (
+        MODELS,
         SIZINGS,
         Scheduled,
         ScheduleRequest,
@@ -36,6 +37,8 @@ __getattr__ = deferred(
         "evaluation": ("Evaluated", "Study", "carry_out", "compare", "evaluate"),
         "instrumented": ("compare_with_stream", "layers_of_workload", "stream_file", "train_watched"),
         "scheduling": (
+            "MODELS",
+            "MODELS",
             "SIZINGS",
             "ScheduleRequest",
             "Scheduled",
@@ -50,6 +53,7 @@ __getattr__ = deferred(
 )
 
 __all__ = [
+    "MODELS",
     "SIZINGS",
     "EvaluateRequest",
     "Evaluated",

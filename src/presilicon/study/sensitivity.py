@@ -8,8 +8,7 @@ from statistics import median
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Design, Figure, FigurePath, Technology, figure_name
-from presilicon.records import StepFacts, StepGraph, Trace
-from presilicon.records.sensitivity import ClosestCall, RankingChange, RankingSensitivity, Sensitivity
+from presilicon.records import ClosestCall, RankingChange, RankingSensitivity, Sensitivity, StepFacts, StepGraph, Trace
 from presilicon.simulation import area, simulate
 from presilicon.study.prices import StepPrices
 

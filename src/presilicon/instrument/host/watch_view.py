@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from presilicon.runs.readings import StreamView, TapView, Watcher, starved
+from presilicon.runs import StreamView, TapView, Watcher, starved
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
