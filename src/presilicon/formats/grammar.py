@@ -120,7 +120,7 @@ def _build(tree: ast.expr, text: str) -> Format:
                 raise _unknown(name)
             return named
         case ast.Call(func=ast.Name(id=name)) if name in FAMILIES:
-            family = FAMILIES.load(name)
+            family = _family(name)
             return family(**_arguments(tree, family, text))
         case ast.Call(func=ast.Name(id=name), args=arguments):
             base = _named(name)
@@ -137,6 +137,14 @@ def _build(tree: ast.expr, text: str) -> Format:
 def _named(name: str) -> Format | None:
     """The format of a name; installed packages are asked last, since that imports them."""
     return NAMED_FORMATS[name] if name in NAMED_FORMATS else named_formats().get(name)
+
+
+def _family(name: str) -> type[Format]:
+    """The family of a name; an installed package may have registered it under another name than its `kind`."""
+    family = FAMILIES.load(name)
+    if family.kind != name:
+        raise FormatError(f'number format "{name}": the class {family.__name__} must have kind = "{name}"')
+    return family
 
 
 def _unknown(name: str) -> FormatError:

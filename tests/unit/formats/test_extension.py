@@ -54,7 +54,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     metadata.mkdir()
     (tmp_path / "toy.py").write_text(TOY)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 0.1\n")
-    (metadata / "entry_points.txt").write_text("[presilicon.formats]\ntoy = toy:Toy\n")
+    (metadata / "entry_points.txt").write_text("[presilicon.formats]\ntoy = toy:Toy\nmisnamed = toy:Toy\n")
     paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
@@ -82,6 +82,13 @@ def test_commands_take_a_family_of_another_package(environment: dict[str, str], 
     steps = ("--max-steps", "6", "--evaluate-every", "2")
     evaluated = document("evaluate", "bf16-systolic", "--workload", "digits-mlp", *weight, *runs, *steps)
     assert "toy(bits=3)" in json.dumps(evaluated)
+
+
+def test_a_family_must_be_registered_under_its_own_kind(environment: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "presilicon", "quantize", "misnamed(3)", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 2
+    assert 'the class Toy must have kind = "misnamed"' in done.stderr
 
 
 def test_a_list_of_values_is_enough_for_all_roundings(environment: dict[str, str]) -> None:
