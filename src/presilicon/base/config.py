@@ -42,10 +42,10 @@ class Source:
         self.name = name
         self.text = text
 
-    def place(self, path: str) -> str:
+    def locate(self, path: str) -> str:
         """The file, the line where the key at `path` stands if it can be told, and the path.
 
-        >>> Source("a.toml", "[machine]\\nrows = -1\\n").place("$.machine.rows")
+        >>> Source("a.toml", "[machine]\\nrows = -1\\n").locate("$.machine.rows")
         'a.toml, line 2, $.machine.rows'
         """
         line = _line_of(self.text, path)
@@ -61,7 +61,7 @@ def read_toml(path: Path) -> tuple[dict[str, Any], Source]:
     try:
         text = read_file(path).decode("utf-8")
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not a text file (a TOML file in UTF-8 is wanted)") from None
+        raise ConfigError(f"{path}: not a text file (expected TOML in UTF-8)") from None
     if not text.strip():
         raise ConfigError(f"{path}: the file is empty; `presilicon design show fp32-systolic` prints a full example")
     return parse_toml(text, str(path))
@@ -128,7 +128,7 @@ def override(data: Mapping[str, Any], settings: Iterable[str], kind: type, sourc
 def to_plain(value: Any) -> Any:
     """`value` as dicts, lists, strings and numbers, ready for JSON or TOML.
 
-    Structs become dicts (with their tag), None fields are kept, objects that are no structs become their `str()`.
+    Structs become dicts (with their tag), None fields are kept, other objects become their `str()`.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -229,9 +229,9 @@ def _expand(data: Any, kind: Any, path: str, source: Source, build: Build | None
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     if isinstance(data, float) and not math.isfinite(data):
-        raise ConfigError(f"{source.place(path)}: given {data}, expected a finite number")
+        raise ConfigError(f"{source.locate(path)}: given {data}, expected a finite number")
     if get_origin(kind) is Literal and data not in get_args(kind):
-        raise ConfigError(f"{source.place(path)}: given {data!r}; {did_you_mean(str(data), map(str, get_args(kind)))}")
+        raise ConfigError(f"{source.locate(path)}: given {data!r}; {did_you_mean(str(data), map(str, get_args(kind)))}")
     struct = _struct_for(kind, data, path, source)
     if struct is not None:
         shorthand = getattr(struct, "shorthand", None)
@@ -245,7 +245,7 @@ def _expand(data: Any, kind: Any, path: str, source: Source, build: Build | None
         for key in data:
             if key not in names and key != tag:
                 raise ConfigError(
-                    f'{source.place(f"{path}.{key}")}: unknown key "{key}": {did_you_mean(str(key), names)}'
+                    f'{source.locate(f"{path}.{key}")}: unknown key "{key}": {did_you_mean(str(key), names)}'
                 )
         table = {
             key: value if key == tag else _expand(value, hints[names[key]], f"{path}.{key}", source, build)
@@ -294,7 +294,7 @@ def _struct_for(kind: Any, data: Any, path: str, source: Source) -> type[msgspec
 def _member_for(kind: type[Extensible], data: Any, path: str, source: Source) -> type[msgspec.Struct]:
     """The member of an extension point that the table `data` names."""
     if not isinstance(data, Mapping):
-        raise ConfigError(f"{source.place(path)}: given {data!r}, expected a table")
+        raise ConfigError(f"{source.locate(path)}: given {data!r}, expected a table")
     name = _tag(data, "kind", kind.members.names(), path, source)
     try:
         member: type[msgspec.Struct] = kind.members.load(name)
@@ -302,17 +302,17 @@ def _member_for(kind: type[Extensible], data: Any, path: str, source: Source) ->
         if (config.tag_field, config.tag) != ("kind", name):
             raise ConfigError(f'the {kind.members.noun} "{name}" must be a struct with tag_field="kind", tag="{name}"')
     except ConfigError as error:
-        raise ConfigError(f"{source.place(f'{path}.kind')}: {error}") from None
+        raise ConfigError(f"{source.locate(f'{path}.kind')}: {error}") from None
     return member
 
 
 def _tag(data: Mapping[str, Any], field: str, tags: list[str], path: str, source: Source) -> str:
     """The name in `data` that chooses one of several structs."""
     if field not in data:
-        raise ConfigError(f'{source.place(path)}: the required key "{field}" is missing. Allowed: {", ".join(tags)}')
+        raise ConfigError(f'{source.locate(path)}: the required key "{field}" is missing. Allowed: {", ".join(tags)}')
     if str(data[field]) not in tags:
-        place = source.place(f"{path}.{field}")
-        raise ConfigError(f"{place}: given {data[field]!r}; {did_you_mean(str(data[field]), tags)}")
+        location = source.locate(f"{path}.{field}")
+        raise ConfigError(f"{location}: given {data[field]!r}; {did_you_mean(str(data[field]), tags)}")
     return str(data[field])
 
 
@@ -340,15 +340,15 @@ def _explain(error: msgspec.ValidationError, data: Any, source: Source, root: st
     text = str(error)
     message, _, path = text.rpartition(" - at `")
     message, path = (message, path.rstrip("`")) if message else (text, "$")
-    place = source.place(root + path.removeprefix("$"))
+    location = source.locate(root + path.removeprefix("$"))
     if message.startswith(_OURS):
-        return ConfigError(f"{place}: {message.removeprefix(_OURS)}")
+        return ConfigError(f"{location}: {message.removeprefix(_OURS)}")
     if match := re.fullmatch(r"Object missing required field `(.+)`", message):
-        return ConfigError(f'{place}: the required key "{match[1]}" is missing')
-    given = _value_at(data, path)
+        return ConfigError(f'{location}: the required key "{match[1]}" is missing')
+    value = _value_at(data, path)
     expected = message.replace("`", "").removeprefix("Expected ")
     expected = re.sub(r", got .*", "", expected).replace("object", "table").replace("str", "text")
-    return ConfigError(f"{place}: given {given!r}, expected {expected}")
+    return ConfigError(f"{location}: given {value!r}, expected {expected}")
 
 
 def _value_at(data: Any, path: str) -> Any:
@@ -387,4 +387,4 @@ def _check(value: Any, path: str, source: Source) -> None:
             try:
                 check()
             except ConfigError as error:
-                raise ConfigError(f"{source.place(path)}: {error}") from None
+                raise ConfigError(f"{source.locate(path)}: {error}") from None

@@ -73,7 +73,7 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
 @json_option
 @click.pass_context
 def command(
-    context: click.Context, /, jobs: int | None, resume: str | None, out: Path, as_json: bool, **given: Any
+    context: click.Context, /, jobs: int | None, resume: str | None, out: Path, as_json: bool, **options: Any
 ) -> None:
     """Train with each DESIGN's numerics, price every step on its machine, and compare.
 
@@ -97,10 +97,10 @@ def command(
         request = read_request(stored)
     else:
         for name in ("designs", "workload"):
-            if not given[name]:
+            if not options[name]:
                 parameter = next(parameter for parameter in context.command.params if parameter.name == name)
                 raise click.MissingParameter(ctx=context, param=parameter)
-        request = EvaluateRequest(**given)
+        request = EvaluateRequest(**options)
     _evaluate(request, stored, jobs or os.cpu_count() or 1, out, as_json)
 
 

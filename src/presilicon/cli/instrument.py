@@ -220,15 +220,15 @@ def _engine(name: str, hardware: "Hardware") -> Any:
 
 
 def _plain(values: Any) -> list[Any]:
-    """Numbers for JSON: whole ones as integers, infinities and NaN by name."""
+    """Numbers for JSON: is_whole ones as integers, infinities and NaN by name."""
     return [_plain_number(float(value)) for value in values]
 
 
 def _plain_number(value: float) -> float | int | str:
     if value != value or value in (float("inf"), float("-inf")):
         return str(value)
-    whole = value == int(value) and abs(value) < 2**53 and str(value) != "-0.0"
-    return int(value) if whole else value
+    is_whole = value == int(value) and abs(value) < 2**53 and str(value) != "-0.0"
+    return int(value) if is_whole else value
 
 
 def _warn(warnings: Any) -> None:

@@ -359,11 +359,11 @@ def _load_training(run: "StoredRun", design: str | None, seed: int | None) -> _T
     first = starts[0]
     # The stream file is that of the last start.
     started = next(event for event in reversed(starts) if (event.design, event.seed) == (first.design, first.seed))
-    chosen = next((candidate for candidate in plan.designs if candidate.name == started.design), None)
-    if chosen is None:
+    trained = next((candidate for candidate in plan.designs if candidate.name == started.design), None)
+    if trained is None:
         raise ConfigError(f'{run.name}: its request has no design "{started.design}"')
     file = run.path / stream_file(f"{started.design}-seed{started.seed}")
-    return _Training(chosen, plan.workload, plan.device, started, file)
+    return _Training(trained, plan.workload, plan.device, started, file)
 
 
 def _read(path: Path) -> bytes:

@@ -112,8 +112,8 @@ def formats(as_json: bool) -> None:
     from presilicon.formats import FAMILIES, named_formats
 
     rows = [
-        {"name": name, "bits_per_element": chosen.bits_per_element, "description": chosen.spelling()}
-        for name, chosen in named_formats().items()
+        {"name": name, "bits_per_element": fmt.bits_per_element, "description": fmt.spelling()}
+        for name, fmt in named_formats().items()
     ]
     members = FAMILIES.members()
     families = {name: [field.name for field in fields(cast(Any, family))] for name, family in members.items()}

@@ -1,4 +1,4 @@
-"""`presilicon runs`: what was run, what came of it."""
+"""`presilicon runs`: list, show, export and remove recorded runs."""
 
 import sys
 from pathlib import Path
@@ -21,13 +21,13 @@ def list_(out: Path, as_json: bool) -> None:
     from presilicon.report import print_runs, runs_to_json
     from presilicon.runs import list_runs
 
-    found = list_runs(out)
+    stored = list_runs(out)
     if as_json:
-        click.echo(runs_to_json(found), nl=False)
-    elif not found:
+        click.echo(runs_to_json(stored), nl=False)
+    elif not stored:
         click.echo(f"no runs in {out}")
     else:
-        print_runs(found)
+        print_runs(stored)
 
 
 @command.command("show")
@@ -39,11 +39,11 @@ def show(run: str, out: Path, as_json: bool) -> None:
     from presilicon.report import print_run, run_to_json
     from presilicon.runs import load_run
 
-    found = load_run(out, run)
+    stored = load_run(out, run)
     if as_json:
-        click.echo(run_to_json(found), nl=False)
+        click.echo(run_to_json(stored), nl=False)
     else:
-        print_run(found)
+        print_run(stored)
 
 
 @command.command("export")
@@ -64,11 +64,11 @@ def export(run: str, file_format: str, target: Path | None, out: Path) -> None:
     from presilicon.report import export_report
     from presilicon.runs import export_run, load_run
 
-    found = load_run(out, run)
+    stored = load_run(out, run)
     if file_format in ("csv", "json"):
-        content: str | bytes = export_run(found, file_format)
+        content: str | bytes = export_run(stored, file_format)
     else:
-        content = export_report(found, file_format)
+        content = export_report(stored, file_format)
     if target is None:
         if isinstance(content, bytes) and sys.stdout.isatty():
             raise ConfigError(f"{file_format} is not for a terminal; name a file with --to")

@@ -151,18 +151,18 @@ def _step_text(
     return "\n".join(parts), talk
 
 
-def _segments(graph: StepGraph, wanted: str) -> tuple[tuple[str, ...], ...]:
+def _segments(graph: StepGraph, segments: str) -> tuple[tuple[str, ...], ...]:
     """The blocks of the step in as many segments as `--checkpoint` says."""
     chain = chain_of(graph)
     if len(chain) < 2:
         blocks = f"one block, {chain[0]}" if chain else "no blocks that follow one another"
-        raise ConfigError(f"--checkpoint {wanted}: {graph.name} has {blocks}: there is nothing to cut into segments")
-    if wanted != "sqrt" and int(wanted) > len(chain):
+        raise ConfigError(f"--checkpoint {segments}: {graph.name} has {blocks}: there is nothing to cut into segments")
+    if segments != "sqrt" and int(segments) > len(chain):
         raise ConfigError(
-            f"--checkpoint {wanted}: {len(chain)} layers cannot be cut into {wanted} segments; give 2 to {len(chain)}, "
-            "or sqrt"
+            f"--checkpoint {segments}: {len(chain)} layers cannot be cut into {segments} segments; "
+            f"give 2 to {len(chain)}, or sqrt"
         )
-    return even_segments(chain, None if wanted == "sqrt" else int(wanted))
+    return even_segments(chain, None if segments == "sqrt" else int(segments))
 
 
 def _notes(plain: Cost | None, cost: Cost, segments: int, coverage: Coverage | None) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def load_design(name_or_path: str | Path, settings: Iterable[str] = (), *, numer
         try:
             data = {**data, "numerics": recipe_table(data["numerics"])}
         except ConfigError as error:
-            raise ConfigError(f"{source.place('$.numerics')}: {error}") from None
+            raise ConfigError(f"{source.locate('$.numerics')}: {error}") from None
     settings = list(settings)
     if settings:
         data = override(data, settings, Design, source)
@@ -135,7 +135,7 @@ def _check_technology(data: dict[str, Any], source: Source) -> None:
         try:
             load_technology(name)
         except ConfigError as error:
-            raise ConfigError(f"{source.place('$.machine.technology')}: {error}") from None
+            raise ConfigError(f"{source.locate('$.machine.technology')}: {error}") from None
 
 
 def _exists(path: Path) -> bool:

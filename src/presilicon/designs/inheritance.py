@@ -44,7 +44,7 @@ def read_whole(
     if "base" not in data:
         return data, source
     base = data.pop("base")
-    place = source.place("$.base")
+    place = source.locate("$.base")
     if not isinstance(base, str):
         raise ConfigError(f"{place}: given {base!r}, expected the name of a preset or a {what} file")
     if base not in presets and not is_preset:

@@ -238,11 +238,11 @@ def _with_table(data: dict[str, Any], source: Source) -> dict[str, Any]:
     if name is None:
         return data
     if not isinstance(name, str):
-        raise ConfigError(f"{source.place('$.table')}: given {name!r}, expected the name of a table or a .toml file")
+        raise ConfigError(f"{source.locate('$.table')}: given {name!r}, expected the name of a table or a .toml file")
     try:
         table = load_characterization(name)
     except ConfigError as error:
-        raise ConfigError(f"{source.place('$.table')}: {error}") from None
+        raise ConfigError(f"{source.locate('$.table')}: {error}") from None
     own = data.get("rows", [])
     if not isinstance(own, list | tuple):
         return data

@@ -81,13 +81,13 @@ class Cost(Struct, frozen=True, kw_only=True):
     def lanes(self) -> tuple[int, ...]:
         """Row of each op on a timeline on which overlapping ops have rows of their own; all zero if none overlap."""
         ends_s: list[float] = []
-        found = []
+        rows = []
         for op in self.ops:
             free = [lane for lane, end_s in enumerate(ends_s) if end_s <= op.start_s + 1e-12 * self.time_s]
             lane = max(free, key=ends_s.__getitem__, default=len(ends_s))
             ends_s[lane : lane + 1] = [op.end_s]
-            found.append(lane)
-        return tuple(found)
+            rows.append(lane)
+        return tuple(rows)
 
     def time_by_phase_s(self) -> dict[str, float]:
         """Seconds spent in each phase."""

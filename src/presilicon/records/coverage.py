@@ -40,7 +40,7 @@ class EmulationCoverage(Struct, frozen=True, kw_only=True):
 
     @property
     def flops(self) -> int:
-        """FLOPs of the whole step."""
+        """FLOPs of the total step."""
         return sum(op.flops for op in self.ops)
 
     def share(self, status: CoverageStatus) -> float:
@@ -51,8 +51,8 @@ class EmulationCoverage(Struct, frozen=True, kw_only=True):
         >>> EmulationCoverage(name="tiny", ops=(op,)).share("emulated")
         1.0
         """
-        whole = self.flops
-        return sum(op.flops for op in self.ops if op.status == status) / whole if whole else 0.0
+        total = self.flops
+        return sum(op.flops for op in self.ops if op.status == status) / total if total else 0.0
 
     @property
     def uncovered(self) -> tuple[CoveredOp, ...]:
@@ -60,13 +60,13 @@ class EmulationCoverage(Struct, frozen=True, kw_only=True):
         return tuple(op for op in self.ops if op.status == "uncovered")
 
     def __str__(self) -> str:
-        whole = self.flops or 1
+        total = self.flops or 1
         rows = [("layer", "stage", "operator", "calls", "FLOPs", "share", "formats")]
         for op in self.ops:
             formats = f"{op.formats} (UNCOVERED)" if op.status == "uncovered" else op.formats
             layer = op.layer or "(root)"
             rows.append(
-                (layer, op.stage, op.operator, str(op.calls), f"{op.flops:,}", f"{op.flops / whole:.2%}", formats)
+                (layer, op.stage, op.operator, str(op.calls), f"{op.flops:,}", f"{op.flops / total:.2%}", formats)
             )
         widths = [max(len(row[column]) for row in rows) for column in range(6)]
         lines = ["  ".join([*(_pad(row, widths)), row[6]]) for row in rows]

@@ -149,8 +149,8 @@ class StepGraph(Struct, frozen=True, kw_only=True):
 
     def flops(self, *phases: Phase, matrix_only: bool = False) -> int:
         """FLOPs of the given phases (all when none is named), optionally of GEMMs and convolutions alone."""
-        wanted = set(phases or PHASES)
-        return sum(op.flops for op in self.ops if op.phase in wanted and (op.gemm is not None or not matrix_only))
+        selected = set(phases or PHASES)
+        return sum(op.flops for op in self.ops if op.phase in selected and (op.gemm is not None or not matrix_only))
 
     def count_by_kind(self) -> dict[str, int]:
         """Number of ops of each kind."""

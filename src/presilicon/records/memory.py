@@ -93,4 +93,4 @@ class MemoryTimeline(Struct, frozen=True, kw_only=True):
 
     def longest(self, part: MemoryPart) -> Lifetime | None:
         """The data of that part that must be kept longest; None when there is none."""
-        return max((each for each in self.lifetimes if each.part == part), key=lambda each: each.time_s, default=None)
+        return max((life for life in self.lifetimes if life.part == part), key=lambda life: life.time_s, default=None)

@@ -81,11 +81,11 @@ class Problem(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def followers(self) -> tuple[tuple[int, ...], ...]:
         """Tasks that depend on each task."""
-        found: list[list[int]] = [[] for _ in self.tasks]
+        followers: list[list[int]] = [[] for _ in self.tasks]
         for task in self.tasks:
             for dep in task.deps:
-                found[dep].append(task.id)
-        return tuple(map(tuple, found))
+                followers[dep].append(task.id)
+        return tuple(map(tuple, followers))
 
     @cached_property
     def idle_w(self) -> float:
@@ -108,11 +108,11 @@ class Problem(Struct, frozen=True, kw_only=True, dict=True):
         Raises:
             ConfigError: naming op, device and value.
         """
-        for place, task in enumerate(self.tasks):
+        for index, task in enumerate(self.tasks):
             label = f"op {task.id} ({task.kind}{' ' + task.size if task.size else ''})"
-            if task.id != place:
-                raise ConfigError(f"{label}: ops are numbered from 0 in order, expected {place}")
-            late = [dep for dep in task.deps if not 0 <= dep < place]
+            if task.id != index:
+                raise ConfigError(f"{label}: ops must be numbered from 0 in order; expected {index}")
+            late = [dep for dep in task.deps if not 0 <= dep < index]
             if late:
                 raise ConfigError(f"{label}: it depends on op {late[0]}, which does not come before it")
             if task.bytes_out < 0:
@@ -172,7 +172,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     @property
     def makespan_s(self) -> float:
         """Time from the start to the end of the last op."""
-        return max((each.end_s for each in self.started), default=0.0)
+        return max((op.end_s for op in self.started), default=0.0)
 
 
 class PowerTrace(Struct, frozen=True, kw_only=True):

@@ -22,8 +22,8 @@ def is_alive(pid: int, start: str | None) -> bool:
     True
     """
     if Path("/proc/self/stat").exists():
-        found = process_start(pid)
-        return found is not None and start in (None, found)
+        current = process_start(pid)
+        return current is not None and start in (None, current)
     if os.name != "posix":  # signal 0 is no harmless question on Windows
         return True
     try:

@@ -36,13 +36,13 @@ def config_hash(plain: Any) -> str:
 def versions() -> dict[str, str | None]:
     """The versions of Presilicon, Python and what computes numbers; None for what is not installed. Imports nothing."""
     own = getattr(sys.modules["presilicon"], "__version__", None)  # imports nothing: the parent package is always there
-    found: dict[str, str | None] = {"presilicon": own, "python": platform.python_version()}
+    installed: dict[str, str | None] = {"presilicon": own, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+            installed[package] = None
+    return installed
 
 
 @cache
@@ -50,12 +50,12 @@ def commit(directory: Path | None = None) -> str | None:
     """The commit of the checkout that the package runs from, with `-dirty` when tracked files differ from it.
 
     None when the package is installed rather than checked out (also inside somebody else's checkout), or without git.
-    `directory` looks at another place than the package's own.
+    `directory` names another directory than the package's own.
     """
-    place = directory or _ROOT
-    if directory is None and _git(place, "ls-files", "--error-unmatch", "__init__.py") is None:
+    root = directory or _ROOT
+    if directory is None and _git(root, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
-    return _git(place, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    return _git(root, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
 
 
 def _git(directory: Path, *arguments: str) -> str | None:

@@ -76,7 +76,7 @@ def load_run(root: Path, name: str) -> StoredRun:
         return list(runs.values())[-1]
     if name in runs:
         return runs[name]
-    matches = [each for each in runs if name and each.startswith(name)]
+    matches = [candidate for candidate in runs if name and candidate.startswith(name)]
     if len(matches) > 1:
         raise ConfigError(f'"{name}" is the beginning of {len(matches)} runs: {", ".join(matches)}. Give more of it')
     if not matches:

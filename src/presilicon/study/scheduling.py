@@ -105,8 +105,8 @@ def kind_named(record: OpKind, phase: Phase, operator: str) -> str:
     """
     return next(
         kind
-        for wanted, when, pattern, kind in KINDS
-        if wanted in ("", record) and when in ("", phase) and re.search(pattern, operator)
+        for row_kind, row_phase, pattern, kind in KINDS
+        if row_kind in ("", record) and row_phase in ("", phase) and re.search(pattern, operator)
     )
 
 
@@ -283,9 +283,9 @@ def carry_out_schedule(request: ScheduleRequest, progress: Progress | None = Non
     system = request.load_system()
     problem, plain, op_ids = _problems(system, request)
     others = [name for name in system.devices if name != system.reference]
-    chosen = None
+    movable = None
     if request.candidate_rule != "all" and others:
-        chosen = candidates(system, problem, request.candidate_rule, others[0])
+        movable = candidates(system, problem, request.candidate_rule, others[0])
     solution = solve_schedule(
         problem,
         plain=plain,
@@ -295,7 +295,7 @@ def carry_out_schedule(request: ScheduleRequest, progress: Progress | None = Non
         solver=request.solver,
         time_limit_s=request.time_limit_s,
         reference=system.reference,
-        candidates=chosen,
+        candidates=movable,
         rules=_rules(system, request.literal),
         progress=progress,
         sample_s=request.sample_s,

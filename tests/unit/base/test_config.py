@@ -130,6 +130,6 @@ def test_plain_and_toml_round_trip() -> None:
 
 def test_place_names_the_nearest_line() -> None:
     source = Source("a.toml", 'x = 1\n[a.b]\nc = { d = 2 }\n[[e]]\nf = "g"\n')
-    assert source.place("$.a.b.c.d") == "a.toml, line 3, $.a.b.c.d"
-    assert source.place("$.e[0].f") == "a.toml, line 4, $.e[0].f"
-    assert source.place("$.nothing") == "a.toml, $.nothing"
+    assert source.locate("$.a.b.c.d") == "a.toml, line 3, $.a.b.c.d"
+    assert source.locate("$.e[0].f") == "a.toml, line 4, $.e[0].f"
+    assert source.locate("$.nothing") == "a.toml, $.nothing"
