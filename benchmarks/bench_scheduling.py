@@ -13,13 +13,8 @@ from pathlib import Path
 
 from presilicon.designs import load_system
 from presilicon.records import Problem
-from presilicon.scheduling.accounting import cost
-from presilicon.scheduling.execution import execute
-from presilicon.scheduling.graphs import read_graph
-from presilicon.scheduling.heft import heft
-from presilicon.scheduling.problems import build_problem
-from presilicon.scheduling.solve import solve
-from presilicon.study.scheduling import problem_of
+from presilicon.scheduling import build_problem, cost, execute, read_graph, schedule_heft, solve_schedule
+from presilicon.study import problem_of
 
 GRAPHS = Path(__file__).parent / "graphs"
 
@@ -30,7 +25,7 @@ def ideal(name: str) -> Problem:
 
 def rules_on_a_large_step() -> None:
     problem = problem_of(load_system("v100-3xs10"), "bert-large")
-    for name, run in (("greedy", execute), ("heft", heft)):
+    for name, run in (("greedy", execute), ("heft", schedule_heft)):
         began = time.perf_counter()
         run(problem)
         spent = time.perf_counter() - began
@@ -47,7 +42,7 @@ def proofs() -> None:
         ("the same, throughput under 230 W", real, {"objective": "throughput", "cap_w": 230.0}),
     )
     for name, problem, options in cases:
-        found = solve(problem, solver="exact", time_limit_s=15, **options)
+        found = solve_schedule(problem, solver="exact", time_limit_s=15, **options)
         value = found.goal.value(problem, found.schedule)
         print(f"exact   39 ops, {name}: {value:.6g}, gap {found.gap:.4%}, {found.spent_s:.1f} s of 15 s")
 
@@ -57,7 +52,7 @@ def searches() -> None:
         problem = ideal(name)
         greedy = cost(problem, execute(problem).schedule).energy_per_step_j
         for seed in (0, 1):
-            found = solve(problem, solver="anytime", time_limit_s=10, seed=seed)
+            found = solve_schedule(problem, solver="anytime", time_limit_s=10, seed=seed)
             energy = found.cost.energy_per_step_j
             print(
                 f"anytime {name}, 10 s, seed {seed}: {energy:.4f} J, {found.gap:.2%} above the bound, "

@@ -13,9 +13,9 @@ import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
+from presilicon.reproductions.instrument_area import Clocked, Part, every_clock, every_part
 from presilicon.rtl.synthesis import area_name, clock_name, estimate_clock, shipped
 from presilicon.rtl.verilator import cache_directory
-from presilicon.reproductions.instrument_area import Clocked, Part, every_clock, every_part
 
 
 def run(part: Part | Clocked) -> tuple[str, float]:

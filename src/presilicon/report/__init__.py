@@ -1,16 +1,17 @@
 """Reports for people and programs: the table, document, page and figure of a comparison; costs; recorded runs."""
 
+from presilicon.report.charts.figure import FIGURE_FORMATS, render_figure, save_figure
+from presilicon.report.charts.lines import render_panels
+from presilicon.report.charts.memory import render_memory, save_memory_plot
+from presilicon.report.charts.roofline import save_roofline_plot
 from presilicon.report.document import evaluate_schema, from_plain, published_schema, to_json
-from presilicon.report.figure import FIGURE_FORMATS, render_figure, save_figure
 from presilicon.report.headline import headline
 from presilicon.report.history import comparison_of, export_report, print_run, print_runs, run_to_json, runs_to_json
-from presilicon.report.lines import render_panels
-from presilicon.report.memory import render_memory, save_memory_plot
-from presilicon.report.page import render_page
+from presilicon.report.page.page import render_page
 from presilicon.report.perfetto import save_trace, trace_document
-from presilicon.report.reproduction import render_reproduction, reproduction_to_json
-from presilicon.report.roofline import save_roofline_plot
-from presilicon.report.schedule import Payback, ScheduleView, check_folder, render_summary, save_schedule
+from presilicon.report.reproduction import render_reproduction, render_story, reproduction_to_json
+from presilicon.report.schedule import Payback, ScheduleView, render_summary
+from presilicon.report.schedule_files import check_folder, save_schedule
 from presilicon.report.sensitivity import render_sensitivity
 from presilicon.report.steps import (
     cost_to_json,
@@ -20,7 +21,6 @@ from presilicon.report.steps import (
     render_coverage,
     render_product,
 )
-from presilicon.report.story import render_story
 from presilicon.report.table import print_table, render_table
 
 __all__ = [

@@ -9,9 +9,9 @@ import msgspec
 from presilicon.base.errors import ConfigError
 from presilicon.base.units import format_percent
 from presilicon.records import Comparison, EvaluationEvent, SeedFinished, SeedRestored
+from presilicon.report.charts.figure import render_figure
 from presilicon.report.document import from_plain
-from presilicon.report.figure import render_figure
-from presilicon.report.page import render_page
+from presilicon.report.page.page import render_page
 from presilicon.report.table import render_table
 from presilicon.runs import StoredRun, watch_run
 

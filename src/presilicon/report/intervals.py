@@ -1,10 +1,11 @@
 """Intervals with infinite ends: how they are written, ordered and told apart."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
+from typing import NamedTuple
 
-from presilicon.base.units import Scale
-from presilicon.records import Interval, Result
+from presilicon.base.units import Scale, joules_scale, seconds_scale
+from presilicon.records import Interval, Result, SeedResult
 
 NEVER = "never"
 FEW_SEEDS = 3
@@ -75,3 +76,34 @@ def rank(
 
 def _number(end: float | None) -> float:
     return inf if end is None else end
+
+
+class Measure(NamedTuple):
+    """Something that every design has an interval of and every seed a value."""
+
+    title: str
+    interval: Callable[[Result], Interval]
+    of_seed: Callable[[SeedResult], float | None]
+    scale_of: Callable[[float], Scale]
+
+
+TIME = Measure(
+    "Time to accuracy",
+    lambda result: result.time_to_accuracy_s,
+    lambda seed: seed.time_to_accuracy_s,
+    seconds_scale,
+)
+ENERGY = Measure(
+    "Energy to accuracy",
+    lambda result: result.energy_to_accuracy_j,
+    lambda seed: seed.energy_to_accuracy_j,
+    joules_scale,
+)
+
+
+def longest(designs: Sequence[Result], measure: Measure) -> float:
+    """The largest finite number that the bars of a measure show; 1 when there is none."""
+    numbers = [end for result in designs for end in (measure.interval(result).median, measure.interval(result).high)]
+    numbers += [measure.interval(result).low for result in designs]
+    numbers += [measure.of_seed(seed) for result in designs for seed in result.seeds]
+    return max((number for number in numbers if number), default=1.0)

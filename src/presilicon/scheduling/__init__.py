@@ -3,17 +3,17 @@
 from typing import TYPE_CHECKING
 
 from presilicon.base.exports import deferred
-from presilicon.scheduling.accounting import SAMPLE_S, cost, power_trace
+from presilicon.scheduling.accounting import SAMPLE_S, cost, critical_path, link_loads, power_trace
 from presilicon.scheduling.baselines import LAG_S, reactive_clock, reference_only
 from presilicon.scheduling.candidates import candidates, judge
 from presilicon.scheduling.checker import check
-from presilicon.scheduling.execution import DeadlockError, Rules, execute
 from presilicon.scheduling.fpga_kernels import (
     SHAPES,
     Fmax,
     Ranked,
     Space,
     explore,
+    kernels_by_size,
     latency_indicator,
     make_input,
     synthetic_fmax,
@@ -21,17 +21,16 @@ from presilicon.scheduling.fpga_kernels import (
 )
 from presilicon.scheduling.goals import Goal, Objective
 from presilicon.scheduling.graphs import Graph, GraphOp, joined, parse_graph, read_graph
-from presilicon.scheduling.heft import heft as schedule_heft
-from presilicon.scheduling.links import link_loads
 from presilicon.scheduling.problems import Costs, OpEstimate, alone, build_problem
-from presilicon.scheduling.slack import critical_path
 from presilicon.scheduling.solve import TIME_LIMIT_S, Progress, Solution, Solver
 from presilicon.scheduling.solve import solve as solve_schedule
+from presilicon.scheduling.solvers.greedy import DeadlockError, Rules, execute
+from presilicon.scheduling.solvers.heft import heft as schedule_heft
 
 if TYPE_CHECKING:
-    from presilicon.scheduling.bounds import energy_bound
+    from presilicon.scheduling.solvers.bounds import energy_bound
 
-__getattr__ = deferred(__name__, {"bounds": ("energy_bound",)})
+__getattr__ = deferred(__name__, {f"{__name__}.solvers.bounds": ("energy_bound",)})
 
 __all__ = [
     "LAG_S",
@@ -63,6 +62,7 @@ __all__ = [
     "explore",
     "joined",
     "judge",
+    "kernels_by_size",
     "latency_indicator",
     "link_loads",
     "make_input",

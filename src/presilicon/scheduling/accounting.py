@@ -1,9 +1,12 @@
-"""What a schedule costs: its power over time, and what follows from it."""
+"""Accounting of a schedule: cost, power over time, load of the links, and slack of its ops."""
 
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
+
+from msgspec import Struct
 
 from presilicon.records import PowerTrace, Problem, Schedule, ScheduleCost, Started
 
@@ -84,3 +87,68 @@ def _merged(times: Sequence[float]) -> list[float]:
 def _nearest(times: Sequence[float], time: float) -> float:
     """The event at `time`; both come from the same numbers."""
     return times[bisect_right(times, time + 1e-15) - 1]
+
+
+class LinkLoad(Struct, frozen=True, kw_only=True):
+    """What crosses the links of one pool in a step."""
+
+    device: str
+    bytes: int
+    share: float
+    """Of what its links can carry in the makespan; above 1, the schedule asks for more than there is."""
+
+
+def link_loads(problem: Problem, schedule: Schedule) -> tuple[LinkLoad, ...]:
+    """Bytes over each pool's links: a result crosses once to every other pool that needs it."""
+    moved = dict.fromkeys(problem.pool, 0)
+    for task, each in zip(problem.tasks, schedule.started, strict=True):
+        targets = {schedule.started[follower].mode.device for follower in problem.followers[task.id]}
+        for target in targets - {each.mode.device}:
+            moved[each.mode.device] += task.bytes_out
+            moved[target] += task.bytes_out
+    span = schedule.makespan_s
+    found = []
+    for pool in problem.pools:
+        if pool.bytes_per_s is None:
+            continue
+        carried = pool.bytes_per_s * pool.units * span
+        found.append(
+            LinkLoad(device=pool.name, bytes=moved[pool.name], share=moved[pool.name] / carried if carried else 0.0)
+        )
+    return tuple(found)
+
+
+def link_warnings(problem: Problem, schedule: Schedule) -> tuple[str, ...]:
+    """A sentence for each link that could not carry what a schedule moves."""
+    return tuple(
+        f"moves over the link of {load.device} add up to {load.bytes / 1e9:.3g} GB, {load.share:.0%} of what it "
+        "carries in the step: moves do not wait for one another here, and on real links they would"
+        for load in link_loads(problem, schedule)
+        if load.share > 1
+    )
+
+
+class CriticalPath(NamedTuple):
+    """The longest way through a step, were devices not scarce."""
+
+    length_s: float
+    slack_s: tuple[float, ...]
+    """For each op, how much longer it may take, or later begin, before the longest way gets longer."""
+
+    @property
+    def ops(self) -> tuple[int, ...]:
+        """Ops without slack."""
+        return tuple(op for op, slack in enumerate(self.slack_s) if slack <= 1e-12 * max(self.length_s, 1.0))
+
+
+def critical_path(problem: Problem, times_s: Sequence[float]) -> CriticalPath:
+    """Slack of each op when op i takes `times_s[i]` and nothing is moved."""
+    earliest = [0.0] * len(problem.tasks)
+    for task in problem.tasks:
+        earliest[task.id] = max((earliest[dep] + times_s[dep] for dep in task.deps), default=0.0)
+    length = max((begin + time for begin, time in zip(earliest, times_s, strict=True)), default=0.0)
+    latest = [0.0] * len(problem.tasks)
+    for task in reversed(problem.tasks):
+        end = min((latest[follower] for follower in problem.followers[task.id]), default=length)
+        latest[task.id] = end - times_s[task.id]
+    return CriticalPath(length, tuple(max(0.0, late - early) for late, early in zip(latest, earliest, strict=True)))

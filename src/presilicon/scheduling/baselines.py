@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from presilicon.records import Mode, PowerTrace, Problem, Schedule, ScheduleCost, Started
 from presilicon.scheduling.accounting import SAMPLE_S, cost, violations
-from presilicon.scheduling.execution import Rules, execute
+from presilicon.scheduling.solvers.greedy import Rules, execute
 
 LAG_S = 0.02
 """How often a reactive controller looks at the power, and so how late it is."""

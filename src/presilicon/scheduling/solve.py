@@ -10,14 +10,13 @@ from msgspec.structs import replace
 
 from presilicon.base.errors import ConfigError, MissingToolError, unknown
 from presilicon.records import Mode, Problem, Schedule, ScheduleCost
-from presilicon.scheduling.accounting import SAMPLE_S, cost
+from presilicon.scheduling.accounting import SAMPLE_S, cost, link_warnings
 from presilicon.scheduling.baselines import LAG_S, best_clock, clocked_under, reactive_clock, reference_only
 from presilicon.scheduling.checker import check, faults
-from presilicon.scheduling.execution import DeadlockError, Rules, execute
 from presilicon.scheduling.goals import Goal, Objective
-from presilicon.scheduling.heft import heft
-from presilicon.scheduling.links import warnings
 from presilicon.scheduling.problems import alone
+from presilicon.scheduling.solvers.greedy import DeadlockError, Rules, execute
+from presilicon.scheduling.solvers.heft import heft
 
 Solver = Literal["greedy", "heft", "anytime", "exact", "auto"]
 SOLVERS: tuple[Solver, ...] = get_args(Solver)
@@ -151,7 +150,7 @@ def solve(
         ),
         others=_others(plain, reference, baseline, cap_w, sample_s, lag_s),
         reasons=_reasons(problem, found, reference, work.reasons if found.solver == "greedy" else {}),
-        notes=(*found.notes, *notes, *warnings(problem, found)),
+        notes=(*found.notes, *notes, *link_warnings(problem, found)),
     )
 
 
@@ -199,9 +198,9 @@ class _Work:
         return max(self.time_limit_s - (time.perf_counter() - self.began), 0.05)
 
     def run(self, solver: Solver, alone_all: Schedule) -> tuple[Schedule, tuple[str, ...]]:
-        from presilicon.scheduling.anytime import relax, search
-        from presilicon.scheduling.bounds import CUTS
-        from presilicon.scheduling.pricing import beginnings
+        from presilicon.scheduling.solvers.anytime import relax, search
+        from presilicon.scheduling.solvers.bounds import CUTS
+        from presilicon.scheduling.solvers.starts import beginnings
 
         try:
             quick = solver in ("greedy", "heft") and len(self.problem.tasks) > QUICK_OPS
@@ -244,7 +243,7 @@ class _Work:
         return found, tuple(notes)
 
     def _prove(self, found: Schedule, bound: float, solver: Solver, notes: list[str]) -> Schedule:
-        from presilicon.scheduling.exact import solve_exactly
+        from presilicon.scheduling.solvers.exact import solve_exactly
 
         try:
             proven = solve_exactly(
@@ -314,7 +313,7 @@ class _Work:
 
 
 def _interrupted(schedule: Schedule) -> Schedule:
-    from presilicon.scheduling.anytime import INTERRUPTED
+    from presilicon.scheduling.solvers.anytime import INTERRUPTED
 
     return replace(schedule, interrupted=True, notes=(*schedule.notes, INTERRUPTED))
 

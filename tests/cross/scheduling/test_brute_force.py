@@ -7,10 +7,10 @@ import pytest
 
 from presilicon.records import Mode, Pool, Problem, Schedule, Started, Task
 from presilicon.scheduling.accounting import cost
-from presilicon.scheduling.bounds import energy_bound, makespan_bound
 from presilicon.scheduling.checker import check, faults
-from presilicon.scheduling.heft import heft
 from presilicon.scheduling.solve import solve
+from presilicon.scheduling.solvers.bounds import energy_bound, makespan_bound
+from presilicon.scheduling.solvers.heft import heft
 
 
 def _problem(seed: int, ops: int = 5) -> Problem:

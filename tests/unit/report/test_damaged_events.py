@@ -18,7 +18,7 @@ from presilicon.instrument import Command, render_watch
 from presilicon.records import EvaluationEvent, ResultEvent, SeedFinished
 from presilicon.report import print_run, render_page, run_to_json
 from presilicon.report.history import export_report
-from presilicon.report.instrument import render_instrument
+from presilicon.report.page.instrument import render_instrument
 from presilicon.runs import EXPORT_FORMATS, create_run, export_run, load_run, watch_run
 from presilicon.runs.readings import to_plain
 from presilicon.study.instrumented import train_watched

@@ -3,10 +3,10 @@
 import pytest
 
 from presilicon.base.errors import ConfigError
-from presilicon.scheduling import anytime
 from presilicon.scheduling.checker import check
 from presilicon.scheduling.goals import Goal
 from presilicon.scheduling.solve import solve
+from presilicon.scheduling.solvers import anytime
 
 
 @pytest.mark.parametrize("solver", ["greedy", "heft", "anytime"])

@@ -9,7 +9,7 @@ from presilicon.designs import load_system
 from presilicon.scheduling.accounting import cost
 from presilicon.scheduling.baselines import reference_only
 from presilicon.scheduling.checker import check
-from presilicon.scheduling.heft import heft
+from presilicon.scheduling.solvers.heft import heft
 from presilicon.study.scheduling import PUBLISHED_BATCH, capture_steps, graph_of, kind_of, problem_of, size_of, to_graph
 from presilicon.workloads import capture_workload, load_workload
 

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from presilicon.records import Curve, Panel
-from presilicon.report.figure import render_drawing
-from presilicon.report.palette import LIGHT, SOLID
+from presilicon.report.charts.figure import render_drawing
+from presilicon.report.charts.palette import LIGHT, SOLID
 
 _WIDTH, _HEIGHT = 620, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 10, 34

@@ -7,11 +7,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from presilicon.records import Problem, Schedule
-from presilicon.scheduling.bounds import CUTS, Relaxation, energy_bound, makespan_bound
 from presilicon.scheduling.checker import faults
 from presilicon.scheduling.goals import Goal
-from presilicon.scheduling.kernels import anneal, place, value_of
-from presilicon.scheduling.tables import Array, assemble, tables
+from presilicon.scheduling.solvers.bounds import CUTS, Relaxation, energy_bound, makespan_bound
+from presilicon.scheduling.solvers.kernels import anneal, place, value_of
+from presilicon.scheduling.solvers.tables import Array, assemble, tables
 
 COOLING = 1e-4
 """The last temperature over the first."""

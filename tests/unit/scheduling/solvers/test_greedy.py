@@ -6,10 +6,9 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import load_system
 from presilicon.records import Mode, Pool, Problem, Task
 from presilicon.scheduling.accounting import cost
-from presilicon.scheduling.candidates import candidates, judge
+from presilicon.scheduling.candidates import candidates
 from presilicon.scheduling.checker import check
-from presilicon.scheduling.execution import DeadlockError, Rules, execute
-from presilicon.scheduling.slack import critical_path
+from presilicon.scheduling.solvers.greedy import DeadlockError, Rules, execute
 
 
 @pytest.mark.parametrize(
@@ -100,26 +99,6 @@ def test_a_cap_that_nothing_fits_under(real) -> None:
 def test_an_unknown_reference(ideal) -> None:
     with pytest.raises(ConfigError, match="npu"):
         execute(ideal("39-M"), Rules(reference="npu"))
-
-
-def test_slack_is_zero_on_the_critical_path_and_only_there() -> None:
-    modes = (Mode(device="gpu", time_s=1.0, average_w=1, peak_w=1),)
-    deps: tuple[tuple[int, ...], ...] = ((), (0,), (0,), (1, 2))
-    tasks = tuple(Task(id=place, kind="Mul", deps=each, modes=modes) for place, each in enumerate(deps))
-    problem = Problem(name="diamond", tasks=tasks, pools=(Pool(name="gpu", units=1, idle_w=0),))
-    path = critical_path(problem, [1.0, 3.0, 1.0, 1.0])
-    assert path.length_s == 5.0
-    assert path.slack_s == (0.0, 0.0, 2.0, 0.0)
-    assert path.ops == (0, 1, 3)
-
-
-def test_thresholds_admit_what_the_table_says() -> None:
-    system = load_system("v100-3xs10")
-    paper, both = judge(system, "paper"), judge(system, "and")
-    assert (paper.thresholds.bandwidth_gb_s, paper.thresholds.ipc) == (60.31, 5.549)
-    assert (len(paper.admitted), len(paper.wrongly), len(paper.missed)) == (19, 13, 0)
-    assert (len(both.admitted), len(both.wrongly), len(both.missed)) == (10, 4, 0)
-    assert {kind for kind, _ in both.wrongly} == {"Mul", "Transpose"}
 
 
 def test_ops_that_are_no_candidates_stay(ideal) -> None:

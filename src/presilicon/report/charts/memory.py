@@ -5,8 +5,8 @@ from typing import Any
 
 from presilicon.base.units import bytes_scale, format_bytes, format_seconds, seconds_scale
 from presilicon.records import MEMORY_PARTS, MemoryPart, MemoryPoint, MemoryTimeline
-from presilicon.report.figure import render_drawing, save_drawing
-from presilicon.report.palette import LIGHT
+from presilicon.report.charts.figure import render_drawing, save_drawing
+from presilicon.report.charts.palette import LIGHT
 
 _COLOURS: dict[MemoryPart, str] = {
     "weights": LIGHT[0],

@@ -10,16 +10,15 @@ import msgspec
 
 from presilicon.base.units import format_count, format_joules, format_number, format_percent, format_seconds
 from presilicon.records import Comparison, Pair, RankingSensitivity, Result
-from presilicon.report.bars import ENERGY, TIME, render_bars
-from presilicon.report.chart import chart_data
-from presilicon.report.curves import median_curve, thin
+from presilicon.report.charts.curves import chart_data, median_curve, thin
+from presilicon.report.charts.palette import DARK, LIGHT
 from presilicon.report.fairness import fairness_sentence, format_probability, miss_sentence
 from presilicon.report.headline import energy_parts, headline_parts
-from presilicon.report.instrument import render_instrument
-from presilicon.report.intervals import NEVER
-from presilicon.report.markup import prose, sentence, typeset
-from presilicon.report.origins import render_provenance
-from presilicon.report.palette import DARK, LIGHT
+from presilicon.report.intervals import ENERGY, NEVER, TIME
+from presilicon.report.page.bars import render_bars
+from presilicon.report.page.instrument import render_instrument
+from presilicon.report.page.markup import prose, sentence, typeset
+from presilicon.report.page.provenance import render_provenance
 from presilicon.report.sensitivity import TITLES, change_row, closest_call, verdict, what_was_tried
 from presilicon.report.table import make_grid
 from presilicon.runs import Watcher

@@ -5,7 +5,7 @@ import pytest
 from presilicon.base.errors import ConfigError
 from presilicon.scheduling.accounting import cost
 from presilicon.scheduling.checker import check
-from presilicon.scheduling.heft import heft, upward_ranks
+from presilicon.scheduling.solvers.heft import heft, upward_ranks
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ from typing import Any
 from presilicon.base.errors import ConfigError, MissingToolError, unknown
 from presilicon.base.units import Scale, format_percent, joules_scale, seconds_scale
 from presilicon.records import Comparison, Result
-from presilicon.report.bars import ENERGY, TIME, Measure, longest
-from presilicon.report.curves import median_curve
-from presilicon.report.intervals import format_interval, rank
-from presilicon.report.palette import LIGHT, SOLID
+from presilicon.report.charts.curves import median_curve
+from presilicon.report.charts.palette import LIGHT, SOLID
+from presilicon.report.intervals import ENERGY, TIME, Measure, format_interval, longest, rank
 
 FIGURE_FORMATS: tuple[str, ...] = ("png", "svg", "pdf")
 _INK, _SOFT, _LINE = "#1b1c1e", "#5d6167", "#dcdcd8"

@@ -18,8 +18,8 @@ from presilicon.records import (
     Reproduction,
 )
 from presilicon.report import render_page, render_panels, render_story
-from presilicon.report.instrument import panels_of, render_instrument
-from presilicon.report.lines import render_bars, render_panel
+from presilicon.report.charts.lines import render_bars, render_panel
+from presilicon.report.page.instrument import panels_of, render_instrument
 from presilicon.runs import EventLog, watch_run
 
 

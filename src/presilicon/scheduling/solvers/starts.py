@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from presilicon.records import Problem, Schedule
-from presilicon.scheduling.anytime import ranks
 from presilicon.scheduling.goals import Goal
-from presilicon.scheduling.kernels import place
-from presilicon.scheduling.tables import Array, Tables, assemble, tables
+from presilicon.scheduling.solvers.anytime import ranks
+from presilicon.scheduling.solvers.kernels import place
+from presilicon.scheduling.solvers.tables import Array, Tables, assemble, tables
 
 HALVINGS = 18
 SHARES = (0.2, 0.5, 0.8)

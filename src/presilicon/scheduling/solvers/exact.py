@@ -8,10 +8,10 @@ import numpy as np
 
 from presilicon.base.errors import MissingToolError
 from presilicon.records import Problem, Schedule
-from presilicon.scheduling.bounds import cliques, closures, shared
 from presilicon.scheduling.checker import faults
 from presilicon.scheduling.goals import Goal
-from presilicon.scheduling.tables import Array, assemble, deal, tables
+from presilicon.scheduling.solvers.bounds import cliques, closures, shared
+from presilicon.scheduling.solvers.tables import Array, assemble, deal, tables
 
 TICKS = 10_000_000
 """A makespan has about so many ticks, where times are no whole numbers of anything simpler."""

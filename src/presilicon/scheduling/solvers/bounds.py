@@ -12,7 +12,7 @@ import numpy as np
 
 from presilicon.base.errors import ConfigError
 from presilicon.records import Problem
-from presilicon.scheduling.tables import Array, Tables, tables
+from presilicon.scheduling.solvers.tables import Array, Tables, tables
 
 CUTS = 400
 """Ops whose followers and forerunners are looked at; of more, evenly chosen ones."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from html import escape
 
 from presilicon.records import Curve, Figure, Panel
-from presilicon.report.lines import render_bars, render_panel
+from presilicon.report.charts.lines import render_bars, render_panel
 from presilicon.runs import StreamView, TapView, Watcher, starved
 
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from presilicon.base.units import format_count, format_percent, format_seconds
 from presilicon.records import Cost, OpCost, Phase
-from presilicon.report.figure import render_drawing, save_drawing
-from presilicon.report.palette import LIGHT
+from presilicon.report.charts.figure import render_drawing, save_drawing
+from presilicon.report.charts.palette import LIGHT
 
 _INK, _SOFT, _GRID = "#1b1c1e", "#5d6167", "#ececea"
 _PHASES = {"forward": LIGHT[0], "input_grad": LIGHT[1], "weight_grad": LIGHT[2], "update": LIGHT[3]}

@@ -3,7 +3,7 @@
 import numba
 import numpy as np
 
-from presilicon.scheduling.tables import Array, Tables
+from presilicon.scheduling.solvers.tables import Array, Tables
 
 _NOWHERE = 1e300
 

@@ -6,7 +6,7 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import load_design
 from presilicon.records import Cost
 from presilicon.report import save_roofline_plot
-from presilicon.report.roofline import roofs
+from presilicon.report.charts.roofline import roofs
 from presilicon.simulation import simulate
 from presilicon.workloads import capture_workload, load_workload
 

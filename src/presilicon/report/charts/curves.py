@@ -1,9 +1,15 @@
 """What the middle seed of a design did: the curve that stands for the others."""
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from statistics import median
+from typing import Any
 
+from presilicon.base.units import COUNTS, JOULES, SECONDS, Scale
 from presilicon.records import CurvePoint, Result, SeedResult
+from presilicon.report.charts.palette import LIGHT, SOLID
+
+_DRAWN_POINTS = 500
 
 
 def median_curve(result: Result) -> tuple[CurvePoint, ...]:
@@ -49,3 +55,43 @@ def thin(curve: tuple[CurvePoint, ...], limit: int) -> tuple[CurvePoint, ...]:
     if len(curve) <= limit:
         return curve
     return tuple(curve[round(index * (len(curve) - 1) / (limit - 1))] for index in range(limit))
+
+
+def chart_data(designs: Sequence[Result]) -> dict[str, Any]:
+    """What the script draws, as plain data. A point is [step, accuracy, seconds, joules]."""
+    return {
+        "targets": sorted({result.target for result in designs}),
+        "axes": [
+            {"index": 0, "label": "training steps", "scales": _scales(COUNTS[:1])},
+            {"index": 2, "label": "simulated time", "scales": _scales(SECONDS)},
+            {"index": 3, "label": "simulated energy", "scales": _scales(JOULES)},
+        ],
+        "designs": [
+            {
+                "name": result.name,
+                "color": index % len(LIGHT),
+                "dashed": index % len(LIGHT) >= SOLID,
+                "target": result.target,
+                "seeds": [{"seed": seed.seed, "points": _points(seed.curve)} for seed in result.seeds],
+                "median": _points(median_curve(result)),
+                "arrival": [
+                    result.steps_to_accuracy.median,
+                    result.target,
+                    result.time_to_accuracy_s.median,
+                    result.energy_to_accuracy_j.median,
+                ],
+            }
+            for index, result in enumerate(designs)
+        ],
+    }
+
+
+def _scales(scales: Sequence[Scale]) -> list[tuple[float, str]]:
+    return [(scale.factor, scale.unit.replace("u", "µ")) for scale in scales]
+
+
+def _points(curve: tuple[CurvePoint, ...]) -> list[list[float]]:
+    return [
+        [point.step, *(float(f"{value:.5g}") for value in (point.accuracy, point.time_s, point.energy_j))]
+        for point in thin(curve, _DRAWN_POINTS)
+    ]

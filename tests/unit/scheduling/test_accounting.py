@@ -1,7 +1,7 @@
-"""What crosses the links, and when that is more than they carry."""
+"""Link loads and slack of a schedule."""
 
 from presilicon.records import Mode, Pool, Problem, Schedule, Started, Task
-from presilicon.scheduling.links import link_loads, warnings
+from presilicon.scheduling.accounting import critical_path, link_loads, link_warnings
 
 GPU = Mode(device="gpu", time_s=1.0, average_w=1, peak_w=1)
 FPGA = Mode(device="fpga", time_s=1.0, average_w=1, peak_w=1)
@@ -10,7 +10,8 @@ FPGA = Mode(device="fpga", time_s=1.0, average_w=1, peak_w=1)
 def _problem(rate: float | None) -> Problem:
     deps: tuple[tuple[int, ...], ...] = ((), (0,), (0,))
     tasks = tuple(
-        Task(id=place, kind="Mul", bytes_out=10**9, deps=each, modes=(GPU, FPGA)) for place, each in enumerate(deps)
+        Task(id=index, kind="Mul", bytes_out=10**9, deps=own_deps, modes=(GPU, FPGA))
+        for index, own_deps in enumerate(deps)
     )
     pools = tuple(Pool(name=name, units=1, idle_w=0, bytes_per_s=rate) for name in ("gpu", "fpga"))
     return Problem(name="three", tasks=tasks, pools=pools)
@@ -26,14 +27,25 @@ def _schedule(end_s: float) -> Schedule:
 def test_a_result_crosses_once_for_all_that_need_it() -> None:
     loads = link_loads(_problem(1e9), _schedule(5.0))
     assert [(load.device, load.bytes, load.share) for load in loads] == [("gpu", 10**9, 0.2), ("fpga", 10**9, 0.2)]
-    assert warnings(_problem(1e9), _schedule(5.0)) == ()
+    assert link_warnings(_problem(1e9), _schedule(5.0)) == ()
 
 
 def test_more_than_a_link_carries_is_said() -> None:
-    (gpu, _) = warnings(_problem(1e8), _schedule(5.0))
+    (gpu, _) = link_warnings(_problem(1e8), _schedule(5.0))
     assert "link of gpu" in gpu
     assert "200%" in gpu
 
 
 def test_free_moves_load_nothing() -> None:
     assert link_loads(_problem(None), _schedule(3.0)) == ()
+
+
+def test_slack_is_zero_on_the_critical_path_and_only_there() -> None:
+    modes = (Mode(device="gpu", time_s=1.0, average_w=1, peak_w=1),)
+    deps: tuple[tuple[int, ...], ...] = ((), (0,), (0,), (1, 2))
+    tasks = tuple(Task(id=index, kind="Mul", deps=own_deps, modes=modes) for index, own_deps in enumerate(deps))
+    problem = Problem(name="diamond", tasks=tasks, pools=(Pool(name="gpu", units=1, idle_w=0),))
+    path = critical_path(problem, [1.0, 3.0, 1.0, 1.0])
+    assert path.length_s == 5.0
+    assert path.slack_s == (0.0, 0.0, 2.0, 0.0)
+    assert path.ops == (0, 1, 3)

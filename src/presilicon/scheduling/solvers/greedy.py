@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from presilicon.base.errors import ConfigError, RunFailedError
 from presilicon.records import Mode, Problem, Schedule, Started
-from presilicon.scheduling.slack import critical_path
+from presilicon.scheduling.accounting import critical_path
 
 Sensor = Literal["average", "peak"]
 Moves = Literal["in", "both"]

@@ -1,44 +1,10 @@
 """Bars with intervals and seeds, in plain HTML: they need no script and print as they are."""
 
-from collections.abc import Callable, Sequence
 from html import escape
-from typing import NamedTuple
 
-from presilicon.base.units import Scale, joules_scale, seconds_scale
-from presilicon.records import Interval, Result, SeedResult
-from presilicon.report.intervals import format_ends, format_interval, rank
-from presilicon.report.markup import typeset
-
-
-class Measure(NamedTuple):
-    """Something that every design has an interval of and every seed a value."""
-
-    title: str
-    interval: Callable[[Result], Interval]
-    of_seed: Callable[[SeedResult], float | None]
-    scale_of: Callable[[float], Scale]
-
-
-TIME = Measure(
-    "Time to accuracy",
-    lambda result: result.time_to_accuracy_s,
-    lambda seed: seed.time_to_accuracy_s,
-    seconds_scale,
-)
-ENERGY = Measure(
-    "Energy to accuracy",
-    lambda result: result.energy_to_accuracy_j,
-    lambda seed: seed.energy_to_accuracy_j,
-    joules_scale,
-)
-
-
-def longest(designs: Sequence[Result], measure: Measure) -> float:
-    """The largest finite number that the bars of a measure show; 1 when there is none."""
-    numbers = [end for result in designs for end in (measure.interval(result).median, measure.interval(result).high)]
-    numbers += [measure.interval(result).low for result in designs]
-    numbers += [measure.of_seed(seed) for result in designs for seed in result.seeds]
-    return max((number for number in numbers if number), default=1.0)
+from presilicon.records import Result
+from presilicon.report.intervals import Measure, format_ends, format_interval, longest, rank
+from presilicon.report.page.markup import typeset
 
 
 def render_bars(designs: tuple[Result, ...], measure: Measure) -> str:

@@ -1,7 +1,7 @@
 import msgspec
 
 from presilicon.records import CurvePoint
-from presilicon.report.curves import median_curve
+from presilicon.report.charts.curves import median_curve
 
 
 def seed_of(result, points):

@@ -1,0 +1,1 @@
+"""Curves and figures: as SVG for pages, and with matplotlib for papers."""

@@ -1,0 +1,1 @@
+"""HTML pages that need nothing but a browser: comparisons, instrument readings, schedules."""

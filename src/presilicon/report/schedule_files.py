@@ -1,0 +1,91 @@
+"""The files of a schedule: its page, a trace for Perfetto, power over time, and the JSON document."""
+
+import json
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+from presilicon.base.errors import ConfigError
+from presilicon.records import PowerTrace, Problem, Schedule
+from presilicon.report.page.schedule import render_schedule
+from presilicon.report.schedule import ScheduleView
+
+
+def schedule_trace(problem: Problem, schedule: Schedule, trace: PowerTrace, *, system: str) -> dict[str, Any]:
+    """A schedule in Google's Trace Event Format: a track for each device, and counters of power."""
+    lanes = {(pool.name, unit): 0 for pool in problem.pools for unit in range(pool.units)}
+    lanes = {lane: number for number, lane in enumerate(lanes, start=1)}
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "pid": 1, "tid": 0, "name": "process_name", "args": {"name": f"{system}: {problem.name}"}}
+    ]
+    for (device, unit), number in lanes.items():
+        named = {"name": f"{device} {unit}"}
+        events.append({"ph": "M", "pid": 1, "tid": number, "name": "thread_name", "args": named})
+    for each in schedule.started:
+        task = problem.tasks[each.task]
+        for unit in each.units:
+            begin, end = _micros(each.start_s), _micros(each.end_s)
+            events.append(
+                {
+                    "ph": "X",
+                    "pid": 1,
+                    "tid": lanes[each.mode.device, unit],
+                    "name": f"{task.kind} {task.size}".rstrip(),
+                    "cat": "scheduled",
+                    "ts": begin,
+                    "dur": round(end - begin, 3),
+                    "args": {
+                        "op": task.name,
+                        "clock": each.mode.clock,
+                        "average_w": each.mode.average_w,
+                        "peak_w": each.mode.peak_w,
+                        "source": each.mode.source,
+                    },
+                }
+            )
+    for time, average, peak in zip(trace.times_s, (*trace.average_w, 0.0), (*trace.peak_w, 0.0), strict=True):
+        values = {"average": average, "peak": peak}
+        events.append({"ph": "C", "pid": 1, "name": "power (W)", "ts": _micros(time), "args": values})
+    events.sort(key=lambda event: (event["ph"] != "M", event.get("ts", 0.0)))
+    other = {"schema": 1, "generator": "presilicon", "system": system, "workload": problem.name}
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": other}
+
+
+def _micros(time_s: float) -> float:
+    return round(time_s * 1e9) / 1e3
+
+
+def check_folder(folder: Path) -> None:
+    """Make a folder, and refuse one in which nothing can be written: before the work, not after it.
+
+    Raises:
+        ConfigError: it cannot be made, or holds no new file.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(f"cannot write into {folder}: {error.strerror or error}") from None
+
+
+def save_schedule(folder: Path, view: ScheduleView, document: str, *, system: str) -> list[Path]:
+    """Write `schedule.html`, `trace.json`, `power.csv` and `schedule.json` into a folder, and give their paths."""
+    power = "time_s,average_w,peak_w\n" + "".join(
+        f"{time:.9g},{average:.6g},{peak:.6g}\n"
+        for time, average, peak in zip(view.trace.times_s, view.trace.average_w, view.trace.peak_w, strict=False)
+    )
+    trace = schedule_trace(view.problem, view.schedule, view.trace, system=system)
+    texts = {
+        "schedule.html": render_schedule(view),
+        "trace.json": json.dumps(trace, separators=(",", ":")),
+        "power.csv": power,
+        "schedule.json": document,
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write into {folder}: {error.strerror or error}") from None
+    return [folder / name for name in texts]
