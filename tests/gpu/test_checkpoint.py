@@ -8,7 +8,7 @@ import torch
 
 import presilicon as ps
 from presilicon.emulation import train
-from presilicon.emulation.checkpoint import Checkpoint
+from presilicon.emulation.training.checkpoint import Checkpoint
 from presilicon.records import Evaluation
 
 pytestmark = [

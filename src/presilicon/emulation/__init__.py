@@ -1,12 +1,12 @@
 """Training as the hardware would do it: a design's numerics on any torch model."""
 
 from presilicon.emulation.attach import emulate_, emulation_of, restore_
-from presilicon.emulation.checkpoint import Checkpoint, read_trace
 from presilicon.emulation.coverage import coverage, coverage_workload
 from presilicon.emulation.emulation import UncoveredWarning
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
-from presilicon.emulation.training import identity, train
+from presilicon.emulation.training.checkpoint import Checkpoint, read_trace
+from presilicon.emulation.training.loop import identity, train
 
 __all__ = [
     "Checkpoint",

@@ -11,8 +11,8 @@ from torch.utils import _pytree as pytree
 
 from presilicon.designs import Numerics, Override
 from presilicon.emulation.operators.replacement import Replacements
-from presilicon.emulation.probe import Probe
 from presilicon.emulation.site import Plan, Rounded, Site
+from presilicon.emulation.training.probe import Probe
 from presilicon.operators import Operator
 from presilicon.records import Ends, Observer, PairObserver
 

@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Numerics
-from presilicon.emulation.arithmetic import Arithmetic
 from presilicon.emulation.attach import emulation_of
 from presilicon.emulation.emulation import Emulation
+from presilicon.emulation.ops.arithmetic import Arithmetic
 
 LAYER = "loss"
 """The layer that an emulated loss is, for overrides, observers and coverage."""

@@ -8,11 +8,12 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from presilicon.emulation import attention, losses, recurrent
-from presilicon.emulation.arithmetic import Arithmetic
-from presilicon.emulation.calls import readers, uncovered
+from presilicon.emulation import losses
 from presilicon.emulation.emulation import Emulation
-from presilicon.emulation.functions import vector_functions
+from presilicon.emulation.ops import attention, recurrent
+from presilicon.emulation.ops.arithmetic import Arithmetic
+from presilicon.emulation.ops.calls import readers, uncovered
+from presilicon.emulation.ops.vector import vector_functions
 
 Handler = Callable[..., Any]
 """Takes an `Arithmetic`, the function that was called, and its arguments."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from presilicon.designs import Numerics, RoleFormat
-from presilicon.emulation.products import Multiply
+from presilicon.emulation.ops.products import Multiply
 from presilicon.formats import Format, Key, matmul, parse, quantize, rounder
 from presilicon.records import PHASES, ROLES, Phase, Role
 

@@ -12,27 +12,33 @@ from presilicon.workloads.user import files_of, load_file, workload_errors
 from presilicon.workloads.workload import Splits, Workload, sgd
 
 if TYPE_CHECKING:
-    from presilicon.workloads.digits import load_digits
-    from presilicon.workloads.layers import (
+    from presilicon.workloads.capturing.layers import (
         Layers,
         ends_of,
         multiplying_layers,
         next_sequence_number,
         sequence_number_of,
     )
-    from presilicon.workloads.operators import count_flops, describe_operator
-    from presilicon.workloads.products import find_products
+    from presilicon.workloads.capturing.operators import count_flops, describe_operator
+    from presilicon.workloads.capturing.products import find_products
+    from presilicon.workloads.capturing.step_capture import capture, capture_workload
+    from presilicon.workloads.digits import load_digits
     from presilicon.workloads.published import classified, from_networks, unet
-    from presilicon.workloads.step_capture import capture, capture_workload
 
 __getattr__ = deferred(
     __name__,
     {
-        "step_capture": ("capture", "capture_workload"),
+        "presilicon.workloads.capturing.step_capture": ("capture", "capture_workload"),
         "digits": ("load_digits",),
-        "layers": ("Layers", "ends_of", "multiplying_layers", "next_sequence_number", "sequence_number_of"),
-        "operators": ("count_flops", "describe_operator"),
-        "products": ("find_products",),
+        "presilicon.workloads.capturing.layers": (
+            "Layers",
+            "ends_of",
+            "multiplying_layers",
+            "next_sequence_number",
+            "sequence_number_of",
+        ),
+        "presilicon.workloads.capturing.operators": ("count_flops", "describe_operator"),
+        "presilicon.workloads.capturing.products": ("find_products",),
         "published": ("classified", "from_networks", "unet"),
     },
 )

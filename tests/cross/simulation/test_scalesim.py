@@ -11,7 +11,7 @@ import torch
 from presilicon import capture
 from presilicon.records import Convolution, Gemm
 from presilicon.simulation import gemm_cycles
-from presilicon.workloads.products import im2col
+from presilicon.workloads.capturing.products import im2col
 
 LINES = (Path(__file__).with_name("scalesim_golden.csv")).read_text().splitlines()
 ROWS = list(csv.DictReader(LINES[1:]))

@@ -12,7 +12,7 @@ from torch import nn
 
 from presilicon.records import Ends, StepGraph
 from presilicon.workloads import capture, capture_workload, load_workload
-from presilicon.workloads.layers import ends_of
+from presilicon.workloads.capturing.layers import ends_of
 
 
 def ends_of_products(graph: StepGraph, model: nn.Module) -> Ends:

@@ -16,7 +16,7 @@ import presilicon as ps
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Hardware, Instrument, Tap
 from presilicon.emulation import train
-from presilicon.emulation.checkpoint import Checkpoint
+from presilicon.emulation.training.checkpoint import Checkpoint
 from presilicon.formats import parse
 from presilicon.instrument import Reference
 from presilicon.instrument.host.control import Command
@@ -58,7 +58,7 @@ def readings(events: list[dict[str, Any]], tap: str) -> dict[int, dict[str, Any]
 
 
 def layers() -> list[str]:
-    from presilicon.workloads.layers import multiplying_layers
+    from presilicon.workloads.capturing.layers import multiplying_layers
 
     return multiplying_layers(QUICK.model())
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from presilicon.base.errors import ConfigError
-from presilicon.emulation.functions import vector_functions
 from presilicon.emulation.operators.application import apply_operator
 from presilicon.emulation.operators.composites import COMPOSITES
+from presilicon.emulation.ops.vector import vector_functions
 from presilicon.operators import Operator
 
 _CELLS = frozenset(["tanh", "sigmoid"])

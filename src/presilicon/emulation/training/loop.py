@@ -13,9 +13,13 @@ from torch import Tensor, nn
 from presilicon.base.config import to_plain
 from presilicon.base.errors import ConfigError
 from presilicon.base.seeds import derive_seed
-from presilicon.designs import Numerics
+from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.attach import emulate_, emulation_of
-from presilicon.emulation.checkpoint import (
+from presilicon.emulation.emulation import Emulation
+from presilicon.emulation.losses import emulated
+from presilicon.emulation.optimizers import emulate_optimizer_
+from presilicon.emulation.training.batches import check_batch_size, mean_accuracy, move_splits, shuffled_batches
+from presilicon.emulation.training.checkpoint import (
     Checkpoint,
     Generators,
     ModelState,
@@ -25,19 +29,18 @@ from presilicon.emulation.checkpoint import (
     write_progress,
     write_trace,
 )
-from presilicon.emulation.diagnosis import Diagnosis, OnFinding
-from presilicon.emulation.facts import FormatFacts
-from presilicon.emulation.losses import emulated
-from presilicon.emulation.optimizers import emulate_optimizer_
-from presilicon.emulation.probe import Probe
-from presilicon.emulation.scaling import LossScaler
+from presilicon.emulation.training.diagnosis import Diagnosis, OnFinding
+from presilicon.emulation.training.probe import Probe
+from presilicon.emulation.training.scaling import LossScaler
 from presilicon.operators import Operator
 from presilicon.records import (
     AttachedHook,
     Evaluation,
     FactsRun,
+    LayerFact,
     Observer,
     PassiveHook,
+    Role,
     Stateful,
     StepFacts,
     Trace,
@@ -45,9 +48,7 @@ from presilicon.records import (
 )
 from presilicon.records.trace import Ending
 from presilicon.runs import versions
-from presilicon.workloads import Splits, Workload
-
-EVALUATION_BATCH = 1024
+from presilicon.workloads import Workload
 
 OnEvaluation = Callable[[Evaluation], None]
 
@@ -157,8 +158,8 @@ class Training:
         self._hooks, self._on_evaluation = hooks, on_evaluation
         torch.manual_seed(derive_seed(seed, "weights"))
         self.model = workload.model().to(device)
-        self._data = _on_device(load_data(), device)
-        _check_batch_size(workload, self._data)
+        self._data = move_splits(load_data(), device)
+        check_batch_size(workload, self._data)
         # Dropout and the like have a random stream of their own, whatever building the model has drawn.
         torch.manual_seed(derive_seed(seed, "forward"))
         rounding_seed = derive_seed(seed, "rounding")
@@ -186,7 +187,7 @@ class Training:
             if isinstance(hook, AttachedHook):
                 hook.attach(self.model, self.optimizer, first)
         self._diagnosis.check_data(self._data, self._numerics)
-        batches = _batches(self._data, self._workload.batch_size, derive_seed(self._seed, "data"), skip=first)
+        batches = shuffled_batches(self._data, self._workload.batch_size, derive_seed(self._seed, "data"), skip=first)
         ending: Ending = "budget"
         failure: str | None = None
         for step in range(first, self._workload.max_steps):
@@ -300,7 +301,7 @@ class Training:
             runs.append(FactsRun(facts, 1))
 
     def _evaluate(self, step: int) -> None:
-        accuracy, loss = _accuracy(self.model, self._workload, *self._data.validation)
+        accuracy, loss = mean_accuracy(self.model, self._workload, *self._data.validation)
         point = Evaluation(step=step, accuracy=accuracy, loss=loss)
         self._progress.evaluations.append(point)
         if self._on_evaluation is not None:
@@ -319,20 +320,12 @@ class Training:
             losses=tuple(losses),
             runs=tuple(runs),
             evaluations=tuple(evaluations),
-            test_accuracy=_accuracy(self.model, self._workload, *self._data.test)[0],
+            test_accuracy=mean_accuracy(self.model, self._workload, *self._data.test)[0],
             ending=ending,
             findings=tuple(self._diagnosis.findings),
             shares=tuple(self._diagnosis.shares),
             skipped=tuple(self._scaler.skipped),
             reason=failure or "",
-        )
-
-
-def _check_batch_size(workload: Workload, data: Splits) -> None:
-    if workload.batch_size > len(data.train[0]):
-        raise ConfigError(
-            f'workload "{workload.name}": batch_size is {workload.batch_size}, '
-            f"but the training split has only {len(data.train[0])} examples"
         )
 
 
@@ -345,34 +338,33 @@ def _unusable_loss(workload: Workload, output: Any, targets: Tensor, error: Exce
     return ConfigError(f'workload "{workload.name}": the loss cannot take {shown} and {target} ({error})')
 
 
-def _on_device(data: Splits, device: str) -> Splits:
-    def move(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        return pair[0].to(device), pair[1].to(device)
+class FormatFacts:
+    """The facts of each step: every layer and role whose format is no longer the one that training began with.
 
-    return Splits(move(data.train), move(data.validation), move(data.test))
+    Static overrides are part of the design and need no facts: the simulator reads them there, by the same
+    `Numerics.in_force`.
+    """
 
+    def __init__(self, emulation: Emulation) -> None:
+        self._emulation = emulation
+        self._numerics = emulation.numerics
+        self._by_stage: dict[int, StepFacts] = {}
 
-def _batches(data: Splits, size: int, seed: int, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Endless batches after the first `skip`: a fresh permutation each epoch, without the short tail."""
-    inputs, targets = data.train
-    generator = torch.Generator().manual_seed(seed)
-    whole = len(inputs) // size
-    while True:
-        order = torch.randperm(len(inputs), generator=generator).to(inputs.device)
-        for number in range(min(skip, whole), whole):
-            chosen = order[number * size : (number + 1) * size]
-            yield inputs[chosen], targets[chosen]
-        skip = max(skip - whole, 0)
+    def at(self, step: int) -> StepFacts:
+        """The formats of a step that has run."""
+        stage = self._numerics.stage(step)
+        if stage not in self._by_stage:
+            self._by_stage[stage] = StepFacts(
+                layers=tuple(
+                    LayerFact(layer=layer, role=role, format=str(changed.format), stored_bits=changed.stored_bits)
+                    for layer in self._emulation.layers_seen
+                    for role, changed in self._changed(layer, step)
+                )
+            )
+        return self._by_stage[stage]
 
-
-@torch.no_grad()
-def _accuracy(model: nn.Module, workload: Workload, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
-    """Mean accuracy and loss over a split, computed in pieces so that a large split fits in memory."""
-    model.eval()
-    accuracy = loss = 0.0
-    for start in range(0, len(inputs), EVALUATION_BATCH):
-        wanted = targets[start : start + EVALUATION_BATCH]
-        output = model(inputs[start : start + EVALUATION_BATCH])
-        accuracy += float(workload.accuracy(output, wanted)) * len(wanted)
-        loss += float(workload.loss(output, wanted)) * len(wanted)
-    return accuracy / len(inputs), loss / len(inputs)
+    def _changed(self, layer: str, step: int) -> list[tuple[Role, RoleFormat]]:
+        if not self._numerics.schedule:
+            return []
+        now, static = (self._numerics.in_force(layer, at, self._emulation.ends) for at in (step, 0))
+        return list(now.formats_differing(static).items())

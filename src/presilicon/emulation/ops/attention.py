@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from presilicon.emulation.arithmetic import Arithmetic
+from presilicon.emulation.ops.arithmetic import Arithmetic
 
 
 def scaled_dot_product(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import linecache
+import os
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -15,11 +20,10 @@ from torch.utils import _pytree as pytree
 
 from presilicon.base.errors import ConfigError
 from presilicon.records import StepGraph, TensorRef
-from presilicon.workloads.assembly import assemble
-from presilicon.workloads.layers import ends_of
-from presilicon.workloads.locations import locate
-from presilicon.workloads.recorder import DataDependentError, Recorder
-from presilicon.workloads.replica import replicate_model, replicate_tensors
+from presilicon.workloads.capturing.assembly import assemble
+from presilicon.workloads.capturing.layers import ends_of
+from presilicon.workloads.capturing.recorder import DataDependentError, Recorder
+from presilicon.workloads.capturing.replica import replicate_model, replicate_tensors
 from presilicon.workloads.user import workload_errors
 from presilicon.workloads.workload import Workload, sgd
 
@@ -225,7 +229,7 @@ def _explained(what: str) -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:
-        where = locate(error.__traceback__)
+        where = _locate(error.__traceback__)
         intro = f"{where}: {what}" if where else what
         text = str(error).strip().partition("\n")[0].partition(". ")[0]
         if isinstance(error, DataDependentError) or any(words in text for words in _NO_VALUES):
@@ -234,6 +238,20 @@ def _explained(what: str) -> Iterator[None]:
                 "decide by shapes or compute with torch.where, or capture each branch as a model of its own"
             ) from error
         raise ConfigError(f"{intro} failed: {type(error).__name__}: {text}") from error
+
+
+_MACHINERY = (str(Path(torch.__file__).parent), str(Path(__file__).parent) + os.sep, "<frozen")
+
+
+def _locate(trace: TracebackType | None) -> str:
+    """File, line and text of the innermost frame outside torch and this package; empty if there is none."""
+    location = ""
+    for frame, line in traceback.walk_tb(trace):
+        file = frame.f_code.co_filename
+        if not file.startswith(_MACHINERY):
+            text = linecache.getline(file, line).strip()
+            location = f"{file}:{line}" + (f" (`{text}`)" if text else "")
+    return location
 
 
 _NO_VALUES = ("meta tensor", "Meta tensor", "meta device", "data-dependent", "data-independent")

@@ -7,16 +7,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from presilicon.base.errors import ConfigError
 from presilicon.records import OpKind, Role
-from presilicon.workloads.calls import Call, Record, Stage, View
-from presilicon.workloads.flows import Flows
-from presilicon.workloads.layers import Layers, next_sequence_number
-from presilicon.workloads.operators import Operator, count_flops, describe_operator
-from presilicon.workloads.products import Product, find_products
-from presilicon.workloads.replica import replicate_tensor
-from presilicon.workloads.storages import Storages
+from presilicon.workloads.capturing.calls import Call, Record, Stage, View
+from presilicon.workloads.capturing.flows import Flows
+from presilicon.workloads.capturing.layers import Layers, next_sequence_number
+from presilicon.workloads.capturing.operators import Operator, count_flops, describe_operator
+from presilicon.workloads.capturing.products import Product, find_products
+from presilicon.workloads.capturing.replica import replicate_tensor
 
 _READ_VALUE = torch.ops.aten._local_scalar_dense.default
 _NATIVE_BATCH_NORM = torch.ops.aten.native_batch_norm.default
@@ -24,6 +25,33 @@ _NATIVE_BATCH_NORM = torch.ops.aten.native_batch_norm.default
 
 class DataDependentError(RuntimeError):
     """The step asked for the value of a tensor that has none."""
+
+
+class Storages:
+    """Gives each storage a small number: views share it, in-place results keep it.
+
+    Holding the tensors themselves would change what is being watched: autograd copies a gradient that somebody else
+    refers to. A weak reference to the storage does not count there, and keeps its address from being used again.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, StorageWeakRef]] = {}
+
+    def number(self, tensor: Tensor) -> int:
+        """The number of the tensor's storage, a new one when it was never seen.
+
+        Raises:
+            ConfigError: when the tensor is sparse and has no storage of its own.
+        """
+        if tensor.layout is not torch.strided:
+            raise ConfigError("sparse tensors cannot be captured: make the gradients dense (`sparse=False`)")
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        known = self._known.get(address)
+        if known is None:
+            known = (len(self._known), StorageWeakRef(storage))  # type: ignore[no-untyped-call]
+            self._known[address] = known
+        return known[0]
 
 
 class Recorder(TorchDispatchMode):

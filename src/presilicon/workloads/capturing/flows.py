@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from presilicon.base.errors import ConfigError
 from presilicon.records import Role
-from presilicon.workloads.layers import Layers, sequence_number_of
+from presilicon.workloads.capturing.layers import Layers, sequence_number_of
 
 
 class Flows:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from presilicon.emulation.calls import Call, role_of
-from presilicon.emulation.products import Product
+from presilicon.emulation.ops.calls import Call, role_of
+from presilicon.emulation.ops.products import Product
 from presilicon.emulation.site import refuse_second_derivative
 from presilicon.formats import UserFormat
 from presilicon.records import Role

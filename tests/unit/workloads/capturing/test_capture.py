@@ -215,7 +215,7 @@ def test_hooks_of_emulation_are_left_behind_and_others_are_kept() -> None:
     def double(module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
         return (args[0] * 2,)
 
-    emulate.__module__ = "presilicon.emulation.rounding"
+    emulate.__module__ = "presilicon.emulation.attach"
     model = nn.Linear(3, 4)
     model.register_forward_pre_hook(emulate)
     model.register_forward_pre_hook(double)
@@ -236,7 +236,7 @@ def test_capture_works_inside_no_grad_and_inference_mode() -> None:
 def test_without_sequence_numbers_only_layers_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = load_workload("digits-cnn").model(), torch.empty(4, 1, 8, 8)
     known = capture(model, batch)
-    monkeypatch.setattr("presilicon.workloads.layers._sequence_number", None)
+    monkeypatch.setattr("presilicon.workloads.capturing.layers._sequence_number", None)
     blind = capture(model, batch)
     assert {op.layer for op in blind.ops if op.phase == "input_grad"} == {""}
     assert [(op.phase, op.gemm, op.inputs, op.outputs) for op in blind.ops] == [

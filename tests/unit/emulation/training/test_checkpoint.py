@@ -13,7 +13,7 @@ import presilicon as ps
 from presilicon.base.errors import ConfigError
 from presilicon.designs.numerics import Change, Numerics, RoleFormat
 from presilicon.emulation import train
-from presilicon.emulation.checkpoint import Checkpoint, ModelState, Progress, read_progress, write_progress
+from presilicon.emulation.training.checkpoint import Checkpoint, ModelState, Progress, read_progress, write_progress
 from presilicon.formats import parse
 from presilicon.records import Evaluation, StepFacts, Trace
 

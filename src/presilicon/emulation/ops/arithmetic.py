@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from presilicon.emulation.calls import Call, matmul_call, pair_call
-from presilicon.emulation.einsum import contract
 from presilicon.emulation.emulation import Emulation
-from presilicon.emulation.function import gradient_rounded, log_emulated, multiply_emulated, roles_of
-from presilicon.emulation.functions import vector_functions
-from presilicon.emulation.products import LinearProduct
+from presilicon.emulation.ops.autograd import gradient_rounded, log_emulated, multiply_emulated, roles_of
+from presilicon.emulation.ops.calls import Call, matmul_call, pair_call
+from presilicon.emulation.ops.einsum import contract
+from presilicon.emulation.ops.products import LinearProduct
+from presilicon.emulation.ops.vector import vector_functions
 from presilicon.emulation.site import Plan, version
 from presilicon.records import Role
 

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from presilicon.emulation.calls import readers
-from presilicon.emulation.einsum import contract
+from presilicon.emulation.ops.calls import readers
+from presilicon.emulation.ops.einsum import contract
 
 MULTIPLIES = [None, torch.matmul]
 

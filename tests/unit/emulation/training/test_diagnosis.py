@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import LossScale, Numerics, load_recipe
-from presilicon.emulation import diagnosis, emulate_, train
-from presilicon.emulation.diagnosis import Diagnosis
+from presilicon.emulation import emulate_, train
+from presilicon.emulation.training import diagnosis
+from presilicon.emulation.training.diagnosis import Diagnosis
 from presilicon.records import Finding, Trace
 from presilicon.workloads import Splits, Workload, load_workload
 from presilicon.workloads.workload import sgd

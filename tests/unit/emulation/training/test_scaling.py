@@ -9,7 +9,7 @@ from presilicon.base.errors import ConfigError
 from presilicon.designs import load_design, load_recipe
 from presilicon.designs.scaling import LossScale, Rise
 from presilicon.emulation import train
-from presilicon.emulation.scaling import LossScaler
+from presilicon.emulation.training.scaling import LossScaler
 from presilicon.workloads import load_workload
 
 OVERFLOWS = (0, 1, 5, 9, 10, 23)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from presilicon.emulation.arithmetic import Arithmetic
+from presilicon.emulation.ops.arithmetic import Arithmetic
 
 State = tuple[Tensor, ...]
 """The hidden state, and for an LSTM the cell state."""

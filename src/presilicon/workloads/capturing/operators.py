@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from presilicon.records import OpKind
-from presilicon.workloads.products import product_kind
+from presilicon.workloads.capturing.products import product_kind
 
 _KINDS: dict[OpKind, str] = {
     "copy": """

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from presilicon.emulation.patches import ConvolutionGeometry, dilate, patches
+from presilicon.emulation.ops.patches import ConvolutionGeometry, dilate, patches
 
 Multiply = Callable[[Tensor, Tensor], Tensor]
 """Multiplies (..., m, k) by (..., k, n) as a MAC unit does; None in its place stands for the library's own product."""

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from presilicon.records import Gemm, Op, Phase, Role, TensorRef
-from presilicon.workloads.calls import Call, Record, View
+from presilicon.workloads.capturing.calls import Call, Record, View
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from presilicon.designs import LossScale, Numerics
 from presilicon.emulation.emulation import Emulation
-from presilicon.emulation.probe import RELUS, Probe, WatchedFunctions, is_finite, name_layer, running_layer
+from presilicon.emulation.training.probe import RELUS, Probe, WatchedFunctions, is_finite, name_layer, running_layer
 from presilicon.records import Finding, Role, RoleShares
 from presilicon.workloads import Splits
 
