@@ -26,8 +26,8 @@ def test_windows_lie_side_by_side_and_targets_are_one_ahead() -> None:
 
 def test_no_validation_window_is_in_the_training_text() -> None:
     splits = load_shakespeare()
-    train = "".join(chr(32 + number) for number in splits.train[0].flatten())
-    windows = ["".join(chr(32 + number) for number in window) for window in splits.validation[0]]
+    train = "".join(chr(32 + number) for number in splits.train[0].flatten().tolist())
+    windows = ["".join(chr(32 + number) for number in window) for window in splits.validation[0].tolist()]
     assert not [window for window in windows if window in train]
 
 
