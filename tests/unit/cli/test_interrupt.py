@@ -13,7 +13,7 @@ import pytest
 
 def start(tmp_path: Path, jobs: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "presilicon", "evaluate", "fp8-systolic", "--workload", "digits-cnn",
+        [sys.executable, "-m", "presilicon", "evaluate", "fp8-systolic", "--workload", "digits-mlp",
          "--seeds", "2", "--target", "1.0", "--max-steps", "1000000", "--jobs", str(jobs)],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip

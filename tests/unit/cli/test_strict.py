@@ -21,8 +21,18 @@ def test_a_cheat_is_refused_with_its_name(invoke, options: list[str], word: str)
     assert f"this is not a strict comparison:\n  - {word}" in outcome.err
 
 
+def short_workload(folder, **changes: float) -> str:
+    """A file with a short workload: strict rules are those of the file."""
+    fields = ", ".join(f"{name}={value}" for name, value in changes.items())
+    source = "from dataclasses import replace\nfrom presilicon import load_workload\n"
+    (folder / "short.py").write_text(f'{source}workload = replace(load_workload("digits-mlp"), {fields})\n')
+    return "short.py"
+
+
 def test_what_is_strict_is_said_in_table_and_document(invoke, tmp_path) -> None:
-    outcome = invoke(*ARGUMENTS, "fp8-systolic", "--evaluate-every", "20")
+    workload = short_workload(tmp_path, target=0.5, max_steps=200)
+    designs = ["evaluate", "fp32-systolic", "fp8-systolic", "--jobs", "1"]
+    outcome = invoke(*designs, "--workload", workload, "--strict", "--evaluate-every", "20")
     assert outcome.code == 0
     assert "an evaluation every 20 steps" in outcome.out
     assert outcome.out.rstrip().splitlines()[-2].endswith("Strict rules were kept.")
@@ -33,7 +43,8 @@ def test_what_is_strict_is_said_in_table_and_document(invoke, tmp_path) -> None:
 def test_a_design_that_never_arrives_fails_with_its_result_kept(invoke, tmp_path) -> None:
     poor = [f"numerics.{role}=fp4_e2m1" for role in ("weight", "activation", "error", "gradient", "master")]
     settings = [word for each in poor for word in ("--set", each)]
-    outcome = invoke("evaluate", "fp32-systolic", "--workload", "digits-mlp", "--strict", *settings)
+    workload = short_workload(tmp_path, max_steps=60)
+    outcome = invoke("evaluate", "fp32-systolic", "--workload", workload, "--strict", "--jobs", "1", *settings)
     assert outcome.code == 1
     assert "a threshold out of reach: no seed of fp32-systolic held 0.97" in outcome.err
     assert "0/5" in outcome.out
