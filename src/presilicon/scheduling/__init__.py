@@ -1,4 +1,4 @@
-"""Placing and ordering the ops of a training step over several devices, under energy and power goals."""
+"""Schedules of a training step over several devices: which device runs each op, and when, for least energy or time."""
 
 from typing import TYPE_CHECKING
 
@@ -19,10 +19,10 @@ from presilicon.scheduling.fpga_kernels import (
     synthetic_fmax,
     table_fmax,
 )
-from presilicon.scheduling.goals import Goal, Objective
+from presilicon.scheduling.goals import Goal, Objective, Progress
 from presilicon.scheduling.graphs import Graph, GraphOp, joined, parse_graph, read_graph
 from presilicon.scheduling.problems import Costs, OpEstimate, alone, build_problem
-from presilicon.scheduling.solve import TIME_LIMIT_S, Progress, Solution, Solver
+from presilicon.scheduling.solve import TIME_LIMIT_S, Solution, Solver
 from presilicon.scheduling.solve import solve as solve_schedule
 from presilicon.scheduling.solvers.greedy import DeadlockError, Rules, execute
 from presilicon.scheduling.solvers.heft import heft as schedule_heft

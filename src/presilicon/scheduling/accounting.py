@@ -11,22 +11,22 @@ from msgspec import Struct
 from presilicon.records import PowerTrace, Problem, Schedule, ScheduleCost, Started
 
 SAMPLE_S = 1e-3
-"""How often a power sensor is read."""
+"""Seconds between two readings of a power sensor."""
 
 
 def power_trace(problem: Problem, schedule: Schedule) -> PowerTrace:
-    """Power from event to event: running ops, idle devices, the host.
+    """Power between events (starts and ends of ops): running ops, idle devices and the host.
 
-    Times that differ by less than a picosecond are one event.
+    Times that differ by less than a picosecond count as one event.
     """
-    times = _merged([0.0, *(time for each in schedule.started for time in (each.start_s, each.end_s))])
-    place = {time: index for index, time in enumerate(times)}
+    times = _merged([0.0, *(time for slot in schedule.started for time in (slot.start_s, slot.end_s))])
+    index_of = {time: index for index, time in enumerate(times)}
     average, peak = [0.0] * (len(times) - 1), [0.0] * (len(times) - 1)
     changes: list[tuple[float, float]] = [(0.0, 0.0)] * len(times)
-    for each in schedule.started:
-        idle = each.mode.units * problem.pool[each.mode.device].idle_w
-        rise = each.mode.average_w - idle, each.mode.peak_w - idle
-        first, last = place[_nearest(times, each.start_s)], place[_nearest(times, each.end_s)]
+    for slot in schedule.started:
+        idle = slot.mode.units * problem.pool[slot.mode.device].idle_w
+        rise = slot.mode.average_w - idle, slot.mode.peak_w - idle
+        first, last = index_of[_nearest(times, slot.start_s)], index_of[_nearest(times, slot.end_s)]
         changes[first] = _sum(changes[first], rise)
         changes[last] = _sum(changes[last], (-rise[0], -rise[1]))
     now = (problem.idle_w, problem.idle_w)
@@ -39,7 +39,7 @@ def power_trace(problem: Problem, schedule: Schedule) -> PowerTrace:
 def cost(
     problem: Problem, schedule: Schedule, *, cap_w: float | None = None, sample_s: float = SAMPLE_S
 ) -> ScheduleCost:
-    """Time, power and energy of a step; with a cap, how many readings of the power lie above it."""
+    """Time, power and energy of a step; with a cap, also the number of power readings above it."""
     trace = power_trace(problem, schedule)
     span, energy = schedule.makespan_s, trace.energy_j
     return ScheduleCost(
@@ -56,15 +56,15 @@ def cost(
 
 def utilization(problem: Problem, started: Sequence[Started]) -> dict[str, float]:
     """Busy share of each pool's units over the step."""
-    span = max((each.end_s for each in started), default=0.0)
+    span = max((slot.end_s for slot in started), default=0.0)
     busy = dict.fromkeys(problem.pool, 0.0)
-    for each in started:
-        busy[each.mode.device] += each.mode.units * each.mode.time_s
+    for slot in started:
+        busy[slot.mode.device] += slot.mode.units * slot.mode.time_s
     return {name: busy[name] / (pool.units * span) if span else 0.0 for name, pool in problem.pool.items()}
 
 
 def violations(trace: PowerTrace, cap_w: float, sample_s: float = SAMPLE_S) -> int:
-    """Readings, one every `sample_s` from the beginning, at which the peak power is above the cap."""
+    """Number of readings, one every `sample_s`, at which the peak power is above the cap."""
     count = 0
     for power, (start, end) in zip(trace.peak_w, pairwise(trace.times_s), strict=True):
         if power > cap_w + 1e-6:
@@ -77,11 +77,11 @@ def _sum(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, f
 
 
 def _merged(times: Sequence[float]) -> list[float]:
-    found: list[float] = []
+    distinct: list[float] = []
     for time in sorted(times):
-        if not found or time - found[-1] > 1e-12:
-            found.append(time)
-    return found
+        if not distinct or time - distinct[-1] > 1e-12:
+            distinct.append(time)
+    return distinct
 
 
 def _nearest(times: Sequence[float], time: float) -> float:
@@ -90,36 +90,36 @@ def _nearest(times: Sequence[float], time: float) -> float:
 
 
 class LinkLoad(Struct, frozen=True, kw_only=True):
-    """What crosses the links of one pool in a step."""
+    """Traffic over the host links of one device pool in a step."""
 
     device: str
     bytes: int
     share: float
-    """Of what its links can carry in the makespan; above 1, the schedule asks for more than there is."""
+    """Share of what the links can carry in the makespan; above 1 the links are overloaded."""
 
 
 def link_loads(problem: Problem, schedule: Schedule) -> tuple[LinkLoad, ...]:
-    """Bytes over each pool's links: a result crosses once to every other pool that needs it."""
+    """Traffic over each pool's links. A result crosses once to every other pool that needs it."""
     moved = dict.fromkeys(problem.pool, 0)
-    for task, each in zip(problem.tasks, schedule.started, strict=True):
+    for task, slot in zip(problem.tasks, schedule.started, strict=True):
         targets = {schedule.started[follower].mode.device for follower in problem.followers[task.id]}
-        for target in targets - {each.mode.device}:
-            moved[each.mode.device] += task.bytes_out
+        for target in targets - {slot.mode.device}:
+            moved[slot.mode.device] += task.bytes_out
             moved[target] += task.bytes_out
     span = schedule.makespan_s
-    found = []
+    loads = []
     for pool in problem.pools:
         if pool.bytes_per_s is None:
             continue
         carried = pool.bytes_per_s * pool.units * span
-        found.append(
+        loads.append(
             LinkLoad(device=pool.name, bytes=moved[pool.name], share=moved[pool.name] / carried if carried else 0.0)
         )
-    return tuple(found)
+    return tuple(loads)
 
 
 def link_warnings(problem: Problem, schedule: Schedule) -> tuple[str, ...]:
-    """A sentence for each link that could not carry what a schedule moves."""
+    """A warning per link that is overloaded by a schedule."""
     return tuple(
         f"moves over the link of {load.device} add up to {load.bytes / 1e9:.3g} GB, {load.share:.0%} of what it "
         "carries in the step: moves do not wait for one another here, and on real links they would"
@@ -129,11 +129,11 @@ def link_warnings(problem: Problem, schedule: Schedule) -> tuple[str, ...]:
 
 
 class CriticalPath(NamedTuple):
-    """The longest way through a step, were devices not scarce."""
+    """The longest path through a step if there were always a free device."""
 
     length_s: float
     slack_s: tuple[float, ...]
-    """For each op, how much longer it may take, or later begin, before the longest way gets longer."""
+    """Per op: how much longer it may take, or later it may start, without making the longest path longer."""
 
     @property
     def ops(self) -> tuple[int, ...]:
@@ -142,7 +142,7 @@ class CriticalPath(NamedTuple):
 
 
 def critical_path(problem: Problem, times_s: Sequence[float]) -> CriticalPath:
-    """Slack of each op when op i takes `times_s[i]` and nothing is moved."""
+    """Critical path and slack when op i takes `times_s[i]` and transfers take no time."""
     earliest = [0.0] * len(problem.tasks)
     for task in problem.tasks:
         earliest[task.id] = max((earliest[dep] + times_s[dep] for dep in task.deps), default=0.0)

@@ -1,4 +1,4 @@
-"""What one kind of device does alone: at full clock, at its best clock, and with its clock controlled under a cap."""
+"""Baselines that use one kind of device only: at full clock, at the best fixed clock, and under a power cap."""
 
 import math
 
@@ -9,60 +9,60 @@ from presilicon.scheduling.accounting import SAMPLE_S, cost, violations
 from presilicon.scheduling.solvers.greedy import Rules, execute
 
 LAG_S = 0.02
-"""How often a reactive controller looks at the power, and so how late it is."""
+"""Sampling period of the reactive clock controller, and so its delay."""
 ITERATIONS = 10
-"""Steps that a reactive controller is watched for; it does not begin each at the same clock."""
+"""Steps simulated under the reactive controller; they differ, because each starts at the clock the last one left."""
 
 
 class Controlled(Struct, frozen=True, kw_only=True):
     """Steps under a reactive controller."""
 
     cost: ScheduleCost
-    """Of a step, in the mean."""
+    """Mean cost of a step."""
     trace: PowerTrace
-    """Of all steps."""
+    """Power over all simulated steps."""
     iterations: int
     iteration_w: tuple[float, ...]
     """Average power of each step."""
 
 
 def reference_only(problem: Problem, reference: str) -> Schedule:
-    """Everything on one kind of device at full clock, ops in order as they become ready.
+    """Schedule with everything on one kind of device at full clock, ops in the order in which they become ready.
 
-    Ops that it cannot run go where they run fastest.
+    Ops that this device cannot run go where they run fastest.
     """
-    found = execute(problem, Rules(reference=reference), candidates=()).schedule
-    return Schedule(solver=f"{reference}-only", started=found.started)
+    schedule = execute(problem, Rules(reference=reference), candidates=()).schedule
+    return Schedule(solver=f"{reference}-only", started=schedule.started)
 
 
 def best_clock(problem: Problem, reference: str, limit_s: float) -> tuple[float, Schedule]:
-    """The one clock for all ops that takes least energy without exceeding a makespan, and the schedule at it."""
+    """The common clock of all ops with the least energy within a makespan, and the schedule at that clock."""
     full = reference_only(problem, reference)
-    found = (1.0, full)
+    best = (1.0, full)
     least = cost(problem, full).energy_per_step_j
     clocks = {mode.clock for task in problem.tasks for mode in task.modes if mode.device == reference}
     for clock in sorted(clocks - {1.0}, reverse=True):
-        schedule = _retimed(problem, full, [_at(problem, each, clock) for each in full.started])
+        schedule = _retimed(problem, full, [_at(problem, slot, clock) for slot in full.started])
         energy = cost(problem, schedule).energy_per_step_j
         if schedule.makespan_s <= limit_s * (1 + 1e-9) and energy < least:
-            found, least = (clock, schedule), energy
-    return found
+            best, least = (clock, schedule), energy
+    return best
 
 
 def clocked_under(problem: Problem, reference: str, cap_w: float) -> Schedule | None:
-    """One device alone under a cap, each op at the highest clock at which it fits; None where one fits at none.
+    """One kind of device under a cap, each op at the highest clock that fits; None if an op fits at no clock.
 
-    With several devices of the kind, each gets an equal part of what the cap leaves.
+    Several devices of the kind share the power that the cap leaves equally.
     """
     full = reference_only(problem, reference)
     units = problem.pool[reference].units
     spare = (cap_w - problem.idle_w) / units
     modes = []
-    for each in full.started:
+    for slot in full.started:
         fitting = [
             mode
-            for mode in problem.tasks[each.task].modes
-            if mode.device == each.mode.device
+            for mode in problem.tasks[slot.task].modes
+            if mode.device == slot.mode.device
             and mode.peak_w - mode.units * problem.pool[mode.device].idle_w <= spare + 1e-9
         ]
         if not fitting:
@@ -80,31 +80,31 @@ def reactive_clock(
     iterations: int = ITERATIONS,
     sample_s: float = SAMPLE_S,
 ) -> Controlled:
-    """One device alone under a controller that looks at the power every `lag_s` and moves the clock by a level.
+    """One kind of device under a controller that reads the power every `lag_s` and changes the clock by one level.
 
-    Down when the reading is above the cap; up when the running op would stay below it at the next level. Between two
-    looks, ops that draw more than the last one break the cap: what the readings every `sample_s` count.
+    It steps down if the reading is above the cap, and up if the running op would stay below the cap at the next level.
+    Between two readings, an op that draws more than the last one exceeds the cap; samples every `sample_s` count this.
     """
     full = reference_only(problem, reference)
     clocks = sorted({mode.clock for task in problem.tasks for mode in task.modes if mode.device == reference})
     lanes: dict[tuple[str, tuple[int, ...]], list[Started]] = {}
-    for each in sorted(full.started, key=lambda each: (each.start_s, each.task)):
-        lanes.setdefault((each.mode.device, each.units), []).append(each)
-    # The lanes run side by side; what one waits for in another is left out.
-    queues = [[each.task for each in lane] * iterations for lane in lanes.values()]
+    for slot in sorted(full.started, key=lambda slot: (slot.start_s, slot.task)):
+        lanes.setdefault((slot.mode.device, slot.units), []).append(slot)
+    # The lanes run side by side; dependencies between lanes are ignored.
+    queues = [[slot.task for slot in lane] * iterations for lane in lanes.values()]
     devices = [device for device, _ in lanes]
     level, now, look = len(clocks) - 1, 0.0, lag_s
-    place, left = [0] * len(queues), [1.0] * len(queues)
+    position, left = [0] * len(queues), [1.0] * len(queues)
     times, average, peak = [0.0], [], []
     ends: list[float] = []
     count = len(problem.tasks)
     done = 0
-    while any(at < len(queue) for at, queue in zip(place, queues, strict=True)):
+    while any(at < len(queue) for at, queue in zip(position, queues, strict=True)):
         running: list[tuple[int, Mode]] = []
         for lane, queue in enumerate(queues):
-            if place[lane] < len(queue):
+            if position[lane] < len(queue):
                 clock = clocks[level] if devices[lane] == reference else 1.0
-                running.append((lane, _mode_at(problem, queue[place[lane]], devices[lane], clock)))
+                running.append((lane, _mode_at(problem, queue[position[lane]], devices[lane], clock)))
         step = min(min(left[lane] * mode.time_s for lane, mode in running), look - now)
         idle = problem.idle_w - sum(mode.units * problem.pool[mode.device].idle_w for _, mode in running)
         if step > 0:
@@ -115,7 +115,7 @@ def reactive_clock(
         for lane, mode in running:
             left[lane] -= step / mode.time_s if mode.time_s else 1.0
             if left[lane] <= 1e-12:
-                place[lane], left[lane] = place[lane] + 1, 1.0
+                position[lane], left[lane] = position[lane] + 1, 1.0
                 done += 1
                 if done % count == 0:
                     ends.append(now)
@@ -127,7 +127,7 @@ def reactive_clock(
             elif level + 1 < len(clocks):
                 higher = idle
                 for lane, mode in running:
-                    task = queues[lane][min(place[lane], len(queues[lane]) - 1)]
+                    task = queues[lane][min(position[lane], len(queues[lane]) - 1)]
                     faster = mode.device == reference
                     higher += _mode_at(problem, task, mode.device, clocks[level + 1] if faster else 1.0).average_w
                 level += higher <= cap_w
@@ -151,14 +151,14 @@ def reactive_clock(
 
 
 def _per_iteration(trace: PowerTrace, ends: list[float]) -> tuple[float, ...]:
-    found, begin, index, energy = [], 0.0, 0, 0.0
+    averages_w, begin, index, energy = [], 0.0, 0, 0.0
     for end in ends:
         while index < len(trace.average_w) and trace.times_s[index + 1] <= end + 1e-12:
             energy += trace.average_w[index] * (trace.times_s[index + 1] - trace.times_s[index])
             index += 1
-        found.append(energy / (end - begin) if end > begin else 0.0)
+        averages_w.append(energy / (end - begin) if end > begin else 0.0)
         begin, energy = end, 0.0
-    return tuple(found)
+    return tuple(averages_w)
 
 
 def _mode_at(problem: Problem, task: int, device: str, clock: float) -> Mode:
@@ -166,21 +166,21 @@ def _mode_at(problem: Problem, task: int, device: str, clock: float) -> Mode:
     return min(modes, key=lambda mode: abs(mode.clock - clock))
 
 
-def _at(problem: Problem, each: Started, clock: float) -> Mode:
-    return _mode_at(problem, each.task, each.mode.device, clock)
+def _at(problem: Problem, slot: Started, clock: float) -> Mode:
+    return _mode_at(problem, slot.task, slot.mode.device, clock)
 
 
 def _retimed(problem: Problem, schedule: Schedule, modes: list[Mode]) -> Schedule:
-    """The ops in the same order on the same devices, in other modes: each as soon as it can."""
+    """The same ops in the same order on the same devices, in other modes, each as early as possible."""
     free: dict[tuple[str, int], float] = {}
     started: dict[int, Started] = {}
-    for each in sorted(schedule.started, key=lambda each: (each.start_s, each.task)):
-        mode = modes[each.task]
-        begin = max((free.get((mode.device, unit), 0.0) for unit in each.units), default=0.0)
-        for dep in problem.tasks[each.task].deps:
-            made = started[dep]
-            moved = problem.move_s(problem.tasks[dep].bytes_out, made.mode.device, mode.device)
-            begin = max(begin, made.end_s + moved)
-        started[each.task] = Started(each.task, mode, each.units, begin)
-        free |= {(mode.device, unit): begin + mode.time_s for unit in each.units}
+    for slot in sorted(schedule.started, key=lambda slot: (slot.start_s, slot.task)):
+        mode = modes[slot.task]
+        begin = max((free.get((mode.device, unit), 0.0) for unit in slot.units), default=0.0)
+        for dep in problem.tasks[slot.task].deps:
+            producer = started[dep]
+            moved = problem.move_s(problem.tasks[dep].bytes_out, producer.mode.device, mode.device)
+            begin = max(begin, producer.end_s + moved)
+        started[slot.task] = Started(slot.task, mode, slot.units, begin)
+        free |= {(mode.device, unit): begin + mode.time_s for unit in slot.units}
     return Schedule(solver=schedule.solver, started=tuple(started[task] for task in range(len(started))))

@@ -1,4 +1,4 @@
-"""Which ops may leave the GPU, by thresholds on memory bandwidth and IPC: learned from the table, and judged by it."""
+"""Ops that may leave the GPU: thresholds on memory bandwidth and IPC, learned from a characterization table."""
 
 from typing import Literal
 
@@ -13,29 +13,29 @@ LEARNED_FROM = ("MatMul", "Conv2D")
 
 
 class Thresholds(Struct, frozen=True, kw_only=True):
-    """Up to which bandwidth and IPC on the reference device an op is a candidate."""
+    """Largest bandwidth and IPC on the reference device at which an op is a candidate."""
 
     bandwidth_gb_s: float
     ipc: float
 
 
 class Judged(Struct, frozen=True, kw_only=True):
-    """What a rule makes of the rows of a table."""
+    """Rows of a table that a rule admits, and its mistakes."""
 
     rule: Rule
     thresholds: Thresholds
     admitted: tuple[tuple[str, str], ...]
     """Kind and size."""
     wrongly: tuple[tuple[str, str], ...]
-    """Admitted, and not faster on the other device."""
+    """Admitted although not faster on the other device."""
     missed: tuple[tuple[str, str], ...]
-    """Not admitted, and faster there."""
+    """Not admitted although faster on the other device."""
 
 
 def learn(system: System, device: str = "fpga") -> Thresholds:
     """The largest bandwidth and the largest IPC at which `MatMul` or `Conv2D` is faster on the device.
 
-    The source takes the larger of the two ops' thresholds and calls it conservative; the larger one admits more.
+    The publication takes the larger of the two ops' thresholds and calls it conservative, although it admits more ops.
 
     Raises:
         ConfigError: the table has no such rows, or no bandwidth and IPC.
@@ -45,14 +45,14 @@ def learn(system: System, device: str = "fpga") -> Thresholds:
     counts = [row.ipc for row in faster if row.ipc is not None]
     if not bandwidths or not counts:
         raise ConfigError(
-            f"{system.name}: thresholds are learned from rows of {' and '.join(LEARNED_FROM)} with bandwidth_gb_s and "
-            f"ipc on {system.reference} that are faster on {device}; there are none"
+            f"{system.name}: the table must have rows of {' or '.join(LEARNED_FROM)} with bandwidth_gb_s and ipc on "
+            f"{system.reference} that are faster on {device}, to learn thresholds from; it has none"
         )
     return Thresholds(bandwidth_gb_s=max(bandwidths), ipc=max(counts))
 
 
 def judge(system: System, rule: Rule, device: str = "fpga") -> Judged:
-    """What a rule admits of a table, rightly and wrongly.
+    """Apply a rule to a table, and compare its decisions with the measured times.
 
     >>> from presilicon.designs import load_system
     >>> judged = judge(load_system("v100-3xs10"), "paper")
@@ -76,7 +76,7 @@ def judge(system: System, rule: Rule, device: str = "fpga") -> Judged:
 
 
 def admits(row: Row, thresholds: Thresholds, rule: Rule) -> bool:
-    """Whether a row of the reference device is a candidate; one without bandwidth and IPC is."""
+    """Whether a row of the reference device is a candidate; a row without bandwidth and IPC always is."""
     if rule == "all" or row.bandwidth_gb_s is None or row.ipc is None:
         return True
     low = row.bandwidth_gb_s <= thresholds.bandwidth_gb_s, row.ipc <= thresholds.ipc
@@ -86,7 +86,7 @@ def admits(row: Row, thresholds: Thresholds, rule: Rule) -> bool:
 def candidates(system: System, problem: Problem, rule: Rule, device: str = "fpga") -> frozenset[int]:
     """The ops of a problem that a rule admits.
 
-    An op without a size class is admitted if any size of its kind is; one that the table does not have, too.
+    An op without a size class is admitted if any size of its kind is. An op that is not in the table is admitted.
     """
     if rule == "all" or device not in system.devices:
         return frozenset(range(len(problem.tasks)))
@@ -95,18 +95,18 @@ def candidates(system: System, problem: Problem, rule: Rule, device: str = "fpga
     for row in system.rows:
         if row.device == system.reference:
             kinds.setdefault(row.kind, []).append(row)
-    found = set()
+    admitted = set()
     for task in problem.tasks:
         rows = [row for row in kinds.get(task.kind, []) if task.size in ("", row.size)]
         if not rows or any(admits(row, thresholds, rule) for row in rows):
-            found.add(task.id)
-    return frozenset(found)
+            admitted.add(task.id)
+    return frozenset(admitted)
 
 
 def _pairs(system: System, device: str) -> list[tuple[Row, Row]]:
-    found = []
+    pairs = []
     for row in system.rows:
         other = system.row(row.kind, row.size, device)
         if row.device == system.reference and other is not None:
-            found.append((row, other))
-    return found
+            pairs.append((row, other))
+    return pairs

@@ -1,4 +1,4 @@
-"""An independent check of any schedule, from any solver: nothing here is shared with those who make or price them."""
+"""Independent check of a schedule. It shares no code with the solvers and the accounting."""
 
 from collections import defaultdict
 from itertools import pairwise
@@ -18,29 +18,29 @@ def faults(
     limit_s: float | None = None,
     claimed: ScheduleCost | None = None,
 ) -> list[str]:
-    """What is wrong with a schedule, one sentence each; an empty list if nothing is.
+    """The mistakes of a schedule, one sentence each; an empty list if it is correct.
 
-    Every op once, in one of its modes, on as many devices as that takes; no device with two ops at a time; no op before
-    its inputs have been made and moved; the peaks of what runs below the cap at every moment; the makespan within its
-    limit; energy and makespan as claimed.
+    Every op must run once, in one of its modes, on as many devices as the mode needs; no device may run two ops at a
+    time; no op may start before its inputs have been computed and moved; the peaks of running ops must stay below the
+    cap at every moment; the makespan must be within its limit; energy and makespan must be as claimed.
     """
-    numbers = [each.task for each in schedule.started]
+    numbers = [slot.task for slot in schedule.started]
     if numbers != list(range(len(problem.tasks))):
-        return [f"the schedule places ops {_shown(numbers)}, expected 0 to {len(problem.tasks) - 1}, each once"]
-    found = _misplaced(problem, schedule) + _overlaps(schedule) + _too_early(problem, schedule)
+        return [f"the schedule must place ops 0 to {len(problem.tasks) - 1} once each, not {_shown(numbers)}"]
+    messages = _misplaced(problem, schedule) + _overlaps(schedule) + _too_early(problem, schedule)
     if cap_w is not None:
-        found += _above(problem, schedule, cap_w)
-    span = max((each.start_s + each.mode.time_s for each in schedule.started), default=0.0)
+        messages += _above(problem, schedule, cap_w)
+    span = max((slot.start_s + slot.mode.time_s for slot in schedule.started), default=0.0)
     if limit_s is not None and span > limit_s * (1 + SLACK) + SLACK_S:
-        found.append(f"the step takes {span:.9g} s, above the limit of {limit_s:.9g} s")
+        messages.append(f"the step takes {span:.9g} s, above the limit of {limit_s:.9g} s")
     if claimed is not None:
-        for what, own, given in (
+        for quantity, actual, stated in (
             ("energy", _energy(problem, schedule, span), claimed.energy_per_step_j),
             ("makespan", span, claimed.makespan_s),
         ):
-            if abs(own - given) > SLACK * max(abs(own), 1e-12):
-                found.append(f"the {what} is claimed to be {given:.9g}, and comes out as {own:.9g}")
-    return found
+            if abs(actual - stated) > SLACK * max(abs(actual), 1e-12):
+                messages.append(f"the {quantity} is claimed to be {stated:.9g}, but is {actual:.9g}")
+    return messages
 
 
 def check(
@@ -51,40 +51,40 @@ def check(
     limit_s: float | None = None,
     claimed: ScheduleCost | None = None,
 ) -> None:
-    """`faults`, as an error.
+    """Raise an error if a schedule has mistakes.
 
     Raises:
-        RunFailedError: the schedule is wrong; the first faults are named.
+        RunFailedError: names the first mistakes.
     """
-    found = faults(problem, schedule, cap_w=cap_w, limit_s=limit_s, claimed=claimed)
-    if found:
-        more = f" (and {len(found) - 3} more)" if len(found) > 3 else ""
-        raise RunFailedError(f"the schedule of solver {schedule.solver} is wrong: {'; '.join(found[:3])}{more}")
+    messages = faults(problem, schedule, cap_w=cap_w, limit_s=limit_s, claimed=claimed)
+    if messages:
+        more = f" (and {len(messages) - 3} more)" if len(messages) > 3 else ""
+        raise RunFailedError(f"the schedule of solver {schedule.solver} is wrong: {'; '.join(messages[:3])}{more}")
 
 
 def _misplaced(problem: Problem, schedule: Schedule) -> list[str]:
-    found = []
+    messages = []
     pools = {pool.name: pool for pool in problem.pools}
-    for task, each in zip(problem.tasks, schedule.started, strict=True):
-        if each.mode not in task.modes:
-            found.append(f"op {task.id} ({task.kind}) runs in a way that it does not have, on {each.mode.device}")
+    for task, slot in zip(problem.tasks, schedule.started, strict=True):
+        if slot.mode not in task.modes:
+            messages.append(f"op {task.id} ({task.kind}) runs on {slot.mode.device} in a mode that it does not have")
             continue
-        units = pools[each.mode.device].units
-        if len(set(each.units)) != each.mode.units or not all(0 <= unit < units for unit in each.units):
-            found.append(
-                f"op {task.id} ({task.kind}) is on units {_shown(list(each.units))} of {each.mode.device}, which has "
-                f"{units}; it takes {each.mode.units}"
+        units = pools[slot.mode.device].units
+        if len(set(slot.units)) != slot.mode.units or not all(0 <= unit < units for unit in slot.units):
+            messages.append(
+                f"op {task.id} ({task.kind}) runs on units {_shown(list(slot.units))} of {slot.mode.device}, which has "
+                f"{units}; it needs {slot.mode.units}"
             )
-        if each.start_s < 0:
-            found.append(f"op {task.id} ({task.kind}) begins at {each.start_s:.9g} s, before the step")
-    return found
+        if slot.start_s < 0:
+            messages.append(f"op {task.id} ({task.kind}) begins at {slot.start_s:.9g} s, before the step")
+    return messages
 
 
 def _overlaps(schedule: Schedule) -> list[str]:
     on: dict[tuple[str, int], list[tuple[float, float, int]]] = defaultdict(list)
-    for each in schedule.started:
-        for unit in each.units:
-            on[each.mode.device, unit].append((each.start_s, each.start_s + each.mode.time_s, each.task))
+    for slot in schedule.started:
+        for unit in slot.units:
+            on[slot.mode.device, unit].append((slot.start_s, slot.start_s + slot.mode.time_s, slot.task))
     return [
         f"ops {one[2]} and {other[2]} overlap on {device} {unit}"
         for (device, unit), spans in on.items()
@@ -95,34 +95,34 @@ def _overlaps(schedule: Schedule) -> list[str]:
 
 def _too_early(problem: Problem, schedule: Schedule) -> list[str]:
     rates = {pool.name: pool.bytes_per_s for pool in problem.pools}
-    found = []
-    for task, each in zip(problem.tasks, schedule.started, strict=True):
+    messages = []
+    for task, slot in zip(problem.tasks, schedule.started, strict=True):
         for dep in task.deps:
-            made = schedule.started[dep]
-            ready = made.start_s + made.mode.time_s
-            if made.mode.device != each.mode.device:
-                for rate in (rates.get(made.mode.device), rates.get(each.mode.device)):
+            producer = schedule.started[dep]
+            ready = producer.start_s + producer.mode.time_s
+            if producer.mode.device != slot.mode.device:
+                for rate in (rates.get(producer.mode.device), rates.get(slot.mode.device)):
                     ready += problem.tasks[dep].bytes_out / rate if rate else 0.0
-            if each.start_s < ready - SLACK_S:
-                found.append(
-                    f"op {task.id} ({task.kind}) begins at {each.start_s:.9g} s, but what op {dep} makes is there "
+            if slot.start_s < ready - SLACK_S:
+                messages.append(
+                    f"op {task.id} ({task.kind}) begins at {slot.start_s:.9g} s, but the result of op {dep} arrives "
                     f"at {ready:.9g} s"
                 )
-    return found
+    return messages
 
 
 def _above(problem: Problem, schedule: Schedule, cap_w: float) -> list[str]:
     idle = problem.base_w + sum(pool.units * pool.idle_w for pool in problem.pools)
     per_unit = {pool.name: pool.idle_w for pool in problem.pools}
-    # Ends before beginnings: an op that begins when another ends does not run beside it.
+    # Ends come before starts: an op that starts when another ends does not overlap with it.
     events = sorted(
-        (time + shift, order, sign * (each.mode.peak_w - each.mode.units * per_unit[each.mode.device]), each.task)
-        for each in schedule.started
+        (time + shift, order, sign * (slot.mode.peak_w - slot.mode.units * per_unit[slot.mode.device]), slot.task)
+        for slot in schedule.started
         for time, shift, order, sign in (
-            (each.start_s, SLACK_S, 1, 1),
-            (each.start_s + each.mode.time_s, -SLACK_S, 0, -1),
+            (slot.start_s, SLACK_S, 1, 1),
+            (slot.start_s + slot.mode.time_s, -SLACK_S, 0, -1),
         )
-        if each.mode.time_s > 3 * SLACK_S
+        if slot.mode.time_s > 3 * SLACK_S
     )
     power = idle
     for time, _, change, task in events:
@@ -133,12 +133,12 @@ def _above(problem: Problem, schedule: Schedule, cap_w: float) -> list[str]:
 
 
 def _energy(problem: Problem, schedule: Schedule, span: float) -> float:
-    """What runs, and what idles for the rest of the step."""
+    """Energy of the running ops, and of idle devices over the rest of the step."""
     energy = problem.base_w * span
     for pool in problem.pools:
-        mine = [each for each in schedule.started if each.mode.device == pool.name]
-        energy += sum(each.mode.average_w * each.mode.time_s for each in mine)
-        energy += pool.idle_w * (pool.units * span - sum(each.mode.units * each.mode.time_s for each in mine))
+        slots = [slot for slot in schedule.started if slot.mode.device == pool.name]
+        energy += sum(slot.mode.average_w * slot.mode.time_s for slot in slots)
+        energy += pool.idle_w * (pool.units * span - sum(slot.mode.units * slot.mode.time_s for slot in slots))
     return energy
 
 

@@ -1,11 +1,11 @@
-"""Which configuration of an FPGA kernel is fast, told without compiling any: the latency indicator.
+"""Ranking of FPGA kernel configurations without compiling them, by their latency indicator (LI).
 
     LI = work * 1024 / (work group size * Fmax in MHz * 1e6)
 
 The factor 1024 is not in the published equation; with it, both worked examples come out to the last digit, and the
-published table of MatMul yields whole MHz. Fmax hangs on the number of compute units, the SIMD width and the unrolling;
-nobody but the vendor's tool knows it, so it is an input: a table, a function, or a synthetic model that is labelled as
-such.
+published table of MatMul yields whole MHz. Fmax depends on the number of compute units, the SIMD width and the
+unrolling. Only the vendor's tool knows it, so it is an input: a table, a function, or a synthetic model that is
+labelled as such.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +17,11 @@ from msgspec import Struct
 from presilicon.base.errors import ConfigError, unknown
 
 CLOSE = 0.10
-"""Two clocks that are nearer than this are as good as one: of such configurations, one is looked at."""
+"""Relative difference below which two clocks count as the same; only the better configuration is kept."""
 
 
 class KernelConfig(NamedTuple):
-    """How a kernel is built."""
+    """Build parameters of a kernel."""
 
     compute_units: int
     simd: int
@@ -30,7 +30,7 @@ class KernelConfig(NamedTuple):
 
 
 class Space(Struct, frozen=True, kw_only=True):
-    """All configurations that are tried."""
+    """The configurations to search."""
 
     compute_units: tuple[int, ...] = (1, 2, 3, 4)
     simd: tuple[int, ...] = (1, 2, 4, 8, 16)
@@ -41,52 +41,52 @@ class Space(Struct, frozen=True, kw_only=True):
         return len(self.compute_units) * len(self.simd) * len(self.work_groups) * len(self.unrolls)
 
     def check(self) -> None:
-        """Nothing is empty or below 1; unrolls rise."""
+        """Refuse empty axes, values below 1 and unrolls that do not increase."""
         for name in self.__struct_fields__:
             values = getattr(self, name)
             if not values or min(values) < 1:
-                raise ConfigError(f"{name} is {list(values)[:8]}: expected numbers of at least 1")
+                raise ConfigError(f"{name} must be a list of numbers of at least 1, not {list(values)[:8]}")
         if list(self.unrolls) != sorted(set(self.unrolls)):
-            raise ConfigError("unrolls must rise, each value once")
+            raise ConfigError("unrolls must increase, with no value twice")
 
 
 Fmax = Callable[[int, int, int], float | None]
-"""MHz of so many compute units, such a SIMD width and so much unrolling; None where it does not fit on the FPGA."""
+"""MHz for a number of compute units, a SIMD width and an unrolling; None if that does not fit on the FPGA."""
 
 
 class Ranked(NamedTuple):
-    """A configuration and how good it looks."""
+    """A configuration with its rank and indicator."""
 
     rank: int
     config: KernelConfig
     fmax_mhz: float
     indicator: float
-    """The latency indicator: the smaller, the faster."""
+    """Latency indicator; smaller is faster."""
 
 
 class Exploration(Struct, frozen=True, kw_only=True):
-    """What a search through a space found."""
+    """Result of searching a space."""
 
     best: tuple[Ranked, ...]
     space: int
     queries: int
-    """How often Fmax was asked for."""
+    """Number of evaluations of Fmax."""
     infeasible: int
-    """Configurations that do not fit, known without asking for each."""
+    """Number of configurations that do not fit; most follow from others without an evaluation."""
     skipped: int
-    """Unrollings between those that were looked at."""
+    """Number of unrollings between the evaluated ones."""
     close: int
-    """Configurations left out for a neighbour with the same work group and a clock within 10%."""
+    """Number of configurations left out for a better one with the same work group and a clock within 10%."""
 
 
 def latency_indicator(work: float, work_group: int, fmax_mhz: float) -> float:
-    """The published indicator, with the factor that its figures need.
+    """The published indicator, with the factor of 1024 that its worked examples imply.
 
     >>> round(latency_indicator(2048 * 1024 * 1024, 128, 210), 2), round(latency_indicator(2048 * 1024**2, 64, 241), 2)
     (81.81, 142.57)
     """
     if work <= 0 or work_group < 1 or fmax_mhz <= 0:
-        raise ConfigError(f"work {work:g}, work group {work_group} and Fmax {fmax_mhz:g} MHz: expected numbers above 0")
+        raise ConfigError(f"work, work group and Fmax must be above 0, not {work:g}, {work_group} and {fmax_mhz:g} MHz")
     return work * 1024 / (work_group * fmax_mhz * 1e6)
 
 
@@ -100,11 +100,11 @@ SHAPES: dict[str, tuple[str, tuple[int, ...]]] = {
     "Mul": ("any", (2048, 2048)),
     "Transpose": ("any", (2048, 2048)),
 }
-"""Kinds, what their shape means, and one of middle size. The work is the product of the sides."""
+"""Op kinds: meaning of their shape, and an example of medium size. The work is the product of the sides."""
 
 
 class Input(NamedTuple):
-    """An op that a kernel is for."""
+    """Kind and shape of the op that a kernel computes."""
 
     kind: str
     sides: tuple[int, ...]
@@ -116,7 +116,7 @@ class Input(NamedTuple):
 
     @property
     def longest_loop(self) -> int:
-        """Of the loop that is unrolled: the reduction of a product, the window of a pooling, a row of others."""
+        """Length of the unrolled loop: the reduction of a product, the window of a pooling, or a row."""
         if self.kind == "MatMul":
             return self.sides[1]
         if self.kind.startswith("Conv2D"):
@@ -125,7 +125,7 @@ class Input(NamedTuple):
 
     @property
     def items(self) -> int:
-        """Independent results: a work group cannot be larger."""
+        """Number of independent results; a work group cannot be larger."""
         return max(1, self.work // max(1, self.longest_loop))
 
 
@@ -139,19 +139,19 @@ def make_input(kind: str, sides: Sequence[int]) -> Input:
         raise unknown("kind", kind, SHAPES)
     meaning, example = SHAPES[kind]
     if meaning != "any" and len(sides) != len(example):
-        raise ConfigError(f"the shape of {kind} is {meaning}, as in {'x'.join(map(str, example))}; given {list(sides)}")
+        raise ConfigError(f"the shape of {kind} is {meaning}, as in {'x'.join(map(str, example))}, not {list(sides)}")
     if not sides or min(sides) < 1:
-        raise ConfigError(f"the shape of {kind} is {list(sides)}: expected sides of at least 1")
+        raise ConfigError(f"the sides of {kind} must be at least 1, not {list(sides)}")
     return Input(kind, tuple(sides))
 
 
 def synthetic_fmax(
     *, peak_mhz: float = 480.0, capacity: int = 5011, slope: float = 0.5
 ) -> Callable[[int, int, int], float | None]:
-    """A made-up law, for want of a tool: the clock falls evenly with what is used, until nothing fits.
+    """A synthetic model for use without the vendor's tool: the clock falls linearly with the multipliers in use.
 
-    Compute units times SIMD width times unrolling is what is used, of `capacity` multipliers (those of a GX 2500). The
-    published table implies the opposite for the unrolling: its clocks rise with it.
+    Compute units times SIMD width times unrolling are in use, of `capacity` multipliers (those of a GX 2500); more do
+    not fit. The published table implies the opposite for unrolling: its clocks rise with it.
     """
 
     def fmax(compute_units: int, simd: int, unroll: int) -> float | None:
@@ -162,7 +162,7 @@ def synthetic_fmax(
 
 
 def table_fmax(rows: Mapping[tuple[int, int, int], float]) -> Callable[[int, int, int], float | None]:
-    """Clocks by compute units, SIMD width and unrolling; what is not in the table does not fit."""
+    """Clocks from a table by compute units, SIMD width and unrolling; entries that are missing do not fit."""
 
     def fmax(compute_units: int, simd: int, unroll: int) -> float | None:
         return rows.get((compute_units, simd, unroll))
@@ -171,10 +171,10 @@ def table_fmax(rows: Mapping[tuple[int, int, int], float]) -> Callable[[int, int
 
 
 def explore(op: Input, fmax: Fmax, space: Space | None = None, *, top: int = 5, monotone: bool = True) -> Exploration:
-    """The best configurations of a kernel for an op, by their indicators.
+    """The best configurations of a kernel for an op, by latency indicator.
 
-    Two prunings. If Fmax has nothing for some unrolling, it has nothing for more of it: where the line runs is found by
-    bisection (not with `monotone` off, as for a table with gaps). And of configurations with the same work group whose
+    The space is pruned in two ways. If an unrolling does not fit, larger ones do not fit either: bisection finds the
+    limit (unless `monotone` is off, as for a table with gaps). And of configurations with the same work group whose
     clocks are within 10%, only the one with the smallest indicator is kept.
 
     Raises:
@@ -182,22 +182,22 @@ def explore(op: Input, fmax: Fmax, space: Space | None = None, *, top: int = 5, 
     """
     space = Space() if space is None else space
     space.check()
-    asked: dict[tuple[int, int, int], float | None] = {}
+    known_fmax: dict[tuple[int, int, int], float | None] = {}
 
     def ask(*key: int) -> float | None:
-        if key not in asked:
-            asked[key] = fmax(key[0], key[1], key[2])  # type: ignore[index]
-        return asked[key]  # type: ignore[index]
+        if key not in known_fmax:
+            known_fmax[key] = fmax(key[0], key[1], key[2])  # type: ignore[index]
+        return known_fmax[key]  # type: ignore[index]
 
     infeasible = skipped = close = 0
-    kept: list[tuple[float, float, KernelConfig]] = []
+    ranked: list[tuple[float, float, KernelConfig]] = []
     unrolls = [unroll for unroll in space.unrolls if unroll <= op.longest_loop] or [1]
     dropped = len(space.unrolls) - len(unrolls)
     for group in space.work_groups:
         if group > op.items:
             infeasible += len(space.compute_units) * len(space.simd) * len(space.unrolls)
             continue
-        found: list[tuple[float, float, KernelConfig]] = []
+        rated: list[tuple[float, float, KernelConfig]] = []
         for units in space.compute_units:
             for simd in space.simd:
                 fitting, limit = _fitting(ask, units, simd, unrolls, monotone)
@@ -207,35 +207,35 @@ def explore(op: Input, fmax: Fmax, space: Space | None = None, *, top: int = 5, 
                     mhz = ask(units, simd, unroll)
                     if mhz is not None:
                         config = KernelConfig(units, simd, group, unroll)
-                        found.append((latency_indicator(op.work, group, mhz), mhz, config))
-        found.sort(key=lambda each: (each[0], each[2]))
-        ours: list[tuple[float, float, KernelConfig]] = []
-        for each in found:
-            # Sorted by the indicator: a neighbour that is kept is no worse.
-            if any(abs(each[1] - other[1]) < CLOSE * other[1] for other in ours):
+                        rated.append((latency_indicator(op.work, group, mhz), mhz, config))
+        rated.sort(key=lambda rating: (rating[0], rating[2]))
+        distinct: list[tuple[float, float, KernelConfig]] = []
+        for rating in rated:
+            # Sorted by the indicator: those already in the list are no worse.
+            if any(abs(rating[1] - other[1]) < CLOSE * other[1] for other in distinct):
                 close += 1
             else:
-                ours.append(each)
-        kept += ours
-    if not kept:
+                distinct.append(rating)
+        ranked += distinct
+    if not ranked:
         raise ConfigError(f"no configuration of {op.kind} {'x'.join(map(str, op.sides))} fits on the FPGA")
-    kept.sort(key=lambda each: (each[0], each[2]))
-    best = tuple(Ranked(rank, config, mhz, li) for rank, (li, mhz, config) in enumerate(kept[:top], start=1))
+    ranked.sort(key=lambda rating: (rating[0], rating[2]))
+    best = tuple(Ranked(rank, config, mhz, li) for rank, (li, mhz, config) in enumerate(ranked[:top], start=1))
     return Exploration(
-        best=best, space=len(space), queries=len(asked), infeasible=infeasible, skipped=skipped, close=close
+        best=best, space=len(space), queries=len(known_fmax), infeasible=infeasible, skipped=skipped, close=close
     )
 
 
 def _fitting(
     ask: Callable[..., float | None], units: int, simd: int, unrolls: Sequence[int], monotone: bool
 ) -> tuple[list[int], int]:
-    """Unrollings to look at, and how many fit.
+    """Unrollings to evaluate, and how many fit.
 
-    With bisection: the least, the most, and powers of two between them, for laws that do not quite fall or rise.
+    With bisection: the smallest, the largest, and powers of two between them, in case Fmax is not quite monotone.
     """
     if not monotone:
-        found = [unroll for unroll in unrolls if ask(units, simd, unroll) is not None]
-        return found, len(found)
+        fitting = [unroll for unroll in unrolls if ask(units, simd, unroll) is not None]
+        return fitting, len(fitting)
     low, high = 0, len(unrolls)
     while low < high:
         middle = (low + high) // 2
@@ -243,17 +243,17 @@ def _fitting(
             high = middle
         else:
             low = middle + 1
-    chosen = {0, low - 1, *(index for index, unroll in enumerate(unrolls[:low]) if unroll & (unroll - 1) == 0)}
-    return [unrolls[index] for index in sorted(chosen) if 0 <= index < low], low
+    indices = {0, low - 1, *(index for index, unroll in enumerate(unrolls[:low]) if unroll & (unroll - 1) == 0)}
+    return [unrolls[index] for index in sorted(indices) if 0 <= index < low], low
 
 
 def kernels_by_size(
     kind: str, sizes: Mapping[str, Sequence[int]], fmax: Fmax, space: Space | None = None, *, monotone: bool = True
 ) -> dict[str, Ranked]:
-    """The best kernel for each of several input sizes: what is preloaded, and chosen from when an op is started.
+    """The best kernel for each of several input sizes, to preload and to select from when an op starts.
 
-    The indicator ranks configurations alike for every input; sizes differ in what they allow: a work group no larger
-    than the independent results, no more unrolling than the loop is long.
+    The indicator ranks configurations the same way for every input. Sizes differ in what they allow: a work group no
+    larger than the number of independent results, and no more unrolling than the loop is long.
     """
     return {
         size: explore(make_input(kind, sides), fmax, space, top=1, monotone=monotone).best[0]

@@ -1,5 +1,6 @@
-"""What a schedule is to be good for, and within which limits."""
+"""The goal of a schedule: its objective, and its limits on time and power."""
 
+from collections.abc import Callable
 from typing import Literal
 
 from msgspec import Struct
@@ -10,25 +11,27 @@ from presilicon.records import Problem, Schedule
 from presilicon.scheduling.accounting import cost
 
 Objective = Literal["energy", "throughput"]
+Progress = Callable[[float, float], None]
+"""Called with the share of the time limit that is spent, and the best value so far."""
 
 
 class Goal(Struct, frozen=True, kw_only=True):
-    """Least energy within a makespan, or least makespan; either may have a cap on power."""
+    """Least energy within a makespan, or least makespan; both optionally under a power cap."""
 
     objective: Objective = "energy"
     limit_s: float | None = None
-    """The longest makespan that is allowed."""
+    """Longest allowed makespan."""
     cap_w: float | None = None
-    """The peaks of everything that runs, with what idles, stay below."""
+    """Limit on the sum of the peak power of running ops and the idle power of the rest."""
 
     def value(self, problem: Problem, schedule: Schedule) -> float:
-        """What is to be small: joules, or seconds."""
+        """The objective of a schedule, to be minimized: joules or seconds."""
         if self.objective == "energy":
             return cost(problem, schedule).energy_per_step_j
         return schedule.makespan_s
 
     def bound_of(self, schedule: Schedule) -> float | None:
-        """What the schedule's solver has proven about this goal."""
+        """Lower bound that the schedule's solver has proven for this goal."""
         return schedule.bound_j if self.objective == "energy" else schedule.bound_s
 
     def bounded(self, schedule: Schedule, solver: str, bound: float) -> Schedule:
@@ -38,16 +41,16 @@ class Goal(Struct, frozen=True, kw_only=True):
         return replace(schedule, solver=solver, bound_s=bound)
 
     def check(self, problem: Problem) -> None:
-        """A cap must leave room for idle devices, a limit for anything at all.
+        """Refuse a cap below idle power and a limit that is not above 0.
 
         Raises:
-            ConfigError: naming the value and what it would have to be.
+            ConfigError: names the value and what it must be.
         """
         if self.cap_w is not None and self.cap_w < problem.idle_w:
             parts = ", ".join(f"{pool.units} x {pool.name} {pool.idle_w:g} W" for pool in problem.pools)
             raise ConfigError(
-                f"a power cap of {self.cap_w:g} W is below the {problem.idle_w:g} W that the system takes when idle "
-                f"({parts}, host {problem.base_w:g} W)"
+                f"the power cap must be at least the {problem.idle_w:g} W that the system takes when idle "
+                f"({parts}, host {problem.base_w:g} W), not {self.cap_w:g} W"
             )
         if self.limit_s is not None and self.limit_s <= 0:
-            raise ConfigError(f"a makespan limit of {self.limit_s:g} s leaves no time at all")
+            raise ConfigError(f"the makespan limit must be above 0 s, not {self.limit_s:g} s")

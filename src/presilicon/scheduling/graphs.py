@@ -1,4 +1,4 @@
-"""Graphs of ops to be scheduled: what is left of a training step when only kinds, sizes and order matter."""
+"""Graphs of ops for scheduling: kinds, sizes and dependencies of the ops of a training step."""
 
 import heapq
 import json
@@ -13,28 +13,28 @@ from presilicon.base.errors import ConfigError, did_you_mean
 
 
 class GraphOp(Struct, frozen=True, kw_only=True, gc=False):
-    """An op that a table knows by kind and size, or by kind and work."""
+    """An op, looked up in a characterization table by kind and size, or by kind and work."""
 
     id: int
     kind: str
     size: str = ""
-    """`S`, `M`, `L`; empty where its work decides."""
+    """`S`, `M` or `L`; empty if the op's work decides instead."""
     bytes_out: int = 0
-    """What whoever depends on it needs of it."""
+    """Size of the result that dependent ops read."""
     deps: tuple[int, ...] = ()
     name: str = ""
     flops: int | None = None
     bytes_moved: int | None = None
-    """Between the device and its own memory."""
+    """Bytes moved between the device and its own memory."""
 
     @property
     def label(self) -> str:
-        """How messages call it."""
+        """Name of the op in messages."""
         return f"op {self.id} ({f'{self.kind} {self.size}'.rstrip()})"
 
 
 class Graph(Struct, frozen=True, kw_only=True):
-    """Ops in an order in which they can run; their ids are those of where they come from."""
+    """Ops in an order in which they can run; they keep the ids of their source."""
 
     name: str
     ops: tuple[GraphOp, ...]
@@ -44,22 +44,22 @@ class Graph(Struct, frozen=True, kw_only=True):
 
 _FIELDS = GraphOp.__struct_fields__
 _REQUIRED = ("id", "kind")
-_WHOLE = ("id", "bytes_out", "flops", "bytes_moved")
+_INTEGER_FIELDS = ("id", "bytes_out", "flops", "bytes_moved")
 
 
 def read_graph(path: Path, *, parts: bool = False) -> Graph:
     """The graph in a JSON file: `{"ops": [{"id": 0, "kind": "Conv2D", "size": "M", "bytes_out": 0, "deps": []}]}`.
 
     Ops may come in any order; `batch_size` and `name` may stand beside `ops`, and an op may have a `name`, `flops` and
-    `bytes_moved`. A graph that falls into parts that nothing joins is refused, unless `parts` says that it is meant.
+    `bytes_moved`. A graph of several unconnected parts is refused unless `parts` is set.
 
     Raises:
-        ConfigError: the file cannot be read, or something in it is wrong; the op and the value are named.
+        ConfigError: the file cannot be read, or a value in it is invalid; names the op and the value.
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file") from None
+        raise ConfigError(f"{path}: no such file") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (ValueError, RecursionError) as error:
@@ -71,115 +71,116 @@ def read_graph(path: Path, *, parts: bool = False) -> Graph:
 
 
 def parse_graph(data: Any, name: str = "graph", *, parts: bool = False) -> Graph:
-    """The graph of a document, as `read_graph` takes it from a file.
+    """The graph of a parsed JSON document; see `read_graph`.
 
     >>> parse_graph({"ops": [{"id": 1, "kind": "Mul", "deps": [0]}, {"id": 0, "kind": "Mul"}]}).ops[0].id
     0
     """
     if not isinstance(data, dict) or not isinstance(data.get("ops"), list):
-        raise ConfigError('expected an object with a list "ops"')
+        raise ConfigError('a graph must be an object with a list "ops"')
     if not data["ops"]:
-        raise ConfigError("the graph has no ops")
+        raise ConfigError("the graph must have at least one op")
     batch = data.get("batch_size", 1)
     if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
-        raise ConfigError(f"batch_size is {batch!r}, expected a whole number of at least 1")
-    ops = [_op(entry, place) for place, entry in enumerate(data["ops"])]
-    found = in_order(ops)
+        raise ConfigError(f"batch_size must be a whole number of at least 1, not {batch!r}")
+    ops = [_op(entry, index) for index, entry in enumerate(data["ops"])]
+    ordered = in_order(ops)
     if not parts:
-        check_connected(found)
-    return Graph(name=str(data.get("name", name)), ops=found, batch_size=batch)
+        check_connected(ordered)
+    return Graph(name=str(data.get("name", name)), ops=ordered, batch_size=batch)
 
 
-def _op(entry: Any, place: int) -> GraphOp:
-    where = f"ops[{place}]"
+def _op(entry: Any, index: int) -> GraphOp:
+    where = f"ops[{index}]"
     if not isinstance(entry, dict):
-        raise ConfigError(f"{where} is {entry!r:.60}, expected an object")
+        raise ConfigError(f"{where} must be an object, not {entry!r:.60}")
     for field in _REQUIRED:
         if field not in entry:
-            raise ConfigError(f'{where} has no "{field}"')
+            raise ConfigError(f'{where} must have "{field}"')
     for field in entry:
         if field not in _FIELDS:
             raise ConfigError(f'{where}: unknown field "{field}": {did_you_mean(str(field), _FIELDS)}')
-    for field in _WHOLE:
+    for field in _INTEGER_FIELDS:
         value = entry.get(field)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-            raise ConfigError(f"{where} (id {entry['id']!r:.20}): {field} is {value!r:.40}, expected at least 0")
+            where += f" (id {entry['id']!r:.20})"
+            raise ConfigError(f"{where}: {field} must be a whole number of at least 0, not {value!r:.40}")
     for field in ("kind", "size", "name"):
         if not isinstance(entry.get(field, ""), str):
-            raise ConfigError(f"{where} (id {entry['id']}): {field} is {entry[field]!r:.40}, expected a text")
+            raise ConfigError(f"{where} (id {entry['id']}): {field} must be a string, not {entry[field]!r:.40}")
     deps = entry.get("deps", [])
     if not isinstance(deps, list) or not all(isinstance(dep, int) and not isinstance(dep, bool) for dep in deps):
-        raise ConfigError(f"{where} (id {entry['id']}): deps is {deps!r:.60}, expected a list of ids")
+        raise ConfigError(f"{where} (id {entry['id']}): deps must be a list of ids, not {deps!r:.60}")
     if entry["id"] is None:
-        raise ConfigError(f"{where} has no id")
-    given = {key: value for key, value in entry.items() if value is not None}
-    return GraphOp(**{**given, "deps": tuple(dict.fromkeys(deps))})
+        raise ConfigError(f"{where} must have an id")
+    fields = {key: value for key, value in entry.items() if value is not None}
+    return GraphOp(**{**fields, "deps": tuple(dict.fromkeys(deps))})
 
 
 def in_order(ops: Iterable[GraphOp]) -> tuple[GraphOp, ...]:
-    """The ops in an order in which each comes after those that it depends on; as given, where that is possible.
+    """The ops in topological order, as close to the given order as possible.
 
     Raises:
-        ConfigError: an id stands twice, a dependency does not exist, or ops wait for one another.
+        ConfigError: an id is used twice, a dependency does not exist, or the graph has a cycle.
     """
     ops = list(ops)
     known: dict[int, GraphOp] = {}
     for op in ops:
         if op.id in known:
-            raise ConfigError(f"{op.label}: its id stands twice, the other is {known[op.id].kind}")
+            raise ConfigError(f"{op.label}: its id is used twice, also by {known[op.id].kind}")
         known[op.id] = op
     for op in ops:
         for dep in op.deps:
             if dep not in known:
-                raise ConfigError(f"{op.label}: it depends on op {dep}, which the graph does not have")
+                raise ConfigError(f"{op.label}: it depends on op {dep}, which is not in the graph")
     done: set[int] = set()
-    found: list[GraphOp] = []
+    ordered: list[GraphOp] = []
     followers: dict[int, list[int]] = {op.id: [] for op in ops}
     missing = {op.id: len(op.deps) for op in ops}
     for op in ops:
         for dep in op.deps:
             followers[dep].append(op.id)
-    place = {op.id: index for index, op in enumerate(ops)}
-    ready = [place[op.id] for op in ops if not op.deps]
+    index_of = {op.id: index for index, op in enumerate(ops)}
+    ready = [index_of[op.id] for op in ops if not op.deps]
     heapq.heapify(ready)
     while ready:
         op = ops[heapq.heappop(ready)]
-        found.append(op)
+        ordered.append(op)
         done.add(op.id)
         for follower in followers[op.id]:
             missing[follower] -= 1
             if missing[follower] == 0:
-                heapq.heappush(ready, place[follower])
-    if len(found) < len(ops):
+                heapq.heappush(ready, index_of[follower])
+    if len(ordered) < len(ops):
         raise ConfigError(_cycle(known, [op.id for op in ops if op.id not in done]))
-    return tuple(found)
+    return tuple(ordered)
 
 
 def _cycle(known: dict[int, GraphOp], left: Sequence[int]) -> str:
-    """A sentence that names ops which wait for one another."""
+    """A message that names the ops of a cycle."""
     waiting = set(left)
     path = [left[0]]
     while path.count(path[-1]) < 2:
         path.append(next(dep for dep in known[path[-1]].deps if dep in waiting))
     circle = path[path.index(path[-1]) :]
-    shown = [known[each].label for each in circle]
+    shown = [known[op_id].label for op_id in circle]
     text = " needs ".join(shown if len(shown) <= 8 else [*shown[:4], "...", *shown[-3:]])
     return f"the graph has a cycle: {text}"
 
 
 def check_connected(ops: Sequence[GraphOp]) -> None:
-    """One graph, and not several side by side.
+    """Refuse a graph of several unconnected parts.
 
     Raises:
-        ConfigError: naming an op that nothing joins to the first one.
+        ConfigError: names an op that is not connected to the first one.
     """
     parent = {op.id: op.id for op in ops}
 
-    def root(each: int) -> int:
-        while parent[each] != each:
-            parent[each] = parent[parent[each]]
-            each = parent[each]
-        return each
+    def root(op_id: int) -> int:
+        while parent[op_id] != op_id:
+            parent[op_id] = parent[parent[op_id]]
+            op_id = parent[op_id]
+        return op_id
 
     for op in ops:
         for dep in op.deps:
@@ -189,20 +190,20 @@ def check_connected(ops: Sequence[GraphOp]) -> None:
         first = root(ops[0].id)
         other = next(op for op in ops if root(op.id) != first)
         raise ConfigError(
-            f"the graph falls into {len(parts)} parts: nothing joins {other.label} to {ops[0].label}. If that is "
-            "meant, say --allow-parts"
+            f"the graph has {len(parts)} unconnected parts: nothing connects {other.label} to {ops[0].label}. If that "
+            "is intended, add --allow-parts"
         )
 
 
 def joined(name: str, graphs: Sequence[Graph], batch_size: int) -> Graph:
-    """Graphs one after another: each begins when the last op of the one before is done."""
+    """Graphs joined one after another: each starts when the last op of the previous one is done."""
     ops: list[GraphOp] = []
     for graph in graphs:
         shift = len(ops)
-        place = {op.id: shift + index for index, op in enumerate(graph.ops)}
+        new_id = {op.id: shift + index for index, op in enumerate(graph.ops)}
         last = (shift - 1,) if shift else ()
         for op in graph.ops:
-            deps = tuple(place[dep] for dep in op.deps) or last
-            ops.append(replace(op, id=place[op.id], deps=deps, name=f"{graph.name}/{op.name}"))
+            deps = tuple(new_id[dep] for dep in op.deps) or last
+            ops.append(replace(op, id=new_id[op.id], deps=deps, name=f"{graph.name}/{op.name}"))
     notes = tuple(dict.fromkeys(note for graph in graphs for note in graph.notes))
     return Graph(name=name, ops=tuple(ops), batch_size=batch_size, notes=notes)

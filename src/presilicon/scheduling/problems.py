@@ -1,4 +1,4 @@
-"""Problems: the ops of a graph with every way in which a system can run them."""
+"""Scheduling problems: the ops of a graph, each with all modes in which a system can run it."""
 
 import math
 from collections import Counter
@@ -13,11 +13,11 @@ from presilicon.records import Mode, Pool, Problem, Task
 from presilicon.scheduling.graphs import Graph, GraphOp
 
 NOMINAL_DIMENSION = {"S": 640, "M": 2048, "L": 5120}
-"""Of the matrix products that the size classes stand for: within the bounds that the table's source gives."""
+"""Side of the square product that represents each size class, within the bounds of the table's source."""
 PRODUCTS = ("MatMul", "Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput")
-"""Kinds whose work is counted in FLOPs; that of others, in bytes."""
+"""Kinds whose work is counted in FLOPs; the work of others is counted in bytes."""
 MEMORY_SHARE = 0.8
-"""Of its memory's bandwidth, what an op that only moves data reaches."""
+"""Share of the memory bandwidth that an op reaches if it only moves data."""
 LIKE: dict[str, tuple[str, float]] = {
     **dict.fromkeys(("Add", "AddN", "Sub", "Div", "BiasAdd", "Sqrt", "Lerp", "Dropout"), ("Mul", 1.0)),
     **dict.fromkeys(("Relu", "Tanh", "Sigmoid", "Gelu", "LeakyRelu"), ("Mul", 1.0)),
@@ -28,11 +28,11 @@ LIKE: dict[str, tuple[str, float]] = {
     **dict.fromkeys(("BatchNorm", "LayerNorm"), ("BiasAddGrad", 1.5)),
     **dict.fromkeys(("BatchNormGrad", "LayerNormGrad"), ("BiasAddGrad", 2.5)),
 }
-"""For kinds that the table does not have, when only a size class is known: like which, and how many times as long."""
+"""Stand-ins for kinds that are not in the table, if only a size class is known: similar kind, and time factor."""
 
 
 class OpEstimate(NamedTuple):
-    """What an op takes on one device, from a simulator or a measurement."""
+    """Time and power of an op on one device, from a simulator or a measurement."""
 
     time_s: float
     average_w: float
@@ -41,7 +41,7 @@ class OpEstimate(NamedTuple):
 
 
 Costs = Mapping[str, Sequence[OpEstimate | None]]
-"""For a device, one entry for each op of the graph."""
+"""Per device: one entry for each op of the graph."""
 
 
 def build_problem(
@@ -52,31 +52,31 @@ def build_problem(
     relief: float = 1.0,
     costs: Costs | None = None,
 ) -> Problem:
-    """A graph's ops with every device, and every clock, that can run them.
+    """A graph's ops with every device and clock that can run them.
 
-    A row of the table, where the op has a size class; else what lies between the rows at its work; else the model for
-    kinds that the table does not have. `costs` goes before all of them. `relief` divides the times of the reference
-    device's ops: how much faster they run when others have been taken from it.
+    The time of an op comes from `costs` if it is there; else from its row in the table if it has a size class; else
+    from interpolation between rows by the op's work; else from a model for kinds that are not in the table. `relief`
+    divides the times on the reference device: how much faster its ops run when others have left it.
 
     Raises:
-        ConfigError: an op that no device can run, or a size class that the table does not have.
+        ConfigError: no device can run an op, or the table does not have its size class.
     """
     if not 0 < relief < 100:
-        raise ConfigError(f"a relief factor of {relief:g}: expected a number above 0, such as 1.178")
+        raise ConfigError(f"relief must be a factor above 0 and below 100, such as 1.178, not {relief:g}")
     sources: Counter[tuple[str, str]] = Counter()
     tasks: list[Task] = []
-    place = {op.id: index for index, op in enumerate(graph.ops)}
+    index_of = {op.id: index for index, op in enumerate(graph.ops)}
     count = len(graph.ops)
     for index, op in enumerate(graph.ops):
         modes: list[Mode] = []
         for name in system.devices:
-            given = costs[name][index] if costs is not None and name in costs else None
-            found = _modes(system, op, name, given, relief if name == system.reference else 1.0)
-            modes += found
-            sources.update((op.kind, mode.source) for mode in found[:1] if mode.source == "model")
+            estimate = costs[name][index] if costs is not None and name in costs else None
+            device_modes = _modes(system, op, name, estimate, relief if name == system.reference else 1.0)
+            modes += device_modes
+            sources.update((op.kind, mode.source) for mode in device_modes[:1] if mode.source == "model")
         if not modes:
             raise ConfigError(_nobody(system, op))
-        deps = tuple(sorted(place[dep] for dep in op.deps))
+        deps = tuple(sorted(index_of[dep] for dep in op.deps))
         tasks.append(
             Task(
                 id=index,
@@ -125,10 +125,10 @@ def build_problem(
 
 
 def alone(problem: Problem, device: str) -> Problem:
-    """The same step where only the devices of one pool are there, none of the others idle beside them.
+    """The same step on a system that has only the devices of one pool, without the idle power of the others.
 
     Raises:
-        ConfigError: an op that the device cannot run.
+        ConfigError: the device cannot run an op.
     """
     tasks = []
     for task in problem.tasks:
@@ -139,28 +139,28 @@ def alone(problem: Problem, device: str) -> Problem:
     return replace(problem, tasks=tuple(tasks), pools=(problem.pool[device],))
 
 
-def _modes(system: System, op: GraphOp, name: str, given: OpEstimate | None, relief: float) -> list[Mode]:
+def _modes(system: System, op: GraphOp, name: str, estimate: OpEstimate | None, relief: float) -> list[Mode]:
     device = system.devices[name]
-    if given is not None:
+    if estimate is not None:
         base = Mode(
             device=name,
-            time_s=given.time_s / relief,
-            average_w=given.average_w,
-            peak_w=given.peak_w,
-            source=given.source,
+            time_s=estimate.time_s / relief,
+            average_w=estimate.average_w,
+            peak_w=estimate.peak_w,
+            source=estimate.source,
         )
     else:
         row = _row(system, op, name)
         if row is None:
             return []
         units = device.big_units if op.kind in system.big else min(row.units, device.count)
-        # Spread over another number of devices than in the table: as much work, evenly.
+        # On another number of devices than in the table: the same work, spread evenly.
         share = units / row.units
         base = Mode(
             device=name,
             units=units,
             time_s=row.time_ms / 1e3 / share / relief,
-            # No device draws less when it works than when it idles.
+            # A device never draws less when it works than when it is idle.
             average_w=max(row.average_w * share, units * device.idle_w),
             peak_w=max(row.peak_w * share, units * device.idle_w),
             source=row.source if units == row.units else "model",
@@ -169,7 +169,7 @@ def _modes(system: System, op: GraphOp, name: str, given: OpEstimate | None, rel
 
 
 def _at_clock(mode: Mode, device: Device, clock: float) -> Mode:
-    """What is left of a mode at a lower clock, by the device's two laws."""
+    """A mode at a lower clock, by the device's scaling laws for time and power."""
     if clock == 1.0:
         return mode
     idle, share = mode.units * device.idle_w, clock**device.power_exponent
@@ -183,7 +183,7 @@ def _at_clock(mode: Mode, device: Device, clock: float) -> Mode:
 
 
 def _row(system: System, op: GraphOp, device: str) -> Row | None:
-    """The table's row of an op on a device, or one made for it; None if the device cannot run it."""
+    """The table's row for an op on a device, interpolated or modelled if needed; None if the device cannot run it."""
     if op.kind in system.kinds:
         row = system.row(op.kind, op.size, device)
         if row is not None:
@@ -194,21 +194,21 @@ def _row(system: System, op: GraphOp, device: str) -> Row | None:
         work = op.flops if op.kind in PRODUCTS else op.bytes_moved
         if op.size or work is None:
             sizes = ", ".join(rows)
-            what = f"not in {op.size}" if op.size else "and the op has no size, nor flops or bytes_moved to go by"
+            what = f"not in {op.size}" if op.size else "and the op has no size, flops or bytes_moved"
             raise ConfigError(f"{op.label}: the table has {op.kind} on {device} in {sizes}, {what}")
         return _between(system, op.kind, device, rows, work)
     return _modelled(system, op, device)
 
 
 def _rows(system: System, kind: str, device: str) -> dict[str, Row]:
-    found = {size: system.row(kind, size, device) for size in NOMINAL_DIMENSION}
-    return {size: row for size, row in found.items() if row is not None}
+    rows = {size: system.row(kind, size, device) for size in NOMINAL_DIMENSION}
+    return {size: row for size, row in rows.items() if row is not None}
 
 
 def class_work(system: System, kind: str, size: str) -> float | None:
     """The work that a row of the table stands for: FLOPs of the nominal product, or the bytes that the row implies.
 
-    Where the table gives the bandwidth of the reference device's memory, bandwidth times time is what was moved.
+    The bytes are bandwidth times time on the reference device, if the table gives its memory bandwidth.
     """
     if kind in PRODUCTS:
         return 2.0 * NOMINAL_DIMENSION[size] ** 3
@@ -219,13 +219,13 @@ def class_work(system: System, kind: str, size: str) -> float | None:
 
 
 def _between(system: System, kind: str, device: str, rows: Mapping[str, Row], work: float) -> Row:
-    """A row at some work between those of the table: times by power laws from row to row, powers by their logarithm.
+    """A row interpolated at some work: power laws between neighbouring rows for time, logarithmic for power.
 
-    Above the largest, time grows with the work: at the row's rate in FLOPs, or at the bandwidth of the memory. Below
-    the smallest, the first power law goes on for products; other ops take as long as the smallest.
+    Above the largest row, time grows linearly with the work: at the row's FLOP rate, or at the memory bandwidth. Below
+    the smallest row, the first power law continues for products; other ops take as long as the smallest row.
     """
     points = [(class_work(system, kind, size), row) for size, row in rows.items()]
-    known = sorted(((point, row) for point, row in points if point), key=lambda each: each[0])
+    known = sorted(((point, row) for point, row in points if point), key=lambda item: item[0])
     if not known:
         return replace(next(iter(rows.values())), source="interpolated")
     work = max(work, 1.0)
@@ -258,7 +258,7 @@ def _memory_ms(device: Device, moved: float, units: int = 1) -> float:
 
 
 def _modelled(system: System, op: GraphOp, device: str) -> Row | None:
-    """A row for a kind that the table does not have."""
+    """A row for a kind that is not in the table; None if no model applies."""
     if op.bytes_moved is not None and system.devices[device].memory_gb_s is not None:
         watts = _memory_watts(system, device, op.bytes_moved)
         return Row(
@@ -278,13 +278,13 @@ def _modelled(system: System, op: GraphOp, device: str) -> Row | None:
 
 
 def _memory_watts(system: System, device: str, moved: float) -> tuple[float, float]:
-    """Average and peak power of an op that only moves data: those of BiasAddGrad, or halfway between idle and peak."""
+    """Average and peak power of an op that only moves data: as BiasAddGrad, or halfway between idle and peak."""
     rows = _rows(system, "BiasAddGrad", device)
     if rows:
         row = _between(system, "BiasAddGrad", device, rows, moved)
         return row.average_w, row.peak_w
-    found = system.devices[device]
-    middle = (found.idle_w + found.peak_w) / 2
+    spec = system.devices[device]
+    middle = (spec.idle_w + spec.peak_w) / 2
     return middle, middle
 
 
@@ -293,5 +293,5 @@ def _nobody(system: System, op: GraphOp) -> str:
     kinds = ", ".join(sorted(system.kinds)) or "no rows at all"
     return (
         f"{op.label}: no device of {system.name} can run it: the table has no row of {op.kind} for {devices}, and no "
-        f"model fills it. The table has {kinds}; add rows, or give the op bytes_moved"
+        f"model applies. The table has {kinds}; add rows, or give the op bytes_moved"
     )

@@ -1,7 +1,7 @@
-"""One way to all solvers: a schedule that has been checked, what it costs, and how far from the best it can be."""
+"""The common entry to all solvers: a checked schedule with its cost, baselines and gap to a proven bound."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Literal, get_args
 
@@ -13,43 +13,41 @@ from presilicon.records import Mode, Problem, Schedule, ScheduleCost
 from presilicon.scheduling.accounting import SAMPLE_S, cost, link_warnings
 from presilicon.scheduling.baselines import LAG_S, best_clock, clocked_under, reactive_clock, reference_only
 from presilicon.scheduling.checker import check, faults
-from presilicon.scheduling.goals import Goal, Objective
+from presilicon.scheduling.goals import Goal, Objective, Progress
 from presilicon.scheduling.problems import alone
 from presilicon.scheduling.solvers.greedy import DeadlockError, Rules, execute
 from presilicon.scheduling.solvers.heft import heft
 
 Solver = Literal["greedy", "heft", "anytime", "exact", "auto"]
 SOLVERS: tuple[Solver, ...] = get_args(Solver)
-Progress = Callable[[float, float], None]
-"""Told the share of the time that is spent, and the best value so far."""
 TIME_LIMIT_S = 20.0
 EXACT_OPS = 150
-"""Up to so many ops `auto` looks for a proof."""
+"""Largest number of ops for which `auto` uses the exact solver."""
 SHORT = 0.25
-"""The part of its time that `exact` spends at most on a first schedule by search."""
+"""Largest share of its time that `exact` spends on searching for a first schedule."""
 QUICK_OPS, QUICK_CUTS = 1000, 0
-"""Of more ops, the quick solvers get a bound that is quick too."""
+"""Above this number of ops, `greedy` and `heft` get a weaker bound that is quick to compute."""
 SHORTEST_LAG_S = 1e-6
 OPEN = 1e-3
-"""A gap that a solver leaves only when it is stopped."""
+"""Gap above which a solver that ended early must have been interrupted."""
 SHORT_S, SHORT_PER_OP_S = 0.5, 0.03
-"""What it spends at most, and more for each op."""
+"""Limits on that search: seconds, and additional seconds per op."""
 
 
 class Baseline(Struct, frozen=True, kw_only=True):
-    """What one kind of device does alone."""
+    """Cost of a step with one kind of device only."""
 
     name: str
     cost: ScheduleCost
     clock: float | None = None
-    """The one clock of all ops, where there is one."""
+    """Common clock of all ops, if there is one."""
     iteration_w: tuple[float, ...] = ()
-    """Average power of steps one after another, where they differ."""
+    """Average power of consecutive steps, if they differ."""
     note: str = ""
 
 
 class Solution(Struct, frozen=True, kw_only=True):
-    """A schedule with all that is known about it."""
+    """A schedule with its cost, bound, baselines and reasons."""
 
     problem: Problem
     goal: Goal
@@ -59,21 +57,21 @@ class Solution(Struct, frozen=True, kw_only=True):
     schedule: Schedule
     cost: ScheduleCost
     baseline: Baseline
-    """One kind of device runs everything, the others stay idle."""
+    """One kind of device runs everything; the others are idle."""
     others: tuple[Baseline, ...]
-    """The same with the clock chosen or controlled, and without the other devices' idle power."""
+    """Variants: at the best clock, under a clock controller, and without the idle power of the other devices."""
     reasons: tuple[str, ...]
-    """For each op, why it runs where it runs; empty where it stays."""
+    """Per op: why it runs where it does; empty if it stays on the reference device."""
     notes: tuple[str, ...] = ()
 
     @property
     def bound(self) -> float | None:
-        """No schedule within the limits is better: joules, or seconds."""
+        """Proven lower bound within the limits: joules or seconds."""
         return self.goal.bound_of(self.schedule)
 
     @property
     def gap(self) -> float | None:
-        """How far the schedule may be from the best: 0.01 is one percent."""
+        """Largest possible distance from the optimum, as a fraction of the bound."""
         value, bound = self.goal.value(self.problem, self.schedule), self.bound
         return None if not bound else max(0.0, value / bound - 1)
 
@@ -98,17 +96,18 @@ def solve(
 ) -> Solution:
     """Schedule a step.
 
-    `energy` looks for the least energy with a makespan of at most `limit_s`, by default that of the reference device
-    alone; `throughput` for the least makespan. Either may have a cap on power. `greedy` runs the step event by event
-    (see `execution`), `heft` places ops where they end first, `anytime` searches, `exact` proves; `auto` proves small
-    problems and searches in large ones. An interrupted search gives its best schedule so far.
+    The objective `energy` minimizes energy with a makespan of at most `limit_s`, by default that of the reference
+    device alone; `throughput` minimizes the makespan. Both may have a power cap. The solver `greedy` runs the step
+    event by event (see `solvers.greedy`), `heft` places ops where they end first, `anytime` searches, and `exact`
+    proves the optimum; `auto` is `exact` for small problems and `anytime` for large ones. An interrupted search returns
+    the best schedule so far.
 
-    `plain` is what baselines run, where that is another problem: without a relief that comes of sharing the work.
-    `sample_s` is how often power is read to count violations, `lag_s` how often a controlled clock is set.
+    `plain` is the problem of the baselines if it differs: without the relief that comes from sharing the work.
+    `sample_s` is the period of power readings that count violations, `lag_s` the period of the clock controller.
 
     Raises:
-        ConfigError: a time limit that is not above 0, a cap below idle power, an op that does not fit under the cap.
-        MissingToolError: `exact` without OR-tools.
+        ConfigError: a time limit is not above 0, a cap is below idle power, or an op does not fit under the cap.
+        MissingToolError: `exact` needs OR-tools.
         RunFailedError: a solver's schedule did not pass the check.
     """
     began = time.perf_counter()
@@ -116,13 +115,13 @@ def solve(
         raise unknown("solver", solver, SOLVERS)
     if objective not in get_args(Objective):
         raise unknown("objective", objective, get_args(Objective))
-    for what, seconds in (("time limit", time_limit_s), ("sampling period", sample_s), ("lag", lag_s)):
+    for name, seconds in (("time limit", time_limit_s), ("sampling period", sample_s), ("lag", lag_s)):
         if not 0 < seconds < 1e9:
-            raise ConfigError(f"a {what} of {seconds:g} s: expected a number of seconds above 0")
+            raise ConfigError(f"the {name} must be above 0 s, not {seconds:g} s")
     if lag_s < SHORTEST_LAG_S:
-        raise ConfigError(f"a lag of {lag_s:g} s: no clock is set more often than every {SHORTEST_LAG_S:g} s")
+        raise ConfigError(f"the lag must be at least {SHORTEST_LAG_S:g} s, not {lag_s:g} s")
     if limit_s is not None and not 0 < limit_s < 1e9:
-        raise ConfigError(f"a makespan limit of {limit_s:g} s: expected a number of seconds above 0")
+        raise ConfigError(f"the makespan limit must be above 0 s, not {limit_s:g} s")
     problem.check()
     reference = reference or problem.pools[0].name
     alone_all = reference_only(problem, reference)
@@ -134,28 +133,28 @@ def solve(
     goal.check(problem)
     _check_cap(problem, cap_w)
     work = _Work(problem, plain, goal, reference, candidates, rules, progress, seed, workers, began, time_limit_s)
-    found, notes = work.run(solver, alone_all)
-    claimed = cost(problem, found, cap_w=cap_w, sample_s=sample_s)
-    check(problem, found, cap_w=cap_w, limit_s=limit_s, claimed=claimed)
+    schedule, notes = work.run(solver, alone_all)
+    claimed = cost(problem, schedule, cap_w=cap_w, sample_s=sample_s)
+    check(problem, schedule, cap_w=cap_w, limit_s=limit_s, claimed=claimed)
     return Solution(
         problem=problem,
         goal=goal,
-        solver=solver if solver != "auto" else f"auto ({found.solver})",
+        solver=solver if solver != "auto" else f"auto ({schedule.solver})",
         time_limit_s=time_limit_s,
         spent_s=time.perf_counter() - began,
-        schedule=found,
+        schedule=schedule,
         cost=claimed,
         baseline=Baseline(
             name=f"{reference}-only", cost=cost(plain, baseline, cap_w=cap_w, sample_s=sample_s), clock=1.0
         ),
         others=_others(plain, reference, baseline, cap_w, sample_s, lag_s),
-        reasons=_reasons(problem, found, reference, work.reasons if found.solver == "greedy" else {}),
-        notes=(*found.notes, *notes, *link_warnings(problem, found)),
+        reasons=_reasons(problem, schedule, reference, work.reasons if schedule.solver == "greedy" else {}),
+        notes=(*schedule.notes, *notes, *link_warnings(problem, schedule)),
     )
 
 
 def _check_cap(problem: Problem, cap_w: float | None) -> None:
-    """Every op must fit under the cap somewhere."""
+    """Refuse a cap under which some op fits on no device."""
     if cap_w is None:
         return
 
@@ -167,8 +166,8 @@ def _check_cap(problem: Problem, cap_w: float | None) -> None:
         if draws(least) > cap_w + 1e-9:
             label = f"{task.kind} {task.size}".rstrip()
             raise ConfigError(
-                f"a power cap of {cap_w:g} W: op {task.name or task.id} ({label}) takes the system to at least "
-                f"{draws(least):g} W, on {least.device} at {least.clock:g} of its clock"
+                f"the power cap must be at least {draws(least):g} W, not {cap_w:g} W: op {task.name or task.id} "
+                f"({label}) takes that on {least.device} at {least.clock:g} of its clock, and more elsewhere"
             )
 
 
@@ -209,69 +208,69 @@ class _Work:
             if self.goal.objective == "energy" and self.goal.cap_w is not None:
                 raise ConfigError(
                     f"{error}: the makespan may be no longer than that of {self.reference} alone without a cap; allow "
-                    "more (--max-time), or ask for throughput"
+                    "more time (--max-time), or use --objective throughput"
                 ) from None
             raise
         notes: list[str] = []
         if solver == "greedy":
-            found = self._within(self.greedy(notes), alone_all, notes)
+            schedule = self._within(self.greedy(notes), alone_all, notes)
         elif solver == "heft":
-            found = self._within(heft(self.problem, cap_w=self.goal.cap_w), alone_all, notes)
+            schedule = self._within(heft(self.problem, cap_w=self.goal.cap_w), alone_all, notes)
         else:
             exact = solver == "exact" or (solver == "auto" and len(self.problem.tasks) <= EXACT_OPS)
             starts = self.starts(alone_all)
             starts += beginnings(self.problem, self.goal, relaxed.shares, starts, self.reference)
-            given = self.left_s()
+            search_s = self.left_s()
             if exact:
-                given = min(given * SHORT, SHORT_S + SHORT_PER_OP_S * len(self.problem.tasks))
-            found = search(
+                search_s = min(search_s * SHORT, SHORT_S + SHORT_PER_OP_S * len(self.problem.tasks))
+            schedule = search(
                 self.problem,
                 self.goal,
                 starts,
-                time_limit_s=given,
+                time_limit_s=search_s,
                 relaxed=relaxed,
                 seed=self.seed,
                 progress=self.progress,
             )
-            if faults(self.problem, found, cap_w=self.goal.cap_w, limit_s=self.goal.limit_s):
-                raise ConfigError(self._nothing(found))
-            if exact and not found.interrupted:
-                found = self._prove(found, relaxed.bound, solver, notes)
-        bound = self.goal.bound_of(found)
-        value = self.goal.value(self.problem, found)
-        found = self.goal.bounded(found, found.solver, min(max(bound or 0.0, relaxed.bound), value))
-        return found, tuple(notes)
+            if faults(self.problem, schedule, cap_w=self.goal.cap_w, limit_s=self.goal.limit_s):
+                raise ConfigError(self._nothing(schedule))
+            if exact and not schedule.interrupted:
+                schedule = self._prove(schedule, relaxed.bound, solver, notes)
+        bound = self.goal.bound_of(schedule)
+        value = self.goal.value(self.problem, schedule)
+        schedule = self.goal.bounded(schedule, schedule.solver, min(max(bound or 0.0, relaxed.bound), value))
+        return schedule, tuple(notes)
 
-    def _prove(self, found: Schedule, bound: float, solver: Solver, notes: list[str]) -> Schedule:
+    def _prove(self, start: Schedule, bound: float, solver: Solver, notes: list[str]) -> Schedule:
         from presilicon.scheduling.solvers.exact import solve_exactly
 
         try:
             proven = solve_exactly(
-                self.problem, self.goal, start=found, bound=bound, time_limit_s=self.left_s(), workers=self.workers
+                self.problem, self.goal, start=start, bound=bound, time_limit_s=self.left_s(), workers=self.workers
             )
             value, least = self.goal.value(self.problem, proven), self.goal.bound_of(proven) or 0.0
             if value > least * (1 + OPEN) and self.left_s() > 1.0:
-                # The solver takes Ctrl-C for itself, and ends as if it were done.
+                # CP-SAT handles Ctrl-C itself, and ends as if it were done.
                 return _interrupted(proven)
             return proven
         except KeyboardInterrupt:
-            return _interrupted(found)
+            return _interrupted(start)
         except MissingToolError as error:
             if solver == "exact":
                 raise
-            notes.append(f"not proven: {error}")
-            return found
+            notes.append(f"optimum not proven: {error}")
+            return start
 
-    def _nothing(self, found: Schedule) -> str:
+    def _nothing(self, nearest: Schedule) -> str:
         limit = "" if self.goal.limit_s is None else f" within {self.goal.limit_s * 1e3:.6g} ms"
         cap = "" if self.goal.cap_w is None else f" under {self.goal.cap_w:g} W"
         return (
-            f"no schedule{limit}{cap} was found; the nearest takes {found.makespan_s * 1e3:.6g} ms. Raise the cap or "
-            "the limit, or give --time-limit more"
+            f"no schedule{limit}{cap} was found; the nearest takes {nearest.makespan_s * 1e3:.6g} ms. Raise the cap, "
+            "the limit or --time-limit"
         )
 
     def starts(self, alone_all: Schedule) -> list[Schedule]:
-        """Schedules to begin from, as far as they are within the limits."""
+        """Schedules to start the search from."""
         tried = [alone_all]
         if self.goal.cap_w is not None:
             capped = clocked_under(self.problem, self.reference, self.goal.cap_w)
@@ -283,7 +282,7 @@ class _Work:
         return tried
 
     def greedy(self, notes: list[str]) -> Schedule:
-        """By the rules; under a cap, with the better of the two repairs unless one is asked for."""
+        """The greedy schedule; under a cap, with the better of the two repairs unless the rules name one."""
         rules = replace(self.rules, reference=self.reference, cap_w=self.goal.cap_w)
         runs = [execute(self.problem, rules, candidates=self.candidates, judged_by=self.plain)]
         if self.goal.cap_w is not None and rules.repair == "away":
@@ -291,24 +290,26 @@ class _Work:
             runs.append(execute(self.problem, other, candidates=self.candidates, judged_by=self.plain))
             if runs[1].schedule.makespan_s < runs[0].schedule.makespan_s:
                 notes.append(
-                    f"where nothing fits under the cap, what ends first is taken; the rule of another device first "
-                    f"takes {runs[0].schedule.makespan_s * 1e3:.6g} ms"
+                    f"where nothing fits under the cap, the mode that ends first is used; preferring another device "
+                    f"would take {runs[0].schedule.makespan_s * 1e3:.6g} ms"
                 )
         best = min(runs, key=lambda run: run.schedule.makespan_s)
         self.reasons = {**best.kept, **best.moved}
         return best.schedule
 
-    def _within(self, found: Schedule, alone_all: Schedule, notes: list[str]) -> Schedule:
-        """The schedule itself, or that of the reference device where it is not within the limits."""
-        wrong = faults(self.problem, found, cap_w=self.goal.cap_w, limit_s=self.goal.limit_s)
-        if not wrong:
-            return found
+    def _within(self, schedule: Schedule, alone_all: Schedule, notes: list[str]) -> Schedule:
+        """The schedule if it is within the limits, otherwise that of the reference device."""
+        broken = faults(self.problem, schedule, cap_w=self.goal.cap_w, limit_s=self.goal.limit_s)
+        if not broken:
+            return schedule
         fallback = alone_all
         if self.goal.cap_w is not None:
             fallback = clocked_under(self.problem, self.reference, self.goal.cap_w) or alone_all
         if faults(self.problem, fallback, cap_w=self.goal.cap_w, limit_s=self.goal.limit_s):
-            raise ConfigError(f"the schedule of {found.solver} is not within the limits: {wrong[0]}")
-        notes.append(f"the schedule of {found.solver} is not within the limits ({wrong[0]}): {fallback.solver} stays")
+            raise ConfigError(f"the schedule of {schedule.solver} is not within the limits: {broken[0]}")
+        notes.append(
+            f"the schedule of {schedule.solver} is not within the limits ({broken[0]}); using {fallback.solver}"
+        )
         return fallback
 
 
@@ -321,9 +322,9 @@ def _interrupted(schedule: Schedule) -> Schedule:
 def _others(
     problem: Problem, reference: str, alone_all: Schedule, cap_w: float | None, sample_s: float, lag_s: float
 ) -> tuple[Baseline, ...]:
-    found = []
+    baselines = []
     clock, best = best_clock(problem, reference, alone_all.makespan_s)
-    found.append(
+    baselines.append(
         Baseline(
             name=f"{reference}-only-best-clock",
             cost=cost(problem, best, cap_w=cap_w, sample_s=sample_s),
@@ -334,8 +335,8 @@ def _others(
     try:
         by_itself = alone(problem, reference)
     except ConfigError:
-        return tuple(found)
-    found.append(
+        return tuple(baselines)
+    baselines.append(
         Baseline(
             name=f"{reference}-alone",
             cost=cost(by_itself, reference_only(by_itself, reference), cap_w=cap_w, sample_s=sample_s),
@@ -346,7 +347,7 @@ def _others(
     if cap_w is not None and cap_w >= by_itself.idle_w:
         capped = clocked_under(by_itself, reference, cap_w)
         if capped is not None:
-            found.append(
+            baselines.append(
                 Baseline(
                     name=f"{reference}-alone-clocked",
                     cost=cost(by_itself, capped, cap_w=cap_w, sample_s=sample_s),
@@ -354,7 +355,7 @@ def _others(
                 )
             )
         controlled = reactive_clock(by_itself, reference, cap_w, sample_s=sample_s, lag_s=lag_s)
-        found.append(
+        baselines.append(
             Baseline(
                 name=f"{reference}-alone-reactive",
                 cost=controlled.cost,
@@ -365,22 +366,22 @@ def _others(
                 ),
             )
         )
-    return tuple(found)
+    return tuple(baselines)
 
 
 def _reasons(problem: Problem, schedule: Schedule, reference: str, known: dict[int, str]) -> tuple[str, ...]:
-    """Why ops run where they run: the rule that said so, or what can be read from the modes."""
-    found = []
-    for task, each in zip(problem.tasks, schedule.started, strict=True):
+    """Why each op runs where it does: the greedy rule, or a comparison of its modes."""
+    reasons = []
+    for task, slot in zip(problem.tasks, schedule.started, strict=True):
         home = next((mode for mode in task.modes if mode.device == reference), None)
         if task.id in known:
-            found.append(known[task.id])
-        elif each.mode.device == reference:
-            found.append("" if each.mode.clock == 1.0 else f"at {each.mode.clock:g} of the clock")
+            reasons.append(known[task.id])
+        elif slot.mode.device == reference:
+            reasons.append("" if slot.mode.clock == 1.0 else f"at {slot.mode.clock:g} of the clock")
         elif home is None:
-            found.append(f"{reference} cannot run it")
+            reasons.append(f"{reference} cannot run it")
         else:
-            saved = home.energy_j - each.mode.energy_j
-            ratio = each.mode.time_s / home.time_s if home.time_s else float("inf")
-            found.append(f"{saved * 1e3:.4g} mJ less while it runs, {ratio:.3g} times as long")
-    return tuple(found)
+            saved = home.energy_j - slot.mode.energy_j
+            ratio = slot.mode.time_s / home.time_s if home.time_s else float("inf")
+            reasons.append(f"{saved * 1e3:.4g} mJ less while it runs, {ratio:.3g} times as long")
+    return tuple(reasons)

@@ -101,7 +101,7 @@ def test_every_kind_can_be_explored(kind: str) -> None:
         (lambda: latency_indicator(1, 1, 0), ["0 MHz"]),
         (lambda: explore(make_input("Mul", (64, 64)), lambda *_: None), ["no configuration of Mul 64x64"]),
         (lambda: explore(make_input("Mul", (64,)), synthetic_fmax(), Space(simd=())), ["simd"]),
-        (lambda: explore(make_input("Mul", (64,)), synthetic_fmax(), Space(unrolls=(2, 1))), ["unrolls must rise"]),
+        (lambda: explore(make_input("Mul", (64,)), synthetic_fmax(), Space(unrolls=(2, 1))), ["unrolls must increase"]),
     ],
 )
 def test_wrong_requests_are_named(call, words: list[str]) -> None:

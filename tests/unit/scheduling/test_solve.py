@@ -64,8 +64,8 @@ def test_one_device_without_the_idle_power_of_others(real) -> None:
     [
         ({"cap_w": 50}, ["50 W", "80 W", "fpga 13 W"]),
         ({"cap_w": 90}, ["90 W", "op 0 (Conv2D M)", "101 W", "fpga"]),
-        ({"time_limit_s": 0}, ["time limit of 0 s"]),
-        ({"time_limit_s": -1}, ["time limit of -1 s"]),
+        ({"time_limit_s": 0}, ["time limit must be above 0 s"]),
+        ({"time_limit_s": -1}, ["time limit must be above 0 s, not -1 s"]),
         ({"limit_s": 1e-6}, ["no schedule within 1e-06 s"]),
         ({"solver": "exakt"}, ["exakt", "exact"]),
         ({"objective": "power"}, ["power", "energy"]),

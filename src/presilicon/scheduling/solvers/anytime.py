@@ -1,25 +1,22 @@
 """A search that can be stopped at any time: simulated annealing over modes and priorities, schedules by priority."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
 
 from presilicon.records import Problem, Schedule
 from presilicon.scheduling.checker import faults
-from presilicon.scheduling.goals import Goal
+from presilicon.scheduling.goals import Goal, Progress
 from presilicon.scheduling.solvers.bounds import CUTS, Relaxation, energy_bound, makespan_bound
 from presilicon.scheduling.solvers.kernels import anneal, place, value_of
 from presilicon.scheduling.solvers.tables import Array, assemble, tables
 
 COOLING = 1e-4
-"""The last temperature over the first."""
+"""Ratio of the last temperature to the first."""
 PIECE_S = 0.05
-"""Between two looks at the clock."""
-
-Progress = Callable[[float, float], None]
-"""Told the share of the time that is spent, and the best value so far."""
+"""Target duration of a piece of the search, in seconds; the time limit is checked between pieces."""
 
 
 def relax(problem: Problem, goal: Goal, *, cuts: int = CUTS) -> Relaxation:
@@ -45,8 +42,8 @@ def search(
 ) -> Schedule:
     """The best schedule found in the time, never worse than the best of `starts` that is within the limits.
 
-    It begins from each of the starts and from the relaxed optimum. Interrupted (Ctrl-C), it returns the best so far,
-    and says so in its notes.
+    It starts from each of `starts` and from the relaxed optimum. When interrupted (Ctrl-C), it returns the best
+    schedule so far, marked as interrupted.
     """
     began = time.perf_counter()
     relaxed = relaxed or relax(problem, goal)
@@ -68,9 +65,9 @@ def search(
                 break
     except KeyboardInterrupt:
         interrupted = True
-    found = work.best()
-    fit = [each for each in (*starts, found) if _is_within(problem, goal, each)]
-    best = min(fit or [found], key=lambda each: goal.value(problem, each))
+    best_found = work.best()
+    fit = [schedule for schedule in (*starts, best_found) if _is_within(problem, goal, schedule)]
+    best = min(fit or [best_found], key=lambda schedule: goal.value(problem, schedule))
     if interrupted:
         best = replace(best, interrupted=True, notes=(*best.notes, INTERRUPTED))
     return goal.bounded(best, "anytime", relaxed.bound)
@@ -90,7 +87,7 @@ class _Search:
         spare = np.inf if goal.cap_w is None else goal.cap_w - problem.idle_w + 1e-9
         dearest = float(np.max(self.table.extra_w, initial=0.0)) + problem.idle_w
         energy = goal.objective == "energy"
-        # For throughput, joules only decide between equals.
+        # For throughput, energy only breaks ties.
         self.scale = 1.0 if energy else 1e-6
         limit = np.inf if goal.limit_s is None else goal.limit_s
         self.goals = np.array(
@@ -113,36 +110,36 @@ class _Search:
         return float(value_of(span, self.table.extra_j[mode].sum(), *self.goals[1:]))
 
     def offer(self, mode: Array, priority: Array) -> None:
-        """Take a beginning if it is the best so far."""
+        """Use modes and priorities as the starting point if they are the best so far."""
         value = self.value(mode, priority)
         if value < self.state[1]:
             self.state[1] = value
             self.best_mode, self.best_priority = mode.copy(), priority.copy()
 
     def begin_at(self, schedule: Schedule) -> None:
-        """The modes and the order of a schedule."""
+        """Offer the modes and the order of a schedule."""
         first = self.table.mode_first[:-1]
-        own = [task.modes.index(each.mode) for task, each in zip(self.problem.tasks, schedule.started, strict=True)]
+        own = [task.modes.index(slot.mode) for task, slot in zip(self.problem.tasks, schedule.started, strict=True)]
         mode = first + np.array(own, np.int64)
-        times = np.array([each.start_s for each in schedule.started])
+        times = np.array([slot.start_s for slot in schedule.started])
         order = np.empty(len(times))
         order[np.argsort(times, kind="stable")] = np.linspace(1.0, 0.0, len(times))
         self.offer(mode, order)
         self.offer(mode, ranks(self.problem))
 
     def begin_from(self, shares: Array) -> None:
-        """The modes that have the largest shares."""
+        """Offer the modes with the largest shares in the relaxed optimum."""
         first = self.table.mode_first
         own = [int(np.argmax(shares[first[task] : first[task + 1]])) for task in range(len(first) - 1)]
         self.offer(first[:-1] + np.array(own, np.int64), ranks(self.problem))
 
     def restart(self) -> None:
-        """Go on from the best beginning."""
+        """Continue from the best starting point."""
         self.mode, self.priority = self.best_mode.copy(), self.best_priority.copy()
         self.state[0] = self.state[1]
 
     def run(self, heat: float, number: int) -> None:
-        """A piece of the search, as long as `PIECE_S` or so."""
+        """Run a piece of the search of about `PIECE_S` seconds."""
         began = time.perf_counter()
         anneal(
             self.table,
@@ -167,11 +164,11 @@ class _Search:
 
 
 def ranks(problem: Problem) -> Array:
-    """Length of the longest way to the end of the step, from 0 to 1, each op at its mean time: HEFT's upward rank."""
-    found = np.zeros(len(problem.tasks))
+    """Upward ranks as in HEFT, scaled to 0..1: longest path to the end of the step with each op at its mean time."""
+    rank = np.zeros(len(problem.tasks))
     for task in reversed(problem.tasks):
         mean = sum(mode.time_s for mode in task.modes) / len(task.modes)
-        after = max((found[follower] for follower in problem.followers[task.id]), default=0.0)
-        found[task.id] = mean + after
-    longest = float(found.max(initial=0.0))
-    return found / longest if longest else found
+        after = max((rank[follower] for follower in problem.followers[task.id]), default=0.0)
+        rank[task.id] = mean + after
+    longest = float(rank.max(initial=0.0))
+    return rank / longest if longest else rank

@@ -1,9 +1,9 @@
-"""Proven bounds by a linear program: ops may be split over their modes, devices are shared like water.
+"""Proven lower bounds by a linear program in which ops may be split over modes, and devices shared in any proportion.
 
-What every schedule must obey stays: each pool's load fits into the makespan, ops come after those that they depend on
-(and after what must be moved), the peaks' average stays below the cap. And for every op, what depends on it has only
-the time after it, and what it depends on only the time before it, on each pool: without this a pool could work on the
-last ops from the beginning.
+The program keeps constraints that hold for every schedule: each pool's load fits into the makespan; ops start after
+their dependencies (and transfers); the average of the peaks stays below the cap. In addition, for every op and pool,
+the ops that depend on it must fit into the time after it, and the ops that it depends on into the time before it;
+without this, a pool could work on the last ops from the start.
 """
 
 from typing import NamedTuple
@@ -15,34 +15,34 @@ from presilicon.records import Problem
 from presilicon.scheduling.solvers.tables import Array, Tables, tables
 
 CUTS = 400
-"""Ops whose followers and forerunners are looked at; of more, evenly chosen ones."""
+"""Number of ops with constraints on their followers and predecessors; evenly spread if there are more ops."""
 SAFETY = 1e-7
-"""Of the solver's answer: its own tolerance."""
+"""Relative tolerance of the solver, subtracted from its answer."""
 
 
 class Relaxation(NamedTuple):
-    """What the linear program found."""
+    """Solution of the linear program."""
 
     bound: float
-    """No schedule is better."""
+    """No schedule has a smaller value."""
     shares: Array
-    """Of each mode, counted over all tasks: what the relaxed optimum gives to it."""
+    """Share of its op that each mode gets in the relaxed optimum; modes are numbered over all tasks."""
 
 
 def energy_bound(
     problem: Problem, limit_s: float | None = None, cap_w: float | None = None, *, cuts: int = CUTS
 ) -> Relaxation:
-    """The least energy of any schedule within the limits, from below."""
+    """Lower bound on the energy of any schedule within the limits."""
     return _solve(problem, limit_s, cap_w, cuts, energy=True)
 
 
 def makespan_bound(problem: Problem, cap_w: float | None = None, *, cuts: int = CUTS) -> Relaxation:
-    """The least makespan of any schedule within the cap, from below."""
+    """Lower bound on the makespan of any schedule under the cap."""
     return _solve(problem, None, cap_w, cuts, energy=False)
 
 
 class _Rows:
-    """Inequalities `row <= right` as they come."""
+    """Inequalities `row <= right`, collected as sparse entries."""
 
     def __init__(self) -> None:
         self.rows: list[Array] = []
@@ -63,10 +63,10 @@ def _solve(problem: Problem, limit_s: float | None, cap_w: float | None, cuts: i
 
     table = tables(problem)
     count, modes = len(problem.tasks), len(table.pool)
-    # Without cuts only the loads are left, which takes no time at all.
+    # Without cuts only the load constraints remain, which are solved at once.
     edges = [(dep, task.id) for task in problem.tasks for dep in task.deps] if cuts else []
     crossing = [pair for pair in edges if _can_move(table, *pair)]
-    # Variables: the shares of the modes, the starting times, the edges that cross from pool to pool, the makespan.
+    # Variables: shares of the modes, start times, edges that cross between pools, makespan.
     start, edge, span = modes, modes + count, modes + count + len(crossing)
     unit = _unit(table)
     rows = _Rows()
@@ -92,12 +92,12 @@ def _solve(problem: Problem, limit_s: float | None, cap_w: float | None, cuts: i
         ends[:modes, 1] = table.extra_w <= cap_w - problem.idle_w + 1e-9
     if limit_s is not None:
         ends[span, 1] = limit_s / unit
-    found = linprog(goal, matrix, rows.right, sums, np.ones(count), ends, method="highs")
-    if found.status == 2:
+    solution = linprog(goal, matrix, rows.right, sums, np.ones(count), ends, method="highs")
+    if solution.status == 2:
         raise ConfigError(_infeasible(problem, table, limit_s, cap_w))
-    # The dual solution is what proves the bound; it may be off by the solver's tolerance.
-    value = float(found.fun) if found.status == 0 else 0.0
-    shares = np.zeros(modes) if found.x is None else found.x[:modes]
+    # The dual solution proves the bound, up to the solver's tolerance.
+    value = float(solution.fun) if solution.status == 0 else 0.0
+    shares = np.zeros(modes) if solution.x is None else solution.x[:modes]
     return Relaxation(max(value * (1 - SAFETY), 0.0), shares)
 
 
@@ -109,8 +109,8 @@ def _infeasible(problem: Problem, table: Tables, limit_s: float | None, cap_w: f
         if least[worst] > spare + 1e-9:
             task = problem.tasks[worst]
             return (
-                f"a cap of {cap_w:g} W: op {task.id} ({task.kind} {task.size}) takes the system to at least "
-                f"{problem.idle_w + float(least[worst]):g} W on any device"
+                f"the power cap must be at least {problem.idle_w + float(least[worst]):g} W, not {cap_w:g} W: "
+                f"op {task.id} ({task.kind} {task.size}) takes that on any device"
             )
     limit = "" if limit_s is None else f" within {limit_s:.6g} s"
     cap = "" if cap_w is None else f" under {cap_w:g} W"
@@ -118,7 +118,7 @@ def _infeasible(problem: Problem, table: Tables, limit_s: float | None, cap_w: f
 
 
 def _unit(table: Tables) -> float:
-    """Seconds that count as one, so that the numbers of the program are neither tiny nor large."""
+    """Time unit of the program in seconds, chosen so that its numbers are neither tiny nor large."""
     shortest = np.minimum.reduceat(table.time, table.mode_first[:-1])
     return max(float(shortest.sum()) / 100, 1e-12)
 
@@ -126,7 +126,7 @@ def _unit(table: Tables) -> float:
 def _can_move(table: Tables, dep: int, task: int) -> bool:
     if table.bytes_out[dep] == 0 or not table.hop.any():
         return False
-    pools = [set(table.pool[table.mode_first[each] : table.mode_first[each + 1]].tolist()) for each in (dep, task)]
+    pools = [set(table.pool[table.mode_first[op] : table.mode_first[op + 1]].tolist()) for op in (dep, task)]
     return len(pools[0] | pools[1]) > 1
 
 
@@ -150,9 +150,7 @@ def _add_order(
     for (dep, task), index in crosses.items():
         for pool in range(len(table.pool_units)):
             # crossing >= share of one op in the pool - share of the other
-            ours, theirs = (
-                table.mode_first[each] + np.flatnonzero(_pools(table, each) == pool) for each in (dep, task)
-            )
+            ours, theirs = (table.mode_first[op] + np.flatnonzero(_pools(table, op) == pool) for op in (dep, task))
             columns = np.concatenate([ours, theirs, [edge + index]])
             values = np.concatenate([np.ones(len(ours)), -np.ones(len(theirs)), [-1.0]])
             rows.add(columns, values, 0.0)
@@ -169,51 +167,51 @@ def _least_hop(table: Tables) -> float:
 
 
 class Shared(NamedTuple):
-    """Something that running ops share."""
+    """A resource that running ops share."""
 
     weight: Array
-    """How much of it each mode occupies while it runs."""
+    """Amount that each mode occupies while it runs."""
     capacity: float
 
 
 def shared(table: Tables, spare_w: float | None) -> list[Shared]:
-    """The pools; under a cap, the power too, and what follows from it for ops that cannot run side by side.
+    """The resources: pools; under a cap also power, and constraints for ops that cannot run side by side.
 
-    Functions that keep every sum within one (dual-feasible functions) turn a cap into stronger loads: with
-    `floor(2 w)` each op above half the spare power has it for itself.
+    Dual-feasible functions (functions that keep every sum within one) turn a cap into stronger loads: with
+    `floor(2 w)`, each op above half the spare power occupies all of it.
     """
-    found = [
+    resources = [
         Shared(np.where(table.pool == pool, table.units, 0).astype(np.float64), float(units))
         for pool, units in enumerate(table.pool_units)
     ]
     if spare_w is None or spare_w <= 0:
-        return found
-    found += [Shared(members.astype(np.float64), 1.0) for members in cliques(table, spare_w)]
+        return resources
+    resources += [Shared(members.astype(np.float64), 1.0) for members in cliques(table, spare_w)]
     watts = np.clip(table.extra_w / spare_w, 0.0, 1.0)
-    found.append(Shared(watts, 1.0))
+    resources.append(Shared(watts, 1.0))
     for parts in range(1, 7):
         pieces = watts * (parts + 1)
-        whole = np.abs(pieces - np.round(pieces)) < 1e-9
-        found.append(Shared(np.where(whole, watts, np.floor(pieces) / parts), 1.0))
+        is_integer = np.abs(pieces - np.round(pieces)) < 1e-9
+        resources.append(Shared(np.where(is_integer, watts, np.floor(pieces) / parts), 1.0))
     for edge in np.unique(np.quantile(watts, np.linspace(0.1, 0.9, 9))):
         if 0 < edge <= 0.5:
-            kept = np.where(watts < edge, 0.0, watts)
-            found.append(Shared(np.where(watts > 1 - edge, 1.0, kept), 1.0))
-    return found
+            cut_off = np.where(watts < edge, 0.0, watts)
+            resources.append(Shared(np.where(watts > 1 - edge, 1.0, cut_off), 1.0))
+    return resources
 
 
 def cliques(table: Tables, spare_w: float) -> list[Array]:
-    """Sets of modes of which no two can run at a time: they take too many units together, or too much power.
+    """Sets of modes of which no two can run at the same time: together they need too many units or too much power.
 
-    Modes with the same pool, units and power are alike. From each kind a set grows by whatever can run beside none of
-    it, the most powerful first.
+    Modes with the same pool, units and power are equivalent. A set grows greedily from each class by modes that can run
+    beside none of its members, highest power first.
     """
     kinds, kind_of = np.unique(np.stack([table.pool, table.units, table.extra_w], 1), axis=0, return_inverse=True)
     pool, units, watts = kinds[:, 0].astype(np.int64), kinds[:, 1], kinds[:, 2]
     crowded = (pool[:, None] == pool) & (units[:, None] + units > table.pool_units[pool])
     apart = crowded | (watts[:, None] + watts > spare_w + 1e-9)
     order = np.argsort(-watts, kind="stable")
-    found: set[frozenset[int]] = set()
+    cliques_found: set[frozenset[int]] = set()
     for seed in order:
         if not apart[seed, seed]:
             continue
@@ -221,8 +219,8 @@ def cliques(table: Tables, spare_w: float) -> list[Array]:
         for other in order:
             if other != seed and apart[other, other] and all(apart[other, member] for member in members):
                 members.append(int(other))
-        found.add(frozenset(members))
-    return [np.isin(kind_of.reshape(-1), sorted(members)) for members in sorted(found, key=sorted)]
+        cliques_found.add(frozenset(members))
+    return [np.isin(kind_of.reshape(-1), sorted(members)) for members in sorted(cliques_found, key=sorted)]
 
 
 def _add_loads(
@@ -231,15 +229,15 @@ def _add_loads(
     count = len(table.mode_first) - 1
     owner = np.repeat(np.arange(count), np.diff(table.mode_first))
     after, before = closures(table, count) if cuts else (np.empty(0), np.empty(0))
-    things = shared(table, spare_w)
-    chosen = np.unique(np.linspace(0, count - 1, min(count, cuts * 2 // len(things))).astype(np.int64))
-    for weight, capacity in things:
+    resources = shared(table, spare_w)
+    cut_tasks = np.unique(np.linspace(0, count - 1, min(count, cuts * 2 // len(resources))).astype(np.int64))
+    for weight, capacity in resources:
         load = weight * table.time / unit
         mine = np.flatnonzero(load > 0)
         if not len(mine):
             continue
         rows.add(np.append(mine, span), np.append(load[mine], -capacity), 0.0)
-        for task in chosen:
+        for task in cut_tasks:
             own = np.arange(table.mode_first[task], table.mode_first[task + 1])
             behind = mine[after[task, owner[mine]]]
             if len(behind) > 1:
@@ -253,7 +251,7 @@ def _add_loads(
 
 
 def closures(table: Tables, count: int) -> tuple[Array, Array]:
-    """For each task, which others depend on it and on which it depends, at any distance."""
+    """Transitive closures: per task, which tasks depend on it, and on which it depends."""
     after = np.zeros((count, count), np.bool_)
     for task in range(count - 1, -1, -1):
         for follower in table.followers[table.follower_first[task] : table.follower_first[task + 1]]:

@@ -1,4 +1,4 @@
-"""The best schedule, proven, by constraint programming (OR-tools' CP-SAT)."""
+"""Proven optimal schedules by constraint programming (CP-SAT of OR-tools)."""
 
 import math
 import time
@@ -14,11 +14,11 @@ from presilicon.scheduling.solvers.bounds import cliques, closures, shared
 from presilicon.scheduling.solvers.tables import Array, assemble, deal, tables
 
 TICKS = 10_000_000
-"""A makespan has about so many ticks, where times are no whole numbers of anything simpler."""
+"""Approximate number of ticks in a makespan, if times are not multiples of a round unit."""
 DETAILED = 200
-"""Of more ops, only the loads of the whole step are told to the solver."""
+"""Above this number of ops, only load constraints on the whole step are added."""
 STEPS = 1000
-"""The energy of an idle system in a tick is at least so many of the steps in which energies are counted."""
+"""Smallest number of energy units that an idle system takes in a tick."""
 
 
 def solve_exactly(
@@ -32,8 +32,8 @@ def solve_exactly(
 ) -> Schedule:
     """The best schedule that CP-SAT finds within its time, with the bound that it proves.
 
-    It begins from `start`, a schedule within the limits, and from `bound`, which another method has proven. Bounds
-    allow for the rounding of times to ticks.
+    It starts from `start`, a schedule within the limits, and `bound`, a bound proven by another method. Bounds allow
+    for the rounding of times to ticks.
     """
     try:
         from ortools.sat.python import cp_model
@@ -42,11 +42,11 @@ def solve_exactly(
     began = time.perf_counter()
     model = _Model(cp_model, problem, goal, start)
     model.bound(bound)
-    found, proven = _run(cp_model, model, time_limit_s, workers)
+    schedule, proven = _run(cp_model, model, time_limit_s, workers)
     bound = max(bound, proven)
-    best = _best(problem, goal, [start, *([] if found is None else [found])])
-    if found is not None and best is not found and model.slack:
-        # What was proven holds with a limit that gave way by the rounding; now for a schedule within the limit itself.
+    best = _best(problem, goal, [start, *([] if schedule is None else [schedule])])
+    if schedule is not None and best is not schedule and model.slack:
+        # The proof holds for a limit relaxed by the rounding; now find a schedule within the limit itself.
         strict = _Model(cp_model, problem, goal, start, strict=True)
         left = max(time_limit_s - (time.perf_counter() - began), 0.1)
         again, _ = _run(cp_model, strict, left, workers)
@@ -55,7 +55,7 @@ def solve_exactly(
 
 
 def _run(cp_model: Any, model: "_Model", time_limit_s: float, workers: int) -> tuple[Schedule | None, float]:
-    """A schedule if there is one, and the bound that is proven."""
+    """A schedule if one was found, and the proven bound."""
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = time_limit_s
     solver.parameters.num_workers = workers
@@ -67,8 +67,8 @@ def _run(cp_model: Any, model: "_Model", time_limit_s: float, workers: int) -> t
 
 
 def _best(problem: Problem, goal: Goal, schedules: list[Schedule]) -> Schedule:
-    fit = [each for each in schedules if not faults(problem, each, cap_w=goal.cap_w, limit_s=goal.limit_s)]
-    return min(fit or schedules[:1], key=lambda each: goal.value(problem, each))
+    fit = [schedule for schedule in schedules if not faults(problem, schedule, cap_w=goal.cap_w, limit_s=goal.limit_s)]
+    return min(fit or schedules[:1], key=lambda schedule: goal.value(problem, schedule))
 
 
 class _Model:
@@ -76,7 +76,7 @@ class _Model:
         self.problem, self.goal, self.table = problem, goal, tables(problem)
         self.model = cp_model.CpModel()
         horizon = goal.limit_s if goal.limit_s is not None else start.makespan_s
-        # Every op on a chain may be rounded up; the limit gives way by as much, so that no schedule is lost.
+        # Every op on a chain may be rounded up; the limit is relaxed by as much, so that no schedule is lost.
         self.tick = next((tick for tick in (1e-6, 1e-7, 1e-8) if self._is_exact(tick, horizon)), 0.0)
         self.slack = 0
         if not self.tick:
@@ -95,10 +95,10 @@ class _Model:
         self._hint(start)
 
     def _is_exact(self, tick: float, horizon: float) -> bool:
-        """Whether all times are whole numbers of ticks."""
+        """Whether all times are multiples of the tick."""
         moves = [self.problem.move_s(task.bytes_out, *pair) for task in self.problem.tasks for pair in self._pairs()]
-        whole = np.concatenate([self.table.time, [horizon], moves]) / tick
-        return bool(np.all(np.abs(whole - np.round(whole)) < 1e-5))
+        ticks = np.concatenate([self.table.time, [horizon], moves]) / tick
+        return bool(np.all(np.abs(ticks - np.round(ticks)) < 1e-5))
 
     def _pairs(self) -> list[tuple[str, str]]:
         names = [pool.name for pool in self.problem.pools]
@@ -136,10 +136,10 @@ class _Model:
                 for one in range(len(table.pool_units)):
                     for other in range(len(table.pool_units)):
                         names = self.problem.pools[one].name, self.problem.pools[other].name
-                        # What takes longer than the step is as good as forbidden.
+                        # A transfer that takes longer than the step is forbidden.
                         wait = min(math.ceil(self.problem.move_s(size, *names) / self.tick - 1e-6), self.end + 1)
                         literals = [self._in_pool(dep, one), self._in_pool(task.id, other)]
-                        if wait and all(each is not None for each in literals):
+                        if wait and all(literal is not None for literal in literals):
                             model.add(self.start[task.id] >= self.finish[dep] + wait).only_enforce_if(literals)
 
     def _in_pool(self, task: int, pool: int) -> Any:
@@ -176,7 +176,7 @@ class _Model:
                 self.model.add_no_overlap([self.intervals[mode] for mode in np.flatnonzero(members)])
 
     def _add_cuts(self) -> None:
-        """What `bounds.py` says of loads, which CP-SAT does not see by itself."""
+        """Add the load constraints of `bounds.py`, which CP-SAT does not infer."""
         table = self.table
         count = len(self.problem.tasks)
         after, before = closures(table, count)
@@ -237,12 +237,12 @@ class _Model:
         return (float(value) - self.slack) * self.tick
 
     def _hint(self, start: Schedule) -> None:
-        for task, each in zip(self.problem.tasks, start.started, strict=True):
+        for task, slot in zip(self.problem.tasks, start.started, strict=True):
             for mode in self._modes(task.id):
                 self.model.add_hint(
-                    self.chosen[mode], task.modes[mode - int(self.table.mode_first[task.id])] == each.mode
+                    self.chosen[mode], task.modes[mode - int(self.table.mode_first[task.id])] == slot.mode
                 )
-            self.model.add_hint(self.start[task.id], math.ceil(each.start_s / self.tick - 1e-6))
+            self.model.add_hint(self.start[task.id], math.ceil(slot.start_s / self.tick - 1e-6))
 
     def read(self, solver: Any) -> Schedule:
         """The solver's schedule with exact times: each op as early as its order allows."""

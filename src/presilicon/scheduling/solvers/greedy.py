@@ -1,7 +1,7 @@
-"""A step run event by event, as a runtime system would: no look ahead, whatever is ready when a device comes free.
+"""A step run event by event, as a runtime system would: without lookahead, each free device takes an op that is ready.
 
-The rules are those of the published GPU-FPGA scheduler; where its wording is silent or cannot work, a repair stands
-beside it. Case 1 saves energy: ops that another device runs no slower go there. Case 2 stays below a cap on power.
+The rules are those of the published GPU-FPGA scheduler, with repairs where its text says nothing or cannot work. Case 1
+saves energy: ops go to another device that runs them no slower. Case 2 stays below a power cap.
 """
 
 import heapq
@@ -20,32 +20,32 @@ Repair = Literal["none", "away", "soonest"]
 
 
 class Rules(Struct, frozen=True, kw_only=True):
-    """How a step is run."""
+    """Rules of the greedy solver."""
 
     reference: str = "gpu"
-    """The device that runs what goes nowhere else."""
+    """The device that runs all ops that do not go elsewhere."""
     takes_all: bool = False
-    """Literally: an idle reference device takes ops that were meant for others, before those are asked."""
+    """The published rule to the letter: an idle reference device takes ops meant for others, before the others do."""
     small_ops: bool = True
-    """Ops of one unit go elsewhere too where they are slower, as far as their slack allows."""
+    """Ops that use one unit may also go to a slower device, as far as their slack allows."""
     moves: Moves = "both"
-    """Whether the rule on moving data counts the way in only, or the way back too."""
+    """Whether the rule on moving data counts inputs only, or also the way back."""
     cap_w: float | None = None
     sensor: Sensor = "average"
-    """What running ops are taken to draw when another is to start under the cap."""
+    """Power of running ops that is assumed when another op is to start under the cap."""
     repair: Repair = "away"
-    """Where nothing fits under the cap and nothing runs: `away` takes another device, or else a lower clock; `soonest`
-    takes what ends first; `none` is an error, as the published rule waits for ever."""
+    """If nothing runs and nothing fits under the cap: `away` uses another device, or else a lower clock; `soonest` uses
+    the mode that ends first; `none` is an error, because the published rule waits forever."""
 
 
 class Execution(NamedTuple):
-    """A step that was run."""
+    """Result of running a step."""
 
     schedule: Schedule
     moved: dict[int, str]
-    """Why ops run on another device than the reference."""
+    """Ops that run elsewhere than on the reference device, and why."""
     kept: dict[int, str]
-    """Why ops that could have gone elsewhere did not."""
+    """Ops that could have gone elsewhere, and why they did not."""
 
 
 class DeadlockError(RunFailedError):
@@ -59,20 +59,19 @@ def execute(
     candidates: Collection[int] | None = None,
     judged_by: Problem | None = None,
 ) -> Execution:
-    """Run a step by the rules; `candidates` are the ops that may leave the reference device, all if none are given.
+    """Run a step by the rules; `candidates` are the ops that may leave the reference device (None: all).
 
-    What is faster where is read from `judged_by`, the same step as it was characterized, where that is another problem:
-    one without relief.
+    `judged_by` is the problem in which modes are compared, if it differs: the same step without relief.
 
     Raises:
-        DeadlockError: under a cap without the repair, where no op that is ready fits.
-        ConfigError: an op that the reference device cannot run, or a cap that nothing fits under.
+        DeadlockError: no ready op fits under the cap, and the rules have no repair.
+        ConfigError: the reference device does not exist, or an op fits under the cap on no device.
     """
     return _Run(problem, rules or Rules(), candidates, judged_by or problem).run()
 
 
 def full_clock(problem: Problem, device: str) -> list[Mode | None]:
-    """For each op, how it runs on a device at the highest clock."""
+    """Per op: its mode on a device at the highest clock, or None."""
     return [next((mode for mode in task.modes if mode.device == device), None) for task in problem.tasks]
 
 
@@ -80,7 +79,7 @@ class _Run:
     def __init__(self, problem: Problem, rules: Rules, candidates: Collection[int] | None, judged_by: Problem) -> None:
         self.problem, self.rules = problem, rules
         if rules.reference not in problem.pool:
-            raise ConfigError(f'there is no device "{rules.reference}" to run by; there is {", ".join(problem.pool)}')
+            raise ConfigError(f'the reference device must be one of {", ".join(problem.pool)}, not "{rules.reference}"')
         self.home = full_clock(problem, rules.reference)
         self.free = {pool.name: list(range(pool.units)) for pool in problem.pools}
         self.started: dict[int, Started] = {}
@@ -97,7 +96,7 @@ class _Run:
         self.now = 0.0
 
     def _choose(self, candidates: Collection[int] | None, judged_by: Problem) -> None:
-        """Which ops are meant for which other device: where they are faster, or small and off the critical path."""
+        """Decide which ops go to another device: those that are faster there, or small and off the critical path."""
         others = [pool.name for pool in self.problem.pools if pool.name != self.rules.reference]
         homes = full_clock(judged_by, self.rules.reference)
         times = [
@@ -110,11 +109,11 @@ class _Run:
             modes = [mode for mode in task.modes if mode.device in others and mode.clock == 1.0]
             if not modes:
                 continue
-            mode = min(modes, key=lambda each: (each.time_s, each.energy_j))
+            mode = min(modes, key=lambda mode: (mode.time_s, mode.energy_j))
             if home is None:
                 self.away[task.id], self.moved[task.id] = mode, f"{self.rules.reference} cannot run it"
             elif candidates is not None and task.id not in candidates:
-                self.kept[task.id] = "no candidate by bandwidth and IPC"
+                self.kept[task.id] = "not a candidate by bandwidth and IPC"
             elif mode.time_s < home.time_s:
                 self.away[task.id] = mode
                 self.moved[task.id] = f"faster on {mode.device}: {_ms(mode.time_s)} against {_ms(home.time_s)}"
@@ -129,7 +128,7 @@ class _Run:
         return slack_s > 0 and mode.time_s + move_s <= home.time_s + slack_s
 
     def _move_in_s(self, task: int, device: str) -> float:
-        """Of what a task needs, when all of it is on the reference device."""
+        """Time to move the inputs of a task from the reference device."""
         deps = self.problem.tasks[task].deps
         sizes = (self.problem.tasks[dep].bytes_out for dep in deps)
         return max((self.problem.move_s(size, self.rules.reference, device) for size in sizes), default=0.0)
@@ -162,9 +161,9 @@ class _Run:
         return Execution(schedule, moved, self.kept)
 
     def _finish(self, task: int) -> None:
-        each = self.started[task]
+        slot = self.started[task]
         self.running.pop(task)
-        self.free[each.mode.device] = sorted([*self.free[each.mode.device], *each.units])
+        self.free[slot.mode.device] = sorted([*self.free[slot.mode.device], *slot.units])
         for follower in self.problem.followers[task]:
             self.missing[follower] -= 1
             if self.missing[follower] == 0:
@@ -173,7 +172,7 @@ class _Run:
                 self.ready.sort()
 
     def _dispatch(self) -> None:
-        """Start all that can start now."""
+        """Start all ops that can start now."""
         changed = True
         while changed and self.ready:
             if self.rules.cap_w is not None:
@@ -199,7 +198,7 @@ class _Run:
         return False
 
     def _is_hidden(self, task: int, mode: Mode) -> bool:
-        """Whether the move takes less than the op that the reference device ran last."""
+        """Whether the transfer is hidden behind the op that the reference device ran last."""
         move_s = self._arrival(task, mode.device) - self.now
         move_s = max(move_s, 0.0)
         if self.rules.moves == "both":
@@ -219,7 +218,7 @@ class _Run:
         return False
 
     def _power(self) -> float:
-        """As the sensors say: what runs, and what idles."""
+        """Power of running ops, as the sensor reports it, and of idle devices."""
         power = self.problem.idle_w
         for mode in self.running.values():
             drawn = mode.average_w if self.rules.sensor == "average" else mode.peak_w
@@ -233,7 +232,7 @@ class _Run:
         return self._power() - idle + mode.peak_w <= self.rules.cap_w + 1e-9
 
     def _break_deadlock(self) -> None:
-        """Nothing runs and nothing fits: another device, then a lower clock."""
+        """Start an op in another mode, when nothing runs and no ready op fits under the cap."""
         task = self.ready[0]
         cap = self.rules.cap_w
         op = self.problem.tasks[task]
@@ -243,40 +242,40 @@ class _Run:
             needs = "" if home is None else f" needs {self.problem.idle_w + self._extra(home):.0f} W on {home.device}"
             raise DeadlockError(
                 f"deadlock at {self.now * 1e3:.3f} ms under {cap:g} W: nothing runs, and none of the "
-                f"{len(self.ready)} ops that are ready may start: {label}{needs}. The published rule waits for ever; "
-                "the repair takes another device, then a lower clock"
+                f"{len(self.ready)} ready ops may start: {label}{needs}. The published rule waits forever; "
+                "the repair uses another device, then a lower clock"
             )
         others = [mode for mode in op.modes if mode.device != self.rules.reference and self._fits_cap(mode)]
         lower = [mode for mode in op.modes if mode.device == self.rules.reference and self._fits_cap(mode)]
         if not others and not lower:
             least = min(op.modes, key=self._extra)
             raise ConfigError(
-                f"a cap of {cap:g} W: {label} takes the system to at least "
-                f"{self.problem.idle_w + self._extra(least):g} W on any device, here on {least.device}"
+                f"the power cap must be at least {self.problem.idle_w + self._extra(least):g} W, not {cap:g} W: "
+                f"{label} takes that on {least.device}, and more elsewhere"
             )
         if self.rules.repair == "soonest":
-            chosen = min([*others, *lower], key=lambda mode: self._arrival(task, mode.device) + mode.time_s)
+            fallback = min([*others, *lower], key=lambda mode: self._arrival(task, mode.device) + mode.time_s)
         else:
-            chosen = min(others or lower, key=lambda mode: mode.time_s)
-        note = "ops that did not fit under the cap went to another device, or to a lower clock where none was"
+            fallback = min(others or lower, key=lambda mode: mode.time_s)
+        note = "ops that did not fit under the cap went to another device, or to a lower clock if none was free"
         if note not in self.notes:
             self.notes.append(note)
-        why = f"nothing fitted under {cap:g} W"
-        if chosen.device != self.rules.reference:
+        why = f"nothing fit under {cap:g} W"
+        if fallback.device != self.rules.reference:
             self.moved[task] = why
-        self._start(task, chosen)
+        self._start(task, fallback)
 
     def _extra(self, mode: Mode) -> float:
         return mode.peak_w - mode.units * self.problem.pool[mode.device].idle_w
 
     def _arrival(self, task: int, device: str) -> float:
-        """When all that a task needs is on a device."""
-        found = 0.0
+        """Time at which all inputs of a task are on a device."""
+        arrival_s = 0.0
         for dep in self.problem.tasks[task].deps:
-            made = self.started[dep]
-            moved = self.problem.move_s(self.problem.tasks[dep].bytes_out, made.mode.device, device)
-            found = max(found, made.end_s + moved)
-        return found
+            producer = self.started[dep]
+            moved = self.problem.move_s(self.problem.tasks[dep].bytes_out, producer.mode.device, device)
+            arrival_s = max(arrival_s, producer.end_s + moved)
+        return arrival_s
 
     def _start(self, task: int, mode: Mode) -> None:
         units = tuple(self.free[mode.device][: mode.units])

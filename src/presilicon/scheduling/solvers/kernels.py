@@ -1,24 +1,24 @@
-"""Compiled: schedules by priority, and a search over modes and priorities."""
+"""Numba kernels: list scheduling by priority, and simulated annealing over modes and priorities."""
 
 import numba
 import numpy as np
 
 from presilicon.scheduling.solvers.tables import Array, Tables
 
-_NOWHERE = 1e300
+_NEVER = 1e300
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
 def place(table: Tables, mode: Array, priority: Array, spare_w: float, starts: Array) -> float:
-    """Start ops as soon as they can, the highest priority first; `mode` counts over all tasks' modes.
+    """Start ops as soon as possible, highest priority first; `mode` holds mode numbers over all tasks.
 
-    An op starts when its inputs are there, enough units are free and the peaks stay within `spare_w` above idle. Writes
-    the starting times and returns the makespan, or infinity if something can never start.
+    An op starts when its inputs have arrived, enough units are free and the peaks stay within `spare_w` above idle.
+    Writes the start times and returns the makespan, or infinity if an op can never start.
     """
     count = len(mode)
     missing = np.empty(count, np.int64)
     ready = np.zeros(count)
-    waiting = np.empty(count, np.int64)  # tasks whose inputs have all been started on, by priority
+    waiting = np.empty(count, np.int64)  # tasks whose inputs are all computed, by priority
     waits = 0
     running = np.empty(count, np.int64)
     runs = 0
@@ -32,56 +32,56 @@ def place(table: Tables, mode: Array, priority: Array, spare_w: float, starts: A
     now = 0.0
     done = 0
     while done < count:
-        later = _NOWHERE
-        # Start what can be started now.
-        kept = 0
+        later = _NEVER
+        # Start the ops that can start now.
+        remaining = 0
         for index in range(waits):
             task = waiting[index]
-            chosen = mode[task]
-            pool = table.pool[chosen]
+            task_mode = mode[task]
+            pool = table.pool[task_mode]
             if ready[task] > now:
                 later = min(later, ready[task])
-            elif free[pool] >= table.units[chosen] and power + table.extra_w[chosen] <= spare_w:
-                free[pool] -= table.units[chosen]
-                power += table.extra_w[chosen]
+            elif free[pool] >= table.units[task_mode] and power + table.extra_w[task_mode] <= spare_w:
+                free[pool] -= table.units[task_mode]
+                power += table.extra_w[task_mode]
                 starts[task] = now
-                ends[task] = now + table.time[chosen]
+                ends[task] = now + table.time[task_mode]
                 running[runs] = task
                 runs += 1
                 continue
-            waiting[kept] = task
-            kept += 1
-        waits = kept
-        if runs == 0 and later == _NOWHERE:
+            waiting[remaining] = task
+            remaining += 1
+        waits = remaining
+        if runs == 0 and later == _NEVER:
             return np.inf
         for index in range(runs):
             later = min(later, ends[running[index]])
         now = later
-        # End what ends by then.
-        kept = 0
+        # Finish the ops that end by then.
+        remaining = 0
         for index in range(runs):
             task = running[index]
             if ends[task] > now:
-                running[kept] = task
-                kept += 1
+                running[remaining] = task
+                remaining += 1
                 continue
             done += 1
-            chosen = mode[task]
-            free[table.pool[chosen]] += table.units[chosen]
-            power -= table.extra_w[chosen]
-            for place_ in range(table.follower_first[task], table.follower_first[task + 1]):
-                follower = table.followers[place_]
+            task_mode = mode[task]
+            free[table.pool[task_mode]] += table.units[task_mode]
+            power -= table.extra_w[task_mode]
+            for edge in range(table.follower_first[task], table.follower_first[task + 1]):
+                follower = table.followers[edge]
                 target = table.pool[mode[follower]]
                 moved = ends[task]
-                if target != table.pool[chosen]:
-                    moved += table.bytes_out[task] * (table.hop[table.pool[chosen]] + table.hop[target])
+                if target != table.pool[task_mode]:
+                    moved += table.bytes_out[task] * (table.hop[table.pool[task_mode]] + table.hop[target])
                 ready[follower] = max(ready[follower], moved)
                 missing[follower] -= 1
                 if missing[follower] == 0:
                     waits = _insert(waiting, waits, follower, priority)
-        runs = kept
+        runs = remaining
         if runs == 0:
-            power = 0.0  # no rounding is carried on
+            power = 0.0  # do not accumulate rounding errors
     return now
 
 
@@ -97,7 +97,7 @@ def _insert(waiting: Array, waits: int, task: int, priority: Array) -> int:
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
 def value_of(span: float, extra_j: float, idle_w: float, limit_s: float, penalty_w: float, time_weight: float) -> float:
-    """What the search makes small: energy, a price on time, and a price on every second above the limit."""
+    """Objective of the search: energy, weighted time, and a penalty per second above the limit."""
     if span == np.inf:
         return np.inf
     above = max(0.0, span - limit_s)
@@ -117,7 +117,7 @@ def anneal(
     rounds: int,
     seed: int,
 ) -> int:
-    """So many changes at one temperature; `state` holds the current and the best value and is kept up to date.
+    """Try `rounds` changes at one temperature; updates the current and the best value in `state`.
 
     `goals`: spare power, idle power, limit on the makespan, penalty, weight of time.
     """
@@ -142,7 +142,7 @@ def anneal(
             if mode[task] == old_mode:
                 mode[task] = first + (old_mode - first + 1) % (last - first)
         elif draw < 0.65:
-            # Two ops change places: one takes up what the other gives back.
+            # Two ops change modes: one may use what the other frees.
             other = np.random.randint(count)
             old_mode_other = mode[other]
             other_first, other_last = table.mode_first[other], table.mode_first[other + 1]

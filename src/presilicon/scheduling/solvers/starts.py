@@ -1,4 +1,4 @@
-"""Beginnings for a search: devices as another method chose them, clocks by a price on time."""
+"""Starting schedules for the search: devices from another method, clocks from a price on time."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,16 +12,16 @@ from presilicon.scheduling.solvers.tables import Array, Tables, assemble, tables
 
 HALVINGS = 18
 SHARES = (0.2, 0.5, 0.8)
-"""How large a part of an op the relaxed optimum must give to other devices for the op to go there."""
+"""Thresholds on the share of an op that the relaxed optimum gives to other devices, for the op to move there."""
 
 
 def beginnings(
     problem: Problem, goal: Goal, shares: Array, others: Sequence[Schedule], home: str
 ) -> Iterator[Schedule]:
-    """Schedules with the devices of the relaxed optimum, rounded in several ways, and of other schedules.
+    """Schedules with the devices of the relaxed optimum, rounded by several thresholds, and those of other schedules.
 
-    On its device, each op gets the clock at which its energy and its time, at one price for all, cost least; the price
-    is the lowest that keeps to the makespan.
+    On its device, each op gets the clock that minimizes its energy plus its time at a common price; the price is the
+    lowest at which the makespan limit is met.
     """
     table = tables(problem)
     number = {pool.name: index for index, pool in enumerate(problem.pools)}
@@ -29,22 +29,22 @@ def beginnings(
     away = np.bincount(owner, weights=np.where(table.pool != number[home], shares, 0.0), minlength=len(problem.tasks))
     per_pool = np.zeros((len(problem.tasks), len(problem.pools)))
     np.add.at(per_pool, (owner, table.pool), shares)
-    chosen: list[Array] = []
+    assignments: list[Array] = []
     for least in SHARES:
         elsewhere = per_pool.copy()
         elsewhere[:, number[home]] = -1.0
-        chosen.append(np.where(away > least, np.argmax(elsewhere, 1), number[home]))
-    chosen += [np.array([number[each.mode.device] for each in other.started]) for other in others]
-    for pools in chosen:
-        found = _priced(problem, table, goal, pools, owner)
-        if found is not None:
-            yield found
+        assignments.append(np.where(away > least, np.argmax(elsewhere, 1), number[home]))
+    assignments += [np.array([number[slot.mode.device] for slot in other.started]) for other in others]
+    for pools in assignments:
+        schedule = _priced(problem, table, goal, pools, owner)
+        if schedule is not None:
+            yield schedule
 
 
 def _priced(problem: Problem, table: Tables, goal: Goal, pools: Array, owner: Array) -> Schedule | None:
     spare = np.inf if goal.cap_w is None else goal.cap_w - problem.idle_w + 1e-9
     allowed = (table.pool == pools[owner]) & (table.extra_w <= spare)
-    # Where the device does not take the op, any other may.
+    # If the device cannot run the op, any other may.
     none = np.bincount(owner, weights=allowed, minlength=len(pools)) == 0
     allowed |= none[owner] & (table.extra_w <= spare)
     priority, starts = ranks(problem), np.empty(len(pools))
@@ -71,7 +71,7 @@ def _priced(problem: Problem, table: Tables, goal: Goal, pools: Array, owner: Ar
     attempt(high)
     if attempt(low) > limit or goal.objective == "throughput":
         for _ in range(HALVINGS):
-            # Prices of interest span orders of magnitude.
+            # Useful prices span orders of magnitude.
             middle = (max(low, 1e-2) * high) ** 0.5
             if attempt(middle) > limit:
                 low = middle

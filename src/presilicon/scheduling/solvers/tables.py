@@ -1,4 +1,4 @@
-"""A problem as flat arrays, which the compiled kernels read."""
+"""A problem as flat arrays for the Numba kernels."""
 
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -11,25 +11,25 @@ Array = np.ndarray[Any, Any]
 
 
 class Tables(NamedTuple):
-    """Tasks, their modes one after another, and the pools."""
+    """Tasks, the modes of all tasks one after another, and pools."""
 
     dep_first: Array
-    """Where the dependencies of each task begin in `deps`; one more entry than tasks."""
+    """Index in `deps` of the first dependency of each task, and the length of `deps`."""
     deps: Array
     follower_first: Array
     followers: Array
     bytes_out: Array
     mode_first: Array
     pool: Array
-    """Of each mode: the number of its pool, the units that it takes, its time, the energy that it adds to that of idle
-    devices, the peak power that it adds."""
+    """Pool index per mode. `units`, `time`, `extra_j` (energy above idle) and `extra_w` (peak power above idle) are
+    also per mode."""
     units: Array
     time: Array
     extra_j: Array
     extra_w: Array
     pool_units: Array
     hop: Array
-    """Seconds per byte between a unit of each pool and the host; 0 where moving is free."""
+    """Seconds per byte between a unit of each pool and the host; 0 if transfers are free."""
 
 
 @lru_cache(maxsize=8)
@@ -42,8 +42,8 @@ def tables(problem: Problem) -> Tables:
     return Tables(
         dep_first=_firsts([len(task.deps) for task in tasks]),
         deps=np.array([dep for task in tasks for dep in task.deps], np.int64),
-        follower_first=_firsts([len(each) for each in problem.followers]),
-        followers=np.array([each for found in problem.followers for each in found], np.int64),
+        follower_first=_firsts([len(followers) for followers in problem.followers]),
+        followers=np.array([task for followers in problem.followers for task in followers], np.int64),
         bytes_out=np.array([task.bytes_out for task in tasks], np.float64),
         mode_first=_firsts([len(task.modes) for task in tasks]),
         pool=np.array([number[mode.device] for mode in modes], np.int64),
@@ -61,9 +61,9 @@ def _firsts(lengths: list[int]) -> Array:
 
 
 def assemble(problem: Problem, choice: Array, starts: Array, solver: str, **more: Any) -> Schedule:
-    """A schedule of chosen modes (counted within each task) and starting times; units are dealt out as they come free.
+    """A schedule from the mode index of each task and the start times; units are assigned as they become free.
 
-    `more` goes into the schedule: bounds, notes.
+    `more` holds other fields of the schedule: bounds, notes.
     """
     modes = [task.modes[int(index)] for task, index in zip(problem.tasks, choice, strict=True)]
     units = deal(problem, modes, starts)
@@ -75,14 +75,14 @@ def assemble(problem: Problem, choice: Array, starts: Array, solver: str, **more
 
 
 def deal(problem: Problem, modes: list[Mode], starts: Array) -> list[tuple[int, ...]]:
-    """Which units each op occupies, where the counts are known to fit: those that have been free for longest."""
+    """Units that each op occupies, if their numbers are known to suffice: those that have been free for longest."""
     free = {pool.name: [0.0] * pool.units for pool in problem.pools}
     dealt: list[tuple[int, ...]] = [()] * len(modes)
-    # Ops of no length need no room of their own, but their units must be free too.
-    for task in sorted(range(len(modes)), key=lambda each: (float(starts[each]), modes[each].time_s, each)):
+    # Ops of zero length come first: they occupy no time, but their units must be free too.
+    for task in sorted(range(len(modes)), key=lambda task: (float(starts[task]), modes[task].time_s, task)):
         mode, ends = modes[task], free[modes[task].device]
-        chosen = sorted(sorted(range(len(ends)), key=lambda unit: (ends[unit], unit))[: mode.units])
-        for unit in chosen:
+        free_longest = sorted(sorted(range(len(ends)), key=lambda unit: (ends[unit], unit))[: mode.units])
+        for unit in free_longest:
             ends[unit] = float(starts[task]) + mode.time_s
-        dealt[task] = tuple(chosen)
+        dealt[task] = tuple(free_longest)
     return dealt

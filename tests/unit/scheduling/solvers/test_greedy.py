@@ -92,7 +92,7 @@ def test_sensing_averages_may_break_the_cap(ideal) -> None:
 
 
 def test_a_cap_that_nothing_fits_under(real) -> None:
-    with pytest.raises(ConfigError, match=r"op 0 \(Conv2D M\).*101 W"):
+    with pytest.raises(ConfigError, match=r"101 W, not 90 W: op 0 \(Conv2D M\)"):
         execute(real("39-M"), Rules(cap_w=90))
 
 

@@ -28,7 +28,7 @@ def test_caps_hold(real, cap_w: float) -> None:
 
 
 def test_a_cap_that_an_op_does_not_fit_under(real) -> None:
-    with pytest.raises(ConfigError, match=r"op \d+ .*fits on no device"):
+    with pytest.raises(ConfigError, match=r"op \d+ .*fits under the cap of 85 W on no device"):
         heft(real("39-M"), cap_w=85)
 
 
