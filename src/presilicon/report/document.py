@@ -16,7 +16,7 @@ class EvaluateDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema: Literal[1]
     designs: tuple[Result, ...]
     sensitivity: Sensitivity | None = None
-    """With `--sensitivity`."""
+    """Only with `--sensitivity`."""
     pairs: tuple[Pair, ...] = ()
     fairness: Fairness | None = None
 
@@ -40,7 +40,7 @@ def to_json(comparison: Comparison) -> str:
 
 
 def from_plain(data: Any) -> Comparison:
-    """The comparison in a document that was read: what `to_json` wrote, or a run's `result` event.
+    """The comparison in a parsed document: the output of `to_json`, or a run's `result` event.
 
     Raises:
         ConfigError: it is not such a document; the message says where.
@@ -51,7 +51,7 @@ def from_plain(data: Any) -> Comparison:
     try:
         document = msgspec.convert(data, EvaluateDocument)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"this is no comparison of designs: {error}") from None
+        raise ConfigError(f"not a valid comparison of designs: {error}") from None
     return Comparison(
         designs=document.designs,
         sensitivity=document.sensitivity,
@@ -61,7 +61,8 @@ def from_plain(data: Any) -> Comparison:
 
 
 def evaluate_schema() -> dict[str, Any]:
-    """The JSON schema of the document, made from the records; `schemas/evaluate.schema.json` is its published copy."""
+    """The JSON schema of the document, generated from the records; `schemas/evaluate.schema.json` is its published
+    copy."""
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "presilicon evaluate --json"}
     schema: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(title | msgspec.json.schema(EvaluateDocument)))
     return schema

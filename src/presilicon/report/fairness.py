@@ -1,4 +1,4 @@
-"""What was held equal, how sure it is who was faster, and what seeds that miss cost: in words."""
+"""Sentences on the fairness of a comparison: what was held equal, who was faster, the cost of seeds that miss."""
 
 from presilicon.base.units import format_joules, format_number, format_seconds
 from presilicon.records import Comparison, Pair, Probability, Result
@@ -8,30 +8,30 @@ SHOWN_PAIRS = 3
 
 
 def fairness_sentence(comparison: Comparison) -> str:
-    """What was held equal between the designs and what was not; nothing for a single design or an old record."""
-    found = comparison.fairness
-    if found is None or (len(comparison.designs) < 2 and not found.strict):
+    """States what was held equal between the designs and what was not; empty for a single design or an old record."""
+    fairness = comparison.fairness
+    if fairness is None or (len(comparison.designs) < 2 and not fairness.strict):
         return ""
-    sentences = [f"Held equal: {', '.join(found.held_equal) or 'nothing that is recorded'}."]
-    if found.differing:
-        sentences.append(f"Not equal: {'; '.join(found.differing)}.")
-    if found.strict:
-        sentences.append("Strict rules were kept.")
+    sentences = [f"Held equal: {', '.join(fairness.held_equal) or 'nothing recorded'}."]
+    if fairness.differing:
+        sentences.append(f"Not equal: {'; '.join(fairness.differing)}.")
+    if fairness.strict:
+        sentences.append("The strict rules hold.")
     return " ".join(sentences)
 
 
 def best_pairs(comparison: Comparison) -> tuple[Pair, ...]:
-    """The pairs of the design with the lowest median, told from its side, next best first."""
+    """Pairs of the design with the lowest median and each other design, next best first."""
     if not comparison.designs:
         return ()
     best, *others = (result.name for result in rank(comparison.designs))
     known = {(pair.first, pair.second): pair for pair in comparison.pairs}
-    known |= {(pair.second, pair.first): turned(pair) for pair in comparison.pairs}
+    known |= {(pair.second, pair.first): swapped(pair) for pair in comparison.pairs}
     return tuple(known[best, other] for other in others if (best, other) in known)
 
 
-def turned(pair: Pair) -> Pair:
-    """The same pair told from the side of the second design."""
+def swapped(pair: Pair) -> Pair:
+    """A pair with its designs swapped."""
     return Pair(
         first=pair.second,
         second=pair.first,
@@ -45,7 +45,7 @@ def turned(pair: Pair) -> Pair:
 
 
 def pair_sentence(pair: Pair) -> str:
-    """How often one design was faster than another, and how sure that makes it.
+    """States how often one design was faster than another, with probability and p-value.
 
     >>> pair_sentence(Pair(first="a", second="b", seeds=5, wins=4, losses=0, ties=1, probability_faster=0.97,
     ...                    sign_test_p=0.125))
@@ -68,19 +68,19 @@ def format_probability(probability: Probability) -> str:
 
 
 def miss_sentence(result: Result) -> str:
-    """What seeds that miss the target mean for a design; nothing when all arrived, or in an old record."""
+    """States the effect of seeds that miss the target; empty if all reached it, or for an old record."""
     if result.reach_probability is None or result.reach_probability.value == 1:
         return ""
     text = f"{result.name} reaches the target with probability {format_probability(result.reach_probability)}"
     if result.expected_time_to_accuracy_s is None or result.expected_energy_to_accuracy_j is None:
-        return f"{text}: with restarts it would never arrive, as far as these seeds tell."
+        return f"{text}: with restarts it would never reach it, as far as these seeds show."
     time, energy = result.expected_time_to_accuracy_s, result.expected_energy_to_accuracy_j
     return f"{text}; with a restart after each miss, {format_seconds(time)} and {format_joules(energy)} are expected."
 
 
 def notes_on(comparison: Comparison) -> list[str]:
-    """All of it for the foot of a table, a sentence on each line."""
-    told = [pair for pair in best_pairs(comparison) if pair.seeds >= FEW_SEEDS and pair.wins + pair.losses > 0]
+    """The notes below a table, one sentence per line."""
+    decided = [pair for pair in best_pairs(comparison) if pair.seeds >= FEW_SEEDS and pair.wins + pair.losses > 0]
     lines = [miss_sentence(result) for result in rank(comparison.designs)]
-    lines += [pair_sentence(pair) for pair in told[:SHOWN_PAIRS]]
+    lines += [pair_sentence(pair) for pair in decided[:SHOWN_PAIRS]]
     return [line for line in (*lines, fairness_sentence(comparison)) if line]

@@ -1,4 +1,4 @@
-"""The result in one sentence, which claims no more than the seeds can carry."""
+"""The result in one sentence, which claims no more than the seeds support."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -21,13 +21,13 @@ _Sentence = list[str | Part]
 def headline(comparison: Comparison) -> str:
     """Which design reaches the target soonest, and by how much, in one sentence.
 
-    It says so when nobody arrived, when the intervals overlap, and when there are too few seeds to tell.
+    It says so if no design reached the target, if the intervals overlap, or if there are too few seeds to tell.
     """
     return "".join(part.text for part in headline_parts(comparison))
 
 
 def headline_parts(comparison: Comparison) -> tuple[Part, ...]:
-    """The sentence of `headline` in pieces, for those who set names and values differently."""
+    """The sentence of `headline` in pieces, to render names and values differently."""
     if not comparison.designs:
         return _parts(["No designs were compared."])
     best, *others = rank(comparison.designs)
@@ -37,7 +37,7 @@ def headline_parts(comparison: Comparison) -> tuple[Part, ...]:
 
 
 def energy_parts(comparison: Comparison) -> tuple[Part, ...]:
-    """A sentence on energy to go with the headline; nothing when there is no contest."""
+    """A sentence on energy that follows the headline; empty for a single design."""
     if len(comparison.designs) < 2:
         return ()
     best, *others = rank(comparison.designs, lambda result: result.energy_to_accuracy_j)
@@ -97,19 +97,25 @@ def _nobody(best: Result, others: Sequence[Result]) -> _Sentence:
             *subject,
             f"{_goal(best)} reliably: {arrived} of {seeds} seeds",
             *of_whom,
-            " arrived within the budget.",
+            " reached it within the budget.",
         ]
     nearest = max([best, *others], key=_best_accuracy)
     whose: _Sentence = [" (", _name(nearest), ")"] if others else []
     seen = Part("value", format_percent(_best_accuracy(nearest)))
     if not any(seed.curve for result in [best, *others] for seed in result.seeds):
-        return [*subject, f"{_goal(best)}: the validation split was never looked at within the budget."]
-    return [*subject, f"{_goal(best)} within the budget; the highest seen at a single look was ", seen, *whose, "."]
+        return [*subject, f"{_goal(best)}: there was no evaluation within the budget."]
+    return [
+        *subject,
+        f"{_goal(best)} within the budget; the highest accuracy at a single evaluation was ",
+        seen,
+        *whose,
+        ".",
+    ]
 
 
 def _arrivals(best: Result) -> _Sentence:
     arrived, _, seeds = best.reached.partition("/")
-    return [] if arrived == seeds else [f" ({arrived} of its {seeds} seeds arrived)"]
+    return [] if arrived == seeds else [f" ({arrived} of its {seeds} seeds reached it)"]
 
 
 def _caution(results: Sequence[Result]) -> _Sentence:
@@ -128,7 +134,7 @@ def _best_accuracy(result: Result) -> float:
 
 
 def _ratio(slower: float | None, faster: float | None) -> str | None:
-    """How many times more, to two or three digits; None when it would read as one."""
+    """Ratio to two or three digits; None if it rounds to 1."""
     if not slower or not faster:
         return None
     text = format_number(slower / faster, digits=2 if slower / faster < 10 else 3)
@@ -152,7 +158,7 @@ def _energy(result: Result) -> Part:
 
 
 def _listing(results: Sequence[Result]) -> _Sentence:
-    """Possessives joined by commas and `and`: `a's, b's and c's`; many are only counted."""
+    """Possessives joined by commas and `and`: `a's, b's and c's`; more than three are counted instead."""
     if len(results) > 3:
         return [f"those of {len(results)} others"]
     sentence: _Sentence = []

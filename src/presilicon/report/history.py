@@ -1,4 +1,4 @@
-"""Recorded runs, for a terminal and as JSON, and their reports made anew."""
+"""Recorded runs for a terminal and as JSON, and reports rendered again from their results."""
 
 import sys
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def print_runs(runs: Sequence[StoredRun], file: IO[str] | None = None) -> None:
 
 
 def run_to_json(run: StoredRun) -> str:
-    """One run as a JSON document: its record, what it has evaluated so far, and its result or null."""
+    """One run as a JSON document: its record, evaluations so far, and its result or null."""
     document = {
         "schema": 1,
         "run": _summary(run) | {"config": run.record.config if run.record else None},
@@ -43,7 +43,7 @@ def run_to_json(run: StoredRun) -> str:
 
 
 def print_run(run: StoredRun, file: IO[str] | None = None) -> None:
-    """Write what is known of a run: its record, how far it came, and its table when it has a result."""
+    """Write a run's record, its finished seeds, and its table if it has a result."""
     target = file or sys.stdout
     lines = [f"{name:12} {value}" for name, value in _summary(run).items() if value is not None]
     target.write("\n".join(lines) + "\n")
@@ -66,21 +66,21 @@ def finished_seeds(run: StoredRun) -> list[SeedFinished]:
 
 
 def comparison_of(run: StoredRun) -> Comparison:
-    """The comparison that a run came to.
+    """The comparison that a run resulted in.
 
     Raises:
-        ConfigError: it has none (yet).
+        ConfigError: the run has no result (yet).
     """
-    found = run.comparison()
-    if found is None:
+    plain = run.comparison()
+    if plain is None:
         raise ConfigError(
             f"run {run.name} is {run.status} and has no result to show; its evaluations can be exported as csv or json"
         )
-    return from_plain(found)
+    return from_plain(plain)
 
 
 def export_report(run: StoredRun, file_format: str) -> str | bytes:
-    """The report of a run, made anew from its result: `html`, `png` or `svg`."""
+    """The report of a run, rendered from its result: `html`, `png` or `svg`."""
     comparison = comparison_of(run)
     if file_format == "html":
         return render_page(comparison, watch_run(run.path))

@@ -1,4 +1,4 @@
-"""Intervals with infinite ends: how they are written, ordered and told apart."""
+"""Intervals whose ends may be infinite: formatting, ranking, overlap; and the measures that reports compare."""
 
 from collections.abc import Callable, Sequence
 from math import inf
@@ -9,7 +9,7 @@ from presilicon.records import Interval, Result, SeedResult
 
 NEVER = "never"
 FEW_SEEDS = 3
-"""Below this many seeds an interval is only the extremes, too little to tell two designs apart."""
+"""With fewer seeds an interval is just the extremes, too little to distinguish two designs."""
 
 
 def format_interval(interval: Interval, scale_of: Callable[[float], Scale], *, ends: bool = True) -> str:
@@ -44,12 +44,12 @@ def format_ends(interval: Interval, scale_of: Callable[[float], Scale]) -> str:
 
 
 def span(interval: Interval) -> tuple[float, float]:
-    """The ends as numbers, infinity included."""
+    """The ends as numbers, with infinity for None."""
     return (_number(interval.low), _number(interval.high))
 
 
 def overlap(one: Interval, other: Interval) -> bool:
-    """Whether two intervals share a point; what is infinite reaches everywhere above it.
+    """Whether two intervals share a point; an infinite end overlaps with everything above the low end.
 
     >>> overlap(Interval(2, 1, 3), Interval(4, 3, 5)), overlap(Interval(2, 1, 3), Interval(5, 4, None))
     (True, False)
@@ -79,7 +79,7 @@ def _number(end: float | None) -> float:
 
 
 class Measure(NamedTuple):
-    """Something that every design has an interval of and every seed a value."""
+    """A quantity with an interval per design and a value per seed."""
 
     title: str
     interval: Callable[[Result], Interval]

@@ -1,8 +1,8 @@
-"""A simulated step as a trace that Perfetto and chrome://tracing show: one track per unit, and counters over time.
+"""A simulated step as a trace for Perfetto and chrome://tracing: one track per unit, and counters over time.
 
-The format is Google's Trace Event Format: complete events (`X`) for what runs, counter events (`C`) for what is held,
-drawn or moved, metadata events (`M`) for names. Times are microseconds from 0, as the format has them, with whole
-nanoseconds: Perfetto keeps no finer ones, and spans that share an edge must not overlap by what is rounded away.
+The format is Google's Trace Event Format: complete events (`X`) for ops and phases, counter events (`C`) for memory,
+power and bandwidth, metadata events (`M`) for names. Times are microseconds from 0, rounded to nanoseconds: Perfetto
+has no finer resolution, and adjacent spans must not overlap through rounding.
 """
 
 import gzip
@@ -32,7 +32,7 @@ def save_trace(
         ConfigError: the name ends otherwise, or the file cannot be written.
     """
     if not path.name.lower().endswith((".json", ".json.gz")):
-        raise ConfigError(f"{path}: a trace is a .json or a .json.gz file")
+        raise ConfigError(f"the name of a trace must end in .json or .json.gz: {path}")
     document = trace_document(cost, timeline, design=design, graph=graph, repeat=repeat)
     content = json.dumps(document, separators=(",", ":")).encode()
     if path.suffix.lower() == ".gz":
@@ -47,15 +47,15 @@ def save_trace(
 def trace_document(
     cost: Cost, timeline: MemoryTimeline, *, design: str, graph: StepGraph, repeat: int = 1
 ) -> dict[str, Any]:
-    """The step as a trace: phases, what each unit computes, what crosses DRAM, memory held, power and bandwidth.
+    """The step as a trace: phases, ops per unit, DRAM transfers, memory, power and bandwidth.
 
-    On its unit's track, an op is as long as it computes; what it waits for memory after that is a gap there, and a
-    transfer on the DRAM track. Where ops overlap (the stages of a pipeline), each of the rows that they lie in has
-    tracks of its own, numbered. Of `repeat` equal steps the first is shown and the others are one span, with means in
-    place of the counters.
+    On its unit's track, an op is as long as it computes; the time it then waits for memory is a gap on that track and a
+    transfer on the DRAM track. If ops overlap (the stages of a pipeline), they are spread over several rows, which have
+    numbered tracks of their own. Of `repeat` equal steps the first is shown in full; the others are one span, with mean
+    values for the counters.
 
-    Power is that of the ops that run, and in waits (for the host, for other chips) what the step spends besides: over
-    the step it adds up to its energy. Bandwidth is the mean over each op, with what it fetches ahead for the next one.
+    Power is that of the running ops; while the step waits (for the host or other chips), it is the energy spent outside
+    ops. Over the step it adds up to its energy. Bandwidth is the mean over each op, including prefetches for the next.
     """
     lanes = cost.lanes()
     rows = 1 + max(lanes, default=0)
@@ -89,7 +89,7 @@ def trace_document(
     events.append(_counter(_BANDWIDTH, repeat * cost.time_s, bandwidth=0.0))
     events.sort(
         key=lambda event: (event["ph"] != "M", event.get("ts", 0.0))
-    )  # what takes no time stays before the next
+    )  # events of zero length stay before the next
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",
@@ -122,7 +122,7 @@ def _details(op: OpCost) -> dict[str, Any]:
 
 
 def _tracks(ops: Sequence[OpCost], lanes: Sequence[int]) -> dict[str, int]:
-    """The number of each track but the step's, by its name; rows of ops one after another, then DRAM."""
+    """Track numbers by name, without the step's track: rows of ops, then DRAM."""
     rows = 1 + max(lanes, default=0)
     names = []
     for row in range(rows):
@@ -136,11 +136,11 @@ def _numbered(name: str, row: int, rows: int) -> str:
 
 
 Transfer = tuple[OpCost, bool, float, float, float]
-"""Whose it is, whether it is ahead of its op, when it starts, how long it takes, and its bytes."""
+"""Op, whether it is a prefetch, start, duration and bytes of a transfer."""
 
 
 def _transfers(ops: Sequence[OpCost]) -> Iterator[Transfer]:
-    """What crosses DRAM: most while its op runs, and what is fetched ahead once the transfers before are done."""
+    """DRAM transfers: most while their op runs, prefetches as soon as earlier transfers are done."""
     free_s = 0.0
     for op in ops:
         ahead = _ahead_bytes(op)
@@ -152,7 +152,7 @@ def _transfers(ops: Sequence[OpCost]) -> Iterator[Transfer]:
 
 
 def _queued(cost: Cost) -> Iterator[Transfer]:
-    """What crosses the DRAM channel that overlapping ops share: one transfer after another, all within the step."""
+    """DRAM transfers of overlapping ops that share the channel: one after another, all within the step."""
     left_s = sum(op.memory_s for op in cost.ops)
     shrunk = min(1.0, cost.time_s / left_s) if left_s else 1.0
     left_s *= shrunk
@@ -186,10 +186,10 @@ def _counters(cost: Cost, timeline: MemoryTimeline, rows: int) -> Iterator[Event
 
 
 def _power(cost: Cost) -> list[tuple[int, float]]:
-    """Watts from each moment on; they add up to the energy of the step.
+    """Start times and watts; integrated, they give the energy of the step.
 
-    What is spent outside ops is spent in waits, where there are any, and what is spent in no time (less than the
-    nanosecond that a trace knows) is spread over the step.
+    Energy spent outside ops is put into the waits, if there are any. Energy of ops shorter than a nanosecond, the
+    resolution of a trace, is spread over the step.
     """
     end_ns = _nanos(cost.time_s)
     spans = [(_nanos(op.start_s), _nanos(op.end_s), op.energy_j) for op in cost.ops]
@@ -206,7 +206,7 @@ def _power(cost: Cost) -> list[tuple[int, float]]:
 
 
 def _moved(ops: Sequence[OpCost]) -> list[tuple[float, float, float]]:
-    """Start, seconds and bytes while each op runs: its own, and what is fetched meanwhile for the next."""
+    """Start, seconds and bytes per op: its own transfers, and prefetches for the next op."""
     ahead = [_ahead_bytes(op) for op in ops]
     return [
         (op.start_s, op.time_s, op.bytes_dram - own + following)
@@ -215,7 +215,7 @@ def _moved(ops: Sequence[OpCost]) -> list[tuple[float, float, float]]:
 
 
 def _levels(spans: Sequence[tuple[int, int, float]], end: int) -> list[tuple[int, int, float]]:
-    """From each moment on before `end`: how many of the spans run, and the sum of their rates."""
+    """Start time, number of running spans and sum of their rates, for each interval before `end`."""
     edges: dict[int, tuple[list[int], list[int]]] = {0: ([], [])}
     for number, (start, stop, _) in enumerate(spans):
         if stop > start:
@@ -234,7 +234,7 @@ def _levels(spans: Sequence[tuple[int, int, float]], end: int) -> list[tuple[int
 
 
 def _repeats(cost: Cost, timeline: MemoryTimeline, repeat: int) -> Iterator[Event]:
-    """All steps after the first: one span, and the means of a step as counters."""
+    """All steps after the first as one span, with the means of a step as counters."""
     more, start_s, time_s = repeat - 1, cost.time_s, (repeat - 1) * cost.time_s
     noun = "step" if more == 1 else "steps"
     yield _span(

@@ -1,4 +1,4 @@
-"""Published figures beside ours, for a terminal and as JSON."""
+"""Published figures next to ours: for a terminal, as JSON, and as a page."""
 
 import textwrap
 from collections.abc import Sequence
@@ -15,28 +15,28 @@ from presilicon.report.page.page import plain_page
 _WIDTH = 110
 
 
-def render_reproduction(found: Reproduction) -> str:
-    """The table, then what it rests on, as plain text."""
-    rows = [("", "published", "ours", "difference", ""), *(_row(row) for row in found.rows)]
+def render_reproduction(reproduction: Reproduction) -> str:
+    """The table, its assumptions and the verdict as plain text."""
+    rows = [("", "published", "ours", "difference", ""), *(_row(row) for row in reproduction.rows)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [found.title, f"source: {found.source}", ""]
+    lines = [reproduction.title, f"source: {reproduction.source}", ""]
     for name, published, ours, difference, note in rows:
         cells = [name.ljust(widths[0]), published.rjust(widths[1]), ours.rjust(widths[2]), difference.rjust(widths[3])]
         lines.append("  ".join([*cells, note]).rstrip())
     lines += ["", "assumptions"]
-    for text in found.assumptions:
+    for text in reproduction.assumptions:
         lines += textwrap.wrap(text, _WIDTH, initial_indent="- ", subsequent_indent="  ")
-    if found.verdict:
-        lines += ["", *textwrap.wrap(found.verdict, _WIDTH)]
+    if reproduction.verdict:
+        lines += ["", *textwrap.wrap(reproduction.verdict, _WIDTH)]
     return "\n".join(lines) + "\n"
 
 
-def reproduction_to_json(found: Reproduction) -> str:
-    """The same as a JSON document, each row with its difference."""
-    plain: dict[str, Any] = msgspec.to_builtins(found)
-    if not found.panels:
+def reproduction_to_json(reproduction: Reproduction) -> str:
+    """The reproduction as a JSON document, each row with its difference."""
+    plain: dict[str, Any] = msgspec.to_builtins(reproduction)
+    if not reproduction.panels:
         del plain["panels"]
-    for row, plain_row in zip(found.rows, plain["rows"], strict=True):
+    for row, plain_row in zip(reproduction.rows, plain["rows"], strict=True):
         plain_row["difference"] = row.difference
     return msgspec.json.format(msgspec.json.encode({"schema": 1, **plain})).decode() + "\n"
 
@@ -55,21 +55,24 @@ def _figure(value: float | None, unit: str) -> str:
 
 _BODY = Template("""<section><p>$verdict</p><div class="lines">$panels</div></section>
 <section><h2>Figures</h2>$table</section>
-<section><h2>What this rests on</h2><ul>$assumptions</ul></section>
-<footer>Training was emulated; what the taps saw went through a bit-exact model of the instrument's circuit.</footer>
+<section><h2>Assumptions</h2><ul>$assumptions</ul></section>
+<footer>Training was emulated; tap readings went through a bit-exact model of the instrument's circuit.</footer>
 """)
 
 
-def render_story(found: Reproduction) -> str:
-    """The page: what came out, the curves, the figures, the assumptions."""
+def render_story(reproduction: Reproduction) -> str:
+    """An HTML page with the verdict, curves, figures and assumptions of a reproduction."""
     body = _BODY.substitute(
-        verdict=escape(found.verdict),
-        panels="".join(map(render_panel, found.panels)),
-        table=_table(found.rows),
-        assumptions="".join(f"<li>{escape(text)}</li>" for text in found.assumptions),
+        verdict=escape(reproduction.verdict),
+        panels="".join(map(render_panel, reproduction.panels)),
+        table=_table(reproduction.rows),
+        assumptions="".join(f"<li>{escape(text)}</li>" for text in reproduction.assumptions),
     )
     return plain_page(
-        title=found.title, eyebrow="a published result, computed again", subline=f"After {found.source}", body=body
+        title=reproduction.title,
+        eyebrow="a published result, reproduced",
+        subline=f"After {reproduction.source}",
+        body=body,
     )
 
 

@@ -1,4 +1,4 @@
-"""What is shown of a schedule, and its summary for a terminal."""
+"""The data behind reports of a schedule, and its summary for a terminal."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,18 +9,18 @@ from presilicon.records import PowerTrace, Problem, Schedule, ScheduleCost, Star
 
 
 class Payback(NamedTuple):
-    """When devices that were bought to save energy have paid for themselves, and what that rests on."""
+    """Time until added devices have paid for themselves by saving energy, and its inputs."""
 
     price_usd: float
     usd_per_kwh: float
     saved_w: float
-    """Less power for the same samples per second, in the mean."""
+    """Mean power saved at the same samples per second."""
     years: float | None
     """None: never."""
 
 
 class ScheduleView(NamedTuple):
-    """All that a page shows of a schedule."""
+    """Everything that reports show of a schedule."""
 
     title: str
     subline: str
@@ -29,7 +29,7 @@ class ScheduleView(NamedTuple):
     cost: ScheduleCost
     trace: PowerTrace
     compared: Sequence[tuple[str, ScheduleCost, str]]
-    """Name, cost and a note of each that the schedule is held against."""
+    """Name, cost and note of each baseline."""
     reasons: Sequence[str]
     reference: str
     cap_w: float | None
@@ -38,7 +38,7 @@ class ScheduleView(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Ops of one kind and size on one device."""
+    """Ops of one kind and size that run on one device at one clock."""
 
     kind: str
     size: str
@@ -48,51 +48,51 @@ class Moved(NamedTuple):
     busy_s: float
     energy_j: float
     home_j: float | None
-    """What they would take on the reference device at full clock."""
+    """Energy on the reference device at full clock."""
     why: str
 
 
 def moved_rows(problem: Problem, started: Sequence[Started], reasons: Sequence[str], reference: str) -> list[Moved]:
-    """What runs elsewhere, or at another clock, by kind, size and device, the longest first."""
+    """Ops that run elsewhere or at another clock, grouped by kind, size, device and clock, longest first."""
     groups: dict[tuple[str, str, str, float], list[Started]] = {}
-    for each in started:
-        task = problem.tasks[each.task]
-        if each.mode.device != reference or each.mode.clock != 1.0:
-            groups.setdefault((task.kind, task.size, each.mode.device, each.mode.clock), []).append(each)
-    found = []
+    for slot in started:
+        task = problem.tasks[slot.task]
+        if slot.mode.device != reference or slot.mode.clock != 1.0:
+            groups.setdefault((task.kind, task.size, slot.mode.device, slot.mode.clock), []).append(slot)
+    rows = []
     for key, members in groups.items():
         homes = [
-            next((mode.energy_j for mode in problem.tasks[each.task].modes if mode.device == reference), None)
-            for each in members
+            next((mode.energy_j for mode in problem.tasks[slot.task].modes if mode.device == reference), None)
+            for slot in members
         ]
-        whys = Counter(reasons[each.task] for each in members if reasons[each.task])
-        text = whys.most_common(1)[0][0] if whys else ""
-        found.append(
+        causes = Counter(reasons[slot.task] for slot in members if reasons[slot.task])
+        text = causes.most_common(1)[0][0] if causes else ""
+        rows.append(
             Moved(
                 *key,
                 len(members),
-                sum(each.mode.time_s for each in members),
-                sum(each.mode.energy_j for each in members),
+                sum(slot.mode.time_s for slot in members),
+                sum(slot.mode.energy_j for slot in members),
                 None if None in homes else sum(home for home in homes if home is not None),
-                text if len(whys) < 2 else f"{text} (and {len(whys) - 1} like it)",
+                text if len(causes) < 2 else f"{text} (and {len(causes) - 1} similar)",
             )
         )
-    return sorted(found, key=lambda row: -row.busy_s)
+    return sorted(rows, key=lambda row: -row.busy_s)
 
 
 def payback_sentence(payback: Payback) -> str:
-    """What it would take for the added devices to pay for themselves."""
-    given = (
+    """States when the added devices have paid for themselves."""
+    premise = (
         f"The added devices cost {payback.price_usd:,.0f} USD; at {payback.usd_per_kwh:g} USD/kWh, day and night, "
         f"for the same samples per second they save {payback.saved_w:.1f} W"
     )
     if payback.years is None:
-        return f"{given}: they never pay for themselves."
-    return f"{given}: they have paid for themselves after {payback.years:.1f} years."
+        return f"{premise}: they never pay for themselves."
+    return f"{premise}: they have paid for themselves after {payback.years:.1f} years."
 
 
 def render_summary(view: ScheduleView, gap: str) -> str:
-    """The schedule for a terminal."""
+    """The schedule as plain text."""
     rows = [("", "time", "samples/s", "energy", "average", "peak", "violations")]
     for name, cost, _ in [("this schedule", view.cost, ""), *view.compared]:
         rows.append(
@@ -109,15 +109,15 @@ def render_summary(view: ScheduleView, gap: str) -> str:
     lines = [view.title, view.subline, "", *_columns(rows)]
     used = ", ".join(f"{name} {format_percent(share)}" for name, share in view.cost.utilization.items())
     lines += ["", f"busy: {used}", gap]
-    found = moved_rows(view.problem, view.schedule.started, view.reasons, view.reference)
-    if found:
-        table = [("what moved", "device", "clock", "ops", "busy", "why")]
-        for row in found[:12]:
+    moved = moved_rows(view.problem, view.schedule.started, view.reasons, view.reference)
+    if moved:
+        table = [("moved op", "device", "clock", "ops", "busy", "why")]
+        for row in moved[:12]:
             kind = f"{row.kind} {row.size}".rstrip()
             table.append((kind, row.device, f"{row.clock:g}", str(row.ops), format_seconds(row.busy_s), row.why))
         lines += ["", *_columns(table, left=(0, 1, 5))]
-        if len(found) > 12:
-            lines.append(f"({len(found) - 12} more)")
+        if len(moved) > 12:
+            lines.append(f"({len(moved) - 12} more)")
     if view.payback is not None:
         lines += ["", payback_sentence(view.payback)]
     lines += ["", *(f"note: {note}" for note in view.notes)]

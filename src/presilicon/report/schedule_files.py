@@ -12,7 +12,7 @@ from presilicon.report.schedule import ScheduleView
 
 
 def schedule_trace(problem: Problem, schedule: Schedule, trace: PowerTrace, *, system: str) -> dict[str, Any]:
-    """A schedule in Google's Trace Event Format: a track for each device, and counters of power."""
+    """A schedule in Google's Trace Event Format: a track per device, and power as counters."""
     lanes = {(pool.name, unit): 0 for pool in problem.pools for unit in range(pool.units)}
     lanes = {lane: number for number, lane in enumerate(lanes, start=1)}
     events: list[dict[str, Any]] = [
@@ -21,25 +21,25 @@ def schedule_trace(problem: Problem, schedule: Schedule, trace: PowerTrace, *, s
     for (device, unit), number in lanes.items():
         named = {"name": f"{device} {unit}"}
         events.append({"ph": "M", "pid": 1, "tid": number, "name": "thread_name", "args": named})
-    for each in schedule.started:
-        task = problem.tasks[each.task]
-        for unit in each.units:
-            begin, end = _micros(each.start_s), _micros(each.end_s)
+    for slot in schedule.started:
+        task = problem.tasks[slot.task]
+        for unit in slot.units:
+            begin, end = _micros(slot.start_s), _micros(slot.end_s)
             events.append(
                 {
                     "ph": "X",
                     "pid": 1,
-                    "tid": lanes[each.mode.device, unit],
+                    "tid": lanes[slot.mode.device, unit],
                     "name": f"{task.kind} {task.size}".rstrip(),
                     "cat": "scheduled",
                     "ts": begin,
                     "dur": round(end - begin, 3),
                     "args": {
                         "op": task.name,
-                        "clock": each.mode.clock,
-                        "average_w": each.mode.average_w,
-                        "peak_w": each.mode.peak_w,
-                        "source": each.mode.source,
+                        "clock": slot.mode.clock,
+                        "average_w": slot.mode.average_w,
+                        "peak_w": slot.mode.peak_w,
+                        "source": slot.mode.source,
                     },
                 }
             )
@@ -56,10 +56,10 @@ def _micros(time_s: float) -> float:
 
 
 def check_folder(folder: Path) -> None:
-    """Make a folder, and refuse one in which nothing can be written: before the work, not after it.
+    """Create a folder and check that files can be written into it, before the work and not after it.
 
     Raises:
-        ConfigError: it cannot be made, or holds no new file.
+        ConfigError: the folder cannot be created, or not be written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def check_folder(folder: Path) -> None:
 
 
 def save_schedule(folder: Path, view: ScheduleView, document: str, *, system: str) -> list[Path]:
-    """Write `schedule.html`, `trace.json`, `power.csv` and `schedule.json` into a folder, and give their paths."""
+    """Write `schedule.html`, `trace.json`, `power.csv` and `schedule.json` into a folder; returns their paths."""
     power = "time_s,average_w,peak_w\n" + "".join(
         f"{time:.9g},{average:.6g},{peak:.6g}\n"
         for time, average, peak in zip(view.trace.times_s, view.trace.average_w, view.trace.peak_w, strict=False)

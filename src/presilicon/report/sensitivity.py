@@ -1,4 +1,4 @@
-"""The sensitivity of rankings, in words: for the terminal, and in pieces for the page."""
+"""Sentences on the sensitivity of rankings, for the terminal and the page."""
 
 from presilicon.base.units import format_number
 from presilicon.records import RankingChange, RankingSensitivity, Sensitivity
@@ -10,24 +10,24 @@ TITLES = {
 }
 
 
-def render_sensitivity(found: Sensitivity) -> str:
-    """Every ranking, whether it survives, and the figures that overturn it."""
-    lines = [f"sensitivity: {what_was_tried(found)}"]
-    width = max((len(TITLES[ranking.quantity]) for ranking in found.rankings), default=0)
-    for ranking in found.rankings:
+def render_sensitivity(sensitivity: Sensitivity) -> str:
+    """Each ranking, whether it survives, and the figures that change it, as plain text."""
+    lines = [f"sensitivity: {what_was_tried(sensitivity)}"]
+    width = max((len(TITLES[ranking.quantity]) for ranking in sensitivity.rankings), default=0)
+    for ranking in sensitivity.rankings:
         lines.append(f"  {TITLES[ranking.quantity]:{width}}  {verdict(ranking)}")
         rows = [change_row(change) for change in ranking.changes]
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
-        lines += [f"    {figure:{widths[0]}}  {factor:{widths[1]}}  {places}" for figure, factor, places in rows]
+        lines += [f"    {figure:{widths[0]}}  {factor:{widths[1]}}  {swaps}" for figure, factor, swaps in rows]
         if ranking.survives and ranking.closest is not None:
             lines.append(f"  {'':{width}}  {closest_call(ranking)}")
     return "\n".join(lines)
 
 
-def what_was_tried(found: Sensitivity) -> str:
-    """Which figures were multiplied, and by what."""
-    tables = " and ".join(f"the {count} figures of {name}" for name, count in found.figures.items())
-    return f"{tables or 'no figures'}, one at a time, times {found.factor:g} and 1/{found.factor:g}"
+def what_was_tried(sensitivity: Sensitivity) -> str:
+    """States which figures were multiplied, and by which factors."""
+    tables = " and ".join(f"the {count} figures of {name}" for name, count in sensitivity.figures.items())
+    return f"{tables or 'no figures'}, one at a time, times {sensitivity.factor:g} and 1/{sensitivity.factor:g}"
 
 
 def verdict(ranking: RankingSensitivity) -> str:
@@ -36,7 +36,7 @@ def verdict(ranking: RankingSensitivity) -> str:
 
 
 def closest_call(ranking: RankingSensitivity) -> str:
-    """Which neighbours come closest; nothing where none can be compared."""
+    """States which neighbours in the ranking are closest; empty if none can be compared."""
     closest = ranking.closest
     if closest is None:
         return ""
@@ -48,7 +48,7 @@ def closest_call(ranking: RankingSensitivity) -> str:
 
 
 def change_row(change: RankingChange) -> tuple[str, str, str]:
-    """A figure, what it was multiplied by, and who changes places."""
+    """A figure, its factor, and the designs that swap places."""
     return (
         f"{change.technology}: {change.entry} ({change.value:g} {change.unit}, {change.label})",
         f"x {change.factor:g}",

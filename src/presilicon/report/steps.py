@@ -10,7 +10,7 @@ from presilicon.records import Cost, Coverage, Gemm, OpCost, StepGraph
 
 
 def cost_to_json(cost: Cost, *, design: str, graph: StepGraph, notes: Mapping[str, Any] | None = None) -> str:
-    """The cost as a JSON document: totals, every op, and notes of how it came about."""
+    """The cost as a JSON document: totals, every op, and notes on how it was computed."""
     document: dict[str, Any] = {
         "schema": 1,
         "design": design,
@@ -28,9 +28,9 @@ def cost_to_json(cost: Cost, *, design: str, graph: StepGraph, notes: Mapping[st
 
 
 def render_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int) -> str:
-    """The totals, where time and energy go, and the `ops` most expensive ops, as plain text.
+    """Totals, time by phase, energy by component, and the `ops` most expensive ops, as plain text.
 
-    Shares of time are of the step's, waiting included; where ops overlap, of the busy time of all of them together.
+    Shares of time are relative to the step, waiting included; if ops overlap, to the sum of their busy times.
     """
     overlap = _overlaps(cost)
     whole_s = sum(op.time_s for op in cost.ops) if overlap else cost.time_s
@@ -73,7 +73,7 @@ def _overlaps(cost: Cost) -> bool:
 
 
 def _waiting_s(cost: Cost) -> float:
-    """Seconds of the step in which no op runs: it waits for the host, or for other chips."""
+    """Seconds in which no op runs, because the step waits for the host or for other chips."""
     left_s = cost.time_s - sum(op.time_s for op in cost.ops)
     return left_s if left_s > 1e-9 * cost.time_s and not _overlaps(cost) else 0.0
 
@@ -84,9 +84,9 @@ def _phases(cost: Cost, whole_s: float) -> str:
 
 
 def render_checkpointing(plain: Cost, cost: Cost, segments: int, *, times: bool = True) -> str:
-    """What forgetting activations saves, and what computing them again costs, as plain text.
+    """Memory saved by checkpointing and the cost of recomputation, as plain text.
 
-    Without `times` only memory and FLOPs are compared: for a `cost` whose times are another's.
+    Without `times` only memory and FLOPs are compared, for a `cost` whose times come from another tool.
     """
     pairs: list[tuple[str, str, str, float, float]] = [
         (
@@ -102,26 +102,24 @@ def render_checkpointing(plain: Cost, cost: Cost, segments: int, *, times: bool 
             ("time", format_seconds(plain.time_s), format_seconds(cost.time_s), plain.time_s, cost.time_s),
             ("energy", format_joules(plain.energy_j), format_joules(cost.energy_j), plain.energy_j, cost.energy_j),
         ]
-    before, after = (sum(op.flops for op in each.ops) for each in (plain, cost))
+    before, after = (sum(op.flops for op in step.ops) for step in (plain, cost))
     pairs.append(("FLOPs", format_count(before), format_count(after), before, after))
     noun = "segment" if segments == 1 else "segments"
     lines = [f"checkpointing in {segments} {noun}, against keeping all activations"]
     for name, old, new, was, now in pairs:
         lines.append(f"  {name.ljust(9)}{old.rjust(9)} -> {new.rjust(9)}  {_change(was, now)}")
     if segments == 1:
-        lines.append(
-            "  it saves nothing here: the root of so short a chain is one segment, which forgets nothing; try 2"
-        )
+        lines.append("  it saves nothing here: so short a chain gets one segment, which recomputes nothing; try 2")
     elif cost.memory_bytes >= plain.memory_bytes:
         dearer = cost.memory_bytes > plain.memory_bytes
         lines.append("  it saves nothing here" + (", and costs memory" if dearer else ": the peak is the same"))
     if not times:
-        lines.append("  times and energies are not compared: those of the step above are not ours")
+        lines.append("  times and energies are not compared: those of the step above come from another tool")
     return "\n".join(lines) + "\n"
 
 
 def render_coverage(coverage: Coverage) -> str:
-    """Whose times stand in for ours, for how much of the step, as plain text."""
+    """Source of imported times and the share of the step that they cover, as plain text."""
     lines = [
         f"times of {coverage.ops_given} of {coverage.ops} ops are from {coverage.source} ({coverage.kind}): "
         f"{format_percent(coverage.time_share)} of the step's time",
@@ -139,8 +137,8 @@ def render_coverage(coverage: Coverage) -> str:
 
 _UNMATCHED = 8
 _ENERGIES = {
-    True: "energies of {number} of them are from there as well; the others are ours",
-    False: "energies are ours, with the leakage of the new times",
+    True: "energies of {number} of them are from there as well; the others are simulated",
+    False: "energies are simulated, with leakage over the new times",
 }
 
 
@@ -149,7 +147,7 @@ def _change(was: float, now: float) -> str:
 
 
 def product_to_json(cost: OpCost, *, design: str, gemm: Gemm, settings: dict[str, Any]) -> str:
-    """The cost of one matrix product as a JSON document; `settings` is what of the design it was priced with."""
+    """The cost of one matrix product as a JSON document; `settings` are the design fields that it was priced with."""
     document = {
         "schema": 1,
         "design": design,
@@ -189,7 +187,7 @@ def render_product(cost: OpCost, *, design: str, gemm: Gemm, settings: dict[str,
 
 
 _UNITS = {"matrix": "matrix unit", "core": "cores"}
-"""Units for matrix products, as a sentence names them."""
+"""Names of the units for matrix products in sentences."""
 
 
 def _unit(cost: Cost) -> str:
@@ -214,8 +212,8 @@ def _row(op: OpCost, whole_s: float) -> tuple[str, ...]:
     )
 
 
-def _shares(parts: dict[str, float], whole: float) -> str:
+def _shares(parts: dict[str, float], total: float) -> str:
     ordered = sorted(parts.items(), key=lambda part: -part[1])
     return ", ".join(
-        f"{name} {format_percent(value / whole, decimals=0)}" for name, value in ordered if whole and value
+        f"{name} {format_percent(value / total, decimals=0)}" for name, value in ordered if total and value
     )

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 MARK = "*"
-"""Stands before the design with the lowest median time to accuracy."""
+"""Mark in front of the design with the lowest median time to accuracy."""
 
 
 class Cell(NamedTuple):
-    """A value, and what may stand below it where the table is narrow."""
+    """A value, and a detail that may go below it if the table is narrow."""
 
     text: str
     detail: str = ""
@@ -39,16 +39,16 @@ class Cell(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """The table as texts: the first column names the designs, the best one first."""
+    """Texts of the table: the first column has the names of the designs, best first."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     best: str | None
-    """The name of the design that is marked, if any."""
+    """Name of the marked design, if any."""
 
 
 def make_grid(comparison: Comparison) -> Grid:
-    """The texts of the table, which terminal, plain text and page set each in their way."""
+    """The texts of the table, for the terminal, plain text and the page to lay out."""
     ranking = rank(comparison.designs)
     targets = {format_percent(result.target) for result in ranking}
     header = (
@@ -90,7 +90,7 @@ def _cells(result: Result) -> tuple[Cell, ...]:
 
 
 def render_table(comparison: Comparison) -> str:
-    """The table as plain text: no colour, as wide as it needs to be, with the headline below it."""
+    """The table as plain text: no colour, as wide as needed, with the headline below it."""
     grid = make_grid(comparison)
     rows = [("  " + grid.header[0], *grid.header[1:])]
     for index, row in enumerate(grid.rows):
@@ -120,24 +120,24 @@ def print_table(comparison: Comparison, file: IO[str] | None = None) -> None:
 
 
 def rich_table(comparison: Comparison, console: "Console") -> "RenderableType":
-    """The table for a console: one line for each design if that fits, else two, else a list of its values."""
+    """The table for a console: one line per design if that fits, otherwise two lines, otherwise a list of values."""
     from rich.console import Group
     from rich.measure import Measurement
     from rich.text import Text
 
     grid = make_grid(comparison)
-    chosen: RenderableType = _rich_list(grid)
+    widest: RenderableType = _rich_list(grid)
     for table in (_rich_grid(_stack(grid), between="\n"), _rich_grid(grid, between=" ")):
         if Measurement.get(console, console.options.update(max_width=10_000), table).maximum <= console.width:
-            chosen = table
+            widest = table
     notes = "\n".join([*_notes(grid), *notes_on(comparison)])
     tail = [Text(headline(comparison), style="bold"), *([Text(notes, style="dim")] if notes else [])]
     tail += [Text(line) for line in _sensitivity(comparison)]
-    return Group(chosen, Text(), *tail)
+    return Group(widest, Text(), *tail)
 
 
 def _stack(grid: Grid) -> Grid:
-    """The same grid with fewer and narrower columns, for cells of two lines."""
+    """A grid with fewer and narrower columns, for cells of two lines."""
     header = ("design\ntime/step", "test acc.\nreached", grid.header[2].replace(" ", "\n", 1))
     rows = tuple(
         (
@@ -154,7 +154,7 @@ def _stack(grid: Grid) -> Grid:
 
 
 def _rich_grid(grid: Grid, *, between: str) -> "RenderableType":
-    """A table whose cells have their value, `between`, and their detail."""
+    """A table whose cells are the value, `between` and the detail."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -179,7 +179,7 @@ def _rich_grid(grid: Grid, *, between: str) -> "RenderableType":
 
 
 def _rich_list(grid: Grid) -> "RenderableType":
-    """For a terminal too narrow for any table: the values of each design below one another."""
+    """The values of each design below one another, if the terminal is too narrow for a table."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -200,11 +200,11 @@ def _sensitivity(comparison: Comparison) -> Sequence[str]:
 
 
 def _notes(grid: Grid) -> Sequence[str]:
-    """What the signs in the table mean, as far as they occur in it."""
+    """Explanations of the notation that occurs in the table."""
     cells = [cell.line for row in grid.rows for cell in row[1:]]
     notes = []
     if any("[" in cell for cell in cells):
-        notes.append("[low-high] is the interval over seeds; how it was made is in the provenance of the report.")
+        notes.append("[low-high] is the interval over seeds; the provenance in the report says how it is computed.")
     if any(NEVER in cell for cell in cells):
         notes.append("never: the target was not held within the budget of steps.")
     return notes

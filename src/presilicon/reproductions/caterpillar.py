@@ -17,13 +17,13 @@ SMALL, LARGE = (1024,) * 3, (2048,) * 4
 
 
 class Sample(NamedTuple):
-    """What one sample of a network costs."""
+    """Cost of one sample of a network."""
 
     time_s: float
     energy_j: float
     sram_j: float
     flops: float
-    """Of the matrix products."""
+    """FLOPs of matrix products."""
     utilization: float
 
     @property
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
         return self.flops / self.energy_j / 1e9
 
     def excess_j(self, gflops_w: float) -> float:
-        """What a sample would cost more at that efficiency."""
+        """Additional energy per sample at another efficiency."""
         return self.flops / (gflops_w * 1e9) - self.energy_j
 
 
@@ -44,24 +44,24 @@ class Contest(NamedTuple):
     single: tuple[str, ...] = ("sgd", "pipelined")
     batch_over: tuple[str, ...] = ("outputs",)
     samples: float = 1.0
-    """That batches need, for one that single samples need."""
+    """Samples that batches need for each sample that training on single samples needs."""
 
     def batches_win(self, width: int) -> bool:
-        """For a network of three hidden layers of that width."""
+        """Whether batches win for three hidden layers of that width."""
         hidden = (width,) * 3
         alone = min(getattr(price(hidden, "small", schedule), self.measure) for schedule in self.single)
         batched = (price(hidden, "small", "minibatch", f"batch_over={over}") for over in self.batch_over)
-        return bool(self.samples * min(getattr(found, self.measure) for found in batched) < alone)
+        return bool(self.samples * min(getattr(sample, self.measure) for sample in batched) < alone)
 
     def crossover(self) -> tuple[int | None, tuple[int, ...]]:
-        """The least of WIDTHS from which batches win up to the largest, and those at which they lose."""
+        """Smallest of WIDTHS from which batches win up to the largest, and the widths at which they lose."""
         lost = tuple(width for width in WIDTHS if not self.batches_win(width))
         after = [width for width in WIDTHS if width > max(lost, default=0)]
         return (after[0] if after else None), lost
 
 
 def reproduce() -> Reproduction:
-    """The two published points, networks and machines beside them, and crossovers to batches."""
+    """The two published points, other networks and machines, and the widths from which batches win."""
     favours = "published: smaller networks favour single samples, larger ones batches"
     return Reproduction(
         name="caterpillar",
@@ -92,19 +92,19 @@ def reproduce() -> Reproduction:
 def _point(
     size: str, hidden: Hidden, schedule: str, gflops_w: float, utilization: str, mm2: float
 ) -> tuple[Reproduced, ...]:
-    found = price(hidden, size, schedule)
+    sample = price(hidden, size, schedule)
     return (
         Reproduced(
             quantity=f"{size}: {_name(hidden)}, {_MEANS[schedule]}",
             unit="GFLOPS/W",
             published=gflops_w,
-            ours=found.gflops_w,
+            ours=sample.gflops_w,
         ),
         Reproduced(
             quantity=f"{size}: its utilization",
             unit="%",
             published=None,
-            ours=100 * found.utilization,
+            ours=100 * sample.utilization,
             note=f"published: {utilization}",
         ),
         Reproduced(
@@ -118,23 +118,23 @@ def _point(
 
 
 def _beside(size: str, hidden: Hidden, schedule: str, *settings: str, note: str = "") -> Reproduced:
-    """An efficiency that nothing was published for."""
-    found = price(hidden, size, schedule, *settings)
+    """An efficiency without a published figure."""
+    sample = price(hidden, size, schedule, *settings)
     return Reproduced(
         quantity=", ".join((f"{size}: {_name(hidden)}", _MEANS[schedule], *settings)),
         unit="GFLOPS/W",
         published=None,
-        ours=found.gflops_w,
-        note=f"at {found.utilization:.0%} utilization" + (f"; {note}" if note else ""),
+        ours=sample.gflops_w,
+        note=f"at {sample.utilization:.0%} utilization" + (f"; {note}" if note else ""),
     )
 
 
 def _contest(contest: Contest, note: str = "") -> Reproduced:
-    found, lost = contest.crossover()
+    width, lost = contest.crossover()
     if not note:
         note = f"of those that we try, they lose at {', '.join(map(str, lost))}" if lost else "the smallest that we try"
     return Reproduced(
-        quantity=f"small: width from which batches take {contest.title}", unit="", published=None, ours=found, note=note
+        quantity=f"small: width from which batches take {contest.title}", unit="", published=None, ours=width, note=note
     )
 
 
@@ -160,7 +160,7 @@ def _verdict() -> str:
 
 @cache
 def price(hidden: Hidden, size: str, schedule: str, *settings: str) -> Sample:
-    """One sample of a training step; of a whole batch where it is batched."""
+    """Cost per sample of a training step, on single samples or in batches."""
     batch = BATCH if schedule == "minibatch" else 1
     design, graph = _design(size, schedule, *settings), _graph(hidden, batch)
     cost, flops = simulate(graph, design), graph.flops(matrix_only=True)

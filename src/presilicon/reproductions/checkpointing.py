@@ -1,4 +1,4 @@
-"""Activation checkpointing: what is forgotten, and what computing it again costs."""
+"""Activation checkpointing: memory saved, and the cost of recomputation."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from presilicon.simulation import checkpoint, even_segments, memory_timeline, si
 from presilicon.workloads import capture, capture_workload, load_workload
 
 LAYERS = 100
-"""Of the chain: with 100 of them, 2 sqrt(L) of L activations are a fifth."""
+"""Length of the chain. With 100 layers, 2 sqrt(L) of L activations are a fifth."""
 NETWORKS = ("resnet50", "resnet152", "densenet201")
 BATCH = 16
 _HALF = "bfloat16"
@@ -58,16 +58,16 @@ def _chain() -> Iterator[Reproduced]:
     segments = even_segments(layers)
     saving = checkpoint(graph, segments[:-1])
     one = BATCH_OF_CHAIN * WIDTH * 2
-    kept = {name: _most(each, design, ("activations",)) / one for name, each in (("all", graph), ("root", saving))}
+    all_kept, root_kept = (_most(step, design, ("activations",)) / one for step in (graph, saving))
     yield Reproduced(
-        quantity=f"chain of {LAYERS} layers: activations kept", unit="", published=float(LAYERS), ours=kept["all"],
+        quantity=f"chain of {LAYERS} layers: activations kept", unit="", published=float(LAYERS), ours=all_kept,
         note="L",
     )  # fmt: skip
     yield Reproduced(
-        quantity=f"the same in {len(segments)} segments", unit="", published=2 * sqrt(LAYERS), ours=kept["root"],
+        quantity=f"the same in {len(segments)} segments", unit="", published=2 * sqrt(LAYERS), ours=root_kept,
         note="2 sqrt(L)",
     )  # fmt: skip
-    before, after = (each.flops(matrix_only=True) for each in (graph, saving))
+    before, after = (step.flops(matrix_only=True) for step in (graph, saving))
     yield Reproduced(
         quantity="the same: more compute", unit="%", published=100 / 3, ours=100 * (after / before - 1),
         note="one forward pass more; the last segment is spared",
@@ -80,10 +80,10 @@ def _network(name: str) -> Iterator[Reproduced]:
     blocks = [(block,) for block in blocks_of(graph)]
     saving = checkpoint(graph, blocks[:-1])
     parts: tuple[MemoryPart, ...] = ("weights", "rounded_weights", "activations")
-    held = [_most(each, design, parts) for each in (graph, saving)]
-    flops = [each.flops(matrix_only=True) for each in (graph, saving)]
+    held = [_most(step, design, parts) for step in (graph, saving)]
+    flops = [step.flops(matrix_only=True) for step in (graph, saving)]
     again = flops[1] - flops[0]
-    time_s = [simulate(each, design).time_s for each in (graph, saving)]
+    time_s = [simulate(step, design).time_s for step in (graph, saving)]
     yield Reproduced(
         quantity=f"{name}: memory saved", unit="%", published=80.0, ours=100 * (1 - held[1] / held[0]),
         note=f"{held[0] / 1e6:,.0f} MB to {held[1] / 1e6:,.0f} MB; {len(blocks)} blocks",
@@ -105,7 +105,7 @@ def _network(name: str) -> Iterator[Reproduced]:
 def blocks_of(graph: StepGraph) -> tuple[str, ...]:
     """Residual blocks (`stages.1.0`) of a ResNet, dense layers (`8.layers.5`) of a DenseNet, in order."""
     names = (re.match(r"stages\.\d+\.\d+|\d+\.layers\.\d+", op.layer) for op in graph.ops if op.phase == "forward")
-    return tuple(dict.fromkeys(found[0] for found in names if found))
+    return tuple(dict.fromkeys(match[0] for match in names if match))
 
 
 WIDTH, BATCH_OF_CHAIN = 64, 4096
@@ -122,7 +122,7 @@ def chain_graph(length: int) -> tuple[StepGraph, tuple[str, ...]]:
 
 
 def _most(graph: StepGraph, design: Design, parts: Sequence[MemoryPart]) -> float:
-    """The most that these parts of memory hold together."""
+    """Largest sum of these parts of memory over the step."""
     timeline = memory_timeline(graph, design, simulate(graph, design))
     return max(sum(point.parts()[part] for part in parts) for point in timeline.points)
 

@@ -1,4 +1,4 @@
-"""A deep network that learns and then forgets: a layer of ReLUs has died, and the instrument says which."""
+"""A deep network that learns and then collapses: a layer of ReLUs has died, and the instrument shows which."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -23,13 +23,13 @@ DEPTH, WIDTH = 10, 24
 STEPS = 1600
 LEARNING_RATE = 0.05
 SEEDS = range(8)
-"""Tried in turn until one learns and then collapses: the numbers of a run that is about to fail hang on the order of
-additions, which is the processor's."""
+"""Tried in turn until one learns and then collapses. Results of a run that is about to fail depend on the order of
+additions, which differs between processors."""
 LEARNT, LOST, DEAD = 0.9, 0.5, 0.99
 
 
 def workload(leak: float = 0.0) -> Workload:
-    """Four arms of a spiral, told apart by ten dense layers."""
+    """Four arms of a spiral, classified by ten dense layers."""
     return Workload(
         name="spirals-deep",
         model=partial(deep_network, DEPTH, WIDTH, leak=leak),
@@ -61,15 +61,16 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
 
 
 def died(seen: Watched) -> tuple[int, int] | None:
-    """The first layer whose ReLUs gave nothing but zeros until the end, and the step since when; None for none."""
-    found = []
+    """The first layer whose ReLUs output only zeros until the end, and the step from which on; None if there is
+    none."""
+    deaths = []
     for number in range(1, DEPTH):
         curve = seen.curve(f"into.layer{number + 1}", "sparsity")
-        alive = [place for place, value in enumerate(curve.y) if value is None or value < DEAD]
+        alive = [index for index, value in enumerate(curve.y) if value is None or value < DEAD]
         since = alive[-1] + 1 if alive else 0
         if since < len(curve.x):
-            found.append((int(curve.x[since]), number))
-    return None if not found else (min(found)[1], min(found)[0])
+            deaths.append((int(curve.x[since]), number))
+    return None if not deaths else (min(deaths)[1], min(deaths)[0])
 
 
 def _tell(seen: Watched, leaky: Watched, seed: int) -> Reproduction:
@@ -125,16 +126,16 @@ def _tell(seen: Watched, leaky: Watched, seed: int) -> Reproduction:
 
 
 def _burst(gradients: Sequence[Curve], dead: tuple[int, int] | None) -> tuple[float, float]:
-    """The largest norm in the last look before the death, and the median of all."""
+    """The largest norm at the last reading before the layer dies, and the median of all norms."""
     norms = [value for curve in gradients for value in curve.y if value]
     if dead is None or not norms:
         return 0.0, 0.0
-    before = [curve.y[place] or 0.0 for curve in gradients for place, step in enumerate(curve.x[1:]) if step == dead[1]]
+    before = [curve.y[index] or 0.0 for curve in gradients for index, step in enumerate(curve.x[1:]) if step == dead[1]]
     return max(before), median(norms)
 
 
 def _collapse(seen: Watched) -> float | None:
-    """The step of the last look that was above half of the best; None where accuracy was never lost."""
+    """Step of the last evaluation above `LOST`; None if accuracy was never lost."""
     points = seen.trace.evaluations
     good = [point.step for point in points if point.accuracy > LOST]
     return None if not good or good[-1] == points[-1].step else float(good[-1])
@@ -152,7 +153,7 @@ def _verdict(
     burst, usual = strongest
     rise += f", where a gradient {burst / usual:.0f} times the usual gave it the rest"
     end = last_accuracy(leaky.trace)
-    kept = (
+    outcome = (
         "learn on" if end > LEARNT else "stay alive, but unsteady at this learning rate" if end > LOST else "fail too"
     )
     return (
@@ -160,5 +161,5 @@ def _verdict(
         f"{last_accuracy(seen.trace):.0%}; of ten layers it is layer {number} whose outputs become all zero, at step "
         f"{since}, and {silent} weight gradients are zero from then on. {rise}; in the source, too, it was on its way "
         "for long. Not reproduced: the source's accuracy recovers after eleven epochs, ours does not, since a layer "
-        f"that is wholly dead passes no gradient back. Leaky ReLUs {kept} ({end:.0%} at the end)."
+        f"that is wholly dead passes no gradient back. Leaky ReLUs {outcome} ({end:.0%} at the end)."
     )

@@ -1,4 +1,4 @@
-"""What the reproductions of the GPU-FPGA publication share: its figures, the six models, sets of assumptions."""
+"""Shared by the reproductions of the GPU-FPGA publication: its figures, six models, and sets of assumptions."""
 
 import json
 from functools import cache
@@ -23,20 +23,20 @@ NAMES = {
 }
 MADE_UP = "step-432-M"
 RELIEF = 1.178
-"""How much faster the source saw ops on the GPU when others had left it."""
+"""Speedup of ops on the GPU when others have left it, as measured by the source."""
 NO_POWER = ("devices.fpga.idle_w=0",)
 FULL_CLOCK = ("devices.gpu.clocks=[1.0]",)
 SLOW_LINKS = ("devices.gpu.bytes_per_s=437.6e6", "devices.fpga.bytes_per_s=958.5e6")
-"""What the source measured with 512 KB."""
+"""Bandwidths that the source measured with 512 KB."""
 
 
 class Assumptions(NamedTuple):
-    """Under what a step is scheduled."""
+    """A set of assumptions under which a step is scheduled."""
 
     name: str
     sizing: Sizing = "tensor"
     like_rows: bool = False
-    """Ops that the table does not have take as long as a small op that it has, not what memory bandwidth says."""
+    """Ops that are not in the table take as long as a similar op in it; otherwise their bytes over memory bandwidth."""
     settings: tuple[str, ...] = NO_POWER
     transfers: bool = False
     relief: float = 1.0
@@ -63,8 +63,8 @@ SETS = (
 def facts() -> dict[str, Any]:
     """Every figure of the publication."""
     text = (files(__package__) / "data" / "hybrid.json").read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
+    figures: dict[str, Any] = json.loads(text)
+    return figures
 
 
 @cache
@@ -73,38 +73,38 @@ def steps(model: str) -> tuple[StepGraph, ...]:
     return capture_steps(model)
 
 
-def graph_under(model: str, system: System, chosen: Assumptions) -> Graph:
+def graph_under(model: str, system: System, assumptions: Assumptions) -> Graph:
     """A model's step with the sizes that a set of assumptions gives its ops."""
-    if not chosen.like_rows:
-        return join_steps(model, steps(model), chosen.sizing, system.kinds)
-    graph = join_steps(model, steps(model), chosen.sizing, None)
+    if not assumptions.like_rows:
+        return join_steps(model, steps(model), assumptions.sizing, system.kinds)
+    graph = join_steps(model, steps(model), assumptions.sizing, None)
     return replace(graph, ops=tuple(replace(op, bytes_moved=None) for op in graph.ops))
 
 
 def made_up() -> Graph:
-    """A step of 432 ops like ResNet-50's, every convolution of size M: no model's own."""
+    """A synthetic step of 432 ops like ResNet-50's, with every convolution of size M."""
     text = (files(__package__) / "data" / "step-432-M.json").read_text(encoding="utf-8")
     return parse_graph(json.loads(text), MADE_UP)
 
 
 class Run(NamedTuple):
-    """A step by the published rules, and on the GPU alone."""
+    """A step scheduled by the published rules, and on the GPU alone."""
 
     problem: Problem
     schedule: Schedule
     hybrid: ScheduleCost
     gpu: ScheduleCost
     gpu_time_s: tuple[float, ...]
-    """Of each op."""
+    """Time of each op on the GPU."""
 
     @property
     def throughput(self) -> float:
-        """Change, in percent."""
+        """Change in percent."""
         return 100 * (self.hybrid.throughput_samples_per_s / self.gpu.throughput_samples_per_s - 1)
 
     @property
     def power(self) -> float:
-        """Change, in percent."""
+        """Change in percent."""
         return 100 * (self.hybrid.average_power_w / self.gpu.average_power_w - 1)
 
     @property
@@ -115,23 +115,23 @@ class Run(NamedTuple):
     @property
     def moved(self) -> list[int]:
         """Ops that run on FPGAs."""
-        return [each.task for each in self.schedule.started if each.mode.device == "fpga"]
+        return [slot.task for slot in self.schedule.started if slot.mode.device == "fpga"]
 
 
-def run(model: str, chosen: Assumptions, system: str = "v100-3xs10") -> Run:
-    """One model under one set of assumptions, against GPUs without boards beside them."""
-    loaded = load_system(system, [*chosen.settings, *FULL_CLOCK])
-    graph = made_up() if model == MADE_UP else graph_under(model, loaded, chosen)
-    plain = build_problem(loaded, graph, transfers=chosen.transfers)
+def run(model: str, assumptions: Assumptions, system: str = "v100-3xs10") -> Run:
+    """One model under one set of assumptions, compared with GPUs without boards."""
+    loaded = load_system(system, [*assumptions.settings, *FULL_CLOCK])
+    graph = made_up() if model == MADE_UP else graph_under(model, loaded, assumptions)
+    plain = build_problem(loaded, graph, transfers=assumptions.transfers)
     problem = plain
-    if chosen.relief != 1.0:
-        problem = build_problem(loaded, graph, transfers=chosen.transfers, relief=chosen.relief)
-    found = execute(problem, chosen.rules, judged_by=plain).schedule
-    claimed = cost(problem, found)
-    check(problem, found, claimed=claimed)
+    if assumptions.relief != 1.0:
+        problem = build_problem(loaded, graph, transfers=assumptions.transfers, relief=assumptions.relief)
+    schedule = execute(problem, assumptions.rules, judged_by=plain).schedule
+    claimed = cost(problem, schedule)
+    check(problem, schedule, claimed=claimed)
     by_itself = alone(plain, "gpu")
     times = tuple(task.modes[0].time_s for task in by_itself.tasks)
-    return Run(problem, found, claimed, cost(by_itself, reference_only(by_itself, "gpu")), times)
+    return Run(problem, schedule, claimed, cost(by_itself, reference_only(by_itself, "gpu")), times)
 
 
 __all__ = ["MADE_UP", "MODELS", "NAMES", "SETS", "SOURCE", "Assumptions", "Run", "facts", "run"]

@@ -44,20 +44,20 @@ _VERDICT = (
 
 def _rows() -> Iterator[Reproduced]:
     published = facts()["headline_1G3F"]
-    for chosen in SETS:
-        runs = {model: run(model, chosen) for model in MODELS}
-        yield Reproduced(quantity=chosen.name, unit="", published=None, ours=None)
+    for assumptions in SETS:
+        runs = {model: run(model, assumptions) for model in MODELS}
+        yield Reproduced(quantity=assumptions.name, unit="", published=None, ours=None)
         yield from _averages(runs, published)
-        if chosen.sizing == "tensor" and chosen.like_rows:
-            made = run(MADE_UP, chosen)
+        if assumptions.sizing == "tensor" and assumptions.like_rows:
+            synthetic = run(MADE_UP, assumptions)
             yield Reproduced(
                 quantity="    432 ops, all M: samples/J",
                 unit="%",
                 published=published["energy_eff_improvement_avg_%"],
-                ours=made.efficiency,
-                note=f"throughput {made.throughput:+.1f}, power {made.power:+.1f}",
+                ours=synthetic.efficiency,
+                note=f"throughput {synthetic.throughput:+.1f}, power {synthetic.power:+.1f}",
             )
-        if chosen is _B:
+        if assumptions is _B:
             for model in MODELS:
                 name = NAMES[model]
                 figure = published["max_%"] if model == "resnet50" else None
@@ -72,24 +72,24 @@ def _rows() -> Iterator[Reproduced]:
         published = facts()[key]
         yield Reproduced(quantity=label, unit="", published=None, ours=None)
         rows = (
-            ("throughput", published.get("throughput_%"), mean(each.throughput for each in runs.values())),
-            ("average power", published.get("power_%"), mean(each.power for each in runs.values())),
-            ("samples/J", published.get("energy_%"), mean(each.efficiency for each in runs.values())),
+            ("throughput", published.get("throughput_%"), mean(result.throughput for result in runs.values())),
+            ("average power", published.get("power_%"), mean(result.power for result in runs.values())),
+            ("samples/J", published.get("energy_%"), mean(result.efficiency for result in runs.values())),
         )
-        for what, figure, ours in rows:
-            yield Reproduced(quantity=f"  {what}", unit="%", published=figure, ours=ours)
+        for quantity, figure, ours in rows:
+            yield Reproduced(quantity=f"  {quantity}", unit="%", published=figure, ours=ours)
     for boards in (1, 2, 3):
         runs = {model: run(model, _B, f"v100-{boards}xs10") for model in MODELS}
-        ours = mean(each.efficiency for each in runs.values())
+        ours = mean(result.efficiency for result in runs.values())
         label = f"one V100 with {boards} board{'s' if boards > 1 else ''} (B), samples/J"
         yield Reproduced(quantity=label, unit="%", published=None, ours=ours)
 
 
 def _averages(runs: dict[str, Run], published: dict[str, float]) -> Iterator[Reproduced]:
-    for what, figure, values in (
-        ("throughput", published["throughput_%"], [each.throughput for each in runs.values()]),
-        ("average power", published["avg_power_%"], [each.power for each in runs.values()]),
-        ("samples/J", published["energy_eff_improvement_avg_%"], [each.efficiency for each in runs.values()]),
+    for quantity, figure, values in (
+        ("throughput", published["throughput_%"], [result.throughput for result in runs.values()]),
+        ("average power", published["avg_power_%"], [result.power for result in runs.values()]),
+        ("samples/J", published["energy_eff_improvement_avg_%"], [result.efficiency for result in runs.values()]),
     ):
         ends = f"{min(values):+.1f} to {max(values):+.1f}"
-        yield Reproduced(quantity=f"  {what}", unit="%", published=figure, ours=mean(values), note=ends)
+        yield Reproduced(quantity=f"  {quantity}", unit="%", published=figure, ours=mean(values), note=ends)

@@ -1,4 +1,4 @@
-"""What the characterization table of the GPU-FPGA publication says, and what its text says of it."""
+"""Table 1 of the GPU-FPGA publication: statements of its text, checked against the table."""
 
 from collections.abc import Iterator
 
@@ -42,24 +42,24 @@ def _slower(kind: str, size: str) -> float:
 
 
 def _rows() -> Iterator[Reproduced]:
-    told = facts()["other"]
+    statements = facts()["other"]
     yield Reproduced(
         quantity="MatMul L slower on the FPGA",
         unit="%",
-        published=told["matmul_large_worse_%"],
+        published=statements["matmul_large_worse_%"],
         ours=_slower("MatMul", "L"),
     )
     yield Reproduced(
         quantity="MatMul S faster on the FPGA",
         unit="%",
-        published=told["matmul_small_better_%"],
+        published=statements["matmul_small_better_%"],
         ours=-_slower("MatMul", "S"),
     )
     for size in "SML":
         yield Reproduced(
             quantity=f"Conv2DBackpropInput {size} slower on the FPGA",
             unit="%",
-            published=told["conv_bp_input_worse_%"],
+            published=statements["conv_bp_input_worse_%"],
             ours=_slower("Conv2DBackpropInput", size),
         )
     gpu, fpga = (
@@ -69,7 +69,7 @@ def _rows() -> Iterator[Reproduced]:
     yield Reproduced(
         quantity="BiasAddGrad peak varies on the GPU",
         unit="%",
-        published=told["biasaddgrad_peak_variation_gpu_%"],
+        published=statements["biasaddgrad_peak_variation_gpu_%"],
         ours=gpu,
     )
     yield Reproduced(
@@ -82,13 +82,13 @@ def _rows() -> Iterator[Reproduced]:
     yield Reproduced(
         quantity="MatMul and Transpose peaks differ on the GPU",
         unit="%",
-        published=told["matmul_vs_transpose_peak_gpu_%"],
+        published=statements["matmul_vs_transpose_peak_gpu_%"],
         ours=gpu,
     )
     yield Reproduced(
         quantity="  on the FPGA",
         unit="%",
-        published=told["matmul_vs_transpose_peak_fpga_%"],
+        published=statements["matmul_vs_transpose_peak_fpga_%"],
         ours=fpga,
         note="contradicted",
     )

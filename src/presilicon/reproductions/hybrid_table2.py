@@ -1,11 +1,11 @@
-"""Which share of ops and of time goes to FPGAs: Table 2 of the GPU-FPGA publication."""
+"""Table 2 of the GPU-FPGA publication: share of ops and time that goes to FPGAs."""
 
 from collections.abc import Iterator
 
 from presilicon.records import Reproduced, Reproduction
 from presilicon.reproductions.hybrid import MODELS, NAMES, SETS, SOURCE, Assumptions, facts, run
 
-_CHOSEN: tuple[Assumptions, ...] = (SETS[0], SETS[3], SETS[7])
+_SETS: tuple[Assumptions, ...] = (SETS[0], SETS[3], SETS[7])
 
 
 def reproduce() -> Reproduction:
@@ -20,14 +20,14 @@ def reproduce() -> Reproduction:
             "is what they take on the GPU alone, of the whole step's.",
             "The source does not say whether its first column counts ops or kinds of ops: its values are simple "
             "fractions (5/18, 5/21, 2/9) that could be either.",
-            *(f"Set {each.name}." for each in _CHOSEN),
+            *(f"Set {assumptions.name}." for assumptions in _SETS),
         ),
         verdict=(
             "As shares of time, what moves under A is of the published order for the five convolutional networks, in "
-            "another order among them, and far more for BERT-Large. It hangs on what BatchNorm, Relu and their like "
-            "take, which the source does not print: by memory bandwidth (D) it is much less. Over real links with real "
-            "tensors (K), mostly small ops may move. As shares of ops, ours are larger throughout: a captured step has "
-            "many small ops, updates among them."
+            "another order among them, and far more for BERT-Large. It depends on the times of BatchNorm, Relu and "
+            "similar ops, which the source does not print: by memory bandwidth (D) it is much less. Over real links "
+            "with real tensors (K), mostly small ops may move. As shares of ops, ours are larger throughout: a "
+            "captured step has many small ops, updates among them."
         ),
     )
 
@@ -36,14 +36,14 @@ def _rows() -> Iterator[Reproduced]:
     published = facts()["table2"]
     for model in MODELS:
         ops, time = published[NAMES[model]]
-        for chosen in _CHOSEN:
-            found = run(model, chosen)
-            moved = found.moved
-            share = 100 * sum(found.gpu_time_s[task] for task in moved) / sum(found.gpu_time_s)
+        for assumptions in _SETS:
+            result = run(model, assumptions)
+            moved = result.moved
+            share = 100 * sum(result.gpu_time_s[task] for task in moved) / sum(result.gpu_time_s)
             yield Reproduced(
-                quantity=f"{NAMES[model]}, ops ({chosen.name[0]})",
+                quantity=f"{NAMES[model]}, ops ({assumptions.name[0]})",
                 unit="%",
                 published=ops,
-                ours=100 * len(moved) / len(found.problem.tasks),
+                ours=100 * len(moved) / len(result.problem.tasks),
             )
             yield Reproduced(quantity="  time", unit="%", published=time, ours=share)

@@ -1,4 +1,4 @@
-"""Throughput under a cap of 230 W: Table 3 of the GPU-FPGA publication."""
+"""Table 3 of the GPU-FPGA publication: throughput under a cap of 230 W."""
 
 from collections.abc import Iterator
 from statistics import mean
@@ -33,9 +33,9 @@ def reproduce() -> Reproduction:
         assumptions=(
             "Size classes by tensor dimensions, free moves, boards that draw nothing when idle; no relief.",
             "GPU clocks at 1.0, 0.9, 0.8 and 0.7, power above idle with the cube of the clock, time with its inverse: "
-            "assumptions. The controller looks every 20 ms and moves by one level.",
-            "The published rule starts an op when its own peak fits; where nothing fits and nothing runs it waits for "
-            "ever. The repair takes whatever ends first of another device and a lower clock. HEFT knows all clocks.",
+            "assumptions. The controller reads the power every 20 ms and changes the clock by one level.",
+            "The published rule starts an op when its own peak fits; if nothing fits and nothing runs, it waits "
+            "forever. The repair uses another device or a lower clock, whichever ends first. HEFT knows all clocks.",
             "Absolute samples per second are not compared: the table's times by size class are not those of the "
             "models' own ops.",
         ),
@@ -79,7 +79,7 @@ def _rows() -> Iterator[Reproduced]:
     )
     for cap in _CAPS:
         late = [reactive_clock(alone(problem, "gpu"), "gpu", cap).cost for problem in problems.values()]
-        ours = sum(each.violations or 0 for each in late)
+        ours = sum(gpu_cost.violations or 0 for gpu_cost in late)
         yield Reproduced(
             quantity=f"readings above {cap:g} W in a step of each, controlled GPU",
             unit="",
@@ -91,10 +91,10 @@ def _rows() -> Iterator[Reproduced]:
 
 def _literal(problem: Problem) -> str:
     try:
-        found = execute(problem, Rules(cap_w=230.0, repair="none", sensor="peak")).schedule
+        schedule = execute(problem, Rules(cap_w=230.0, repair="none", sensor="peak")).schedule
     except (DeadlockError, ConfigError) as error:
         return str(error).split(":")[0]
-    return f"finishes in {found.makespan_s * 1e3:.4g} ms"
+    return f"finishes in {schedule.makespan_s * 1e3:.4g} ms"
 
 
 def _repaired(problem: Problem) -> Schedule:

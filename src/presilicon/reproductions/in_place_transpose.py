@@ -1,4 +1,4 @@
-"""Multiplying by transposed weights in place: the lecture's three products on 2 x 2 cells, and what it saves."""
+"""In-place multiplication by transposed weights: the lecture's three products on 2 x 2 cells, and the savings."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""The area of the programmable instrument beside that of a fixed-function one, over lanes, ranges and bit widths."""
+"""Area of the programmable instrument relative to a fixed-function one, over lanes, ranges and bit widths."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ WORKLOADS = ("distribution", "sparsity", "summary", "norm_check", "predictivenes
 SMALL = ("B", 16)
 """Variant and lanes at which flat and composed areas are compared."""
 SMALL_LANES = 32
-"""Up to here a reproduction synthesizes what it lacks: minutes for each variant. Beyond it takes what is known."""
+"""Up to this number of lanes, missing areas are synthesized, which takes minutes per variant."""
 WIDTH_LANES = 16
 """Lanes of the comparison of bit widths (64 in the source)."""
 MORE = "not synthesized yet: python benchmarks/synthesize_instruments.py"
@@ -48,24 +48,24 @@ class Part(NamedTuple):
 
     @property
     def area(self) -> Area:
-        """What it takes of a Cyclone V."""
+        """Area on a Cyclone V; synthesized if it is not known yet."""
         return synthesize(self.top, self.parameters, "cyclonev", flat=self.flat)
 
     @property
     def known(self) -> Area | None:
-        """The same, if it has been synthesized already."""
+        """Area on a Cyclone V if it has been synthesized already."""
         return known_area(self.top, self.parameters, "cyclonev", flat=self.flat)
 
 
 class Clocked(NamedTuple):
-    """One estimate of a clock."""
+    """A circuit whose clock is estimated."""
 
     top: str
     parameters: dict[str, int]
 
     @property
     def known(self) -> Timing | None:
-        """If it has been made already."""
+        """The estimate if it has been made already."""
         return known_clock(self.top, self.parameters)
 
 
@@ -86,7 +86,8 @@ def variant(name: str, lanes: int, bits: int = 32) -> Hardware:
 
 
 def clocked(name: str, *, is_roomy: bool = False) -> Clocked:
-    """A variant in one piece, whose clock is estimated: with memories of the usual size, or with those of the areas."""
+    """A variant whose clock is estimated in one piece, with memories of default size or (`is_roomy`) as in the
+    areas."""
     hardware, usual = variant(name, CLOCKED_LANES), Hardware()
     if not is_roomy:
         rows = {"range_rows": usual.range_rows, "scratchpad_rows": usual.scratchpad_rows}
@@ -101,7 +102,7 @@ def every_clock() -> Iterator[Clocked]:
 
 
 def parts(name: str, lanes: int, bits: int = 32) -> list[Part]:
-    """What a variant is composed of: filter, vector unit, scalar reduction, packer, sequencer, loader.
+    """The parts of a variant: filter, vector unit, scalar reduction, packer, sequencer, loader.
 
     Taps and stream are left out, as in the baseline; so is the wiring between the parts.
     """
@@ -121,20 +122,19 @@ def parts(name: str, lanes: int, bits: int = 32) -> list[Part]:
 
 
 def area_of(name: str, lanes: int, bits: int = 32) -> Area | None:
-    """The sum of a variant's parts; None for a large one of which not all parts have been synthesized yet."""
-    mine = parts(name, lanes, bits)
-    found = [part.area for part in mine] if lanes <= SMALL_LANES else [part.known for part in mine]
-    if not all(found):
+    """Sum of the areas of a variant's parts; None if parts of a large variant have not been synthesized yet."""
+    part_areas = [part.area if lanes <= SMALL_LANES else part.known for part in parts(name, lanes, bits)]
+    if not all(part_areas):
         return None
-    areas = [each for each in found if each is not None]
+    areas = [area for area in part_areas if area is not None]
     cells: Counter[str] = Counter()
-    for each in areas:
-        cells.update(each.cells)
+    for area in areas:
+        cells.update(area.cells)
     return Area(
-        sum(each.luts for each in areas),
-        sum(each.registers for each in areas),
-        sum(each.memories for each in areas),
-        sum(each.multipliers for each in areas),
+        sum(area.luts for area in areas),
+        sum(area.registers for area in areas),
+        sum(area.memories for area in areas),
+        sum(area.multipliers for area in areas),
         dict(cells),
     )
 
@@ -145,7 +145,7 @@ def baseline(lanes: int) -> Part:
 
 
 def whole(name: str, lanes: int) -> Part:
-    """A variant in one piece, to see that composition agrees."""
+    """A variant synthesized in one piece, to check the sum of its parts."""
     return Part("presilicon_bare", core_parameters(variant(name, lanes)), flat=True)
 
 
@@ -220,7 +220,7 @@ def _table() -> Iterator[Reproduced]:
 
 
 _PUBLISHED_ALMS = {"A": (9.8, 28.7), "B": (6.2, 14.4), "C": (5.1, 10.9), "D": (5.1, 10.3)}
-"""Thousands, at 16 and 32 lanes."""
+"""Thousands of ALMs at 16 and 32 lanes."""
 
 
 def _clocks() -> Iterator[Reproduced]:
@@ -233,9 +233,11 @@ def _clocks() -> Iterator[Reproduced]:
     yield _clock(what, roomy.known, None, "as in the areas above")
 
 
-def _clock(what: str, found: Timing | None, published: float | None, note: str) -> Reproduced:
-    mhz = None if found is None else found.fmax_mhz
-    return Reproduced(quantity=what, unit="MHz", published=published, ours=mhz, note=MORE if found is None else note)
+def _clock(quantity: str, timing: Timing | None, published: float | None, note: str) -> Reproduced:
+    mhz = None if timing is None else timing.fmax_mhz
+    return Reproduced(
+        quantity=quantity, unit="MHz", published=published, ours=mhz, note=MORE if timing is None else note
+    )
 
 
 def _intervals() -> Iterator[Reproduced]:
@@ -254,8 +256,8 @@ def _intervals() -> Iterator[Reproduced]:
 
 def _cycles(workload: str, hardware: Hardware) -> int:
     options = {"bins": BINS} if workload in ("distribution", "norm_check") else {}
-    made = aggregation(workload, hardware, **options)
-    return compile_firmware(made.firmware, hardware).initiation_interval(0)
+    built = aggregation(workload, hardware, **options)
+    return compile_firmware(built.firmware, hardware).initiation_interval(0)
 
 
 def _widths() -> Iterator[Reproduced]:

@@ -1,4 +1,4 @@
-"""Memory for training with batch normalization and without: what a batch holds, and what one sample does."""
+"""Memory for training with batch normalization and with online normalization, which needs one sample at a time."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -92,12 +92,12 @@ def _rows(name: str) -> Iterator[Reproduced]:
 
 def one_copy_bytes(graph: StepGraph) -> float:
     """Two bytes for each result of a forward convolution, twelve for each parameter."""
-    made = sum(op.outputs[0].elements for op in graph.ops if op.kind == "convolution" and op.phase == "forward")
-    return 2 * made + 12 * graph.parameter_elements
+    results = sum(op.outputs[0].elements for op in graph.ops if op.kind == "convolution" and op.phase == "forward")
+    return 2 * results + 12 * graph.parameter_elements
 
 
 def held_bytes(graph: StepGraph, design: Design) -> float:
-    """The peak of what is live in the step, as `simulate` counts it, without pricing anything."""
+    """Peak of live memory in the step, as `simulate` counts it."""
     formats = StepFormats(design.numerics, StepFacts())
     return peak_bytes(graph, executed_ops(graph, formats, StepFacts()), formats)
 

@@ -8,9 +8,9 @@ from presilicon.simulation import simulate
 from presilicon.workloads import capture_workload, load_workload
 
 IMAGES = 1_281_167
-"""In the training split of ImageNet."""
+"""Images in the training split of ImageNet."""
 EPOCHS = 60
-"""Of the MLPerf v0.6 run on a DGX-1; taken for the P100 too, whose source does not give its own."""
+"""Epochs of the MLPerf v0.6 run on a DGX-1; also used for the P100, whose source gives none."""
 _HOUR_S = 3600.0
 
 
@@ -48,9 +48,9 @@ def _rows() -> Iterator[Reproduced]:
     graphs = {batch: capture_workload(load_workload("resnet50"), batch_size=batch) for batch in (64, 208, 256)}
 
     def images_s(design: str, numerics: str, batch: int, *, fused: bool = False) -> float:
-        chosen = load_design(design, numerics=numerics)
-        chips = chosen.machine.update_rule.batches
-        cost = simulate(graphs[batch], chosen)
+        loaded = load_design(design, numerics=numerics)
+        chips = loaded.machine.update_rule.batches
+        cost = simulate(graphs[batch], loaded)
         left_out_s = sum(op.time_s for op in cost.ops if fused and op.kind == "elementwise")
         return chips * batch / (cost.time_s - left_out_s)
 

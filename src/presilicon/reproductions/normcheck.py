@@ -57,7 +57,7 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
         where: watch(workload(where), watched_design(f"norm-{where}", [tap], 1), seed=0, on_event=on_event)
         for where in CASES
     }
-    widths = {where: _widths(each) for where, each in seen.items()}
+    widths = {where: _widths(run) for where, run in seen.items()}
     rows: list[Reproduced] = []
     for where, title in CASES.items():
         first, last = widths[where]
@@ -68,12 +68,11 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
                        note=f"{last / first:.1f} times what it was in the first looks" if first else ""),
         ]  # fmt: skip
     panels = [
-        Panel(title="(a) Accuracy", curves=tuple(each.accuracy(CASES[where]) for where, each in seen.items()),
+        Panel(title="(a) Accuracy", curves=tuple(run.accuracy(CASES[where]) for where, run in seen.items()),
               percent=True),
     ]  # fmt: skip
     percentiles = {
-        where: tuple(each.curve("hidden", name, _ordinal(name)) for name in _PERCENTILES)
-        for where, each in seen.items()
+        where: tuple(run.curve("hidden", name, _ordinal(name)) for name in _PERCENTILES) for where, run in seen.items()
     }
     values = [value for curves in percentiles.values() for curve in curves for value in curve.y if value is not None]
     limits = (1.05 * min(values), 1.05 * max(values))
@@ -98,7 +97,7 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
 
 
 def _widths(seen: Watched) -> tuple[float, float]:
-    """The distance of the outer percentiles, in the first looks and in the last ones."""
+    """Distance of the outer percentiles in the first and in the last readings."""
     low, high = (seen.curve("hidden", name).y for name in ("p15", "p85"))
     apart = [None if a is None or b is None else b - a for a, b in zip(low, high, strict=True)]
     return mean(apart[1:5]), mean(apart[-10:])
@@ -110,7 +109,7 @@ def _ordinal(name: str) -> str:
 
 def _verdict(seen: dict[Where, Watched], widths: dict[Where, tuple[float, float]]) -> str:
     growth = {where: last / first if first else 0.0 for where, (first, last) in widths.items()}
-    accuracy = {where: last_accuracy(each.trace) for where, each in seen.items()}
+    accuracy = {where: last_accuracy(run.trace) for where, run in seen.items()}
     first = (
         f"Reproduced: without normalization the distribution becomes {growth['none']:.0f} times as wide; with it in "
         f"all layers it stays ({growth['all']:.1f} times), and accuracy is {accuracy['all']:.0%} against "

@@ -23,13 +23,13 @@ from presilicon.workloads import Workload, sgd
 DEPTH, WIDTH, STEPS = 8, 24, 2000
 LEARNING_RATE, SLOWER = 0.08, 0.008
 SEEDS = (1, 2, 0, 3, 6, 7)
-"""Tried in turn until one still learns half way and has lost it at the end."""
+"""Tried in turn until one is accurate half way and no longer at the end."""
 LEARNT, LOST = 0.8, 0.6
 WINDOW = 20
 
 
 def workload() -> Workload:
-    """Four arms of a spiral, learnt much too fast."""
+    """Four arms of a spiral, with a learning rate that is much too high."""
     return Workload(
         name="spirals-fast",
         model=partial(deep_network, DEPTH, WIDTH),
@@ -44,7 +44,7 @@ def workload() -> Workload:
 
 
 def reproduce(on_event: OnEvent | None = None) -> Reproduction:
-    """The same training twice: left alone, and with the learning rate lowered by a command half way."""
+    """Train twice: left alone, and with the learning rate lowered by a command half way."""
     tap = Tap(
         name="last", layers=f"layer{DEPTH}", aggregation="predictiveness", options={"window": WINDOW}, every=1,
         vectors="all",
@@ -73,7 +73,7 @@ def _half_way(seen: Watched) -> float:
 
 
 def agreement(seen: Watched) -> float:
-    """The correlation of accuracy and predictiveness over the looks at the validation split, without the first 200."""
+    """Correlation of accuracy and predictiveness over evaluations after step 200."""
     curve = seen.curve("last", "predictiveness")
     by_step = dict(zip(curve.x, curve.y, strict=True))
     pairs = [
@@ -86,7 +86,7 @@ def agreement(seen: Watched) -> float:
 
 def _tell(alone: Watched, mended: Watched, seed: int, at: int) -> Reproduction:
     before, after = (_mean_between(alone, *ends) for ends in ((at - 200, at), (STEPS - 400, STEPS)))
-    found = agreement(alone)
+    correlated = agreement(alone)
     rows = (
         Reproduced(quantity="left alone: best accuracy", unit="%", published=None,
                    ours=100 * best_accuracy(alone.trace)),
@@ -94,12 +94,12 @@ def _tell(alone: Watched, mended: Watched, seed: int, at: int) -> Reproduction:
                    ours=100 * last_accuracy(alone.trace, 20)),
         Reproduced(quantity="left alone: predictiveness before the middle", unit="", published=None, ours=before),
         Reproduced(quantity="left alone: predictiveness at the end", unit="", published=None, ours=after),
-        Reproduced(quantity="correlation of accuracy and predictiveness", unit="", published=None, ours=found,
+        Reproduced(quantity="correlation of accuracy and predictiveness", unit="", published=None, ours=correlated,
                    note="drops that belong together, in the source; no figure is given"),
         Reproduced(quantity=f"learning rate {SLOWER:g} from step {at} on: accuracy at the end", unit="%",
                    published=None, ours=100 * last_accuracy(mended.trace, 20)),
     )  # fmt: skip
-    asked = ((float(at), f"learning rate {LEARNING_RATE:g} to {SLOWER:g}"),)
+    marks = ((float(at), f"learning rate {LEARNING_RATE:g} to {SLOWER:g}"),)
     curves: list[Curve] = [
         seen.curve("last", "predictiveness", name)
         for seen, name in ((alone, "left alone"), (mended, "slower half way"))
@@ -117,11 +117,11 @@ def _tell(alone: Watched, mended: Watched, seed: int, at: int) -> Reproduction:
             "The learning rate was changed by a command to the running training: an image that writes a control "
             "register of the instrument, taken between two frames.",
         ),
-        verdict=_verdict(alone, mended, found, before, after),
+        verdict=_verdict(alone, mended, correlated, before, after),
         panels=(
-            Panel(title="(a) Accuracy", percent=True, marks=asked,
+            Panel(title="(a) Accuracy", percent=True, marks=marks,
                   curves=(alone.accuracy("left alone"), mended.accuracy("slower half way"))),
-            Panel(title="(b) Predictiveness of what enters the last layer", curves=tuple(curves), marks=asked),
+            Panel(title="(b) Predictiveness of what enters the last layer", curves=tuple(curves), marks=marks),
         ),
     )  # fmt: skip
 
@@ -131,18 +131,18 @@ def _mean_between(seen: Watched, first: int, last: int) -> float:
     return mean([value for step, value in zip(curve.x, curve.y, strict=True) if first <= step < last])
 
 
-def _verdict(alone: Watched, mended: Watched, found: float, before: float, after: float) -> str:
+def _verdict(alone: Watched, mended: Watched, correlated: float, before: float, after: float) -> str:
     if last_accuracy(alone.trace, 20) > LOST:
         return "No seed lost its accuracy here, so there was nothing to mend: not reproduced on this machine."
-    kept = last_accuracy(mended.trace, 20)
+    accuracy = last_accuracy(mended.trace, 20)
     mends = (
-        f"Lowering the learning rate half way keeps {kept:.0%} where it would have been "
+        f"Lowering the learning rate half way keeps {accuracy:.0%} where it would have been "
         f"{last_accuracy(alone.trace, 20):.0%}"
-        if kept > LEARNT
+        if accuracy > LEARNT
         else "Lowering the learning rate half way did not save it here"
     )
     return (
         f"Reproduced in kind: when accuracy is lost for good, predictiveness falls from {before:.2g} to {after:.2g}, "
-        f"and the two correlate ({found:.2f}). {mends}. Not reproduced: short drops of accuracy do not each "
+        f"and the two correlate ({correlated:.2f}). {mends}. Not reproduced: short drops of accuracy do not each "
         "show as a drop of predictiveness; before the loss it rises as often as it falls."
     )

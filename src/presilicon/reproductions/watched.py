@@ -1,4 +1,4 @@
-"""What the stories of the instrument share: made tasks, a design with taps, and trainings with what their taps saw."""
+"""Shared by the reproductions with an instrument: synthetic tasks, a design with taps, and watched training."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ def _arms(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def deep_network(depth: int, width: int, *, leak: float = 0.0) -> nn.Module:
-    """`depth` dense layers for points of the plane, ReLUs between them, leaky ones if asked."""
+    """`depth` dense layers for points of the plane, with ReLUs between them, leaky if `leak` is above 0."""
     sizes = [2, *[width] * (depth - 1), CLASSES]
     parts: OrderedDict[str, nn.Module] = OrderedDict()
     for number in range(1, depth + 1):
@@ -65,7 +65,7 @@ def deep_network(depth: int, width: int, *, leak: float = 0.0) -> nn.Module:
 def watched_design(name: str, taps: Sequence[Tap], wires: int) -> Design:
     """bfloat16 on the systolic array, with an instrument of 32 lanes of that format and room for these taps.
 
-    A step is taken to last a millisecond: the circuits of the story are small, and nothing is dropped.
+    A step is assumed to last a millisecond, so that nothing is dropped.
     """
     element = parse("bfloat16")
     hardware = Hardware(element=element, accumulator_bits=32, taps=wires, chains=32, range_rows=16, scratchpad_rows=32)
@@ -74,7 +74,7 @@ def watched_design(name: str, taps: Sequence[Tap], wires: int) -> Design:
 
 
 class Watched(NamedTuple):
-    """A training and what its taps saw."""
+    """A training run and the readings of its taps."""
 
     trace: Trace
     readings: dict[str, list[InstrumentReading]]
@@ -89,19 +89,21 @@ class Watched(NamedTuple):
         return Curve(name=name or tap, x=steps, y=tuple(reading.values[figure] for reading in readings))
 
     def accuracy(self, name: str = "validation accuracy") -> Curve:
-        """Over the steps."""
+        """Validation accuracy over the steps."""
         points = self.trace.evaluations
-        return Curve(name=name, x=tuple(float(each.step) for each in points), y=tuple(each.accuracy for each in points))
+        return Curve(
+            name=name, x=tuple(float(point.step) for point in points), y=tuple(point.accuracy for point in points)
+        )
 
 
-class Asked:
-    """Commands that were decided on beforehand, by their steps."""
+class PlannedCommands:
+    """Commands planned in advance, by step."""
 
     def __init__(self, commands: dict[int, Command]) -> None:
         self._commands = commands
 
     def pending(self, step: int) -> list[Command]:
-        """The one of a step."""
+        """The command of a step, if there is one."""
         return [self._commands[step]] if step in self._commands else []
 
 
@@ -137,7 +139,7 @@ def watch(
     try:
         trace = train_watched(
             workload, design, seed=seed, emit=on_instrument, on_evaluation=on_evaluation,
-            commands=(lambda stream: Asked(commands)) if commands else None,
+            commands=(lambda stream: PlannedCommands(commands)) if commands else None,
         )  # fmt: skip
     finally:
         torch.set_num_threads(threads)
@@ -145,16 +147,16 @@ def watch(
 
 
 def mean(values: Sequence[float | None]) -> float:
-    """Of the numbers among them; 0 where there are none."""
+    """Mean of the values that are not None; 0 if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else 0.0
 
 
 def last_accuracy(trace: Trace, count: int = 5) -> float:
-    """The mean of the last few looks at the validation split."""
+    """Mean accuracy of the last few evaluations."""
     return mean([point.accuracy for point in trace.evaluations[-count:]])
 
 
 def best_accuracy(trace: Trace) -> float:
-    """The highest look at the validation split."""
+    """Highest accuracy at an evaluation."""
     return max(point.accuracy for point in trace.evaluations)

@@ -77,7 +77,7 @@ def test_checkpoints_that_save_nothing_say_so(invoke, tmp_path) -> None:
     assert invoke(*STEP, "--checkpoint", "2", "--json").document["checkpointing"]["saves_memory"] is False
     short = invoke("simulate", "bf16-systolic", "--workload", "lstm", "--batch", "2", "--checkpoint", "sqrt").out
     assert "checkpointing in 1 segment," in short
-    assert "it saves nothing here: the root of so short a chain is one segment" in short
+    assert "it saves nothing here: so short a chain gets one segment" in short
     (tmp_path / "step.csv").write_text("op,time_s\nstep,1\n")
     given = invoke(*STEP, "--checkpoint", "2", "--times", "step.csv").out.partition("checkpointing in")[2]
     assert "time  " not in given

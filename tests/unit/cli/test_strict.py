@@ -35,9 +35,9 @@ def test_what_is_strict_is_said_in_table_and_document(invoke, tmp_path) -> None:
     outcome = invoke(*designs, "--workload", workload, "--strict", "--evaluate-every", "20")
     assert outcome.code == 0
     assert "an evaluation every 20 steps" in outcome.out
-    assert outcome.out.rstrip().splitlines()[-2].endswith("Strict rules were kept.")
+    assert outcome.out.rstrip().splitlines()[-2].endswith("The strict rules hold.")
     [page] = tmp_path.glob("runs/*/report.html")
-    assert "Strict rules were kept." in page.read_text()
+    assert "The strict rules hold." in page.read_text()
 
 
 def test_a_design_that_never_arrives_fails_with_its_result_kept(invoke, tmp_path) -> None:

@@ -88,7 +88,7 @@ def look(root: Path, *, has_damaged_result: bool) -> None:
     run = load_run(root, "latest")
     watcher = watch_run(run.path)
     assert json.dumps(to_plain(watcher))
-    assert ("What the instrument saw" in render_instrument(watcher)) == bool(watcher.streams)
+    assert ("Instrument readings" in render_instrument(watcher)) == bool(watcher.streams)
     Console(file=io.StringIO(), width=100).print(render_watch(watcher, name=run.name, status="running"))
     for format in EXPORT_FORMATS:
         assert export_run(run, format)

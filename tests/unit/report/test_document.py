@@ -85,7 +85,7 @@ def test_a_document_of_before_censoring_was_kept_is_readable(mixed):
             del seed["time_s"], seed["energy_j"]
     assert from_plain(document) == mixed
     assert "Held equal" not in render_table(from_plain(document))
-    assert "How far this can be trusted" not in render_page(from_plain(document))
+    assert "Reliability of this comparison" not in render_page(from_plain(document))
 
 
 def test_pairs_and_what_was_held_equal_are_in_the_document(judged):
@@ -101,7 +101,7 @@ def test_pairs_and_what_was_held_equal_are_in_the_document(judged):
     "data", [None, [], {}, {"schema": 2, "designs": []}, {"schema": 1, "designs": [{"name": "x"}]}]
 )
 def test_something_else_is_refused(data):
-    with pytest.raises(ConfigError, match="no comparison of designs"):
+    with pytest.raises(ConfigError, match="not a valid comparison of designs"):
         from_plain(data)
 
 

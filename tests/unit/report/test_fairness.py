@@ -2,7 +2,7 @@ from msgspec.structs import replace
 
 from presilicon.records import Comparison, Probability
 from presilicon.report import render_page, render_table
-from presilicon.report.fairness import best_pairs, fairness_sentence, miss_sentence, turned
+from presilicon.report.fairness import best_pairs, fairness_sentence, miss_sentence, swapped
 
 
 def test_the_table_ends_with_what_was_held_equal(judged):
@@ -12,7 +12,7 @@ def test_the_table_ends_with_what_was_held_equal(judged):
         "1.8 mJ are expected.",
         "fp8-systolic is faster than fp32-systolic on 3 of 5 seeds (1 tie); its median is lower with probability "
         "0.875, sign test p = 0.625.",
-        "Held equal: batch size 32, seeds 0 to 4. Not equal: optimizer: a b. Strict rules were kept.",
+        "Held equal: batch size 32, seeds 0 to 4. Not equal: optimizer: a b. The strict rules hold.",
     ]
 
 
@@ -20,7 +20,7 @@ def test_the_page_says_the_same(judged):
     page = render_page(judged)
     for text in (
         "Held equal: batch size 32, seeds 0 to 4.",
-        "How far this can be trusted",
+        "Reliability of this comparison",
         "0.625",
         "0.8\xa0[0.38–0.96]",
     ):
@@ -30,7 +30,7 @@ def test_the_page_says_the_same(judged):
 def test_a_pair_is_told_from_the_side_of_the_best(judged):
     [pair] = best_pairs(judged)
     assert (pair.first, pair.wins, pair.losses, pair.probability_faster) == ("fp8-systolic", 3, 1, 0.875)
-    assert turned(turned(pair)) == pair
+    assert swapped(swapped(pair)) == pair
     assert best_pairs(Comparison(designs=())) == ()
 
 
@@ -43,10 +43,13 @@ def test_pairs_without_a_winner_or_with_few_seeds_are_left_out(judged):
 def test_a_single_design_has_nothing_to_be_equal_to(judged):
     alone = Comparison(designs=judged.designs[:1], fairness=replace(judged.fairness, strict=False))
     assert fairness_sentence(alone) == ""
-    assert "Strict rules were kept." in fairness_sentence(replace(alone, fairness=judged.fairness))
+    assert "The strict rules hold." in fairness_sentence(replace(alone, fairness=judged.fairness))
 
 
 def test_a_design_that_never_arrives_has_no_expected_time(mixed):
     never = replace(mixed.designs[3], reach_probability=Probability(0.0, 0.0, 0.4345))
-    assert miss_sentence(never).endswith("0 [0-0.43]: with restarts it would never arrive, as far as these seeds tell.")
+    assert "probability 0 [0-0.43]" in miss_sentence(never)
+    assert miss_sentence(never).endswith(
+        "0 [0-0.43]: with restarts it would never reach it, as far as these seeds show."
+    )
     assert miss_sentence(mixed.designs[3]) == ""

@@ -56,7 +56,7 @@ def test_one_design_stands_alone(build):
 
 def test_seeds_that_did_not_arrive_are_counted(comparison):
     one = with_time(comparison.designs[0], 1.0, 0.9, None, reached="4/5")
-    assert headline(Comparison(designs=(one,))).endswith("(4 of its 5 seeds arrived).")
+    assert headline(Comparison(designs=(one,))).endswith("(4 of its 5 seeds reached it).")
 
 
 def test_the_only_one_to_arrive(build):
@@ -72,7 +72,7 @@ def test_nobody_arrived(build):
     nobody = build["comparison"](2, ceiling=0.9)
     assert headline(nobody) == (
         "No design held 97% validation accuracy on digits-cnn within the budget; "
-        "the highest seen at a single look was 91.7% (bf16-systolic)."
+        "the highest accuracy at a single evaluation was 91.7% (bf16-systolic)."
     )
     assert energy(nobody) == ""
     assert headline(Comparison(designs=nobody.designs[:1])).startswith("fp32-systolic did not hold 97%")
@@ -82,9 +82,9 @@ def test_a_minority_arrived(mixed):
     rare = mixed.designs[2]
     assert headline(Comparison(designs=(rare,))) == (
         "bfp4-systolic did not hold 97% validation accuracy on digits-cnn reliably: "
-        "1 of 5 seeds arrived within the budget."
+        "1 of 5 seeds reached it within the budget."
     )
-    assert "1 of 5 seeds of bfp4-systolic arrived" in headline(Comparison(designs=(rare, mixed.designs[3])))
+    assert "1 of 5 seeds of bfp4-systolic reached it" in headline(Comparison(designs=(rare, mixed.designs[3])))
 
 
 def test_equal_times_are_called_equal(comparison):

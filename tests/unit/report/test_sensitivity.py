@@ -59,7 +59,7 @@ def test_in_the_document_and_back(found) -> None:
 
 def test_on_the_page(found, comparison) -> None:
     page = render_page(found)
-    assert "What hangs on single figures" in page
+    assert "Sensitivity to single figures" in page
     assert "&lt;b&gt;&amp;x: dram.ddr3" in page.replace("\xa0", " ")
     assert "Closest: b is 1.2 times a, 1.05 times with dram.ddr3 x 0.5." in page
-    assert "What hangs on single figures" not in render_page(comparison)
+    assert "Sensitivity to single figures" not in render_page(comparison)

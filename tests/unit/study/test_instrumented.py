@@ -26,7 +26,7 @@ from presilicon.instrument.host.lockstep import LockstepEngine
 from presilicon.instrument.host.taps import wire_taps
 from presilicon.instrument.host.token import TOKEN_FILE, TOKEN_VARIABLE
 from presilicon.records import Event, InstrumentAnswer, InstrumentStarted
-from presilicon.reproductions.watched import Asked
+from presilicon.reproductions.watched import PlannedCommands as Planned
 from presilicon.runs import EventLog, read_events
 from presilicon.study.instrumented import compare_with_stream, stream_file, train_watched
 
@@ -241,7 +241,7 @@ def test_a_learning_rate_takes_effect_at_its_step() -> None:
 def commanded(step: int, **fields: Any) -> tuple[Any, list[dict[str, Any]]]:
     command = Command(id="it", streams=(), **fields)
     watched = design(Tap(name="in", layers=layers()[0], every=5))
-    return watch(watched, commands=lambda stream: Asked({step: command}))
+    return watch(watched, commands=lambda stream: Planned({step: command}))
 
 
 def test_an_aggregation_is_exchanged_while_training_goes_on(plain_trace: Any) -> None:
@@ -286,10 +286,10 @@ def test_a_training_that_is_taken_up_again_does_as_it_was_told_before(tmp_path: 
         23: Command(id="3", streams=("s",), verb="sample", tap="in", every=1),
     }
     watched = design(Tap(name="in", layers=layers()[0], every=5))
-    wanted = train_watched(QUICK, watched, commands=lambda stream: Asked(asked))
+    wanted = train_watched(QUICK, watched, commands=lambda stream: Planned(asked))
     emit, options = kept_in(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        train_watched(QUICK, watched, emit=emit, commands=lambda s: Asked(asked), hooks=[KilledAt(27)], **options)
+        train_watched(QUICK, watched, emit=emit, commands=lambda s: Planned(asked), hooks=[KilledAt(27)], **options)
     before = len(list(read_events(tmp_path / "events.jsonl")))
     assert train_watched(QUICK, watched, emit=emit, **options) == wanted
     later = [msgspec.to_builtins(event) for event in read_events(tmp_path / "events.jsonl")][before:]
@@ -325,10 +325,10 @@ def test_a_resumed_run_shows_what_the_uninterrupted_one_shows(tmp_path: Path, li
         24: Command(id="4", streams=(), verb="program", tap="norm", aggregation="norm_check"),
     }
     watched = design(*taps, link_bytes_per_s=link, output_bytes=700)
-    whole, events = watch(watched, commands=lambda stream: Asked(asked))
+    whole, events = watch(watched, commands=lambda stream: Planned(asked))
     emit, options = kept_in(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        train_watched(QUICK, watched, emit=emit, commands=lambda s: Asked(asked), hooks=[KilledAt(27)], **options)
+        train_watched(QUICK, watched, emit=emit, commands=lambda s: Planned(asked), hooks=[KilledAt(27)], **options)
     resumed: list[dict[str, Any]] = []
     assert train_watched(QUICK, watched, emit=plain(resumed), **options) == whole
     assert of_looks(resumed) == of_looks(events, 20)
@@ -350,7 +350,7 @@ def test_a_run_that_was_kept_without_an_instrument_goes_on_with_one(tmp_path: Pa
 def test_without_control_registers_no_learning_rate() -> None:
     bare = design(Tap(name="in", layers=layers()[0]), hardware=changed(HARDWARE, controls=0))
     command = Command(id="it", streams=(), verb="learning_rate", value=0.1)
-    _, events = watch(bare, commands=lambda stream: Asked({3: command}))
+    _, events = watch(bare, commands=lambda stream: Planned({3: command}))
     (answer,) = [each for each in events if each["event"] == "instrument_answer"]
     assert "this hardware has 0" in answer["message"]
 
@@ -522,7 +522,7 @@ def test_a_recorded_stream_is_the_same_again_and_a_fault_is_named(tmp_path: Path
     commands: dict[int, Command] = {9: Command(id="it", streams=(), verb="program", tap="in", aggregation="norm_check")}
     events: list[Event] = []
     watched = design(Tap(name="in", layers=layers()[0], every=3))
-    train_watched(QUICK, watched, emit=events.append, directory=tmp_path, commands=lambda stream: Asked(commands))
+    train_watched(QUICK, watched, emit=events.append, directory=tmp_path, commands=lambda stream: Planned(commands))
     recorded = (tmp_path / stream_file("bf16-systolic-seed0")).read_bytes()
     same = compare_with_stream(recorded, QUICK, watched, events)
     assert (same.difference, same.compared, same.only_here, same.only_there) == (None, 10, 0, 0)
@@ -610,7 +610,7 @@ def test_an_aggregation_that_is_programmed_later_is_warned_of_at_its_first_look(
     narrow = changed(HARDWARE, accumulator_bits=None)
     tap = Tap(name="w", layers=LAYER, role="weight", aggregation="gradient_norm", vectors="all", every=1)
     command = Command(id="1", streams=(), verb="program", tap="w", aggregation="summary")
-    _, events = watch(design(tap, hardware=narrow), commands=lambda stream: Asked({10: command}))
+    _, events = watch(design(tap, hardware=narrow), commands=lambda stream: Planned({10: command}))
     [(place, warning)] = warnings_of(events)
     assert warning["aggregation"] == "summary"
     first = next(

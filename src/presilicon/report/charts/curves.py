@@ -1,4 +1,4 @@
-"""What the middle seed of a design did: the curve that stands for the others."""
+"""The median curve over seeds, and the data that the page's script draws."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ _DRAWN_POINTS = 500
 
 
 def median_curve(result: Result) -> tuple[CurvePoint, ...]:
-    """The median over seeds of accuracy, and of time and energy spent, after each step at which any seed was evaluated.
+    """Median over seeds of accuracy, time and energy, at each step at which any seed was evaluated.
 
-    A seed that has stopped counts with its last accuracy, and the curve ends where fewer than half of the seeds are
-    still training: beyond it the slow ones alone would speak. The first point is where every seed has been evaluated.
+    A seed that has stopped counts with its last accuracy. The curve ends where fewer than half of the seeds are still
+    training, because beyond it only slow seeds would count. It starts where every seed has been evaluated.
     """
     seeds = [seed for seed in result.seeds if seed.curve]
     if not seeds:
@@ -46,7 +46,7 @@ def _last_point(seed: SeedResult, step: int) -> CurvePoint:
 
 
 def thin(curve: tuple[CurvePoint, ...], limit: int) -> tuple[CurvePoint, ...]:
-    """At most about `limit` points of a curve, evenly taken, the first and the last among them.
+    """At most about `limit` evenly spaced points of a curve, including the first and the last.
 
     >>> points = tuple(CurvePoint(step=s, accuracy=0, time_s=0, energy_j=0) for s in range(100))
     >>> [point.step for point in thin(points, 4)]
@@ -58,7 +58,7 @@ def thin(curve: tuple[CurvePoint, ...], limit: int) -> tuple[CurvePoint, ...]:
 
 
 def chart_data(designs: Sequence[Result]) -> dict[str, Any]:
-    """What the script draws, as plain data. A point is [step, accuracy, seconds, joules]."""
+    """Plain data for the page's script. A point is [step, accuracy, seconds, joules]."""
     return {
         "targets": sorted({result.target for result in designs}),
         "axes": [

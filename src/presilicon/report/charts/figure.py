@@ -37,17 +37,17 @@ _TIMELESS: dict[str, dict[str, None]] = {
 
 
 def save_figure(comparison: Comparison, path: Path) -> Path:
-    """Write the figure to a file whose ending says the format (`.png`, `.svg` or `.pdf`), and return its path.
+    """Write the figure to a file whose suffix is the format (`.png`, `.svg` or `.pdf`), and return its path.
 
     Raises:
-        ConfigError: the ending is not one of these, there is nothing to draw, or the file cannot be written.
+        ConfigError: the suffix is not one of these, there is nothing to draw, or the file cannot be written.
         MissingToolError: matplotlib is not installed.
     """
     return save_drawing(path, lambda format: render_figure(comparison, format))
 
 
 def save_drawing(path: Path, render: Callable[[str], bytes]) -> Path:
-    """Write what `render` makes for the format that the file's ending names, and return the path."""
+    """Write the output of `render` for the format that the file's suffix names, and return the path."""
     content = render(path.suffix.lower().removeprefix("."))
     try:
         path.write_bytes(content)
@@ -70,7 +70,7 @@ def render_figure(comparison: Comparison, format: str) -> bytes:
 
 
 def render_drawing(draw: Callable[[], Any], format: str) -> bytes:
-    """What `draw` makes with matplotlib, in the style of all our figures, as a file of that format."""
+    """A matplotlib figure from `draw`, in the common style, as the bytes of a file of that format."""
     _check_format(format)
     try:
         import matplotlib
@@ -129,13 +129,13 @@ def _draw_curves(axes: Any, designs: Sequence[Result]) -> None:
 
 
 def _draw_bars(axes: Any, designs: tuple[Result, ...], measure: Measure, *, names: bool) -> None:
-    """Bars in the order of time to accuracy, so that both panels name the designs once."""
+    """Bars in the order of time to accuracy, so that both panels share the names of the designs."""
     ranking = rank(designs)
     scale_of = seconds_scale if measure is TIME else joules_scale
     scale = scale_of(longest(designs, measure))
     full = scale.apply(longest(designs, measure))
     for row, result in enumerate(ranking):
-        colour = LIGHT[next(index for index, each in enumerate(designs) if each is result) % len(LIGHT)]
+        colour = LIGHT[next(index for index, design in enumerate(designs) if design is result) % len(LIGHT)]
         interval = measure.interval(result)
         several = len(result.seeds) > 1
         low, high = (full if end is None else scale.apply(end) for end in (interval.low, interval.high))
@@ -148,8 +148,8 @@ def _draw_bars(axes: Any, designs: tuple[Result, ...], measure: Measure, *, name
             axes.plot([low, high], [row, row], color=_INK, linewidth=1.1)
             axes.plot(values, [row] * len(values), "o", markersize=3.2, color=colour, mfc="white", mew=0.9, zorder=4)
         text = format_interval(interval, measure.scale_of, ends=several).replace(" us", " µs").replace(" uJ", " µJ")
-        place = {"xytext": (8, 0), "textcoords": "offset points", "va": "center_baseline", "fontsize": 8.5}
-        axes.annotate(text, (max([high, *values]), row), **place)
+        label_style = {"xytext": (8, 0), "textcoords": "offset points", "va": "center_baseline", "fontsize": 8.5}
+        axes.annotate(text, (max([high, *values]), row), **label_style)
     axes.set_title(measure.title, pad=8)
     axes.set_yticks(range(len(ranking)), [result.name for result in ranking] if names else [""] * len(ranking))
     axes.set_ylim(len(ranking) - 0.4, -0.5)

@@ -17,7 +17,7 @@ _DRAWN = 400
 
 
 def render_panel(panel: Panel) -> str:
-    """A panel as HTML: its title, the curves as SVG, a legend, and what there is to see."""
+    """A panel as HTML: title, curves as SVG, legend and note."""
     curves = [curve for curve in panel.curves if any(value is not None for value in curve.y)]
     body = _svg(panel, curves) if curves else "<p>Nothing to draw.</p>"
     note = f'<figcaption class="note">{escape(panel.note)}</figcaption>' if panel.note else ""
@@ -36,7 +36,7 @@ def _legend(curves: Sequence[Curve]) -> str:
 
 
 def _scaled(curve: Curve) -> Curve:
-    """The logarithms of a curve's values, a gap where there is none."""
+    """The logarithms of a curve's values, with a gap where there is none."""
     return replace(curve, y=tuple(math.log10(value) if value is not None and value > 0 else None for value in curve.y))
 
 
@@ -55,35 +55,35 @@ def _svg(panel: Panel, curves: Sequence[Curve]) -> str:
     low, high = (0.0, 1.0) if panel.percent else panel.limits or _ends([value for _, value in points])
     right = right if right > left else left + 1
 
-    def place(x: float, value: float) -> tuple[float, float]:
+    def to_page(x: float, value: float) -> tuple[float, float]:
         across = _LEFT + (x - left) / (right - left) * (_WIDTH - _LEFT - _RIGHT)
         return across, _HEIGHT - _BOTTOM - (value - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
 
     parts = []
     for tick in _ticks(low, high):
-        _, height = place(left, tick)
+        _, height = to_page(left, tick)
         text = f"{100 * tick:g}%" if panel.percent else f"{10**tick:.3g}" if panel.log else f"{tick:g}"
         parts.append(
             f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{height:.1f}" y2="{height:.1f}" stroke="currentColor" '
             f'stroke-opacity=".14"/><text x="{_LEFT - 6}" y="{height + 4:.1f}" text-anchor="end">{text}</text>'
         )
     for tick in _ticks(left, right):
-        across, _ = place(tick, low)
-        anchor = "end" if across > _WIDTH - _RIGHT - 12 else "middle"  # or the edge would cut it
+        across, _ = to_page(tick, low)
+        anchor = "end" if across > _WIDTH - _RIGHT - 12 else "middle"  # the edge would cut it off otherwise
         parts.append(f'<text x="{across:.1f}" y="{_HEIGHT - _BOTTOM + 15}" text-anchor="{anchor}">{tick:g}</text>')
     parts.append(f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 4}" text-anchor="end">{escape(panel.x_label)}</text>')
     if panel.y_label:
         parts.append(f'<text x="{_LEFT + 4}" y="{_TOP + 9}">{escape(panel.y_label)}</text>')
     for at, what in panel.marks:
         if left <= at <= right:
-            across, _ = place(at, low)
+            across, _ = to_page(at, low)
             parts.append(
                 f'<line x1="{across:.1f}" x2="{across:.1f}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}" '
                 f'stroke="currentColor" stroke-dasharray="3 3" stroke-opacity=".6"/>'
                 f'<text x="{across + 4:.1f}" y="{_HEIGHT - _BOTTOM - 5}">{escape(what)}</text>'
             )
     for index, curve in enumerate(curves):
-        path = _path(curve, place)
+        path = _path(curve, to_page)
         parts.append(
             f'<path d="{path}" fill="none" stroke="{_colour(index)}" stroke-width="1.6"{_dash(index)}>'
             f"<title>{escape(curve.name)}</title></path>"
@@ -94,8 +94,8 @@ def _svg(panel: Panel, curves: Sequence[Curve]) -> str:
     )
 
 
-def _path(curve: Curve, place: Any) -> str:
-    """Lines between neighbours; a gap where a value is missing. Long curves are thinned by taking means."""
+def _path(curve: Curve, to_page: Any) -> str:
+    """An SVG path with a gap where a value is missing; long curves are thinned by averaging."""
     size = max(1, math.ceil(len(curve.x) / _DRAWN))
     commands, pen = [], "M"
     for start in range(0, len(curve.x), size):
@@ -103,7 +103,7 @@ def _path(curve: Curve, place: Any) -> str:
         if not known:
             pen = "M"
             continue
-        across, height = place(curve.x[start], sum(known) / len(known))
+        across, height = to_page(curve.x[start], sum(known) / len(known))
         commands.append(f"{pen}{across:.1f} {height:.1f}")
         pen = "L"
     return "".join(commands)
@@ -114,7 +114,7 @@ def _above_zero(values: Sequence[float | None]) -> list[float | None]:
 
 
 def render_bars(edges: Sequence[float | None], counts: Sequence[float], title: str) -> str:
-    """A histogram as SVG: bins of equal width on the page, their edges below."""
+    """A histogram as SVG: bars of equal width, with the bin edges below."""
     top = max(counts, default=0) or 1
     width = (_WIDTH - _LEFT - _RIGHT) / max(len(counts), 1)
     floor = 120 - 20
@@ -124,10 +124,10 @@ def render_bars(edges: Sequence[float | None], counts: Sequence[float], title: s
         for index, count in enumerate(counts)
     )
     marks = []
-    for place in range(0, len(edges), max(1, len(edges) // 6)):
-        edge = edges[place]
+    for index in range(0, len(edges), max(1, len(edges) // 6)):
+        edge = edges[index]
         if edge is not None:
-            marks.append(f'<text x="{_LEFT + place * width:.1f}" y="114" text-anchor="middle">{edge:.3g}</text>')
+            marks.append(f'<text x="{_LEFT + index * width:.1f}" y="114" text-anchor="middle">{edge:.3g}</text>')
     return (
         f'<svg viewBox="0 0 {_WIDTH} 120" role="img" aria-label="{escape(title)}" font-size="11" fill="currentColor" '
         f'style="width:100%;max-width:{_WIDTH}px">{bars}{"".join(marks)}</svg>'
@@ -151,7 +151,7 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """About five round numbers between two ends.
+    """About five round numbers between two limits.
 
     >>> _ticks(0.0, 1.0)
     [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
@@ -163,7 +163,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def render_panels(panels: Sequence[Panel], format: str) -> bytes:
-    """The panels below each other as one figure, a file of that format.
+    """The panels below each other in one figure, as the bytes of a file of that format.
 
     Raises:
         MissingToolError: matplotlib is not installed.

@@ -1,4 +1,4 @@
-"""What a training step holds in memory over its time, as text and as a figure."""
+"""Memory of a training step over time, as text and as a figure."""
 
 from pathlib import Path
 from typing import Any
@@ -19,24 +19,24 @@ _COLOURS: dict[MemoryPart, str] = {
 
 
 def render_memory(timeline: MemoryTimeline) -> str:
-    """The peak, what is held there, and the data of each part that must be kept longest, as plain text."""
+    """The peak, its parts, and the longest lifetime in each part, as plain text."""
     if not timeline.points:
-        return "nothing is held: the step has no ops\n"
+        return "no memory is used: the step has no ops\n"
     peak = timeline.peak
     lines = [f"peak memory  {format_bytes(peak.total_bytes)} while {peak.name} runs, at {format_seconds(peak.start_s)}"]
     for part, size in peak.parts().items():
         longest = timeline.longest(part)
-        kept = "" if longest is None else f"  kept up to {format_seconds(longest.time_s)}"
+        lifetime = "" if longest is None else f"  kept up to {format_seconds(longest.time_s)}"
         if size or longest is not None:
-            lines.append(f"  {_words(part).ljust(16)}{format_bytes(size).rjust(9)}{kept}")
+            lines.append(f"  {_words(part).ljust(16)}{format_bytes(size).rjust(9)}{lifetime}")
     return "\n".join(lines) + "\n"
 
 
 def save_memory_plot(timeline: MemoryTimeline, path: Path, *, title: str) -> Path:
-    """Draw the timeline to a file whose ending says the format (`.png`, `.svg` or `.pdf`), and return its path.
+    """Draw the timeline to a file whose suffix is the format (`.png`, `.svg` or `.pdf`), and return its path.
 
     Raises:
-        ConfigError: the ending is not one of these, or the file cannot be written.
+        ConfigError: the suffix is not one of these, or the file cannot be written.
         MissingToolError: matplotlib is not installed.
     """
     return save_drawing(path, lambda format: render_drawing(lambda: _draw(timeline, title), format))
@@ -49,7 +49,7 @@ def _draw(timeline: MemoryTimeline, title: str) -> Any:
     axes = figure.add_subplot()
     end_s = max((point.end_s for point in timeline.points), default=1.0)
     time, size = seconds_scale(end_s), bytes_scale(timeline.peak_bytes or 1.0)
-    times = [time.apply(each) for point in timeline.points for each in (point.start_s, point.end_s)]
+    times = [time.apply(time_s) for point in timeline.points for time_s in (point.start_s, point.end_s)]
     parts = [part for part in MEMORY_PARTS if any(point.parts()[part] for point in timeline.points)]
     rows = [[size.apply(value) for value in _twice(timeline.points, part)] for part in parts]
     if parts:
@@ -57,7 +57,7 @@ def _draw(timeline: MemoryTimeline, title: str) -> Any:
         axes.stackplot(times, rows, colors=colours, labels=[_words(part) for part in parts], alpha=0.8, linewidth=0)
         _mark_peak(axes, timeline.peak, time.apply(timeline.peak.start_s), size.apply(timeline.peak_bytes), times[-1])
         handles, labels = axes.get_legend_handles_labels()
-        # In the order in which they lie on each other.
+        # In the order in which they are stacked.
         figure.legend(handles[::-1], labels[::-1], loc="outside right upper", frameon=False)
         axes.set_ylim(0, size.apply(timeline.peak_bytes) * 1.18)
     _mark_backward(axes, timeline, time.apply)
@@ -83,14 +83,14 @@ def _mark_peak(axes: Any, peak: MemoryPoint, x: float, y: float, end: float) -> 
 
 
 def _mark_backward(axes: Any, timeline: MemoryTimeline, scale: Any) -> None:
-    """A line where the backward pass begins, and one where the update does."""
+    """Draw a line where the backward pass begins, and one where the update begins."""
     for word, phases in (("backward", ("input_grad", "weight_grad")), ("update", ("update",))):
         start = next((point.start_s for point in timeline.points if point.phase in phases), None)
         if start is not None:
             axes.axvline(scale(start), color="black", linewidth=0.8, linestyle=(0, (4, 3)), alpha=0.5)
-            place = (scale(start), 0.02)
+            position = (scale(start), 0.02)
             axes.annotate(
-                word, place, xycoords=("data", "axes fraction"), xytext=(-3, 0), textcoords="offset points",
+                word, position, xycoords=("data", "axes fraction"), xytext=(-3, 0), textcoords="offset points",
                 rotation=90, ha="right", va="bottom", fontsize=8.5,
             )  # fmt: skip
 

@@ -1,7 +1,7 @@
-"""The colours of designs: told apart by people with any colour vision, on light and on dark ground.
+"""Colours of designs that people with any colour vision can distinguish, on light and dark backgrounds.
 
-They start from the Okabe-Ito palette, darkened or lightened until each stands out from its ground. Designs beyond the
-fifth get a dashed line as well, so that nobody depends on ten colours.
+They start from the Okabe-Ito palette, darkened or lightened until each has enough contrast. Designs after the fifth
+also get a dashed line, so that nobody has to distinguish ten colours.
 """
 
 LIGHT: tuple[str, ...] = (
@@ -29,4 +29,4 @@ DARK: tuple[str, ...] = (
     "#b8cc5a",
 )
 SOLID = 5
-"""How many designs get a solid line."""
+"""Number of designs with a solid line; later ones are dashed."""

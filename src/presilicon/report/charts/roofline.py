@@ -1,4 +1,4 @@
-"""The ops of a step under the roofs of their machine, as a figure."""
+"""Roofline plot of the ops of a step."""
 
 from collections.abc import Sequence
 from math import log10, pi, sqrt
@@ -13,33 +13,33 @@ from presilicon.report.charts.palette import LIGHT
 _INK, _SOFT, _GRID = "#1b1c1e", "#5d6167", "#ececea"
 _PHASES = {"forward": LIGHT[0], "input_grad": LIGHT[1], "weight_grad": LIGHT[2], "update": LIGHT[3]}
 _MARKERS = ("o", "s", "D", "^", "v", "P")
-"""One for each unit, by name."""
+"""Marker shapes, one per unit in alphabetical order."""
 _WHOLE, _SMALLEST = 4500.0, 10.0
-"""Square points of a dot that takes the whole step, and of one that takes next to nothing."""
+"""Area, in square points, of a dot that takes the whole step, and of the smallest dot."""
 _TOGETHER = 0.06
-"""Decades within which ops share a dot."""
+"""Distance, in decades, within which ops share a dot."""
 _NAMED, _WORTH, _WIDE, _HIGH = 7, 0.005, 0.36, 0.045
-"""How many dots get a name, from which share on, and the room that a name takes, as fractions of the picture."""
+"""Number of labelled dots, their smallest share, and the width and height of a label as fractions of the figure."""
 
 
 def save_roofline_plot(cost: Cost, path: Path, *, title: str) -> Path:
     """Draw each op by its FLOPs per byte of DRAM traffic and the FLOP/s that it reaches, under its machine's roofs.
 
     The area of a dot is its time, its colour the phase, its shape the unit; ops at the same place share a dot. The
-    file's ending says the format (`.png`, `.svg` or `.pdf`). Ops that do no arithmetic, or move nothing, have no place
-    there; the caption gives their share.
+    file's suffix is the format (`.png`, `.svg` or `.pdf`). Ops that do no arithmetic, or move nothing, are not shown;
+    the caption gives their share.
 
     Raises:
-        ConfigError: the ending is not one of these, or the file cannot be written.
+        ConfigError: the suffix is not one of these, or the file cannot be written.
         MissingToolError: matplotlib is not installed.
     """
     return save_drawing(path, lambda format: render_drawing(lambda: _draw(cost, title), format))
 
 
 def roofs(ops: Sequence[OpCost]) -> tuple[dict[str, float], float]:
-    """FLOP/s that each unit could do, the busiest unit first, and DRAM bytes per second, as the ops' own roofs show.
+    """Peak FLOP/s of each unit, busiest unit first, and DRAM bytes per second, derived from the roofs of the ops.
 
-    A unit of which no op comes near its limit is left out: nothing says where that lies.
+    A unit is left out if no op comes near its limit, because the limit is then unknown.
     """
     moving = [op for op in ops if op.intensity]
     bandwidth = max((op.roof_flops_s / op.intensity for op in moving), default=0.0)
@@ -52,19 +52,19 @@ def roofs(ops: Sequence[OpCost]) -> tuple[dict[str, float], float]:
 
 
 def _peak(ops: Sequence[OpCost], bandwidth: float) -> float | None:
-    """The roof of ops that bandwidth does not limit, or what utilization says the unit could do.
+    """The roof of ops that are not limited by bandwidth, or the peak that follows from utilization.
 
-    Machines count utilization in the time that a unit computes, or in the whole time: the right one gives all ops
-    the same peak.
+    Machines define utilization over the compute time or over the whole time of an op; the right definition gives all
+    ops the same peak.
     """
     flat = [op.roof_flops_s for op in ops if op.roof_flops_s < 0.999 * op.intensity * bandwidth]
     if flat:
         return max(flat)
     useful = [op for op in ops if op.utilization and op.compute_s and op.time_s]
     for seconds in ([op.compute_s for op in useful], [op.time_s for op in useful]):
-        found = [op.flops / each / op.utilization for op, each in zip(useful, seconds, strict=True)]
-        if found and max(found) < 1.001 * min(found):
-            return max(found)
+        peaks = [op.flops / time_s / op.utilization for op, time_s in zip(useful, seconds, strict=True)]
+        if peaks and max(peaks) < 1.001 * min(peaks):
+            return max(peaks)
     return None
 
 
@@ -101,24 +101,24 @@ def _draw(cost: Cost, title: str) -> Any:
 
 
 def _set_limits(axes: Any, ops: Sequence[OpCost], peaks: dict[str, float], bandwidth: float) -> None:
-    """Room for every op and for the ridge, where the slope meets the highest ceiling."""
+    """Set limits that show every op and the ridge, where the slope meets the highest ceiling."""
     top = max([*peaks.values(), *(op.roof_flops_s for op in ops)])
     ridge = top / bandwidth
     left, right = min(op.intensity for op in ops), max(op.intensity for op in ops)
     axes.set_xlim(left / 3, max(right, ridge) * 5)
     lowest = min(min(op.flops_s for op in ops), left * bandwidth)
-    axes.set_ylim(max(lowest / 4, top * 1e-7), top * 3)  # ops of a few FLOPs would press the others together
+    axes.set_ylim(max(lowest / 4, top * 1e-7), top * 3)  # ops of a few FLOPs would squeeze the others together
 
 
 def _draw_roofs(axes: Any, peaks: dict[str, float], bandwidth: float) -> None:
-    """The slope of the DRAM bandwidth, and a ceiling for each unit."""
+    """Draw the slope of the DRAM bandwidth, and a ceiling per unit."""
     low, high = axes.get_xlim()
     ceiling = max(peaks.values(), default=high * bandwidth)
     ridge = ceiling / bandwidth
     axes.plot([low, ridge], [low * bandwidth, ceiling], color=_INK, linewidth=1.5, zorder=2)
-    place = (low * (ridge / low) ** 0.62, low * (ridge / low) ** 0.62 * bandwidth)
+    position = (low * (ridge / low) ** 0.62, low * (ridge / low) ** 0.62 * bandwidth)
     axes.annotate(
-        f"DRAM {format_count(bandwidth)}B/s", place, xytext=(-5, 6), textcoords="offset points", ha="right",
+        f"DRAM {format_count(bandwidth)}B/s", position, xytext=(-5, 6), textcoords="offset points", ha="right",
         va="bottom", fontsize=8.5,
     )  # fmt: skip
     for unit, peak in peaks.items():
@@ -134,18 +134,18 @@ def _draw_roofs(axes: Any, peaks: dict[str, float], bandwidth: float) -> None:
 
 
 def _name_dearest(axes: Any, dots: Sequence["_Dot"]) -> None:
-    """Names beside the dots of most time, where no other name stands in the way."""
+    """Label the dots that take most time, unless another label is in the way."""
     to_axes = axes.transData + axes.transAxes.inverted()
     height = 72 * axes.figure.get_size_inches()[1] * axes.get_position().height
-    taken: list[tuple[float, float]] = []
+    labelled: list[tuple[float, float]] = []
     for dot in dots:
         x, y = to_axes.transform((dot.intensity, dot.flops_s))
         below = 0.75 * sqrt(dot.area / pi) + 3
         y -= below / height
-        if dot.share < _WORTH or any(abs(x - left) < _WIDE and abs(y - low) < _HIGH for left, low in taken):
+        if dot.share < _WORTH or any(abs(x - left) < _WIDE and abs(y - low) < _HIGH for left, low in labelled):
             continue
-        taken.append((x, y))
-        # Names must not leave the picture.
+        labelled.append((x, y))
+        # Labels must stay inside the figure.
         side = "left" if x < 1 - _WIDE else "center" if x < 1 - _WIDE / 2 else "right"
         aside = {"left": below, "center": 0.0, "right": below}[side]
         more = f" and {dot.number - 1} more" if dot.number > 1 else ""
@@ -154,12 +154,12 @@ def _name_dearest(axes: Any, dots: Sequence["_Dot"]) -> None:
             xytext=(aside, -below if side != "center" else -1.4 * below), textcoords="offset points", va="top", ha=side,
             bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.75},
         )  # fmt: skip
-        if len(taken) == _NAMED:
+        if len(labelled) == _NAMED:
             break
 
 
 def _explain(figure: Any, ops: Sequence[OpCost], units: Sequence[str]) -> None:
-    """What colours, shapes and areas mean."""
+    """Draw the legend of colours, shapes and areas."""
     from matplotlib.lines import Line2D
 
     def dot(label: str, colour: str, marker: str = "o", area: float = 50.0) -> Any:
@@ -180,24 +180,24 @@ def _caption(axes: Any, cost: Cost, ops: Sequence[OpCost]) -> None:
     text = f"{len(ops)} of {len(cost.ops)} ops of a step of {format_seconds(cost.time_s)}"
     if cost.time_s and 1 - shown_s / cost.time_s >= 1e-3:
         share = format_percent(1 - shown_s / cost.time_s)
-        text += f"; the others do no arithmetic, or nothing of theirs crosses DRAM, and take {share} of it"
+        text += f"; the others do no arithmetic or no DRAM transfers, and take {share} of the time"
     axes.annotate(
         text, (0, 1), xycoords="axes fraction", xytext=(0, 9), textcoords="offset points", fontsize=8.5, color=_SOFT
     )
 
 
 class _Dot(NamedTuple):
-    """Ops of a phase and a unit that lie (nearly) at the same place."""
+    """Ops of one phase and unit at (nearly) the same position."""
 
     intensity: float
     flops_s: float
     share: float
-    """Of the step's time."""
+    """Share of the step's time."""
     number: int
     phase: Phase
     unit: str
     name: str
-    """Of the op that takes longest."""
+    """Name of the longest op."""
 
     @property
     def area(self) -> float:
@@ -206,11 +206,11 @@ class _Dot(NamedTuple):
 
 
 def _dots(ops: Sequence[OpCost], whole_s: float) -> list[_Dot]:
-    """The dots, large ones first, so that small ones lie on them."""
+    """The dots, largest first, so that small ones are drawn on top."""
     groups: dict[tuple[Phase, str, int, int], list[OpCost]] = {}
     for op in ops:
-        place = round(log10(op.intensity) / _TOGETHER), round(log10(op.flops_s) / _TOGETHER)
-        groups.setdefault((op.phase, op.unit, *place), []).append(op)
+        cell = round(log10(op.intensity) / _TOGETHER), round(log10(op.flops_s) / _TOGETHER)
+        groups.setdefault((op.phase, op.unit, *cell), []).append(op)
     dots = []
     for (phase, unit, _, _), group in groups.items():
         dearest = max(group, key=lambda op: op.time_s)

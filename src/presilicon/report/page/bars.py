@@ -1,4 +1,4 @@
-"""Bars with intervals and seeds, in plain HTML: they need no script and print as they are."""
+"""Bars with intervals and seeds in plain HTML, without a script, so that they also print."""
 
 from html import escape
 
@@ -8,7 +8,7 @@ from presilicon.report.page.markup import typeset
 
 
 def render_bars(designs: tuple[Result, ...], measure: Measure) -> str:
-    """One bar for each design, shortest first: its median, its interval as a line, its seeds as dots."""
+    """One bar per design, shortest first: median as bar, interval as line, seeds as dots."""
     colours = {id(result): index for index, result in enumerate(designs)}
     full = longest(designs, measure) * 1.02
     rows = [_row(result, measure, full, colours[id(result)]) for result in rank(designs, measure.interval)]

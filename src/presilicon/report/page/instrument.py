@@ -16,7 +16,7 @@ def render_instrument(watcher: Watcher | None) -> str:
     if watcher.unreadable:
         blocks += f"<p>{watcher.unreadable} events of this run are damaged and left out.</p>"
     return (
-        '<section aria-labelledby="instrument-title"><h2 id="instrument-title">What the instrument saw</h2>'
+        '<section aria-labelledby="instrument-title"><h2 id="instrument-title">Instrument readings</h2>'
         f"{blocks}</section>"
     )
 

@@ -1,4 +1,4 @@
-"""Texts set as HTML: everything escaped, values with their proper signs."""
+"""Texts as escaped HTML, values with typographic signs."""
 
 import re
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _SIGNS = (
 
 
 def typeset(value: str) -> str:
-    """A value as it is printed rather than typed: real micro signs, squares and dashes, kept on one line; escaped.
+    """A value as escaped HTML with proper micro signs, squares and dashes, which does not break into lines.
 
     >>> typeset("21.3 us [20.1-22]")
     '21.3\\xa0µs\\xa0[20.1–22]'
@@ -26,7 +26,7 @@ def typeset(value: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A text with values in it, with the same signs, but free to be broken into lines; escaped."""
+    """A text with values as escaped HTML with the same signs, which may break into lines."""
     for pattern, sign in _SIGNS:
         text = pattern.sub(sign, text)
     return escape(text)

@@ -1,4 +1,4 @@
-"""The comparison as one HTML page that needs nothing but a browser: no network, no other files."""
+"""The comparison as one HTML page that needs only a browser: no network, no other files."""
 
 from collections.abc import Sequence
 from html import escape
@@ -28,7 +28,7 @@ _BADGE = ' <span class="best" title="Lowest median time to accuracy">lowest medi
 
 
 def render_page(comparison: Comparison, watcher: Watcher | None = None) -> str:
-    """The whole page as text: headline, curves, bars, table, what instruments saw, and provenance."""
+    """The page as HTML: headline, curves, bars, tables, instrument readings, and provenance."""
     designs = comparison.designs
     workloads = ", ".join(dict.fromkeys(result.workload for result in designs)) or "nothing"
     names = ", ".join(result.name for result in designs)
@@ -55,7 +55,7 @@ def render_page(comparison: Comparison, watcher: Watcher | None = None) -> str:
 
 
 def plain_page(*, title: str, eyebrow: str, subline: str, body: str, style: str = "") -> str:
-    """A page without script around a body of HTML; the other texts are plain."""
+    """A page without scripts around an HTML body; the other arguments are plain text."""
     return Template(asset("plain.html")).substitute(
         title=escape(title),
         eyebrow=escape(eyebrow),
@@ -66,12 +66,12 @@ def plain_page(*, title: str, eyebrow: str, subline: str, body: str, style: str 
 
 
 def asset(name: str) -> str:
-    """A file of the page: its frame, style or script."""
+    """The contents of an asset: template, style or script."""
     return (resources.files(__package__) / "assets" / name).read_text(encoding="utf-8")
 
 
 def palette_style() -> str:
-    """The colours as CSS variables, for both grounds."""
+    """The colours as CSS variables, for light and dark mode."""
     light, dark = (
         "".join(f"--c{index}:{colour};" for index, colour in enumerate(colours)) for colours in (LIGHT, DARK)
     )
@@ -79,13 +79,13 @@ def palette_style() -> str:
 
 
 def _embed(data: Any) -> str:
-    """Data as JSON that cannot end the script element it stands in."""
+    """Data as JSON that cannot close the script element around it."""
     text = msgspec.json.encode(data).decode()
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _facts(designs: Sequence[Result]) -> str:
-    """The line below the headline: what was trained, to what, how often."""
+    """The line below the headline: workload, target, designs and seeds."""
     if not designs:
         return ""
     seeds = sorted({len(result.seeds) for result in designs})
@@ -101,20 +101,20 @@ def _facts(designs: Sequence[Result]) -> str:
 
 
 def _caption(designs: Sequence[Result]) -> str:
-    """How to read the curves."""
+    """Explanation of the curves."""
     if any(len(result.seeds) > 1 for result in designs):
         return (
-            "Thin lines are seeds, bold lines their median; a ring marks the median arrival at the target. "
+            "Thin lines are seeds, bold lines their median; a ring marks where the median reaches the target. "
             "A bold line ends where fewer than half of the seeds are still training."
         )
-    return "Each line is a single seed; a ring marks its arrival at the target."
+    return "Each line is a single seed; a ring marks where it reaches the target."
 
 
 def _legend(designs: Sequence[Result]) -> str:
-    """How to read the bars."""
+    """Explanation of the bars."""
     texts = []
     if any(len(result.seeds) > 1 for result in designs):
-        texts.append("A bar is the median over seeds, the line on it the interval, a dot a seed.")
+        texts.append("A bar shows the median over seeds, the line its interval, and each dot a seed.")
     if any(result.time_to_accuracy_s.median is None for result in designs):
         texts.append("Hatched: the median seed did not hold the target within the budget of steps.")
     return " ".join(texts)
@@ -137,7 +137,7 @@ def _table(comparison: Comparison) -> str:
 
 
 def _seeds(designs: Sequence[Result]) -> str:
-    """How each seed ended."""
+    """Table of seeds: steps, time and energy to the target, and ending."""
     titles = (
         "Design",
         "Seed",
@@ -165,7 +165,7 @@ def _seeds(designs: Sequence[Result]) -> str:
 
 
 def _curves(designs: Sequence[Result]) -> str:
-    """The median curves as numbers: what the chart draws, for those who do not see it."""
+    """The median curves as a table, for readers who cannot see the chart."""
     titles = ("Design", "Step", "Validation accuracy", "Simulated time", "Simulated energy")
     rows = [
         _row(
@@ -180,31 +180,31 @@ def _curves(designs: Sequence[Result]) -> str:
         for result in designs
         for point in thin(median_curve(result), _TABLED_POINTS)
     ]
-    caption = "Median over seeds of validation accuracy, and what it had cost"
+    caption = "Median over seeds of validation accuracy, time and energy"
     return _table_of(_head(titles), rows, caption)
 
 
 def _sensitivity(comparison: Comparison) -> str:
-    """Whether the rankings hang on single figures of the technology tables; nothing where that was not asked."""
-    found = comparison.sensitivity
-    if found is None:
+    """Whether rankings depend on single figures of the technology tables; empty if that was not computed."""
+    sensitivity = comparison.sensitivity
+    if sensitivity is None:
         return ""
-    blocks = [f'<p class="note">Tried: {escape(what_was_tried(found))}.</p>']
-    for ranking in found.rankings:
+    blocks = [f'<p class="note">Tried: {escape(what_was_tried(sensitivity))}.</p>']
+    for ranking in sensitivity.rankings:
         title = TITLES[ranking.quantity]
         blocks.append(f"<p><b>{escape(title.capitalize())}</b> {escape(verdict(ranking))}. {_closest(ranking)}</p>")
         if ranking.changes:
             rows = [_row(figure, texts) for figure, *texts in map(change_row, ranking.changes)]
-            head = _head(("Figure", "Multiplied", "Change of places"))
-            blocks.append(_table_of(head, rows, f"Figures that overturn the ranking by {title}"))
+            head = _head(("Figure", "Factor", "Designs that swap places"))
+            blocks.append(_table_of(head, rows, f"Figures that change the ranking by {title}"))
     return (
-        '<section aria-labelledby="sensitivity-title"><h2 id="sensitivity-title">What hangs on single figures</h2>'
+        '<section aria-labelledby="sensitivity-title"><h2 id="sensitivity-title">Sensitivity to single figures</h2>'
         f"{''.join(blocks)}</section>"
     )
 
 
 def _fairness(comparison: Comparison) -> str:
-    """How far the comparison can be trusted; nothing in records of before that was kept."""
+    """How reliable the comparison is; empty for old records without this information."""
     if comparison.fairness is None:
         return ""
     held = fairness_sentence(comparison)
@@ -212,17 +212,18 @@ def _fairness(comparison: Comparison) -> str:
     blocks += [f"<p>{prose(text)}</p>" for text in map(miss_sentence, comparison.designs) if text]
     blocks += [_pairs(comparison.pairs)] if comparison.pairs else []
     return (
-        '<section aria-labelledby="fairness-title"><h2 id="fairness-title">How far this can be trusted</h2>'
+        '<section aria-labelledby="fairness-title"><h2 id="fairness-title">Reliability of this comparison</h2>'
         f"{''.join(blocks)}{_arrivals(comparison.designs)}</section>"
     )
 
 
 def _pairs(pairs: Sequence[Pair]) -> str:
-    """Every two designs on the same seeds."""
+    """Each pair of designs, compared on the same seeds."""
     note = (
         '<p class="note">A seed gives every design the same initial weights and batches, so designs are compared seed '
-        "by seed. The sooner arrival wins; a seed that both miss, or on which they take the same time, is a tie. The "
-        "probability is the share of resamples of the seeds in which the first median is the lower one.</p>"
+        "by seed. The design that reaches the target sooner wins; a seed that both miss, or on which they take the "
+        "same time, is a tie. The probability is the share of resamples of the seeds in which the first median is the "
+        "lower one.</p>"
     )
     titles = ("Design", "Against", "Sooner", "Later", "Ties", "Probability of a lower median", "Sign test p")
     rows = []
@@ -230,11 +231,11 @@ def _pairs(pairs: Sequence[Pair]) -> str:
         counts = [str(count) for count in (pair.wins, pair.losses, pair.ties)]
         figures = [format_number(figure) for figure in (pair.probability_faster, pair.sign_test_p)]
         rows.append(_row(pair.first, [pair.second, *counts, *figures]))
-    return note + _table_of(_head(titles), rows, "Every two designs, seed by seed")
+    return note + _table_of(_head(titles), rows, "Each pair of designs, seed by seed")
 
 
 def _arrivals(designs: Sequence[Result]) -> str:
-    """How likely a seed is to arrive, and what an arrival costs when those that miss are started again."""
+    """Probability that a seed reaches the target, and the expected time if seeds that miss are restarted."""
     titles = ("Design", "Reached", "Probability of reaching it", "Expected time with restarts")
     rows = []
     for result in designs:
@@ -242,7 +243,7 @@ def _arrivals(designs: Sequence[Result]) -> str:
             expected_s = result.expected_time_to_accuracy_s
             expected = NEVER if expected_s is None else format_seconds(expected_s)
             rows.append(_row(result.name, [result.reached, format_probability(result.reach_probability), expected]))
-    return _table_of(_head(titles), rows, "Seeds that arrive, and what those that miss cost")
+    return _table_of(_head(titles), rows, "Seeds that reach the target, and the cost of restarts")
 
 
 def _closest(ranking: RankingSensitivity) -> str:

@@ -1,4 +1,4 @@
-"""The provenance of a comparison, readable: what all designs share, once; what differs, side by side."""
+"""The provenance of a comparison as HTML: entries that all designs share once, others side by side."""
 
 from collections.abc import Sequence
 from html import escape
@@ -21,7 +21,7 @@ _MANY_LEAVES = 16
 
 
 def render_provenance(designs: Sequence[Result]) -> str:
-    """A description list of what the designs have in common, then one of each thing in which they differ."""
+    """A description list of shared entries, followed by one per entry in which the designs differ."""
     keys = list(dict.fromkeys(key for result in designs for key in result.provenance))
     shared = [key for key in keys if len({_canonical(result.provenance.get(key)) for result in designs}) == 1]
     blocks = [_description([(label(key), designs[0].provenance[key]) for key in shared])] if shared else []
@@ -29,7 +29,7 @@ def render_provenance(designs: Sequence[Result]) -> str:
         if key not in shared:
             own = [(result.name, result.provenance[key]) for result in designs if key in result.provenance]
             blocks.append(f"<h3>{escape(label(key))}</h3>{_description(own)}")
-    return "".join(blocks) or "<p>None was recorded.</p>"
+    return "".join(blocks) or "<p>No provenance was recorded.</p>"
 
 
 def label(key: str) -> str:
@@ -47,15 +47,15 @@ def _description(entries: Sequence[tuple[str, Any]]) -> str:
 
 
 def _value(value: Any) -> str:
-    """A value of any plain type: texts as they are, hashes as code, small dicts in a line, large ones folded away."""
+    """A plain value as HTML: hashes as code, small dicts on one line, large ones folded."""
     match value:
         case dict() if _leaves(value) > _MANY_LEAVES:
             text = msgspec.json.format(msgspec.json.encode(value)).decode()
             return _folded(_leaves(value), f"<pre>{escape(text)}</pre>")
         case dict():
-            return " ".join(_pair(str(key), each) for key, each in value.items()) or "none"
+            return " ".join(_pair(str(key), item) for key, item in value.items()) or "none"
         case list() | tuple():
-            items = [_value(each) for each in value]
+            items = [_value(item) for item in value]
             listing = f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
             if len(items) > _MANY_ITEMS and max(map(len, items)) > _MANY_ITEMS:
                 return _folded(len(items), listing)
@@ -76,7 +76,7 @@ def _folded(count: int, content: str) -> str:
 
 
 def _leaves(value: Any) -> int:
-    """How many values a dict holds, a list counted as one."""
+    """Number of values in a nested dict; a list counts as one."""
     return sum(map(_leaves, value.values())) if isinstance(value, dict) else 1
 
 

@@ -20,17 +20,17 @@ _STYLE = """
 .gantt .names span { display: inline-block; margin-right: 1rem; font-size: 13px; }"""
 
 _BODY = Template("""<section><h2>Costs of a step</h2>$costs</section>
-<section class="gantt"><h2>What runs where</h2>$gantt</section>
+<section class="gantt"><h2>Ops by device</h2>$gantt</section>
 <section class="gantt"><h2>Power</h2>$power</section>
-<section><h2>What moved, and why</h2>$moved</section>
+<section><h2>Moved ops and reasons</h2>$moved</section>
 $payback
-<section><h2>What this rests on</h2><ul>$notes</ul></section>
-<footer>Scheduled, not run: times and powers are those of the table and of the models named above.</footer>
+<section><h2>Assumptions and notes</h2><ul>$notes</ul></section>
+<footer>Scheduled, not executed: times and powers come from the table and the models named above.</footer>
 """)
 
 
 def render_schedule(view: ScheduleView) -> str:
-    """The page as text."""
+    """The page as HTML."""
     body = _BODY.substitute(
         costs=_costs(view),
         gantt=_gantt(view),
@@ -77,10 +77,10 @@ def _gantt(view: ScheduleView) -> str:
     lanes = [(pool.name, unit) for pool in view.problem.pools for unit in range(pool.units)]
     top = {lane: index * _LANE + 4 for index, lane in enumerate(lanes)}
     busy: Counter[str] = Counter()
-    for each in view.schedule.started:
-        busy[view.problem.tasks[each.task].kind] += each.mode.time_s * each.mode.units  # type: ignore[assignment]
+    for slot in view.schedule.started:
+        busy[view.problem.tasks[slot.task].kind] += slot.mode.time_s * slot.mode.units  # type: ignore[assignment]
     kinds = [kind for kind, _ in busy.most_common(len(LIGHT) - 1)]
-    # The kinds that take longest have colours of their own.
+    # The kinds that take longest get their own colours.
     colour = {kind: kinds.index(kind) if kind in kinds else len(LIGHT) - 1 for kind in busy}
     kinds += ["others"] if len(busy) > len(kinds) else []
     colour["others"] = len(LIGHT) - 1
@@ -91,16 +91,16 @@ def _gantt(view: ScheduleView) -> str:
         'stroke="currentColor" stroke-opacity=".12"/>'
         for lane in lanes
     ]
-    for each in view.schedule.started:
-        task = view.problem.tasks[each.task]
-        left = _LEFT + each.start_s / span * (_WIDTH - _LEFT)
-        width = max(each.mode.time_s / span * (_WIDTH - _LEFT), 0.4)
-        what = f"{task.name} {task.kind} {task.size}, {format_seconds(each.mode.time_s)}, {each.mode.average_w:.4g} W"
-        clock = "" if each.mode.clock == 1.0 else f", clock {each.mode.clock:g}"
+    for slot in view.schedule.started:
+        task = view.problem.tasks[slot.task]
+        left = _LEFT + slot.start_s / span * (_WIDTH - _LEFT)
+        width = max(slot.mode.time_s / span * (_WIDTH - _LEFT), 0.4)
+        what = f"{task.name} {task.kind} {task.size}, {format_seconds(slot.mode.time_s)}, {slot.mode.average_w:.4g} W"
+        clock = "" if slot.mode.clock == 1.0 else f", clock {slot.mode.clock:g}"
         parts += [
-            f'<rect x="{left:.2f}" y="{top[each.mode.device, unit]}" width="{width:.2f}" height="{_LANE - 8}" '
+            f'<rect x="{left:.2f}" y="{top[slot.mode.device, unit]}" width="{width:.2f}" height="{_LANE - 8}" '
             f'fill="var(--c{colour[task.kind]})"><title>{escape(what + clock)}</title></rect>'
-            for unit in each.units
+            for unit in slot.units
         ]
     parts += _axis(span, height)
     names = "".join(
@@ -135,7 +135,7 @@ def _power(view: ScheduleView) -> str:
 
     lines = []
     for watts, colour, name in ((trace.peak_w, 1, "peak"), (trace.average_w, 0, "average")):
-        # Of very many pieces, evenly chosen ones.
+        # Draw groups of intervals if there are very many.
         stride = max(1, len(watts) // _POINTS)
         points = []
         for index in range(0, len(watts), stride):
@@ -160,7 +160,7 @@ def _power(view: ScheduleView) -> str:
     )
     legend = (
         '<p class="names"><span style="color:var(--c0)">average power</span>'
-        '<span style="color:var(--c1)">peaks of what runs</span></p>'
+        '<span style="color:var(--c1)">peak power of running ops</span></p>'
     )
     axis = "".join(_axis(span, _POWER_HEIGHT))
     label = "Power over the step"

@@ -32,7 +32,7 @@ def test_the_text_names_the_peak_and_its_parts() -> None:
         "  gradients           2 KiB",
         "  activations         1 KiB  kept up to 3 us",
     ]
-    assert "nothing is held" in render_memory(EMPTY)
+    assert "no memory is used" in render_memory(EMPTY)
 
 
 def test_the_figure_names_parts_peak_units_and_passes(tmp_path) -> None:

@@ -102,11 +102,11 @@ def test_a_section_of_the_page(run: Path, comparison) -> None:
         "Share of zeros of the activation",
     ]
     html = render_page(comparison, watcher)
-    assert "What the instrument saw" in html
+    assert "Instrument readings" in html
     assert "d &lt;1&gt;, seed 0: 4 frames of 2 taps" in html
     assert "no &lt;way&gt; (refused)" in html
     assert "in.b: distribution at step 10" in html
-    assert "What the instrument saw" not in render_page(comparison)
+    assert "Instrument readings" not in render_page(comparison)
     assert render_instrument(watch_run(run / "none")) == ""
 
 
