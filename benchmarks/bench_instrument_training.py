@@ -20,8 +20,7 @@ from presilicon.emulation import train
 from presilicon.formats import parse
 from presilicon.records import StepFacts
 from presilicon.study.instrumented import train_watched
-from presilicon.workloads import Workload, load_workload
-from presilicon.workloads.capturing.layers import multiplying_layers
+from presilicon.workloads import Workload, load_workload, multiplying_layers
 
 WARM_UP = 20
 

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from presilicon.workloads import Workload
-from presilicon.workloads.published import classified, sequences
-from presilicon.workloads.workload import adamw, sgd
+from presilicon.workloads import Workload, adamw, classified, sequences, sgd
 
 
 class Attention(nn.Module):

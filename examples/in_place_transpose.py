@@ -7,7 +7,7 @@ them as they lie. A tile of W that the forward product left in the array is not 
 """
 
 import presilicon as ps
-from presilicon.study.reproductions.in_place_transpose import LAYER, layer_step
+from presilicon.reproductions.in_place_transpose import LAYER, layer_step
 
 
 def main() -> None:

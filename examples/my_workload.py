@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import presilicon as ps
-from presilicon.workloads.workload import adamw
+from presilicon.workloads import adamw
 
 POINTS = 1200
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import presilicon as ps
-from presilicon.emulation import train
-from presilicon.emulation.training.checkpoint import Checkpoint
+from presilicon.emulation import Checkpoint, train
 from presilicon.records import Evaluation
 
 pytestmark = [

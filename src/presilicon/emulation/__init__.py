@@ -7,9 +7,11 @@ from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.emulation.training.checkpoint import Checkpoint, read_trace
 from presilicon.emulation.training.loop import identity, train
+from presilicon.emulation.training.scaling import LossScaler
 
 __all__ = [
     "Checkpoint",
+    "LossScaler",
     "UncoveredWarning",
     "coverage",
     "coverage_workload",

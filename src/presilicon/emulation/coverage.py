@@ -21,15 +21,13 @@ from presilicon.emulation.attach import emulate_, emulation_of, owner_of, restor
 from presilicon.emulation.emulation import Emulation, UncoveredWarning
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
-from presilicon.records import CoveredOp, EmulationCoverage, Role
-from presilicon.records.coverage import CoverageStatus, Stage
+from presilicon.records import CoverageStatus, CoveredOp, EmulationCoverage, Role, Stage
 from presilicon.workloads import (
     Layers,
     Workload,
-    count_flops,
     describe_operator,
-    find_products,
     next_sequence_number,
+    ops_of_call,
     sequence_number_of,
     sgd,
 )
@@ -98,12 +96,6 @@ def coverage_workload(workload: Workload, numerics: Numerics, *, strict: bool = 
         model, numerics, inputs, targets=targets, loss=workload.loss, optimizer=workload.optimizer, strict=strict
     )
     return replace(found, name=workload.name)
-
-
-def _multiplies_inside(operator: str) -> bool:
-    """Whether an operator hides matrix products: the same that `UncoveredWarning` names."""
-    name = operator.lstrip("_")
-    return name.startswith(("cdist", "pdist", "fft", "linalg", "addr")) and name != "linalg_vector_norm"
 
 
 class _Step:
@@ -236,20 +228,14 @@ class _Listing(TorchDispatchMode):
         given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         results = results or [given[0]] if given else results
         is_complex = any(result.is_complex() for result in results)
-        if not (is_complex or any(result.is_floating_point() for result in results)) or not is_arithmetic(func):
+        if not operator.computes or not (is_complex or any(result.is_floating_point() for result in results)):
             return out
-        products = find_products(operator.name, args, out)
-        shapes = [tuple(tensor.shape) for tensor in given], [tuple(tensor.shape) for tensor in results]
-        flops = sum(product.gemm.flops if product.gemm else product.operands[0].numel() for product in products)
-        flops = flops if products else count_flops(operator, *shapes, args)
-        place = (
-            self._update_place(given)
-            if self.stage == "update"
-            else self._place(bool(products) or _multiplies_inside(operator.name), func)
-        )
+        parts = ops_of_call(func, args, out, given, results)
+        multiplies = operator.hides_products or any(part.product for part in parts)
+        place = self._update_place(given) if self.stage == "update" else self._place(multiplies, func)
         if is_complex and place.status == "emulated":  # formats are of real numbers
             place = _Place(place.layer, _FLOAT32, "uncovered")
-        self._count(place, str(func).rpartition(".")[0], flops)
+        self._count(place, str(func).rpartition(".")[0], sum(part.flops for part in parts))
         return out
 
     def _count(self, place: _Place, operator: str, flops: int) -> None:
@@ -299,32 +285,3 @@ class _Listing(TorchDispatchMode):
 def _rounds(formats: str) -> bool:
     """Whether any of the roles in a text has another format than float32."""
     return any(not part.endswith(" float32") for part in formats.split(", "))
-
-
-_MOVES = frozenset(
-    [
-        *("where", "masked_fill", "masked_fill_", "fill_", "zero_", "copysign", "heaviside", "lift_fresh_copy"),
-        *("_unsafe_view", "_reshape_alias", "_reshape_copy", "_local_scalar_dense", "complex"),
-    ]
-)
-
-
-def is_arithmetic(func: Any) -> bool:
-    """Whether an operator of ATen computes: it is no copy, view, lookup, selection or random number.
-
-    >>> is_arithmetic(torch.ops.aten.add.Tensor), is_arithmetic(torch.ops.aten.view.default)
-    (True, False)
-    """
-    operator = describe_operator(func)
-    if operator.free or operator.name in _MOVES or operator.name.startswith("is_"):
-        return False
-    if operator.kind in ("copy", "random") and operator.name != "native_dropout":
-        return False
-    if operator.kind == "gather":
-        return operator.name.strip("_") in _ADDING
-    views = any(argument.alias_info and not argument.alias_info.is_write for argument in func._schema.arguments)
-    return not views
-
-
-_ADDING = frozenset(["embedding_dense_backward", "index_select_backward", "embedding_bag", "scatter_add", "index_add"])
-"""Lookups, and their backward passes, that add."""

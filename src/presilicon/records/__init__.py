@@ -5,7 +5,7 @@ Everything here is plain, comparable, hashable where it is used as a key, and se
 
 from presilicon.records.area import Area
 from presilicon.records.cost import Cost, OpCost
-from presilicon.records.coverage import CoveredOp, EmulationCoverage
+from presilicon.records.coverage import CoverageStatus, CoveredOp, EmulationCoverage, Stage
 from presilicon.records.events import (
     AnyEvent,
     DesignEvent,
@@ -32,7 +32,7 @@ from presilicon.records.events import (
 )
 from presilicon.records.fairness import Fairness, Pair, Probability
 from presilicon.records.figure import Figure
-from presilicon.records.finding import Finding, RoleShares
+from presilicon.records.finding import BugClass, Finding, RoleShares
 from presilicon.records.foreign import Coverage, ForeignTime, ForeignTimes
 from presilicon.records.frames import ArrayFrames, CellFrame
 from presilicon.records.graph import (
@@ -56,7 +56,7 @@ from presilicon.records.reproduction import Reproduced, Reproduction
 from presilicon.records.result import Comparison, CurvePoint, Interval, Result, SeedResult
 from presilicon.records.schedule import Mode, Pool, PowerTrace, Problem, Schedule, ScheduleCost, Started, Task
 from presilicon.records.sensitivity import ClosestCall, RankingChange, RankingSensitivity, Sensitivity
-from presilicon.records.trace import Evaluation, FactsRun, LayerFact, StepFacts, Trace
+from presilicon.records.trace import Ending, Evaluation, FactsRun, LayerFact, StepFacts, Trace
 
 __all__ = [
     "MEMORY_PARTS",
@@ -66,17 +66,20 @@ __all__ = [
     "Area",
     "ArrayFrames",
     "AttachedHook",
+    "BugClass",
     "CellFrame",
     "ClosestCall",
     "Comparison",
     "Convolution",
     "Cost",
     "Coverage",
+    "CoverageStatus",
     "CoveredOp",
     "Curve",
     "CurvePoint",
     "DesignEvent",
     "EmulationCoverage",
+    "Ending",
     "Ends",
     "Evaluation",
     "EvaluationEvent",
@@ -136,6 +139,7 @@ __all__ = [
     "SeedRestored",
     "SeedResult",
     "Sensitivity",
+    "Stage",
     "Started",
     "Stateful",
     "StepFacts",

@@ -192,13 +192,12 @@ class _Clock(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for index, gradient in enumerate(gradients):
                 if args[10][index]:
                     mask = [position == index for position in range(3)]
-                    self._record("convolution", gradient, func, (*args[:10], mask), kwargs)
+                    self._record(operator.kind, gradient, func, (*args[:10], mask), kwargs)
             return func(*args, **kwargs)
-        kind = operator.kind
         phase: Phase = self.phase
-        if kind == "reduction" and phase == "input_grad":
+        if operator.kind == "reduction" and phase == "input_grad":
             phase = "weight_grad"  # sums in the backward pass are those of biases
-        return self._record(kind, phase, func, args, kwargs)
+        return self._record(operator.kind, phase, func, args, kwargs)
 
     def _record(self, kind: OpKind, phase: Phase, func: Any, args: Any, kwargs: Any) -> Any:
         with _timing(self.device) as spent:

@@ -7,9 +7,10 @@ they are called, and the names that need torch are resolved when they are first 
 from typing import TYPE_CHECKING
 
 from presilicon.base.exports import deferred
+from presilicon.workloads.published import classified, from_networks, sequences, unet
 from presilicon.workloads.registry import load_workload, workload_names
 from presilicon.workloads.user import files_of, load_file, workload_errors
-from presilicon.workloads.workload import Splits, Workload, sgd
+from presilicon.workloads.workload import Splits, Workload, adamw, sgd
 
 if TYPE_CHECKING:
     from presilicon.workloads.capturing.layers import (
@@ -19,11 +20,9 @@ if TYPE_CHECKING:
         next_sequence_number,
         sequence_number_of,
     )
-    from presilicon.workloads.capturing.operators import count_flops, describe_operator
-    from presilicon.workloads.capturing.products import find_products
+    from presilicon.workloads.capturing.operators import describe_operator, ops_of_call
     from presilicon.workloads.capturing.step_capture import capture, capture_workload
     from presilicon.workloads.digits import load_digits
-    from presilicon.workloads.published import classified, from_networks, unet
 
 __getattr__ = deferred(
     __name__,
@@ -36,10 +35,9 @@ __getattr__ = deferred(
             "multiplying_layers",
             "next_sequence_number",
             "sequence_number_of",
+            "sequences",
         ),
-        "presilicon.workloads.capturing.operators": ("count_flops", "describe_operator"),
-        "presilicon.workloads.capturing.products": ("find_products",),
-        "published": ("classified", "from_networks", "unet"),
+        "presilicon.workloads.capturing.operators": ("describe_operator", "ops_of_call"),
     },
 )
 
@@ -47,21 +45,22 @@ __all__ = [
     "Layers",
     "Splits",
     "Workload",
+    "adamw",
     "capture",
     "capture_workload",
     "classified",
-    "count_flops",
     "describe_operator",
     "ends_of",
     "files_of",
-    "find_products",
     "from_networks",
     "load_digits",
     "load_file",
     "load_workload",
     "multiplying_layers",
     "next_sequence_number",
+    "ops_of_call",
     "sequence_number_of",
+    "sequences",
     "sgd",
     "unet",
     "workload_errors",

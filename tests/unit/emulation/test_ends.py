@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from presilicon.records import Ends, StepGraph
-from presilicon.workloads import capture, capture_workload, load_workload
-from presilicon.workloads.capturing.layers import ends_of
+from presilicon.workloads import capture, capture_workload, ends_of, load_workload
 
 
 def ends_of_products(graph: StepGraph, model: nn.Module) -> Ends:

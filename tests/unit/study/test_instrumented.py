@@ -15,8 +15,7 @@ from msgspec.structs import replace as changed
 import presilicon as ps
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Hardware, Instrument, Tap
-from presilicon.emulation import train
-from presilicon.emulation.training.checkpoint import Checkpoint
+from presilicon.emulation import Checkpoint, train
 from presilicon.formats import parse
 from presilicon.instrument import Reference
 from presilicon.instrument.host.control import Command
@@ -58,7 +57,7 @@ def readings(events: list[dict[str, Any]], tap: str) -> dict[int, dict[str, Any]
 
 
 def layers() -> list[str]:
-    from presilicon.workloads.capturing.layers import multiplying_layers
+    from presilicon.workloads import multiplying_layers
 
     return multiplying_layers(QUICK.model())
 

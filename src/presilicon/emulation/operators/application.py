@@ -13,8 +13,7 @@ from presilicon.base.errors import ConfigError
 from presilicon.emulation.operators.torch_execution import run_torch
 from presilicon.emulation.ops.autograd import first_derivative
 from presilicon.formats import Format, has_numba
-from presilicon.operators import Operator
-from presilicon.operators.program import Program
+from presilicon.operators import Operator, Program
 
 EXACT_TENSOR: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,

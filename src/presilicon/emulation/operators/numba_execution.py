@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from presilicon.formats import split_over_threads
-from presilicon.operators.program import Instruction, Program
+from presilicon.operators import Instruction, Program
 
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from presilicon.formats import Format, quantize
-from presilicon.operators.program import CONDITIONS, Instruction, Program
+from presilicon.operators import CONDITIONS, Instruction, Program
 
 
 def run_torch(program: Program, x: Tensor, fmt: Format | None = None) -> list[Tensor]:

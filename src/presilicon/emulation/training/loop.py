@@ -35,6 +35,7 @@ from presilicon.emulation.training.scaling import LossScaler
 from presilicon.operators import Operator
 from presilicon.records import (
     AttachedHook,
+    Ending,
     Evaluation,
     FactsRun,
     LayerFact,
@@ -46,7 +47,6 @@ from presilicon.records import (
     Trace,
     TrainingHook,
 )
-from presilicon.records.trace import Ending
 from presilicon.runs import versions
 from presilicon.workloads import Workload
 

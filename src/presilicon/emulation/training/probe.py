@@ -11,8 +11,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from presilicon.formats import Format
-from presilicon.records import Finding, Role, RoleShares
-from presilicon.records.finding import BugClass
+from presilicon.records import BugClass, Finding, Role, RoleShares
 
 UNDERFLOW, OVERFLOW, SATURATION = 0.5, 0.001, 0.05
 """Shares of a layer's numbers above which rounding is worth a finding."""

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
-from presilicon.records import Convolution, Gemm, OpKind, Role
-
-Stage = Literal["forward", "backward", "update"]
+from presilicon.records import Convolution, Gemm, OpKind, Role, Stage
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,18 @@
-"""What kind of work an ATen operator is, and how many FLOPs it does when it is no matrix product."""
+"""Kind and FLOPs of ATen operators, decided here once for capture, coverage and characterization."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from presilicon.records import OpKind
-from presilicon.workloads.capturing.products import product_kind
+from presilicon.workloads.capturing.products import Product, find_products, product_kind
 
 _KINDS: dict[OpKind, str] = {
     "copy": """
@@ -80,16 +81,19 @@ _RESULTS_PER_ELEMENT: dict[tuple[OpKind, bool], int] = {
 
 _ALLOCATING = """
     empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_ set_ detach alias lift_fresh lift
-    t_ transpose_ squeeze_ unsqueeze_ swapaxes_ swapdims_ as_strided_ detach_"""
-"""Operators that make or rename a tensor without touching a number."""
+    t_ transpose_ squeeze_ unsqueeze_ swapaxes_ swapdims_ as_strided_ detach_ _unsafe_view _reshape_alias"""
+"""Operators that allocate a tensor or only change its shape."""
+
+_SELECTIONS = "where masked_fill masked_fill_ copysign heaviside lift_fresh_copy _local_scalar_dense complex"
+"""Operators of other kinds that choose or rearrange values and compute none."""
 
 _OVERWRITING = "copy_ fill_ zero_ bernoulli_ normal_ uniform_ random_ exponential_ geometric_ log_normal_ cauchy_"
-"""In-place operators that do not read what they write over."""
+"""In-place operators that do not read the values they overwrite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """What is known of an ATen operator before it is called."""
+    """The facts about an ATen operator that do not depend on its arguments."""
 
     name: str
     """Without namespace and overload: `add_`, `_softmax`."""
@@ -98,18 +102,53 @@ class Operator:
     written: tuple[int | str, ...]
     """Positions, and names of keyword-only arguments, that it writes to."""
     unread: tuple[int | str, ...]
-    """Those of `written` whose old contents it does not read."""
+    """The members of `written` whose old contents it does not read."""
     free: bool
-    """It moves no numbers at all."""
+    """Whether it moves no data."""
     shape_only: bool
-    """It takes the shape of its input and not its numbers."""
+    """Whether it reads the shape of its input but not its values."""
     gathers: bool
-    """It reads as much of its first input as it writes, however large the input is."""
+    """Whether it reads only as many elements of its first input as it writes."""
+    computes: bool
+    """Whether it does arithmetic: it is no copy, view, lookup, selection or random number."""
+    hides_products: bool
+    """Whether it multiplies matrices inside without being a product itself: distances, FFTs, linear algebra."""
+
+
+class OpPart(NamedTuple):
+    """One op of an operator call."""
+
+    label: str
+    """The operator's name, and the part's if the call has several."""
+    kind: OpKind
+    flops: int
+    product: Product | None = None
+
+
+def ops_of_call(
+    function: Any, args: Sequence[Any], output: Any, reads: Iterable[Tensor], results: Iterable[Tensor]
+) -> list[OpPart]:
+    """The ops of one operator call: the products in it, or else the call itself.
+
+    `reads` are the tensors that the call reads and `results` those that it writes.
+
+    >>> x = torch.ones(4, 8)
+    >>> [part] = ops_of_call(torch.ops.aten.mm.default, (x, x.t()), x @ x.t(), [x], [x @ x.t()])
+    >>> part.label, part.kind, part.flops
+    ('mm', 'gemm', 256)
+    """
+    operator = describe_operator(function)
+    products = find_products(operator.name, args, output)
+    if products:
+        names = [f"{operator.name}.{product.label}" if product.label else operator.name for product in products]
+        return [OpPart(name, item.kind, item.flops, item) for name, item in zip(names, products, strict=True)]
+    inputs, outputs = ([tuple(tensor.shape) for tensor in tensors] for tensors in (reads, results))
+    return [OpPart(operator.name, operator.kind, count_flops(operator, inputs, outputs, args))]
 
 
 @cache
 def describe_operator(function: Any) -> Operator:
-    """The description of a `torch._ops.OpOverload`.
+    """Describe a `torch._ops.OpOverload`.
 
     >>> operator = describe_operator(torch.ops.aten.copy_.default)
     >>> operator.name, operator.kind, operator.written, operator.unread
@@ -130,20 +169,36 @@ def describe_operator(function: Any) -> Operator:
         kind = "normalization"
     if kind is None:
         kind = "elementwise" if torch.Tag.pointwise in function.tags else "other"
+    free = name in _ALLOCATING.split()
+    views = any(argument.alias_info and not argument.alias_info.is_write for argument in schema.arguments)
     return Operator(
         name=name,
         kind=kind,
         mutable=bool(schema.is_mutable),
         written=tuple(written),
         unread=tuple(unread),
-        free=name in _ALLOCATING.split(),
+        free=free,
         shape_only=name.endswith("_like") or name.startswith("new_"),
         gathers=name in ("embedding", "index", "index_select", "gather", "take"),
+        computes=not free and _computes(name, kind, views),
+        hides_products=_hides_products(name.lstrip("_")),
     )
 
 
+def _computes(name: str, kind: OpKind, views: bool) -> bool:
+    if name in _SELECTIONS.split() or name.startswith("is_"):
+        return False
+    if kind in ("copy", "random"):
+        return name == "native_dropout"
+    return name.strip("_") in _ADDITIONS if kind == "gather" else not views
+
+
+def _hides_products(name: str) -> bool:
+    return name.startswith(("cdist", "pdist", "fft", "linalg", "addr")) and name != "linalg_vector_norm"
+
+
 def count_flops(
-    operator: Operator, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]], args: tuple[Any, ...]
+    operator: Operator, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]], args: Sequence[Any]
 ) -> int:
     """FLOPs of an operator that is no matrix product: one per arithmetic result, zero for moves.
 

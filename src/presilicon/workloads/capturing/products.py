@@ -14,17 +14,22 @@ from presilicon.records import Convolution, Gemm, OpKind
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A matrix product as part of a captured call."""
+    """A matrix product in an operator call."""
 
     kind: OpKind
     gemm: Gemm | None
-    """None for the sum that a bias gradient is."""
+    """None for a bias gradient, which is a sum."""
     operands: tuple[Tensor, ...]
-    """What it reads: the left factor, the right factor, and whatever is added."""
+    """Left factor, right factor, and the addend if there is one."""
     output: Tensor
     convolution: Convolution | None = None
     label: str = ""
-    """Tells the parts of one call apart."""
+    """Distinguishes the parts of one call."""
+
+    @property
+    def flops(self) -> int:
+        """Two per multiply-add; one per element for the sum of a bias gradient."""
+        return self.gemm.flops if self.gemm else self.operands[0].numel()
 
 
 _CONVOLUTIONS = frozenset(

@@ -11,12 +11,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base.errors import ConfigError
-from presilicon.records import OpKind, Role
-from presilicon.workloads.capturing.calls import Call, Record, Stage, View
+from presilicon.records import Role, Stage
+from presilicon.workloads.capturing.calls import Call, Record, View
 from presilicon.workloads.capturing.flows import Flows
 from presilicon.workloads.capturing.layers import Layers, next_sequence_number
-from presilicon.workloads.capturing.operators import Operator, count_flops, describe_operator
-from presilicon.workloads.capturing.products import Product, find_products
+from presilicon.workloads.capturing.operators import Operator, OpPart, describe_operator, ops_of_call
 from presilicon.workloads.capturing.replica import replicate_tensor
 
 _READ_VALUE = torch.ops.aten._local_scalar_dense.default
@@ -112,28 +111,15 @@ class Recorder(TorchDispatchMode):
             self._note_roles(tensors, results)
         if operator.free or (not operator.mutable and self._only_views(tensors, results)):
             return
-        products = find_products(operator.name, args, output)
-        for product in products:
-            label = f"{operator.name}.{product.label}" if product.label else operator.name
-            flops = product.gemm.flops if product.gemm else product.operands[0].numel()
-            self._append(func, label, product.kind, stage, product.operands, [product.output], flops, product)
-        if not products:
-            reads, writes = _traffic(func, operator, args, kwargs, tensors, results)
-            shapes = [tuple(tensor.shape) for tensor in reads]
-            flops = count_flops(operator, shapes, [tuple(tensor.shape) for tensor in results], args)
-            self._append(func, operator.name, operator.kind, stage, reads, writes, flops)
+        reads, writes = _traffic(func, operator, args, kwargs, tensors, results)
+        for part in ops_of_call(func, args, output, reads, results):
+            if part.product is None:
+                self._append(func, part, stage, reads, writes)
+            else:
+                self._append(func, part, stage, part.product.operands, [part.product.output])
 
-    def _append(
-        self,
-        func: Any,
-        label: str,
-        kind: OpKind,
-        stage: Stage,
-        reads: Iterable[Tensor],
-        writes: list[Tensor],
-        flops: int,
-        product: Product | None = None,
-    ) -> None:
+    def _append(self, func: Any, part: OpPart, stage: Stage, reads: Iterable[Tensor], writes: Iterable[Tensor]) -> None:
+        product = part.product
         inputs = tuple(self._view(tensor) for tensor in reads)
         outputs = tuple(dict.fromkeys(self._view(tensor) for tensor in writes))
         if describe_operator(func).gathers:
@@ -147,15 +133,15 @@ class Recorder(TorchDispatchMode):
         self.record.calls.append(
             Call(
                 operator=str(func),
-                label=label,
-                kind=kind,
+                label=part.label,
+                kind=part.kind,
                 stage=stage,
                 layer=self.flows.layer if in_node else self._layers.current,
                 node=self.flows.visit if stage == "backward" else -1,
                 # The two factors of a product stay two, even when they are the same tensor.
                 inputs=inputs if product else tuple(dict.fromkeys(inputs)),
                 outputs=outputs,
-                flops=flops,
+                flops=part.flops,
                 depends_on=tuple(depends_on),
                 gemm=product.gemm if product else None,
                 convolution=product.convolution if product else None,

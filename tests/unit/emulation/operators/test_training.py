@@ -8,7 +8,7 @@ from torch import nn
 import presilicon as ps
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Numerics, Operators, OperatorSpec
-from presilicon.emulation.training.checkpoint import Checkpoint
+from presilicon.emulation import Checkpoint
 from presilicon.operators import operator, piecewise_linear
 
 

@@ -14,8 +14,7 @@ from presilicon.emulation import emulate_, train
 from presilicon.emulation.training import diagnosis
 from presilicon.emulation.training.diagnosis import Diagnosis
 from presilicon.records import Finding, Trace
-from presilicon.workloads import Splits, Workload, load_workload
-from presilicon.workloads.workload import sgd
+from presilicon.workloads import Splits, Workload, load_workload, sgd
 
 FLOAT16 = load_recipe("fp16-mixed").numerics
 DIGITS = load_workload("digits-mlp")
