@@ -21,13 +21,13 @@ if TYPE_CHECKING:
         sequence_number_of,
     )
     from presilicon.workloads.capturing.operators import describe_operator, ops_of_call
-    from presilicon.workloads.capturing.step_capture import capture, capture_workload
+    from presilicon.workloads.capturing.step_capture import capture, capture_workload, mean_of_outputs
     from presilicon.workloads.digits import load_digits
 
 __getattr__ = deferred(
     __name__,
     {
-        "presilicon.workloads.capturing.step_capture": ("capture", "capture_workload"),
+        "presilicon.workloads.capturing.step_capture": ("capture", "capture_workload", "mean_of_outputs"),
         "digits": ("load_digits",),
         "presilicon.workloads.capturing.layers": (
             "Layers",
@@ -56,6 +56,7 @@ __all__ = [
     "load_digits",
     "load_file",
     "load_workload",
+    "mean_of_outputs",
     "multiplying_layers",
     "next_sequence_number",
     "ops_of_call",

@@ -1,4 +1,4 @@
-"""Handwritten digits: 1,797 images of 8 by 8 pixels that come inside scikit-learn's wheel."""
+"""Handwritten digits: 1,797 images of 8 by 8 pixels from scikit-learn's wheel."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ if TYPE_CHECKING:
     from torch import nn
 
 SPLIT_SEED = 20240229
-"""Decides which image is in which split. It is no run's seed: every run sees the same splits."""
+"""Seed of the assignment of images to splits, which is the same in every run."""
 
 HELD_OUT = 0.2
-"""The fraction of each class that goes to validation, and as much again to test."""
+"""Fraction of each class in the validation split; the test split has the same."""
 
 
 def load_digits(image: bool) -> Splits:
-    """The digits as float32, split 60/20/20 within each class; inputs have the training split's mean 0 and deviation 1.
+    """The digits as float32, normalized by the training split's mean and deviation; split 60/20/20 within each class.
 
-    Inputs are (examples, 1, 8, 8) when `image`, else (examples, 64); targets are class indices.
+    Inputs are (examples, 1, 8, 8) if `image`, else (examples, 64); targets are class indices.
     """
     import numpy
     import torch
     from sklearn import datasets
 
     pixels, labels = datasets.load_digits(return_X_y=True)
-    # RandomState and not default_rng: its stream is frozen, so the splits outlive numpy versions.
+    # RandomState rather than default_rng, because its stream is the same in all versions of numpy.
     order = numpy.random.RandomState(SPLIT_SEED).permutation(len(labels))
     parts: tuple[list[int], list[int], list[int]] = ([], [], [])
     for digit in range(10):
         members = order[labels[order] == digit]
         held = round(HELD_OUT * len(members))
-        for part, chosen in zip(parts, numpy.split(members, [-2 * held, -held]), strict=True):
-            part.extend(chosen)
+        for part, indices in zip(parts, numpy.split(members, [-2 * held, -held]), strict=True):
+            part.extend(indices)
     train, validation, test = (numpy.sort(part) for part in parts)
     pixels = (pixels - pixels[train].mean()) / pixels[train].std()
     inputs = torch.from_numpy(pixels.astype(numpy.float32)).reshape((-1, 1, 8, 8) if image else (-1, 64))

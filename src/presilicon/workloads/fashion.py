@@ -1,7 +1,7 @@
-"""Fashion-MNIST (Xiao et al., 2017): pictures of clothes, 28 by 28 pixels, in ten classes.
+"""Fashion-MNIST (Xiao et al., 2017): images of clothes, 28 by 28 pixels, in ten classes.
 
-16,000 of its 70,000 pictures come with the package. Where the whole set is there, it is used instead: in the folder
-that `PRESILICON_FASHION_MNIST` names, or where Debian's package dataset-fashion-mnist puts it.
+The package contains 16,000 of the 70,000 images. The full set is used instead if it is in the folder named by
+`PRESILICON_FASHION_MNIST`, or installed by Debian's package dataset-fashion-mnist.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from torch import nn
 
 VARIABLE = "PRESILICON_FASHION_MNIST"
-"""An environment variable: the folder of the four `idx` files, or `subset` for what comes with the package."""
+"""Environment variable: the folder of the four `idx` files, or `subset` for the images in the package."""
 
 INSTALLED = Path("/usr/share/datasets/fashion-mnist")
-"""Where Debian's package dataset-fashion-mnist puts the files."""
+"""Folder in which Debian's package dataset-fashion-mnist installs the files."""
 
 CLASSES = 10
 VALIDATION = 200
-"""The last so many pictures of each class in the training file are the validation split, of the subset too."""
+"""Images per class in the validation split, the last ones of the training file; the same for the subset."""
 SUBSET_TRAIN, SUBSET_TEST = 1200, 200
-"""The first so many pictures of each class are in the subset."""
+"""Images per class in the subset, the first ones of each file."""
 
 
 class Part(NamedTuple):
-    """Pictures as (examples, 28, 28) bytes, and their classes."""
+    """Images as (examples, 28, 28) bytes, and their classes."""
 
     images: NDArray[uint8]
     labels: NDArray[uint8]
@@ -50,38 +50,38 @@ Parts = tuple[Part, Part, Part]
 
 
 def full_set() -> Path | None:
-    """The folder of the whole set, or None where the subset is to be used.
+    """The folder of the full set, or None to use the subset.
 
     Raises:
-        ConfigError: the environment variable names a place that does not have the files.
+        ConfigError: the environment variable names a folder without the files.
     """
-    given = os.environ.get(VARIABLE, "")
-    if given == "subset":
+    setting = os.environ.get(VARIABLE, "")
+    if setting == "subset":
         return None
-    if given:
-        folder = Path(given)
+    if setting:
+        folder = Path(setting)
         if not _files(folder):
             raise ConfigError(
-                f"{VARIABLE} is {given!r}: there is no train-images-idx3-ubyte there, with or without .gz. "
-                'Give the folder of the four files of Fashion-MNIST, or "subset"'
+                f"{VARIABLE} is {setting!r}, which contains no train-images-idx3-ubyte, with or without .gz; "
+                'set it to the folder of the four files of Fashion-MNIST, or to "subset"'
             )
         return folder
     return INSTALLED if _files(INSTALLED) else None
 
 
 def load_fashion(image: bool, full: bool) -> Splits:
-    """The pictures as float32 with the training split's mean 0 and deviation 1, and class numbers.
+    """The images as float32, normalized by the training split's mean and deviation, and class indices.
 
-    Inputs are (examples, 1, 28, 28) when `image`, else (examples, 784). The subset has 12,000, 2,000 and 2,000 pictures
-    in its splits, as many of each class; the `full` set 58,000, the same 2,000, and 10,000.
+    Inputs are (examples, 1, 28, 28) if `image`, else (examples, 784). The splits of the subset have 12,000, 2,000 and
+    2,000 images, equally many per class; those of the `full` set 58,000, the same 2,000, and 10,000.
 
     Raises:
-        ConfigError: the full set is wanted and not there.
+        ConfigError: the full set is not installed.
     """
     import torch
 
     parts = _full_parts() if full else read_subset()
-    # Summed as integers: no order of additions can change a bit of it.
+    # Summed as integers, so that the order of additions does not matter.
     pixels = parts[0].images.astype("int64")
     mean = float(pixels.sum()) / pixels.size
     deviation = (float((pixels * pixels).sum()) / pixels.size - mean * mean) ** 0.5
@@ -94,7 +94,7 @@ def load_fashion(image: bool, full: bool) -> Splits:
 
 
 def read_subset() -> Parts:
-    """The splits that come with the package."""
+    """The splits in the package."""
     import numpy
 
     packed = (resources.files(__package__) / "data" / "fashion-mnist-16000.npy.xz").read_bytes()
@@ -104,18 +104,18 @@ def read_subset() -> Parts:
 
 
 def read_full(folder: Path) -> Parts:
-    """The splits of the whole set, from the four files as they are published."""
+    """The splits of the full set, from the four published files."""
     import numpy
 
     images, labels = _read(folder, "train-images-idx3-ubyte"), _read(folder, "train-labels-idx1-ubyte")
-    held = numpy.sort(numpy.concatenate([_of_class(labels, each)[-VALIDATION:] for each in range(CLASSES)]))
+    held = numpy.sort(numpy.concatenate([_of_class(labels, number)[-VALIDATION:] for number in range(CLASSES)]))
     rest = numpy.setdiff1d(numpy.arange(len(labels)), held)
     test = Part(_read(folder, "t10k-images-idx3-ubyte"), _read(folder, "t10k-labels-idx1-ubyte"))
     return Part(images[rest], labels[rest]), Part(images[held], labels[held]), test
 
 
 def subset_of(parts: Parts) -> Parts:
-    """The subset of the whole set that comes with the package, sorted by class, which packs best."""
+    """The subset that is in the package, sorted by class, which compresses best."""
     train, validation, test = parts
     return _first(train, SUBSET_TRAIN), _first(validation, VALIDATION), _first(test, SUBSET_TEST)
 
@@ -123,8 +123,8 @@ def subset_of(parts: Parts) -> Parts:
 def _first(part: Part, count: int) -> Part:
     import numpy
 
-    chosen = numpy.concatenate([_of_class(part.labels, each)[:count] for each in range(CLASSES)])
-    return Part(part.images[chosen], part.labels[chosen])
+    indices = numpy.concatenate([_of_class(part.labels, number)[:count] for number in range(CLASSES)])
+    return Part(part.images[indices], part.labels[indices])
 
 
 def _of_class(labels: NDArray[uint8], number: int) -> NDArray[intp]:
@@ -137,7 +137,7 @@ def _full_parts() -> Parts:
     folder = full_set()
     if folder is None:
         raise ConfigError(
-            f"the whole of Fashion-MNIST is not here: install Debian's package dataset-fashion-mnist, or set "
+            f"the full Fashion-MNIST is not installed; install Debian's package dataset-fashion-mnist, or set "
             f"{VARIABLE} to the folder of its four files"
         )
     return read_full(folder)
@@ -160,12 +160,12 @@ def _read(folder: Path, name: str) -> NDArray[uint8]:
     shape = [int.from_bytes(content[4 * axis + 4 : 4 * axis + 8], "big") for axis in range(axes)]
     data = numpy.frombuffer(content, numpy.uint8)[4 * axes + 4 :]
     if not axes or data.size != numpy.prod(shape):
-        raise ConfigError(f"{plain}: this is no idx file of bytes, or it is cut off")
+        raise ConfigError(f"{plain}: not an idx file of bytes, or truncated")
     return data.reshape(shape)
 
 
 def fashion_mlp() -> Workload:
-    """A perceptron of two hidden layers of 128 units, on what is there of Fashion-MNIST."""
+    """A perceptron with two hidden layers of 128 units on Fashion-MNIST."""
     return _workload(
         "fashion-mlp",
         "a multilayer perceptron",
@@ -177,7 +177,7 @@ def fashion_mlp() -> Workload:
 
 
 def fashion_cnn() -> Workload:
-    """A small convolutional network without normalization, on what is there of Fashion-MNIST."""
+    """A small convolutional network without normalization on Fashion-MNIST."""
     return _workload(
         "fashion-cnn",
         "a small convolutional network",
@@ -189,7 +189,7 @@ def fashion_cnn() -> Workload:
 
 
 def fashion_resnet() -> Workload:
-    """A ResNet-8 with batch normalization, on what is there of Fashion-MNIST."""
+    """A ResNet-8 with batch normalization on Fashion-MNIST."""
     return _workload(
         "fashion-resnet",
         "a ResNet-8 with batch normalization",

@@ -1,4 +1,4 @@
-"""Networks from the literature, to be simulated: they come with the shapes of their batches and without data."""
+"""Networks from the literature, for simulation: with the shapes of their batches, but without data."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def from_networks(name: str, *args: Any, **kwargs: Any) -> Any:
-    """Calls a function of `presilicon.workloads.networks`, named as `module.function`.
+    """Call a function of `presilicon.workloads.networks`, named `module.function`.
 
-    Those modules import torch, and this one must not: a workload is listed and described without it.
+    Those modules import torch and this one must not, so that workloads are listed without loading torch.
 
     >>> from_networks("perceptron.perceptron", widths=(8, 4, 2))[0]
     Linear(in_features=8, out_features=4, bias=True)
@@ -25,7 +25,7 @@ def from_networks(name: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def classified(size: int, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """A meta batch of floating-point inputs of that shape, each with a class number.
+    """A meta batch of floating-point inputs of a shape, each with a class index.
 
     >>> [tuple(part.shape) for part in classified(2, (3, 224, 224))]
     [(2, 3, 224, 224), (2,)]
@@ -36,22 +36,22 @@ def classified(size: int, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 
 
 def paired(size: int, shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """A meta batch of floating-point inputs and floating-point targets of those shapes."""
+    """A meta batch of floating-point inputs and targets of these shapes."""
     import torch
 
     return torch.empty(size, *shape, device="meta"), torch.empty(size, *target, device="meta")
 
 
 def segmented(size: int, channels: int, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """A meta batch of floating-point pictures or volumes, and a class number at each place."""
+    """A meta batch of floating-point images or volumes, and a class index at each position."""
     import torch
 
-    places = torch.empty(size, *sizes, dtype=torch.int64, device="meta")
-    return torch.empty(size, channels, *sizes, device="meta"), places
+    classes = torch.empty(size, *sizes, dtype=torch.int64, device="meta")
+    return torch.empty(size, channels, *sizes, device="meta"), classes
 
 
 def sequences(size: int, tokens: int) -> tuple[Tensor, Tensor]:
-    """A meta batch of word numbers, and a word number to predict at each place."""
+    """A meta batch of word indices, and a word index to predict at each position."""
     import torch
 
     words = torch.empty(size, tokens, dtype=torch.int64, device="meta")
@@ -89,7 +89,7 @@ def _language(name: str, network: str, description: str, batch_size: int, tokens
 
 
 def unet(dimensions: int, side: int, normalization: str = "batch") -> Workload:
-    """A U-Net for images (2 dimensions, one channel) or volumes (3, three channels) of any size that is large enough.
+    """A U-Net for images (2 dimensions, one channel) or volumes (3 dimensions, three channels) with sides of `side`.
 
     >>> unet(2, 512).description
     'U-Net for images, 512x512'
@@ -177,4 +177,4 @@ PUBLISHED = (
     _perceptron("medium", (784, 1024, 1024, 1024, 10)),
     _perceptron("large", (784, 4096, 4096, 4096, 4096, 10)),
 )
-"""Optimizers and batch sizes are those in common use; the batch size is meant to be changed."""
+"""Networks with optimizers and batch sizes in common use; the batch size can be changed."""

@@ -1,4 +1,4 @@
-"""Workloads by name, and workloads in Python files of the user's own."""
+"""Workloads by name or by file."""
 
 from collections.abc import Callable
 from pathlib import Path

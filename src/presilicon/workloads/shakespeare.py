@@ -1,4 +1,4 @@
-"""Eight plays of Shakespeare as characters: 1.06 million of them, 80 different ones."""
+"""Eight plays of Shakespeare: 1.06 million characters, 80 different ones."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ VOCABULARY = 80
 CONTEXT = 64
 """Characters in a window."""
 HELD_OUT = 0.05
-"""The fraction of each play before its end that is the validation split; as much again, its end, is the test split."""
+"""Fraction of each play in the test split (its end), and in the validation split (just before that)."""
 
 
 def read_plays() -> tuple[str, ...]:
-    """The plays, as they come with the package."""
+    """The plays in the package."""
     packed = (resources.files(__package__) / "data" / "shakespeare.txt.xz").read_bytes()
     return tuple(lzma.decompress(packed).decode("ascii").split("\f"))
 
 
 def load_shakespeare() -> Splits:
-    """Windows of 64 characters side by side, and for each place in them the character after it, as numbers.
+    """Adjacent windows of 64 characters, and the next character for each position, as indices.
 
-    The numbers follow the order of the characters in ASCII. Each play gives its first 90% to training, the next 5% to
-    validation and the end to test, so that no window lies in two splits.
+    Indices are in ASCII order. The first 90% of each play are in the training split, the next 5% in validation and the
+    end in test, so that no window is in two splits.
     """
     plays = read_plays()
     number = {character: index for index, character in enumerate(sorted(set("".join(plays))))}
@@ -43,15 +43,15 @@ def load_shakespeare() -> Splits:
 
 
 def _windows(texts: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """All windows of all texts and the same windows one character later; what is left at an end is left out."""
+    """All windows of all texts, and the same windows one character later; incomplete windows are dropped."""
     import torch
 
     inputs, targets = [], []
     for text in texts:
         count = (len(text) - 1) // CONTEXT
-        whole = torch.tensor(text[: count * CONTEXT + 1], dtype=torch.int64)
-        inputs.append(whole[:-1].view(count, CONTEXT))
-        targets.append(whole[1:].view(count, CONTEXT))
+        indices = torch.tensor(text[: count * CONTEXT + 1], dtype=torch.int64)
+        inputs.append(indices[:-1].view(count, CONTEXT))
+        targets.append(indices[1:].view(count, CONTEXT))
     return torch.cat(inputs), torch.cat(targets)
 
 

@@ -1,4 +1,4 @@
-"""A workload of one's own: a Python file with a `workload` in it."""
+"""Workloads in Python files of the user."""
 
 import sys
 from collections.abc import Iterator
@@ -17,42 +17,42 @@ from presilicon.base.files import read_file
 from presilicon.workloads.workload import Workload
 
 _files: dict[Path, str] = {}
-"""The files that were read, whole paths, and how each was given: for messages."""
+"""Absolute paths of the files that were loaded, and the path to show for each in messages."""
 
 _modules: dict[str, Path] = {}
-"""The modules that they became."""
+"""Path of each loaded module's file."""
 
 
-def load_file(given: str | Path, shown: str | None = None) -> Workload:
-    """The workload in a Python file: its `workload`, or what its function `workload` returns.
+def load_file(file: str | Path, shown: str | None = None) -> Workload:
+    """The workload in a Python file: its variable `workload`, or the result of its function `workload`.
 
-    The file is run once, as a module whose name ends in a digest of its text: so a description of the workload tells
-    one version of the file from another. It may import what lies beside it. Messages call it `shown`.
+    The file is run once, as a module whose name ends in a digest of its text, so that descriptions of the workload
+    distinguish versions of the file. It may import modules from its folder. Messages call it `shown`.
 
     Raises:
-        ConfigError: there is no such file, it cannot be run, or it has no workload; with the line if that can be told.
+        ConfigError: there is no such file, it cannot be run, or it has no workload; with the line if it is known.
     """
-    path = Path(given)
+    path = Path(file)
     try:
         text = read_file(path)
     except ConfigError as error:
         raise ConfigError(f"workload file {error}") from None
-    whole = path.resolve()
-    _files[whole] = shown or str(given)
+    resolved = path.resolve()
+    _files[resolved] = shown or str(file)
     name = f"{sub(r'[^A-Za-z0-9_]', '_', path.stem)}_{sha256(text).hexdigest()[:8]}"
     with workload_errors(as_config=True):
-        found = getattr(sys.modules.get(name) or _run(whole, name), "workload", None)
-        found = found() if callable(found) else found
-    if not isinstance(found, Workload):
-        what = "nothing of that name" if found is None else f"a {type(found).__name__}"
+        workload = getattr(sys.modules.get(name) or _run(resolved, name), "workload", None)
+        workload = workload() if callable(workload) else workload
+    if not isinstance(workload, Workload):
+        what = "nothing of that name" if workload is None else f"a {type(workload).__name__}"
         raise ConfigError(
-            f"{given} must have a `workload`: a presilicon.Workload(...) or a function that returns one; it has {what}"
+            f"{file} must have a `workload`: a presilicon.Workload(...) or a function that returns one; it has {what}"
         )
-    return found
+    return workload
 
 
 def files_of(workload: Workload) -> tuple[tuple[Path, str], ...]:
-    """What `load_file` was given for the functions of a workload: another process must load it to unpickle them."""
+    """Arguments of `load_file` for the functions of a workload; another process must load them before unpickling."""
     names = {name for field in fields(workload) for name in _modules_of(getattr(workload, field.name))}
     return tuple((_modules[name], _files[_modules[name]]) for name in sorted(names & _modules.keys()))
 
@@ -67,21 +67,21 @@ def _modules_of(value: object) -> Iterator[str]:
 
 @contextmanager
 def workload_errors(*, as_config: bool = False) -> Iterator[None]:
-    """Says in which line of a user's file an error arose, if it passed through one; other errors go on as they are."""
+    """Add the line of the user's file to errors that passed through one; other errors are not changed."""
     try:
         yield
     except Exception as error:
-        place = _place(error)
-        if place is None:
+        location = _locate(error)
+        if location is None:
             raise
         text = str(error) if isinstance(error, PresiliconError) else f"{type(error).__name__}: {error}".rstrip(": ")
         kind = ConfigError if as_config or isinstance(error, ConfigError) else RunFailedError
-        raise kind(f"{place}: {text}") from error
+        raise kind(f"{location}: {text}") from error
 
 
 def _run(path: Path, name: str) -> ModuleType:
     if str(path.parent) not in sys.path:
-        # At the end: a file beside it must not hide a module of the same name that others import.
+        # At the end, because a file in that folder must not hide a module of the same name.
         sys.path.append(str(path.parent))
     spec = spec_from_file_location(name, path)
     assert spec is not None
@@ -97,8 +97,8 @@ def _run(path: Path, name: str) -> ModuleType:
     return module
 
 
-def _place(error: BaseException | None) -> str | None:
-    """The innermost line of a user's file that an error, or what caused it, came through."""
+def _locate(error: BaseException | None) -> str | None:
+    """The innermost line of a user's file that an error, or its cause, passed through."""
     if error is None:
         return None
     if isinstance(error, SyntaxError) and error.filename is not None and Path(error.filename) in _files:
@@ -107,4 +107,4 @@ def _place(error: BaseException | None) -> str | None:
         if Path(frame.filename) in _files:
             inside = "" if frame.name.startswith("<") else f", in {frame.name}"
             return f"{_files[Path(frame.filename)]}, line {frame.lineno}{inside}"
-    return _place(error.__cause__)
+    return _locate(error.__cause__)

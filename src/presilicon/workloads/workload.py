@@ -1,4 +1,4 @@
-"""A workload: a model, how it is trained, and, to evaluate it, data and the validation accuracy to reach."""
+"""A workload: a model, its optimizer, and to evaluate it, data and the validation accuracy to reach."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Splits:
     validation: Pair
     """Decides when the target is reached."""
     test: Pair
-    """Reported at the end; it never decides anything."""
+    """Only reported at the end; no decision depends on it."""
 
     def __post_init__(self) -> None:
         for name in ("train", "validation", "test"):
@@ -59,7 +59,7 @@ def sgd(
     momentum: float = 0.9,
     weight_decay: float = 0.0,
 ) -> Optimizer:
-    """Stochastic gradient descent, one parameter at a time (so that each update is an op of its own)."""
+    """Stochastic gradient descent, one parameter at a time, so that each update is a separate op."""
     from torch.optim import SGD
 
     return SGD(parameters, lr=learning_rate, momentum=momentum, weight_decay=weight_decay, foreach=False)
@@ -81,10 +81,10 @@ def adamw(
 class Workload:
     """A torch model, its optimizer, and its data with the validation accuracy to reach.
 
-    One that comes without data has an `example` of its batches instead: it can be simulated, not trained.
+    A workload without data has an `example` of its batches instead: it can be simulated but not trained.
 
-    The callables are called, never changed. Seeds are tried in spawned processes, so they should be functions of a
-    module or `functools.partial` of such functions; a lambda works only in a single process.
+    Seeds are trained in spawned processes, so callables should be functions of a module or `functools.partial` of such
+    functions; a lambda only works in a single process.
 
     >>> Workload(name="mine", model=dict, data=dict, target=0.9).batch_size
     64
@@ -97,32 +97,32 @@ class Workload:
 
     name: str
     model: Callable[[], nn.Module]
-    """Makes the model with fresh weights; called after the run's seed was set."""
+    """Creates the model with fresh weights; called after the run's seed is set."""
     data: Callable[[], Splits] | None = None
-    """The same splits at every call, whatever the run's seed."""
+    """Returns the same splits at every call, independent of the run's seed."""
     target: float | None = None
-    """The validation accuracy, between 0 and 1, that counts as arrival; given with the data."""
+    """The validation accuracy to reach, between 0 and 1; required with data."""
     example: Callable[[int], tuple[Any, Any]] | None = None
-    """Inputs and targets of a batch of that size, best on the meta device; by default as in the training split."""
+    """Inputs and targets of a batch of a given size, preferably meta tensors; by default as in the training split."""
     description: str = ""
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
-    """A scalar from the model's output and the targets."""
+    """Computes a scalar from the model's output and the targets."""
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = sgd
     clip_norm: float | None = None
-    """The largest norm of all gradients together, after a loss scale is taken out; larger ones are scaled down."""
+    """Limit for the norm of all gradients together, after unscaling; larger gradients are scaled down."""
     accuracy: Callable[[Tensor, Tensor], float] = argmax_accuracy
-    """A number between 0 and 1 from the output and the targets of a whole split."""
+    """Computes a number between 0 and 1 from outputs and targets of a split."""
     batch_size: int = 64
     evaluate_every: int = 10
-    """Training steps between two looks at the validation split."""
+    """Training steps between two evaluations of the validation split."""
     sustain: int = 3
-    """Consecutive evaluations at or above the target that make an arrival."""
+    """Consecutive evaluations that must reach the target."""
     max_steps: int = 2000
-    """The budget: training stops here when the target was not held."""
+    """Budget: training stops here if the target has not been held."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
-            raise ConfigError(f"a workload's name must be a non-empty text, not {self.name!r}")
+            raise ConfigError(f"a workload's name must be a non-empty string, not {self.name!r}")
         where = f'workload "{self.name}"'
         for field in ("model", "data", "example", "loss", "optimizer", "accuracy"):
             value = getattr(self, field)
@@ -135,7 +135,7 @@ class Workload:
         if self.clip_norm is not None and not (isinstance(self.clip_norm, int | float) and self.clip_norm > 0):
             raise ConfigError(f"{where}: clip_norm must be above 0, or None for no clipping, not {self.clip_norm!r}")
         if self.data is None and self.example is None:
-            raise ConfigError(f"{where}: give data and a target to train it, or an example batch to simulate it")
+            raise ConfigError(f"{where}: it needs data and a target to be trained, or an example batch to be simulated")
         if self.data is None and self.target is not None:
             raise ConfigError(f"{where}: the target {self.target!r} needs data to reach it on")
         if self.data is not None and not _is_accuracy(self.target):
@@ -143,33 +143,33 @@ class Workload:
 
     @property
     def can_evaluate(self) -> bool:
-        """Whether it has data to train on; every workload can be simulated."""
+        """Whether it has data to train on. Every workload can be simulated."""
         return self.data is not None
 
     def require_data(self) -> tuple[Callable[[], Splits], float]:
-        """What makes its splits, and its target.
+        """The function that loads its splits, and its target.
 
         Raises:
-            ConfigError: when it comes without data, or, once called, when its data are no splits.
+            ConfigError: it has no data, or, when the function is called, the data are not `Splits`.
         """
         if self.data is None or self.target is None:
             raise ConfigError(
-                f'workload "{self.name}" can be simulated, not trained: it comes without data; '
-                "`presilicon list workloads` says which can be evaluated"
+                f'workload "{self.name}" has no data, so it can be simulated but not trained; '
+                "`presilicon list workloads` shows which can be evaluated"
             )
         return self._load_splits, self.target
 
     def _load_splits(self) -> Splits:
-        found: object = None if self.data is None else self.data()
-        if not isinstance(found, Splits):
+        splits: object = None if self.data is None else self.data()
+        if not isinstance(splits, Splits):
             raise ConfigError(
                 f'workload "{self.name}": data() must return Splits(train, validation, test), '
-                f"each a pair of inputs and targets, not {type(found).__name__}"
+                f"each a pair of inputs and targets, not {type(splits).__name__}"
             )
-        return found
+        return splits
 
     def batch(self, size: int) -> tuple[Any, Any]:
-        """Inputs and targets of a batch of `size` examples, for capture: shapes and types count, numbers do not."""
+        """Inputs and targets of a batch of `size` examples for capture, which uses only shapes and types."""
         if self.example is not None:
             return self.example(size)
         from torch import empty
@@ -188,14 +188,14 @@ class Workload:
         'presilicon.workloads.workload.sgd(momentum=0.0)'
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        given = {name: value for name, value in values.items() if value is not None}
-        return {name: _spell(value) if callable(value) else value for name, value in given.items()}
+        present = {name: value for name, value in values.items() if value is not None}
+        return {name: _spell(value) if callable(value) else value for name, value in present.items()}
 
     def require_picklable(self) -> None:
         """Check that the workload can be sent to another process.
 
         Raises:
-            ConfigError: names the field that cannot, and what to write instead.
+            ConfigError: a field cannot be pickled; the message names it and what to use instead.
         """
         for field in fields(self):
             try:
@@ -212,11 +212,11 @@ def _is_accuracy(value: object) -> bool:
 
 
 def _spell(value: object) -> str:
-    """A callable or an argument of one as text that is the same in every process."""
+    """Text for a callable or an argument of one that is the same in every process."""
     if isinstance(value, partial):
-        given = [_spell(argument) for argument in value.args]
-        given += [f"{name}={_spell(argument)}" for name, argument in value.keywords.items()]
-        return f"{_spell(value.func)}({', '.join(given)})"
+        arguments = [_spell(argument) for argument in value.args]
+        arguments += [f"{name}={_spell(argument)}" for name, argument in value.keywords.items()]
+        return f"{_spell(value.func)}({', '.join(arguments)})"
     if callable(value):
         named = value if hasattr(value, "__qualname__") else type(value)
         return f"{named.__module__}.{named.__qualname__}"
@@ -224,5 +224,5 @@ def _spell(value: object) -> str:
         return repr(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_spell, value))}]"
-    # An arbitrary object's repr may hold its address, which would differ from run to run.
+    # The repr of an arbitrary object may contain its address, which differs from run to run.
     return f"{type(value).__module__}.{type(value).__qualname__}"

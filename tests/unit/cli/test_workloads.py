@@ -23,7 +23,7 @@ def test_the_list_says_which_can_be_evaluated(invoke) -> None:
 def test_evaluate_refuses_a_workload_without_data(invoke, tmp_path, options: list[str]) -> None:
     outcome = invoke("evaluate", "fp32-systolic", "--workload", "resnet50", *options)
     assert outcome.code == 2
-    assert 'workload "resnet50" can be simulated, not trained: it comes without data' in outcome.err
+    assert 'workload "resnet50" has no data, so it can be simulated but not trained' in outcome.err
     assert outcome.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 

@@ -91,7 +91,7 @@ def test_a_set_that_is_not_there_or_cut_off_is_explained(whole: Path, monkeypatc
     with pytest.raises(ConfigError, match="dataset-fashion-mnist, or set PRESILICON_FASHION_MNIST"):
         load_fashion(image=True, full=True)
     (whole / "train-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x09abc")
-    with pytest.raises(ConfigError, match="train-labels-idx1-ubyte: this is no idx file of bytes, or it is cut off"):
+    with pytest.raises(ConfigError, match="train-labels-idx1-ubyte: not an idx file of bytes, or truncated"):
         read_full(whole)
     (whole / "train-labels-idx1-ubyte").unlink()
     with pytest.raises(ConfigError, match=r"train-labels-idx1-ubyte\.gz: cannot be read"):

@@ -56,7 +56,7 @@ def test_a_user_gives_four_things_and_can_train() -> None:
         ({"loss": "mse"}, "loss"),
         ({"data": "digits"}, "data must be a function"),
         ({"example": 3}, "example must be a function"),
-        ({"data": None, "target": None}, "give data and a target to train it, or an example"),
+        ({"data": None, "target": None}, "needs data and a target to be trained, or an example"),
         ({"data": None, "example": make_data}, "the target 0.9 needs data"),
         ({"target": None}, "target must be above 0"),
     ],
@@ -134,10 +134,10 @@ def test_without_data_there_is_an_example_and_no_training() -> None:
     assert not workload.can_evaluate
     assert workload.batch(3)[0].shape == (3, 4)
     assert {"data", "target"}.isdisjoint(workload.describe())
-    with pytest.raises(ConfigError, match='"mine" can be simulated, not trained: it comes without data'):
+    with pytest.raises(ConfigError, match='"mine" has no data, so it can be simulated but not trained'):
         workload.require_data()
     for refuse in (lambda: train(workload, Numerics()), lambda: compare(["fp32-systolic"], workload)):
-        with pytest.raises(ConfigError, match="comes without data"):
+        with pytest.raises(ConfigError, match="has no data"):
             refuse()
 
 

@@ -1,4 +1,4 @@
-"""Turns the record of a step into ops: settles phases and roles, names them, and writes products one way round."""
+"""Turns the record of a step into ops: decides phases and roles, names ops, and gives products one orientation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def assemble(record: Record, parameters: frozenset[int], gradients: frozenset[in
             roles, layer = _update_roles(call, record, parameters, gradients, temporary)
         inputs, outputs = _references(call.inputs, roles), _references(call.outputs, roles)
         gemm = call.gemm
-        if gemm is not None and _is_turned(phase, inputs):
+        if gemm is not None and _is_transposed(phase, inputs):
             gemm = Gemm(gemm.n, gemm.k, gemm.m, gemm.count)
             inputs = (_transposed(inputs[1]), _transposed(inputs[0]), *inputs[2:])
             outputs = tuple(map(_transposed, outputs))
@@ -55,10 +55,10 @@ def assemble(record: Record, parameters: frozenset[int], gradients: frozenset[in
 
 
 def _settle(record: Record) -> Settled:
-    """Goes backward through the calls: what a result flows into, or is used for, says what it is.
+    """Phases of calls and roles of storages, found by going backward through the calls.
 
-    A result that left its autograd node is an error or a gradient by where it went. One that stayed inside the node is
-    what its readers there make of it.
+    A result that left its autograd node is an error or a gradient depending on where it went. One that stayed inside
+    the node takes the role of the results computed from it there.
     """
     roles = dict(record.roles)
     phases: list[Phase] = ["forward"] * len(record.calls)
@@ -68,13 +68,13 @@ def _settle(record: Record) -> Settled:
         if call.stage == "update":
             phases[index] = "update"
         elif call.stage == "backward":
-            made: list[Role] = []
+            output_roles: list[Role] = []
             for view in call.outputs:
                 uses = record.flowing.get(view.storage) or _uses(readers[view.storage], call.node)
                 role: Role = "error" if "error" in uses else "gradient"
-                made.append(role)
+                output_roles.append(role)
                 roles.setdefault(view.storage, role)
-            of_weights = all(role == "gradient" for role in made)
+            of_weights = all(role == "gradient" for role in output_roles)
             phases[index] = "weight_grad" if of_weights else "input_grad"
             for view in call.inputs:
                 readers[view.storage].append((call.node, "gradient" if of_weights else "error"))
@@ -82,7 +82,7 @@ def _settle(record: Record) -> Settled:
 
 
 def _uses(readers: list[tuple[int, Role]], node: int) -> set[Role]:
-    """What a result is used for that never entered a node: inside its own, or as a part of a longer sum."""
+    """Roles of what is computed from a result that never entered a node: in its own node, or else anywhere."""
     inside: set[Role] = {role for reader, role in readers if reader == node}
     return inside or {role for _, role in readers} or {"error"}
 
@@ -94,9 +94,9 @@ def _update_roles(
     gradients: frozenset[int],
     temporary: dict[int, tuple[Role, str]],
 ) -> tuple[dict[int, Role], str]:
-    """Roles as the update sees them, and the layer whose parameter it updates.
+    """Roles in the update, and the layer whose parameter is updated.
 
-    A temporary takes after the first tensor that it is made of.
+    A temporary has the role of the first tensor that it is computed from.
     """
     roles: dict[int, Role] = {}
     layers: list[str] = []
@@ -127,8 +127,8 @@ def _references(views: tuple[View, ...], roles: dict[int, Role]) -> tuple[Tensor
     return tuple(TensorRef(view.storage, view.shape, roles.get(view.storage, "activation")) for view in views)
 
 
-def _is_turned(phase: Phase, inputs: tuple[TensorRef, ...]) -> bool:
-    """Whether autograd computed the transpose of E W^T or A^T E, which is the same work with the factors exchanged."""
+def _is_transposed(phase: Phase, inputs: tuple[TensorRef, ...]) -> bool:
+    """Whether autograd computed the transpose of E W^T or A^T E: the same work with the factors exchanged."""
     left, right = inputs[0].role, inputs[1].role
     if phase == "weight_grad":
         return left == "error" and right == "activation"

@@ -1,4 +1,4 @@
-"""What a recorder writes down about a step, before phases and roles are settled."""
+"""The record of a step, before the phases and roles of its calls are known."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Call:
     stage: Stage
     layer: str
     node: int
-    """Which visit of an autograd node it happened in; -1 outside the backward pass."""
+    """Number of the autograd node's visit in which it ran; -1 outside the backward pass."""
     inputs: tuple[View, ...]
     outputs: tuple[View, ...]
     flops: int
@@ -37,12 +37,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Everything that a step showed."""
+    """Everything recorded about a step."""
 
     calls: list[Call] = field(default_factory=list)
     roles: dict[int, Role] = field(default_factory=dict)
-    """Of the storages that exist before the step or are made by its forward pass."""
+    """Role of each storage that exists before the step or is created in its forward pass."""
     flowing: dict[int, set[Role]] = field(default_factory=dict)
-    """Of the storages that the backward pass handed from node to node: `error`, `gradient`, or both."""
+    """Roles of each storage that the backward pass moved from node to node: `error`, `gradient`, or both."""
     owners: dict[int, str] = field(default_factory=dict)
     """The layer that a parameter, its gradient or its optimizer state belongs to."""

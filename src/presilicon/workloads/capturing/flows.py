@@ -1,4 +1,4 @@
-"""What flows through the backward pass: errors and gradients, and the layers that they come from."""
+"""Errors and gradients in a backward pass, and the layers that they come from."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from presilicon.workloads.capturing.layers import Layers, sequence_number_of
 
 
 class Flows:
-    """Follows a backward pass from autograd node to autograd node.
+    """Tracks a backward pass from autograd node to autograd node.
 
-    `report` is called with each tensor that leaves or enters a node and what it is. A gradient with respect to a
-    weight, or to something made of weights alone (a transposed view, a normalised weight), is a `gradient`; any other
-    is an `error`.
+    `report` is called with each tensor that leaves or enters a node, and its role: `gradient` if it is the gradient of
+    a weight or of a tensor computed from weights alone (a transposed view, a normalised weight), else `error`.
     """
 
     def __init__(self, model: nn.Module, layers: Layers, report: Callable[[Tensor, Role], None]) -> None:
         self.visit = -1
-        """Counts the nodes that were entered; -1 before the first one."""
+        """Number of nodes entered so far, minus one."""
         self.layer = ""
         """The layer whose forward pass made the node that is running."""
         self.owners = parameter_owners(model)
@@ -33,14 +32,14 @@ class Flows:
         self._nodes: list[Any] = []
 
     def note_node(self, number: int, made_of_weights: bool) -> None:
-        """Says what the forward call made whose autograd node has this sequence number; the first word counts."""
+        """Record whether the node of this sequence number computes from weights alone; only the first call counts."""
         self._made_of_weights.setdefault(number, made_of_weights)
 
     def watch(self, loss: Tensor) -> None:
-        """Hooks every node under the loss.
+        """Hook every node under the loss.
 
         Raises:
-            ConfigError: when the loss reaches trainable tensors with real numbers, which are not the model's.
+            ConfigError: the loss depends on trainable tensors outside the model.
         """
         seen: dict[Any, None] = {loss.grad_fn: None}
         pending: list[Any] = [loss.grad_fn]
@@ -53,11 +52,11 @@ class Flows:
             fresh = [other for other in following if other is not None and other not in seen]
             seen.update(dict.fromkeys(fresh))
             pending.extend(dict.fromkeys(fresh))
-        # Node objects are recognised by identity, which lasts as long as somebody holds them.
+        # Nodes are recognised by identity, which is only stable while they are referenced.
         self._nodes = list(seen)
 
     def unwatch(self) -> None:
-        """Lets go of the autograd graph."""
+        """Release the autograd graph."""
         self._nodes.clear()
         self.visit, self.layer = -1, ""
 
@@ -67,8 +66,8 @@ class Flows:
             return self._layers.of_node(node)
         if not leaf.is_meta:
             raise ConfigError(
-                f"the loss depends on a trainable tensor of shape {tuple(leaf.shape)} outside the model that it is "
-                "given: let it reach weights through the model's output, or use the optimizer's weight decay"
+                f"the loss depends on a trainable tensor of shape {tuple(leaf.shape)} outside the model; compute "
+                "the loss from the model's output, or use the optimizer's weight decay"
             )
         return self.owners.get(id(leaf), "")
 
@@ -80,7 +79,7 @@ class Flows:
             return "gradient" if id(leaf) in self.owners else "error"
         number = sequence_number_of(node)
         if number is None:
-            # Without numbers, at least the transposed view inside every linear layer is known by its name.
+            # Without sequence numbers, at least the transposed view in every linear layer is known by its name.
             of_weights = (
                 node.name().startswith("TBackward") and self._flow_into(node.next_functions[0][0]) == "gradient"
             )
@@ -92,7 +91,7 @@ class Flows:
         def enter(gradients: tuple[Tensor | None, ...]) -> None:
             self.visit += 1
             self.layer = layer
-            # What enters may be the sum of what left several nodes.
+            # A tensor that enters may be the sum of several that left other nodes.
             self._report_all([flow] * len(gradients), gradients)
 
         return enter

@@ -1,6 +1,6 @@
-"""Layers of a model: which one a step is in, and which of them multiply by weights.
+"""Layers of a model: the one that is running, and those that multiply by weights.
 
-A forward pass is followed by module hooks, a backward pass by the autograd nodes that the forward pass made.
+Module hooks track the forward pass; the autograd nodes that it created identify layers in the backward pass.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from torch import nn
 from presilicon.records import Ends
 
 _sequence_number = getattr(torch.autograd, "_get_sequence_nr", None)
-"""The number of the next autograd node. Private: without it, backward ops have no layer."""
+"""Returns the number of the next autograd node. Private in torch; without it, backward ops have no layer."""
 
 
 class Layers:
-    """Follows a model's forward passes through its modules."""
+    """Tracks a model's forward passes through its modules."""
 
     def __init__(self, model: nn.Module) -> None:
         self._stack: list[str] = []
         self._numbers: list[int] = []
         self._names: list[str] = []
         for name, module in model.named_modules():
-            # prepend: the user's own hooks run inside the layer, not before it.
+            # Prepended, so that the user's own hooks run inside the layer.
             module.register_forward_pre_hook(self._entering(name), prepend=True)
             module.register_forward_hook(self._leaving, always_call=True)
 
@@ -40,7 +40,7 @@ class Layers:
         return self._stack[-1] if self._stack else ""
 
     def of_node(self, node: Any) -> str:
-        """The layer whose forward pass made an autograd node; empty when it was made outside or is not known."""
+        """The layer whose forward pass created an autograd node; empty if it was created outside or is unknown."""
         number = sequence_number_of(node)
         if number is None:
             return ""
@@ -71,7 +71,7 @@ def next_sequence_number() -> int | None:
 
 
 def sequence_number_of(node: Any) -> int | None:
-    """The number that the node got when the forward pass made it."""
+    """The sequence number of an autograd node, or None if torch does not tell."""
     if _sequence_number is None or not hasattr(node, "_sequence_nr"):
         return None
     return int(node._sequence_nr())
@@ -91,7 +91,7 @@ _LOOKED_UP_OR_SCALED = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
 def ends_of(model: nn.Module) -> Ends:
     """The first and the last layer, in the order of registration, that multiply by a matrix of weights.
 
-    The emulator asks here; the simulator reads what capture recorded in `StepGraph.ends`.
+    Emulation calls this function; the simulator reads `StepGraph.ends`, which capture took from here.
     """
     layers = multiplying_layers(model)
     return Ends(layers[0], layers[-1]) if layers else Ends()
@@ -100,10 +100,10 @@ def ends_of(model: nn.Module) -> Ends:
 def multiplying_layers(model: nn.Module) -> list[str]:
     """The layers that multiply by a matrix of weights, in the order of registration.
 
-    Those are torch's own layers that do, and modules without children that own a matrix, such as the Conv1D of
-    transformers. Embedding tables are looked up, and weights of norms scale; a parameter whose first dimension is 1, as
-    position embeddings have, is added. The modules inside an nn.MultiheadAttention are a part of it. The model itself
-    counts only when none of its layers does.
+    Those are torch's own layers that multiply, and modules without children that own a matrix, such as the Conv1D of
+    transformers. Embedding tables and the weights of norms do not count, nor do parameters whose first dimension is 1,
+    such as position embeddings, which are added. The modules inside an nn.MultiheadAttention are part of it. The model
+    itself counts only if none of its layers does.
     """
     inside = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention))
     layers = [name for name, module in model.named_modules() if not name.startswith(inside) and _multiplies(module)]

@@ -38,7 +38,7 @@ _CONVOLUTIONS = frozenset(
 
 
 def product_kind(name: str) -> OpKind | None:
-    """The kind of an operator that multiplies matrices, by its name; None for every other operator."""
+    """The kind of an operator that multiplies matrices; None for every other operator."""
     if name in _CONVOLUTIONS:
         return "convolution"
     return "gemm" if name in _SHAPES else None
@@ -65,9 +65,9 @@ def find_products(name: str, args: Sequence[Any], output: Any) -> list[Product]:
 def im2col(convolution: Convolution) -> Gemm:
     """The forward pass of a convolution as a matrix product, one per group.
 
-    Rows are the positions at which the kernel is laid. That is the output's positions; for a transposed convolution,
-    the input's: it multiplies each of its pixels by the whole kernel and adds the overlapping results, so no inserted
-    zero is ever multiplied.
+    Rows are the positions of the kernel: those of the output, or for a transposed convolution those of the input, which
+    multiplies each of its pixels by the whole kernel and adds the overlapping results, so that no inserted zero is
+    multiplied.
 
     >>> im2col(Convolution(batch=2, in_channels=3, out_channels=8, input_size=(8, 8), output_size=(6, 6),
     ...                    kernel=(3, 3), stride=(1, 1), padding=(0, 0), dilation=(1, 1)))

@@ -1,4 +1,4 @@
-"""Watches a training step and writes down every operator call in it."""
+"""Records every operator call of a training step."""
 
 from __future__ import annotations
 
@@ -23,27 +23,28 @@ _NATIVE_BATCH_NORM = torch.ops.aten.native_batch_norm.default
 
 
 class DataDependentError(RuntimeError):
-    """The step asked for the value of a tensor that has none."""
+    """The step read a value of a meta tensor."""
 
 
 class Storages:
-    """Gives each storage a small number: views share it, in-place results keep it.
+    """Numbers tensor storages: views and in-place results have the number of their storage.
 
-    Holding the tensors themselves would change what is being watched: autograd copies a gradient that somebody else
-    refers to. A weak reference to the storage does not count there, and keeps its address from being used again.
+    References to the tensors themselves would change what is recorded, because autograd copies a gradient that is
+    referenced elsewhere. A weak reference to the storage does not have this effect, and keeps its address from being
+    reused.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, StorageWeakRef]] = {}
 
     def number(self, tensor: Tensor) -> int:
-        """The number of the tensor's storage, a new one when it was never seen.
+        """The number of the tensor's storage.
 
         Raises:
-            ConfigError: when the tensor is sparse and has no storage of its own.
+            ConfigError: the tensor is sparse, and so has no storage.
         """
         if tensor.layout is not torch.strided:
-            raise ConfigError("sparse tensors cannot be captured: make the gradients dense (`sparse=False`)")
+            raise ConfigError("sparse tensors cannot be captured; make the gradients dense (`sparse=False`)")
         storage = tensor.untyped_storage()
         address = storage._cdata
         known = self._known.get(address)
@@ -56,7 +57,7 @@ class Storages:
 class Recorder(TorchDispatchMode):
     """A dispatch mode that records the calls of one training step on the meta device.
 
-    The one who runs the step sets `stage` as it goes, and `recording` when the step is the one to record.
+    The caller sets `stage` while the step runs, and `recording` for the step to record.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -71,14 +72,14 @@ class Recorder(TorchDispatchMode):
         self._constants: dict[int, tuple[Tensor, Tensor]] = {}
 
     def claim(self, tensor: Tensor, role: Role, owner: str = "") -> None:
-        """Says what a tensor is that exists before the step."""
+        """Set the role, and the layer, of a tensor that exists before the step."""
         number = self.storages.number(tensor)
         self.record.roles.setdefault(number, role)
         if owner:
             self.record.owners.setdefault(number, owner)
 
     def claim_gradient(self, gradient: Tensor, owner: str) -> None:
-        """Says that the backward pass ended with this gradient of a parameter."""
+        """Mark a tensor as the final gradient of a parameter of the layer `owner`."""
         if self.recording:
             self._note_flow(gradient, "gradient")
             self.record.owners.setdefault(self.storages.number(gradient), owner)
@@ -86,7 +87,7 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Runs the call, and writes it down when recording."""
+        """Run the call, and record it if this step is to be recorded."""
         kwargs = kwargs or {}
         tensors = list(_tensors([args, kwargs]))
         on_meta = [tensor.is_meta for tensor in tensors]
@@ -94,7 +95,7 @@ class Recorder(TorchDispatchMode):
             args, kwargs = self._to_meta(args), self._to_meta(kwargs)
             tensors = list(_tensors([args, kwargs]))
         if func is _READ_VALUE and any(on_meta):
-            raise DataDependentError("it reads a number out of a tensor")
+            raise DataDependentError("it reads a value of a tensor")
         output = func(*args, **kwargs)
         # A call without meta tensors is the host's bookkeeping, such as an optimizer's step counter.
         if self.recording and (any(on_meta) or any(tensor.is_meta for tensor in _tensors([output]))):
@@ -104,9 +105,9 @@ class Recorder(TorchDispatchMode):
     def _write(self, func: Any, args: Any, kwargs: dict[str, Any], tensors: list[Tensor], output: Any) -> None:
         operator = describe_operator(func)
         results = list(_tensors([output]))
-        # Gradients are off in a backward pass; where they are on, activations are being computed a second time.
-        again = self.stage == "backward" and self.flows.visit >= 0 and torch.is_grad_enabled()
-        stage: Stage = "forward" if again else self.stage
+        # Gradients are off in a backward pass; if they are on, activations are being recomputed.
+        recomputes = self.stage == "backward" and self.flows.visit >= 0 and torch.is_grad_enabled()
+        stage: Stage = "forward" if recomputes else self.stage
         if stage == "forward":
             self._note_roles(tensors, results)
         if operator.free or (not operator.mutable and self._only_views(tensors, results)):
@@ -125,7 +126,7 @@ class Recorder(TorchDispatchMode):
         if describe_operator(func).gathers:
             inputs = (View(inputs[0].storage, outputs[0].shape), *inputs[1:])
         sources = {view.storage for view in inputs}
-        # Who writes to a part of a storage leaves the rest as the writer before made it.
+        # A call that writes to a part of a storage keeps the rest as the previous writer left it.
         sources |= {self.storages.number(tensor) for tensor in writes if _is_part(tensor)}
         depends_on = sorted({self._producers[source] for source in sources if source in self._producers})
         self._producers.update(dict.fromkeys((view.storage for view in outputs), len(self.record.calls)))
@@ -138,7 +139,7 @@ class Recorder(TorchDispatchMode):
                 stage=stage,
                 layer=self.flows.layer if in_node else self._layers.current,
                 node=self.flows.visit if stage == "backward" else -1,
-                # The two factors of a product stay two, even when they are the same tensor.
+                # The two factors of a product are both listed, even if they are the same tensor.
                 inputs=inputs if product else tuple(dict.fromkeys(inputs)),
                 outputs=outputs,
                 flops=part.flops,
@@ -149,23 +150,23 @@ class Recorder(TorchDispatchMode):
         )
 
     def _view(self, tensor: Tensor) -> View:
-        # An expanded tensor holds no more numbers than before: its repeated axes (stride 0) count once.
+        # Repeated axes of an expanded tensor (stride 0) hold no additional values, so they count once.
         shape = tuple(1 if step == 0 else size for size, step in zip(tensor.shape, tensor.stride(), strict=True))
         return View(self.storages.number(tensor), shape)
 
     def _only_views(self, tensors: list[Tensor], results: list[Tensor]) -> bool:
-        given = {self.storages.number(tensor) for tensor in tensors}
-        return all(self.storages.number(tensor) in given for tensor in results)
+        inputs = {self.storages.number(tensor) for tensor in tensors}
+        return all(self.storages.number(tensor) in inputs for tensor in results)
 
     def _note_roles(self, tensors: list[Tensor], results: list[Tensor]) -> None:
-        """What is made of weights alone is still a weight."""
+        """Set the roles of results: a tensor computed from weights alone is still a weight."""
         roles = self.record.roles
         inputs = [roles.get(self.storages.number(tensor), "activation") for tensor in tensors]
         role: Role = "weight" if inputs and set(inputs) == {"weight"} else "activation"
         for tensor in results:
             roles.setdefault(self.storages.number(tensor), role)
         number = next_sequence_number()
-        # A custom autograd function computes without gradients; the calls inside say nothing of its node.
+        # A custom autograd function computes without gradients, so the calls inside say nothing about its node.
         if number is not None and torch.is_grad_enabled():
             self.flows.note_node(number - 1, made_of_weights=role == "weight")
 
@@ -174,9 +175,9 @@ class Recorder(TorchDispatchMode):
             self.record.flowing.setdefault(self.storages.number(tensor), set()).add(role)
 
     def _to_meta(self, value: Any) -> Any:
-        """Replaces constants that a closure brought along; scalars may stay where they are."""
+        """Replace real tensors, such as constants of a closure, by meta tensors; scalars may stay."""
         if isinstance(value, Tensor) and not value.is_meta and value.dim() > 0:
-            # The constant is held, so that its id is not given to another.
+            # The constant is referenced, so that its id is not reused.
             return self._constants.setdefault(id(value), (value, replicate_tensor(value.detach())))[1]
         if isinstance(value, list | tuple):
             return type(value)([self._to_meta(item) for item in value])
@@ -193,14 +194,14 @@ def _traffic(
     tensors: list[Tensor],
     results: list[Tensor],
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """What a call reads and what it writes."""
+    """The tensors that a call reads, and those that it writes."""
     if operator.shape_only:
         return [], results
     written = {key: kwargs.get(key) if isinstance(key, str) else args[key] for key in operator.written}
     unread = {id(written[key]) for key in operator.unread}
     writes = [*results, *(tensor for tensor in _tensors(written) if tensor.is_meta)]
     if func is _NATIVE_BATCH_NORM and args[5]:
-        # Its schema hides that training updates the running statistics.
+        # Its schema does not say that training updates the running statistics.
         writes += [tensor for tensor in args[3:5] if tensor is not None]
     return [tensor for tensor in tensors if id(tensor) not in unread], writes
 

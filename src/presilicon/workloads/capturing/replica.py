@@ -1,4 +1,4 @@
-"""Copies on the meta device: the structure of a model or a batch, without a single number of it."""
+"""Copies of models and batches on the meta device: structure and shapes, without values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def replicate_tensor(tensor: Tensor) -> Tensor:
 
 
 def replicate_tensors(value: Anything) -> Anything:
-    """The same nest of containers with every tensor on the meta device."""
+    """A copy of nested containers with every tensor on the meta device."""
     replica: Anything = pytree.tree_map(
         lambda leaf: replicate_tensor(leaf) if isinstance(leaf, Tensor) else leaf, value
     )
@@ -37,16 +37,16 @@ def replicate_tensors(value: Anything) -> Anything:
 def replicate_model(model: nn.Module) -> nn.Module:
     """The model on the meta device: modules are copied, weights are not, sharing is kept.
 
-    Hooks that emulation put on the model are left behind, so that an emulated model captures as the plain one.
+    Emulation's hooks are not copied, so that an emulated model is captured like the plain one.
 
     Raises:
-        ConfigError: when a lazy module does not know its shapes yet, or a part of the model cannot be copied.
+        ConfigError: a lazy module does not know its shapes yet, or a part of the model cannot be copied.
     """
-    # What is already in the memo is not copied: that is how a deep copy never touches the weights.
+    # deepcopy does not copy what is in the memo, so the weights are never touched.
     memo: dict[int, Any] = {}
     for name, parameter in model.named_parameters():
         if isinstance(parameter, UninitializedParameter):
-            raise ConfigError(f'parameter "{name}" has no shape yet: call the model once before it is captured')
+            raise ConfigError(f'parameter "{name}" has no shape yet; call the model once before capturing it')
         memo[id(parameter)] = nn.Parameter(
             torch.empty_like(parameter, device="meta", requires_grad=False), requires_grad=parameter.requires_grad
         )
@@ -55,9 +55,9 @@ def replicate_model(model: nn.Module) -> nn.Module:
     for module in model.modules():
         for attribute in _HOOKS:
             hooks = getattr(module, attribute)
-            kept = {key: hook for key, hook in hooks.items() if not _belongs_to_emulation(hook)}
-            if len(kept) < len(hooks):
-                memo[id(hooks)] = type(hooks)(kept)
+            others = {key: hook for key, hook in hooks.items() if not _belongs_to_emulation(hook)}
+            if len(others) < len(hooks):
+                memo[id(hooks)] = type(hooks)(others)
     try:
         with _MetaCopies():
             return copy.deepcopy(model, memo)
@@ -69,7 +69,7 @@ def replicate_model(model: nn.Module) -> nn.Module:
 
 
 class _MetaCopies(TorchFunctionMode):
-    """Inside, a deep copy of a plain tensor (an attribute that is no parameter and no buffer) is a meta tensor."""
+    """A mode in which deep copies of plain tensors (neither parameters nor buffers) are meta tensors."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -39,26 +39,26 @@ def capture(
 ) -> StepGraph:
     """One training step of a model: forward, input gradients, weight gradients and update.
 
-    The step runs on the meta device: shapes are computed, numbers are not, and a model that fits no memory can be
-    captured. The model itself is left alone: its structure is copied, its weights are not. Modules run in the mode
-    (training or evaluation) that they are in.
+    The step runs on the meta device: only shapes are computed, so a model that is larger than memory can be captured.
+    The model itself is not changed: its structure is copied, its weights are not. Modules run in the mode (training or
+    evaluation) that they are in.
 
-    The second step is captured: the first one also makes the optimizer's state. Views and allocations are no ops, but
-    dependencies pass through them. A product's inputs begin with its two factors, and gradients are written one way
-    round whichever way autograd computed them: E W^T and A^T E.
+    The second step is captured, because the first one also creates the optimizer's state. Views and allocations are not
+    ops, but dependencies pass through them. A product's inputs begin with its two factors. Gradients are always written
+    as E W^T and A^T E, even if autograd computed their transposes.
 
     Args:
         model: any module that can be trained by backpropagation.
-        batch: what it is called with: a tensor, a tuple of positional arguments, or a dict of keyword arguments. The
+        batch: the model's arguments: a tensor, a tuple of positional arguments, or a dict of keyword arguments. The
             tensors may be real or meta; only their shapes and types are used.
-        targets: handed to the loss after the model's output, when given.
-        loss: makes a scalar of the output; by default the mean of each floating-point output, summed.
-        optimizer: makes an optimizer of the parameters; by default SGD with momentum. It is always run one parameter
-            at a time (`foreach` and `fused` off), so that each update belongs to its layer.
-        name: of the graph; by default the model's class.
+        targets: if given, passed to the loss after the model's output.
+        loss: computes a scalar from the output; by default the mean of each floating-point output, summed.
+        optimizer: creates an optimizer for the parameters; by default SGD with momentum. It always updates one
+            parameter at a time (`foreach` and `fused` off), so that each update belongs to its layer.
+        name: name of the graph; by default the model's class.
 
     Raises:
-        ConfigError: when the step cannot run on shapes alone, with the file and line that asked for a value.
+        ConfigError: the step needs values of tensors, with the file and line that asked for one.
 
     >>> graph = capture(nn.Linear(3, 2), torch.empty(5, 3))
     >>> [(op.phase, op.gemm) for op in graph.ops if op.gemm]
@@ -68,7 +68,7 @@ def capture(
         raise ConfigError(f"capture takes a torch.nn.Module, not {type(model).__name__}")
     if optimizer is not None and (isinstance(optimizer, Optimizer) or not callable(optimizer)):
         raise ConfigError(
-            "optimizer must be a function that makes an optimizer of the parameters, such as "
+            "optimizer must be a function that creates an optimizer for the parameters, such as "
             f"functools.partial(torch.optim.Adam, lr=1e-3), not {type(optimizer).__name__}"
         )
     if not any(parameter.requires_grad for parameter in model.parameters()):
@@ -76,7 +76,7 @@ def capture(
     args, kwargs = _arguments(batch)
     label = type(model).__name__
     if _batch_size((args, kwargs)) == 0:
-        raise ConfigError(f"the batch of {label} is empty: give at least one example")
+        raise ConfigError(f"the batch of {label} must have at least one example")
     # The caller's random numbers must not depend on whether a graph was captured.
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
         with _explained(f"capturing {label}"):
@@ -111,7 +111,7 @@ def capture_workload(workload: Workload, batch_size: int | None = None) -> StepG
 
 
 def _make_model(workload: Workload) -> nn.Module:
-    """The workload's model, made without its numbers where that is possible: large models take long to draw."""
+    """The workload's model, on the meta device if possible, because initializing a large model takes long."""
     try:
         with torch.device("meta"):
             return workload.model()
@@ -121,7 +121,7 @@ def _make_model(workload: Workload) -> nn.Module:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """All that a training step needs, on the meta device."""
+    """Model, batch, loss and optimizer of a training step, on the meta device."""
 
     model: nn.Module
     args: tuple[Any, ...]
@@ -134,7 +134,7 @@ class _Step:
 def _make_optimizer(make: Callable[[Iterable[nn.Parameter]], Optimizer], model: nn.Module) -> Optimizer:
     optimizer = make(model.parameters())
     if not isinstance(optimizer, Optimizer):
-        raise ConfigError(f"optimizer must make a torch.optim.Optimizer, not {type(optimizer).__name__}")
+        raise ConfigError(f"optimizer must return a torch.optim.Optimizer, not {type(optimizer).__name__}")
     for group in optimizer.param_groups:
         group.update({key: False for key in ("foreach", "fused") if key in group})
     return optimizer
@@ -170,7 +170,7 @@ def _capture(step: _Step, label: str, name: str) -> StepGraph:
 
 
 def _claim(step: _Step, recorder: Recorder) -> None:
-    """Names everything that exists before the step."""
+    """Tell the recorder about every tensor that exists before the step."""
     owners = recorder.flows.owners
     for parameter in step.model.parameters():
         recorder.claim(parameter, "weight", owners[id(parameter)])
@@ -185,8 +185,8 @@ def _claim(step: _Step, recorder: Recorder) -> None:
 
 
 def _run(step: _Step, recorder: Recorder, label: str) -> None:
-    """One training step; the recorder is told where it is."""
-    # Tensors that the model makes for itself belong on its device; an optimizer's step counters must stay numbers.
+    """Run one training step, keeping the recorder's stage up to date."""
+    # Tensors that the model creates belong on its device; an optimizer's step counters must keep their values.
     with _explained(f"the forward pass of {label}"), torch.device("meta"):
         recorder.stage = "forward"
         loss = _scalar_loss(step, step.model(*step.args, **step.kwargs))
@@ -207,12 +207,7 @@ def _scalar_loss(step: _Step, output: Any) -> Tensor:
     if step.loss is not None:
         loss = step.loss(output) if step.targets is None else step.loss(output, step.targets)
     else:
-        floating = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
-        if not floating:
-            raise ConfigError(f"no trainable output was found in what the model returned ({type(output).__name__})")
-        loss = floating[0].mean()
-        for leaf in floating[1:]:
-            loss = loss + leaf.mean()
+        loss = mean_of_outputs(output)
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
         raise ConfigError(f"the loss must be a single number, not {shape}")
@@ -221,9 +216,24 @@ def _scalar_loss(step: _Step, output: Any) -> Tensor:
     return loss
 
 
+def mean_of_outputs(output: Any) -> Tensor:
+    """The default loss: the mean of each trainable output, summed.
+
+    Raises:
+        ConfigError: no output depends on a trainable parameter.
+    """
+    leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
+    if not leaves:
+        raise ConfigError(f"the model must return a trainable output, not a {type(output).__name__} without one")
+    total = leaves[0].mean()
+    for leaf in leaves[1:]:
+        total = total + leaf.mean()
+    return total
+
+
 @contextmanager
 def _explained(what: str) -> Iterator[None]:
-    """Turns whatever goes wrong in the user's code into an error that says where."""
+    """Turn any exception of the user's code into an error that names file and line."""
     try:
         yield
     except ConfigError:
@@ -234,7 +244,7 @@ def _explained(what: str) -> Iterator[None]:
         text = str(error).strip().partition("\n")[0].partition(". ")[0]
         if isinstance(error, DataDependentError) or any(words in text for words in _NO_VALUES):
             raise ConfigError(
-                f"{intro} needs the values of tensors, and capture knows shapes only ({text}); "
+                f"{intro} needs the values of tensors, but capture only knows shapes ({text}); "
                 "decide by shapes or compute with torch.where, or capture each branch as a model of its own"
             ) from error
         raise ConfigError(f"{intro} failed: {type(error).__name__}: {text}") from error
@@ -255,7 +265,7 @@ def _locate(trace: TracebackType | None) -> str:
 
 
 _NO_VALUES = ("meta tensor", "Meta tensor", "meta device", "data-dependent", "data-independent")
-"""How torch says that a tensor without numbers was asked for some, or that a shape depends on them."""
+"""Phrases in torch's errors for reading a value of a meta tensor, or a shape that depends on values."""
 
 
 def _arguments(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -277,6 +287,6 @@ def _batch_size(values: Any) -> int:
 
 
 def _state(optimizer: Optimizer, parameter: Tensor) -> list[Tensor]:
-    """The optimizer's tensors for a parameter; its counters on the host are none."""
-    held = optimizer.state.get(parameter, {})
-    return [value for value in held.values() if isinstance(value, Tensor) and value.is_meta]
+    """The optimizer's tensors for a parameter, without its counters on the host."""
+    state = optimizer.state.get(parameter, {})
+    return [value for value in state.values() if isinstance(value, Tensor) and value.is_meta]

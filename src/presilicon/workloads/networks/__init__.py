@@ -1,1 +1,1 @@
-"""Networks that the field measures itself by, in plain torch."""
+"""Standard benchmark networks in plain torch."""

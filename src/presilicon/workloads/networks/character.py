@@ -9,7 +9,7 @@ from presilicon.workloads.networks.transformer import Block
 
 
 class CharacterGpt(nn.Module):
-    """Blocks of causal attention between an embedding of characters and places and a linear layer of its own."""
+    """Blocks of causal attention between an embedding of characters and positions and a linear output layer."""
 
     def __init__(self, vocabulary: int, layers: int = 2, width: int = 64, heads: int = 4, places: int = 64) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class CharacterGpt(nn.Module):
         self.output = nn.Linear(width, vocabulary)
 
     def forward(self, characters: Tensor) -> Tensor:
-        """From (batch, places) numbers of characters to (batch, places, vocabulary) scores of the next one."""
-        place = torch.arange(characters.shape[1], device=characters.device)
-        scores: Tensor = self.output(self.norm(self.blocks(self.characters(characters) + self.places(place))))
+        """Scores of the next character, (batch, tokens, vocabulary), from (batch, tokens) character indices."""
+        position = torch.arange(characters.shape[1], device=characters.device)
+        scores: Tensor = self.output(self.norm(self.blocks(self.characters(characters) + self.places(position))))
         return scores

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 
 def dcgan_generator(latent: int = 100, width: int = 64) -> nn.Module:
-    """From (batch, latent, 1, 1) noise to (batch, 3, 64, 64) images: 3.58 million parameters."""
+    """Generator: (batch, latent, 1, 1) noise to (batch, 3, 64, 64) images; 3.58 million parameters."""
     layers: list[nn.Module] = []
     channels = latent
     for step, multiple in enumerate((8, 4, 2, 1)):
@@ -22,7 +22,7 @@ def dcgan_generator(latent: int = 100, width: int = 64) -> nn.Module:
 
 
 def dcgan_discriminator(width: int = 64) -> nn.Module:
-    """From (batch, 3, 64, 64) images to (batch, 1) scores before the sigmoid: 2.77 million parameters."""
+    """Discriminator: (batch, 3, 64, 64) images to (batch, 1) scores before the sigmoid; 2.77 million parameters."""
     layers: list[nn.Module] = [nn.Conv2d(3, width, 4, 2, 1, bias=False), nn.LeakyReLU(0.2)]
     for multiple in (1, 2, 4):
         layers += [
@@ -34,12 +34,12 @@ def dcgan_discriminator(width: int = 64) -> nn.Module:
 
 
 def dcgan_generator_step() -> nn.Module:
-    """What a step of the generator runs: its images go through the discriminator, whose weights stay as they are."""
+    """The model of a generator step: its images go through the discriminator, whose weights are frozen."""
     return nn.Sequential(
         OrderedDict(generator=dcgan_generator(), discriminator=dcgan_discriminator().requires_grad_(False))
     )
 
 
 def adversarial_loss(score: Tensor, target: Tensor) -> Tensor:
-    """Binary cross-entropy of scores before the sigmoid against 1 (real) and 0 (made)."""
+    """Binary cross-entropy of scores before the sigmoid against 1 (real) and 0 (generated)."""
     return functional.binary_cross_entropy_with_logits(score, target)

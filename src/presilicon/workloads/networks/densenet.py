@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class DenseLayer(nn.Module):
-    """A 1x1 and a 3x3 convolution on everything that was made before; a few channels are new."""
+    """A 1x1 and a 3x3 convolution that compute a few new channels from all earlier ones."""
 
     def __init__(self, channels: int, growth: int) -> None:
         super().__init__()
@@ -17,26 +17,26 @@ class DenseLayer(nn.Module):
         self.conv2 = nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False)
         self.relu = nn.ReLU()
 
-    def forward(self, made: list[Tensor]) -> Tensor:
+    def forward(self, features: list[Tensor]) -> Tensor:
         """The new channels."""
-        x = self.conv1(self.relu(self.norm1(torch.cat(made, dim=1))))
+        x = self.conv1(self.relu(self.norm1(torch.cat(features, dim=1))))
         new: Tensor = self.conv2(self.relu(self.norm2(x)))
         return new
 
 
 class DenseBlock(nn.Module):
-    """Layers of which each sees all before it."""
+    """Layers that each see the results of all before them."""
 
     def __init__(self, layers: int, channels: int, growth: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(DenseLayer(channels + number * growth, growth) for number in range(layers))
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, channels, h, w) to (batch, channels + layers growth, h, w)."""
-        made = [x]
+        """(batch, channels + layers growth, h, w) from (batch, channels, h, w)."""
+        features = [x]
         for layer in self.layers:
-            made.append(layer(made))
-        return torch.cat(made, dim=1)
+            features.append(layer(features))
+        return torch.cat(features, dim=1)
 
 
 def densenet201(classes: int = 1000) -> nn.Module:

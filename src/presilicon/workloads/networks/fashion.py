@@ -1,4 +1,4 @@
-"""Networks for 28x28 pictures in ten classes: small enough to train on one core in seconds."""
+"""Networks for 28x28 images in ten classes, small enough to train on one core in seconds."""
 
 from __future__ import annotations
 

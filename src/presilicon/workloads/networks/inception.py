@@ -15,14 +15,14 @@ def _unit(channels: int, width: int, kernel: Any, **options: Any) -> nn.Sequenti
 
 
 class Branches(nn.Module):
-    """Paths that see the same input; their results are joined along the channels."""
+    """Paths with the same input, whose results are concatenated along the channels."""
 
     def __init__(self, *paths: nn.Module) -> None:
         super().__init__()
         self.paths = nn.ModuleList(paths)
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, channels, h, w) to as many channels as the paths have together."""
+        """(batch, channels of all paths, h, w) from (batch, channels, h, w)."""
         return torch.cat([path(x) for path in self.paths], dim=1)
 
 
@@ -90,7 +90,7 @@ def _block8(channels: int) -> nn.Module:
 
 
 class Inception(nn.Module):
-    """The whole network; in training it gives the scores of the main and of the auxiliary classifier."""
+    """The whole network; in training it returns the scores of the main and the auxiliary classifier."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Normalization after convolutions, of every kind that is compared: over the batch, over a sample, or over time."""
+"""Normalization after convolutions: over the batch, over a sample, or over time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GROUPS = 32
 
 
 def make_norm(kind: Normalization, convolution: nn.Module) -> tuple[nn.Module, nn.Module]:
-    """A convolution and what normalizes its results: all but weight normalization are a layer of their own.
+    """A convolution and its normalization, which is a layer except for weight normalization.
 
     >>> norm = make_norm("layer", nn.Conv2d(3, 64, 3))[1]
     >>> type(norm).__name__, norm.num_groups
@@ -37,8 +37,8 @@ def make_norm(kind: Normalization, convolution: nn.Module) -> tuple[nn.Module, n
 class OnlineNorm(nn.Module):
     """Online normalization (Chiley et al., 2019) of (batch, channels, *sizes), one sample after another.
 
-    Statistics are running ones, forward and backward, so that one sample is enough. Then each sample is scaled by
-    its own root mean square.
+    Forward and backward statistics are running ones, so one sample is enough. Then each sample is scaled by its own
+    root mean square.
     """
 
     mean: Tensor
@@ -57,7 +57,7 @@ class OnlineNorm(nn.Module):
         self.register_buffer("error_product", torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same shape, with about zero mean and unit variance in each channel over time."""
+        """`x` with about zero mean and unit variance in each channel over time."""
         statistics = (self.mean, self.variance, self.error_mean, self.error_product)
         y: Tensor = _Online.apply(x, *statistics, self.decays)  # type: ignore[no-untyped-call]
         wide = (-1,) + (1,) * (x.dim() - 2)
@@ -69,7 +69,7 @@ _EPS = 1e-5
 
 
 class _Online(torch.autograd.Function):
-    """The two control processes; statistics before the sample normalize it, and then take it in."""
+    """The two control processes: a sample is normalized by the statistics of the samples before it."""
 
     @staticmethod
     def forward(
@@ -103,11 +103,11 @@ class _Online(torch.autograd.Function):
         error_mean, error_product = ctx.errors
         lose = 1 - ctx.keep
         results = []
-        for each, sample, scale in zip(error.unbind(0), y.unbind(0), scales.unbind(0), strict=True):
-            flat, normal = each.flatten(1), sample.flatten(1)
+        for sample_error, sample, scale in zip(error.unbind(0), y.unbind(0), scales.unbind(0), strict=True):
+            flat, normal = sample_error.flatten(1), sample.flatten(1)
             first = flat - lose * error_product[:, None] * normal
             error_product.add_((first * normal).mean(1))
             second = first * scale[:, None] - lose * error_mean[:, None]
             error_mean.add_(second.mean(1))
-            results.append(second.view_as(each))
+            results.append(second.view_as(sample_error))
         return torch.stack(results), None, None, None, None, None

@@ -13,7 +13,7 @@ class LstmLanguageModel(nn.Module):
         self.output = nn.Linear(width, vocabulary)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """From (batch, tokens) word numbers to (batch, tokens, vocabulary) scores of the next one."""
+        """Scores of the next word, (batch, tokens, vocabulary), from (batch, tokens) word indices."""
         features, _ = self.recurrent(self.words(tokens))
         scores: Tensor = self.output(features)
         return scores

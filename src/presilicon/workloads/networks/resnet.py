@@ -8,7 +8,7 @@ from presilicon.workloads.networks.normalization import Normalization, make_norm
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions around a shortcut."""
+    """Two 3x3 convolutions with a residual connection."""
 
     expansion = 1
 
@@ -21,7 +21,7 @@ class BasicBlock(nn.Module):
         self.shortcut = _shortcut(channels, width, stride, normalization)
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, channels, h, w) to (batch, width, h / stride, w / stride)."""
+        """(batch, width, h / stride, w / stride) from (batch, channels, h, w)."""
         y: Tensor = self.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(y))
         out: Tensor = self.relu(y + self.shortcut(x))
@@ -29,7 +29,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A 1x1, a 3x3 and a 1x1 convolution around a shortcut."""
+    """A 1x1, a 3x3 and a 1x1 convolution with a residual connection."""
 
     expansion = 4
 
@@ -43,7 +43,7 @@ class Bottleneck(nn.Module):
         self.shortcut = _shortcut(channels, width * self.expansion, stride, normalization)
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, channels, h, w) to (batch, 4 width, h / stride, w / stride)."""
+        """(batch, 4 width, h / stride, w / stride) from (batch, channels, h, w)."""
         y: Tensor = self.relu(self.bn1(self.conv1(x)))
         y = self.relu(self.bn2(self.conv2(y)))
         y = self.bn3(self.conv3(y))
@@ -81,7 +81,7 @@ class ResNet(nn.Module):
         self.classifier = nn.Linear(channels, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Class scores of (batch, 3, 224, 224) images, or of any size from 33 up."""
+        """Class scores of (batch, 3, 224, 224) images; any size from 33 works."""
         features: Tensor = self.stages(self.stem(images))
         scores: Tensor = self.classifier(features.mean(dim=(2, 3)))
         return scores

@@ -17,7 +17,7 @@ class Attention(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, tokens, width) to the same."""
+        """The result has the shape of `x`: (batch, tokens, width)."""
         batch, tokens, width = x.shape
         parts: Tensor = self.query_key_value(x)
         query, key, value = parts.view(batch, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
@@ -27,7 +27,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a two-layer perceptron, each around a shortcut; normalized before (GPT) or after (BERT)."""
+    """Attention and a two-layer perceptron with residual connections, normalized before (GPT) or after (BERT)."""
 
     def __init__(self, width: int, heads: int, *, causal: bool, before: bool) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, tokens, width) to the same."""
+        """The result has the shape of `x`: (batch, tokens, width)."""
         if self.before:
             x = x + self.attention(self.norm1(x))
             x = x + self.perceptron(self.norm2(x))
@@ -49,7 +49,7 @@ class Block(nn.Module):
 
 
 class Bert(nn.Module):
-    """BERT's encoder with its masked-language head: scores of every word at every place."""
+    """BERT's encoder with its masked-language head: scores of every word at every position."""
 
     def __init__(self, layers: int, width: int, heads: int, vocabulary: int = 30522, places: int = 512) -> None:
         super().__init__()
@@ -62,9 +62,9 @@ class Bert(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """From (batch, tokens) word numbers to (batch, tokens, vocabulary) scores."""
-        place = torch.arange(tokens.shape[1], device=tokens.device)
-        embedded = self.words(tokens) + self.places(place) + self.segments(torch.zeros_like(tokens))
+        """Scores, (batch, tokens, vocabulary), from (batch, tokens) word indices."""
+        position = torch.arange(tokens.shape[1], device=tokens.device)
+        embedded = self.words(tokens) + self.places(position) + self.segments(torch.zeros_like(tokens))
         features: Tensor = self.transform(self.blocks(self.norm(embedded)))
         return functional.linear(features, self.words.weight, self.bias)
 
@@ -80,9 +80,9 @@ class Gpt(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """From (batch, tokens) word numbers to (batch, tokens, vocabulary) scores of the next one."""
-        place = torch.arange(tokens.shape[1], device=tokens.device)
-        features: Tensor = self.norm(self.blocks(self.words(tokens) + self.places(place)))
+        """Scores of the next word, (batch, tokens, vocabulary), from (batch, tokens) word indices."""
+        position = torch.arange(tokens.shape[1], device=tokens.device)
+        features: Tensor = self.norm(self.blocks(self.words(tokens) + self.places(position)))
         return functional.linear(features, self.words.weight)
 
 
@@ -102,15 +102,15 @@ def gpt2() -> nn.Module:
 
 
 def gpt_block(width: int = 768, heads: int = 12) -> nn.Module:
-    """One block of a GPT, from (batch, tokens, width) to the same."""
+    """One block of a GPT."""
     return Block(width, heads, causal=True, before=True)
 
 
 def regression_loss(output: Tensor, target: Tensor) -> Tensor:
-    """Mean squared error: the loss of a block on its own."""
+    """Mean squared error, the loss for a single block."""
     return functional.mse_loss(output, target)
 
 
 def token_loss(output: Tensor, target: Tensor) -> Tensor:
-    """Mean cross-entropy over every place of every sequence."""
+    """Mean cross-entropy over all positions of all sequences."""
     return functional.cross_entropy(output.flatten(0, 1), target.flatten())

@@ -15,7 +15,7 @@ _UPWARDS: dict[int, Any] = {2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 
 
 class UNet(nn.Module):
-    """A path down and a path up, joined at each size; convolutions take no padding, so the result is smaller."""
+    """A path down and a path up, joined at each size; convolutions have no padding, so the result is smaller."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class UNet(nn.Module):
         self.classifier = _CONVOLUTIONS[dimensions](channels, classes, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """From (batch, channels, *sizes) to scores of each class at the places that no edge comes near."""
+        """Class scores of (batch, channels, *sizes), at the positions that the unpadded convolutions leave."""
         joined: list[Tensor] = []
         for number, pair in enumerate(self.down):
             x = pair(x if number == 0 else self.pool(x))
@@ -68,7 +68,7 @@ def unet3d(classes: int = 3, normalization: Normalization = "batch") -> nn.Modul
 
 
 def place_loss(output: Tensor, target: Tensor) -> Tensor:
-    """Mean cross-entropy of each place's scores; the targets are cropped to the places that have some."""
+    """Mean cross-entropy over positions; targets are cropped to the positions that have scores."""
     return nn.functional.cross_entropy(output, _cropped(target[:, None], output)[:, 0])
 
 
@@ -82,7 +82,7 @@ def _pair(dimensions: int, channels: int, first: int, second: int, normalization
 
 
 def _cropped(x: Tensor, like: Tensor) -> Tensor:
-    """The middle of `x`, as large as the other."""
+    """The middle of `x`, with the size of `like`."""
     for axis in range(2, x.dim()):
         size = like.shape[axis]
         x = x.narrow(axis, (x.shape[axis] - size) // 2, size)
