@@ -11,16 +11,6 @@ ROOMS = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()
 OPEN_ROOMS = {"base"}
 """Rooms without a public face of their own: their modules are imported directly."""
 
-STILL_ALLOWED = {
-    ("emulation/coverage.py", "presilicon.records.coverage"),
-    ("emulation/operators/application.py", "presilicon.operators.program"),
-    ("emulation/operators/numba_execution.py", "presilicon.operators.program"),
-    ("emulation/operators/torch_execution.py", "presilicon.operators.program"),
-    ("emulation/probe.py", "presilicon.records.finding"),
-    ("emulation/training.py", "presilicon.records.trace"),
-}
-"""Imports that wait to be moved to the room's `__init__`. Only ever remove lines."""
-
 
 def imported_modules(source: str) -> set[str]:
     """Modules that a source imports, at any depth: in functions and under `TYPE_CHECKING` too."""
@@ -61,8 +51,7 @@ def test_rooms_import_each_other_through_their_init() -> None:
         path = file.relative_to(ROOT).as_posix()
         if "/" in path:  # the package's own `__init__` and `__main__` belong to no room
             crossing |= violations(path, file.read_text())
-    assert sorted(crossing - STILL_ALLOWED) == []
-    assert sorted(STILL_ALLOWED - crossing) == [], "fixed: remove them from STILL_ALLOWED"
+    assert sorted(crossing) == []
 
 
 def test_an_import_from_inside_a_room_is_noticed() -> None:
