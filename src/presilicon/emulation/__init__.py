@@ -1,4 +1,4 @@
-"""Training as the hardware would do it: a design's numerics on any torch model."""
+"""Emulation of a design's numerics in the training of any torch model."""
 
 from presilicon.emulation.attach import emulate_, emulation_of, restore_
 from presilicon.emulation.coverage import coverage, coverage_workload

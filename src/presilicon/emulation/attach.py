@@ -1,4 +1,4 @@
-"""Turning emulation on and off on a model, in place."""
+"""Turns emulation of a model on and off, in place."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
 class _Enter:
-    """A forward pre-hook; a class and not a closure, so that the model can still be saved and copied."""
+    """A forward pre-hook; a class rather than a closure, so that the model can be saved and copied."""
 
     def __init__(self, emulation: Emulation, layer: str) -> None:
         self.emulation = emulation
@@ -45,40 +45,45 @@ def emulate_(
     observers: Iterable[Observer] = (),
     operators: Iterable[Operator] = (),
 ) -> ModelT:
-    """Make `model` compute its matrix products as `numerics` says, in place; the same model is returned.
+    """Make `model` compute its matrix products with `numerics`, in place; the same model is returned.
 
     Operands of linear layers, convolutions, matmul, einsum, attention and recurrent layers are rounded to the formats
-    of their roles in the forward pass, the input gradient and the weight gradient, and their products are added up by
-    the MAC unit of each. With `numerics.vector = "round-results"` the results of everything else (norms, activations,
+    of their roles in the forward pass, the input gradient and the weight gradient, and their products are accumulated
+    by the MAC unit of each. With `numerics.vector = "round-results"` the results of all other ops (norms, activations,
     softmax, pooling, sums of tensors, embeddings) are rounded too. The parameters themselves remain the master weights:
-    `state_dict`, the optimizer and the training loop stay as they are. A model whose roles and units are all float32
-    computes what it computed before, bit for bit (with `observers`, attention and recurrent layers are taken apart so
-    that these see inside, and may differ in the last bit). `seed` feeds stochastic rounding; `observers` see what is
-    rounded; `operators` take the place of functions, as tanh, wherever the model computes them, beside those of the
-    numerics.
+    `state_dict`, the optimizer and the training loop do not change. A model whose roles and units are all float32
+    computes the same bits as before (with `observers`, attention and recurrent layers are decomposed so that observers
+    see inside, and may differ in the last bit).
 
-    Every module is hooked, so calling a submodule directly is emulated too. The loss and the optimizer lie outside the
-    model: see `emulated` and `emulate_optimizer_`. Products that emulation does not reach are named by an
-    `UncoveredWarning`; `coverage` lists every op beforehand. `restore_` undoes it.
+    Every module is hooked, so calling a submodule directly is emulated too. The loss and the optimizer are not part of
+    the model: see `emulated` and `emulate_optimizer_`. An `UncoveredWarning` names products that emulation does not
+    reach; `coverage` lists every op beforehand. `restore_` removes emulation.
+
+    Args:
+        model: a float32 module (or float64, if all MAC units add in float32).
+        numerics: formats and MAC units, usually `design.numerics`.
+        seed: seed of stochastic rounding.
+        observers: called with every rounded tensor.
+        operators: replace functions such as tanh wherever the model computes them, in addition to those of `numerics`.
 
     Raises:
         ConfigError: the model is already emulated, its parameters are neither float32 nor float64, or a pattern of the
             overrides matches none of its layers.
     """
-    given: tuple[Any, Any] = (model, numerics)
-    if not isinstance(given[0], nn.Module) or not isinstance(given[1], Numerics):
-        what = " and ".join(type(each).__name__ for each in given)
-        raise ConfigError(f"emulate_ takes a torch.nn.Module and a design's numerics (design.numerics), not {what}")
-    held = [numerics, *(numerics.in_force(name, 2**63) for name, _ in model.named_modules())]
-    exact = all(each.mac_of(phase).is_float32 for each in held for phase in PHASES)
+    arguments: tuple[Any, Any] = (model, numerics)
+    if not isinstance(arguments[0], nn.Module) or not isinstance(arguments[1], Numerics):
+        types = " and ".join(type(argument).__name__ for argument in arguments)
+        raise ConfigError(f"emulate_ takes a torch.nn.Module and a design's numerics (design.numerics), not {types}")
+    by_layer = [numerics, *(numerics.in_force(name, 2**63) for name, _ in model.named_modules())]
+    exact = all(layer.mac_of(phase).is_float32 for layer in by_layer for phase in PHASES)
     for name, parameter in model.named_parameters():
         if parameter.dtype == torch.float64 and not exact:
             raise ConfigError(f"{name} is torch.float64, but MAC units multiply float32; try model.float()")
         if parameter.is_floating_point() and parameter.dtype not in (torch.float32, torch.float64):
-            raise ConfigError(f"{name} is {parameter.dtype}: emulation rounds float32 models itself; try model.float()")
+            raise ConfigError(f"{name} is {parameter.dtype}: emulation rounds float32 models; try model.float()")
     if emulation_of(model) is not None:
         raise ConfigError(
-            "this model is emulated already; call restore_(model) before emulating it with other numerics"
+            "this model is already emulated; call restore_(model) before emulating it with other numerics"
         )
     ends = ends_of(model)
     numerics.check_layers((name for name, _ in model.named_modules()), ends)
@@ -91,7 +96,7 @@ def emulate_(
 
 
 def restore_(model: ModelT) -> ModelT:
-    """Undo `emulate_`, in place; master weights keep the values that they have. A plain model is left as it is."""
+    """Remove emulation from a model, in place; master weights keep their values. A plain model is not changed."""
     for module in model.modules():
         for hooks in (module._forward_pre_hooks, module._forward_hooks):
             for key in [key for key, hook in hooks.items() if isinstance(hook, _Enter | _Leave)]:
@@ -101,7 +106,7 @@ def restore_(model: ModelT) -> ModelT:
 
 
 def emulation_of(model: nn.Module) -> Emulation | None:
-    """The emulation that `emulate_` put on a model, or None."""
+    """The emulation of a model, or None if it is not emulated."""
     for module in model.modules():
         for hook in module._forward_pre_hooks.values():
             if isinstance(hook, _Enter):
@@ -113,22 +118,22 @@ def round_master_(model: nn.Module, numerics: Numerics, *, seed: int = 0, step: 
     """Round every parameter to the format of the master weights, in place."""
     ends = ends_of(model)
     for name, parameter in model.named_parameters():
-        chosen = numerics.resolve("master", owner_of(name), step, ends)
-        round_in_place(parameter, chosen, "master", name, seed, step)
+        master = numerics.resolve("master", owner_of(name), step, ends)
+        round_in_place(parameter, master, "master", name, seed, step)
 
 
 _SCALARS = frozenset(["step", "eta", "mu", "mu_product"])
-"""Of torch's optimizers: counters, and numbers that follow from them."""
+"""State of torch's optimizers that is a counter or computed from one."""
 
 
-def kept_tensors(state: Mapping[str, Any], parameter: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a parameter's state that have the state's format, by name: all but counters and other scalars.
+def state_tensors(state: Mapping[str, Any], parameter: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The tensors in a parameter's optimizer state that have the state's format, by name: all but scalars.
 
-    They need not have the parameter's shape: Adafactor keeps rows and columns, LBFGS lists of whole directions.
+    They need not have the parameter's shape: Adafactor keeps rows and columns, LBFGS lists of directions.
     """
     for key, value in state.items():
         parts = (
-            {f"{key}.{place}": part for place, part in enumerate(value)} if isinstance(value, list) else {key: value}
+            {f"{key}.{index}": part for index, part in enumerate(value)} if isinstance(value, list) else {key: value}
         )
         for name, part in parts.items():
             if not isinstance(part, Tensor) or not part.is_floating_point() or part.numel() == 0:

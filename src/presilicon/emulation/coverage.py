@@ -1,4 +1,4 @@
-"""Which ops of a training step are emulated, and in what formats: one step, run and listed."""
+"""Emulation coverage of a model: every arithmetic op of one training step, and the formats it is emulated in."""
 
 import copy
 import warnings
@@ -26,6 +26,7 @@ from presilicon.workloads import (
     Layers,
     Workload,
     describe_operator,
+    mean_of_outputs,
     next_sequence_number,
     ops_of_call,
     sequence_number_of,
@@ -45,21 +46,21 @@ def coverage(
 ) -> EmulationCoverage:
     """Every arithmetic op of one training step of `model` under `numerics`, forward, backward and update.
 
-    A copy of the model runs two steps, with an emulated optimizer and, where results are rounded, an emulated loss; the
-    second one is listed, since the first also makes the optimizer's state. `model` itself is left alone, emulated or
-    not. Nothing is left out: what emulation does not reach stands in the list as uncovered.
+    A copy of the model runs two steps, with an emulated optimizer and, if results are rounded, an emulated loss; the
+    second step is listed, because the first also creates the optimizer's state. `model` itself is not changed, emulated
+    or not. The list is complete: ops that emulation does not reach are listed as uncovered.
 
     Args:
         model: any module on the CPU or a GPU, in training mode.
-        numerics: a design's.
-        batch: what the model is called with: a tensor, a tuple of positional arguments, or a dict of keyword arguments.
-        targets: handed to the loss after the model's output, when given.
-        loss: makes a scalar of the output; by default the mean of each floating-point output, summed.
-        optimizer: makes an optimizer of the parameters; by default SGD with momentum.
-        strict: whether an uncovered op is an error.
+        numerics: formats and MAC units, usually `design.numerics`.
+        batch: the model's arguments: a tensor, a tuple of positional arguments, or a dict of keyword arguments.
+        targets: if given, passed to the loss after the model's output.
+        loss: computes a scalar from the output; by default the mean of each floating-point output, summed.
+        optimizer: creates an optimizer for the parameters; by default SGD with momentum.
+        strict: raise an error if an op is uncovered.
 
     Raises:
-        ConfigError: `strict`, and an op is uncovered: the message names op and layer. Or the model has no weights.
+        ConfigError: `strict` is set and an op is uncovered (the message names op and layer), or there are no weights.
 
     >>> from presilicon.designs import load_recipe
     >>> listing = coverage(nn.Linear(3, 2), load_recipe("bf16").numerics, torch.randn(5, 3))
@@ -75,15 +76,15 @@ def coverage(
         listing = _Listing(step)
         with listing:
             step.run(listing)
-    found = EmulationCoverage(name=type(model).__name__, ops=listing.ops())
-    if strict and found.uncovered:
-        worst = max(found.uncovered, key=lambda op: op.flops)
-        more = f", and {len(found.uncovered) - 1} more" if len(found.uncovered) > 1 else ""
+    result = EmulationCoverage(name=type(model).__name__, ops=listing.ops())
+    if strict and result.uncovered:
+        worst = max(result.uncovered, key=lambda op: op.flops)
+        more = f", and {len(result.uncovered) - 1} more" if len(result.uncovered) > 1 else ""
         raise ConfigError(
             f'layer "{worst.layer}": {worst.operator} ({worst.stage}) is not emulated and would stay in float32{more}; '
             "print(presilicon.coverage(...)) lists all"
         )
-    return found
+    return result
 
 
 def coverage_workload(workload: Workload, numerics: Numerics, *, strict: bool = False) -> EmulationCoverage:
@@ -92,10 +93,10 @@ def coverage_workload(workload: Workload, numerics: Numerics, *, strict: bool = 
     inputs, targets = (part[: workload.batch_size] for part in load_data().train)
     with torch.random.fork_rng(devices=[]):
         model = workload.model()
-    found = coverage(
+    result = coverage(
         model, numerics, inputs, targets=targets, loss=workload.loss, optimizer=workload.optimizer, strict=strict
     )
-    return replace(found, name=workload.name)
+    return replace(result, name=workload.name)
 
 
 class _Step:
@@ -112,18 +113,18 @@ class _Step:
     ) -> None:
         self.model = restore_(copy.deepcopy(model)).train()
         emulate_(self.model, numerics)
-        found = emulation_of(self.model)
-        assert found is not None
-        self.emulation: Emulation = found
+        emulation = emulation_of(self.model)
+        assert emulation is not None
+        self.emulation: Emulation = emulation
         self.optimizer = optimizer(self.model.parameters())
         emulate_optimizer_(self.optimizer, numerics, model=self.model)
         self._args, self._kwargs = ((), batch) if isinstance(batch, dict) else (_as_tuple(batch), {})
         self._targets = targets
-        plain: Callable[..., Tensor] = loss or _mean_of_outputs
+        plain: Callable[..., Tensor] = loss or mean_of_outputs
         self._loss: Callable[..., Tensor] = emulated(plain, self.model) if numerics.vector == "round-results" else plain
 
     def run(self, listing: "_Listing | None" = None) -> None:
-        """One step; the listing is told where it is."""
+        """Run one step, keeping the listing's stage up to date."""
         self.optimizer.zero_grad()
         self.emulation.watcher = listing
         output = self.model(*self._args, **self._kwargs)
@@ -142,24 +143,14 @@ def _as_tuple(batch: Any) -> tuple[Any, ...]:
     return batch if isinstance(batch, tuple) else (batch,)
 
 
-def _mean_of_outputs(output: Any) -> Tensor:
-    leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
-    if not leaves:
-        raise ConfigError(f"no trainable output was found in what the model returned ({type(output).__name__})")
-    total = leaves[0].mean()
-    for leaf in leaves[1:]:
-        total = total + leaf.mean()
-    return total
-
-
 class _Region(NamedTuple):
     layer: str
     forward: str
     backward: str
 
 
-class _Place(NamedTuple):
-    """Where an op ran, and how it was treated there."""
+class _Treatment(NamedTuple):
+    """The layer in which an op ran, and how emulation treated it."""
 
     layer: str
     formats: str
@@ -171,7 +162,7 @@ _BRANCHES = "float32 (sum where branches meet)"
 
 
 class _Listing(TorchDispatchMode):
-    """Lists every arithmetic op that reaches ATen, and is told by emulation which it takes care of."""
+    """Lists every arithmetic op that reaches ATen; emulation marks the regions that it computes."""
 
     def __init__(self, step: _Step) -> None:
         super().__init__()
@@ -195,7 +186,7 @@ class _Listing(TorchDispatchMode):
 
     @contextmanager
     def region(self, layer: str, operator: str, forward: str, backward: str) -> Iterator[None]:
-        """What runs inside, and the backward pass of the autograd nodes that are made inside, is emulated."""
+        """A context whose ops, and the backward pass of the autograd nodes created in it, are emulated."""
         start = next_sequence_number() or 0
         region = _Region(layer, forward, backward)
         self._regions.append(region)
@@ -209,11 +200,11 @@ class _Listing(TorchDispatchMode):
                 self._ranges.append((stop, region))
 
     def note_product(self, flops: int) -> None:
-        """A MAC unit multiplied."""
-        self._count(self._place(True), "presilicon.matmul", flops)
+        """List a product of a MAC unit."""
+        self._count(self._treatment(multiplies=True), "presilicon.matmul", flops)
 
     def learn_owners(self) -> None:
-        """Know whose parameter each tensor of the update belongs to."""
+        """Find the layer of each tensor in the update."""
         for name, parameter in self._step.model.named_parameters():
             owned = [parameter, parameter.grad, *self._step.optimizer.state.get(parameter, {}).values()]
             for tensor in owned:
@@ -221,67 +212,67 @@ class _Listing(TorchDispatchMode):
                     self._owners[tensor.data_ptr()] = owner_of(name)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Runs the op, and lists it if it is arithmetic."""
+        """Run the op, and list it if it is arithmetic."""
         out = func(*args, **(kwargs or {}))
         operator = describe_operator(func)
         results = [leaf for leaf in pytree.tree_leaves(out) if isinstance(leaf, Tensor)]
-        given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        results = results or [given[0]] if given else results
+        inputs = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        results = results or [inputs[0]] if inputs else results
         is_complex = any(result.is_complex() for result in results)
         if not operator.computes or not (is_complex or any(result.is_floating_point() for result in results)):
             return out
-        parts = ops_of_call(func, args, out, given, results)
+        parts = ops_of_call(func, args, out, inputs, results)
         multiplies = operator.hides_products or any(part.product for part in parts)
-        place = self._update_place(given) if self.stage == "update" else self._place(multiplies, func)
-        if is_complex and place.status == "emulated":  # formats are of real numbers
-            place = _Place(place.layer, _FLOAT32, "uncovered")
-        self._count(place, str(func).rpartition(".")[0], sum(part.flops for part in parts))
+        treatment = self._in_update(inputs) if self.stage == "update" else self._treatment(multiplies, func)
+        if is_complex and treatment.status == "emulated":  # formats are of real numbers
+            treatment = _Treatment(treatment.layer, _FLOAT32, "uncovered")
+        self._count(treatment, str(func).rpartition(".")[0], sum(part.flops for part in parts))
         return out
 
-    def _count(self, place: _Place, operator: str, flops: int) -> None:
-        key = (place.layer, self.stage, operator, place.formats, place.status)
+    def _count(self, treatment: _Treatment, operator: str, flops: int) -> None:
+        key = (treatment.layer, self.stage, operator, treatment.formats, treatment.status)
         entry = self._counts.setdefault(key, [0, 0])
         entry[0] += 1
         entry[1] += flops
 
-    def _place(self, is_product: bool, func: Any = None) -> _Place:
+    def _treatment(self, multiplies: bool, func: Any = None) -> _Treatment:
         if self._regions:  # forward, or a recomputation of it in a backward pass
             region = self._regions[-1]
-            return _Place(region.layer, region.forward, "emulated" if _rounds(region.forward) else "float32")
+            return _Treatment(region.layer, region.forward, "emulated" if _rounds(region.forward) else "float32")
         if self.stage == "forward" or self._layers.inside:
-            return self._outside(self._layers.current, is_product)
+            return self._outside(self._layers.current, multiplies)
         node = torch._C._current_autograd_node()
         number = None if node is None else sequence_number_of(node)
-        if number is None or number > 1 << 62:  # the engine itself, or the end at a parameter
-            return _Place(self._layers.of_node(node) if node is not None else "", _BRANCHES, "float32")
+        if number is None or number > 1 << 62:  # the autograd engine itself, or the end at a parameter
+            return _Treatment(self._layers.of_node(node) if node is not None else "", _BRANCHES, "float32")
         position = bisect_right(self._starts, number) - 1
         if position >= 0 and number < self._ranges[position][0]:
             region = self._ranges[position][1]
-            return _Place(region.layer, region.backward, "emulated" if _rounds(region.backward) else "float32")
-        if func is torch.ops.aten.add.Tensor:  # the nodes of views add nothing: the engine does, behind them
-            return _Place(self._layers.of_node(node), _BRANCHES, "float32")
-        return self._outside(self._layers.of_node(node), is_product)
+            return _Treatment(region.layer, region.backward, "emulated" if _rounds(region.backward) else "float32")
+        if func is torch.ops.aten.add.Tensor:  # the nodes of views add nothing; the engine does
+            return _Treatment(self._layers.of_node(node), _BRANCHES, "float32")
+        return self._outside(self._layers.of_node(node), multiplies)
 
-    def _outside(self, layer: str, is_product: bool) -> _Place:
-        """An op that emulation left alone: because the numerics do, or because it does not reach it."""
+    def _outside(self, layer: str, multiplies: bool) -> _Treatment:
+        """An op that is not emulated, because the numerics do not ask for it or emulation does not reach it."""
         emulation = self._step.emulation
         plan = emulation.plan(layer)
-        left = plan.is_idle or not (is_product or plan.rounds_results)
-        return _Place(layer, _FLOAT32, "float32" if left else "uncovered")
+        is_plain = plan.is_idle or not (multiplies or plan.rounds_results)
+        return _Treatment(layer, _FLOAT32, "float32" if is_plain else "uncovered")
 
-    def _update_place(self, given: list[Tensor]) -> _Place:
-        layer = next((self._owners[t.data_ptr()] for t in given if t.dim() and t.data_ptr() in self._owners), None)
-        if layer is None and any(tensor.dim() for tensor in given):
+    def _in_update(self, inputs: list[Tensor]) -> _Treatment:
+        layer = next((self._owners[t.data_ptr()] for t in inputs if t.dim() and t.data_ptr() in self._owners), None)
+        if layer is None and any(tensor.dim() for tensor in inputs):
             layer = self._last
         self._last = layer or ""
         emulation = self._step.emulation
         roles: list[Role] = ["master", "state"]
         text = emulation.plan(self._last).spell(roles)
-        return _Place(self._last, text, "emulated" if _rounds(text) else "float32")
+        return _Treatment(self._last, text, "emulated" if _rounds(text) else "float32")
 
     _last = ""
 
 
 def _rounds(formats: str) -> bool:
-    """Whether any of the roles in a text has another format than float32."""
+    """Whether any role in a text has a format other than float32."""
     return any(not part.endswith(" float32") for part in formats.split(", "))

@@ -1,4 +1,4 @@
-"""The state of an emulated model: which numerics are in force, at which step, in which layer."""
+"""The state of an emulated model: its numerics, the step, and the running layer."""
 
 import warnings
 from collections.abc import Callable, Iterable
@@ -18,18 +18,18 @@ from presilicon.records import Ends, Observer, PairObserver
 
 
 class UncoveredWarning(UserWarning):
-    """A model computes matrix products in a way that emulation does not reach."""
+    """A model computes matrix products that are not emulated."""
 
 
 class Watcher(Protocol):
-    """Is told what emulation does; coverage is one."""
+    """Receives notes on the ops that emulation computes; coverage implements it."""
 
     def region(self, layer: str, operator: str, forward: str, backward: str) -> AbstractContextManager[None]:
-        """What runs inside, and its backward pass, is emulated in these formats."""
+        """A context whose ops, and their backward pass, are emulated in these formats."""
         ...
 
     def note_product(self, flops: int) -> None:
-        """A MAC unit multiplied: no operator of torch shows it."""
+        """Called when a MAC unit multiplies, which no torch operator shows."""
 
 
 def _has_logarithm(part: Numerics | Override) -> bool:
@@ -38,7 +38,7 @@ def _has_logarithm(part: Numerics | Override) -> bool:
 
 
 class Emulation:
-    """What the hooks of an emulated model share. It is copied and saved with the model."""
+    """State shared by the hooks of an emulated model, copied and saved with the model."""
 
     def __init__(
         self,
@@ -51,26 +51,25 @@ class Emulation:
         self.numerics = numerics
         self.seed = seed
         self.observers: tuple[Observer, ...] = tuple(observers)
-        self.pair_observers = tuple(each for each in self.observers if isinstance(each, PairObserver))
+        self.pair_observers = tuple(observer for observer in self.observers if isinstance(observer, PairObserver))
         self.ends = ends
         self.step = 0
-        """The number of the training step in progress, counted from 0.
+        """Index of the training step in progress.
 
-        A step begins with each forward pass in training mode, and with one in evaluation mode that a backward pass
-        follows; nothing under `torch.no_grad` counts.
+        A step begins with each forward pass in training mode, and with one in evaluation mode if a backward pass
+        follows; forward passes under `torch.no_grad` do not count.
         """
         self.watcher: Watcher | None = None
         self.probe: Probe | None = None
-        """Sees tensors before and after rounding, at the steps that a diagnosis looks at."""
+        """Sees tensors before and after rounding, at the steps that a diagnosis inspects."""
         self.rounded = Rounded()
         self.operators = Replacements([*numerics.make_operators(), *operators])
-        """What takes the place of functions of torch."""
         self.is_idle = not self.observers and not self.operators and numerics.is_uniform and Plan(numerics).is_idle
-        """Whether nothing is rounded or watched anywhere, so that the model can be left to torch."""
+        """Whether nothing is rounded or observed in any layer, so that torch can compute the model."""
         parts: list[Numerics | Override] = [numerics, *numerics.overrides, *numerics.schedule]
         rounds = any(part.vector == "round-results" or _has_logarithm(part) for part in parts)
         self.touches_vectors = rounds or bool(self.operators)
-        """Whether vector ops are rounded or replaced anywhere, or one is a format's own."""
+        """Whether vector ops are rounded or replaced in any layer, or computed by a user-defined format."""
         self._begun = 0
         self._awaits_backward = False
         self._layers: list[str] = []
@@ -98,11 +97,11 @@ class Emulation:
 
     @property
     def layers_seen(self) -> list[str]:
-        """The layers that have computed something, in the order in which they first did."""
+        """The layers that have run, in the order in which they first did."""
         return list(dict.fromkeys(layer for layer, _ in self._plans))
 
     def plan(self, layer: str) -> Plan:
-        """What the numerics in force ask for in a layer, at this step."""
+        """The plan of a layer at this step."""
         key = (layer, self.numerics.stage(self.step)) if self.numerics.schedule else (layer, 0)
         plan = self._plans.get(key)
         if plan is None:
@@ -110,7 +109,7 @@ class Emulation:
         return plan
 
     def enter(self, layer: str, training: bool, *, counts: bool = True) -> None:
-        """A module's forward begins; the outermost one turns emulation on, and begins a step if it `counts`."""
+        """Called when a module's forward begins; the outermost turns emulation on and begins a step if it `counts`."""
         if not self._layers:
             # Inside a backward pass this is a recomputation (activation checkpointing) of the step in progress.
             self._awaits_backward = False
@@ -127,11 +126,11 @@ class Emulation:
         self._layers.append(layer)
 
     def resume(self, steps: int) -> None:
-        """Go on as if so many training steps had been done already."""
+        """Continue as if `steps` training steps were already done."""
         self.step, self._begun = max(steps - 1, 0), steps
 
     def leave(self, layer: str, output: Any = None) -> None:
-        """A module's forward ended, well or not; one that a user's hook stopped before it began is not ours to end."""
+        """Called when a module's forward ends or fails; ignored if a user's hook stopped it before `enter`."""
         if not self._layers or self._layers[-1] != layer:
             return
         self._layers.pop()
@@ -144,7 +143,7 @@ class Emulation:
                 self._mode = None
 
     def _await_backward(self, output: Any) -> None:
-        """Count the step of a forward pass in evaluation mode when its backward pass comes."""
+        """Count the step of a forward pass in evaluation mode when its backward pass begins."""
         step = self.step
 
         def begin(error: Tensor) -> None:
@@ -155,15 +154,15 @@ class Emulation:
                 leaf.register_hook(begin)
 
     def warn(self, func: Callable[..., Any]) -> None:
-        """Say once for each layer that a function's matrix products stay in float32: no silent gaps."""
-        place = (self._layers[-1], func.__name__)
-        if place not in self._warned:
-            self._warned.add(place)
-            message = f'layer "{place[0]}": the matrix products of {place[1]} are not emulated and stay in float32'
+        """Warn once per layer that a function's matrix products stay in float32."""
+        layer, name = key = (self._layers[-1], func.__name__)
+        if key not in self._warned:
+            self._warned.add(key)
+            message = f'layer "{layer}": the matrix products of {name} are not emulated and stay in float32'
             warnings.warn(message, UncoveredWarning, stacklevel=4)
 
     def site(self, training: bool, kind: str = "") -> Site:
-        """The place of the next op of the layer that is running: of its products, or of its vector ops."""
+        """The site of the running layer's next op; `kind` distinguishes vector ops from products."""
         layer = self._layers[-1]
         counter = layer + kind
         call = self._calls.get(counter, 0)

@@ -1,4 +1,4 @@
-"""Losses as the hardware would compute them."""
+"""Emulated losses."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,14 +15,14 @@ from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.ops.arithmetic import Arithmetic
 
 LAYER = "loss"
-"""The layer that an emulated loss is, for overrides, observers and coverage."""
+"""Layer name of an emulated loss, for overrides, observers and coverage."""
 
 
 def emulated(loss: Callable[..., Tensor], numerics: Numerics | nn.Module, *, seed: int = 0) -> "EmulatedLoss":
     """`loss`, with every result in it rounded to the activation format and every error to the error format.
 
-    `numerics` is a design's, or an emulated model: then seed, step and schedule are the model's. The loss may be a
-    function or a module; `numerics.vector` does not matter, since this asks for it.
+    `numerics` is a design's numerics, or an emulated model, from which seed, step and schedule are then taken. The loss
+    may be a function or a module. `numerics.vector` has no effect here.
 
     Raises:
         ConfigError: the model is not emulated.
@@ -33,10 +33,10 @@ def emulated(loss: Callable[..., Tensor], numerics: Numerics | nn.Module, *, see
     tensor(0.5469)
     """
     if isinstance(numerics, nn.Module):
-        of_model = emulation_of(numerics)
-        if of_model is None:
-            raise ConfigError("the model is not emulated; call emulate_ first, or give a design's numerics")
-        return EmulatedLoss(loss, of_model.numerics, of_model.seed, of_model)
+        shared = emulation_of(numerics)
+        if shared is None:
+            raise ConfigError("the model is not emulated; call emulate_ first, or pass a design's numerics")
+        return EmulatedLoss(loss, shared.numerics, shared.seed, shared)
     if not isinstance(numerics, Numerics):
         raise ConfigError(f"emulated takes a loss and a design's numerics, not {type(numerics).__name__}")
     return EmulatedLoss(loss, numerics, seed, None)
@@ -45,22 +45,22 @@ def emulated(loss: Callable[..., Tensor], numerics: Numerics | nn.Module, *, see
 class EmulatedLoss(nn.Module):
     """A loss whose arithmetic is emulated."""
 
-    def __init__(self, loss: Callable[..., Tensor], numerics: Numerics, seed: int, of_model: Emulation | None) -> None:
+    def __init__(self, loss: Callable[..., Tensor], numerics: Numerics, seed: int, shared: Emulation | None) -> None:
         super().__init__()
         self.loss = loss
-        self._of_model = of_model
+        self._shared = shared
         self._emulation = Emulation(replace(numerics, vector="round-results"), seed)
-        if of_model is not None:
-            self._emulation.ends, self._emulation.observers = of_model.ends, of_model.observers
-            self._emulation.operators = of_model.operators
+        if shared is not None:
+            self._emulation.ends, self._emulation.observers = shared.ends, shared.observers
+            self._emulation.operators = shared.operators
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """What the loss gives."""
+        """The loss of the given outputs and targets."""
         emulation = self._emulation
         training = self.training and torch.is_grad_enabled()
-        if self._of_model is not None:
-            emulation.step, emulation.watcher = self._of_model.step, self._of_model.watcher
-        emulation.enter(LAYER, training, counts=self._of_model is None)
+        if self._shared is not None:
+            emulation.step, emulation.watcher = self._shared.step, self._shared.watcher
+        emulation.enter(LAYER, training, counts=self._shared is None)
         try:
             return self.loss(*args, **kwargs)
         finally:
@@ -68,26 +68,26 @@ class EmulatedLoss(nn.Module):
 
 
 def cross_entropy(do: Arithmetic, input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Cross-entropy in two steps, each rounded; with smoothed or fractional targets, in one."""
-    given = {
+    """Cross-entropy in two steps, each rounded; in one with smoothed or fractional targets."""
+    options = {
         key: value for key, value in kwargs.items() if value is not None and (key, value) != ("label_smoothing", 0)
     }
-    if args or given.keys() - {"weight", "ignore_index", "reduction"} or target.is_floating_point():
-        whole: Tensor = do.apply(functional.cross_entropy, input, target, *args, **kwargs)
-        return whole
+    if args or options.keys() - {"weight", "ignore_index", "reduction"} or target.is_floating_point():
+        loss: Tensor = do.apply(functional.cross_entropy, input, target, *args, **kwargs)
+        return loss
     scores = do.apply(functional.log_softmax, input, 1 if input.dim() > 1 else 0)
-    out: Tensor = do.apply(functional.nll_loss, scores, target, **given)
+    out: Tensor = do.apply(functional.nll_loss, scores, target, **options)
     return out
 
 
 def mse_loss(do: Arithmetic, input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """The squared difference, and its mean or sum, each rounded."""
-    given = {key: value for key, value in kwargs.items() if value is not None}
-    if args or given.keys() - {"reduction"}:
-        whole: Tensor = do.apply(functional.mse_loss, input, target, *args, **kwargs)
-        return whole
+    options = {key: value for key, value in kwargs.items() if value is not None}
+    if args or options.keys() - {"reduction"}:
+        loss: Tensor = do.apply(functional.mse_loss, input, target, *args, **kwargs)
+        return loss
     squares: Tensor = do.apply(torch.square, do.apply(torch.sub, input, target))
-    reduction = given.get("reduction", "mean")
+    reduction = options.get("reduction", "mean")
     if reduction == "none":
         return squares
     out: Tensor = do.apply(torch.mean if reduction == "mean" else torch.sum, squares)

@@ -1,4 +1,4 @@
-"""The function mode of an emulated model: it catches what torch computes inside, and has it done in its formats."""
+"""The function mode of an emulated model: intercepts torch functions and computes them in their formats."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
@@ -16,12 +16,12 @@ from presilicon.emulation.ops.calls import readers, uncovered
 from presilicon.emulation.ops.vector import vector_functions
 
 Handler = Callable[..., Any]
-"""Takes an `Arithmetic`, the function that was called, and its arguments."""
+"""Takes an `Arithmetic`, the torch function, and its arguments."""
 
 
 @cache
 def handlers() -> Mapping[Callable[..., Any], Handler]:
-    """What emulation does in the place of each torch function that it knows."""
+    """The handler of each torch function that emulation computes or warns about."""
     table: dict[Callable[..., Any], Handler] = dict.fromkeys(vector_functions(), _vector)
     table |= dict.fromkeys(uncovered(), _uncovered)
     table |= dict.fromkeys(readers(), _product)
@@ -32,15 +32,15 @@ def handlers() -> Mapping[Callable[..., Any], Handler]:
     table |= dict.fromkeys([torch.chain_matmul, torch.linalg.multi_dot], _chain)
     table |= dict.fromkeys(
         [functional.scaled_dot_product_attention, torch._C._nn.scaled_dot_product_attention],
-        _taken_apart(attention.scaled_dot_product),
+        _decomposed(attention.scaled_dot_product),
     )
-    table[functional.multi_head_attention_forward] = _taken_apart(attention.multi_head)
-    table |= {torch.lstm: _taken_apart(recurrent.lstm), torch.gru: _taken_apart(recurrent.gru)}
-    table |= {torch.rnn_tanh: _taken_apart(recurrent.rnn_tanh), torch.rnn_relu: _taken_apart(recurrent.rnn_relu)}
-    table |= {torch.lstm_cell: _taken_apart(recurrent.lstm_cell), torch.gru_cell: _taken_apart(recurrent.gru_cell)}
+    table[functional.multi_head_attention_forward] = _decomposed(attention.multi_head)
+    table |= {torch.lstm: _decomposed(recurrent.lstm), torch.gru: _decomposed(recurrent.gru)}
+    table |= {torch.rnn_tanh: _decomposed(recurrent.rnn_tanh), torch.rnn_relu: _decomposed(recurrent.rnn_relu)}
+    table |= {torch.lstm_cell: _decomposed(recurrent.lstm_cell), torch.gru_cell: _decomposed(recurrent.gru_cell)}
     table |= {
-        torch.rnn_tanh_cell: _taken_apart(recurrent.rnn_tanh_cell),
-        torch.rnn_relu_cell: _taken_apart(recurrent.rnn_relu_cell),
+        torch.rnn_tanh_cell: _decomposed(recurrent.rnn_tanh_cell),
+        torch.rnn_relu_cell: _decomposed(recurrent.rnn_relu_cell),
     }
     table |= {functional.cross_entropy: _loss(losses.cross_entropy), functional.mse_loss: _loss(losses.mse_loss)}
     return table
@@ -48,12 +48,12 @@ def handlers() -> Mapping[Callable[..., Any], Handler]:
 
 @cache
 def product_handlers() -> Mapping[Callable[..., Any], Handler]:
-    """`handlers` without the vector ops, for numerics that leave them alone."""
+    """`handlers` without the vector ops, for numerics that do not round these."""
     return {func: handler for func, handler in handlers().items() if handler not in (_vector, _embedding)}
 
 
 class EmulationMode(TorchFunctionMode):
-    """Catches everything that torch computes inside an emulated module."""
+    """Intercepts every torch function inside an emulated module."""
 
     def __init__(self, emulation: Emulation, training: bool) -> None:
         super().__init__()
@@ -66,43 +66,43 @@ class EmulationMode(TorchFunctionMode):
     ) -> Any:
         handler = self._handlers.get(func)
         kwargs = kwargs or {}
-        if handler is None or (self._is_left_alone() and not self._emulation.operators.reaches(func)):
+        if handler is None or (self._is_plain() and not self._emulation.operators.reaches(func)):
             return func(*args, **kwargs)
         return handler(self._arithmetic, func, *args, **kwargs)
 
-    def _is_left_alone(self) -> bool:
-        """Whether nothing is rounded or watched in the layer that is running."""
+    def _is_plain(self) -> bool:
+        """Whether nothing is rounded or observed in the running layer."""
         return not self._emulation.observers and self._arithmetic.plan.is_idle
 
 
-def _within_reach(handler: Handler) -> Handler:
-    """`handler`, but torch's own with a warning where operands are complex or sparse or the result goes to `out=`."""
+def _with_fallback(handler: Handler) -> Handler:
+    """`handler`, except that torch computes complex and sparse operands and `out=`, with a warning."""
 
     @wraps(handler)
-    def reached(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("out") is not None or any(map(_is_beyond, (*args, *kwargs.values()))):
+    def checked(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("out") is not None or any(map(_is_unsupported, (*args, *kwargs.values()))):
             return _uncovered(do, func, *args, **kwargs)
         kwargs.pop("out", None)
         return handler(do, func, *args, **kwargs)
 
-    return reached
+    return checked
 
 
-def _is_beyond(value: Any) -> bool:
+def _is_unsupported(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return value.is_complex() or value.layout is not torch.strided
-    return isinstance(value, list | tuple) and any(map(_is_beyond, value))
+    return isinstance(value, list | tuple) and any(map(_is_unsupported, value))
 
 
-@_within_reach
+@_with_fallback
 def _product(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     call = readers()[func](*args, **kwargs)
-    if not call.a.is_floating_point() or _disagree(call.a, call.b):
-        return func(*args, **kwargs)  # integers are not emulated; torch says what is wrong with two types
+    if not call.a.is_floating_point() or _types_differ(call.a, call.b):
+        return func(*args, **kwargs)  # integers are not emulated; torch reports mismatched types
     return do.multiply(call, func.__name__)
 
 
-def _disagree(a: torch.Tensor, b: torch.Tensor) -> bool:
+def _types_differ(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.dtype != b.dtype and not torch.is_autocast_enabled(a.device.type)
 
 
@@ -119,7 +119,7 @@ def _uncovered(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs
     return func(*args, **kwargs)
 
 
-def _taken_apart(parts: Callable[..., Any]) -> Handler:
+def _decomposed(parts: Callable[..., Any]) -> Handler:
     def handler(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return parts(do, *args, **kwargs)
 
@@ -127,7 +127,7 @@ def _taken_apart(parts: Callable[..., Any]) -> Handler:
 
 
 def _loss(parts: Callable[..., Any]) -> Handler:
-    """A loss is taken apart only where its results are rounded; else torch's own is the same and faster."""
+    """Decompose a loss only if its results are rounded; otherwise torch's own is the same and faster."""
 
     def handler(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         if not do.plan.rounds_results:
@@ -137,7 +137,7 @@ def _loss(parts: Callable[..., Any]) -> Handler:
     return handler
 
 
-@_within_reach
+@_with_fallback
 def _einsum(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     if not isinstance(args[0], str):
         do.emulation.warn(func)
@@ -146,7 +146,7 @@ def _einsum(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: A
     return do.einsum(args[0], *operands)
 
 
-@_within_reach
+@_with_fallback
 def _bilinear(
     do: Arithmetic, func: Callable[..., Any], /, input1: Any, input2: Any, weight: Any, bias: Any = None
 ) -> Any:
@@ -154,7 +154,7 @@ def _bilinear(
     return out if bias is None else do.apply(torch.add, out, bias)
 
 
-@_within_reach
+@_with_fallback
 def _tensordot(do: Arithmetic, func: Callable[..., Any], /, a: Any, b: Any, dims: Any = 2) -> Any:
     if isinstance(dims, torch.Tensor):
         dims = dims.tolist()
@@ -164,23 +164,23 @@ def _tensordot(do: Arithmetic, func: Callable[..., Any], /, a: Any, b: Any, dims
     right = [chr(ord("A") + axis) for axis in range(b.dim())]
     for one, other in zip(dims[0], dims[1], strict=True):
         right[other] = left[one]
-    kept = [label for label in left if label not in right] + [label for label in right if label not in left]
-    return do.einsum(f"{''.join(left)},{''.join(right)}->{''.join(kept)}", a, b)
+    free = [label for label in left if label not in right] + [label for label in right if label not in left]
+    return do.einsum(f"{''.join(left)},{''.join(right)}->{''.join(free)}", a, b)
 
 
-@_within_reach
+@_with_fallback
 def _inner(do: Arithmetic, func: Callable[..., Any], /, input: Any, other: Any) -> Any:
     if input.dim() == 0 or other.dim() == 0:
         return do.apply(torch.mul, input, other)
     return _tensordot(do, func, input, other, ([-1], [-1]))
 
 
-@_within_reach
+@_with_fallback
 def _dot(do: Arithmetic, func: Callable[..., Any], /, input: Any, other: Any = None, **kwargs: Any) -> Any:
     return do.einsum("i,i->", input, kwargs["tensor"] if other is None else other)
 
 
-@_within_reach
+@_with_fallback
 def _chain(do: Arithmetic, func: Callable[..., Any], /, *tensors: Any) -> Any:
     parts = list(tensors[0]) if isinstance(tensors[0], list | tuple) else list(tensors)
     out = parts[0]

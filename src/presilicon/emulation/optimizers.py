@@ -1,4 +1,4 @@
-"""Optimizers as the hardware would run them: master weights and state in their formats, each update rounded."""
+"""Emulated optimizers: master weights and state in their formats, each update rounded."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base.errors import ConfigError
 from presilicon.designs import Numerics, Override
-from presilicon.emulation.attach import emulation_of, kept_tensors, owner_of
+from presilicon.emulation.attach import emulation_of, owner_of, state_tensors
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.site import round_in_place
 from presilicon.formats import parse
@@ -29,25 +29,24 @@ def emulate_optimizer_(
 ) -> OptimizerT:
     """Make `optimizer` keep master weights and state in their formats, in place; the same optimizer is returned.
 
-    Each number that lives from step to step is rounded once per step, after the whole of its update and before anyone
-    reads it. So the three AXPYs of momentum are rounded each: the gradient with its weight decay (to the format of the
-    state), the momentum, and the weight. What an optimizer makes and forgets within a step stays in float32. Any torch
-    optimizer will do; it runs one parameter at a time (`foreach` and `fused` off). `state_dict`, schedulers of the
-    learning rate and `GradScaler` work as before; a deep copy or what `torch.load` brings back is emulated too, best
-    made together with its model.
+    Each tensor that persists from step to step is rounded once per step, after its update is complete and before it is
+    read. So each of the three AXPYs of momentum is rounded: the gradient with its weight decay (to the format of the
+    state), the momentum, and the weight. Temporary results within a step stay in float32. Any torch optimizer works; it
+    updates one parameter at a time (`foreach` and `fused` off). `state_dict`, learning-rate schedulers and `GradScaler`
+    work as before. A deep copy, or the result of `torch.load`, is emulated too; copy it together with its model.
 
-    With `model`, parameters have names and layers, so that overrides reach them, and an emulated model's steps count
-    for the schedule; without it, parameters are numbered.
+    With `model`, parameters have names and layers, so that overrides apply to them, and the schedule follows the steps
+    of the emulated model; without it, parameters are numbered.
 
     Raises:
-        ConfigError: the optimizer is emulated already, or overrides need a model to know their layers.
+        ConfigError: the optimizer is already emulated, or overrides need a model to know their layers.
     """
-    given: tuple[Any, Any] = (optimizer, numerics)
-    if not isinstance(given[0], Optimizer) or not isinstance(given[1], Numerics):
-        what = " and ".join(type(each).__name__ for each in given)
-        raise ConfigError(f"emulate_optimizer_ takes a torch optimizer and a design's numerics, not {what}")
+    arguments: tuple[Any, Any] = (optimizer, numerics)
+    if not isinstance(arguments[0], Optimizer) or not isinstance(arguments[1], Numerics):
+        types = " and ".join(type(argument).__name__ for argument in arguments)
+        raise ConfigError(f"emulate_optimizer_ takes a torch optimizer and a design's numerics, not {types}")
     if hasattr(optimizer.step, "emulates"):
-        raise ConfigError("this optimizer is emulated already")
+        raise ConfigError("this optimizer is already emulated")
     if model is None and not numerics.is_uniform:
         raise ConfigError("numerics with overrides or a schedule need the model: emulate_optimizer_(..., model=model)")
     if not _rounds(numerics):
@@ -65,7 +64,7 @@ def _attach(optimizer: Optimizer, update: "_Update") -> None:
             return inner() if closure is None else inner(mode.outside(closure))
 
     step.emulates = True  # type: ignore[attr-defined]
-    # A bound method of this instance: schedulers of the learning rate wrap it as they wrap any other.
+    # A bound method of this instance, so that learning-rate schedulers can wrap it.
     optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]
 
     def copied(memo: dict[int, Any]) -> Optimizer:
@@ -78,13 +77,13 @@ def _attach(optimizer: Optimizer, update: "_Update") -> None:
     def reduced(protocol: int) -> tuple[Any, ...]:
         return _rebuilt, (type(optimizer), optimizer.__getstate__(), update.detached())
 
-    # Torch's own copy forgets what an instance has got beside its state: the step, and with it emulation.
+    # Torch copies only the state of an optimizer, and so would lose the emulated step.
     optimizer.__deepcopy__ = copied  # type: ignore[attr-defined]
     optimizer.__reduce_ex__ = reduced  # type: ignore[assignment, method-assign]
 
 
 def _rebuilt(kind: type[OptimizerT], state: dict[str, Any], update: "_Update") -> OptimizerT:
-    """An emulated optimizer as pickle, and so `torch.load`, makes it anew."""
+    """Unpickle an emulated optimizer; `torch.load` calls this."""
     optimizer = kind.__new__(kind)
     optimizer.__setstate__(state)
     update.optimizer = optimizer
@@ -93,10 +92,10 @@ def _rebuilt(kind: type[OptimizerT], state: dict[str, Any], update: "_Update") -
 
 
 def _rounds(numerics: Numerics) -> bool:
-    """Whether master weights or state have another format than float32, in any layer at any step."""
+    """Whether master weights or state have a format other than float32, in any layer at any step."""
     parts: list[Numerics | Override] = [numerics, *numerics.overrides, *numerics.schedule]
-    chosen = [getattr(part, role) for part in parts for role in ("master", "state")]
-    return any(each is not None and each.format != _FLOAT32 for each in chosen)
+    roles = [getattr(part, role) for part in parts for role in ("master", "state")]
+    return any(role is not None and role.format != _FLOAT32 for role in roles)
 
 
 _FLOAT32 = parse("float32")
@@ -112,7 +111,7 @@ class _Known(NamedTuple):
 
 
 class _Update:
-    """What the steps of one emulated optimizer share."""
+    """State shared by the steps of one emulated optimizer."""
 
     def __init__(self, optimizer: Optimizer, numerics: Numerics, model: nn.Module | None, seed: int) -> None:
         self.optimizer, self.numerics, self.seed = optimizer, numerics, seed
@@ -122,7 +121,7 @@ class _Update:
         self._count = 0
 
     def copied(self, optimizer: Optimizer, memo: dict[int, Any]) -> "_Update":
-        """The same for a copy of the optimizer, whose parameters are copies in `memo`."""
+        """The update of a copy of the optimizer, whose parameters are copies in `memo`."""
         update = copy.copy(self)
         update.optimizer = optimizer
         update._names = {memo[id(parameter)]: name for parameter, name in self._names.items() if id(parameter) in memo}
@@ -130,34 +129,34 @@ class _Update:
         return update
 
     def detached(self) -> "_Update":
-        """The same without its optimizer, to be written beside it."""
+        """A copy without the optimizer, for pickling."""
         update = copy.copy(self)
         del update.optimizer
         return update
 
     @contextmanager
     def running(self) -> Iterator["_UpdateMode"]:
-        """During a step: every write is watched, and what is left unrounded at the end is rounded."""
+        """Context of one step: every write is tracked, and tensors still unrounded at the end are rounded."""
         step = self._count if self._emulation is None else self._emulation.step
         groups = self.optimizer.param_groups
         switches = ("foreach", "fused")
-        kept: list[dict[str, Any]] = [{key: group[key] for key in switches if key in group} for group in groups]
+        settings: list[dict[str, Any]] = [{key: group[key] for key in switches if key in group} for group in groups]
         mode = _UpdateMode(self, step)
         try:
-            for group, values in zip(groups, kept, strict=True):
+            for group, values in zip(groups, settings, strict=True):
                 group.update(dict.fromkeys(values, False))
             with mode:
                 yield mode
             mode.finish()
         finally:
-            for group, values in zip(groups, kept, strict=True):
+            for group, values in zip(groups, settings, strict=True):
                 group.update(values)
             self._count += 1
 
     def round(self, known: _Known, step: int) -> None:
-        """Round a tensor where it lies."""
-        chosen = self.numerics.resolve(known.role, known.layer, step, self._ends)
-        round_in_place(known.tensor, chosen, known.role, known.name, self.seed, step)
+        """Round a tensor in place."""
+        role = self.numerics.resolve(known.role, known.layer, step, self._ends)
+        round_in_place(known.tensor, role, known.role, known.name, self.seed, step)
 
     def parameters(self) -> Iterator[tuple[Tensor, str]]:
         """Every parameter with its name."""
@@ -169,7 +168,7 @@ class _Update:
 
 
 class _UpdateMode(TorchDispatchMode):
-    """Rounds what a step has written, when it is first read."""
+    """Rounds each tensor that a step has written when it is next read."""
 
     def __init__(self, update: _Update, step: int) -> None:
         super().__init__()
@@ -181,17 +180,17 @@ class _UpdateMode(TorchDispatchMode):
         self._learn()
 
     def _learn(self) -> None:
-        """Know the tensors that have a format: parameters, their state; and gradients, to know what is made of them."""
+        """Register parameters and state, which have a format, and gradients, to recognise results of them."""
         for parameter, name in self._update.parameters():
             layer = owner_of(name)
             self._known[parameter.data_ptr()] = _Known(parameter, "master", name, layer)
-            for key, value in kept_tensors(self._update.optimizer.state.get(parameter, {}), parameter):
+            for key, value in state_tensors(self._update.optimizer.state.get(parameter, {}), parameter):
                 self._known[value.data_ptr()] = _Known(value, "state", f"{name}.{key}", layer)
             if parameter.grad is not None and parameter.grad.layout == torch.strided:
                 self._gradients[parameter.grad.data_ptr()] = (name, layer)
 
     def outside(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """A closure (it runs the model) that is not taken for a part of the update."""
+        """A closure (which runs the model) that is not treated as part of the update."""
 
         def run() -> Any:
             self._paused = True
@@ -204,22 +203,22 @@ class _UpdateMode(TorchDispatchMode):
         return run
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Settles what the op reads, runs it, and notes what it wrote."""
+        """Round the tensors that the op reads, run it, and note the tensors that it wrote."""
         kwargs = kwargs or {}
         if self._paused:
             return func(*args, **kwargs)
-        given = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-        written = {args[place].data_ptr() for place in _written(func) if isinstance(args[place], Tensor)}
-        for tensor in given:
+        inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        written = {args[index].data_ptr() for index in _written(func) if isinstance(args[index], Tensor)}
+        for tensor in inputs:
             if tensor.data_ptr() not in written:
                 self._settle(tensor.data_ptr())
         out = func(*args, **kwargs)
         self._unrounded |= written & self._known.keys()
-        if func in _KEEPING and isinstance(out, Tensor):
-            sources = [self._gradients[t.data_ptr()] for t in given if t.data_ptr() in self._gradients]
+        if func in _REPLACES_GRADIENT and isinstance(out, Tensor):
+            sources = [self._gradients[t.data_ptr()] for t in inputs if t.data_ptr() in self._gradients]
             if sources:
                 name, layer = sources[0]
-                # Held to the end of the step, so that no other tensor gets its address.
+                # Referenced until the end of the step, so that its address is not reused.
                 self._known[out.data_ptr()] = _Known(out, "state", f"{name}.decayed", layer)
                 self._unrounded.add(out.data_ptr())
         return out
@@ -230,21 +229,21 @@ class _UpdateMode(TorchDispatchMode):
             self._update.round(self._known[address], self._step)
 
     def finish(self) -> None:
-        """Round everything that lives on, whether it was seen to be written or not."""
+        """Round all persistent tensors, whether or not a write to them was seen."""
         self._learn()
         for known in self._known.values():
             self._update.round(known, self._step)
 
 
-_KEEPING = (torch.ops.aten.add.Tensor, torch.ops.aten.clone.default)
-"""Ops that make the tensor that goes on in the place of the gradient: with weight decay, or as the first momentum."""
+_REPLACES_GRADIENT = (torch.ops.aten.add.Tensor, torch.ops.aten.clone.default)
+"""Ops whose result replaces the gradient in the update: with weight decay added, or as the first momentum."""
 
 
 @cache
 def _written(func: Any) -> tuple[int, ...]:
     arguments = func._schema.arguments
     return tuple(
-        place
-        for place, argument in enumerate(arguments)
+        index
+        for index, argument in enumerate(arguments)
         if argument.alias_info is not None and argument.alias_info.is_write and not argument.kwarg_only
     )

@@ -1,4 +1,4 @@
-"""One op of one layer at one step: the place where tensors are rounded."""
+"""Rounding of the tensors of one op of one layer at one step."""
 
 import weakref
 from collections import deque
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 _FLOAT32 = parse("float32")
 
 
-_ways: dict[RoleFormat, int] = {}
+_rounding_ids: dict[RoleFormat, int] = {}
 
 
-def _way(chosen: RoleFormat) -> int:
-    return _ways.setdefault(chosen, len(_ways))
+def _rounding_id(role_format: RoleFormat) -> int:
+    return _rounding_ids.setdefault(role_format, len(_rounding_ids))
 
 
 class Plan:
-    """What a layer's numerics ask of emulation, worked out once."""
+    """Derived facts of a layer's numerics, computed once."""
 
     def __init__(self, numerics: Numerics) -> None:
         self.numerics = numerics
@@ -39,41 +39,41 @@ class Plan:
         )
         rounds = self.active_roles & {"weight", "activation", "error", "gradient"}
         self.is_exact = all(numerics.mac_of(phase).is_float32 for phase in PHASES)
-        """Whether products are added up in float32."""
+        """Whether products are accumulated in float32."""
         self.is_idle = self.is_exact and not rounds
-        """Whether nothing is rounded, so that the layer can be left to torch."""
+        """Whether nothing is rounded, so that torch can compute the layer."""
         self.rounds_results = numerics.vector == "round-results"
         self.rounders: dict[Role, Callable[[Tensor], Tensor]] = {
             role: rounder(numerics.of(role).format, numerics.of(role).rounding_mode)
             for role in self.active_roles
             if not numerics.of(role).is_stochastic and not numerics.of(role).format.is_blocked
         }
-        chosen = numerics.gradient
+        gradient = numerics.gradient
         self.round_gradient = (
-            rounder(chosen.format, chosen.rounding_mode, over=True) if "gradient" in self.rounders else None
+            rounder(gradient.format, gradient.rounding_mode, over=True) if "gradient" in self.rounders else None
         )
-        self.ways = {role: _way(numerics.of(role)) for role in self.active_roles}
-        """A number for each way of rounding: sooner compared than formats are."""
+        self.rounding_ids = {role: _rounding_id(numerics.of(role)) for role in self.active_roles}
+        """Small integer id per format and rounding mode; cheaper to compare than formats."""
 
     def rounds_vector(self, role: Role) -> bool:
-        """Whether vector ops round tensors of `role`; those of a block format are left for the products to group."""
+        """Whether vector ops round tensors of `role`; block formats are left to the products, which group them."""
         return self.rounds_results and role in self.active_roles and not self.numerics.of(role).format.is_blocked
 
     def spell(self, roles: Iterable[Role]) -> str:
-        """Roles and their formats, as a table shows them."""
+        """Roles and their formats, as text for a table."""
         return ", ".join(f"{role} {self.numerics.of(role)}" for role in roles)
 
 
 def version(tensor: Tensor) -> int:
-    """How often a tensor was written to; tensors of inference mode do not count it."""
+    """Number of writes to a tensor; 0 for tensors of inference mode, which do not count them."""
     return 0 if tensor.is_inference() else tensor._version
 
 
 class Rounded:
-    """Tensors that were rounded in this forward pass, so that none is rounded twice.
+    """Cache of the tensors rounded in this forward pass, so that none is rounded twice.
 
-    Weights are held until the pass ends (a recurrent layer uses them at every time step), activations only for a while:
-    the three projections of attention read the same one.
+    Weights stay until the pass ends (a recurrent layer uses them at every time step). Of activations only the most
+    recent stay, because the three projections of attention read the same one.
     """
 
     RECENT = 4
@@ -83,35 +83,35 @@ class Rounded:
         self._recent: deque[tuple[weakref.ref[Tensor], int, object, Tensor]] = deque(maxlen=self.RECENT)
 
     def find(self, tensor: Tensor, role: Role, how: object) -> Tensor | None:
-        """The rounded copy of `tensor`, as long as nobody has written to it since."""
+        """The rounded copy of `tensor`, unless it was written to since."""
         if role == "weight":
             held = self._weights.get((id(tensor), how))
             return held[2] if held and held[0]() is tensor and held[1] == version(tensor) else None
         for source, written, recent_how, copy in self._recent:
             if recent_how == how and written == version(tensor):
-                found = source()
-                if found is tensor:
+                original = source()
+                if original is tensor:
                     return copy
-                # A view of a result that was rounded where it lies is rounded too.
-                if copy is found and found is tensor._base and not isinstance(how, tuple):
+                # A view of a result that was rounded in place is rounded too.
+                if copy is original and original is tensor._base and not isinstance(how, tuple):
                     return tensor.detach()
         return None
 
     def keep(self, tensor: Tensor, role: Role, how: object, copy: Tensor) -> None:
-        """Remember the rounded copy of `tensor`."""
+        """Add the rounded copy of `tensor`."""
         if role == "weight":
             self._weights[id(tensor), how] = (weakref.ref(tensor), version(tensor), copy)
         else:
             self._recent.append((weakref.ref(tensor), version(tensor), how, copy))
 
     def clear(self) -> None:
-        """Forget everything: the forward pass is over."""
+        """Empty the cache at the end of the forward pass."""
         self._weights.clear()
         self._recent.clear()
 
 
 class Site:
-    """One op of one layer at one step: it rounds that op's tensors, forward and backward."""
+    """One op of one layer at one step; rounds its tensors in the forward and backward pass."""
 
     def __init__(self, emulation: "Emulation", layer: str, call: str, training: bool) -> None:
         self.plan = emulation.plan(layer)
@@ -122,9 +122,9 @@ class Site:
         self._training = training
 
     def round(self, tensor: Tensor, role: Role, axis: int = -1, *, groups: int = 1, part: str = "") -> Tensor:
-        """`tensor` in its role's format, blocks lying along `axis`; observers see the result in training.
+        """`tensor` in its role's format, with blocks along `axis`; observers see the result in training.
 
-        Gradients of weights are not reduced again: their blocks lie as the format itself says.
+        Weight gradients are not reduced again, so their blocks follow the format's own axis.
         """
         rounded = self._quantize(tensor, role, axis, groups, part)
         self._probe(tensor, rounded, role)
@@ -132,7 +132,7 @@ class Site:
         return rounded
 
     def round_gradient(self, gradient: Tensor, error: Tensor, part: str = "") -> Tensor:
-        """The gradient of a weight that was just made of `error`, where it lies if it has memory of its own."""
+        """The rounded gradient of a weight, computed from `error`; rounded in place if it has its own memory."""
         quick = self.plan.round_gradient
         if quick is None or self._sees_before or gradient.data_ptr() == error.data_ptr():
             return self.round(gradient, "gradient", part=part)
@@ -141,11 +141,11 @@ class Site:
         return rounded
 
     def round_operand(self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1) -> Tensor:
-        """As `round` in a forward pass: what was rounded in this pass already is not rounded again."""
+        """Like `round`, for the forward pass: a tensor that was already rounded in this pass is not rounded again."""
         if role not in self.plan.active_roles:
             self.show(tensor, role)
             return tensor
-        how: object = self.plan.ways[role]
+        how: object = self.plan.rounding_ids[role]
         if self.plan.numerics.of(role).format.is_blocked:
             how = (how, axis, groups)
         rounded = self._emulation.rounded.find(tensor, role, how)
@@ -157,29 +157,29 @@ class Site:
         return rounded
 
     def round_result_(self, tensor: Tensor, role: Role) -> None:
-        """Round a vector op's fresh result where it lies, behind autograd's back.
+        """Round a vector op's fresh result in place, without autograd noticing.
 
-        A backward pass that reads the result reads the rounded one: it is what the hardware has in its memory.
+        A backward pass that reads the result reads the rounded value, which is what the hardware has in memory.
         """
         if not self.plan.rounds_vector(role):
             return
-        chosen = self.plan.numerics.of(role)
-        key = self._key(role) if chosen.is_stochastic else None
-        place = tensor.data  # not detach(): the version must stay, or autograd takes it for a user's change
-        before = place.clone() if self._sees_before else place
-        quantize(place, chosen.format, rounding=chosen.rounding_mode, key=key, out=place)
-        self._emulation.rounded.keep(tensor, role, self.plan.ways[role], tensor)
-        self._probe(before, place, role)
+        role_format = self.plan.numerics.of(role)
+        key = self._key(role) if role_format.is_stochastic else None
+        data = tensor.data  # not detach(), which would change the version, and autograd would report a user's change
+        before = data.clone() if self._sees_before else data
+        quantize(data, role_format.format, rounding=role_format.rounding_mode, key=key, out=data)
+        self._emulation.rounded.keep(tensor, role, self.plan.rounding_ids[role], tensor)
+        self._probe(before, data, role)
         self.show(tensor, role)
 
     def round_error(self, error: Tensor) -> Tensor:
-        """The error that comes back to a vector op."""
+        """The rounded error of a vector op's result."""
         refuse_second_derivative()
         return self.round(error, "error")
 
     @property
     def _sees_before(self) -> bool:
-        """Whether anybody looks at tensors before they are rounded."""
+        """Whether a probe or an observer needs tensors before they are rounded."""
         pairs = self._emulation.pair_observers
         return self._emulation.probe is not None or any(observer.wants_pairs for observer in pairs)
 
@@ -192,26 +192,26 @@ class Site:
                 observer.pair(self._step, self._layer, role, before.detach(), after.detach())
 
     def show(self, tensor: Tensor, role: Role) -> None:
-        """Let the observers see a rounded tensor, in training."""
+        """Pass a rounded tensor to the observers, in training."""
         if self._training and self._emulation.observers:
             for observer in self._emulation.observers:
                 observer(self._step, self._layer, role, tensor.detach())
 
     @property
     def shares_operands(self) -> bool:
-        """Whether both backward products use the same tensors and the library's sums: it may compute them at once."""
+        """Whether torch can compute both backward products in one call: same tensors, float32 accumulation."""
         return self.plan.is_exact and not self.plan.regrouped_roles
 
     def regroups(self, role: Role) -> bool:
-        """Whether a tensor of this role is rounded anew for each product that uses it, because its blocks turn."""
+        """Whether a tensor of this role is rounded separately for each product, along that product's axis."""
         return role in self.plan.regrouped_roles
 
     def regroup(self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1, product: Phase) -> Tensor:
-        """A kept tensor as the backward product needs it: blocked along that product's axis, or as it was rounded."""
+        """A saved tensor for a backward product: rounded along that product's axis, or as it was rounded before."""
         return self._quantize(tensor, role, axis, groups, product) if self.regroups(role) else tensor
 
     def multiply(self, product: Phase) -> Multiply | None:
-        """How this product's MAC unit multiplies; None for the library's own float32."""
+        """The multiplication of this product's MAC unit; None for torch's float32."""
         if self.plan.is_exact:
             return None
         mac = self.plan.numerics.mac_of(product)
@@ -231,20 +231,20 @@ class Site:
     def _quantize(self, tensor: Tensor, role: Role, axis: int, groups: int, part: str) -> Tensor:
         if role not in self.plan.active_roles:
             return tensor
-        chosen = self.plan.numerics.of(role)
+        role_format = self.plan.numerics.of(role)
         quick = self.plan.rounders.get(role)
         if quick is not None:
             return quick(tensor)
-        key = self._key(f"{role}/{part}") if chosen.is_stochastic else None
-        if not chosen.format.is_blocked:
-            return quantize(tensor.detach(), chosen.format, rounding=chosen.rounding_mode, key=key)
-        # Blocks must not reach from one group of channels into the next.
+        key = self._key(f"{role}/{part}") if role_format.is_stochastic else None
+        if not role_format.format.is_blocked:
+            return quantize(tensor.detach(), role_format.format, rounding=role_format.rounding_mode, key=key)
+        # Blocks must not extend from one group of channels into the next.
         split = tensor.unflatten(axis, (groups, -1)) if groups > 1 else tensor
         if role == "gradient":
-            lying = fitting(chosen.format, split)
+            oriented = fitting(role_format.format, split)
         else:
-            lying = chosen.format.along(axis + 1 if groups > 1 else axis)
-        return quantize(split.detach(), lying, rounding=chosen.rounding_mode, key=key).view(tensor.shape)
+            oriented = role_format.format.along(axis + 1 if groups > 1 else axis)
+        return quantize(split.detach(), oriented, rounding=role_format.rounding_mode, key=key).view(tensor.shape)
 
     def _key(self, name: str) -> Key:
         purpose = "" if self._training else "evaluation/"
@@ -252,28 +252,28 @@ class Site:
 
 
 def refuse_second_derivative() -> None:
-    """Call it in a backward pass.
+    """Check, in a backward pass, that it is not being differentiated.
 
     Raises:
-        RuntimeError: the backward pass is itself to be differentiated, and rounding has no derivative.
+        RuntimeError: it is, and rounding has no derivative.
     """
     if torch.is_grad_enabled():
         raise RuntimeError("an emulated backward pass cannot be differentiated again (create_graph=True)")
 
 
 def fitting(fmt: Format, tensor: Tensor) -> Format:
-    """The format for a tensor that no product reduces: blocks along its own axis, or the last if that is absent.
+    """The format for a tensor that no product reduces: blocks along the format's axis, or the last axis.
 
-    A bias has one axis only, whatever the weights beside it have.
+    A bias, for example, has fewer axes than the weights whose format it shares.
     """
     axis = getattr(fmt, "axis", -1) if fmt.is_oriented else -1
     return fmt if -tensor.dim() <= axis < tensor.dim() else fmt.along(-1)
 
 
-def round_in_place(tensor: Tensor, chosen: RoleFormat, role: Role, name: str, seed: int, step: int) -> None:
-    """Round a tensor that lives from step to step: master weights, optimizer state."""
-    if chosen.format != _FLOAT32:
-        key = Key(seed, step, f"{name}/{role}") if chosen.is_stochastic else None
-        place = tensor.data
+def round_in_place(tensor: Tensor, role_format: RoleFormat, role: Role, name: str, seed: int, step: int) -> None:
+    """Round a tensor that persists from step to step: master weights, optimizer state."""
+    if role_format.format != _FLOAT32:
+        key = Key(seed, step, f"{name}/{role}") if role_format.is_stochastic else None
+        data = tensor.data
         with torch.no_grad():
-            quantize(place, fitting(chosen.format, place), rounding=chosen.rounding_mode, key=key, out=place)
+            quantize(data, fitting(role_format.format, data), rounding=role_format.rounding_mode, key=key, out=data)

@@ -67,4 +67,4 @@ class Stateful(Protocol):
 class PassiveHook(Protocol):
     """A hook that does not affect training: a run checkpointed without it can continue with it, and the reverse."""
 
-    only_looks_on: Literal[True]
+    is_passive: Literal[True]

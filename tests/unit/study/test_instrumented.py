@@ -65,7 +65,7 @@ def layers() -> list[str]:
 class KilledAt:
     """A hook that interrupts a training."""
 
-    only_looks_on = True
+    is_passive = True
 
     def __init__(self, step: int) -> None:
         self._step = step

@@ -1,4 +1,4 @@
-"""Custom operators on tensors: executed on CPU and GPU, inside autograd, in the place of torch's functions."""
+"""Custom operators on tensors: executed on CPU and GPU, in autograd, instead of torch's functions."""
 
 from presilicon.emulation.operators.application import apply_operator
 from presilicon.emulation.operators.replacement import Replacements

@@ -1,4 +1,4 @@
-"""Operators on tensors, inside autograd."""
+"""Application of operators to tensors, in autograd."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,17 +31,17 @@ EXACT_TENSOR: dict[str, Callable[[Tensor], Tensor]] = {
     "sin": torch.sin,
     "cos": torch.cos,
 }
-"""What torch computes in the place of each function that an operator can replace."""
+"""Torch's own function for each name that an operator can replace."""
 
 
 def apply_operator(operator: Operator, x: Tensor) -> Tensor:
-    """`operator` of every element, with the backward pass that it asks for.
+    """`operator` of every element, with the backward pass that the operator defines.
 
-    float32 and float64 tensors are computed in their own type, narrower ones in float32. The backward pass multiplies
-    the error with a derivative that was computed, and is kept, with the result.
+    float32 and float64 tensors are computed in their own type, narrower ones in float32. The derivative is computed and
+    saved with the result; the backward pass multiplies the error by it.
 
     Raises:
-        ConfigError: `x` is no tensor of floating-point numbers.
+        ConfigError: `x` is not a floating-point tensor.
 
     >>> from presilicon.operators import piecewise_linear
     >>> x = torch.tensor([-9.0, 0.5], requires_grad=True)
@@ -50,16 +50,16 @@ def apply_operator(operator: Operator, x: Tensor) -> Tensor:
     tensor([0.0000, 0.7616])
     """
     if not isinstance(x, Tensor) or not x.is_floating_point():
-        what = str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
-        raise ConfigError(f"{operator.name} takes a tensor of floating-point numbers, not {what}")
+        kind = str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
+        raise ConfigError(f"{operator.name} takes a floating-point tensor, not {kind}")
     out: Tensor = _Applied.apply(x, operator)
     return out
 
 
 def run(program: Program, x: Tensor, fmt: Format | None = None) -> list[Tensor]:
-    """The results of a program, by the fastest execution that can: Numba on the CPU, torch elsewhere.
+    """The results of a program, by the fastest available execution: Numba on the CPU, torch elsewhere.
 
-    Where somebody lists what torch does (a dispatch mode), torch does it, so that it can be seen.
+    Under a dispatch mode, such as coverage, torch computes them, so that the mode sees the ops.
     """
     wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
     plain = fmt is None and x.device.type == "cpu" and has_numba() and _get_current_dispatch_mode() is None
@@ -89,7 +89,7 @@ class _Applied(Function):
     @staticmethod
     @first_derivative
     def backward(ctx: Any, error: Tensor) -> tuple[Tensor, None]:
-        saved = ctx.saved_tensors  # once: activation checkpointing computes anew at every look
+        saved = ctx.saved_tensors  # read once, because activation checkpointing recomputes at every read
         return (error * saved[0] if saved else error), None
 
 

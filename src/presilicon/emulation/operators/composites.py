@@ -1,4 +1,4 @@
-"""Functions of torch that have a replaceable function inside, taken apart: softmax, norms, gelu, silu."""
+"""Decompositions of torch functions around a replaceable function: softmax, norms, gelu, silu."""
 
 import math
 from collections.abc import Callable
@@ -12,18 +12,18 @@ Inner = Callable[[Tensor], Tensor]
 
 
 class Composite(NamedTuple):
-    """How a function is computed around the one inside it."""
+    """A decomposition of a torch function around a replaceable one."""
 
     part: str
-    """What is inside: the name that an operator replaces."""
+    """Name of the function inside that an operator can replace."""
     compute: Callable[..., Any]
-    """Takes the function of torch, the operator's application, and the arguments."""
+    """Takes the torch function, the replacement of the inner function, and the arguments."""
 
 
 def _softmax_parts(exp: Inner, x: Tensor, dim: int, dtype: torch.dtype | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The input less its maximum, the exponentials of that, and their sum.
+    """The input minus its maximum, the exponentials of that, and their sum.
 
-    What is hidden by a mask (minus infinity) has weight 0 whatever the operator makes of it.
+    Masked elements (minus infinity) have weight 0, whatever the operator returns for them.
     """
     x = x if dtype is None else x.to(dtype)
     shifted = x - x.detach().amax(dim, keepdim=True)
@@ -32,7 +32,7 @@ def _softmax_parts(exp: Inner, x: Tensor, dim: int, dtype: torch.dtype | None) -
 
 
 def _dimension(x: Tensor, dim: int | None) -> int:
-    """torch's own choice where none is named."""
+    """`dim`, or torch's default for it."""
     return dim if dim is not None else (0 if x.dim() in (0, 1, 3) else 1)
 
 
@@ -131,31 +131,31 @@ def _batch_norm(func: Any, rsqrt: Inner, *args: Any, **kwargs: Any) -> Tensor:
     names = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
     if func is torch.batch_norm:
         names = ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps")
-    given = dict(zip(names, args, strict=False)) | kwargs
-    return _over_batch(rsqrt, given, given.get("training", False), per_example=False)
+    arguments = dict(zip(names, args, strict=False)) | kwargs
+    return _over_batch(rsqrt, arguments, arguments.get("training", False), per_example=False)
 
 
 def _instance_norm(func: Any, rsqrt: Inner, *args: Any, **kwargs: Any) -> Tensor:
     names = ("input", "running_mean", "running_var", "weight", "bias", "use_input_stats", "momentum", "eps")
     if func is torch.instance_norm:
         names = ("input", "weight", "bias", "running_mean", "running_var", "use_input_stats", "momentum", "eps")
-    given = dict(zip(names, args, strict=False)) | kwargs
-    return _over_batch(rsqrt, given, given.get("use_input_stats", True), per_example=True)
+    arguments = dict(zip(names, args, strict=False)) | kwargs
+    return _over_batch(rsqrt, arguments, arguments.get("use_input_stats", True), per_example=True)
 
 
-def _over_batch(rsqrt: Inner, given: dict[str, Any], fresh: bool, *, per_example: bool) -> Tensor:
-    """Statistics of each channel over positions, and over the batch or for each example; or the running ones."""
-    x: Tensor = given["input"]
-    running_mean, running_var = given.get("running_mean"), given.get("running_var")
+def _over_batch(rsqrt: Inner, arguments: dict[str, Any], fresh: bool, *, per_example: bool) -> Tensor:
+    """Normalization by statistics per channel, over the batch or per example, or by the running statistics."""
+    x: Tensor = arguments["input"]
+    running_mean, running_var = arguments.get("running_mean"), arguments.get("running_var")
     if fresh or running_mean is None or running_var is None:
         axes = tuple(axis for axis in range(x.dim()) if axis != 1 and not (axis == 0 and per_example))
         var, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
         if fresh and running_mean is not None and running_var is not None:
-            _update(running_mean, running_var, x, axes, given.get("momentum", 0.1))
+            _update(running_mean, running_var, x, axes, arguments.get("momentum", 0.1))
     else:
         mean, var = _by_channel(running_mean, x), _by_channel(running_var, x)
-    out = (x - mean) * rsqrt(var + given.get("eps", 1e-5))
-    return _affine(out, _by_channel(given.get("weight"), x), _by_channel(given.get("bias"), x))
+    out = (x - mean) * rsqrt(var + arguments.get("eps", 1e-5))
+    return _affine(out, _by_channel(arguments.get("weight"), x), _by_channel(arguments.get("bias"), x))
 
 
 @torch.no_grad()
@@ -163,7 +163,7 @@ def _update(
     running_mean: Tensor, running_var: Tensor, x: Tensor, axes: tuple[int, ...], momentum: float | None
 ) -> None:
     var, mean = torch.var_mean(x, axes, correction=1)
-    if mean.dim() > 1:  # of each example: their mean
+    if mean.dim() > 1:  # per example: average them
         var, mean = var.mean(0), mean.mean(0)
     share = 0.0 if momentum is None else momentum
     running_mean.lerp_(mean, share)
@@ -194,4 +194,4 @@ COMPOSITES: dict[str, Composite] = {
     "batch_norm": Composite("rsqrt", _batch_norm),
     "instance_norm": Composite("rsqrt", _instance_norm),
 }
-"""By the name of the vector op."""
+"""Decompositions by the name of the vector op."""

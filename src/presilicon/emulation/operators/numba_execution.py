@@ -1,4 +1,4 @@
-"""Programs over whole tensors, compiled by Numba: one pass over the memory, whatever the program does."""
+"""Execution of programs on tensors, compiled by Numba: one pass over the memory."""
 
 import math
 from collections.abc import Callable
@@ -35,45 +35,45 @@ def _kernel(program: Program, dtype: torch.dtype) -> Callable[..., None]:
     number = _NUMPY[dtype]
     space: dict[str, Any] = {"math": math, "np": np}
     lines = []
-    for place, each in enumerate(program.instructions):
-        if each.operation == "constant":
-            space[f"c{place}"] = number(each.value)
-        elif each.table:
-            space[f"table{place}"] = np.array(each.table, dtype=number)
-            space[f"last{place}"] = len(each.table) - 1
-        lines.append(f"        v{place} = {_expression(place, each)}")
+    for index, instruction in enumerate(program.instructions):
+        if instruction.operation == "constant":
+            space[f"c{index}"] = number(instruction.value)
+        elif instruction.table:
+            space[f"table{index}"] = np.array(instruction.table, dtype=number)
+            space[f"last{index}"] = len(instruction.table) - 1
+        lines.append(f"        v{index} = {_expression(index, instruction)}")
     outputs = [f"out{index}" for index in range(len(program.outputs))]
     lines += [f"        {name}[i] = v{output}" for name, output in zip(outputs, program.outputs, strict=True)]
     text = "\n".join([f"def kernel(source, {', '.join(outputs)}):", "    for i in range(source.size):", *lines])
     space["locate"] = numba.njit(nogil=True)(_locate)
     space |= {"number": number, "zero": number(0)}
     exec(compile(text, "<operator>", "exec"), space)
-    # The error model of numpy: a division by zero gives what IEEE 754 says, and raises nothing.
+    # With the error model of numpy, a division by zero follows IEEE 754 and does not raise.
     compiled: Callable[..., None] = numba.njit(nogil=True, error_model="numpy")(space["kernel"])
     return compiled
 
 
-def _expression(place: int, instruction: Instruction) -> str:
+def _expression(index: int, instruction: Instruction) -> str:
     """An instruction as Python, in variables v0, v1, ..."""
-    given = [f"v{argument}" for argument in instruction.arguments]
+    arguments = [f"v{argument}" for argument in instruction.arguments]
     match instruction.operation:
         case "input":
             return "source[i]"
         case "constant":
-            return f"c{place}"
+            return f"c{index}"
         case "truth":
             return str(bool(instruction.value))
         case "lookup":
             # Written so that a NaN, which is not above 0, reads the first entry.
-            index = f"(last{place} if {given[0]} >= last{place} else int({given[0]})) if {given[0]} > 0 else 0"
-            return f"table{place}[{index}]"
+            x, last = arguments[0], f"last{index}"
+            return f"table{index}[({last} if {x} >= {last} else int({x})) if {x} > 0 else 0]"
         case "locate":
-            return f"number(locate(table{place}, {given[0]}))"
-    return _TEXTS[instruction.operation].format(*given)
+            return f"number(locate(table{index}, {arguments[0]}))"
+    return _TEXTS[instruction.operation].format(*arguments)
 
 
 def _locate(bounds: Any, x: Any) -> int:
-    """How many bounds are not above `x`; none for a NaN."""
+    """Number of bounds that are at most `x`; 0 for a NaN."""
     low, high = 0, bounds.size
     if x != x:
         return 0

@@ -1,6 +1,6 @@
-"""Where operators take the place of torch's functions: directly, and inside the functions that torch makes of them."""
+"""Replacement of torch functions by operators: directly, and inside functions composed of them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from presilicon.emulation.ops.vector import vector_functions
 from presilicon.operators import Operator
 
 _CELLS = frozenset(["tanh", "sigmoid"])
-_TAKEN_APART: dict[str, frozenset[str]] = {
+_DECOMPOSED: dict[str, frozenset[str]] = {
     "lstm": _CELLS,
     "gru": _CELLS,
     "lstm_cell": _CELLS,
@@ -24,33 +24,28 @@ _TAKEN_APART: dict[str, frozenset[str]] = {
     "scaled_dot_product_attention": frozenset(["softmax.exp"]),
     "multi_head_attention_forward": frozenset(["softmax.exp"]),
 }
-"""Functions that emulation takes apart, and what can be replaced inside."""
+"""Functions that emulation decomposes, and the functions that can be replaced inside."""
 
 
 class Replacements:
     """The operators of an emulated model, by the function that each replaces."""
 
     def __init__(self, operators: Iterable[Operator] | Operator = ()) -> None:
-        given: Any = (operators,) if isinstance(operators, Operator) else tuple(operators)
+        members: Any = (operators,) if isinstance(operators, Operator) else tuple(operators)
         self._operators: dict[str, Operator] = {}
-        for each in given:
-            if not isinstance(each, Operator):
-                raise ConfigError(f'operators must be made by @operator("tanh"), table or the like, not {each!r}')
-            if each.replaces in self._operators:
-                names = f"{self._operators[each.replaces].name} and {each.name}"
-                raise ConfigError(f"{names} both replace {each.replaces}; give one of them")
-            self._operators[each.replaces] = each
+        for operator in members:
+            if not isinstance(operator, Operator):
+                raise ConfigError(f'operators must be made by @operator("tanh"), table or the like, not {operator!r}')
+            if operator.replaces in self._operators:
+                names = f"{self._operators[operator.replaces].name} and {operator.name}"
+                raise ConfigError(f"{names} both replace {operator.replaces}; give one of them")
+            self._operators[operator.replaces] = operator
 
     def __bool__(self) -> bool:
         return bool(self._operators)
 
-    @property
-    def operators(self) -> Mapping[str, Operator]:
-        """By the function that each replaces."""
-        return self._operators
-
     def find(self, name: str, func: Callable[..., Any]) -> Callable[..., Any] | None:
-        """What computes the vector op `name` in place of `func`, or None where nothing in it is replaced."""
+        """The function that computes the vector op `name` instead of `func`, or None if nothing in it is replaced."""
         if name in self._operators:
             return partial(_call, self._operators[name], func)
         composite = COMPOSITES.get(name)
@@ -62,26 +57,26 @@ class Replacements:
         return partial(composite.compute, func, inner[composite.part])
 
     def spell(self, name: str) -> tuple[str, str]:
-        """What computes the vector op `name`, forward and backward, as a table of coverage shows it."""
+        """The operator that computes the vector op `name`, forward and backward, as text for coverage."""
         composite = COMPOSITES.get(name)
-        chosen = self._operators.get(name) or (None if composite is None else self._operators.get(composite.part))
-        if chosen is None:
+        operator = self._operators.get(name) or (None if composite is None else self._operators.get(composite.part))
+        if operator is None:
             return "activation float32", "error float32"
-        text = f"operator {chosen.name}"
-        return text, text if chosen.backward == "derived" else "error float32"
+        text = f"operator {operator.name}"
+        return text, text if operator.backward == "derived" else "error float32"
 
     def reaches(self, func: Callable[..., Any]) -> bool:
-        """Whether something in a function of torch is replaced, so that it cannot be left to torch."""
+        """Whether an operator replaces a torch function or a function inside it."""
         name = vector_functions().get(func)
         if name is not None:
             composite = COMPOSITES.get(name)
             return name in self._operators or (composite is not None and composite.part in self._operators)
-        parts = _TAKEN_APART.get(func.__name__)
+        parts = _DECOMPOSED.get(func.__name__)
         return parts is not None and not parts.isdisjoint(self._operators)
 
 
 def _call(operator: Operator, func: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """The operator of `x`, written where the function that it replaces would have written."""
+    """The operator of `x`, written to the tensor that the replaced function would write to."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         x = torch.as_tensor(x, dtype=torch.get_default_dtype()) if not isinstance(x, Tensor) else x.float()
     result = apply_operator(operator, x)

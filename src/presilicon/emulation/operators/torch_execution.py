@@ -1,4 +1,4 @@
-"""Programs over whole tensors, in plain torch: any device, any format."""
+"""Execution of programs on tensors in plain torch: any device, any format."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,29 +15,29 @@ from presilicon.operators import CONDITIONS, Instruction, Program
 def run_torch(program: Program, x: Tensor, fmt: Format | None = None) -> list[Tensor]:
     """The results of a program for every element of `x`, in the type of `x`: float32 arithmetic, or float64.
 
-    With a format, argument, constants and results are rounded to it, each once. No gradient is recorded.
+    With a format, the argument, constants and results are each rounded to it once. No gradient is recorded.
     """
     with torch.no_grad():
         wide = x if fmt is None else x.to(_working_type(fmt))
         values: list[Tensor] = []
-        for each in program.instructions:
-            if each.operation == "input":
+        for instruction in program.instructions:
+            if instruction.operation == "input":
                 result = wide
-            elif each.operation == "truth":
-                result = torch.full((), bool(each.value), device=x.device)
-            elif each.operation == "constant":
-                # A tensor and not a Python number: on a GPU, torch divides by a number through its reciprocal.
-                result = torch.full((), each.value, dtype=wide.dtype, device=x.device)
+            elif instruction.operation == "truth":
+                result = torch.full((), bool(instruction.value), device=x.device)
+            elif instruction.operation == "constant":
+                # A tensor, because on a GPU torch divides by a Python number through its reciprocal.
+                result = torch.full((), instruction.value, dtype=wide.dtype, device=x.device)
             else:
-                result = _apply(each, [values[argument] for argument in each.arguments], wide)
-            if fmt is not None and each.operation not in CONDITIONS and each.operation != "locate":
+                result = _apply(instruction, [values[argument] for argument in instruction.arguments], wide)
+            if fmt is not None and instruction.operation not in CONDITIONS and instruction.operation != "locate":
                 result = quantize(result, fmt)
             values.append(result)
         return [_shaped(values[output], x) for output in program.outputs]
 
 
 def _working_type(fmt: Format) -> torch.dtype:
-    """float32 where rounding its results once more is harmless (2p + 2 bits of 24), else float64."""
+    """float32 if rounding its results again is harmless (2p + 2 of 24 bits), else float64."""
     return torch.float32 if fmt.is_float and fmt.significand_bits <= 11 else torch.float64
 
 
@@ -51,9 +51,9 @@ def _shaped(value: Tensor, x: Tensor) -> Tensor:
 def _apply(instruction: Instruction, arguments: list[Tensor], like: Tensor) -> Tensor:
     if instruction.operation == "lookup":
         table = torch.tensor(instruction.table, dtype=torch.float64, device=like.device).to(like.dtype)
-        # Cut off after it is kept inside: a NaN becomes the first entry.
-        place = arguments[0].nan_to_num(0.0).clamp(0, len(table) - 1).to(torch.int64)
-        return table[place]
+        # Clamped before it is truncated, so that a NaN becomes the first entry.
+        index = arguments[0].nan_to_num(0.0).clamp(0, len(table) - 1).to(torch.int64)
+        return table[index]
     if instruction.operation == "locate":
         bounds = torch.tensor(instruction.table, dtype=torch.float64, device=like.device).to(like.dtype)
         counted = torch.bucketize(arguments[0].contiguous(), bounds, right=True).to(like.dtype)
@@ -63,7 +63,7 @@ def _apply(instruction: Instruction, arguments: list[Tensor], like: Tensor) -> T
 
 
 def _square_root(a: Tensor) -> Tensor:
-    """Correctly rounded: on the CPU torch's own is off by a last place now and then, numpy's is not."""
+    """The correctly rounded square root: on the CPU torch's is sometimes off by one ulp, numpy's is not."""
     if a.device.type != "cpu" or _get_current_dispatch_mode() is not None:
         return torch.sqrt(a)
     with np.errstate(invalid="ignore"):

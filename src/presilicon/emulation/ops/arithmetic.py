@@ -1,4 +1,4 @@
-"""What an emulated layer computes with: products and vector ops, each rounded in the layer's formats."""
+"""The operations of an emulated layer: products and vector ops, each rounded to the layer's formats."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -19,7 +19,7 @@ from presilicon.records import Role
 
 
 class Arithmetic:
-    """The operations of an emulated model, in the formats of the layer that is running."""
+    """Operations in the formats of the layer that is running."""
 
     def __init__(self, emulation: Emulation, training: bool) -> None:
         self.emulation = emulation
@@ -27,7 +27,7 @@ class Arithmetic:
 
     @property
     def plan(self) -> Plan:
-        """What the numerics of the running layer ask for."""
+        """The plan of the running layer."""
         return self.emulation.plan(self.emulation.layer)
 
     def multiply(self, call: Call, operator: str = "matmul") -> Tensor:
@@ -46,7 +46,7 @@ class Arithmetic:
         return self.multiply(matmul_call(a, b))
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, held: bool = False) -> Tensor:
-        """Activations by weights; `held` says that the weights come from `hold_weight`."""
+        """Activations by weights; `held` is true if the weights come from `hold_weight`."""
         roles: tuple[Role, Role] | None = ("activation", "weight") if held else None
         return self.multiply(Call(LinearProduct(), x, weight, bias, roles=roles, gradient_later=held), "linear")
 
@@ -55,40 +55,40 @@ class Arithmetic:
         return contract(equation, operands, lambda pair: self.multiply(pair_call(pair), "einsum"))
 
     def hold_weight(self, weight: Tensor | None) -> Tensor | None:
-        """A parameter that several products of one op use: its gradient is rounded once, when all of it is there."""
+        """A parameter used by several products of one op: its gradient is rounded once, after they are added up."""
         if weight is None or not weight.requires_grad or not torch.is_grad_enabled():
             return weight
         return gradient_rounded(weight, self.emulation.site(self.training, "held"))
 
     def apply(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A vector op: its result is rounded where the numerics say so."""
+        """A vector op; its result is rounded if the numerics say so."""
         name = vector_functions().get(func, func.__name__)
         plan = self.plan
         replaced = self.emulation.operators.find(name, func)
         compute = replaced or self._own_logarithm(name, plan) or func
         if not plan.rounds_results:
-            with _NOWHERE if replaced is None else self._region(name, *self.emulation.operators.spell(name)):
+            with _NO_REGION if replaced is None else self._region(name, *self.emulation.operators.spell(name)):
                 return compute(*args, **kwargs)
         site = self.emulation.site(self.training, "vector")
         with self._vector_region(name, plan, args, kwargs):
             if self.training and plan.rounds_vector("gradient"):
                 args = tuple(self._parameter(value) for value in args)
                 kwargs = {key: self._parameter(value) for key, value in kwargs.items()}
-            given = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-            before = version(given[0]) if given else 0
+            inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+            before = version(inputs[0]) if inputs else 0
             out = compute(*args, **kwargs)
-        written = bool(given) and version(given[0]) != before
-        if written and self.training and not given[0].requires_grad:
-            return out  # a buffer that the model updates: no activation
+        written = bool(inputs) and version(inputs[0]) != before
+        if written and self.training and not inputs[0].requires_grad:
+            return out  # a buffer that the model updates is not an activation
         for result in out if isinstance(out, tuple) else (out,):
-            if isinstance(result, Tensor) and result.is_floating_point() and (written or _is_fresh(result, given)):
+            if isinstance(result, Tensor) and result.is_floating_point() and (written or _is_fresh(result, inputs)):
                 site.round_result_(result, "activation")
                 if result.requires_grad and plan.rounds_vector("error"):
                     result.register_hook(site.round_error)
         return out
 
     def embed(self, input: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Rows of a table of weights, in the weight format."""
+        """Rows of an embedding table, in the weight format."""
         plan = self.plan
         if not plan.rounds_results:
             return functional.embedding(input, weight, *args, **kwargs)
@@ -103,13 +103,13 @@ class Arithmetic:
         return out
 
     def _parameter(self, value: Any) -> Any:
-        """A parameter whose gradient is rounded; anything else as it is."""
+        """A parameter with a rounded gradient; any other value is returned unchanged."""
         if isinstance(value, nn.Parameter) and value.requires_grad and torch.is_grad_enabled():
             return gradient_rounded(value, self.emulation.site(self.training, "vector"))
         return value
 
     def _own_logarithm(self, name: str, plan: Plan) -> Callable[..., Any] | None:
-        """A user-defined format's own logarithm, where activations have such a format."""
+        """The logarithm of the activation format, if that is a user-defined format with one."""
         fmt = plan.numerics.activation.format
         if name == "log" and (own := fmt.arithmetic) is not None and own.log is not None:
             return lambda input: log_emulated(input, own)
@@ -117,7 +117,7 @@ class Arithmetic:
 
     def _vector_region(self, name: str, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.emulation.watcher is None:
-            return _NOWHERE
+            return _NO_REGION
         trained = any(isinstance(value, nn.Parameter) for value in (*args, *kwargs.values()))
         return self._region(
             name, plan.spell(["activation"]), plan.spell(["error", "gradient"] if trained else ["error"])
@@ -126,14 +126,14 @@ class Arithmetic:
     def _region(self, operator: str, forward: str, backward: str) -> Any:
         watcher = self.emulation.watcher
         if watcher is None:
-            return _NOWHERE
+            return _NO_REGION
         return watcher.region(self.emulation.layer, operator, forward, backward)
 
 
-_NOWHERE = nullcontext()
+_NO_REGION = nullcontext()
 
 
-def _is_fresh(result: Tensor, given: list[Tensor]) -> bool:
-    """Whether a result has memory of its own: a function may hand back what it was given (dropout in evaluation)."""
+def _is_fresh(result: Tensor, inputs: list[Tensor]) -> bool:
+    """Whether a result has its own memory: a function may return its input, as dropout in evaluation does."""
     memory = result.untyped_storage().data_ptr()
-    return all(memory != value.untyped_storage().data_ptr() for value in given)
+    return all(memory != value.untyped_storage().data_ptr() for value in inputs)

@@ -1,4 +1,4 @@
-"""Attention taken apart: two emulated products with a softmax between them."""
+"""Attention decomposed into two emulated products with a softmax between them."""
 
 import math
 from typing import Any
@@ -21,7 +21,7 @@ def scaled_dot_product(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """What torch's function of this name computes, by its documented formula."""
+    """`torch.nn.functional.scaled_dot_product_attention`, by its documented formula."""
     if enable_gqa:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
@@ -35,7 +35,7 @@ def scaled_dot_product(
 def _probabilities(
     do: Arithmetic, query: Tensor, key: Tensor, mask: Tensor | None, dropout: float, scale: float | None = None
 ) -> Tensor:
-    """Softmax of the scaled and masked scores; a row that sees nothing gives zeros."""
+    """Softmax of the scaled and masked scores; a row that is masked completely gives zeros."""
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = do.matmul(query, key.transpose(-2, -1))
     blind: Tensor | None = None
@@ -50,7 +50,7 @@ def _probabilities(
             mask = mask.masked_fill(blind, 0.0)
         scores = do.apply(torch.add, mask, scores, alpha=factor)
         if do.plan.rounds_vector("activation"):
-            # A format without infinities has let a little of what is hidden through.
+            # In a format without infinities, masked scores have become finite.
             scores.data.masked_fill_(mask == -math.inf, -math.inf)
     probabilities: Tensor = do.apply(functional.softmax, scores, -1)
     if blind is not None:
@@ -88,7 +88,7 @@ def multi_head(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """What `torch.nn.functional.multi_head_attention_forward` computes."""
+    """`torch.nn.functional.multi_head_attention_forward`."""
     batched = query.dim() == 3
     same = key is query, value is key
     if not batched:
@@ -143,7 +143,7 @@ def _joined_mask(
     keys: int,
     is_causal: bool,
 ) -> Tensor | None:
-    """Both masks as one that is added to the scores (batch, heads, queries, keys); -inf hides."""
+    """Both masks as one that is added to the scores (batch, heads, queries, keys), with -inf for masked ones."""
     length, batch, _ = query.shape
     mask: Tensor | None = None
     if attn_mask is None and is_causal:
@@ -161,7 +161,7 @@ def _joined_mask(
 
 
 def _additive(mask: Tensor, like: Tensor, *, hides: bool = True) -> Tensor:
-    """A mask to add to scores: -inf where a boolean one hides (or, not `hides`, where it does not show)."""
+    """A mask to add to scores: -inf where a boolean mask is true if it `hides`, or false if it shows."""
     if mask.dtype != torch.bool:
         return mask
     hidden = mask if hides else mask.logical_not()

@@ -1,4 +1,4 @@
-"""One matrix product inside autograd: three multiplications, each operand in its role's format."""
+"""Emulated matrix products in autograd: three multiplications, each operand in its role's format."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -21,7 +21,7 @@ ResultT = TypeVar("ResultT")
 
 
 def first_derivative(backward: Callable[..., ResultT]) -> Callable[..., ResultT]:
-    """A `backward` that refuses to be differentiated; torch's `once_differentiable` is silent for a constant error."""
+    """Decorates a `backward` that cannot be differentiated; torch's `once_differentiable` misses constant errors."""
 
     @wraps(backward)
     def checked(*args: Any) -> ResultT:
@@ -32,19 +32,19 @@ def first_derivative(backward: Callable[..., ResultT]) -> Callable[..., ResultT]
 
 
 def multiply_emulated(call: Call, site: "Site") -> Tensor:
-    """The result of `call` with its operands rounded, and a backward pass that does the same to its own."""
+    """The result of `call` on rounded operands, with a backward pass that rounds its operands too."""
     out: Tensor = _EmulatedProduct.apply(call.a, call.b, call.bias, roles_of(call), call.product, site)
     return out if call.finish is None else call.finish(out)
 
 
 def roles_of(call: Call) -> tuple[Role, Role, bool, bool]:
-    """Roles of the two operands, whether what is added is a parameter, and whether gradients are rounded later."""
+    """Roles of the two operands, whether the addend is a parameter, and whether gradients are rounded later."""
     a, b = call.roles or (role_of(call.a), role_of(call.b))
     return a, b, isinstance(call.bias, torch.nn.Parameter), call.gradient_later
 
 
 def gradient_rounded(parameter: Tensor, site: "Site") -> Tensor:
-    """`parameter` itself, whose gradient is rounded on its way back."""
+    """`parameter`, with its gradient rounded in the backward pass."""
     out: Tensor = _RoundedGradient.apply(parameter, site)
     return out
 
@@ -65,7 +65,7 @@ class _RoundedGradient(Function):
 
 
 def log_emulated(x: Tensor, fmt: UserFormat) -> Tensor:
-    """The logarithm by a user-defined format's own `log`; backward is the exact derivative."""
+    """The logarithm as a user-defined format computes it; the backward pass uses the exact derivative."""
     out: Tensor = _UserLog.apply(x, fmt)
     return out
 
@@ -101,10 +101,10 @@ class _EmulatedProduct(Function):
         rounded_b = site.round_operand(b, b_role, axes.b_forward, groups=b_groups)
         ctx.roles, ctx.product, ctx.site = roles, product, site
         ctx.bias_shape = None if bias is None else bias.shape
-        # What is grouped anew for the backward products is kept as it came; the rest as it was rounded.
-        kept_a = a if site.regroups(a_role) else rounded_a
-        kept_b = b if site.regroups(b_role) else rounded_b
-        ctx.save_for_backward(kept_a, kept_b)
+        # Operands that the backward products group along another axis are saved unrounded.
+        saved_a = a if site.regroups(a_role) else rounded_a
+        saved_b = b if site.regroups(b_role) else rounded_b
+        ctx.save_for_backward(saved_a, saved_b)
         return product.forward(rounded_a, rounded_b, bias, site.multiply("forward"))
 
     @staticmethod
@@ -120,9 +120,9 @@ class _EmulatedProduct(Function):
         rounded: Tensor | None = None
         if site.shares_operands:
             rounded = site.round(error, "error", axes.error_input, groups=groups)
-            found = product.gradients(rounded, a, b, (needs_a, needs_b, needs_bias))
-            if found is not None:
-                grad_a, grad_b, grad_bias = found
+            gradients = product.gradients(rounded, a, b, (needs_a, needs_b, needs_bias))
+            if gradients is not None:
+                grad_a, grad_b, grad_bias = gradients
                 if grad_a is not None and a_role == "weight" and not later:
                     grad_a = site.round_gradient(grad_a, rounded)
                 if grad_b is not None and b_role == "weight" and not later:

@@ -1,4 +1,4 @@
-"""Which torch functions are matrix products, and how their arguments become one."""
+"""Torch functions that are matrix products, and the conversion of their arguments to a `Call`."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -15,7 +15,7 @@ from presilicon.records import Role
 
 
 class Call(NamedTuple):
-    """A matrix product that was asked for: its operands, what is added, and how to shape the result."""
+    """A call of a matrix product: its operands, the addend, and how to shape the result."""
 
     product: Product
     a: Tensor
@@ -23,31 +23,31 @@ class Call(NamedTuple):
     bias: Tensor | None = None
     finish: Callable[[Tensor], Tensor] | None = None
     roles: tuple[Role, Role] | None = None
-    """Of the two operands; None where it can be told: a parameter, or a view of one, is a weight."""
+    """Roles of the two operands; by default parameters and views of parameters are weights."""
     gradient_later: bool = False
-    """Whether gradients of weights are rounded later, when those of several products have been added."""
+    """Whether weight gradients are rounded later, after those of several products are added."""
 
 
 def role_of(operand: Tensor) -> Role:
-    """A parameter, or a view of one, is a weight."""
+    """The role of an operand: a parameter, or a view of one, is a weight."""
     base = operand._base if operand._base is not None else operand
     return "weight" if isinstance(base, torch.nn.Parameter) else "activation"
 
 
-def _by_name(input: Tensor) -> tuple[Role, Role]:
-    """What linear layers and convolutions call weights are weights, also where they are made of parameters."""
+def _layer_roles(input: Tensor) -> tuple[Role, Role]:
+    """Roles in linear layers and convolutions, whose weights may also be computed from parameters."""
     return role_of(input), "weight"
 
 
 _LINEAR, _MATMUL = LinearProduct(), MatmulProduct()
 
 Reader = Callable[..., Call]
-"""Takes a function's own arguments."""
+"""Takes the arguments of the torch function."""
 
 
 @cache
 def readers() -> Mapping[Callable[..., Any], Reader]:
-    """Every torch function that emulation takes for a matrix product, with what reads its arguments."""
+    """Every torch function that is emulated as one matrix product, with the reader of its arguments."""
     table: dict[Callable[..., Any], Reader] = {functional.linear: _linear}
     table |= dict.fromkeys([torch.conv1d, torch.conv2d, torch.conv3d], _convolution)
     table |= dict.fromkeys([torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d], _transposed)
@@ -65,7 +65,7 @@ def readers() -> Mapping[Callable[..., Any], Reader]:
 
 @cache
 def uncovered() -> frozenset[Callable[..., Any]]:
-    """Torch functions that multiply matrices inside, out of emulation's reach so far."""
+    """Torch functions that multiply matrices and are not emulated."""
     named = [
         (torch, "cdist cov corrcoef quantized_lstm quantized_gru _trilinear lobpcg svd_lowrank pca_lowrank"),
         (torch, "addr convolution _convolution conv_tbc matrix_power matrix_exp inverse smm sspaddmm hspmm"),
@@ -75,22 +75,22 @@ def uncovered() -> frozenset[Callable[..., Any]]:
         (functional, "pdist"),
         (torch.fft, "fft ifft rfft irfft fft2 ifft2 rfft2 irfft2 fftn ifftn rfftn irfftn"),
     ]
-    found = [getattr(home, name) for home, names in named for name in names.split() if hasattr(home, name)]
+    functions = [getattr(home, name) for home, names in named for name in names.split() if hasattr(home, name)]
     packets = [getattr(torch.ops.aten, name) for name in _ATEN.split()]
     overloads = [getattr(packet, name) for packet in packets for name in packet.overloads()]
-    return frozenset([*found, *packets, *overloads])
+    return frozenset([*functions, *packets, *overloads])
 
 
 _ATEN = """
     mm bmm mv dot vdot matmul linear inner tensordot einsum bilinear addmm addmv baddbmm addbmm addr convolution
     conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d scaled_dot_product_attention"""
-"""Operators that may be called by their own names, past the functions that emulation knows."""
+"""Operators that can be called directly, bypassing the functions that emulation handles."""
 
 
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call:
     if weight.dim() == 1:
-        return Call(_LINEAR, input, weight.unsqueeze(0), bias, lambda out: out.squeeze(-1), _by_name(input))
-    return Call(_LINEAR, input, weight, bias, roles=_by_name(input))
+        return Call(_LINEAR, input, weight.unsqueeze(0), bias, lambda out: out.squeeze(-1), _layer_roles(input))
+    return Call(_LINEAR, input, weight, bias, roles=_layer_roles(input))
 
 
 def _mm(input: Tensor, mat2: Tensor) -> Call:
@@ -98,7 +98,7 @@ def _mm(input: Tensor, mat2: Tensor) -> Call:
 
 
 def matmul_call(input: Tensor, other: Tensor) -> Call:
-    """What `torch.matmul` computes, vectors included."""
+    """The call of `torch.matmul`, including vectors."""
     a = input if input.dim() > 1 else input.unsqueeze(0)
     b = other if other.dim() > 1 else other.unsqueeze(1)
 
@@ -144,13 +144,13 @@ def _convolution(
     batched = input if input.dim() == weight.dim() else input.unsqueeze(0)
     if padding == "same":
         total = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
-        # An odd total pads one more on the right, as torch does; that much is padded beforehand.
+        # An odd total pads one more on the right, as torch does; the difference is padded beforehand.
         extra = [side for t in reversed(total) for side in (0, t % 2)]
         batched = functional.pad(batched, extra) if any(extra) else batched
         padding = tuple(t // 2 for t in total)
     padding = (0,) * spatial if padding == "valid" else _per_axis(padding, spatial)
     product = _convolution_product(stride, padding, dilation, groups, False, (0,) * spatial)
-    return Call(product, batched, weight, bias, _unbatch(input, weight), _by_name(input))
+    return Call(product, batched, weight, bias, _unbatch(input, weight), _layer_roles(input))
 
 
 def _transposed(
@@ -173,7 +173,7 @@ def _transposed(
         _per_axis(output_padding, spatial),
     )
     batched = input if input.dim() == weight.dim() else input.unsqueeze(0)
-    return Call(product, batched, weight, bias, _unbatch(input, weight), _by_name(input))
+    return Call(product, batched, weight, bias, _unbatch(input, weight), _layer_roles(input))
 
 
 @cache
@@ -198,6 +198,6 @@ def _per_axis(value: Any, spatial: int) -> tuple[int, ...]:
 
 
 def pair_call(pair: Arrangement) -> Call:
-    """Two arranged operands of an einsum as a product."""
+    """The product of two arranged operands of an einsum."""
     left, right = pair.sources
     return Call(_MATMUL, pair.a, pair.b, finish=pair.finish, roles=(role_of(left), role_of(right)))

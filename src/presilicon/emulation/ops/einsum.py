@@ -15,7 +15,7 @@ class Arrangement(NamedTuple):
     b: Tensor
     finish: Callable[[Tensor], Tensor]
     sources: tuple[Tensor, Tensor]
-    """What `a` and `b` were before."""
+    """The operands before they were arranged."""
 
 
 def read_equation(equation: str, operands: Sequence[Tensor]) -> tuple[list[str], str]:
@@ -36,23 +36,23 @@ def read_equation(equation: str, operands: Sequence[Tensor]) -> tuple[list[str],
         label.replace("...", letters[len(letters) - width :]) for label, width in zip(labels, widths, strict=True)
     ]
     if not arrow:
-        whole = "".join(labels)
-        once = sorted(label for label in set(whole) if whole.count(label) == 1 and label not in letters)
+        joined = "".join(labels)
+        once = sorted(label for label in set(joined) if joined.count(label) == 1 and label not in letters)
         return labels, letters + "".join(once)
     return labels, output.replace("...", letters)
 
 
-def reduce_alone(tensor: Tensor, labels: str, kept: str) -> tuple[Tensor, str]:
-    """Diagonals of repeated labels taken, and labels that are not kept summed: what one operand can do by itself."""
+def reduce_alone(tensor: Tensor, labels: str, remaining: str) -> tuple[Tensor, str]:
+    """An operand with the diagonals of repeated labels taken and the labels outside `remaining` summed."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
             first, second = labels.index(label), labels.rindex(label)
             tensor = tensor.diagonal(dim1=first, dim2=second)
             labels = labels[:first] + labels[first + 1 : second] + labels[second + 1 :] + label
-    gone = [axis for axis, label in enumerate(labels) if label not in kept]
-    if gone:
-        tensor = tensor.sum(gone)
-    return tensor, "".join(label for label in labels if label in kept)
+    summed = [axis for axis, label in enumerate(labels) if label not in remaining]
+    if summed:
+        tensor = tensor.sum(summed)
+    return tensor, "".join(label for label in labels if label in remaining)
 
 
 def arrange(left: Tensor, left_labels: str, right: Tensor, right_labels: str, output: str) -> Arrangement:
@@ -91,10 +91,10 @@ def contract(equation: str, operands: Sequence[Tensor], multiply: Callable[[Arra
         later = "".join(labels[number + 1 :]) + output
         current, current_labels = reduce_alone(current, current_labels, labels[number] + later)
         right, right_labels = reduce_alone(operands[number], labels[number], current_labels + later)
-        kept = "".join(label for label in dict.fromkeys(current_labels + right_labels) if label in later)
-        wanted = output if number == len(operands) - 1 else kept
-        current = multiply(arrange(current, current_labels, right, right_labels, wanted))
-        current_labels = wanted
+        remaining = "".join(label for label in dict.fromkeys(current_labels + right_labels) if label in later)
+        result_labels = output if number == len(operands) - 1 else remaining
+        current = multiply(arrange(current, current_labels, right, right_labels, result_labels))
+        current_labels = result_labels
     if len(operands) == 1:
         current, current_labels = reduce_alone(current, current_labels, output)
         current = current.permute([current_labels.index(label) for label in output])

@@ -19,7 +19,7 @@ class ConvolutionGeometry:
     output_padding: tuple[int, ...] = ()
 
     def unit_stride(self) -> "ConvolutionGeometry":
-        """The same without stride and padding: for inputs that were dilated and padded beforehand."""
+        """This geometry without stride and padding, for inputs that were dilated and padded beforehand."""
         ones, zeros = (1,) * len(self.stride), (0,) * len(self.stride)
         return replace(self, stride=ones, padding=zeros)
 
@@ -32,9 +32,9 @@ class ConvolutionGeometry:
 
 
 def patches(x: Tensor, kernel: tuple[int, ...], geometry: ConvolutionGeometry, positions: tuple[int, ...]) -> Tensor:
-    """What each position of the kernel sees: (groups, batch * positions, channels / groups * kernel elements).
+    """The inputs under each position of the kernel: (groups, batch * positions, channels / groups * kernel elements).
 
-    `positions` is the number of positions along each dimension; output padding can make room for more than are wanted.
+    `positions` is the number of positions along each dimension; output padding may leave room for more.
 
     >>> geometry = ConvolutionGeometry(stride=(1,), padding=(0,), dilation=(1,))
     >>> patches(torch.arange(4.0).view(1, 1, 4), (2,), geometry, (3,))[0].tolist()
@@ -47,8 +47,8 @@ def patches(x: Tensor, kernel: tuple[int, ...], geometry: ConvolutionGeometry, p
     spatial = len(kernel)
     # Now (batch, channels, positions..., kernel...).
     x = x.unflatten(1, (geometry.groups, -1))
-    places, taps = range(3, 3 + spatial), range(3 + spatial, 3 + 2 * spatial)
-    x = x.permute(1, 0, *places, 2, *taps)
+    position_axes, kernel_axes = range(3, 3 + spatial), range(3 + spatial, 3 + 2 * spatial)
+    x = x.permute(1, 0, *position_axes, 2, *kernel_axes)
     return x.flatten(2 + spatial).flatten(1, 1 + spatial)
 
 
@@ -58,9 +58,9 @@ def dilate(x: Tensor, kernel: tuple[int, ...], size: tuple[int, ...], geometry: 
     strided: tuple[slice, ...] = tuple(slice(None, None, s) for s in geometry.stride)
     spread[(slice(None), slice(None), *strided)] = x
     pads: list[int] = []
-    for n, k, p, d, wanted in zip(spread.shape[2:], kernel, geometry.padding, geometry.dilation, size, strict=True):
+    for n, k, p, d, target in zip(spread.shape[2:], kernel, geometry.padding, geometry.dilation, size, strict=True):
         left = d * (k - 1) - p
-        right = wanted + d * (k - 1) - n - left
+        right = target + d * (k - 1) - n - left
         pads = [left, right, *pads]
-    # A negative pad crops: the padding of the convolution was wider than its kernel.
+    # A negative pad crops, if the padding of the convolution was wider than its kernel.
     return functional.pad(spread, pads)

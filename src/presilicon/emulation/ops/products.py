@@ -1,8 +1,8 @@
-"""The matrix products of a training step: what a layer multiplies forward and in its two gradients.
+"""The matrix products of a training step: forward, input gradient and weight gradient.
 
-A product joins an operand `a` (the activation of a layer) and an operand `b` (its weight). Three multiplications follow
-from it: forward from a and b, the input gradient from the error and b, the weight gradient from a and the error. Each
-knows the axis along which each operand is reduced: block formats group along it.
+A product has an operand `a` (the activation of a layer) and an operand `b` (its weight), and leads to three
+multiplications: forward from a and b, the input gradient from the error and b, the weight gradient from a and the
+error. Block formats group along the axis that a multiplication reduces.
 """
 
 from abc import ABC, abstractmethod
@@ -16,11 +16,11 @@ from torch.nn import functional
 from presilicon.emulation.ops.patches import ConvolutionGeometry, dilate, patches
 
 Multiply = Callable[[Tensor, Tensor], Tensor]
-"""Multiplies (..., m, k) by (..., k, n) as a MAC unit does; None in its place stands for the library's own product."""
+"""Multiplies (..., m, k) by (..., k, n) as a MAC unit does; None instead means torch's own product."""
 
 
 Needs = tuple[bool, bool, bool]
-"""Whether the gradients of a, b and the bias are wanted."""
+"""Whether the gradients of a, b and the bias are needed."""
 
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -38,11 +38,11 @@ class Axes(NamedTuple):
 
 
 class Product(ABC):
-    """One kind of matrix product; its operands come already rounded."""
+    """A kind of matrix product, on operands that are already rounded."""
 
     axes: Axes
     groups: int = 1
-    """Independent parts into which the channels of a grouped convolution fall."""
+    """Number of groups of a grouped convolution."""
 
     @abstractmethod
     def forward(self, a: Tensor, b: Tensor, bias: Tensor | None, multiply: Multiply | None) -> Tensor:
@@ -50,22 +50,22 @@ class Product(ABC):
 
     @abstractmethod
     def input_grad(self, error: Tensor, b: Tensor, shape: torch.Size, multiply: Multiply | None) -> Tensor:
-        """The gradient of `a`, which has that shape."""
+        """The gradient of `a`, of the given shape."""
 
     @abstractmethod
     def weight_grad(self, a: Tensor, error: Tensor, shape: torch.Size, multiply: Multiply | None) -> Tensor:
-        """The gradient of `b`, which has that shape."""
+        """The gradient of `b`, of the given shape."""
 
     @abstractmethod
     def bias_grad(self, error: Tensor, shape: torch.Size) -> Tensor:
-        """The gradient of the bias, which has that shape."""
+        """The gradient of the bias, of the given shape."""
 
     def gradients(self, error: Tensor, a: Tensor, b: Tensor, needs: Needs) -> Gradients | None:
-        """The gradients of `a`, `b` and the bias at once, where the library computes them so; else None."""
+        """The gradients of `a`, `b` and the bias in one call, or None if torch has no such call."""
         return None
 
     def rows(self, tensor: Tensor) -> Tensor:
-        """`a` or the error as the weight gradient reduces it; its reduction axis is the one that `axes` names."""
+        """`a` or the error in the shape that the weight gradient reduces along the axis in `axes`."""
         return tensor
 
 
@@ -100,7 +100,7 @@ class LinearProduct(Product):
 
 
 class MatmulProduct(Product):
-    """Matrices (..., m, k) by (..., k, n), leading dimensions broadcast; what is added to it is broadcast too."""
+    """Matrices (..., m, k) by (..., k, n); leading dimensions and the addend are broadcast."""
 
     axes = Axes(a_forward=-1, b_forward=-2, error_input=-1, b_input=-1, a_weight=-2, error_weight=-2)
 
@@ -121,9 +121,9 @@ class MatmulProduct(Product):
 class ConvolutionProduct(Product):
     """Activations (batch, channels, ...) by kernels (out channels, in channels / groups, ...).
 
-    The library convolves when it may; a MAC unit multiplies im2col matrices, in which the input gradient is a
-    convolution of the dilated error with the mirrored kernels, so that every sum runs through the unit. Block formats
-    group along the channels (which each kernel position reduces) and, for the weight gradient, along the batch.
+    Without a MAC unit, torch convolves. A MAC unit multiplies im2col matrices; there the input gradient is a
+    convolution of the dilated error with the mirrored kernels, so that the unit computes every sum. Block formats group
+    along the channels (which each kernel position reduces) and, for the weight gradient, along the batch.
     """
 
     def __init__(self, geometry: ConvolutionGeometry) -> None:
@@ -162,18 +162,18 @@ class ConvolutionProduct(Product):
     def gradients(self, error: Tensor, a: Tensor, b: Tensor, needs: Needs) -> Gradients | None:
         g = self.geometry
         bias = [error.shape[1]] if needs[2] else None
-        found: Gradients = torch.ops.aten.convolution_backward(
+        gradients: Gradients = torch.ops.aten.convolution_backward(
             error, a, b, bias, g.stride, g.padding, g.dilation, g.transposed, g.output_padding, g.groups, list(needs)
         )
-        return found
+        return gradients
 
     def _backward(self, error: Tensor, a: Tensor, b: Tensor, which: int) -> Tensor:
         g = self.geometry
         mask = [which == 0, which == 1, False]
-        found: Tensor = torch.ops.aten.convolution_backward(
+        gradient: Tensor = torch.ops.aten.convolution_backward(
             error, a, b, None, g.stride, g.padding, g.dilation, g.transposed, g.output_padding, g.groups, mask
         )[which]
-        return found
+        return gradient
 
     def _output_size(self, a: Tensor, b: Tensor) -> tuple[int, ...]:
         """Spatial size of a transposed convolution's result."""

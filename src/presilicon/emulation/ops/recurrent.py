@@ -1,9 +1,8 @@
-"""Recurrent layers taken apart: emulated products for the gates, vector ops for the rest.
+"""Recurrent layers decomposed into emulated products for the gates and vector ops for the rest.
 
-Everything runs on packed rows: time step t has the rows of the sequences that are still going on, the longest first. A
-dense batch is the case in which all go on to the end. The input's part of every gate is one product over all time
-steps, the hidden state's part one product per step, and each weight's gradient is rounded once, when all steps have
-added to it.
+All cells run on packed rows: time step t has a row for each sequence that has not ended, the longest first. In a dense
+batch no sequence ends early. The input's part of every gate is one product over all time steps, the hidden state's part
+one product per step, and each weight's gradient is rounded once, after all steps are added.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,11 +18,11 @@ State = tuple[Tensor, ...]
 """The hidden state, and for an LSTM the cell state."""
 
 Cell = Callable[[Arithmetic, Tensor, Tensor, State], State]
-"""Makes the next state from the gates' part of the input, that of the hidden state, and the state."""
+"""Computes the next state from the input's part of the gates, the hidden state's part, and the state."""
 
 
 class _Weights(NamedTuple):
-    """Of one layer in one direction."""
+    """Weights of one layer in one direction."""
 
     input: Tensor
     hidden: Tensor
@@ -33,42 +32,42 @@ class _Weights(NamedTuple):
 
 
 def lstm(do: Arithmetic, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-    """What `torch.lstm` computes, of a padded batch or a packed one: output, hidden state, cell state."""
+    """`torch.lstm` of a padded or packed batch: output, hidden state, cell state."""
     return _run(do, _lstm_step, *args, **kwargs)
 
 
 def gru(do: Arithmetic, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-    """What `torch.gru` computes: output and hidden state."""
+    """`torch.gru`: output and hidden state."""
     return _run(do, _gru_step, *args, **kwargs)
 
 
 def rnn_tanh(do: Arithmetic, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-    """What `torch.rnn_tanh` computes: output and hidden state."""
+    """`torch.rnn_tanh`: output and hidden state."""
     return _run(do, _tanh_step, *args, **kwargs)
 
 
 def rnn_relu(do: Arithmetic, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-    """What `torch.rnn_relu` computes: output and hidden state."""
+    """`torch.rnn_relu`: output and hidden state."""
     return _run(do, _relu_step, *args, **kwargs)
 
 
 def lstm_cell(do: Arithmetic, input: Tensor, hx: Sequence[Tensor], *weights: Any, **named: Any) -> tuple[Tensor, ...]:
-    """What `torch.lstm_cell` computes: hidden state, cell state."""
+    """`torch.lstm_cell`: hidden state, cell state."""
     return _single(do, _lstm_step, input, tuple(hx), *weights, **named)
 
 
 def gru_cell(do: Arithmetic, input: Tensor, hx: Tensor, *weights: Any, **named: Any) -> Tensor:
-    """What `torch.gru_cell` computes."""
+    """`torch.gru_cell`."""
     return _single(do, _gru_step, input, (hx,), *weights, **named)[0]
 
 
 def rnn_tanh_cell(do: Arithmetic, input: Tensor, hx: Tensor, *weights: Any, **named: Any) -> Tensor:
-    """What `torch.rnn_tanh_cell` computes."""
+    """`torch.rnn_tanh_cell`."""
     return _single(do, _tanh_step, input, (hx,), *weights, **named)[0]
 
 
 def rnn_relu_cell(do: Arithmetic, input: Tensor, hx: Tensor, *weights: Any, **named: Any) -> Tensor:
-    """What `torch.rnn_relu_cell` computes."""
+    """`torch.rnn_relu_cell`."""
     return _single(do, _relu_step, input, (hx,), *weights, **named)[0]
 
 
@@ -89,8 +88,8 @@ def _gru_step(do: Arithmetic, from_input: Tensor, from_hidden: Tensor, state: St
     r = do.apply(torch.sigmoid, do.apply(torch.add, x_r, h_r))
     z = do.apply(torch.sigmoid, do.apply(torch.add, x_z, h_z))
     n = do.apply(torch.tanh, do.apply(torch.add, x_n, do.apply(torch.mul, r, h_n)))
-    kept = do.apply(torch.mul, z, do.apply(torch.sub, state[0], n))
-    return (do.apply(torch.add, n, kept),)
+    carried = do.apply(torch.mul, z, do.apply(torch.sub, state[0], n))
+    return (do.apply(torch.add, n, carried),)
 
 
 def _tanh_step(do: Arithmetic, from_input: Tensor, from_hidden: Tensor, state: State) -> State:
@@ -115,7 +114,7 @@ def _single(
 
 
 def _run(do: Arithmetic, step: Cell, input: Tensor, second: Any, *rest: Any) -> tuple[Tensor, ...]:
-    """Both signatures: (input, hx, weights, ...) and, packed, (data, batch_sizes, hx, weights, ...)."""
+    """All layers, for both signatures: (input, hx, weights, ...) and, packed, (data, batch_sizes, hx, weights, ...)."""
     if isinstance(rest[1], list | tuple):  # packed
         hx, weights, biases, layers, dropout, training, bidirectional = rest
         sizes: list[int] = second.tolist()
@@ -151,7 +150,7 @@ def _layers(
     training: bool,
     bidirectional: bool,
 ) -> tuple[Tensor, State]:
-    """All layers, one after another: the last one's output, and the final states of all."""
+    """The output of the last layer, and the final states of all layers."""
     directions = 2 if bidirectional else 1
     count = len(flat) // (layers * directions)
     finals: list[State] = []
@@ -172,27 +171,27 @@ def _layers(
 
 def _weights(do: Arithmetic, flat: Sequence[Tensor], biases: bool) -> _Weights:
     held = [do.hold_weight(weight) for weight in flat]
-    given = 4 if biases else 2
+    count = 4 if biases else 2
     input_bias, hidden_bias = held[2:4] if biases else (None, None)
     assert held[0] is not None
     assert held[1] is not None
-    return _Weights(held[0], held[1], input_bias, hidden_bias, held[given] if len(held) > given else None)
+    return _Weights(held[0], held[1], input_bias, hidden_bias, held[count] if len(held) > count else None)
 
 
 def _direction(
     do: Arithmetic, step: Cell, data: Tensor, sizes: list[int], state: State, weights: _Weights, backward: bool
 ) -> tuple[Tensor, State]:
-    """One layer in one direction over packed rows: its output rows in the same order, and its final state."""
+    """One layer in one direction over packed rows: the output rows in the same order, and the final state."""
     from_input = do.linear(data, weights.input, weights.input_bias, held=True).split(sizes)
     outputs: list[Tensor] = [data] * len(sizes)
     first, ended = state, []
     rows = sizes[-1] if backward else sizes[0]
     state = tuple(part[:rows] for part in first)
     for time in reversed(range(len(sizes))) if backward else range(len(sizes)):
-        if sizes[time] < rows:  # sequences that are over keep the state they have
+        if sizes[time] < rows:  # sequences that have ended keep their state
             ended.append(tuple(part[sizes[time] :] for part in state))
             state = tuple(part[: sizes[time]] for part in state)
-        elif sizes[time] > rows:  # from the end, longer sequences have begun before these join
+        elif sizes[time] > rows:  # going backward, longer sequences begin before shorter ones
             state = tuple(
                 torch.cat([part, begun[rows : sizes[time]]]) for part, begun in zip(state, first, strict=True)
             )

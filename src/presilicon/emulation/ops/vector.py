@@ -1,4 +1,4 @@
-"""The torch functions that are vector ops: arithmetic that is not a matrix product.
+"""Torch functions that are vector ops: arithmetic that is not a matrix product.
 
 `vector_functions` maps each such callable to a name (`torch.tanh`, `Tensor.tanh` and `functional.tanh` are all "tanh").
 """
@@ -48,7 +48,7 @@ def vector_functions() -> Mapping[Callable[..., Any], str]:
         spellings = [name] if name.startswith("__") else [name, f"{name}_"]
         for home in _HOMES:
             for spelling in spellings:
-                found = getattr(home, spelling, None)
-                if callable(found):
-                    table[found] = name
+                function = getattr(home, spelling, None)
+                if callable(function):
+                    table[function] = name
     return table

@@ -185,8 +185,8 @@ def _read(path: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
         raise ConfigError(
             f"{path.name}: this checkpoint is damaged or of an older version ({reason}); delete it to start again"
         ) from None
-    wanted = json.loads(json.dumps(dict(identity)))  # in JSON, tuples are lists
-    different = [name for name in {**wanted, **saved} if wanted.get(name) != saved.get(name)]
+    expected = json.loads(json.dumps(dict(identity)))  # in JSON, tuples are lists
+    different = [name for name in {**expected, **saved} if expected.get(name) != saved.get(name)]
     if different:
         raise ConfigError(
             f"{path.name}: this checkpoint belongs to a run with other {', '.join(different)}; "

@@ -1,8 +1,7 @@
-"""Why a training run goes wrong: probes of single steps, and verdicts over many.
+"""Diagnosis of a training run: probes of single steps, and verdicts over many.
 
-A probed step is computed as any other, with the tensors before and after rounding shown to a `Probe`. Every
-`EVERY` steps one is probed; a step that fails is run again with a probe, which finds the first number that is not
-finite and who made it.
+In a probed step, a `Probe` sees the tensors before and after rounding; the results do not change. One step in `EVERY`
+is probed. A step that fails is repeated with a probe, to find the first number that is not finite and its layer.
 """
 
 from collections import Counter
@@ -22,11 +21,11 @@ from presilicon.workloads import Splits
 
 EVERY = 50
 DEAD = 0.9
-"""Share of a ReLU's units that are zero for every example of a batch."""
+"""Share of a ReLU's units that are zero for every example of a batch, above which it is reported."""
 VANISHING, EXPLODING = 1e-6, 1e4
-"""Norm of the first layer's gradient over that of the last."""
+"""Limits for the norm of the first layer's gradient over that of the last."""
 GROWN = 1e3
-"""A weight of this size comes of updates that are too large."""
+"""Size of a weight that indicates updates that are too large."""
 HOPELESS = 20
 """Steps in a row without an update after which a run cannot recover."""
 
@@ -34,30 +33,30 @@ OnFinding = Callable[[Finding], None]
 
 
 class Diagnosis:
-    """Follows one training run, and says what it finds once for each place and symptom."""
+    """Diagnoses one training run; each finding is reported once per layer, role and symptom."""
 
     def __init__(self, numerics: Numerics, on_finding: OnFinding | None = None) -> None:
         self.findings: list[Finding] = []
         self.shares: list[RoleShares] = []
         self._rule: LossScale = numerics.loss_scale
-        self._said: Counter[tuple[str, str, str]] = Counter()
+        self._counts: Counter[tuple[str, str, str]] = Counter()
         self._on_finding = on_finding
         self._without_update = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """All that was found so far."""
+        """Findings and shares so far."""
         return {
             "findings": to_builtins(self.findings),
             "shares": to_builtins(self.shares),
-            "said": [[*key, count] for key, count in self._said.items()],
+            "said": [[*key, count] for key, count in self._counts.items()],
             "without_update": self._without_update,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; what was found is not told again."""
+        """Restore findings, without reporting them again."""
         self.findings = convert(state["findings"], list[Finding])
         self.shares = convert(state["shares"], list[RoleShares])
-        self._said = Counter({(layer, role, symptom): count for layer, role, symptom, count in state["said"]})
+        self._counts = Counter({(layer, role, symptom): count for layer, role, symptom, count in state["said"]})
         self._without_update = int(state["without_update"])
 
     def is_due(self, step: int) -> bool:
@@ -66,7 +65,7 @@ class Diagnosis:
 
     @contextmanager
     def probing(self, model: nn.Module, emulation: Emulation, step: int) -> Iterator[Probe]:
-        """A step inside is seen by a probe."""
+        """A context in which a probe inspects the step."""
         probe = Probe(step)
         emulation.probe = probe
         try:
@@ -77,25 +76,25 @@ class Diagnosis:
             self.shares += probe.shares()
 
     def check_data(self, data: Splits, numerics: Numerics) -> None:
-        """Examples that no training can repair."""
+        """Report examples that are not finite or exceed the range of the activation format."""
         for name in ("train", "validation", "test"):
             inputs, targets = getattr(data, name)
             for what, tensor in (("inputs", inputs), ("targets", targets)):
                 if tensor.is_floating_point() and not is_finite(tensor):
                     bad = int((~tensor.isfinite()).sum())
                     message = f"{bad} numbers of the {name} {what} are not finite"
-                    self._say(0, "data", "data", message, f"{name} {what}")
+                    self._add(0, "data", "data", message, f"{name} {what}")
             largest = getattr(numerics.activation.format, "max", None)
             if inputs.is_floating_point() and isinstance(largest, float) and inputs.numel():
                 top = float(inputs.abs().nan_to_num(0.0, 0.0, 0.0).max())
                 if top > largest:
                     message = f"{name} inputs reach {top:.3g}, and {numerics.activation.format} ends at {largest:.3g}"
-                    self._say(0, "data", "data", f"{message}: scale the data", f"{name} range")
+                    self._add(0, "data", "data", f"{message}: scale the data", f"{name} range")
 
-    def look(self, probe: Probe, model: nn.Module) -> None:
-        """Findings of a probed step whose backward pass is done."""
+    def inspect(self, probe: Probe, model: nn.Module) -> None:
+        """Report the findings of a probed step after its backward pass."""
         for finding in probe.findings():
-            self._tell(finding)
+            self._report(finding)
         norms = [
             (name, float(parameter.grad.norm()))
             for name, parameter in model.named_parameters()
@@ -106,28 +105,28 @@ class Diagnosis:
             where = norms[0][0].rpartition(".")[0]
             if ratio < VANISHING:
                 message = f"the gradient of {name_layer(where)} is {ratio:.1g} times that of the last layer"
-                self._say(probe.step, "vanishing", "conceptual", message, where, "gradient")
+                self._add(probe.step, "vanishing", "conceptual", message, where, "gradient")
             if ratio > EXPLODING:
                 message = f"the gradient of {name_layer(where)} is {ratio:.1g} times that of the last layer"
-                self._say(probe.step, "exploding", "conceptual", message, where, "gradient")
+                self._add(probe.step, "exploding", "conceptual", message, where, "gradient")
 
     @contextmanager
     def watching_relus(self, model: nn.Module, step: int) -> Iterator[None]:
-        """Units behind a ReLU, layer or function, that are zero for a whole batch are dead."""
+        """A context that reports ReLUs (layers or functions) most of whose units are zero for a whole batch."""
 
         def look(layer: str, output: Tensor) -> None:
             dead = float((output.detach() == 0).all(dim=0).float().mean())
             if dead > DEAD:
                 message = f"{dead:.0%} of the units of {name_layer(layer)} are zero for every example of the batch"
-                self._say(step, "dead-relu", "conceptual", message, layer, "activation", dead)
+                self._add(step, "dead-relu", "conceptual", message, layer, "activation", dead)
 
         with running_layer(model) as layer, WatchedFunctions(RELUS, lambda output: look(layer(), output)):
             yield
 
     def fail(self, probe: Probe, model: nn.Module, inputs: Any) -> Finding:
-        """Why a step's loss or gradients are not finite."""
+        """The reason why a step's loss or gradients are not finite."""
         if not is_finite(inputs):
-            found = Finding(
+            finding = Finding(
                 step=probe.step,
                 symptom="non-finite",
                 bug="data",
@@ -135,25 +134,25 @@ class Diagnosis:
                 origin="passed on",
                 message="the batch itself has numbers that are not finite",
             )
-            self._tell(found)
-            return found
+            self._report(finding)
+            return finding
         sizes = [(float(p.detach().abs().max()), name) for name, p in model.named_parameters() if p.numel()]
-        grown = [entry for entry in sizes if entry[0] >= GROWN]  # a weight that is no number has not grown
+        grown = [entry for entry in sizes if entry[0] >= GROWN]  # false for NaN
         if probe.first is not None and probe.first.bug == "structural" and grown:
             size, name = max(grown)
             message = f"{probe.first.message}; weights have grown to {size:.1e} ({name}): try a lower learning rate"
             probe.first = replace(probe.first, bug="conceptual", message=message)
-        found = probe.first or Finding(
+        finding = probe.first or Finding(
             step=probe.step,
             symptom="non-finite",
             bug="structural",
             message="the loss or its gradient is not finite, and no layer's numbers are to blame: look at the loss",
         )
-        self._tell(found)
-        return found
+        self._report(finding)
+        return finding
 
     def after_update(self, step: int, finite: bool, scale: float) -> str | None:
-        """The reason why a run cannot recover, once it is clear."""
+        """The reason if the run cannot recover, else None."""
         self._without_update = 0 if finite else self._without_update + 1
         falls = self._rule.kind in ("dynamic", "enhanced")
         if self._without_update < HOPELESS or (falls and scale > max(1.0, self._rule.minimum_at(step))):
@@ -161,7 +160,7 @@ class Diagnosis:
         reason = f"{HOPELESS} steps in a row had gradients that are not finite, at a loss scale of {scale:.3g}"
         high = scale > 1.0
         verdict = "a scale that is too high, or divergence" if high else "divergence, not a scale that was too high"
-        self._say(step, "loss-scale", "conceptual", f"{reason}: {verdict}")
+        self._add(step, "loss-scale", "conceptual", f"{reason}: {verdict}")
         return reason
 
     def judge_skips(self, skipped: Sequence[int], steps: int) -> Finding | None:
@@ -177,9 +176,9 @@ class Diagnosis:
             message = f"{count}, as often as a scale that grows every {self._rule.interval} steps must: harmless"
         else:
             message = f"{count}, more than growth explains: gradients overflow again and again; look for divergence"
-        return self._say(skipped[-1], "loss-scale", "conceptual", message, share=share)
+        return self._add(skipped[-1], "loss-scale", "conceptual", message, share=share)
 
-    def _say(
+    def _add(
         self,
         step: int,
         symptom: Any,
@@ -190,13 +189,13 @@ class Diagnosis:
         share: float | None = None,
     ) -> Finding:
         finding = Finding(step=step, symptom=symptom, bug=bug, message=message, layer=layer, role=role, share=share)
-        self._tell(finding)
+        self._report(finding)
         return finding
 
-    def _tell(self, finding: Finding) -> None:
+    def _report(self, finding: Finding) -> None:
         key = (finding.layer, str(finding.role), finding.symptom)
-        self._said[key] += 1
-        if self._said[key] == 1:
+        self._counts[key] += 1
+        if self._counts[key] == 1:
             self.findings.append(finding)
             if self._on_finding is not None:
                 self._on_finding(finding)

@@ -273,7 +273,7 @@ class Training:
 
     def _update(self, probe: Probe | None) -> None:
         if probe is not None:
-            self._diagnosis.look(probe, self.model)
+            self._diagnosis.inspect(probe, self.model)
         if self._workload.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self._workload.clip_norm)
         self.optimizer.step()

@@ -1,6 +1,6 @@
-"""A look at one training step: what rounding did to its tensors, and the first number that is not finite."""
+"""Inspection of one training step: losses by rounding, and the first number that is not finite."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -14,11 +14,11 @@ from presilicon.formats import Format
 from presilicon.records import BugClass, Finding, Role, RoleShares
 
 UNDERFLOW, OVERFLOW, SATURATION = 0.5, 0.001, 0.05
-"""Shares of a layer's numbers above which rounding is worth a finding."""
+"""Shares of a layer's numbers above which rounding is reported."""
 
 
 class _Count(Struct):
-    """What rounding did to the tensors of a layer's role."""
+    """Numbers of one layer and role that rounding changed."""
 
     nonzero: int = 0
     finite: int = 0
@@ -26,7 +26,7 @@ class _Count(Struct):
     overflowed: int = 0
     saturated: int = 0
     fits_data: bool = False
-    """Whether the format has a scale or an exponent that follows the data."""
+    """Whether the format has a scale or a shared exponent that follows the data."""
 
 
 _SUMMED = ("nonzero", "finite", "underflowed", "overflowed", "saturated")
@@ -42,7 +42,7 @@ class Probe:
 
     @torch.no_grad()
     def __call__(self, layer: str, role: Role, before: Tensor, after: Tensor, fmt: Format) -> None:
-        """A tensor was rounded."""
+        """Count the effects of rounding one tensor."""
         finite_before, finite_after = before.isfinite(), after.isfinite()
         count = self.counts.setdefault((layer, role), _Count())
         count.nonzero += int((before != 0).sum())
@@ -73,7 +73,7 @@ class Probe:
         message: str,
         share: float | None = None,
     ) -> None:
-        """Keep the first number that is not finite; later ones follow from it."""
+        """Keep the first number that is not finite; later ones are consequences of it."""
         if self.first is None:
             self.first = Finding(
                 step=self.step,
@@ -88,7 +88,7 @@ class Probe:
 
     @contextmanager
     def watching(self, model: nn.Module) -> Iterator[None]:
-        """Look at what leaves each layer, too: one that makes a number that is not finite of finite ones is found."""
+        """A context that also inspects inputs and outputs of layers, to find one that produces non-finite numbers."""
         names = {module: name for name, module in model.named_modules()}
         leaves = [module for module in names if not any(module.children())]
 
@@ -108,11 +108,15 @@ class Probe:
                 )
                 self._blame("produced", "structural", layer, "activation", message)
 
-        with hooked(leaves, look):
+        handles = [module.register_forward_hook(look) for module in leaves]
+        try:
             yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def shares(self) -> list[RoleShares]:
-        """Over all layers, for each role that was rounded."""
+        """Shares over all layers, for each role that was rounded."""
         totals: dict[Role, _Count] = {}
         for (_, role), count in self.counts.items():
             total = totals.setdefault(role, _Count())
@@ -130,7 +134,7 @@ class Probe:
         ]
 
     def findings(self) -> Iterator[Finding]:
-        """Layers whose numbers a format loses."""
+        """Findings for layers whose numbers underflow, overflow or saturate too often."""
         for (layer, role), count in self.counts.items():
             for symptom, share, limit, words in (
                 ("underflow", count.underflowed / max(count.nonzero, 1), UNDERFLOW, "became zero"),
@@ -153,31 +157,20 @@ class Probe:
                     )
 
 
-@contextmanager
-def hooked(modules: Iterable[nn.Module], look: Callable[[nn.Module, Any, Any], None]) -> Iterator[None]:
-    """Let `look` see what enters and leaves each module, for as long as this lasts."""
-    handles = [module.register_forward_hook(look) for module in modules]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 RELUS = frozenset(
     (functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, functional.relu6)
 )
 
 
 class WatchedFunctions(TorchFunctionMode):
-    """Shows what some of torch's functions give, wherever they are called."""
+    """A mode that calls `look` with the results of the watched torch functions."""
 
     def __init__(self, watched: frozenset[Callable[..., Any]], look: Callable[[Tensor], None]) -> None:
         super().__init__()
         self._watched, self._look = watched, look
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Runs the function, then looks."""
+        """Run the function, then inspect its result."""
         output = func(*args, **(kwargs or {}))
         if func in self._watched:
             self._look(output)
@@ -186,7 +179,7 @@ class WatchedFunctions(TorchFunctionMode):
 
 @contextmanager
 def running_layer(model: nn.Module) -> Iterator[Callable[[], str]]:
-    """A function that names the innermost module whose forward pass is under way."""
+    """A context with a function that returns the innermost module whose forward pass is running."""
     running: list[str] = []
     handles = []
     for name, module in model.named_modules():
@@ -211,5 +204,5 @@ def is_finite(value: Any) -> bool:
 
 
 def name_layer(layer: str) -> str:
-    """A layer, as a sentence names it."""
+    """The name of a layer for a sentence."""
     return f'layer "{layer}"' if layer else "the model"

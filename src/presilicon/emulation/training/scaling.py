@@ -1,4 +1,4 @@
-"""The loss scale of a training run: what it is now, what it becomes, and which steps it skipped."""
+"""The loss scale of a training run, and the steps that it skipped."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from presilicon.designs import LossScale
 
 _LARGEST = torch.finfo(torch.float32).max
-"""A scale that float32 cannot hold would make every loss infinite: growth stops before."""
+"""Growth stops here, because a larger scale would make every loss infinite."""
 
 
 class LossScaler:
-    """Scales losses, unscales gradients, and follows the rules of a `LossScale` from step to step.
+    """Scales losses, unscales gradients, and adapts the scale by the rules of a `LossScale`.
 
-    The arithmetic is that of torch's GradScaler: gradients are multiplied by the reciprocal of the scale, and one that
-    is not finite skips the whole update.
+    The arithmetic is that of torch's GradScaler: gradients are multiplied by the reciprocal of the scale, and a
+    gradient that is not finite skips the whole update.
 
     >>> scaler = LossScaler(LossScale(kind="dynamic", initial=8.0, interval=2))
     >>> [scaler.update(finite) for finite in (True, True, False, True)]
@@ -27,22 +27,22 @@ class LossScaler:
         self.rule = rule
         self.scale = rule.initial if rule.kind != "none" else 1.0
         self.step = 0
-        """Steps seen, skipped ones too."""
+        """Number of steps so far, including skipped ones."""
         self.skipped: list[int] = []
         self._good = 0
 
     @property
     def is_active(self) -> bool:
-        """Whether there is anything to scale."""
+        """Whether losses are scaled."""
         return self.rule.kind != "none"
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """The loss to run backward from."""
+        """The loss times the scale, for the backward pass."""
         return loss * self.scale if self.is_active else loss
 
     @torch.no_grad()
     def unscale_(self, parameters: Iterable[nn.Parameter]) -> bool:
-        """Divide the gradients by the scale, in place, sparse ones too; whether all of them are finite."""
+        """Divide the gradients by the scale, in place; returns whether all of them are finite."""
         finite = True
         for parameter in parameters:
             if parameter.grad is None:
@@ -65,18 +65,18 @@ class LossScaler:
             if finite:
                 self._good += 1
                 if self._good == rule.interval:
-                    grown, self._good = self.scale * rule.growth, 0
-                    self.scale = grown if grown <= _LARGEST else self.scale
+                    larger, self._good = self.scale * rule.growth, 0
+                    self.scale = larger if larger <= _LARGEST else self.scale
             else:
                 self.scale, self._good = self.scale * rule.backoff, 0
             self.scale = max(self.scale, rule.minimum_at(self.step))
         return self.scale
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a run needs to go on from here."""
+        """Scale, counters and skipped steps."""
         return {"scale": self.scale, "good": self._good, "step": self.step, "skipped": list(self.skipped)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore a state."""
         self.scale, self._good, self.step = float(state["scale"]), int(state["good"]), int(state["step"])
         self.skipped = [int(step) for step in state["skipped"]]

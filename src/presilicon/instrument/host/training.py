@@ -65,7 +65,7 @@ class TrainingInstrument:
     the run's checkpoints, so that a resumed run shows what an uninterrupted one would have shown.
     """
 
-    only_looks_on: Literal[True] = True
+    is_passive: Literal[True] = True
     """It does not affect training: a checkpoint written without it can be resumed with it."""
 
     def __init__(

@@ -146,7 +146,7 @@ def test_gradients_that_vanish_or_explode(factor: float, symptom: str) -> None:
     assert model[0].weight.grad is not None
     model[0].weight.grad.mul_(factor)
     found = Diagnosis(Numerics())
-    found.look(diagnosis.Probe(3), model)
+    found.inspect(diagnosis.Probe(3), model)
     assert [(each.symptom, each.layer) for each in found.findings] == [(symptom, "0")]
 
 
