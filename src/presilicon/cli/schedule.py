@@ -12,7 +12,7 @@ _DEFAULT = "run"
 
 
 class _Schedule(click.Group):
-    """A group whose first word may be a system: then it schedules."""
+    """A group that runs its default command if the first word is a system."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands:
@@ -24,7 +24,7 @@ class _Schedule(click.Group):
 
 
 class _Run(click.Command):
-    """Shown as what `presilicon schedule` itself does."""
+    """The default command, whose usage is that of `presilicon schedule`."""
 
     def format_usage(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write_usage("presilicon schedule", "[OPTIONS] SYSTEM")
@@ -41,18 +41,18 @@ def command(context: click.Context) -> None:
 @command.command(
     _DEFAULT,
     cls=_Run,
-    epilog="Also: `presilicon schedule characterize` measures the device at hand, `presilicon schedule kernels` "
+    epilog="Also: `presilicon schedule characterize` measures a device of this machine, `presilicon schedule kernels` "
     "explores FPGA kernels.",
 )
 @click.argument("system")
-@click.option("--workload", metavar="NAME", help="See `presilicon list workloads`; or dcgan, a whole step of it.")
+@click.option("--workload", metavar="NAME", help="See `presilicon list workloads`; or dcgan, a full step of it.")
 @click.option(
     "--graph",
     type=click.Path(path_type=Path),
-    help='In place of a workload: ops in a JSON file, {"ops": [{"id": 0, "kind": "Conv2D", "size": "M", ...}]}.',
+    help='Instead of a workload: ops in a JSON file, {"ops": [{"id": 0, "kind": "Conv2D", "size": "M", ...}]}.',
 )
 @click.option(
-    "--batch", "batch_size", type=click.IntRange(1, 1 << 24), help="Batch size, in place of the workload's own."
+    "--batch", "batch_size", type=click.IntRange(1, 1 << 24), help="Batch size, instead of the workload's own."
 )
 @click.option(
     "--objective",
@@ -61,31 +61,47 @@ def command(context: click.Context) -> None:
     show_default=True,
     help="Least energy, no slower than GPU-only; or most samples per second.",
 )
-@click.option("--power-cap", "cap_w", type=float, metavar="W", help="The peaks of all that runs stay below.")
 @click.option(
-    "--max-time", "limit_s", type=float, metavar="S", help="Longest makespan for --objective energy, not GPU-only's."
+    "--power-cap",
+    "cap_w",
+    type=float,
+    metavar="W",
+    help="Limit on the sum of the peak power of running ops and idle devices.",
+)
+@click.option(
+    "--max-time",
+    "limit_s",
+    type=float,
+    metavar="S",
+    help="Longest makespan for --objective energy; by default that of GPU-only.",
 )
 @click.option(
     "--solver",
     type=click.Choice(["greedy", "heft", "anytime", "exact", "auto"]),
     default="auto",
     show_default=True,
-    help="Auto proves small steps and searches in large ones.",
+    help="`auto` is exact for small steps and anytime for large ones.",
 )
 @click.option(
-    "--time-limit", "time_limit_s", type=float, default=20.0, show_default=True, metavar="S", help="Of the search."
+    "--time-limit",
+    "time_limit_s",
+    type=float,
+    default=20.0,
+    show_default=True,
+    metavar="S",
+    help="Time limit of the search.",
 )
-@click.option("--no-transfers", is_flag=True, help="Moving tensors between devices is free.")
-@click.option("--allow-parts", is_flag=True, help="Take a --graph that falls into several parts.")
+@click.option("--no-transfers", is_flag=True, help="Make transfers between devices free.")
+@click.option("--allow-parts", is_flag=True, help="Accept a --graph of several unconnected parts.")
 @click.option(
     "--sizes",
     "sizing",
     type=click.Choice(["work", "tensor", "im2col"]),
     default="work",
     show_default=True,
-    help="Of a workload's ops: between the table's rows by FLOPs, or its classes by tensor or im2col dimensions.",
+    help="Times of a workload's ops: interpolated by FLOPs, or by size classes of tensor or im2col dimensions.",
 )
-@click.option("--sensitivity", is_flag=True, help="Also report what the other two --sizes would give (greedy).")
+@click.option("--sensitivity", is_flag=True, help="Also report the results of all --sizes (greedy).")
 @click.option(
     "--candidates",
     "candidate_rule",
@@ -96,18 +112,28 @@ def command(context: click.Context) -> None:
 )
 @click.option("--literal", is_flag=True, help="Greedy: the published rules to the letter, without our repairs.")
 @click.option(
-    "--relief", type=float, default=1.0, show_default=True, help="How many times as fast ops on the GPU run beside it."
+    "--relief",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Speedup of the remaining GPU ops when others have left it.",
 )
 @click.option(
     "--usd-per-kwh", type=float, default=0.12, show_default=True, metavar="X", help="For the payback estimate."
 )
 @click.option(
-    "--sample", "sample_s", type=float, default=1e-3, show_default=True, metavar="S", help="Between readings of power."
+    "--sample", "sample_s", type=float, default=1e-3, show_default=True, metavar="S", help="Period of power readings."
 )
 @click.option(
-    "--lag", "lag_s", type=float, default=0.02, show_default=True, metavar="S", help="Of the GPU-only clock control."
+    "--lag",
+    "lag_s",
+    type=float,
+    default=0.02,
+    show_default=True,
+    metavar="S",
+    help="Period of the GPU-only clock controller.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the search.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the search.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for chart, trace and table.")
 @click.option(
     "--set",
@@ -148,14 +174,19 @@ def run(
 
 @command.command("characterize")
 @click.option(
-    "--workload", required=True, metavar="NAME", help="Whose ops are measured: see `presilicon list workloads`."
+    "--workload",
+    required=True,
+    metavar="NAME",
+    help="Workload whose ops are measured: see `presilicon list workloads`.",
 )
-@click.option("--batch", type=click.IntRange(1, 1 << 24), help="Batch size, in place of the workload's own.")
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="What to measure.")
-@click.option("--name", help="What the rows call the device; by default cpu or gpu.")
-@click.option("--repeats", type=click.IntRange(1, 1000), default=3, show_default=True, help="Steps that are timed.")
-@click.option("--watts", type=float, help="The device's power, where nothing can read it.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table (.toml) there.")
+@click.option("--batch", type=click.IntRange(1, 1 << 24), help="Batch size, instead of the workload's own.")
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Device to measure."
+)
+@click.option("--name", help="Name of the device in the rows; by default cpu or gpu.")
+@click.option("--repeats", type=click.IntRange(1, 1000), default=3, show_default=True, help="Number of timed steps.")
+@click.option("--watts", type=float, help="Power of the device, if it cannot be read.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table to this .toml file.")
 @json_option
 def characterize(
     workload: str,
@@ -167,9 +198,9 @@ def characterize(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Time the ops of a workload on the device at hand, and write rows for a system's table.
+    """Time the ops of a workload on this machine, and write rows for a system's table.
 
-    Power is read through NVML (CUDA) or RAPL (CPU); where there is neither, give --watts.
+    Power is read through NVML (CUDA) or RAPL (CPU); if there is neither, give --watts.
 
     \b
     Example:
@@ -181,32 +212,34 @@ def characterize(
     from presilicon.study import characterize as measure
     from presilicon.study import to_table
 
-    found = measure(workload, device=device, name=name, batch_size=batch, repeats=repeats, watts=watts)
+    table = measure(workload, device=device, name=name, batch_size=batch, repeats=repeats, watts=watts)
     if out is not None:
         try:
-            out.write_text(to_table(found), encoding="utf-8")
+            out.write_text(to_table(table), encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"cannot write {out}: {error.strerror}") from None
         click.echo(f"table: {out}", err=as_json)
     if as_json:
-        click.echo(json.dumps({"schema": 1, **to_plain(found)}, indent=2))
+        click.echo(json.dumps({"schema": 1, **to_plain(table)}, indent=2))
     elif out is None:
-        click.echo(to_table(found), nl=False)
+        click.echo(to_table(table), nl=False)
 
 
 @command.command("kernels")
 @click.option(
     "--op", "kind", default="MatMul", show_default=True, help="Kind: MatMul, Conv2D, MaxPool, BiasAddGrad, ..."
 )
-@click.option("--shape", metavar="AxBx...", help="Of the op: MxKxN of a MatMul; by default one of middle size.")
-@click.option("--config", metavar="CU,SIMD,GROUP,UNROLL", help="Only this configuration, at --fmax-mhz.")
+@click.option("--shape", metavar="AxBx...", help="Shape of the op: MxKxN of a MatMul; by default one of medium size.")
+@click.option("--config", metavar="CU,SIMD,GROUP,UNROLL", help="Rate only this configuration, at --fmax-mhz.")
 @click.option("--fmax-mhz", type=float, help="Clock of --config.")
 @click.option(
     "--fmax-table",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Clocks in a JSON file, [[cu, simd, unroll, MHz], ...]; else a synthetic law, labelled as such.",
+    help="Clocks in a JSON file, [[cu, simd, unroll, MHz], ...]; by default a synthetic model, labelled as such.",
 )
-@click.option("--top", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many to list.")
+@click.option(
+    "--top", type=click.IntRange(1, 1000), default=5, show_default=True, help="Number of configurations to list."
+)
 @json_option
 def kernels(
     kind: str,
@@ -217,7 +250,7 @@ def kernels(
     top: int,
     as_json: bool,
 ) -> None:
-    """Rank configurations of an FPGA kernel by their latency indicator, without compiling one.
+    """Rank configurations of an FPGA kernel by their latency indicator, without compiling them.
 
     \b
     Examples:
@@ -225,7 +258,7 @@ def kernels(
       presilicon schedule kernels --op MatMul --shape 2048x1024x1024 --config 2,1,128,64 --fmax-mhz 210
     """
     if (config is None) != (fmax_mhz is None):
-        raise ConfigError("--config and --fmax-mhz go together, as in --config 2,1,128,64 --fmax-mhz 210")
+        raise ConfigError("--config and --fmax-mhz must be given together, as in --config 2,1,128,64 --fmax-mhz 210")
 
     from presilicon.cli.schedule_kernels import print_kernels
 

@@ -29,7 +29,7 @@ def print_kernels(
     top: int,
     as_json: bool,
 ) -> None:
-    """Rank, or tell the indicator of one configuration."""
+    """Rank configurations, or print the indicator of one."""
     if kind not in SHAPES:
         raise unknown("kind", kind, SHAPES)
     op = make_input(kind, SHAPES[kind][1] if shape is None else _numbers("--shape", shape, "x"))
@@ -37,45 +37,46 @@ def print_kernels(
     if config is not None and fmax_mhz is not None:
         numbers = _numbers("--config", config, ",")
         if len(numbers) != 4:
-            raise ConfigError(f"--config {config[:60]}: four numbers, as in 2,1,128,64")
+            raise ConfigError(f"--config must be four numbers, as in 2,1,128,64, not {config[:60]}")
         value = latency_indicator(op.work, numbers[2], fmax_mhz)
         document |= {"config": list(numbers), "fmax_mhz": fmax_mhz, "latency_indicator": value}
         click.echo(json.dumps(document, indent=2) if as_json else f"LI {value:.2f}")
         return
     fmax, label, monotone = _fmax(fmax_table)
     space = Space()
-    found = explore(op, fmax, space, top=top, monotone=monotone)
+    exploration = explore(op, fmax, space, top=top, monotone=monotone)
     document |= {
         "fmax": label,
-        "space": found.space,
-        "queries": found.queries,
-        "pruned_infeasible": found.infeasible,
-        "skipped": found.skipped,
-        "pruned_close": found.close,
-        "best": [_plain(each) for each in found.best],
+        "space": exploration.space,
+        "queries": exploration.queries,
+        "pruned_infeasible": exploration.infeasible,
+        "skipped": exploration.skipped,
+        "pruned_close": exploration.close,
+        "best": [_plain(ranked) for ranked in exploration.best],
     }
     if as_json:
         click.echo(json.dumps(document, indent=2))
         return
-    click.echo(f"{kind} {'x'.join(map(str, op.sides))}: {found.space:,} configurations, Fmax from {label}")
+    click.echo(f"{kind} {'x'.join(map(str, op.sides))}: {exploration.space:,} configurations, Fmax from {label}")
     click.echo(
-        f"asked for {found.queries:,} clocks; {found.infeasible:,} do not fit, {found.skipped:,} lie between others, "
-        f"{found.close:,} have a neighbour within 10%"
+        f"{exploration.queries:,} clocks evaluated; {exploration.infeasible:,} do not fit, "
+        f"{exploration.skipped:,} lie between others, {exploration.close:,} have a neighbour within 10%"
     )
     click.echo("rank  units  simd  group  unroll   Fmax MHz         LI")
-    for each in found.best:
-        units, simd, group, unroll = each.config
+    for ranked in exploration.best:
+        units, simd, group, unroll = ranked.config
         click.echo(
-            f"{each.rank:4}  {units:5}  {simd:4}  {group:5}  {unroll:6}  {each.fmax_mhz:9.1f}  {each.indicator:9.2f}"
+            f"{ranked.rank:4}  {units:5}  {simd:4}  {group:5}  {unroll:6}  "
+            f"{ranked.fmax_mhz:9.1f}  {ranked.indicator:9.2f}"
         )
 
 
-def _plain(each: Ranked) -> dict[str, Any]:
+def _plain(ranked: Ranked) -> dict[str, Any]:
     return {
-        "rank": each.rank,
-        **each.config._asdict(),
-        "fmax_mhz": each.fmax_mhz,
-        "latency_indicator": each.indicator,
+        "rank": ranked.rank,
+        **ranked.config._asdict(),
+        "fmax_mhz": ranked.fmax_mhz,
+        "latency_indicator": ranked.indicator,
     }
 
 
@@ -84,18 +85,18 @@ def _fmax(path: Path | None) -> tuple[Fmax, str, bool]:
         return synthetic_fmax(), "a synthetic law (an assumption)", True
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
-        found = {(int(cu), int(simd), int(unroll)): float(mhz) for cu, simd, unroll, mhz in rows}
+        clocks = {(int(cu), int(simd), int(unroll)): float(mhz) for cu, simd, unroll, mhz in rows}
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (ValueError, TypeError):
-        raise ConfigError(f"{path}: expected [[cu, simd, unroll, MHz], ...] in JSON") from None
-    if not found or min(found.values()) <= 0:
-        raise ConfigError(f"{path}: expected at least one clock, all above 0 MHz")
-    return table_fmax(found), f"the table {path.name}", False
+        raise ConfigError(f"{path} must be [[cu, simd, unroll, MHz], ...] in JSON") from None
+    if not clocks or min(clocks.values()) <= 0:
+        raise ConfigError(f"{path} must have at least one clock, all above 0 MHz")
+    return table_fmax(clocks), f"the table {path.name}", False
 
 
 def _numbers(option: str, text: str, mark: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.lower().split(mark))
     except ValueError:
-        raise ConfigError(f"{option} {text[:60]!r}: whole numbers, joined by {mark}") from None
+        raise ConfigError(f"{option} must be whole numbers joined by {mark}, not {text[:60]!r}") from None

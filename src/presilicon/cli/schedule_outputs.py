@@ -50,17 +50,17 @@ def run_schedule(
 
 
 def _progress(objective: str) -> Callable[[float, float], None]:
-    """A line on stderr every few seconds; on a terminal, one that is written over."""
-    began = said = time.perf_counter()
+    """Print a line on stderr every few seconds; on a terminal, overwrite it."""
+    began = last_shown = time.perf_counter()
     terminal = sys.stderr.isatty()
     unit = "J" if objective == "energy" else "s"
 
     def show(share: float, value: float) -> None:
-        nonlocal said
+        nonlocal last_shown
         now = time.perf_counter()
-        if now - said < (0.5 if terminal else 5.0):
+        if now - last_shown < (0.5 if terminal else 5.0):
             return
-        said = now
+        last_shown = now
         text = f"searching: {share:.0%} of the time, {now - began:.0f} s, best so far {value:.6g} {unit}"
         click.echo(f"\r{text}" if terminal else text, err=True, nl=not terminal)
 
@@ -68,7 +68,7 @@ def _progress(objective: str) -> Callable[[float, float], None]:
 
 
 def _fields(cost: ScheduleCost) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "throughput_samples_per_s": cost.throughput_samples_per_s,
         "average_power_w": cost.average_power_w,
         "peak_power_w": cost.peak_power_w,
@@ -77,7 +77,7 @@ def _fields(cost: ScheduleCost) -> dict[str, Any]:
         "samples_per_j": cost.samples_per_j,
         "utilization": cost.utilization,
     }
-    return found if cost.violations is None else {**found, "violations": cost.violations}
+    return fields if cost.violations is None else {**fields, "violations": cost.violations}
 
 
 def document_of(scheduled: Scheduled, payback: Payback | None) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def document_of(scheduled: Scheduled, payback: Payback | None) -> dict[str, Any]
             energy_bound(problem, None, goal.cap_w).bound,
             solution.cost.energy_per_step_j,
         )
-    path = critical_path(problem, [each.mode.time_s for each in solution.schedule.started])
+    path = critical_path(problem, [slot.mode.time_s for slot in solution.schedule.started])
     return {
         "schema": 1,
         "system": system.name,
@@ -107,13 +107,13 @@ def document_of(scheduled: Scheduled, payback: Payback | None) -> dict[str, Any]
         **_fields(solution.cost),
         "baseline": {"name": solution.baseline.name, **_fields(solution.baseline.cost)},
         "baselines": {
-            each.name: {
-                **_fields(each.cost),
-                "clock": each.clock,
-                **({"power_per_iteration_w": list(each.iteration_w)} if each.iteration_w else {}),
-                "note": each.note,
+            baseline.name: {
+                **_fields(baseline.cost),
+                "clock": baseline.clock,
+                **({"power_per_iteration_w": list(baseline.iteration_w)} if baseline.iteration_w else {}),
+                "note": baseline.note,
             }
-            for each in solution.others
+            for baseline in solution.others
         },
         "energy_bound_j": energy,
         "makespan_bound_s": solution.schedule.bound_s,
@@ -121,23 +121,23 @@ def document_of(scheduled: Scheduled, payback: Payback | None) -> dict[str, Any]
         "critical_path_s": path.length_s,
         "placement": [
             {
-                "id": ids[each.task % len(ids)],
-                **({"copy": each.task // len(ids)} if len(problem.tasks) > len(ids) else {}),
+                "id": ids[slot.task % len(ids)],
+                **({"copy": slot.task // len(ids)} if len(problem.tasks) > len(ids) else {}),
                 "name": task.name,
                 "kind": task.kind,
                 "size": task.size,
-                "device": each.mode.device,
-                "units": list(each.units),
-                "clock": each.mode.clock,
-                "start_s": each.start_s,
-                "end_s": each.end_s,
-                "average_w": each.mode.average_w,
-                "peak_w": each.mode.peak_w,
-                "source": each.mode.source,
-                "slack_s": path.slack_s[each.task],
+                "device": slot.mode.device,
+                "units": list(slot.units),
+                "clock": slot.mode.clock,
+                "start_s": slot.start_s,
+                "end_s": slot.end_s,
+                "average_w": slot.mode.average_w,
+                "peak_w": slot.mode.peak_w,
+                "source": slot.mode.source,
+                "slack_s": path.slack_s[slot.task],
                 "why": why,
             }
-            for task, each, why in zip(problem.tasks, solution.schedule.started, solution.reasons, strict=True)
+            for task, slot, why in zip(problem.tasks, solution.schedule.started, solution.reasons, strict=True)
         ],
         "links": {
             load.device: {"bytes": load.bytes, "share": load.share} for load in link_loads(problem, solution.schedule)
@@ -148,10 +148,10 @@ def document_of(scheduled: Scheduled, payback: Payback | None) -> dict[str, Any]
 
 
 def payback_of(system: System, solution: Solution, usd_per_kwh: float) -> Payback | None:
-    """Payback time of the devices beside the reference; None if their price is not known."""
+    """Payback time of the devices other than the reference; None if their price is not known."""
     added = [device for name, device in system.devices.items() if name != system.reference]
     prices = [device.price_usd * device.count for device in added if device.price_usd is not None]
-    alone = next((each for each in solution.others if each.name.endswith("-alone")), None)
+    alone = next((baseline for baseline in solution.others if baseline.name.endswith("-alone")), None)
     if not prices or alone is None:
         return None
     saved_j = alone.cost.energy_per_step_j - solution.cost.energy_per_step_j
@@ -162,12 +162,12 @@ def payback_of(system: System, solution: Solution, usd_per_kwh: float) -> Paybac
 
 def _gap_sentence(solution: Solution) -> str:
     gap = solution.gap
-    what = "energy" if solution.goal.objective == "energy" else "time"
+    quantity = "energy" if solution.goal.objective == "energy" else "time"
     if gap is None:
-        return "nothing is proven about how far this is from the best"
+        return "the distance from the optimum is not known"
     if gap < 1e-4:
-        return f"proven: no schedule within the limits takes less {what}"
-    return f"within {gap:.2%} of the least {what} that any schedule within the limits can take"
+        return f"proven: no schedule within the limits takes less {quantity}"
+    return f"within {gap:.2%} of the least {quantity} that any schedule within the limits can take"
 
 
 def _view(system: System, solution: Solution, payback: Payback | None) -> ScheduleView:
@@ -187,7 +187,7 @@ def _view(system: System, solution: Solution, payback: Payback | None) -> Schedu
         trace=power_trace(problem, solution.schedule),
         compared=[
             (solution.baseline.name, base, "the other devices stay idle"),
-            *((each.name, each.cost, each.note) for each in solution.others),
+            *((baseline.name, baseline.cost, baseline.note) for baseline in solution.others),
         ],
         reasons=solution.reasons,
         reference=system.reference,
@@ -198,7 +198,7 @@ def _view(system: System, solution: Solution, payback: Payback | None) -> Schedu
 
 
 def _sensitivity(request: ScheduleRequest) -> list[dict[str, Any]]:
-    """The same step with each way to give captured ops a size, scheduled by the greedy rules."""
+    """Results of the greedy solver with each way to give captured ops a size."""
     rows = []
     for sizing in SIZINGS:
         system, solution, _ = carry_out_schedule(replace(request, sizing=sizing, solver="greedy"))

@@ -1,4 +1,4 @@
-"""The debug instrument as hardware, decided when the chip is built. docs/firmware.md defines what it computes."""
+"""The debug instrument of a design: its hardware and its taps. docs/firmware.md defines what it computes."""
 
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
@@ -36,54 +36,59 @@ class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     lanes: Annotated[int, Meta(ge=1, le=256)] = 32
-    """Elements of a vector: N, a power of two."""
+    """Elements per vector: N, a power of two."""
     ranges: Annotated[int, Meta(ge=1, le=256)] = 0
-    """Ranges that one element is held against in one pass: M, a power of two, at most N. Left out: 32, or N where that
-    is less."""
+    """Ranges that an element is compared with in one pass: M, a power of two, at most N. By default 32, or N if that is
+    less."""
     buffer: Annotated[int, Meta(ge=2, le=4096)] = 32
-    """Vectors that the input buffer holds, a power of two."""
+    """Capacity of the input buffer in vectors, a power of two."""
     range_rows: Rows = 8
     scratchpad_rows: Rows = 16
     chains: Rows = 16
-    """The longest firmware, in passes."""
+    """Length of the longest firmware, in passes."""
     blocks: tuple[Block, ...] = BLOCKS
-    """What a pass goes through, in order. A block that is left out is not built."""
+    """Blocks of a pass in order. A block that is left out is not built."""
     alu: tuple[AluFunction, ...] = ALU_FUNCTIONS
-    """What the vector unit can do."""
+    """Functions of the vector unit."""
     reduce: tuple[ReduceFunction, ...] = REDUCE_FUNCTIONS
-    """What the reduction to a scalar can do."""
+    """Functions of the reduction to a scalar."""
     element: Format = Fixed(16, 16)
-    """The tapped numbers: signed fixed(i, f), an integer of scale 1, or an IEEE-like float."""
+    """Format of the tapped numbers: signed fixed(i, f), an integer of scale 1, or an IEEE-like float."""
     accumulator_bits: Annotated[int, Meta(ge=2, le=WIDEST_WORD)] | None = None
-    """Width of the words behind the input buffer; None is the element's own. Fixed point and integers grow upwards,
-    floats get more mantissa."""
+    """Width of the words after the input buffer; by default the element's width. Fixed point and integers get more high
+    bits, floats more mantissa."""
     taps: Annotated[int, Meta(ge=1, le=64)] = 1
-    """Vectors of the user's circuit that can be watched; the first has the highest priority."""
+    """Number of vectors of the user's circuit that can be tapped; the first has the highest priority."""
     flush: Literal["frame", "never"] | None = None
-    """When the packer gives out a block that is not full: at the end of every outer frame, or never. None: never with
-    one tap, at every frame with several, whose results must not share a block."""
+    """When the packer outputs a block that is not full: at the end of every outer frame, or never. By default never
+    with one tap, and at every frame with several, because their results must not share a block."""
     controls: Annotated[int, Meta(ge=0, le=32)] = 4
-    """32-bit registers that the host can write and the user's circuit can read, a learning rate for one."""
+    """Number of 32-bit registers that the host writes and the user's circuit reads, such as a learning rate."""
 
     def __post_init__(self) -> None:
-        """Ranges that were left out become as many as usual."""
+        """Set the default number of ranges."""
         if self.ranges == 0:
             force_setattr(self, "ranges", min(USUAL_RANGES, self.lanes))
 
     def check(self) -> None:
-        """Powers of two, each block once, a number format that the circuit has."""
+        """Check that sizes are powers of two, that blocks are unique, and that the circuit supports the number
+        format."""
         for name in ("lanes", "ranges", "buffer"):
             value = getattr(self, name)
             if value & (value - 1):
-                raise ConfigError(f"{name} is {value}, expected a power of two")
+                raise ConfigError(f"{name} must be a power of two, not {value}")
         if self.ranges > self.lanes:
-            raise ConfigError(f"ranges is {self.ranges}, more than the {self.lanes} lanes that carry their counts")
+            raise ConfigError(
+                f"ranges must be at most {self.lanes}, the number of lanes that carry their counts, not {self.ranges}"
+            )
         for name in ("blocks", "alu", "reduce"):
             values = getattr(self, name)
             if len(set(values)) != len(values):
-                raise ConfigError(f"{name} names something twice: {', '.join(values)}")
+                raise ConfigError(f"{name} must not repeat an entry: {', '.join(values)}")
         if self.taps > 1 and self.flush == "never":
-            raise ConfigError(f'flush is "never", but the results of {self.taps} taps must not share a block')
+            raise ConfigError(
+                f'flush must be "frame", not "never": the results of {self.taps} taps must not share a block'
+            )
         self._check_element()
 
     def _check_element(self) -> None:
@@ -92,16 +97,20 @@ class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
         element = self.element
         if not (element.is_twos_complement or element.is_ieee):
-            raise ConfigError(f"element: the instrument has no {element}; {allowed}")
+            raise ConfigError(f"element: the instrument does not support {element}; {allowed}")
         width = self.accumulator_bits
         if width is not None and width < self.element_bits:
-            raise ConfigError(f"accumulator_bits is {width}, below the element's {self.element_bits}")
+            raise ConfigError(
+                f"accumulator_bits must be at least {self.element_bits}, the element's width, not {width}"
+            )
         if self.is_float and self.word_mantissa > 23:
-            raise ConfigError(f"accumulator_bits is {width}: a float accumulator has at most 23 mantissa bits")
+            raise ConfigError(
+                f"accumulator_bits must leave at most 23 mantissa bits in a float word, not {self.word_mantissa}"
+            )
 
     @property
     def is_float(self) -> bool:
-        """True where elements are floats."""
+        """Whether elements are floats."""
         return self.element.is_float
 
     @property
@@ -131,7 +140,7 @@ class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def key_bits(self) -> int:
-        """Width of a range boundary: one more than a word, so that one lies below every word."""
+        """Width of a range boundary: one bit more than a word, so that a boundary can lie below every word."""
         return self.word_bits + 1
 
     @property
@@ -158,22 +167,22 @@ class Tap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tensors of a training step that the instrument is wired to: one role of one layer or of several."""
 
     name: str
-    """By which it is programmed and shown; the taps of several layers are called `name.layer`."""
+    """Name by which the tap is programmed and shown; the taps of several layers are called `name.layer`."""
     layers: str
     """A pattern of qualified names, as in "layers.*": the layers that multiply by weights and match it."""
     role: TapRole = "activation"
-    """Activation is what enters the layer's product, error what comes back to it."""
+    """`activation` is the input of the layer's product, `error` the gradient of its output."""
     aggregation: str = "summary"
-    """What is computed of it: see `presilicon instrument list`."""
+    """Name of the aggregation: see `presilicon instrument list`."""
     options: dict[str, Any] = {}
-    """Of the aggregation."""
+    """Options of the aggregation."""
     every: Annotated[int, Meta(ge=1, le=65535)] = 10
-    """Every how many training steps it is looked at."""
+    """Period in training steps."""
     vectors: Annotated[int, Meta(ge=1)] | Literal["all"] = 64
-    """At most that many vectors of a tensor are offered, evenly taken, or all of them."""
+    """Largest number of vectors per tensor, evenly spaced, or all of them."""
 
     def check(self) -> None:
-        """A tap needs a name and a pattern."""
+        """Check that the name and the pattern are printable and not empty."""
         for field in ("name", "layers"):
             value = getattr(self, field)
             if not value.strip() or not value.isprintable() or len(value) > 100:
@@ -185,31 +194,33 @@ class Tap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Instrument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The instrument of a design: its hardware, what it is wired to in training, and how fast it and its link are."""
+    """The instrument of a design: hardware, taps, clock and link."""
 
     hardware: Hardware = Hardware()
     taps: tuple[Tap, ...] = ()
     """The first has the highest priority."""
     clock_mhz: Annotated[float, Meta(gt=0)] = 100.0
     link_bytes_per_s: Annotated[float, Meta(gt=0)] = 12.5e6
-    """What the link carries; 12.5e6 is an Ethernet of 100 Mbit/s."""
+    """Bandwidth of the link; 12.5e6 is 100 Mbit/s Ethernet."""
     output_bytes: Annotated[int, Meta(ge=64)] = 16384
-    """What the output buffer holds."""
+    """Capacity of the output buffer."""
     vectors_per_s: Annotated[float, Meta(gt=0)] | None = None
-    """How fast the tapped circuit offers the vectors of a frame; None: not faster than the instrument takes them."""
+    """Rate at which the tapped circuit offers the vectors of a frame; by default as fast as the instrument takes
+    them."""
     step_s: Annotated[float, Meta(gt=0)] | None = None
-    """How long a training step takes on the machine; None: as long as the simulator says."""
+    """Duration of a training step on the machine; by default the simulated one."""
     seeds: Literal["first", "all"] = "first"
-    """Which training runs of an evaluation are watched."""
+    """Seeds of an evaluation that are watched."""
     listen: str | None = None
-    """`HOST:PORT` at which hosts get the stream; port 0 is any free one. None: nowhere."""
+    """`HOST:PORT` at which hosts can connect to the stream; port 0 is any free port. By default none."""
     accept_images: bool = False
-    """Whether hosts at `listen` may program the instrument and write its control registers; if not, they only read."""
+    """Whether hosts at `listen` may program the instrument and write its control registers; otherwise they only
+    read."""
     record: bool = True
-    """Whether the run's directory keeps the stream, byte by byte."""
+    """Whether the stream is stored in the run's directory."""
 
     def check(self) -> None:
-        """Names that differ, and a hardware that sends frames."""
+        """Check that names are unique and that the hardware flushes every frame."""
         for tap in self.taps:
             try:
                 tap.check()
@@ -218,11 +229,13 @@ class Instrument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         names = [tap.name for tap in self.taps]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise ConfigError(f'two taps are called "{twice}"; give each its own name')
+            raise ConfigError(f'tap names must be unique, but two are called "{twice}"')
         if self.hardware.flush == "never":
-            raise ConfigError('hardware.flush is "never", but a stream needs results at the end of every frame')
+            raise ConfigError(
+                'hardware.flush must be "frame", not "never": a stream needs results at the end of every frame'
+            )
 
     @property
     def built(self) -> Hardware:
-        """The hardware with its stream: one that flushes at every frame, with one tap too."""
+        """The hardware with its stream, which flushes at every frame even with one tap."""
         return self.hardware if self.hardware.flushes else replace(self.hardware, flush="frame")

@@ -43,20 +43,20 @@ class Device(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     power_exponent: Annotated[float, Meta(ge=0, le=10)] = 3.0
     """At clock f, an op's power above idle is multiplied by f to this power."""
     clock_label: str = "assumption"
-    """Source of the two laws."""
+    """Source of the scaling of time and power with the clock."""
     price_usd: Annotated[float, Meta(ge=0)] | None = None
-    """Per device."""
+    """Price per device."""
     machine: str | None = None
     """A design whose simulated costs replace a table: a preset or a file (see docs/scheduling.md)."""
 
     def verify(self) -> None:
-        """The peak must be above idle, and clocks must fall from 1.0."""
+        """Check that the peak is not below idle and that clocks decrease from 1.0."""
         if self.peak_w < self.idle_w:
             raise ConfigError(f"peak_w must be at least idle_w ({self.idle_w:g}), not {self.peak_w:g}")
         if not self.clocks or self.clocks[0] != 1.0 or any(not 0 < clock <= 1 for clock in self.clocks):
             raise ConfigError(f"clocks must begin with 1.0, the highest, and be above 0, not {list(self.clocks)}")
         if sorted(set(self.clocks), reverse=True) != list(self.clocks):
-            raise ConfigError(f"clocks must fall, each lower than the one before, not {list(self.clocks)}")
+            raise ConfigError(f"clocks must decrease, not {list(self.clocks)}")
         if self.big_units > self.count:
             raise ConfigError(f"big_units must be at most {self.count}, the number of devices, not {self.big_units}")
 
@@ -65,9 +65,9 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=Fals
     """Time and power of a kind of op on a device."""
 
     kind: str
-    """`Conv2D`"""
+    """Kind of op, such as `Conv2D`."""
     size: str = ""
-    """`S`, `M` or `L`; empty where there is one row for all sizes."""
+    """`S`, `M` or `L`; empty if there is one row for all sizes."""
     device: str
     units: Count = 1
     """Devices over which the measured op was spread; the powers are those of all of them together."""
@@ -81,12 +81,12 @@ class Row(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=Fals
     source: str = "table"
 
     def verify(self) -> None:
-        """No figure may be negative."""
+        """Check that no figure is negative."""
         for name in ("time_ms", "average_w", "peak_w", "bandwidth_gb_s", "ipc"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1e12:
                 what = f"{self.kind} {self.size}".rstrip()
-                raise ConfigError(f"{name} of {what} on {self.device} is {value:g}, expected a number of at least 0")
+                raise ConfigError(f"{name} of {what} on {self.device} must be at least 0, not {value:g}")
 
 
 class Characterization(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,7 +118,7 @@ class System(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
     """Assumptions, one sentence each."""
 
     def check(self) -> None:
-        """Rows must be of devices that exist, and the table must have no holes."""
+        """Check that rows belong to existing devices and that the table has no gaps."""
         if not self.name.strip():
             raise ConfigError("name must not be empty")
         if not self.devices:
@@ -144,7 +144,7 @@ class System(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
             sizes.setdefault(row.kind, set()).add(row.size)
             key = (row.kind, row.size, row.device)
             if key in keys:
-                raise ConfigError(f"{row.kind} {row.size} on {row.device} has two rows")
+                raise ConfigError(f"{row.kind} {row.size} on {row.device} must have one row, not two")
             keys.add(key)
         for kind, device in sorted({(kind, device) for kind, _, device in keys}):
             present = {size for size in sizes[kind] if (kind, size, device) in keys}
@@ -152,7 +152,7 @@ class System(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
             if missing and "" not in present:
                 have = ", ".join(sorted(present, key=_size_rank))
                 raise ConfigError(
-                    f"the table has a hole: {kind} on {device} has rows for {have} and none for "
+                    f"the table has a gap: {kind} on {device} has rows for {have} and none for "
                     f"{', '.join(size or 'any size' for size in missing)}"
                 )
 
@@ -171,7 +171,7 @@ class System(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
 
     @property
     def reference(self) -> str:
-        """The device that runs everything in a system of one: the first GPU, or else the first device."""
+        """The device that runs everything in baselines: the first GPU, or else the first device."""
         return next((name for name, device in self.devices.items() if device.kind == "gpu"), next(iter(self.devices)))
 
     def to_plain(self) -> dict[str, Any]:
@@ -184,10 +184,10 @@ def load_system(name_or_path: str | Path, settings: Iterable[str] = ()) -> Syste
     """The system of a preset name or a TOML file, with `devices.gpu.idle_w=39`-like settings applied.
 
     A name that holds a path separator or ends in `.toml` is a file; a table that it names is looked for beside it. A
-    system may begin from another, `base = "v100-3xs10"`, and give the differences.
+    system may extend another, `base = "v100-3xs10"`, and give the differences.
 
     Raises:
-        ConfigError: there is no such preset or file, or something in it is wrong.
+        ConfigError: there is no such preset or file, or a value in it is invalid.
 
     >>> load_system("v100-3xs10", ["devices.fpga.idle_w=0"]).devices["fpga"].idle_w
     0.0

@@ -294,7 +294,7 @@ class _Work:
                     f"would take {runs[0].schedule.makespan_s * 1e3:.6g} ms"
                 )
         best = min(runs, key=lambda run: run.schedule.makespan_s)
-        self.reasons = {**best.kept, **best.moved}
+        self.reasons = {**best.stayed, **best.moved}
         return best.schedule
 
     def _within(self, schedule: Schedule, alone_all: Schedule, notes: list[str]) -> Schedule:

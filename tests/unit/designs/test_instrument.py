@@ -40,7 +40,7 @@ def test_ranges_that_are_left_out_fit_the_lanes(tmp_path: Path) -> None:
     assert found is not None
     assert (found.hardware.lanes, found.hardware.ranges) == (8, 8)
     assert (Hardware().ranges, Hardware(lanes=256).ranges, replace(Hardware(), lanes=64).ranges) == (32, 32, 32)
-    with pytest.raises(ConfigError, match="ranges is 16, more than the 8 lanes"):
+    with pytest.raises(ConfigError, match="ranges must be at most 8, the number of lanes"):
         Hardware(lanes=8, ranges=16).check()
 
 
@@ -49,13 +49,13 @@ def test_ranges_that_are_left_out_fit_the_lanes(tmp_path: Path) -> None:
     [
         (("[instrument]", "[instrument]\nclock = 3"), 'unknown key "clock": did you mean "clock_mhz"'),
         (('role = "gradient"', 'role = "slope"'), "Allowed: activation, error, gradient, weight"),
-        (('name = "slope"', 'name = "into"'), 'two taps are called "into"'),
+        (('name = "slope"', 'name = "into"'), 'two are called "into"'),
         (('name = "slope"', 'name = " "'), "must be printable text"),
         (('layers = "*"', 'layers = ""'), "layers must be printable text"),
         (("every = 10", "every = 0"), "every"),
-        (("lanes = 32", "lanes = 12"), "lanes is 12, expected a power of two"),
+        (("lanes = 32", "lanes = 12"), "lanes must be a power of two, not 12"),
         (("taps = 8", 'taps = 1\nflush = "never"'), "a stream needs results at the end of every frame"),
-        (('element = "bfloat16"', 'element = "posit(8, 1)"'), "the instrument has no"),
+        (('element = "bfloat16"', 'element = "posit(8, 1)"'), "the instrument does not support"),
     ],
 )
 def test_what_is_wrong_is_said_at_its_place(tmp_path: Path, change: tuple[str, str], said: str) -> None:

@@ -84,9 +84,9 @@ def test_one_row_may_stand_for_all_sizes(tmp_path: Path) -> None:
     ("rows", "words"),
     [
         ([_row(time_ms=-1)], ["time_ms", "Conv2D S", "gpu", "-1"]),
-        ([_row(), _row(size="M"), _row(device="fpga")], ["hole", "Conv2D on fpga", "rows for S", "none for M"]),
+        ([_row(), _row(size="M"), _row(device="fpga")], ["gap", "Conv2D on fpga", "rows for S", "none for M"]),
         ([_row(device="npu")], ["Conv2D S", "npu", "fpga, gpu"]),
-        ([_row(), _row()], ["two rows", "Conv2D S on gpu"]),
+        ([_row(), _row()], ["must have one row, not two", "Conv2D S on gpu"]),
     ],
 )
 def test_wrong_tables_are_named(tmp_path: Path, rows: list[str], words: list[str]) -> None:
@@ -99,7 +99,7 @@ def test_wrong_tables_are_named(tmp_path: Path, rows: list[str], words: list[str
     ("setting", "words"),
     [
         ("devices.gpu.clocks=[0.9]", ["devices.gpu", "begin with 1.0"]),
-        ("devices.gpu.clocks=[1.0, 0.8, 0.9]", ["each lower"]),
+        ("devices.gpu.clocks=[1.0, 0.8, 0.9]", ["clocks must decrease"]),
         ("devices.fpga.big_units=9", ["devices.fpga", "9", "3"]),
         ("devices.fpga.peak_w=1", ["peak_w must be at least idle_w", "13", "not 1"]),
         ("devices.fpga.idle_w=-1", ["-1"]),

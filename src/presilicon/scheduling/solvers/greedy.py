@@ -44,7 +44,7 @@ class Execution(NamedTuple):
     schedule: Schedule
     moved: dict[int, str]
     """Ops that run elsewhere than on the reference device, and why."""
-    kept: dict[int, str]
+    stayed: dict[int, str]
     """Ops that could have gone elsewhere, and why they did not."""
 
 
@@ -84,7 +84,7 @@ class _Run:
         self.free = {pool.name: list(range(pool.units)) for pool in problem.pools}
         self.started: dict[int, Started] = {}
         self.moved: dict[int, str] = {}
-        self.kept: dict[int, str] = {}
+        self.stayed: dict[int, str] = {}
         self.notes: list[str] = []
         self.away: dict[int, Mode] = {}
         self._choose(candidates, judged_by)
@@ -113,7 +113,7 @@ class _Run:
             if home is None:
                 self.away[task.id], self.moved[task.id] = mode, f"{self.rules.reference} cannot run it"
             elif candidates is not None and task.id not in candidates:
-                self.kept[task.id] = "not a candidate by bandwidth and IPC"
+                self.stayed[task.id] = "not a candidate by bandwidth and IPC"
             elif mode.time_s < home.time_s:
                 self.away[task.id] = mode
                 self.moved[task.id] = f"faster on {mode.device}: {_ms(mode.time_s)} against {_ms(home.time_s)}"
@@ -121,7 +121,7 @@ class _Run:
                 self.away[task.id] = mode
                 self.moved[task.id] = f"small and off the critical path: slack {_ms(slack[task.id])}"
             else:
-                self.kept[task.id] = f"slower on {mode.device}: {_ms(mode.time_s)} against {_ms(home.time_s)}"
+                self.stayed[task.id] = f"slower on {mode.device}: {_ms(mode.time_s)} against {_ms(home.time_s)}"
 
     def _fits(self, task: int, mode: Mode, home: Mode, slack_s: float) -> bool:
         move_s = self._move_in_s(task, mode.device) + self._move_out_s(task, mode.device)
@@ -157,8 +157,8 @@ class _Run:
         moved = {t: why for t, why in self.moved.items() if self.started[t].mode.device != self.rules.reference}
         for task, why in self.moved.items():
             if task not in moved:
-                self.kept.setdefault(task, f"meant for another device ({why}), but {self.rules.reference} was idle")
-        return Execution(schedule, moved, self.kept)
+                self.stayed.setdefault(task, f"meant for another device ({why}), but {self.rules.reference} was idle")
+        return Execution(schedule, moved, self.stayed)
 
     def _finish(self, task: int) -> None:
         slot = self.started[task]
@@ -190,7 +190,7 @@ class _Run:
             home = self.home[task]
             if home is not None and not self._is_hidden(task, mode):
                 self.away.pop(task)
-                self.kept[task] = "moving its data would take longer than the op before it"
+                self.stayed[task] = "moving its data would take longer than the op before it"
                 return True
             if self._fits_cap(mode):
                 self._start(task, mode)

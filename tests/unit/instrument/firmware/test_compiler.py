@@ -162,7 +162,7 @@ def test_python_s_own_mistakes_are_explained_too() -> None:
     fw.range_row(1, [0, 1, 2, 3, 4])
     with pytest.raises(ConfigError, match="range row '0'"):
         compile_firmware(fw, HARDWARE)
-    with pytest.raises(ConfigError, match="lanes is 7"):
+    with pytest.raises(ConfigError, match="lanes must be a power of two, not 7"):
         compile_firmware(Firmware(), replace(HARDWARE, lanes=7))
 
 

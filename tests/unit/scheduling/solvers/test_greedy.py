@@ -56,7 +56,7 @@ def test_an_op_stays_where_moving_its_data_takes_longer_than_the_op_before() -> 
     assert execute(_problem(400_000_000)).moved.keys() == {1}  # two hops of 0.4 s are hidden behind 1 s
     far = execute(_problem(600_000_000))
     assert not far.moved
-    assert "longer than the op before" in far.kept[1]
+    assert "longer than the op before" in far.stayed[1]
 
 
 def test_the_way_back_counts_where_it_is_asked_for() -> None:
