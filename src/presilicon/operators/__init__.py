@@ -16,7 +16,7 @@ from presilicon.operators.files import load_operator
 from presilicon.operators.fits import Fit, Interpolation, Outside, piecewise_linear, table
 from presilicon.operators.operator import Backward, LargestError, Operator, operator
 from presilicon.operators.pricing import LATENCY
-from presilicon.operators.program import CONDITIONS, Instruction, Program
+from presilicon.operators.program import CONDITIONS, Program, ProgramInstruction
 from presilicon.operators.source import LanguageError
 
 __all__ = [
@@ -25,13 +25,13 @@ __all__ = [
     "LATENCY",
     "Backward",
     "Fit",
-    "Instruction",
     "Interpolation",
     "LanguageError",
     "LargestError",
     "Operator",
     "Outside",
     "Program",
+    "ProgramInstruction",
     "load_operator",
     "operator",
     "piecewise_linear",

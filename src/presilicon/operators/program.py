@@ -45,7 +45,7 @@ LARGEST = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class ProgramInstruction:
     """One operation on the results of earlier ones."""
 
     operation: Operation
@@ -62,7 +62,7 @@ class Instruction:
 class Program:
     """Instructions in order, and the positions of the results."""
 
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[ProgramInstruction, ...]
     outputs: tuple[int, ...]
 
     def splice(self, builder: "Builder", argument: int) -> list[int]:
@@ -83,20 +83,20 @@ class Builder:
     """Builds a program; equal instructions are shared, and operations on constants are computed at once."""
 
     def __init__(self) -> None:
-        self.instructions: list[Instruction] = []
+        self.instructions: list[ProgramInstruction] = []
         self._registers: dict[object, int] = {}
 
     def input(self) -> int:
         """The function's argument."""
-        return self._append(Instruction("input"))
+        return self._append(ProgramInstruction("input"))
 
     def constant(self, value: float) -> int:
         """A number."""
-        return self._append(Instruction("constant", value=float(value)))
+        return self._append(ProgramInstruction("constant", value=float(value)))
 
     def truth(self, value: bool) -> int:
         """A condition that is known."""
-        return self._append(Instruction("truth", value=float(value)))
+        return self._append(ProgramInstruction("truth", value=float(value)))
 
     def emit(self, operation: Operation, *arguments: int, value: float = 0.0, table: tuple[float, ...] = ()) -> int:
         """The register of an operation's result; operations on constants are computed at once, in float64.
@@ -123,10 +123,10 @@ class Builder:
             from presilicon.operators.reference import apply
 
             result = apply(
-                Instruction(operation, arguments, value, table), [instruction.value for instruction in operands]
+                ProgramInstruction(operation, arguments, value, table), [instruction.value for instruction in operands]
             )
             return self.truth(bool(result)) if operation in CONDITIONS else self.constant(result)
-        return self._append(Instruction(operation, arguments, value, table))
+        return self._append(ProgramInstruction(operation, arguments, value, table))
 
     def power(self, base: int, exponent: int) -> int:
         """`base ** exponent` by repeated squaring, as hardware does it."""
@@ -158,7 +158,7 @@ class Builder:
         live = sorted(needed)
         renumbered = {old: new for new, old in enumerate(live)}
         instructions = tuple(
-            Instruction(
+            ProgramInstruction(
                 instruction.operation,
                 tuple(renumbered[argument] for argument in instruction.arguments),
                 instruction.value,
@@ -168,7 +168,7 @@ class Builder:
         )
         return Program(instructions, tuple(renumbered[output] for output in outputs))
 
-    def _append(self, instruction: Instruction) -> int:
+    def _append(self, instruction: ProgramInstruction) -> int:
         # Bits and not values: 0.0 and -0.0 are equal, and a NaN is not even equal to itself.
         bits = struct.pack(f"{1 + len(instruction.table)}d", instruction.value, *instruction.table)
         key = (instruction.operation, instruction.arguments, bits)

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from presilicon.formats import Format, quantize_value
-from presilicon.operators.program import CONDITIONS, Instruction, Program
+from presilicon.operators.program import CONDITIONS, Program, ProgramInstruction
 
 
 def evaluate(program: Program, x: float, fmt: Format | None = None) -> list[float]:
@@ -32,7 +32,7 @@ def evaluate(program: Program, x: float, fmt: Format | None = None) -> list[floa
     return [values[output] for output in program.outputs]
 
 
-def apply(instruction: Instruction, arguments: Sequence[float]) -> float:
+def apply(instruction: ProgramInstruction, arguments: Sequence[float]) -> float:
     """One operation on numbers; conditions are 1 and 0."""
     if instruction.operation == "lookup":
         return instruction.table[table_index(arguments[0], len(instruction.table))]

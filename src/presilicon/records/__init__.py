@@ -31,7 +31,7 @@ from presilicon.records.events import (
     TapLosses,
 )
 from presilicon.records.fairness import Fairness, Pair, Probability
-from presilicon.records.figure import Figure
+from presilicon.records.figure import ReadingFigure
 from presilicon.records.finding import BugClass, Finding, RoleShares
 from presilicon.records.foreign import Coverage, ForeignTime, ForeignTimes
 from presilicon.records.frames import ArrayFrames, CellFrame
@@ -86,7 +86,6 @@ __all__ = [
     "Event",
     "FactsRun",
     "Fairness",
-    "Figure",
     "Finding",
     "FindingEvent",
     "ForeignTime",
@@ -125,6 +124,7 @@ __all__ = [
     "Problem",
     "RankingChange",
     "RankingSensitivity",
+    "ReadingFigure",
     "Reproduced",
     "Reproduction",
     "Result",

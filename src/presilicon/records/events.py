@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from presilicon.records.figure import Figure
+from presilicon.records.figure import ReadingFigure
 from presilicon.records.finding import BugClass, Symptom
 from presilicon.records.graph import Role
 from presilicon.records.trace import Ending
@@ -163,7 +163,7 @@ class InstrumentAggregation(InstrumentEvent, frozen=True, kw_only=True, tag="ins
     """The figures of an aggregation that is new in this stream, and how they are drawn."""
 
     aggregation: str
-    figures: tuple[Figure, ...]
+    figures: tuple[ReadingFigure, ...]
 
 
 class InstrumentLosses(InstrumentEvent, frozen=True, kw_only=True, tag="instrument_losses"):

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Figure(Struct, frozen=True, omit_defaults=True):
+class ReadingFigure(Struct, frozen=True, omit_defaults=True):
     """One of an aggregation's results, and how it is drawn. Events carry it, so that old runs show what they showed."""
 
     name: str

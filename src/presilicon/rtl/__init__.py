@@ -4,12 +4,12 @@ from presilicon.rtl.engine import RtlModel
 from presilicon.rtl.generate import write_instrument
 from presilicon.rtl.parameters import parse_parameters
 from presilicon.rtl.sources import core_parameters
-from presilicon.rtl.synthesis import Area, Timing, known_area, known_clock, synthesize
+from presilicon.rtl.synthesis import CellArea, Timing, known_area, known_clock, synthesize
 from presilicon.rtl.tap import Signal, list_signals, tap_design
 from presilicon.rtl.testbench import run_testbench
 
 __all__ = [
-    "Area",
+    "CellArea",
     "RtlModel",
     "Signal",
     "Timing",

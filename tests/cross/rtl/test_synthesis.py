@@ -8,7 +8,7 @@ from presilicon.base.errors import ConfigError, RunFailedError
 from presilicon.reproductions.instrument_area import every_part
 from presilicon.rtl import synthesis
 from presilicon.rtl.sources import module_files
-from presilicon.rtl.synthesis import Area, Placing, area_name, estimate_clock, known_area, known_clock, synthesize
+from presilicon.rtl.synthesis import CellArea, Placing, area_name, estimate_clock, known_area, known_clock, synthesize
 
 SHIPPED = synthesis.shipped()
 
@@ -19,7 +19,7 @@ def empty_cache(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(synthesis, "shipped", dict)
 
 
-def fixed(lanes: int, word: int) -> Area:
+def fixed(lanes: int, word: int) -> CellArea:
     return synthesize("presilicon_fixed_accumulate", {"LANES": lanes, "WORD": word})
 
 

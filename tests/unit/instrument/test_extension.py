@@ -10,7 +10,7 @@ import pytest
 
 TOY = """
 from presilicon.instrument import Aggregation, AggregationCode, Firmware, accumulate, decode_named
-from presilicon.records import Figure
+from presilicon.records import ReadingFigure
 
 
 def build(hardware, row=0):
@@ -28,7 +28,7 @@ MAGNITUDE = Aggregation(
     gives="the sum of magnitudes",
     build=build,
     options=("row",),
-    figures=(Figure("sum_of_magnitudes", "Sum of magnitudes"),),
+    figures=(ReadingFigure("sum_of_magnitudes", "Sum of magnitudes"),),
 )
 """
 DESIGN = """

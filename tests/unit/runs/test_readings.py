@@ -5,13 +5,13 @@ from typing import Any
 
 from presilicon.records import (
     EvaluationEvent,
-    Figure,
     InstrumentAggregation,
     InstrumentAnswer,
     InstrumentEnded,
     InstrumentLosses,
     InstrumentReading,
     InstrumentStarted,
+    ReadingFigure,
 )
 from presilicon.runs import EventLog, watch_run
 from presilicon.runs.readings import to_plain
@@ -26,13 +26,13 @@ def read(log: EventLog, step: int, aggregation: str = "summary", **fields: Any) 
 def test_curves_histograms_and_losses(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl")
     log.append(InstrumentStarted(stream="s", design="d", seed=0, taps=TAPS, address="127.0.0.1:7"))
-    log.append(InstrumentAggregation(stream="s", aggregation="summary", figures=[Figure("mean", "Mean")]))
+    log.append(InstrumentAggregation(stream="s", aggregation="summary", figures=[ReadingFigure("mean", "Mean")]))
     read(log, 0, values={"mean": 1.0, "elements": 5})
     read(log, 10, values={"mean": float("nan"), "elements": 5})
     watcher = watch_run(tmp_path)
     view = watcher.streams["s"]
     tap = view.taps["in.a"]
-    assert view.main_figures(tap) == [Figure("mean", "Mean")]
+    assert view.main_figures(tap) == [ReadingFigure("mean", "Mean")]
     assert (tap.steps["mean"], tap.curves["mean"]) == ([0, 10], [1.0, None])
     log.append(EvaluationEvent(design="d", seed=0, step=10, accuracy=0.5, loss=1.0))
     log.append(EvaluationEvent(design="other", seed=0, step=10, accuracy=0.9, loss=1.0))
@@ -62,7 +62,7 @@ def test_a_log_that_does_not_say_which_figures_count_shows_them_all(tmp_path: Pa
     read(log, 10, "gradient_norm", values={"norm": 2.0})
     view = watch_run(tmp_path).streams["s"]
     tap = view.taps["in.a"]
-    assert view.main_figures(tap) == [Figure("mean"), Figure("elements"), Figure("norm")]
+    assert view.main_figures(tap) == [ReadingFigure("mean"), ReadingFigure("elements"), ReadingFigure("norm")]
     assert [view.is_current(tap, figure) for figure in view.main_figures(tap)] == [False, False, True]
 
 

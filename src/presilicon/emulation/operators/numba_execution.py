@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from presilicon.formats import split_over_threads
-from presilicon.operators import Instruction, Program
+from presilicon.operators import Program, ProgramInstruction
 
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
@@ -53,7 +53,7 @@ def _kernel(program: Program, dtype: torch.dtype) -> Callable[..., None]:
     return compiled
 
 
-def _expression(index: int, instruction: Instruction) -> str:
+def _expression(index: int, instruction: ProgramInstruction) -> str:
     """An instruction as Python, in variables v0, v1, ..."""
     arguments = [f"v{argument}" for argument in instruction.arguments]
     match instruction.operation:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from presilicon.formats import Format, quantize
-from presilicon.operators import CONDITIONS, Instruction, Program
+from presilicon.operators import CONDITIONS, Program, ProgramInstruction
 
 
 def run_torch(program: Program, x: Tensor, fmt: Format | None = None) -> list[Tensor]:
@@ -48,7 +48,7 @@ def _shaped(value: Tensor, x: Tensor) -> Tensor:
     return value
 
 
-def _apply(instruction: Instruction, arguments: list[Tensor], like: Tensor) -> Tensor:
+def _apply(instruction: ProgramInstruction, arguments: list[Tensor], like: Tensor) -> Tensor:
     if instruction.operation == "lookup":
         table = torch.tensor(instruction.table, dtype=torch.float64, device=like.device).to(like.dtype)
         # Clamped before it is truncated, so that a NaN becomes the first entry.

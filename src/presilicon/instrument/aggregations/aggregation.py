@@ -19,7 +19,7 @@ from presilicon.instrument.aggregations.pairs import PairSource
 from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.instrument.model.words import count_limit, values_of
-from presilicon.records import Figure
+from presilicon.records import ReadingFigure
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,7 +61,7 @@ class Aggregation:
     """Figures that are the share of a count in all elements: the figure's name and that of the count."""
     by_node: Callable[[Mapping[str, Any]], "NDArray[Any] | None"] | None = None
     """Takes the results; returns a number per node (or per element), shown as bars."""
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[ReadingFigure, ...] = ()
     """Results that are worth a curve; others show histograms or nodes."""
 
     @property

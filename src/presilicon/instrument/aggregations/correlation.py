@@ -8,7 +8,7 @@ from presilicon.instrument.aggregations.aggregation import Aggregation
 from presilicon.instrument.aggregations.pairs import clear_row, sum_second
 from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values, accumulate, decode_named
 from presilicon.instrument.firmware.language import Firmware
-from presilicon.records import Figure
+from presilicon.records import ReadingFigure
 
 WORDS = ("sum of both", "sum_y", "sum_xy", "squares of both", "sum_yy")
 
@@ -62,5 +62,5 @@ CORRELATION = Aggregation(
     gives="of two tensors in turns: sums, squares, Pearson's coefficient",
     build=build,
     pairs="previous",
-    figures=(Figure("correlation", "Correlation with the look before"),),
+    figures=(ReadingFigure("correlation", "Correlation with the look before"),),
 )

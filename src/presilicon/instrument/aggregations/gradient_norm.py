@@ -7,7 +7,7 @@ from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.aggregation import Aggregation
 from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values, accumulate, decode_named
 from presilicon.instrument.firmware.language import Firmware
-from presilicon.records import Figure
+from presilicon.records import ReadingFigure
 
 
 def build(hardware: Hardware) -> AggregationCode:
@@ -32,5 +32,5 @@ def build(hardware: Hardware) -> AggregationCode:
 GRADIENT_NORM = Aggregation(
     gives="the sum of squares and its root",
     build=build,
-    figures=(Figure("norm", "Norm"),),
+    figures=(ReadingFigure("norm", "Norm"),),
 )

@@ -10,7 +10,7 @@ from presilicon.instrument.aggregations.aggregation import Aggregation
 from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values, accumulate, expect_words
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.instrument.model.words import CLASSES
-from presilicon.records import Figure
+from presilicon.records import ReadingFigure
 
 INVALID_CLASSES = CLASSES[:4]
 
@@ -59,5 +59,5 @@ def _total(counts: Collection[float | None]) -> float | None:
 INVALIDITY = Aggregation(
     gives="NaN, infinities and subnormals; in fixed point elements at the ends",
     build=build,
-    figures=(Figure("total", "Invalid elements"),),
+    figures=(ReadingFigure("total", "Invalid elements"),),
 )

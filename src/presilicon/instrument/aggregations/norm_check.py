@@ -8,7 +8,7 @@ from presilicon.instrument.aggregations import distribution
 from presilicon.instrument.aggregations.aggregation import Aggregation
 from presilicon.instrument.aggregations.histograms import percentiles
 from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values
-from presilicon.records import Figure
+from presilicon.records import ReadingFigure
 
 PERCENTILES = (15, 50, 85)
 NAMES = tuple(f"p{percentile}" for percentile in PERCENTILES)
@@ -35,5 +35,5 @@ NORM_CHECK = Aggregation(
     build=build,
     options=distribution.BIN_OPTIONS,
     follows=True,
-    figures=tuple(Figure(name, panel="percentiles") for name in NAMES),
+    figures=tuple(ReadingFigure(name, panel="percentiles") for name in NAMES),
 )

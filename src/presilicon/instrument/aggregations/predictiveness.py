@@ -7,7 +7,7 @@ from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.aggregation import Aggregation, RunningAverage
 from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values
 from presilicon.instrument.firmware.language import Firmware
-from presilicon.records import Figure
+from presilicon.records import ReadingFigure
 
 
 def build(hardware: Hardware) -> AggregationCode:
@@ -35,5 +35,5 @@ PREDICTIVENESS = Aggregation(
     gives="the largest mean of a node; the host averages over time",
     build=build,
     average=RunningAverage("predictiveness", "largest_mean"),
-    figures=(Figure("predictiveness", "Predictiveness"),),
+    figures=(ReadingFigure("predictiveness", "Predictiveness"),),
 )

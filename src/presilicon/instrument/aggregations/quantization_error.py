@@ -8,7 +8,7 @@ from presilicon.instrument.aggregations.aggregation import Aggregation
 from presilicon.instrument.aggregations.pairs import send_total, sum_first
 from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values, accumulate, decode_named
 from presilicon.instrument.firmware.language import Firmware
-from presilicon.records import Figure
+from presilicon.records import ReadingFigure
 
 
 def build(hardware: Hardware) -> AggregationCode:
@@ -48,5 +48,5 @@ QUANTIZATION_ERROR = Aggregation(
     gives="of a tensor and its quantised twin in turns: the error's energy, signal to noise",
     build=build,
     pairs="rounding",
-    figures=(Figure("signal_to_noise_db", "Signal to rounding noise, dB"),),
+    figures=(ReadingFigure("signal_to_noise_db", "Signal to rounding noise, dB"),),
 )

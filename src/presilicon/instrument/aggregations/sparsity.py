@@ -8,9 +8,9 @@ from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.aggregation import Aggregation
 from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values, join_vectors
 from presilicon.instrument.firmware.language import Firmware
-from presilicon.records import Figure
+from presilicon.records import ReadingFigure
 
-SHARE_OF_ZEROS = Figure("sparsity", "Share of zeros", percent=True)
+SHARE_OF_ZEROS = ReadingFigure("sparsity", "Share of zeros", percent=True)
 
 
 def build(hardware: Hardware, each: str = "vector") -> AggregationCode:

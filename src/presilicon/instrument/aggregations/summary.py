@@ -16,7 +16,7 @@ from presilicon.instrument.aggregations.parts import (
 from presilicon.instrument.aggregations.sparsity import SHARE_OF_ZEROS
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.instrument.model.words import CLASSES
-from presilicon.records import Figure
+from presilicon.records import ReadingFigure
 
 
 def build(hardware: Hardware) -> AggregationCode:
@@ -60,5 +60,10 @@ SUMMARY = Aggregation(
     gives="sum, zeros, elements, smallest and largest",
     build=build,
     shares={"sparsity": "zeros"},
-    figures=(Figure("mean", "Mean"), SHARE_OF_ZEROS, Figure("min", "Smallest"), Figure("max", "Largest")),
+    figures=(
+        ReadingFigure("mean", "Mean"),
+        SHARE_OF_ZEROS,
+        ReadingFigure("min", "Smallest"),
+        ReadingFigure("max", "Largest"),
+    ),
 )

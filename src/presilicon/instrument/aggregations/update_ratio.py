@@ -8,7 +8,7 @@ from presilicon.instrument.aggregations.aggregation import Aggregation
 from presilicon.instrument.aggregations.pairs import clear_row, send_total, sum_first, sum_second
 from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values, decode_named
 from presilicon.instrument.firmware.language import Firmware
-from presilicon.records import Figure
+from presilicon.records import ReadingFigure
 
 
 def build(hardware: Hardware) -> AggregationCode:
@@ -39,5 +39,5 @@ UPDATE_RATIO = Aggregation(
     gives="of updates and weights in turns: the ratio of their norms",
     build=build,
     pairs="update",
-    figures=(Figure("ratio", "Update to weight"),),
+    figures=(ReadingFigure("ratio", "Update to weight"),),
 )

@@ -4,7 +4,7 @@ from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.aggregation import Aggregation
 from presilicon.instrument.aggregations.parts import END, FRESH, AggregationCode, accumulate, decode_named
 from presilicon.instrument.firmware.language import Firmware
-from presilicon.records import Figure
+from presilicon.records import ReadingFigure
 
 
 def build(hardware: Hardware) -> AggregationCode:
@@ -39,5 +39,5 @@ def build(hardware: Hardware) -> AggregationCode:
 VECTOR_CHANGE = Aggregation(
     gives="how much a vector differs from the one before: sum and largest",
     build=build,
-    figures=(Figure("sum"), Figure("max", "Largest")),
+    figures=(ReadingFigure("sum"), ReadingFigure("max", "Largest")),
 )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from html import escape
 
-from presilicon.records import Curve, Figure, Panel
+from presilicon.records import Curve, Panel, ReadingFigure
 from presilicon.report.charts.lines import render_bars, render_panel
 from presilicon.runs import StreamView, TapView, Watcher, starved
 
@@ -53,7 +53,7 @@ def _stream(view: StreamView) -> str:
 def panels_of(view: StreamView) -> list[Panel]:
     """A panel for each figure and role, with a curve for each tap; figures that share a panel have one for each tap."""
     panels = []
-    curves: dict[tuple[Figure, str], list[Curve]] = {}
+    curves: dict[tuple[ReadingFigure, str], list[Curve]] = {}
     for tap in view.taps.values():
         shared: dict[str, list[Curve]] = {}
         for figure in view.main_figures(tap):
