@@ -19,16 +19,20 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-DESIGNS = ("fp32-systolic", "bf16-systolic", "fp8-systolic", "caterpillar-small", "caterpillar-large", "h200", "tpu-v2",
-           "dgx-1", "p100")  # fmt: skip
+DESIGNS = (
+    "fp32-systolic", "bf16-systolic", "fp8-systolic", "caterpillar-small", "caterpillar-large", "h200", "tpu-v2",
+    "dgx-1", "p100",
+)  # fmt: skip
 FORMATS = (
     "float32", "bfloat16", "float16", "e4m3", "e4m3fn", "e5m2", "int8", "int4", "fixed(4, 4)", "mxfp8_e4m3", "mxfp4",
     "nvfp4", "bfp(mantissa=4, group=4)", "bfp(mantissa=3, group=2, square=true)", "posit(8, 1)", "posit(12, 1)",
     "lns(3, 3)", "table(values=[-2, -1, 0, 1, 3])", "float(exponent=6, mantissa=9)", "mxint8",
     "float(exponent=5, mantissa=2, overflow=saturate)",
 )  # fmt: skip
-REPRODUCTIONS = ("caterpillar", "mlperf", "in-place-transpose", "checkpointing", "memory-of-normalization", "instrument-area",
-                 "hybrid-table1", "hybrid-table2", "hybrid-table3")  # fmt: skip
+REPRODUCTIONS = (
+    "caterpillar", "mlperf", "in-place-transpose", "checkpointing", "memory-of-normalization", "instrument-area",
+    "hybrid-table1", "hybrid-table2", "hybrid-table3",
+)  # fmt: skip
 
 TRACE = """
 import hashlib, json, torch
@@ -40,7 +44,8 @@ torch.set_num_threads(1)
 def digest(t): return hashlib.sha256(t.detach().contiguous().cpu().numpy().tobytes()).hexdigest()[:16]
 out = {}
 for recipe in ("fp32", "bf16", "fp16-mixed", "fp8-hybrid", "fp8-chunked", "mxfp8", "int8", "bfp4"):
-    w = replace(ps.load_workload("digits-cnn" if recipe in ("bf16", "mxfp8") else "digits-mlp"), max_steps=12, evaluate_every=6)
+    name = "digits-cnn" if recipe in ("bf16", "mxfp8") else "digits-mlp"
+    w = replace(ps.load_workload(name), max_steps=12, evaluate_every=6)
     t = ps.train(w, load_recipe(recipe).numerics, seed=3)
     out["train " + recipe] = [t.losses, [[e.step, e.accuracy, e.loss] for e in t.evaluations], t.test_accuracy]
 x = torch.randn(33, 40, generator=torch.Generator().manual_seed(1)) * torch.logspace(-6, 6, 40)
@@ -58,8 +63,10 @@ for text in FORMATS:
         out[f"codes {text}"] = [digest(p) for p in parts if isinstance(p, torch.Tensor)] + [digest(decode(codes, fmt))]
     except ps.PresiliconError as error:
         out[f"codes {text}"] = type(error).__name__
-a, b = torch.randn(9, 50, generator=torch.Generator().manual_seed(2)), torch.randn(50, 7, generator=torch.Generator().manual_seed(3))
-for mac in (MacUnit(), MacUnit(accumulate=parse("float16"), order="sequential"), MacUnit(accumulate=parse("float16"), order="pairwise"),
+a = torch.randn(9, 50, generator=torch.Generator().manual_seed(2))
+b = torch.randn(50, 7, generator=torch.Generator().manual_seed(3))
+half = parse("float16")
+for mac in (MacUnit(), MacUnit(accumulate=half, order="sequential"), MacUnit(accumulate=half, order="pairwise"),
             MacUnit(accumulate=parse("bfloat16"), chunk=8)):
     out[f"matmul {mac}"] = digest(matmul(a, b, mac=mac))
 print(json.dumps(out, indent=1, sort_keys=True))
@@ -67,43 +74,64 @@ print(json.dumps(out, indent=1, sort_keys=True))
 
 
 def cases() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    commands: dict[str, list[str]] = {}
     for what in ("designs", "systems", "workloads", "numerics", "technologies", "formats", "aggregations"):
-        found[f"list-{what}"] = ["list", what, "--json"]
+        commands[f"list-{what}"] = ["list", what, "--json"]
     for design in DESIGNS:
-        found[f"show-{design}"] = ["design", "show", design]
-        found[f"simulate-{design}"] = ["simulate", design, "--workload", "digits-mlp", "--json"]
+        commands[f"show-{design}"] = ["design", "show", design]
+        commands[f"simulate-{design}"] = ["simulate", design, "--workload", "digits-mlp", "--json"]
         if not design.startswith("caterpillar"):
-            found[f"simulate-cnn-{design}"] = ["simulate", design, "--workload", "resnet50", "--batch", "8", "--json"]
+            commands[f"simulate-cnn-{design}"] = [
+                "simulate",
+                design,
+                "--workload",
+                "resnet50",
+                "--batch",
+                "8",
+                "--json",
+            ]
     bf16 = ["simulate", "bf16-systolic"]
-    found["diff"] = ["design", "diff", "fp32-systolic", "fp8-systolic", "--json"]
-    found["gemm"] = [*bf16, "--gemm", "512x256x128", "--array", "32x32", "--dataflow", "output-stationary", "--json"]
-    found["checkpoint"] = [*bf16, "--workload", "digits-cnn", "--checkpoint", "sqrt", "--json"]
-    found["times"] = [*bf16, "--workload", "digits-mlp", "--times", "examples/digits-mlp-times.csv", "--json"]
-    found["transposer"] = [*bf16, "--workload", "digits-cnn", "--set", "machine.transpose=transposer", "--json"]
-    found["h200-bert"] = ["simulate", "h200", "--workload", "bert-base", "--batch", "4", "--numerics", "bf16", "--json"]
+    commands["diff"] = ["design", "diff", "fp32-systolic", "fp8-systolic", "--json"]
+    commands["gemm"] = [*bf16, "--gemm", "512x256x128", "--array", "32x32", "--dataflow", "output-stationary", "--json"]
+    commands["checkpoint"] = [*bf16, "--workload", "digits-cnn", "--checkpoint", "sqrt", "--json"]
+    commands["times"] = [*bf16, "--workload", "digits-mlp", "--times", "examples/digits-mlp-times.csv", "--json"]
+    commands["transposer"] = [*bf16, "--workload", "digits-cnn", "--set", "machine.transpose=transposer", "--json"]
+    commands["h200-bert"] = [
+        "simulate",
+        "h200",
+        "--workload",
+        "bert-base",
+        "--batch",
+        "4",
+        "--numerics",
+        "bf16",
+        "--json",
+    ]
     for text in FORMATS:
         name = re.sub(r"[^a-z0-9]+", "-", text)
-        found[f"quantize-{name}"] = ["quantize", text, "0.1", "-3.3", "70000", "1e-9", "inf", "nan", "0.5", "-1", "--json"]
-    train = ["--workload", "digits-mlp", "--seeds", "2", "--max-steps", "60", "--evaluate-every", "20", "--jobs", "1", "--json"]
-    found["evaluate"] = ["evaluate", "fp32-systolic", "bf16-systolic", "fp8-systolic", *train]
-    found["evaluate-numerics"] = ["evaluate", "bf16-systolic", "--numerics", "mxfp8,int8,fp16-mixed", *train]
-    found["evaluate-sensitivity"] = ["evaluate", "fp32-systolic", "fp8-systolic", "--sensitivity", *train]
-    found["evaluate-caterpillar"] = ["evaluate", "caterpillar-small", *train]
-    found["evaluate-watched"] = ["evaluate", "examples/watched.toml", "--workload", "digits-cnn", "--seeds", "1",
-                                 "--max-steps", "60", "--evaluate-every", "20", "--jobs", "1", "--json"]  # fmt: skip
+        numbers = ["0.1", "-3.3", "70000", "1e-9", "inf", "nan", "0.5", "-1"]
+        commands[f"quantize-{name}"] = ["quantize", text, *numbers, "--json"]
+    steps = ["--max-steps", "60", "--evaluate-every", "20"]
+    train = ["--workload", "digits-mlp", "--seeds", "2", *steps, "--jobs", "1", "--json"]
+    commands["evaluate"] = ["evaluate", "fp32-systolic", "bf16-systolic", "fp8-systolic", *train]
+    commands["evaluate-numerics"] = ["evaluate", "bf16-systolic", "--numerics", "mxfp8,int8,fp16-mixed", *train]
+    commands["evaluate-sensitivity"] = ["evaluate", "fp32-systolic", "fp8-systolic", "--sensitivity", *train]
+    commands["evaluate-caterpillar"] = ["evaluate", "caterpillar-small", *train]
+    watched = ["evaluate", "examples/watched.toml", "--workload", "digits-cnn"]
+    commands["evaluate-watched"] = [*watched, "--seeds", "1", *steps, "--jobs", "1", "--json"]
+    step = ["schedule", "v100-3xs10", "--workload"]
     for solver in ("greedy", "heft"):
-        found[f"schedule-{solver}"] = ["schedule", "v100-3xs10", "--workload", "digits-cnn", "--solver", solver, "--json"]
-    found["schedule-exact"] = ["schedule", "v100-3xs10", "--workload", "digits-mlp", "--solver", "exact", "--json"]
-    found["schedule-cap"] = ["schedule", "v100-3xs10", "--workload", "digits-mlp", "--objective", "throughput", "--power-cap",
-                             "230", "--solver", "heft", "--json"]  # fmt: skip
-    found["kernels"] = ["schedule", "kernels", "--op", "MatMul", "--shape", "2048x1024x1024", "--config", "2,1,128,64",
-                        "--fmax-mhz", "210", "--json"]  # fmt: skip
-    found["rtl"] = ["rtl", "instrument", "examples/watched.toml", "--out", "{dir}/rtl"]
-    found["instrument-list"] = ["instrument", "list", "--json"]
+        commands[f"schedule-{solver}"] = [*step, "digits-cnn", "--solver", solver, "--json"]
+    commands["schedule-exact"] = [*step, "digits-mlp", "--solver", "exact", "--json"]
+    cap = ["--objective", "throughput", "--power-cap", "230"]
+    commands["schedule-cap"] = [*step, "digits-mlp", *cap, "--solver", "heft", "--json"]
+    kernel = ["--op", "MatMul", "--shape", "2048x1024x1024", "--config", "2,1,128,64", "--fmax-mhz", "210"]
+    commands["kernels"] = ["schedule", "kernels", *kernel, "--json"]
+    commands["rtl"] = ["rtl", "instrument", "examples/watched.toml", "--out", "{dir}/rtl"]
+    commands["instrument-list"] = ["instrument", "list", "--json"]
     for name in REPRODUCTIONS:
-        found[f"reproduce-{name}"] = ["reproduce", name, "--json"]
-    return found
+        commands[f"reproduce-{name}"] = ["reproduce", name, "--json"]
+    return commands
 
 
 def run(name: str, arguments: list[str]) -> str:

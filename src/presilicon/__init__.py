@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "ConfigError": "presilicon.base.errors",
-    "MissingToolError": "presilicon.base.errors",
-    "PresiliconError": "presilicon.base.errors",
+    "ConfigError": "presilicon.base",
+    "MissingToolError": "presilicon.base",
+    "PresiliconError": "presilicon.base",
     "Format": "presilicon.formats",
     "parse": "presilicon.formats",
     "quantize": "presilicon.formats",
@@ -54,7 +54,7 @@ _HOMES = {
 __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
-    from presilicon.base.errors import ConfigError, MissingToolError, PresiliconError
+    from presilicon.base import ConfigError, MissingToolError, PresiliconError
     from presilicon.designs import Design, Numerics, System, load_design, load_system
     from presilicon.emulation import coverage, emulate_, emulate_optimizer_, emulated, restore_, train
     from presilicon.formats import Format, parse, quantize

@@ -76,7 +76,7 @@ def parse_toml(text: str, name: str) -> tuple[dict[str, Any], Source]:
         raise ConfigError(f"{name}: not valid TOML: {what}") from None
 
 
-def decode(data: Mapping[str, Any], kind: type[T], source: Source, hook: Hook | None = None) -> T:
+def decode_config(data: Mapping[str, Any], kind: type[T], source: Source, hook: Hook | None = None) -> T:
     """`data` as a frozen struct of type `kind`, every field checked.
 
     `hook(type, value)` builds values of types that are no structs (a number format from its spelling); a ValueError or
@@ -97,7 +97,7 @@ def decode(data: Mapping[str, Any], kind: type[T], source: Source, hook: Hook | 
     return value
 
 
-def override(data: Mapping[str, Any], settings: Iterable[str], kind: type, source: Source) -> dict[str, Any]:
+def apply_settings(data: Mapping[str, Any], settings: Iterable[str], kind: type, source: Source) -> dict[str, Any]:
     """`data` with `machine.rows=128`-like settings applied; the values are TOML, or else plain text.
 
     Fields are checked when the result is decoded; here only the form of a setting and the path to its field are.

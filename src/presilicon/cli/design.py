@@ -27,7 +27,7 @@ def validate(designs: tuple[str, ...], settings: tuple[str, ...]) -> None:
 @json_option
 def show(design: str, settings: tuple[str, ...], as_json: bool) -> None:
     """Print DESIGN as TOML with every default: a starting point for a file of your own."""
-    from presilicon.base.config import to_toml
+    from presilicon.base import to_toml
     from presilicon.designs import load_design
 
     plain = load_design(design, settings).to_plain()

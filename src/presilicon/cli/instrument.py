@@ -122,7 +122,7 @@ def _line(numbers: list[Any]) -> str:
 @json_option
 def compile_command(config: Path, firmware: Path, out: Path, as_json: bool) -> None:
     """Compile firmware into an image for the chip."""
-    from presilicon.base.errors import ConfigError
+    from presilicon.base import ConfigError
     from presilicon.instrument import chain_text, compile_firmware, read_firmware, read_hardware
 
     hardware, rows = read_hardware(config)
@@ -156,7 +156,7 @@ def compile_command(config: Path, firmware: Path, out: Path, as_json: bool) -> N
 @json_option
 def disassemble_command(image: Path, as_json: bool) -> None:
     """Print the firmware and the ranges in an IMAGE that `compile` wrote."""
-    from presilicon.base.errors import ConfigError
+    from presilicon.base import ConfigError
     from presilicon.instrument import disassemble
 
     try:
@@ -194,7 +194,7 @@ def list_command(config: Path | None, as_json: bool) -> None:
 
 def _compiled(firmware: Path, compile_it: Any) -> "Image":
     """A compiled image; errors in the firmware name its file."""
-    from presilicon.base.errors import ConfigError
+    from presilicon.base import ConfigError
 
     try:
         image: Image = compile_it()
@@ -206,7 +206,7 @@ def _compiled(firmware: Path, compile_it: Any) -> "Image":
 
 
 def _engine(name: str, hardware: "Hardware") -> Any:
-    from presilicon.base.errors import MissingToolError
+    from presilicon.base import MissingToolError
     from presilicon.instrument import FastModel, Reference
 
     if name != "rtl":

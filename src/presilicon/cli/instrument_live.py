@@ -37,7 +37,7 @@ def watch(run: str, once: bool, interval: float, out: Path, as_json: bool) -> No
       presilicon instrument watch latest
       presilicon instrument watch latest --once
     """
-    from presilicon.base.errors import ConfigError
+    from presilicon.base import ConfigError
     from presilicon.runs import load_run, to_plain, watch_run
 
     stored = load_run(out, run)
@@ -101,7 +101,7 @@ def program(
     Example:
       presilicon instrument program latest --tap hidden --aggregation distribution --option bins=32
     """
-    from presilicon.base.errors import ConfigError
+    from presilicon.base import ConfigError
     from presilicon.instrument import program_tap, read_chains
 
     if options and aggregation is None:
@@ -215,8 +215,7 @@ def lockstep(
 
     Exits with 1 at the first difference, with its tap, step and element.
     """
-    from presilicon.base.config import to_plain
-    from presilicon.base.errors import ConfigError, RunFailedError
+    from presilicon.base import ConfigError, RunFailedError, to_plain
     from presilicon.instrument import compare_streams
     from presilicon.runs import load_run
 
@@ -291,7 +290,7 @@ def listen(
     """
     from msgspec.structs import replace
 
-    from presilicon.base.errors import ConfigError
+    from presilicon.base import ConfigError
     from presilicon.designs import load_design
     from presilicon.instrument import CONTROL_FILE, Commands, FileLink, Listener, client_token, connect
     from presilicon.runs import create_run
@@ -344,7 +343,7 @@ class _Training(NamedTuple):
 
 
 def _load_training(run: "StoredRun", design: str | None, seed: int | None) -> _Training:
-    from presilicon.base.errors import ConfigError
+    from presilicon.base import ConfigError
     from presilicon.records import InstrumentStarted
     from presilicon.study import load_request, plan_request, stream_file
 
@@ -367,7 +366,7 @@ def _load_training(run: "StoredRun", design: str | None, seed: int | None) -> _T
 
 
 def _read(path: Path) -> bytes:
-    from presilicon.base.errors import ConfigError
+    from presilicon.base import ConfigError
 
     try:
         return path.read_bytes()
@@ -382,7 +381,7 @@ def _load(out: Path, run: str) -> "StoredRun":
 
 
 def _options(texts: tuple[str, ...]) -> dict[str, Any]:
-    from presilicon.base.errors import ConfigError
+    from presilicon.base import ConfigError
 
     options: dict[str, Any] = {}
     for text in texts:
@@ -397,7 +396,7 @@ def _options(texts: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _row(text: str) -> list[Any]:
-    from presilicon.base.errors import ConfigError
+    from presilicon.base import ConfigError
 
     try:
         return [part.strip() if "inf" in part else float(part) for part in text.split(",")]
@@ -408,7 +407,7 @@ def _row(text: str) -> list[Any]:
 def _show(answers: "list[Answer]", as_json: bool) -> None:
     import msgspec
 
-    from presilicon.base.errors import ConfigError
+    from presilicon.base import ConfigError
 
     if as_json:
         click.echo(json.dumps({"schema": 1, "answers": msgspec.to_builtins(answers)}))

@@ -63,7 +63,7 @@ def command(format_text: str, values: tuple[str, ...], rounding: str | None, see
 
 
 def _number(text: str) -> float:
-    from presilicon.base.errors import ConfigError
+    from presilicon.base import ConfigError
 
     try:
         return float.fromhex(text) if "0x" in text.lower() else float(text)

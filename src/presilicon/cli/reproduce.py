@@ -45,7 +45,7 @@ def command(name: str | None, out: Path, as_json: bool) -> None:
 
 def _record(name: str, out: Path) -> "tuple[Reproduction, Path]":
     """Run a reproduction that trains and record it; returns it with the path of its report."""
-    from presilicon.base.errors import MissingToolError
+    from presilicon.base import MissingToolError
     from presilicon.report import render_panels, render_story
     from presilicon.reproductions import reproduce
     from presilicon.runs import create_run

@@ -60,7 +60,7 @@ def instrument(
 
 def _hardware(design: str, settings: tuple[str, ...]) -> "tuple[Hardware, int | None]":
     """The hardware of a design or file, and the size of its output buffer in blocks."""
-    from presilicon.base.errors import ConfigError
+    from presilicon.base import ConfigError
 
     if design.endswith(".json"):
         from presilicon.instrument import read_hardware
@@ -133,7 +133,7 @@ def tap(
 
     Writes the design flattened with the signals as outputs, the instrument, and TOP_instrumented, which has both.
     """
-    from presilicon.base.errors import ConfigError
+    from presilicon.base import ConfigError
     from presilicon.rtl import Signal, list_signals, parse_parameters, tap_design
 
     values = parse_parameters(parameters)

@@ -60,7 +60,7 @@ def show(run: str, out: Path, as_json: bool) -> None:
 @out_option
 def export(run: str, file_format: str, target: Path | None, out: Path) -> None:
     """Export a RUN (its name, the beginning of it, or "latest")."""
-    from presilicon.base.errors import ConfigError
+    from presilicon.base import ConfigError
     from presilicon.report import export_report
     from presilicon.runs import export_run, load_run
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.cli.options import json_option
 
 _DEFAULT = "run"
@@ -208,7 +208,7 @@ def characterize(
     """
     import json
 
-    from presilicon.base.config import to_plain
+    from presilicon.base import to_plain
     from presilicon.study import characterize as measure
     from presilicon.study import to_table
 

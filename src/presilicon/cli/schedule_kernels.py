@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from presilicon.base.errors import ConfigError, unknown
+from presilicon.base import ConfigError, unknown
 from presilicon.scheduling import (
     SHAPES,
     Fmax,

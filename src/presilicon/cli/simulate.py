@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import click
 from click.core import ParameterSource
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.cli.options import clock_option, json_option, numerics_option, set_option, vary_option
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from presilicon.base.errors import ConfigError
-from presilicon.base.units import format_bytes
+from presilicon.base import ConfigError, format_bytes
 from presilicon.designs import Convention, Design
 from presilicon.records import Cost, Coverage, Gemm, StepGraph
 from presilicon.report import (

@@ -7,8 +7,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from presilicon.base.config import Source, decode, override, parse_toml, read_toml, to_plain
-from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.base import (
+    ConfigError,
+    Source,
+    apply_settings,
+    decode_config,
+    did_you_mean,
+    parse_toml,
+    read_toml,
+    to_plain,
+)
 from presilicon.designs.inheritance import packaged_names, read_whole
 from presilicon.designs.instrument import Instrument
 from presilicon.designs.machine import Machine
@@ -79,10 +87,10 @@ def load_design(name_or_path: str | Path, settings: Iterable[str] = (), *, numer
             raise ConfigError(f"{source.locate('$.numerics')}: {error}") from None
     settings = list(settings)
     if settings:
-        data = override(data, settings, Design, source)
+        data = apply_settings(data, settings, Design, source)
         source = Source(f"{source.name} with --set {' '.join(settings)}", source.text)
     _check_technology(data, source)
-    return decode(data, Design, source, decode_format)
+    return decode_config(data, Design, source, decode_format)
 
 
 def design_names() -> list[str]:

@@ -5,8 +5,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from presilicon.base.config import Source
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError, Source
 
 Read = Callable[[str | Path], tuple[dict[str, Any], Source]]
 Beside = Callable[[dict[str, Any], Path], dict[str, Any]]

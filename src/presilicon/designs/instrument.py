@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr, replace
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.formats import Fixed, Format
 
 Block = Literal["filter_reduce", "vector_alu", "scalar_reduce"]

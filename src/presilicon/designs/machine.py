@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from presilicon.base.config import Extensible
-from presilicon.base.errors import ConfigError
-from presilicon.base.extensions import ExtensionPoint
+from presilicon.base import ConfigError, Extensible, ExtensionPoint
 from presilicon.designs.pricing import MachineStep, StepPrice
 from presilicon.designs.technology import Technology
 from presilicon.records import Area, ArrayFrames, Gemm

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs.operators import Operators
 from presilicon.designs.scaling import LossScale
 from presilicon.formats import Format, MacUnit, Rounding, Stochastic, parse, parse_rounding

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from presilicon.base.errors import ConfigError
-from presilicon.base.files import read_file
+from presilicon.base import ConfigError, read_file
 from presilicon.formats import parse
 from presilicon.operators import Backward, Fit, Interpolation, Operator, Outside, load_operator, piecewise_linear, table
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from presilicon.base.config import Source, decode, parse_toml
-from presilicon.base.errors import unknown
+from presilicon.base import Source, decode_config, parse_toml, unknown
 from presilicon.designs.inheritance import packaged_names
 from presilicon.designs.numerics import Numerics, decode_format
 
@@ -41,7 +40,7 @@ def load_recipe(name: str) -> Recipe:
     """
     data, source = _read(name)
     about = {key: data.pop(key) for key in _ABOUT}
-    return Recipe(name=name, numerics=decode(data, Numerics, source, decode_format), **about)
+    return Recipe(name=name, numerics=decode_config(data, Numerics, source, decode_format), **about)
 
 
 def recipe_table(name: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 
 ScalingKind = Literal["none", "static", "dynamic", "enhanced"]
 Scale = Annotated[float, Meta(gt=0, le=2.0**100)]

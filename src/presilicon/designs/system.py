@@ -8,8 +8,16 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from presilicon.base.config import Source, decode, override, parse_toml, read_toml, to_plain
-from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.base import (
+    ConfigError,
+    Source,
+    apply_settings,
+    decode_config,
+    did_you_mean,
+    parse_toml,
+    read_toml,
+    to_plain,
+)
 from presilicon.designs.inheritance import packaged_names, read_whole
 
 DeviceKind = Literal["gpu", "fpga", "cpu"]
@@ -195,9 +203,9 @@ def load_system(name_or_path: str | Path, settings: Iterable[str] = ()) -> Syste
     data, source = read_whole(name_or_path, what="system", presets=system_names(), read=_read, beside=_beside)
     settings = list(settings)
     if settings:
-        data = override(data, settings, System, source)
+        data = apply_settings(data, settings, System, source)
         source = Source(f"{source.name} with --set {' '.join(settings)}", source.text)
-    return decode(_with_table(data, source), System, source)
+    return decode_config(_with_table(data, source), System, source)
 
 
 def system_names() -> list[str]:
@@ -214,9 +222,9 @@ def load_characterization(name_or_path: str | Path) -> Characterization:
     text = str(name_or_path)
     if text in _table_names():
         packaged = files("presilicon.designs") / "systems" / "tables" / f"{text}.toml"
-        return decode(*_first(parse_toml(packaged.read_text(encoding="utf-8"), f"table {text}")))
+        return decode_config(*_first(parse_toml(packaged.read_text(encoding="utf-8"), f"table {text}")))
     if text.endswith(".toml") or "/" in text:
-        return decode(*_first(read_toml(Path(text))))
+        return decode_config(*_first(read_toml(Path(text))))
     raise ConfigError(f'there is no table "{text}": {did_you_mean(text, _table_names())}, or a .toml file')
 
 

@@ -10,8 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from presilicon.base.config import decode, parse_toml, read_toml
-from presilicon.base.errors import ConfigError, did_you_mean, unknown
+from presilicon.base import ConfigError, decode_config, did_you_mean, parse_toml, read_toml, unknown
 from presilicon.designs.inheritance import packaged_names
 
 Positive = Annotated[float, Meta(gt=0, le=1e12)]
@@ -243,14 +242,14 @@ def _packaged(name: str) -> Technology:
         raise ConfigError(f'unknown technology "{name}": {near}; or give the path of a file that ends in .toml')
     text = (files("presilicon.designs") / "technologies" / f"{name}.toml").read_text(encoding="utf-8")
     data, source = parse_toml(text, f"technology {name}")
-    return decode(data, Technology, source)
+    return decode_config(data, Technology, source)
 
 
 @lru_cache(maxsize=64)
 def _in_file(path: Path, _mtime_ns: int, _size: int) -> Technology:
     """The table in a file; a file that was written again is read again."""
     data, source = read_toml(path)
-    return decode(data, Technology, source)
+    return decode_config(data, Technology, source)
 
 
 def _power_law(curve: Sequence[EnergyPoint | AreaPoint], size: float) -> float:

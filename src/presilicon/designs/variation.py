@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs.design import Design, load_design
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Numerics
 from presilicon.emulation.attach import emulate_, emulation_of, owner_of, restore_
 from presilicon.emulation.emulation import Emulation, UncoveredWarning

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.nn import functional
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Numerics
 from presilicon.emulation.attach import emulation_of
 from presilicon.emulation.emulation import Emulation

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override
 from presilicon.emulation.attach import emulation_of, owner_of, state_tensors
 from presilicon.emulation.emulation import Emulation

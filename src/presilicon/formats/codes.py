@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats.format import Format
 from presilicon.formats.quantization import check_input
 from presilicon.formats.rounding import Key, Rounding, Stochastic, check_rounding

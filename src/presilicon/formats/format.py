@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import frexp, isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from presilicon.base.errors import FormatError, did_you_mean
+from presilicon.base import FormatError, did_you_mean
 from presilicon.formats.kernels.reference import float32, round_listed_value, word_of
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from dataclasses import MISSING, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base.errors import FormatError, did_you_mean
-from presilicon.base.extensions import ExtensionPoint
+from presilicon.base import ExtensionPoint, FormatError, did_you_mean
 from presilicon.formats.families.integer import wider_integer
 from presilicon.formats.format import Format
 from presilicon.formats.rounding import Stochastic, check_rounding

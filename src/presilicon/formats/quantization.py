@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats.format import Format
 from presilicon.formats.rounding import Key, Rounding, Stochastic, check_rounding
 

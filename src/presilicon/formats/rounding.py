@@ -8,7 +8,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal, get_args
 
-from presilicon.base.errors import FormatError, did_you_mean
+from presilicon.base import FormatError, did_you_mean
 
 Rounding = Literal["nearest-even", "nearest-away", "toward-zero", "up", "down", "stochastic"]
 ROUNDINGS: tuple[str, ...] = get_args(Rounding)

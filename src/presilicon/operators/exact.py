@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from presilicon.base.errors import unknown
+from presilicon.base import unknown
 from presilicon.operators.reference import divide, exponential, logarithm, square_root
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from re import sub
 from types import ModuleType
 
-from presilicon.base.errors import ConfigError, did_you_mean
-from presilicon.base.files import read_file
+from presilicon.base import ConfigError, did_you_mean, read_file
 from presilicon.operators.operator import Operator
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal
 
-from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.base import ConfigError, did_you_mean
 from presilicon.formats import Format
 from presilicon.operators.exact import EXACT, exact
 from presilicon.operators.operator import Backward, Operator, check_options

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from msgspec.structs import replace
 
-from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.base import ConfigError, did_you_mean
 from presilicon.formats import Format, parse
 from presilicon.operators.breakpoints import find_breakpoints
 from presilicon.operators.derivative import differentiate

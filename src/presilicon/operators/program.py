@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from typing import Literal
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 
 Operation = Literal[
     "input",

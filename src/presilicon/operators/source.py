@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 
 ALLOWED = (
     "numbers, + - * / **, comparisons, and/or/not, if/elif/else, match, local variables, return, "

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 
 
 class Mode(Struct, frozen=True, gc=False, kw_only=True):

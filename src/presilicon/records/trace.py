@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records.finding import Finding, RoleShares
 from presilicon.records.graph import Role
 

@@ -1,6 +1,6 @@
 """Sentences on the fairness of a comparison: what was held equal, who was faster, the cost of seeds that miss."""
 
-from presilicon.base.units import format_joules, format_number, format_seconds
+from presilicon.base import format_joules, format_number, format_seconds
 from presilicon.records import Comparison, Pair, Probability, Result
 from presilicon.report.intervals import FEW_SEEDS, rank
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from presilicon.base.units import format_number, format_percent, joules_scale, seconds_scale
+from presilicon.base import format_number, format_percent, joules_scale, seconds_scale
 from presilicon.records import Comparison, Result
 from presilicon.report.intervals import FEW_SEEDS, format_interval, overlap, rank
 

@@ -6,8 +6,7 @@ from typing import IO, Any
 
 import msgspec
 
-from presilicon.base.errors import ConfigError
-from presilicon.base.units import format_percent
+from presilicon.base import ConfigError, format_percent
 from presilicon.records import Comparison, EvaluationEvent, SeedFinished, SeedRestored
 from presilicon.report.charts.figure import render_figure
 from presilicon.report.document import from_plain

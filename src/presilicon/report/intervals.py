@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
 
-from presilicon.base.units import Scale, joules_scale, seconds_scale
+from presilicon.base import Scale, joules_scale, seconds_scale
 from presilicon.records import Interval, Result, SeedResult
 
 NEVER = "never"
@@ -15,7 +15,7 @@ FEW_SEEDS = 3
 def format_interval(interval: Interval, scale_of: Callable[[float], Scale], *, ends: bool = True) -> str:
     """The median and, with `ends`, the low and high end in the same unit; an infinite one is `never`.
 
-    >>> from presilicon.base.units import seconds_scale
+    >>> from presilicon.base import seconds_scale
     >>> format_interval(Interval(0.0087, 0.0081, 0.0097), seconds_scale)
     '8.7 ms [8.1-9.7]'
     >>> format_interval(Interval(None, 0.0081, None), seconds_scale)
@@ -29,7 +29,7 @@ def format_interval(interval: Interval, scale_of: Callable[[float], Scale], *, e
 def format_ends(interval: Interval, scale_of: Callable[[float], Scale]) -> str:
     """The low and high end in brackets, in the unit of the median; nothing when both are infinite.
 
-    >>> from presilicon.base.units import seconds_scale
+    >>> from presilicon.base import seconds_scale
     >>> format_ends(Interval(0.0087, 0.0081, None), seconds_scale)
     '[8.1-never]'
     """

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from presilicon.base.units import format_joules, format_percent, format_seconds
+from presilicon.base import format_joules, format_percent, format_seconds
 from presilicon.records import PowerTrace, Problem, Schedule, ScheduleCost, Started
 
 

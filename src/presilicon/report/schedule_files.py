@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import PowerTrace, Problem, Schedule
 from presilicon.report.page.schedule import render_schedule
 from presilicon.report.schedule import ScheduleView

@@ -1,6 +1,6 @@
 """Sentences on the sensitivity of rankings, for the terminal and the page."""
 
-from presilicon.base.units import format_number
+from presilicon.base import format_number
 from presilicon.records import RankingChange, RankingSensitivity, Sensitivity
 
 TITLES = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from presilicon.base.units import format_bytes, format_count, format_joules, format_percent, format_seconds
+from presilicon.base import format_bytes, format_count, format_joules, format_percent, format_seconds
 from presilicon.records import Cost, Coverage, Gemm, OpCost, StepGraph
 
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from presilicon.base.units import (
+from presilicon.base import (
     count_scale,
     format_area,
     format_bytes,

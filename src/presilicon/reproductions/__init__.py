@@ -7,7 +7,7 @@ with the events of its training, so that they can be recorded.
 from collections.abc import Callable
 from inspect import signature
 
-from presilicon.base.extensions import ExtensionPoint
+from presilicon.base import ExtensionPoint
 from presilicon.records import Event, Reproduction
 
 __all__ = ["REPRODUCTIONS", "reproduce", "reproduction_names", "trains"]

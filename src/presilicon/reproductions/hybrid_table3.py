@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from statistics import mean
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import load_system
 from presilicon.records import Problem, Reproduced, Reproduction, Schedule
 from presilicon.reproductions.hybrid import MODELS, NAMES, NO_POWER, SOURCE, Assumptions, facts, graph_under

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from presilicon.base.units import GIBI
+from presilicon.base import GIBI
 from presilicon.designs import Design, StepFormats, load_design
 from presilicon.records import Cost, Reproduced, Reproduction, StepFacts, StepGraph
 from presilicon.simulation import executed_ops, peak_bytes, simulate

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from presilicon.base.errors import RunFailedError
+from presilicon.base import RunFailedError
 from presilicon.designs import Hardware
 from presilicon.instrument import Block, Engine, Status, StreamWriter
 from presilicon.rtl.sources import SIMULATION, SOURCES, instrument_parameters, modules_in

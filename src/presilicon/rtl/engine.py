@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base.errors import ConfigError, RunFailedError
+from presilicon.base import ConfigError, RunFailedError
 from presilicon.designs import Hardware
 from presilicon.instrument import REFUSALS, Block, Image, ImageRefusedError, Settings, check_feed, check_tap
 from presilicon.rtl.sources import SIMULATION, SOURCES, core_parameters, modules_in

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Hardware
 from presilicon.rtl.sources import core_parameters, header_files, instrument_parameters, module_files
 from presilicon.rtl.testbench import write_testbench

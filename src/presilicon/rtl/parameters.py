@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.base import ConfigError, did_you_mean
 
 SETTING = "presilicon_setting"
 """A module that instantiates the top with its parameters, so that they get type and sign by Verilog's rules."""

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from presilicon.base.errors import ConfigError, unknown
+from presilicon.base import ConfigError, unknown
 from presilicon.designs import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware
 
 SOURCES = Path(__file__).parent / "sv"

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from presilicon.base.errors import MissingToolError, RunFailedError
+from presilicon.base import MissingToolError, RunFailedError
 from presilicon.rtl.sources import module_files
 from presilicon.rtl.verilator import cache_directory
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.base import ConfigError, did_you_mean
 from presilicon.designs import Hardware
 from presilicon.rtl.clocks import Clocks
 from presilicon.rtl.generate import TOP, UART_TOP, write_instrument

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from presilicon.base.errors import RunFailedError
+from presilicon.base import RunFailedError
 from presilicon.designs import Hardware
 from presilicon.instrument import Firmware, Image, Reference, Status, StreamWriter, compile_firmware
 from presilicon.rtl.verilator import build_program

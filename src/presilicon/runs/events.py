@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from presilicon.base.errors import RunFailedError
+from presilicon.base import RunFailedError
 from presilicon.records import AnyEvent, Event
 
 

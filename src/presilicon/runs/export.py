@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from presilicon.base.errors import ConfigError, unknown
+from presilicon.base import ConfigError, unknown
 from presilicon.records import EvaluationEvent
 from presilicon.runs.events import read_plain_events
 from presilicon.runs.run import EVENTS_FILE

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from presilicon.base.errors import ConfigError, PresiliconError, RunFailedError
+from presilicon.base import ConfigError, PresiliconError, RunFailedError
 from presilicon.records import Event, LockEvent
 from presilicon.runs.events import EventLog, now
 from presilicon.runs.lock import RunLock, acquire

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from presilicon.base.errors import ConfigError, unknown
+from presilicon.base import ConfigError, unknown
 from presilicon.records import AnyEvent, Event, ResultEvent
 from presilicon.runs.events import read_events
 from presilicon.runs.lock import is_locked

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from presilicon.base.exports import deferred
+from presilicon.base import deferred
 from presilicon.scheduling.accounting import SAMPLE_S, cost, critical_path, link_loads, power_trace
 from presilicon.scheduling.baselines import LAG_S, reactive_clock, reference_only
 from presilicon.scheduling.candidates import candidates, judge
@@ -13,7 +13,6 @@ from presilicon.scheduling.fpga_kernels import (
     Ranked,
     Space,
     explore,
-    kernels_by_size,
     latency_indicator,
     make_input,
     synthetic_fmax,
@@ -62,7 +61,6 @@ __all__ = [
     "explore",
     "joined",
     "judge",
-    "kernels_by_size",
     "latency_indicator",
     "link_loads",
     "make_input",

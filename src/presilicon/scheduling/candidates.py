@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Row, System
 from presilicon.records import Problem
 

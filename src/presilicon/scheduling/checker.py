@@ -3,7 +3,7 @@
 from collections import defaultdict
 from itertools import pairwise
 
-from presilicon.base.errors import RunFailedError
+from presilicon.base import RunFailedError
 from presilicon.records import Problem, Schedule, ScheduleCost
 
 SLACK_S = 1e-9

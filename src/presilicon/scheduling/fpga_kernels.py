@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from presilicon.base.errors import ConfigError, unknown
+from presilicon.base import ConfigError, unknown
 
 CLOSE = 0.10
 """Relative difference below which two clocks count as the same; only the better configuration is kept."""
@@ -245,17 +245,3 @@ def _fitting(
             low = middle + 1
     indices = {0, low - 1, *(index for index, unroll in enumerate(unrolls[:low]) if unroll & (unroll - 1) == 0)}
     return [unrolls[index] for index in sorted(indices) if 0 <= index < low], low
-
-
-def kernels_by_size(
-    kind: str, sizes: Mapping[str, Sequence[int]], fmax: Fmax, space: Space | None = None, *, monotone: bool = True
-) -> dict[str, Ranked]:
-    """The best kernel for each of several input sizes, to preload and to select from when an op starts.
-
-    The indicator ranks configurations the same way for every input. Sizes differ in what they allow: a work group no
-    larger than the number of independent results, and no more unrolling than the loop is long.
-    """
-    return {
-        size: explore(make_input(kind, sides), fmax, space, top=1, monotone=monotone).best[0]
-        for size, sides in sizes.items()
-    }

@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import Problem, Schedule
 from presilicon.scheduling.accounting import cost
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Device, Row, System
 from presilicon.records import Mode, Pool, Problem, Task
 from presilicon.scheduling.graphs import Graph, GraphOp

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from presilicon.base.errors import ConfigError, MissingToolError, unknown
+from presilicon.base import ConfigError, MissingToolError, unknown
 from presilicon.records import Mode, Problem, Schedule, ScheduleCost
 from presilicon.scheduling.accounting import SAMPLE_S, cost, link_warnings
 from presilicon.scheduling.baselines import LAG_S, best_clock, clocked_under, reactive_clock, reference_only

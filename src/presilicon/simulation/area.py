@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import AreaTable, Design, Technology, curve_um2
 from presilicon.formats import Format
 from presilicon.records import Area, OperatorCost, Phase, Role

@@ -6,7 +6,7 @@ from math import isqrt
 
 import msgspec
 
-from presilicon.base.errors import ConfigError, unknown
+from presilicon.base import ConfigError, unknown
 from presilicon.records import Op, StepGraph, TensorRef
 
 _BACKWARD = ("input_grad", "weight_grad")

@@ -1,6 +1,6 @@
 """Energy of multiply-adds and power of a die that does nothing, read from a technology table."""
 
-from presilicon.base.units import MILLI
+from presilicon.base import MILLI
 from presilicon.designs import Design, Technology, curve_pj
 from presilicon.formats import Format
 from presilicon.simulation.area import area, mac_sizes

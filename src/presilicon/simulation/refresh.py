@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from presilicon.base.units import PICO
+from presilicon.base import PICO
 from presilicon.designs import Label
 from presilicon.records import MEMORY_PARTS, Lifetime, MemoryPart, MemoryTimeline
 

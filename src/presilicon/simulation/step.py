@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from presilicon.base.errors import unknown
+from presilicon.base import unknown
 from presilicon.designs import Convention, Design, MachineStep, Numerics, StepFormats, Technology
 from presilicon.records import Cost, Gemm, Op, OpCost, StepFacts, StepGraph, TensorRef
 from presilicon.simulation.execution import executed_ops

@@ -5,7 +5,7 @@ Importing this room loads neither torch nor numpy; names that need them are reso
 
 from typing import TYPE_CHECKING
 
-from presilicon.base.exports import deferred
+from presilicon.base import deferred
 from presilicon.study.fairness import check_strict, compare_all, fairness, strict_problems
 from presilicon.study.plan import Plan, check_device, plan_request
 from presilicon.study.prices import StepPrices, price_trace

@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from presilicon.base.config import to_plain, to_toml
-from presilicon.base.errors import ConfigError, MissingToolError
+from presilicon.base import ConfigError, MissingToolError, to_plain, to_toml
 from presilicon.designs import Characterization, Row
 from presilicon.records import OpKind, Phase
 from presilicon.study.scheduling import kind_named, size_of

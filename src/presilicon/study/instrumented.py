@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import torch
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Design, Instrument, Numerics
 from presilicon.emulation import train
 from presilicon.instrument import (

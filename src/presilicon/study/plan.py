@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec import to_builtins
 
-from presilicon.base.config import to_plain
-from presilicon.base.errors import ConfigError, MissingToolError
+from presilicon.base import ConfigError, MissingToolError, to_plain
 from presilicon.designs import Design
 from presilicon.records import ForeignTimes
 from presilicon.runs import CHECKPOINT_EVERY

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Design, vary_designs
 from presilicon.runs import CHECKPOINT_EVERY, Run, StoredRun, config_hash, resume_run
 from presilicon.workloads import Workload, load_workload

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from presilicon.base.config import to_plain
+from presilicon.base import to_plain
 from presilicon.designs import Design
 from presilicon.records import Area, Cost, Result, SeedResult, StepGraph, Trace
 from presilicon.runs import commit, config_hash, versions

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import System, load_design, load_system
 from presilicon.records import Op, OpCost, OpKind, Phase, Problem, StepGraph
 from presilicon.scheduling import (

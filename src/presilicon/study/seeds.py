@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from msgspec import structs
 
-from presilicon.base.errors import RunFailedError
+from presilicon.base import RunFailedError
 from presilicon.designs import Numerics
 from presilicon.emulation import Checkpoint, identity, read_trace, train
 from presilicon.records import (

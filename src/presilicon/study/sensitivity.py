@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import inf, isfinite
 from statistics import median
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Design, Figure, FigurePath, Technology, figure_name
 from presilicon.records import ClosestCall, RankingChange, RankingSensitivity, Sensitivity, StepFacts, StepGraph, Trace
 from presilicon.simulation import area, simulate

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from presilicon.base.errors import ConfigError, unknown
+from presilicon.base import ConfigError, unknown
 from presilicon.designs import Design
 from presilicon.records import ForeignTimes, StepGraph
 from presilicon.runs import config_hash

@@ -6,7 +6,7 @@ they are called, and the names that need torch are resolved when they are first 
 
 from typing import TYPE_CHECKING
 
-from presilicon.base.exports import deferred
+from presilicon.base import deferred
 from presilicon.workloads.published import classified, from_networks, sequences, unet
 from presilicon.workloads.registry import load_workload, workload_names
 from presilicon.workloads.user import files_of, load_file, workload_errors

@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.workloads.published import from_networks
 from presilicon.workloads.workload import Splits, Workload, sgd
 

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from presilicon.base.errors import ConfigError, unknown
-from presilicon.base.extensions import ExtensionPoint
+from presilicon.base import ConfigError, ExtensionPoint, unknown
 from presilicon.workloads.digits import DIGITS_CNN, DIGITS_MLP
 from presilicon.workloads.fashion import fashion_cnn, fashion_mlp, fashion_resnet
 from presilicon.workloads.published import PUBLISHED

@@ -12,8 +12,7 @@ from re import sub
 from traceback import extract_tb
 from types import ModuleType
 
-from presilicon.base.errors import ConfigError, PresiliconError, RunFailedError
-from presilicon.base.files import read_file
+from presilicon.base import ConfigError, PresiliconError, RunFailedError, read_file
 from presilicon.workloads.workload import Workload
 
 _files: dict[Path, str] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

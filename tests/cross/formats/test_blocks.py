@@ -7,7 +7,7 @@ import pytest
 import torch
 from inputs import random_patterns, same_bits
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats import BlockFloat, Key, Mx, Stochastic, parse, quantize
 from presilicon.formats.kernels.reference import quantize_values
 from presilicon.formats.kernels.torch_blocks import round_blocks

@@ -5,7 +5,7 @@ import pytest
 import torch
 from test_float_oracles import ORACLES
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats import (
     NAMED_FORMATS,
     BlockCodes,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats import Float, MacUnit, UserFormat, encode, matmul, parse
 
 

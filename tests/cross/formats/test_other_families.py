@@ -130,7 +130,7 @@ def test_known_posits() -> None:
     rounding=st.sampled_from(ROUNDINGS[:6]), patterns=st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=40),
 )  # fmt: skip
 def test_any_float(exponent, mantissa, bias, specials, subnormals, rounding, patterns) -> None:  # type: ignore[no-untyped-def]
-    from presilicon.base.errors import FormatError
+    from presilicon.base import FormatError
 
     try:
         fmt = Float(exponent, mantissa, bias, subnormals, specials)
@@ -150,7 +150,7 @@ def test_any_float(exponent, mantissa, bias, specials, subnormals, rounding, pat
     rounding=st.sampled_from(ROUNDINGS[:6]), numbers=st.lists(st.floats(width=32), min_size=1, max_size=30),
 )  # fmt: skip
 def test_any_fixed(integer, fraction, signed, rounding, numbers) -> None:  # type: ignore[no-untyped-def]
-    from presilicon.base.errors import FormatError
+    from presilicon.base import FormatError
 
     try:
         fmt = Fixed(integer, fraction, signed)

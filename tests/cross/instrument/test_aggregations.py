@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Hardware
 from presilicon.formats import parse
 from presilicon.instrument import FastModel, Firmware, Reference, compile_firmware, to_words, values_of

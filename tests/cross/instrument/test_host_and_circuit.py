@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from presilicon.base.errors import MissingToolError
+from presilicon.base import MissingToolError
 from presilicon.designs import Hardware, Instrument, Tap
 from presilicon.formats import parse
 from presilicon.instrument import to_words, values_of

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from presilicon.base.errors import ConfigError, RunFailedError
+from presilicon.base import ConfigError, RunFailedError
 from presilicon.reproductions.instrument_area import every_part
 from presilicon.rtl import synthesis
 from presilicon.rtl.sources import module_files

@@ -13,7 +13,7 @@ from circuits import make
 from click.testing import CliRunner
 from test_instrument import packets
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.cli.rtl import command
 from presilicon.instrument import Firmware, Reference, compile_firmware
 from presilicon.instrument.host.stream import BLOCK, SYNC, Status, StreamWriter, unpack_words

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from presilicon.base.errors import ConfigError, MissingToolError
+from presilicon.base import ConfigError, MissingToolError
 from presilicon.designs import load_design
 from presilicon.records import StepFacts
 from presilicon.simulation import simulate, write_chakra

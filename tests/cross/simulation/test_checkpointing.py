@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as checkpoint_once
 from torch.utils.checkpoint import checkpoint_sequential
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import load_design
 from presilicon.records import StepGraph
 from presilicon.simulation import checkpoint, even_segments, memory_timeline, simulate

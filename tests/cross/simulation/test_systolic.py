@@ -5,7 +5,7 @@ import random
 import pytest
 
 from oracles.transposer import run_transposer
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import Gemm
 from presilicon.simulation.systolic.cycles import gemm_cycles, transposer_cycles
 from presilicon.simulation.systolic.reference import run_array, run_in_place, run_products

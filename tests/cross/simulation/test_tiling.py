@@ -5,7 +5,7 @@ import random
 import pytest
 
 from oracles.tiling import least_traffic, walk
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import Gemm
 from presilicon.simulation.systolic.tiling import DIMENSIONS, ElementBytes, Tiling, find_tiling
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace as changed
 
 import presilicon as ps
-from presilicon.base.errors import MissingToolError
+from presilicon.base import MissingToolError
 from presilicon.designs import Hardware, Instrument, Tap
 from presilicon.formats import parse
 from presilicon.instrument import FastModel

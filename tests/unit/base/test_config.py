@@ -3,8 +3,7 @@ from typing import Annotated, ClassVar, Literal
 import pytest
 from msgspec import Meta, Struct
 
-from presilicon.base.config import Source, decode, override, parse_toml, read_toml, to_plain, to_toml
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError, Source, apply_settings, decode_config, parse_toml, read_toml, to_plain, to_toml
 
 
 class Part(Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,7 +42,7 @@ size = 3
 
 def load(text: str, *settings: str) -> Whole:
     data, source = parse_toml(text, "a.toml")
-    return decode(override(data, settings, Whole, source), Whole, source)
+    return decode_config(apply_settings(data, settings, Whole, source), Whole, source)
 
 
 def test_reads_shorthands_and_tables_alike() -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from presilicon.base.errors import ConfigError
-from presilicon.base.extensions import ExtensionPoint, ExtensionWarning
+from presilicon.base import ConfigError, ExtensionPoint, ExtensionWarning
 
 
 @pytest.fixture

@@ -4,9 +4,7 @@ import os
 
 import pytest
 
-from presilicon.base.config import read_toml
-from presilicon.base.errors import ConfigError
-from presilicon.base.files import LARGEST_TEXT, read_file
+from presilicon.base import LARGEST_TEXT, ConfigError, read_file, read_toml
 from presilicon.designs import load_design
 from presilicon.designs.operators import digest_of
 from presilicon.simulation import read_times

@@ -1,4 +1,4 @@
-from presilicon.base.seeds import derive_seed
+from presilicon.base import derive_seed
 
 
 def test_streams_are_stable_distinct_and_in_range() -> None:

@@ -204,7 +204,7 @@ def test_a_topology_for_scale_sim(invoke, tmp_path) -> None:
 
 
 def test_a_step_without_a_chain_has_nothing_to_cut() -> None:
-    from presilicon.base.errors import ConfigError
+    from presilicon.base import ConfigError
     from presilicon.cli.simulate_outputs import _segments
     from presilicon.records import StepGraph
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from presilicon.base.config import to_toml
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError, to_toml
 from presilicon.designs import design_names, load_design
 
 

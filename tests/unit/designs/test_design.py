@@ -1,7 +1,6 @@
 import pytest
 
-from presilicon.base.config import to_toml
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError, to_toml
 from presilicon.designs import Design, design_names, diff_designs, load_design
 
 

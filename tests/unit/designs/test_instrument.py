@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from presilicon.base.config import to_toml
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError, to_toml
 from presilicon.designs import Hardware, Instrument, Tap, load_design
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "watched.toml"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Operators, OperatorSpec, load_design
 
 FILE = """from presilicon.operators import operator

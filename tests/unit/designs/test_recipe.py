@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import load_design, load_recipe, recipe_names
 from presilicon.records import Op, StepGraph, TensorRef
 from presilicon.simulation import simulate

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import load_characterization, load_system, system_names
 
 DEVICES = """

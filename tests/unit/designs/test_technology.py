@@ -2,8 +2,7 @@
 
 import pytest
 
-from presilicon.base.config import decode, parse_toml, to_toml
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError, decode_config, parse_toml, to_toml
 from presilicon.designs import Technology, curve_um2, figure_name, load_design, load_technology, technology_names
 
 MINIMAL = """
@@ -21,7 +20,7 @@ dram = { lpddr5 = { pj = 300, label = "assumed" } }
 
 def read(text: str) -> Technology:
     data, source = parse_toml(text, "mine.toml")
-    return decode(data, Technology, source)
+    return decode_config(data, Technology, source)
 
 
 @pytest.mark.parametrize("name", technology_names())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import load_design, vary_designs
 from presilicon.designs.variation import split_values
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat
 from presilicon.emulation import UncoveredWarning, coverage, coverage_workload, emulate_, emulate_optimizer_, emulated
 from presilicon.formats import MacUnit, parse

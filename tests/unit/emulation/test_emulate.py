@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Change, Numerics, RoleFormat, load_design
 from presilicon.emulation import (
     UncoveredWarning,

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat
 from presilicon.emulation import emulate_, emulate_optimizer_
 from presilicon.formats import parse, quantize

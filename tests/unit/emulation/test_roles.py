@@ -5,8 +5,7 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
-from presilicon.base.config import Source, decode, parse_toml, to_plain, to_toml
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError, Source, decode_config, parse_toml, to_plain, to_toml
 from presilicon.designs import Change, Numerics, Override, RoleFormat, load_design
 from presilicon.designs.numerics import decode_format
 from presilicon.emulation import emulate_, train
@@ -37,7 +36,7 @@ error = {{ format = "e5m2", rounding = "stochastic" }}
 
 def read(text: str) -> Numerics:
     data, source = parse_toml(text, "test")
-    return decode(data, Numerics, source, decode_format)
+    return decode_config(data, Numerics, source, decode_format)
 
 
 def model() -> nn.Sequential:
@@ -50,7 +49,7 @@ def test_a_file_names_overrides_and_a_schedule_and_they_survive_a_round_trip() -
     assert numerics.overrides[0].weight == BF16
     assert numerics.schedule[0].from_step == 10
     assert (
-        decode(parse_toml(to_toml(to_plain(numerics)), "again")[0], Numerics, Source("again"), decode_format)
+        decode_config(parse_toml(to_toml(to_plain(numerics)), "again")[0], Numerics, Source("again"), decode_format)
         == numerics
     )
 

@@ -1,6 +1,6 @@
 import pytest
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats import Float, Stochastic, parse, parse_rounding
 
 

@@ -4,7 +4,7 @@ import sys
 import pytest
 import torch
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats import Key, Stochastic, parse, quantize
 
 E5M2 = parse("e5m2")

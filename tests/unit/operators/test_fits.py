@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.operators import EXACT, piecewise_linear, table
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.formats import parse
 from presilicon.operators import load_operator, operator
 from presilicon.operators.reference import evaluate

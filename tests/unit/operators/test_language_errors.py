@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.operators import LanguageError, load_operator, operator
 
 HEAD = "import math\nimport numpy as np\nfrom presilicon.operators import operator\nNAMES = [1, 2]\nTEXT = 'a'\n"

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Hardware, Instrument, Tap, load_design
 from presilicon.formats import parse
 from presilicon.instrument import Command, render_watch

@@ -4,7 +4,7 @@ import math
 import msgspec
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import Comparison
 from presilicon.report import evaluate_schema, from_plain, published_schema, render_page, render_table, to_json
 

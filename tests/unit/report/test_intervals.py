@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from presilicon.base.units import count_scale, seconds_scale
+from presilicon.base import count_scale, seconds_scale
 from presilicon.records import Interval
 from presilicon.report.intervals import format_ends, format_interval, overlap, rank
 

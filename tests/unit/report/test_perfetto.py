@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import load_design
 from presilicon.report import save_trace, trace_document
 from presilicon.simulation import memory_timeline, simulate

@@ -4,7 +4,7 @@ from math import isqrt
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import Reproduction
 from presilicon.reproductions import memory_of_normalization as normalization
 from presilicon.reproductions import reproduce

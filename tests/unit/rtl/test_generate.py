@@ -6,7 +6,7 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.cli.rtl import command
 from presilicon.designs import Hardware
 from presilicon.formats import parse

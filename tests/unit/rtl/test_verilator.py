@@ -2,7 +2,7 @@
 
 import pytest
 
-from presilicon.base.errors import MissingToolError, RunFailedError
+from presilicon.base import MissingToolError, RunFailedError
 from presilicon.rtl import verilator, yosys
 
 

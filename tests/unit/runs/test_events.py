@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from presilicon.base.errors import RunFailedError
+from presilicon.base import RunFailedError
 from presilicon.records import EvaluationEvent
 from presilicon.runs import EventLog, events, read_events, read_plain_events
 

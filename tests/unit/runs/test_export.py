@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import (
     Comparison,
     CurvePoint,

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from presilicon.base.errors import ConfigError, RunFailedError
+from presilicon.base import ConfigError, RunFailedError
 from presilicon.records import DesignEvent, LockEvent
 from presilicon.runs import create_run, load_run, lock, resume_run
 from presilicon.runs.lock import LOCK_FILE, Owner, acquire, is_locked, read_owner

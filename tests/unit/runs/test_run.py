@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from presilicon.base.errors import ConfigError, RunFailedError
+from presilicon.base import ConfigError, RunFailedError
 from presilicon.records import DesignEvent, EvaluationEvent
 from presilicon.runs import RunRecord, create_run, load_run
 from presilicon.runs import run as run_module

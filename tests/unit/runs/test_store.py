@@ -1,6 +1,6 @@
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.runs import create_run, list_runs, load_run, remove_run
 
 

@@ -5,12 +5,11 @@ from importlib.resources import files
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.scheduling.fpga_kernels import (
     SHAPES,
     Space,
     explore,
-    kernels_by_size,
     latency_indicator,
     make_input,
     synthetic_fmax,
@@ -77,14 +76,6 @@ def test_of_two_near_clocks_of_one_work_group_one_is_kept() -> None:
     found = explore(op, table_fmax(rows), Space(work_groups=(16,)), monotone=False)
     assert [each.fmax_mhz for each in found.best] == [308.0, 277.0]
     assert found.close == 1
-
-
-def test_three_kernels_for_three_sizes() -> None:
-    law = synthetic_fmax()
-    sizes = {"S": (8, 512, 8), "M": (2048, 1024, 1024), "L": (8192, 4096, 4096)}
-    found = kernels_by_size("MatMul", sizes, law)
-    assert found["S"].config.work_group == 64
-    assert found["M"].config.work_group == found["L"].config.work_group == 256
 
 
 @pytest.mark.parametrize("kind", SHAPES)

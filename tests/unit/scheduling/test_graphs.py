@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.scheduling.graphs import Graph, GraphOp, joined, parse_graph, read_graph
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import System, load_system
 from presilicon.records import Mode
 from presilicon.scheduling.graphs import Graph, GraphOp

@@ -2,7 +2,7 @@
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.scheduling.checker import check
 from presilicon.scheduling.goals import Goal
 from presilicon.scheduling.solve import solve

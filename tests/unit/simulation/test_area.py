@@ -2,7 +2,7 @@
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import curve_um2, load_design, load_technology
 from presilicon.formats import parse
 from presilicon.simulation import area, mac_area_um2, register_area_um2, sram_area_um2

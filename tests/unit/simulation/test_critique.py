@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import load_design
 from presilicon.records import Gemm
 from presilicon.simulation import simulate, simulate_gemm
@@ -49,7 +49,7 @@ def test_a_product_of_one_number_has_a_price() -> None:
 
 
 def test_an_empty_batch_is_refused() -> None:
-    with pytest.raises(ConfigError, match="empty"):
+    with pytest.raises(ConfigError, match="at least one example"):
         capture(nn.Linear(8, 8), torch.empty(0, 8))
 
 

@@ -11,7 +11,7 @@ import pytest
 KIND = '''
 from msgspec import Struct
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Machine, MachineStep, StepPrice, op_cost
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 import presilicon.designs
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import MACHINES, UpdateRule, load_design
 from presilicon.records import Gemm
 from presilicon.simulation import CaterpillarMachine, RooflineMachine, SystolicMachine, staleness

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import curve_pj, load_design, load_technology
 from presilicon.records import LayerFact, StepFacts
 from presilicon.simulation import area, gemm_cycles, simulate

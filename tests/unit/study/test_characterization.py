@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from presilicon.base.errors import ConfigError, MissingToolError
+from presilicon.base import ConfigError, MissingToolError
 from presilicon.designs import load_characterization, load_system
 from presilicon.scheduling.accounting import cost
 from presilicon.scheduling.baselines import reference_only

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import presilicon as ps
-from presilicon.base.errors import ConfigError, RunFailedError
+from presilicon.base import ConfigError, RunFailedError
 from presilicon.study.seeds import SeedTask, train_seeds
 
 QUICK = replace(ps.load_workload("digits-mlp"), target=0.5, max_steps=60)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 import presilicon as ps
-from presilicon.base.errors import ConfigError, RunFailedError
+from presilicon.base import ConfigError, RunFailedError
 from presilicon.records import Comparison
 from presilicon.study import check_strict, fairness
 from presilicon.study.fairness import check_start, strict_problems

@@ -13,7 +13,7 @@ import torch
 from msgspec.structs import replace as changed
 
 import presilicon as ps
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Hardware, Instrument, Tap
 from presilicon.emulation import Checkpoint, train
 from presilicon.formats import parse

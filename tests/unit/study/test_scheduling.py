@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import load_system
 from presilicon.scheduling.accounting import cost
 from presilicon.scheduling.baselines import reference_only

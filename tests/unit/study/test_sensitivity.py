@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 import presilicon as ps
-from presilicon.base.config import to_plain, to_toml
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError, to_plain, to_toml
 from presilicon.designs import Design, Technology, load_design, load_technology
 from presilicon.records import Gemm, Op, Sensitivity, StepGraph, TensorRef
 from presilicon.report import render_sensitivity

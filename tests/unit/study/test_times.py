@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import presilicon as ps
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import ForeignTime, ForeignTimes
 
 QUICK = replace(ps.load_workload("digits-mlp"), target=0.2, max_steps=30)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from presilicon import ConfigError, load_workload
-from presilicon.base.errors import RunFailedError
+from presilicon.base import RunFailedError
 from presilicon.workloads import capture_workload
 from presilicon.workloads.user import files_of
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Numerics
 from presilicon.emulation import train
 from presilicon.study import compare

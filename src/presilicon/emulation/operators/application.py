@@ -9,7 +9,7 @@ from torch.autograd import Function
 from torch.nn import functional
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.emulation.operators.torch_execution import run_torch
 from presilicon.emulation.ops.autograd import first_derivative
 from presilicon.formats import Format, has_numba

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.emulation.operators.application import apply_operator
 from presilicon.emulation.operators.composites import COMPOSITES
 from presilicon.emulation.ops.vector import vector_functions

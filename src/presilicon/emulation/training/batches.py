@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.workloads import Splits, Workload
 
 EVALUATION_BATCH = 1024

@@ -14,7 +14,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from presilicon.base.errors import ConfigError, RunFailedError
+from presilicon.base import ConfigError, RunFailedError
 from presilicon.records import Evaluation, FactsRun, PassiveHook, Stateful, Trace
 from presilicon.runs import CHECKPOINT_EVERY, write_atomically
 

@@ -10,9 +10,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from presilicon.base.config import to_plain
-from presilicon.base.errors import ConfigError
-from presilicon.base.seeds import derive_seed
+from presilicon.base import ConfigError, derive_seed, to_plain
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.attach import emulate_, emulation_of
 from presilicon.emulation.emulation import Emulation

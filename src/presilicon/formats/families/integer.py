@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats.families.fixed import Fixed
 from presilicon.formats.format import Format, require, require_bool, require_integer, require_word
 from presilicon.formats.kernels.grid import grid_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats.families.block import BlockFormat, PowerBlocks
 from presilicon.formats.families.fixed import Fixed
 from presilicon.formats.families.float import Float

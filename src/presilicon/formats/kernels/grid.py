@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 
 if TYPE_CHECKING:
     from presilicon.formats.families.block import BlockFloat

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats.rounding import Key, Stochastic, check_rounding, random_word
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats.families.block import BlockFormat, PowerBlocks
 from presilicon.formats.kernels.grid import BlockGrid, block_grid_of, value_of_bits
 from presilicon.formats.kernels.torch_kernels import power_of_two, round_to_grid

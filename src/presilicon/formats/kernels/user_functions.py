@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats.families.user import UserFormat
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats.format import MOST_LISTED_BITS
 from presilicon.formats.kernels.torch_kernels import draw_words
 from presilicon.formats.rounding import Key, Stochastic

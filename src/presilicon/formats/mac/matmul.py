@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats.kernels.passes import has_numba, has_triton
 from presilicon.formats.mac.plan import plan_of
 from presilicon.formats.mac.unit import MacUnit

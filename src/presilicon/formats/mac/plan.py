@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats.format import Format
 from presilicon.formats.kernels.grid import Grid, grid_of, value_of_bits
 from presilicon.formats.mac.unit import FLOAT32, MacUnit

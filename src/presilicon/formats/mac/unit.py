@@ -4,7 +4,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from presilicon.base.errors import FormatError, did_you_mean
+from presilicon.base import FormatError, did_you_mean
 from presilicon.formats.families.float import Float
 from presilicon.formats.format import Format
 from presilicon.formats.grammar import parse_rounding

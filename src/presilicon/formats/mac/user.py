@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats.codes import encode
 from presilicon.formats.families.user import UserFormat
 from presilicon.formats.kernels.passes import has_numba

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base.errors import ConfigError, did_you_mean
-from presilicon.base.extensions import ExtensionPoint
+from presilicon.base import ConfigError, ExtensionPoint, did_you_mean
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.counts import CountWarning, check_counts
 from presilicon.instrument.aggregations.histograms import tracking_boundaries

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.formats import Format, parse
 from presilicon.instrument.aggregations.parts import END, FRESH
 from presilicon.instrument.firmware.language import Firmware

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.aggregation import Aggregation, RunningAverage
 from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values

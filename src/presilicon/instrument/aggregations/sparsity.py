@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.aggregation import Aggregation
 from presilicon.instrument.aggregations.parts import AggregationCode, FrameContents, Values, join_vectors

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.base import ConfigError, did_you_mean
 from presilicon.designs import ALU_FUNCTIONS, REDUCE_FUNCTIONS, Hardware
 from presilicon.instrument.firmware.bubbles import with_bubbles
 from presilicon.instrument.firmware.image import Chain, Image, StoredRow

@@ -2,7 +2,7 @@
 
 import struct
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import ALU_FUNCTIONS, REDUCE_FUNCTIONS, Hardware
 from presilicon.formats import Fixed, Float
 from presilicon.instrument.firmware.image import Chain, Image, StoredRow, check_beginning, describe_geometry, read_image

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base.config import Source, decode
-from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.base import ConfigError, Source, decode_config, did_you_mean
 from presilicon.designs import Hardware, decode_format
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.instrument.firmware.ranges import RangeRow
@@ -57,7 +56,7 @@ def read_hardware(path: Path) -> tuple[Hardware, dict[int, RangeRow]]:
     if not isinstance(data, dict):
         raise ConfigError(f'{path}: {_shown(data)}, expected an object like {{"lanes": 8, "ranges": 4}}')
     fields = {key: value for key, value in data.items() if key != "range_boundaries"}
-    hardware = decode(fields, Hardware, Source(str(path)), decode_format)
+    hardware = decode_config(fields, Hardware, Source(str(path)), decode_format)
     rows = data.get("range_boundaries", [])
     if not isinstance(rows, list):
         raise ConfigError(f"{path}, $.range_boundaries: {_shown(rows)}, expected a list of rows")

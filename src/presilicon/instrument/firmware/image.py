@@ -8,7 +8,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware
 
 MAGIC = b"PSFW"

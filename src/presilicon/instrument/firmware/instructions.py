@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.base import ConfigError, did_you_mean
 
 CONDITIONS = ("first", "notfirst", "last", "notlast")
 """Conditions of level 0; `@1` makes them those of level 1. Bits 0-3 of a mask in this order, bits 4-7 for level 1."""

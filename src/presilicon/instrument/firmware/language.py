@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.instrument.firmware.instructions import Instruction, read_chains
 from presilicon.instrument.firmware.ranges import RangeRow
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.base import ConfigError, did_you_mean
 from presilicon.designs import Hardware
 from presilicon.instrument.model.words import CLASSES, bias_of, infinity_code
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from presilicon.base.errors import ConfigError, RunFailedError, unknown
+from presilicon.base import ConfigError, RunFailedError, unknown
 from presilicon.records import Event, InstrumentAnswer, InstrumentEnded, InstrumentStarted
 from presilicon.runs import StoredRun, parse_event
 

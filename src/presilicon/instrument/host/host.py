@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from presilicon.base.errors import ConfigError, unknown
+from presilicon.base import ConfigError, unknown
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations import BuiltAggregation, aggregation
 from presilicon.instrument.aggregations.counts import CountWarning

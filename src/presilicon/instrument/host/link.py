@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from presilicon.base.errors import ConfigError, MissingToolError
+from presilicon.base import ConfigError, MissingToolError
 from presilicon.instrument.host.token import GREETING, MAX_GREETING, REFUSAL, TOKEN_VARIABLE, greeting, is_greeting
 
 LOCAL = "127.0.0.1"

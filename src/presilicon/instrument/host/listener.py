@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from msgspec import to_builtins
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Instrument
 from presilicon.instrument.host.control import Command
 from presilicon.instrument.host.host import Host, Ticket

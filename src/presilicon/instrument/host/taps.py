@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.base import ConfigError, did_you_mean
 from presilicon.designs import Hardware, Instrument, TapRole
 from presilicon.instrument.firmware.instructions import Instruction
 from presilicon.instrument.firmware.language import Chains, Firmware

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,7 +11,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 
 TOKEN_VARIABLE = "PRESILICON_INSTRUMENT_TOKEN"
 TOKEN_FILE = "instrument-token"

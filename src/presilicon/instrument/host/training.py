@@ -10,7 +10,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import UNSET, to_builtins
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Instrument
 from presilicon.formats import Format
 from presilicon.instrument.aggregations import AGGREGATIONS, BuiltAggregation

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Hardware
 from presilicon.instrument.firmware.image import Chain, Image, StoredRow, read_image
 from presilicon.instrument.model.words import word_limits

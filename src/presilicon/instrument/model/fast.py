@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import BLOCKS, Hardware
 from presilicon.instrument.firmware.image import Chain, Image, StoredRow
 from presilicon.instrument.model.engine import Blocks, Settings, check_feed, check_tap

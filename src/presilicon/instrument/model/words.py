@@ -6,7 +6,7 @@ docs/firmware.md defines both.
 
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Hardware
 
 if TYPE_CHECKING:

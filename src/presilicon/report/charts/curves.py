@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from presilicon.base.units import COUNTS, JOULES, SECONDS, Scale
+from presilicon.base import COUNTS, JOULES, SECONDS, Scale
 from presilicon.records import CurvePoint, Result, SeedResult
 from presilicon.report.charts.palette import LIGHT, SOLID
 

@@ -5,8 +5,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from presilicon.base.errors import ConfigError, MissingToolError, unknown
-from presilicon.base.units import Scale, format_percent, joules_scale, seconds_scale
+from presilicon.base import ConfigError, MissingToolError, Scale, format_percent, joules_scale, seconds_scale, unknown
 from presilicon.records import Comparison, Result
 from presilicon.report.charts.curves import median_curve
 from presilicon.report.charts.palette import LIGHT, SOLID

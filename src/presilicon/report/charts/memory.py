@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from presilicon.base.units import bytes_scale, format_bytes, format_seconds, seconds_scale
+from presilicon.base import bytes_scale, format_bytes, format_seconds, seconds_scale
 from presilicon.records import MEMORY_PARTS, MemoryPart, MemoryPoint, MemoryTimeline
 from presilicon.report.charts.figure import render_drawing, save_drawing
 from presilicon.report.charts.palette import LIGHT

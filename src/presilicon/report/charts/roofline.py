@@ -5,7 +5,7 @@ from math import log10, pi, sqrt
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from presilicon.base.units import format_count, format_percent, format_seconds
+from presilicon.base import format_count, format_percent, format_seconds
 from presilicon.records import Cost, OpCost, Phase
 from presilicon.report.charts.figure import render_drawing, save_drawing
 from presilicon.report.charts.palette import LIGHT

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from presilicon.base.units import format_count, format_joules, format_number, format_percent, format_seconds
+from presilicon.base import format_count, format_joules, format_number, format_percent, format_seconds
 from presilicon.records import Comparison, Pair, RankingSensitivity, Result
 from presilicon.report.charts.curves import chart_data, median_curve, thin
 from presilicon.report.charts.palette import DARK, LIGHT

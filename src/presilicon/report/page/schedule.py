@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 from string import Template
 
-from presilicon.base.units import format_joules, format_seconds
+from presilicon.base import format_joules, format_seconds
 from presilicon.report.charts.palette import LIGHT
 from presilicon.report.page.page import plain_page
 from presilicon.report.schedule import Payback, ScheduleView, moved_rows, payback_sentence

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import Problem
 from presilicon.scheduling.solvers.tables import Array, Tables, tables
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from presilicon.base.errors import MissingToolError
+from presilicon.base import MissingToolError
 from presilicon.records import Problem, Schedule
 from presilicon.scheduling.checker import faults
 from presilicon.scheduling.goals import Goal

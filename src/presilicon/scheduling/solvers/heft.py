@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, insort
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import Mode, Problem, Schedule, Started
 
 

@@ -6,7 +6,7 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import MachineStep
 from presilicon.records import Gemm, Op, Role, TensorRef
 from presilicon.simulation.caterpillar.machine import CaterpillarMachine

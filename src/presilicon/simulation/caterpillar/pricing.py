@@ -5,8 +5,7 @@ from math import inf
 
 from msgspec import Struct
 
-from presilicon.base.errors import ConfigError
-from presilicon.base.units import PICO
+from presilicon.base import PICO, ConfigError
 from presilicon.designs import MachineStep, StepPrice, Technology, curve_pj, op_cost
 from presilicon.records import Op, OpCost
 from presilicon.simulation.caterpillar.machine import CaterpillarMachine

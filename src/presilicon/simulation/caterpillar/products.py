@@ -16,7 +16,7 @@ rank-1 update, which can be made in the weights themselves, from a vector that i
 from math import ceil
 from typing import NamedTuple
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import Gemm, Phase
 from presilicon.simulation.caterpillar.cycles import (
     all_gather_cycles,

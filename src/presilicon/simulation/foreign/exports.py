@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from presilicon.base.errors import ConfigError, MissingToolError
+from presilicon.base import ConfigError, MissingToolError
 from presilicon.designs import Design, StepFormats
 from presilicon.records import Cost, Op, OpCost, StepFacts, StepGraph, TensorRef
 from presilicon.simulation.execution import executed_ops

@@ -11,8 +11,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from presilicon.base.errors import ConfigError, did_you_mean
-from presilicon.base.files import read_file
+from presilicon.base import ConfigError, did_you_mean, read_file
 from presilicon.records import ForeignTime, ForeignTimes, OpCost
 from presilicon.simulation.foreign.profiles import is_averages, read_averages, read_profile
 

@@ -8,7 +8,7 @@ from math import isfinite
 from msgspec import Struct
 from msgspec.structs import replace
 
-from presilicon.base.errors import ConfigError, did_you_mean
+from presilicon.base import ConfigError, did_you_mean
 from presilicon.records import Cost, Coverage, ForeignTime, ForeignTimes, OpCost, StepGraph
 
 _STANDING = ("leakage", "static")

@@ -12,7 +12,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import ForeignTime, ForeignTimes
 
 MICRO = 1e-6

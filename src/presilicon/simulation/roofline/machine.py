@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from presilicon.base.errors import ConfigError, FormatError
+from presilicon.base import ConfigError, FormatError
 from presilicon.designs import Design, Label, Machine, MachineStep, StepPrice, Technology, UpdateRule
 from presilicon.formats import Format, parse
 from presilicon.records import Area

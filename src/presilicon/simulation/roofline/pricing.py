@@ -3,8 +3,7 @@
 from math import ceil, log
 from typing import NamedTuple
 
-from presilicon.base.errors import ConfigError
-from presilicon.base.units import MICRO, PICO
+from presilicon.base import MICRO, PICO, ConfigError
 from presilicon.designs import MachineStep, StepPrice, op_cost
 from presilicon.records import OpCost, TensorRef
 from presilicon.simulation.execution import updated

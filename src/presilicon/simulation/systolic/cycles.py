@@ -26,7 +26,7 @@ from math import ceil
 
 from msgspec import Struct
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Convention
 from presilicon.records import Gemm
 from presilicon.simulation.systolic.machine import Dataflow, Reduction

@@ -4,7 +4,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import ArrayFrames, CellFrame, Gemm
 from presilicon.simulation.systolic.cycles import gemm_cycles
 from presilicon.simulation.systolic.machine import Dataflow, Reduction

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from presilicon.base.units import PICO
+from presilicon.base import PICO
 from presilicon.designs import Numerics, Technology, curve_pj
 from presilicon.records import Op, OperatorCost
 

@@ -19,7 +19,7 @@ from math import ceil, floor
 
 from msgspec import Struct
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import Gemm
 
 DIMENSIONS = ("m", "k", "n")

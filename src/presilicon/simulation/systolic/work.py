@@ -5,7 +5,7 @@ from functools import cache
 
 from msgspec import Struct
 
-from presilicon.base.units import PICO
+from presilicon.base import PICO
 from presilicon.designs import Design, Technology, curve_pj
 from presilicon.formats import Format
 from presilicon.simulation.energy import leakage_w, mac_pj

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import Role
 from presilicon.workloads.capturing.layers import Layers, sequence_number_of
 

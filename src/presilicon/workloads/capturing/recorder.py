@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import Role, Stage
 from presilicon.workloads.capturing.calls import Call, Record, View
 from presilicon.workloads.capturing.flows import Flows

@@ -12,7 +12,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 
 Anything = TypeVar("Anything")
 

@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import StepGraph, TensorRef
 from presilicon.workloads.capturing.assembly import assemble
 from presilicon.workloads.capturing.layers import ends_of

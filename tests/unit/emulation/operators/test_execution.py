@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.emulation.operators import apply_operator
 from presilicon.emulation.operators.numba_execution import run_numba
 from presilicon.emulation.operators.torch_execution import run_torch

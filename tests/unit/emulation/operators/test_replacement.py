@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 import presilicon as ps
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Operators, OperatorSpec, load_recipe
 from presilicon.operators import Operator, operator, table
 

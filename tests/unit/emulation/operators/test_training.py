@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 import presilicon as ps
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Operators, OperatorSpec
 from presilicon.emulation import Checkpoint
 from presilicon.operators import operator, piecewise_linear

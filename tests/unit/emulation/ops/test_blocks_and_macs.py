@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Numerics, RoleFormat, load_design
 from presilicon.emulation import emulate_
 from presilicon.formats import MacUnit, UserFormat, matmul, parse, quantize

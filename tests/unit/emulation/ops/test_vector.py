@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation import emulate_, emulated
 from presilicon.emulation.mode import handlers

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import presilicon as ps
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs.numerics import Change, Numerics, RoleFormat
 from presilicon.emulation import train
 from presilicon.emulation.training.checkpoint import Checkpoint, ModelState, Progress, read_progress, write_progress

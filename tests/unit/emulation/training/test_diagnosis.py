@@ -8,7 +8,7 @@ import torch
 from msgspec.structs import replace as change
 from torch import Tensor, nn
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import LossScale, Numerics, load_recipe
 from presilicon.emulation import emulate_, train
 from presilicon.emulation.training import diagnosis

@@ -5,7 +5,7 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import load_design, load_recipe
 from presilicon.designs.scaling import LossScale, Rise
 from presilicon.emulation import train

@@ -2,7 +2,7 @@ import pickle
 
 import pytest
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats import NAMED_FORMATS, Float, Format, parse
 
 

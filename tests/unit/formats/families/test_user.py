@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats import NAMED_FORMATS, Float, UserFormat, decode, encode, parse, quantize, register
 from presilicon.formats.kernels.user_functions import operation_table, user_function
 

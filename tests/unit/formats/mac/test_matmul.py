@@ -4,7 +4,7 @@ import sys
 import pytest
 import torch
 
-from presilicon.base.errors import FormatError
+from presilicon.base import FormatError
 from presilicon.formats import Float, Key, MacUnit, matmul, parse, quantize
 
 FLOAT16 = parse("float16")

@@ -2,15 +2,14 @@ from itertools import product
 
 import pytest
 
-from presilicon.base.config import decode, parse_toml, to_plain
-from presilicon.base.errors import ConfigError, FormatError
+from presilicon.base import ConfigError, FormatError, decode_config, parse_toml, to_plain
 from presilicon.formats import Float, Format, MacUnit, parse
 from presilicon.formats.mac.plan import plan_of
 
 
 def read(text: str) -> MacUnit:
     data, source = parse_toml(text, "unit.toml")
-    return decode(data, MacUnit, source, lambda kind, value: parse(value) if kind is Format else value)
+    return decode_config(data, MacUnit, source, lambda kind, value: parse(value) if kind is Format else value)
 
 
 def test_a_unit_is_read_from_toml() -> None:

@@ -6,7 +6,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Hardware
 from presilicon.formats import parse
 from presilicon.instrument import Firmware, RangeRow, compile_firmware, disassemble, read_image

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.instrument.firmware.files import read_chains, read_firmware
 from presilicon.instrument.firmware.ranges import RangeRow
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from presilicon.base.errors import ConfigError, RunFailedError
+from presilicon.base import ConfigError, RunFailedError
 from presilicon.instrument.host import control
 from presilicon.instrument.host.control import CONTROL_FILE, Command, Commands
 from presilicon.records import InstrumentAnswer, InstrumentEnded, InstrumentStarted

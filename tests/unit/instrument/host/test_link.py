@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Hardware
 from presilicon.instrument.host import link as links
 from presilicon.instrument.host.decoder import Decoder, Frame

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Hardware, Instrument, Tap
 from presilicon.formats import parse
 from presilicon.instrument import FastModel, Firmware, compile_firmware, to_words

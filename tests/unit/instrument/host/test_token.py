@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.instrument.host.link import SocketLink, SocketServer
 from presilicon.instrument.host.token import (
     MAX_GREETING,

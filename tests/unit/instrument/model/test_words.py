@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from oracles.words import classes, keys
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Hardware
 from presilicon.formats import encode, parse
 from presilicon.instrument.model.arithmetic import arithmetic_of

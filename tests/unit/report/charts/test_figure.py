@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from presilicon import report
-from presilicon.base.errors import ConfigError, MissingToolError
+from presilicon.base import ConfigError, MissingToolError
 from presilicon.records import Comparison
 from presilicon.report import save_figure
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from presilicon.base.errors import ConfigError, MissingToolError
+from presilicon.base import ConfigError, MissingToolError
 from presilicon.records import Lifetime, MemoryPoint, MemoryTimeline
 from presilicon.report import render_memory, save_memory_plot
 

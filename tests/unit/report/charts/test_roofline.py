@@ -2,7 +2,7 @@
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import load_design
 from presilicon.records import Cost
 from presilicon.report import save_roofline_plot

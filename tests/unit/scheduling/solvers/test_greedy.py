@@ -2,7 +2,7 @@
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import load_system
 from presilicon.records import Mode, Pool, Problem, Task
 from presilicon.scheduling.accounting import cost

@@ -2,7 +2,7 @@
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.scheduling.accounting import cost
 from presilicon.scheduling.checker import check
 from presilicon.scheduling.solvers.heft import heft, upward_ranks

@@ -2,7 +2,7 @@
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import load_design
 from presilicon.simulation.caterpillar.cycles import all_gather_cycles, core_gemm_cycles, core_gemv_cycles
 from presilicon.simulation.caterpillar.pipeline import Pipeline, allot_cores, stages, staleness, weighted_layers

@@ -4,7 +4,7 @@ from math import ceil
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import MachineStep, StepFormats, curve_pj, load_design, load_technology
 from presilicon.records import Gemm, Op, StepFacts, StepGraph, TensorRef
 from presilicon.simulation import simulate, simulate_gemm

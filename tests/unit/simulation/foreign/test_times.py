@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import load_design
 from presilicon.records import Gemm, StepFacts
 from presilicon.simulation import match_times, put_times, read_times, simulate

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.nn import functional
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import Design, RooflineMachine, StepFormats, load_design
 from presilicon.records import Gemm, Op, StepFacts, StepGraph, TensorRef
 from presilicon.simulation import simulate, simulate_gemm

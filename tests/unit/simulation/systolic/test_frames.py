@@ -2,7 +2,7 @@
 
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.records import ArrayFrames, Gemm
 from presilicon.simulation import gemm_cycles, play_product
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from presilicon.base.errors import ConfigError
+from presilicon.base import ConfigError
 from presilicon.designs import load_design
 from presilicon.records import Gemm, StepGraph
 from presilicon.simulation import gemm_cycles, simulate, transposer_cycles
