@@ -1,9 +1,9 @@
-"""An approximate tanh, written in the operator language, trained with.
+"""Training with an approximate tanh, written in the operator language.
 
 tanh is costly in hardware; x (1 - |x| / 4), cut off at 1 beyond |x| = 2, needs one multiplier, and its pieces meet with
 the same slope. The forward pass computes that approximation everywhere in the model, and the backward pass is derived
-from the same source, piece by piece, or is the exact derivative of tanh. Ready-made tables and straight pieces beside
-it, and a coarse staircase in which the pieces do not meet.
+from the same source, piece by piece, or is the exact derivative of tanh. It is compared with ready-made tables and
+piecewise linear functions, and with a coarse staircase whose pieces do not meet.
 
     python examples/approximate_tanh.py
 """
@@ -44,7 +44,7 @@ def in_eight_bits(x):
 
 @operator("tanh")
 def staircase(x):
-    """What a switch of a few cases makes of it: each a line of its own."""
+    """A few cases, each a straight line."""
     size = abs(x)
     match size:
         case _ if size < 0.5:
@@ -82,11 +82,11 @@ def main() -> None:
     workload = replace(ps.load_workload("digits-mlp"), name="digits-mlp-tanh", model=model, max_steps=300)
     header = f"{'loss':>7} {'test':>7} {'max error':>10} {'cycles':>7} {'mult':>5} {'add':>4} {'cmp':>4} {'entries':>8}"
     print(f"{'digits-mlp with tanh, seed 0':31} {header}")
-    for name, chosen in OPERATORS.items():
-        trace = ps.train(workload, Numerics(), seed=0, operators=[chosen] if chosen else [])
+    for name, replacement in OPERATORS.items():
+        trace = ps.train(workload, Numerics(), seed=0, operators=[replacement] if replacement else [])
         line = f"{name:31} {trace.losses[-1]:7.3f} {trace.test_accuracy:7.1%}"
-        if chosen is not None:
-            cost, error = chosen.cost, chosen.largest_error(-8, 8).error
+        if replacement is not None:
+            cost, error = replacement.cost, replacement.largest_error(-8, 8).error
             line += f" {error:10.4f} {cost.cycles:7} {cost.multipliers:5} {cost.adders:4} {cost.comparators:4}"
             line += f" {cost.entries:8}"
         print(line)

@@ -1,7 +1,8 @@
-"""What transposing weights in place saves: a layer's three products on arrays of several shapes, priced three ways.
+"""Savings of transposing weights in place: a layer's three products on arrays of several shapes, priced three ways.
 
-The input gradient E W^T needs transposed weights. A transposer copies them; an array whose sums can move both ways uses
-them as they lie. A tile of W that the forward product left in the array is not loaded again if nothing came in between.
+The input gradient E W^T needs transposed weights. A transposer copies them; an array whose sums can move in both
+directions uses them in place. A tile of W that the forward product left in the array is not loaded again if no other
+product ran in between.
 
     python examples/in_place_transpose.py
 """

@@ -1,10 +1,10 @@
-"""A workload of one's own: two interleaved spirals, told apart by a small perceptron.
+"""A user's workload: two interleaved spirals, classified by a small perceptron.
 
     presilicon evaluate fp32-systolic fp8-systolic --workload examples/my_workload.py
     presilicon simulate fp8-systolic --workload examples/my_workload.py
 
-Copy it, put your model and data in place of these, and keep the name `workload`. Functions of the file may be used in
-all places; a lambda would tie it to --jobs 1, because seeds are trained in processes of their own.
+Copy it, replace the model and the data, and keep the name `workload`. Use functions of the file for all callables; a
+lambda works only with --jobs 1, because each seed is trained in a separate process.
 """
 
 from functools import partial
@@ -23,12 +23,12 @@ def model() -> nn.Module:
 
 
 def data() -> ps.Splits:
-    """The same points at every call: a generator of its own, not the run's."""
+    """The same points at every call, from a separate generator."""
     generator = torch.Generator().manual_seed(7)
     arm = torch.arange(POINTS) % 2
     angle = torch.rand(POINTS, generator=generator) * 3 * torch.pi
-    turned = angle + arm * torch.pi
-    points = torch.stack([angle * turned.cos(), angle * turned.sin()], dim=1) / 3
+    rotated = angle + arm * torch.pi
+    points = torch.stack([angle * rotated.cos(), angle * rotated.sin()], dim=1) / 3
     points += 0.1 * torch.randn(POINTS, 2, generator=generator)
 
     def part(start: int, end: int) -> tuple[Tensor, Tensor]:

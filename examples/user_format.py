@@ -1,9 +1,9 @@
-"""A number format of your own, trained with.
+"""Training with a user-defined number format.
 
-A struct of bit fields (sign 1, exponent 5, mantissa 2), the functions that convert to and from it, and its own `add`
-and `mad` on codes: what an FPGA engineer would write down first. The emulator then uses them for every matrix product
-of a training run. Here `mad` cuts off what does not fit instead of rounding it, as cheap hardware does: sums stall, and
-short chunks bring most of the accuracy back.
+The format is a struct of bit fields (sign 1, exponent 5, mantissa 2), the functions that convert to and from it, and
+`add` and `mad` on codes, as an FPGA engineer would write them. The emulator uses them for every matrix product of a
+training run. Here `mad` truncates instead of rounding, as cheap hardware does: sums stall, and short chunks restore
+most of the accuracy.
 
     python examples/user_format.py
 """
@@ -51,7 +51,7 @@ def truncate(value):
 
 @numba.njit
 def convert(value):
-    """The code of a number: nearest, by looking at the two neighbours."""
+    """The code nearest to a number, found by comparing its two neighbours."""
     code = truncate(value)
     if code & 127 == (TOP << 2) | 3:
         return code
@@ -63,13 +63,13 @@ def convert(value):
 
 @numba.njit
 def add(a, b):
-    """The sum of two codes, cut off."""
+    """The truncated sum of two codes."""
     return truncate(as_float(a) + as_float(b))
 
 
 @numba.njit
 def mad(a, b, c):
-    """a * b + c, cut off once at the end."""
+    """a * b + c, truncated once at the end."""
     return truncate(as_float(a) * as_float(b) + as_float(c))
 
 
@@ -96,8 +96,8 @@ def main() -> None:
         ("new_fp, its own mad, chunks of 8", numerics(MacUnit(accumulate=NEW_FP, order="chunked", chunk=8))),
     ]
     print(f"{'digits-mlp, 300 steps, seed 0':34} {'last loss':>10} {'validation':>11} {'test':>7}")
-    for name, chosen in rows:
-        trace = ps.train(workload, chosen, seed=0)
+    for name, row_numerics in rows:
+        trace = ps.train(workload, row_numerics, seed=0)
         best = max(point.accuracy for point in trace.evaluations)
         print(f"{name:34} {trace.losses[-1]:10.3f} {best:11.1%} {trace.test_accuracy:7.1%}")
 

@@ -1,6 +1,6 @@
-"""A training watched by its design's instrument, with commands on the way.
+"""A training run watched by its design's instrument, with commands during the run.
 
-Every tenth step the instrument looks at the input of each layer of a small network. At step 100 the tap of the last
+Every tenth step the instrument reads the input of each layer of a small network. At step 100 the tap of the last
 layer is reprogrammed from summary statistics to NormCheck, and at step 200 the learning rate is lowered through a
 control register. On the command line, `presilicon instrument program` and `set` do the same to a run.
 
@@ -23,7 +23,7 @@ COMMANDS = {
 
 
 class Commands:
-    """The source of commands that the training asks before every step."""
+    """The source of commands that training polls before every step."""
 
     def pending(self, step: int) -> list[Command]:
         return [COMMANDS[step]] if step in COMMANDS else []
