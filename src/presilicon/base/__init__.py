@@ -20,8 +20,8 @@ from presilicon.base.errors import (
     unknown,
 )
 from presilicon.base.exports import deferred
-from presilicon.base.extensions import ExtensionPoint, ExtensionWarning
-from presilicon.base.files import LARGEST_TEXT, read_file
+from presilicon.base.extensions import ExtensionPoint, ExtensionWarning, extensions_named_in
+from presilicon.base.files import LARGEST_DATA, LARGEST_TEXT, read_file
 from presilicon.base.seeds import derive_seed
 from presilicon.base.units import (
     COUNTS,
@@ -49,6 +49,7 @@ __all__ = [
     "COUNTS",
     "GIBI",
     "JOULES",
+    "LARGEST_DATA",
     "LARGEST_TEXT",
     "MICRO",
     "MILLI",
@@ -71,6 +72,7 @@ __all__ = [
     "deferred",
     "derive_seed",
     "did_you_mean",
+    "extensions_named_in",
     "format_area",
     "format_bytes",
     "format_count",

@@ -9,16 +9,23 @@ Members are imported when they are asked for by name. The package's own members 
 `name = "module:object"` form next to the extension point, so that they are found in a source tree too.
 """
 
+import re
+import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cached_property
+from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from presilicon.base.errors import ConfigError, unknown
+from presilicon.base.errors import ConfigError, PresiliconError, unknown
 
 T = TypeVar("T")
+
+_points: "list[ExtensionPoint[Any]]" = []
 
 
 class ExtensionWarning(UserWarning):
@@ -38,7 +45,17 @@ class ExtensionPoint(Generic[T]):
     presilicon.base.errors.ConfigError: unknown encoding "jsn": did you mean "json"? Allowed: json
     """
 
-    def __init__(self, group: str, noun: str, builtin: Mapping[str, str], kind: Any = object) -> None:
+    def __init__(
+        self,
+        group: str,
+        noun: str,
+        builtin: Mapping[str, str],
+        kind: Any = object,
+        aliases: Callable[[T], Iterable[str]] | None = None,
+    ) -> None:
+        """`kind` is the type of all members; `aliases` gives further names under which a member may be used."""
+        _points.append(self)
+        self._aliases = aliases
         self.group = group
         self.noun = noun
         self._builtin = dict(builtin)
@@ -68,6 +85,25 @@ class ExtensionPoint(Generic[T]):
                 raise unknown(self.noun, name, self.names())
         return self._loaded[name]
 
+    def _registered_if_needed(self, name: str) -> Mapping[str, EntryPoint]:
+        """Registered members, without a search of the installed packages for a name of the package's own."""
+        return {} if name in self._builtin else self._registered
+
+    @contextmanager
+    def errors_of(self, name: str) -> Iterator[None]:
+        """Turns an error inside a registered member into a `ConfigError` that names it; our own errors pass."""
+        try:
+            yield
+        except PresiliconError:
+            raise
+        except Exception as error:
+            point = self._registered_if_needed(name).get(name)
+            if point is None:
+                raise
+            raise ConfigError(
+                f'{self.noun} "{name}" of {_origin(point)} failed: {type(error).__name__}: {error}'
+            ) from error
+
     def members(self) -> dict[str, T]:
         """All members by name. One that cannot be loaded is left out with an `ExtensionWarning`."""
         members = {}
@@ -93,7 +129,7 @@ class ExtensionPoint(Generic[T]):
     def _load_registered(self, point: EntryPoint) -> T:
         try:
             member: T = point.load()
-        except Exception as error:  # a package of somebody else's may raise anything
+        except (Exception, SystemExit) as error:  # a package of somebody else's may raise anything
             raise ConfigError(
                 f'{self.noun} "{point.name}" cannot be loaded from {_origin(point)}: {type(error).__name__}: {error}'
             ) from error
@@ -103,6 +139,32 @@ class ExtensionPoint(Generic[T]):
                 f'{self.noun} "{point.name}" of {_origin(point)} must be a {self._kind.__name__}, not {member!r}'
             )
         return member
+
+
+def extensions_named_in(text: str) -> dict[str, str]:
+    """Package, version and source hash of each registered member that a text names: part of a run's identity.
+
+    `text` is a configuration as JSON. The hash covers the member's own module, not what that imports.
+    """
+    named = {}
+    for point in _points:
+        for name, entry in point._registered.items():
+            words = {name}
+            if point._aliases is not None:
+                with suppress(ConfigError):
+                    words |= set(point._aliases(point.load(name)))
+            if any(re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text) for word in words):
+                point.load(name)
+                named[f"{point.group}:{name}"] = _fingerprint(entry)
+    return dict(sorted(named.items()))
+
+
+def _fingerprint(point: EntryPoint) -> str:
+    module = sys.modules.get(point.module)
+    file = getattr(module, "__file__", None)
+    digest = sha256(Path(file).read_bytes()).hexdigest()[:16] if file else "unknown"
+    package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else "an installed package"
+    return f"{package}, {point.value}, source {digest}"
 
 
 def _origin(point: EntryPoint) -> str:

@@ -1,5 +1,6 @@
 """Reading files that a user names: regular files of a limited size, and nothing else."""
 
+import os
 import stat
 from pathlib import Path
 
@@ -7,6 +8,8 @@ from presilicon.base.errors import ConfigError
 
 LARGEST_TEXT = 16 << 20
 """Bytes of the largest configuration or source file that is read."""
+LARGEST_DATA = 1 << 30
+"""Bytes of the largest file of vectors, images or streams that is read."""
 
 
 def read_file(path: Path, largest: int = LARGEST_TEXT) -> bytes:
@@ -21,7 +24,7 @@ def read_file(path: Path, largest: int = LARGEST_TEXT) -> bytes:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a directory fails by itself
             raise ConfigError(f"{path}: not a regular file, but a device, a pipe or a socket; copy it to a file first")
-        with path.open("rb") as file:
+        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             content = file.read(largest + 1)
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None

@@ -28,7 +28,7 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
 @click.option("--seed", type=int, default=0, show_default=True, help="The first seed; the others follow it.")
 @click.option("--target", type=float, help="Validation accuracy to reach, in place of the workload's own.")
 @click.option("--max-steps", type=click.IntRange(min=1), help="Training budget, in place of the workload's own.")
-@click.option("--evaluate-every", type=click.IntRange(min=1), help="Steps between looks at the validation split.")
+@click.option("--evaluate-every", type=click.IntRange(min=1), help="Steps between evaluations on the validation split.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Training runs at the same time.  [default: one per core]")
 @click.option("--device", default="cpu", show_default=True, help="Where to emulate: cpu or cuda.")
 @click.option(
@@ -65,7 +65,7 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
     metavar="NAME[,NAME...]",
     help="Recipes in place of each DESIGN's own numerics: see `presilicon list numerics`. Each is a design to compare.",
 )
-@click.option("--resume", metavar="RUN", help="Go on with a run that was broken off, to the same bits.")
+@click.option("--resume", metavar="RUN", help="Resume an interrupted run; the result is bit-identical.")
 @clock_option
 @set_option
 @vary_option

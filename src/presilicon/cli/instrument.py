@@ -156,13 +156,10 @@ def compile_command(config: Path, firmware: Path, out: Path, as_json: bool) -> N
 @json_option
 def disassemble_command(image: Path, as_json: bool) -> None:
     """Print the firmware and the ranges in an IMAGE that `compile` wrote."""
-    from presilicon.base import ConfigError
+    from presilicon.base import LARGEST_DATA, ConfigError, read_file
     from presilicon.instrument import disassemble
 
-    try:
-        data = image.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{image}: cannot be read ({error.strerror or error})") from None
+    data = read_file(image, LARGEST_DATA)
     try:
         text = disassemble(data)
     except ConfigError as error:

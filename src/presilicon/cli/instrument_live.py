@@ -74,7 +74,9 @@ def watch(run: str, once: bool, interval: float, out: Path, as_json: bool) -> No
 @_RUN
 @_TAP
 @click.option("--aggregation", metavar="NAME", help="See `presilicon instrument list`.")
-@click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Of the aggregation: bins=32, ...")
+@click.option(
+    "--option", "options", multiple=True, metavar="KEY=VALUE", help="Option of the aggregation, such as bins=32."
+)
 @click.option(
     "--firmware", type=click.Path(path_type=Path), metavar="F.json", help="Your own firmware, as `compile` reads it."
 )
@@ -215,7 +217,7 @@ def lockstep(
 
     Exits with 1 at the first difference, with its tap, step and element.
     """
-    from presilicon.base import ConfigError, RunFailedError, to_plain
+    from presilicon.base import ConfigError, RunFailedError, read_file, to_plain
     from presilicon.instrument import compare_streams
     from presilicon.runs import load_run
 
@@ -224,10 +226,10 @@ def lockstep(
     stored = load_run(out, run)
     training = _load_training(stored, design, seed)
     hardware = training.design.instrument.built
-    there = _read(stream or training.file)
+    there = read_file(stream or training.file)
     if recorded:
         names = {tap.tap: tap.name for tap in training.started.taps}
-        agreement = compare_streams(_read(training.file), there, hardware, names=names)
+        agreement = compare_streams(read_file(training.file), there, hardware, names=names)
     else:
         from presilicon.cli.instrument import _engine
         from presilicon.records import InstrumentAnswer
@@ -254,8 +256,10 @@ def lockstep(
 
 @click.command("listen")
 @click.argument("link")
-@click.option("--design", "design_name", required=True, metavar="DESIGN", help="With the board's [instrument].")
-@click.option("--workload", required=True, metavar="NAME", help="Its layers can be tapped.")
+@click.option(
+    "--design", "design_name", required=True, metavar="DESIGN", help="Design whose [instrument] describes the board."
+)
+@click.option("--workload", required=True, metavar="NAME", help="Workload whose layers are tapped.")
 @click.option("--baud", type=click.IntRange(min=1), default=115200, show_default=True, help="For a serial port.")
 @click.option(
     "--seconds", type=click.FloatRange(min=0), help="How long to listen.  [default: until Ctrl-C; a file, to its end]"
@@ -363,15 +367,6 @@ def _load_training(run: "StoredRun", design: str | None, seed: int | None) -> _T
         raise ConfigError(f'{run.name}: its request has no design "{started.design}"')
     file = run.path / stream_file(f"{started.design}-seed{started.seed}")
     return _Training(trained, plan.workload, plan.device, started, file)
-
-
-def _read(path: Path) -> bytes:
-    from presilicon.base import ConfigError
-
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
 def _load(out: Path, run: str) -> "StoredRun":

@@ -56,11 +56,16 @@ def workloads(as_json: bool) -> None:
 
     Workloads without data can be simulated but not evaluated.
     """
+    from presilicon.base import ConfigError
     from presilicon.workloads import load_workload, workload_names
 
     rows = []
     for name in workload_names():
-        workload = load_workload(name)
+        try:
+            workload = load_workload(name)
+        except ConfigError as error:  # of an installed package: the others are listed all the same
+            click.echo(f"presilicon: warning: {error}", err=True)
+            continue
         commands = ["evaluate", "simulate"] if workload.can_evaluate else ["simulate"]
         described = {"target": workload.target, "commands": commands, "description": workload.description}
         rows.append({"name": name, **described})

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import warnings
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -78,9 +79,16 @@ class _Interrupts:
                 signal.signal(number, self.handle)
 
 
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """A warning as one line, without the place in our source that gave it."""
+    click.echo(f"presilicon: warning: {message}", err=True)
+
+
 def _run(arguments: list[str] | None) -> int:
     interrupts = _Interrupts()
     interrupts.install()
+    if not sys.warnoptions:
+        warnings.showwarning = _show_warning
     try:
         result: Any = cli.main(args=arguments, prog_name="presilicon", standalone_mode=False)
         sys.stdout.flush()

@@ -40,19 +40,37 @@ def vary_designs(
         values = split_values(text)
         if not equals or not path.strip() or not all(values):
             raise ConfigError(f'--vary "{variation}": write a path and its values, as in --vary machine.rows=32,64')
-        if path.strip() in paths:
-            raise ConfigError(f'--vary "{variation}": {path.strip()} is set or varied already; give it once')
+        if path.strip() == "name":
+            raise ConfigError(f'--vary "{variation}": designs are named after what varies; vary another field')
+        overlapping = [other for other in paths if _overlap(other, path.strip())]
+        if overlapping:
+            raise ConfigError(f'--vary "{variation}": {overlapping[0]} is set or varied already; give it once')
         paths.add(path.strip())
         axes.append([f"{path.strip()}={value}" for value in values])
     designs: list[Design] = []
     for combination in product(*axes):
-        design = load_design(name_or_path, [*settings, *combination], numerics=numerics)
+        try:
+            design = load_design(name_or_path, [*settings, *combination], numerics=numerics)
+        except ConfigError as error:
+            raise ConfigError(_name_option(str(error), combination)) from None
         if combination:
             design = replace(design, name=f"{design.name}[{', '.join(combination)}]")
             design.check()
             _refuse_duplicate(design, designs)
         designs.append(design)
     return designs
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether two paths are equal, or one is a part of the other."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+
+
+def _name_option(message: str, combination: Sequence[str]) -> str:
+    """An error about a setting that --vary made, with that option's name."""
+    for setting in combination:
+        message = message.replace(f'--set "{setting}"', f'--vary "{setting}"')
+    return message
 
 
 def split_values(text: str) -> list[str]:

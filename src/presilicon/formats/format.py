@@ -258,7 +258,10 @@ def _fields(fmt: Format) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=8)
 def _code_values(fmt: Format) -> tuple[float, ...]:
-    return tuple(float32(float(value)) for value in fmt.code_values())
+    from presilicon.formats.grammar import FAMILIES
+
+    with FAMILIES.errors_of(fmt.kind):
+        return tuple(float32(float(value)) for value in fmt.code_values())
 
 
 def _finite(fmt: Format) -> list[float]:

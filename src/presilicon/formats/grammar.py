@@ -26,7 +26,9 @@ _BUILTIN = {
     "table": "presilicon.formats.families.table:Table",
 }
 
-FAMILIES: ExtensionPoint[type[Format]] = ExtensionPoint("presilicon.formats", "number format", _BUILTIN, Format)
+FAMILIES: ExtensionPoint[type[Format]] = ExtensionPoint(
+    "presilicon.formats", "number format", _BUILTIN, Format, aliases=lambda family: family.names()
+)
 """The families of formats, by the word before the parenthesis."""
 
 
@@ -120,7 +122,8 @@ def _build(tree: ast.expr, text: str) -> Format:
             return named
         case ast.Call(func=ast.Name(id=name)) if name in FAMILIES:
             family = _family(name)
-            return family(**_arguments(tree, family, text))
+            with FAMILIES.errors_of(name):
+                return family(**_arguments(tree, family, text))
         case ast.Call(func=ast.Name(id=name), args=arguments):
             base = _named(name)
             if base is None:
@@ -135,7 +138,9 @@ def _build(tree: ast.expr, text: str) -> Format:
 
 def _named(name: str) -> Format | None:
     """The format of a name; installed packages are asked last, since that imports them."""
-    return NAMED_FORMATS[name] if name in NAMED_FORMATS else named_formats().get(name)
+    if name in NAMED_FORMATS:
+        return NAMED_FORMATS[name]
+    return named_formats().get(name)
 
 
 def _family(name: str) -> type[Format]:

@@ -7,7 +7,7 @@ with the events of its training, so that they can be recorded.
 from collections.abc import Callable
 from inspect import signature
 
-from presilicon.base import ExtensionPoint
+from presilicon.base import ConfigError, ExtensionPoint
 from presilicon.records import Event, Reproduction
 
 __all__ = ["REPRODUCTIONS", "reproduce", "reproduction_names", "trains"]
@@ -47,7 +47,9 @@ def trains(name: str) -> bool:
     Raises:
         ConfigError: there is no reproduction of that name.
     """
-    return "on_event" in signature(REPRODUCTIONS.load(name)).parameters
+    function = REPRODUCTIONS.load(name)
+    with REPRODUCTIONS.errors_of(name):
+        return "on_event" in signature(function).parameters
 
 
 def reproduce(name: str, on_event: Callable[[Event], None] | None = None) -> Reproduction:
@@ -59,4 +61,8 @@ def reproduce(name: str, on_event: Callable[[Event], None] | None = None) -> Rep
         ConfigError: there is no reproduction of that name.
     """
     function = REPRODUCTIONS.load(name)
-    return function(on_event=on_event) if trains(name) else function()
+    with REPRODUCTIONS.errors_of(name):
+        result = function(on_event=on_event) if trains(name) else function()
+    if not isinstance(result, Reproduction):
+        raise ConfigError(f'reproduction "{name}" must return a Reproduction, not {result!r}')
+    return result

@@ -51,8 +51,14 @@ def _as_csv(run: StoredRun) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows.values())
+    # Evaluations that an interrupted process could not record stand at the end of the log.
+    runs = list(dict.fromkeys(key[:2] for key in rows))
+    writer.writerows(rows[key] for key in sorted(rows, key=lambda key: (runs.index(key[:2]), _number(key[2]))))
     return text.getvalue()
+
+
+def _number(value: Any) -> float:
+    return value if isinstance(value, int | float) else 0.0
 
 
 def _curve_points(run: StoredRun) -> list[dict[str, Any]]:

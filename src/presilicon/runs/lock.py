@@ -52,8 +52,8 @@ class RunLock:
         """Raise a `RunFailedError` if another process has taken this lock over."""
         if self._is_lost:
             raise RunFailedError(
-                f"{self._path.parent.name}: another process has taken over this run (this one did not respond for "
-                f"{STALE_S:.0f} s); see `presilicon runs show {self._path.parent.name}`"
+                f"{self._path.parent.name}: this process no longer owns the run, because another process took it over "
+                f"or {LOCK_FILE} was removed; see `presilicon runs show {self._path.parent.name}`"
             )
 
     def release(self) -> None:
@@ -113,8 +113,15 @@ def _take_over(path: Path, owner: Owner) -> str:
     name = path.parent.name
     stale = read_owner(path)
     if not _is_stale(path, stale):
-        where = "" if stale is None or stale.machine != _machine() else f" (process {stale.pid})"
-        raise ConfigError(f"{name} is in use by another process{where}: wait until it ends, or stop it")
+        if stale is not None and stale.machine == _machine():
+            raise ConfigError(
+                f"{name} is in use by another process (process {stale.pid}): wait until it ends, or stop it"
+            )
+        owner_text = "an unreadable lock" if stale is None else "a process on another machine"
+        raise ConfigError(
+            f"{name} is in use by another process: {LOCK_FILE} is {owner_text}; wait until it ends, or {STALE_S:.0f} s "
+            "after it was stopped"
+        )
     guard = path.with_name(f"{LOCK_FILE}.takeover")
     if guard.exists() and _age_s(guard) > STALE_S:  # left behind by a process that died right here
         guard.unlink(missing_ok=True)
@@ -126,8 +133,8 @@ def _take_over(path: Path, owner: Owner) -> str:
         _replace(path, owner)
     finally:
         guard.unlink(missing_ok=True)
-    pid = "unknown" if stale is None else stale.pid
-    return f"the lock of process {pid}, which no longer exists, was taken over"
+    owner_text = "an unknown process" if stale is None else f"process {stale.pid}"
+    return f"the lock of {owner_text}, which no longer exists, was taken over"
 
 
 def _create(path: Path, owner: Owner) -> bool:

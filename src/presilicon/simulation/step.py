@@ -1,9 +1,20 @@
 """The cost of a training step on a machine: a pure function of graph, design and facts."""
 
+from math import inf
+
 from msgspec.structs import replace
 
-from presilicon.base import unknown
-from presilicon.designs import Convention, Design, MachineStep, Numerics, StepFormats, Technology
+from presilicon.base import ConfigError, unknown
+from presilicon.designs import (
+    MACHINES,
+    Convention,
+    Design,
+    MachineStep,
+    Numerics,
+    StepFormats,
+    StepPrice,
+    Technology,
+)
 from presilicon.records import Cost, Gemm, Op, OpCost, StepFacts, StepGraph, TensorRef
 from presilicon.simulation.execution import executed_ops
 from presilicon.simulation.memory import peak_bytes
@@ -37,16 +48,17 @@ def simulate(
     formats = StepFormats(design.numerics, facts, graph)
     _check_layers(graph, facts, design.numerics)
     executed = executed_ops(graph, formats, facts)
-    price = design.machine.price(
-        MachineStep(
-            graph=graph,
-            executed=tuple(executed),
-            design=design,
-            formats=formats,
-            technology=technology or design.technology,
-            convention=convention,
-        )
+    step = MachineStep(
+        graph=graph,
+        executed=tuple(executed),
+        design=design,
+        formats=formats,
+        technology=technology or design.technology,
+        convention=convention,
     )
+    with MACHINES.errors_of(design.machine.kind):
+        price = design.machine.price(step)
+        _check_price(step, price)
     return Cost(
         time_s=price.time_s,
         energy_j=sum(price.energy_by_component_j.values()),
@@ -84,6 +96,22 @@ def simulate_gemm(gemm: Gemm, design: Design, *, convention: Convention = "exact
     # Master weights in the format of the weights: a single product has no copy of the weights to make.
     plain = replace(design, numerics=replace(design.numerics, master=design.numerics.weight))
     return simulate(StepGraph(name="gemm", batch_size=gemm.m, ops=(op,)), plain, convention=convention).ops[0]
+
+
+def _check_price(step: MachineStep, price: StepPrice) -> None:
+    """Refuse a price that would pass as a plausible number: a machine kind of a user's may return anything."""
+    kind = step.design.machine.kind
+    if not isinstance(price, StepPrice):
+        raise ConfigError(f"machine kind {kind}: price must return a StepPrice, not {price!r}")
+    if [op.index for op in price.ops] != [op.index for op in step.executed]:
+        raise ConfigError(f"machine kind {kind}: price must give a cost for each executed op of the step, in order")
+    totals = [("the step", price.time_s, energy_j) for energy_j in price.energy_by_component_j.values()]
+    for name, time_s, energy_j in [*totals, *((op.name, op.time_s, op.energy_j) for op in price.ops)]:
+        if not (0 <= time_s < inf and 0 <= energy_j < inf):
+            raise ConfigError(
+                f"machine kind {kind}: time and energy of {name} must be finite and at least 0, not {time_s:g} s and "
+                f"{energy_j:g} J"
+            )
 
 
 def _check_layers(graph: StepGraph, facts: StepFacts, numerics: Numerics) -> None:

@@ -4,7 +4,7 @@
 """
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +15,17 @@ from msgspec import structs, to_builtins
 
 from presilicon.designs import Design, load_design
 from presilicon.emulation import Checkpoint
-from presilicon.records import Comparison, DesignEvent, Event, Result, ResultEvent, Sensitivity, StepGraph, Trace
+from presilicon.records import (
+    Comparison,
+    DesignEvent,
+    EvaluationEvent,
+    Event,
+    Result,
+    ResultEvent,
+    Sensitivity,
+    StepGraph,
+    Trace,
+)
 from presilicon.runs import CHECKPOINT_EVERY, Run, StoredRun, create_run
 from presilicon.simulation import MatchedTimes
 from presilicon.study.fairness import check_strict, compare_all, fairness, strict_problems
@@ -145,7 +155,13 @@ def carry_out(
     if run is not None and on_run is not None:
         on_run(run)
 
+    logged = {_key(event) for event in resumed.events(EvaluationEvent)} if resumed is not None else set()
+
     def record(event: Event) -> None:
+        if isinstance(event, EvaluationEvent):
+            if _key(event) in logged:  # the run was interrupted between this event and the next checkpoint
+                return
+            logged.add(_key(event))
         if run is not None:
             run.record(event)
         if on_event is not None:
@@ -154,6 +170,9 @@ def carry_out(
     with nullcontext() if run is None else run:
         folder = checkpoint_folder(run.path) if run is not None and checkpoints is None else checkpoints
         engine.train(jobs, folder, None if run is None else run.path, record)
+        if resumed is not None:  # a checkpoint may be ahead of the events that its process could still send
+            for event in engine.evaluations():
+                record(event)
         comparison = engine.comparison()
         if run is not None:
             run.record(ResultEvent(comparison=to_builtins(comparison)))
@@ -162,6 +181,10 @@ def carry_out(
     if run is not None:
         shutil.rmtree(checkpoint_folder(run.path), ignore_errors=True)
     return Evaluated(comparison, run)
+
+
+def _key(event: EvaluationEvent) -> tuple[str, int, int]:
+    return event.design, event.seed, event.step
 
 
 def _open_run(plan: Plan, out: Path | None, request: EvaluateRequest | None, resumed: StoredRun | None) -> Run | None:
@@ -211,6 +234,15 @@ class Study:
         ]  # fmt: skip
         traces = train_seeds(tasks, jobs, on_event or (lambda event: None))
         self.traces = tuple(tuple(traces[first : first + plan.seeds]) for first in range(0, len(traces), plan.seeds))
+
+    def evaluations(self) -> Iterator[EvaluationEvent]:
+        """The evaluations of all traces, as events."""
+        for design, traces in zip(self.plan.designs, self.traces, strict=True):
+            for trace in traces:
+                for point in trace.evaluations:
+                    yield EvaluationEvent(
+                        design=design.name, seed=trace.seed, step=point.step, accuracy=point.accuracy, loss=point.loss
+                    )
 
     def comparison(self) -> Comparison:
         """The trained designs priced and compared."""

@@ -1,5 +1,6 @@
 """The plan of an evaluation: designs, workload, seeds and options, checked before torch is loaded."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec import to_builtins
 
-from presilicon.base import ConfigError, MissingToolError, to_plain
+from presilicon.base import ConfigError, MissingToolError, extensions_named_in, to_plain
 from presilicon.designs import Design
 from presilicon.records import ForeignTimes
 from presilicon.runs import CHECKPOINT_EVERY
@@ -79,13 +80,15 @@ class Plan(NamedTuple):
     def config(self) -> dict[str, Any]:
         """The configuration that a run records, as plain data."""
         times = {"times": to_builtins(self.times, enc_hook=str)} if self.times else {}
-        return {
+        config = {
             "designs": [design.to_plain() for design in self.designs],
             "technologies": [to_plain(design.technology) for design in self.designs],
             "workload": self.workload.describe(),
             "seeds": self.seeds,
             "device": self.device,
         } | times
+        extensions = extensions_named_in(json.dumps(config, default=str))
+        return config | ({"extensions": extensions} if extensions else {})
 
 
 def plan_request(request: EvaluateRequest) -> Plan:

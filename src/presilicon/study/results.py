@@ -1,10 +1,11 @@
 """The result of a design: its traces priced step by step, with intervals and provenance."""
 
+import json
 from collections.abc import Callable, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from presilicon.base import to_plain
+from presilicon.base import extensions_named_in, to_plain
 from presilicon.designs import Design
 from presilicon.records import Area, Cost, Result, SeedResult, StepGraph, Trace
 from presilicon.runs import commit, config_hash, versions
@@ -81,12 +82,15 @@ def _provenance(
 ) -> dict[str, Any]:
     plain = design.to_plain()
     technology = design.technology
-    config = {
+    config: dict[str, Any] = {
         "design": plain,
         "technology": to_plain(technology),
         "workload": workload.describe(),
         "seeds": seeds,
     }
+    extensions = extensions_named_in(json.dumps(config, default=str))
+    if extensions:
+        config["extensions"] = extensions
     # The hash covers the contents of a technology table, not the path of its file.
     named = plain if technology is None else plain | {"machine": plain["machine"] | {"technology": technology.name}}
     parts = {"how": design_area.how, "parts_mm2": design_area.parts_mm2}

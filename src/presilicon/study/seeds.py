@@ -72,7 +72,8 @@ def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent)
     listener = _Listener(events, on_event)
     listener.start()
     before = set(multiprocessing.active_children())
-    arguments = (events, tuple({file for task in tasks for file in files_of(task.workload)}))
+    files = tuple({file for task in tasks for file in files_of(task.workload)})
+    arguments = (events, files)
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=arguments)
     try:
         futures = [pool.submit(_run_in_worker, task) for task in tasks]

@@ -46,7 +46,10 @@ def load_workload(name: str | Path) -> Workload:
     if name not in _WORKLOADS and name not in REGISTERED:
         raise unknown("workload", name, workload_names())
     member = _WORKLOADS[name] if name in _WORKLOADS else REGISTERED.load(name)
-    workload = member if isinstance(member, Workload) else member()
+    with REGISTERED.errors_of(name):
+        workload = member if isinstance(member, Workload) else member()
     if not isinstance(workload, Workload):
         raise ConfigError(f'workload "{name}" must be a presilicon.Workload, not {workload!r}')
+    if name not in _WORKLOADS and workload.name != name:
+        raise ConfigError(f'workload "{name}" is called "{workload.name}": register it under its own name')
     return workload

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from presilicon.base import ConfigError, ExtensionPoint, ExtensionWarning
+from presilicon.base import ConfigError, ExtensionPoint, ExtensionWarning, extensions_named_in
 
 
 @pytest.fixture
@@ -59,6 +59,34 @@ def test_a_member_of_another_kind_is_refused(install) -> None:
     install("shapes_d", "class Square(str): pass", "presilicon.test_shapes", "square = shapes_d:Square")
     with pytest.raises(ConfigError, match=r'shape "square" of shapes_d .* must be a int, not'):
         shapes().load("square")
+
+
+def test_a_module_that_exits_is_a_broken_member(install) -> None:
+    install("shapes_e", "import sys; sys.exit(0)", "presilicon.test_shapes", "square = shapes_e:Square")
+    with pytest.raises(ConfigError, match="SystemExit"):
+        shapes().load("square")
+
+
+def test_members_that_a_configuration_names_are_known_by_their_source(install, tmp_path: Path) -> None:
+    install("shapes_f", "class Oblong(int): pass", "presilicon.test_shapes", "oblong = shapes_f:Oblong")
+    point = shapes(plain="builtins:int")
+    assert point.names() == ["plain", "oblong"]
+    key = "presilicon.test_shapes:oblong"
+    assert extensions_named_in('{"shape": "plain", "name": "oblongs"}') == {}
+    first = extensions_named_in('{"shape": "oblong(2)"}')[key]
+    assert first.startswith("shapes_f 0.1, shapes_f:Oblong, source ")
+    (tmp_path / "shapes_f.py").write_text("class Oblong(int): side = 2")
+    assert extensions_named_in('{"shape": "oblong"}')[key] != first
+
+
+def test_an_error_inside_a_registered_member_names_it(install) -> None:
+    install("shapes_g", "class Square(int): pass", "presilicon.test_shapes", "square = shapes_g:Square")
+    point = shapes(plain="builtins:int")
+    with pytest.raises(ConfigError, match=r'shape "square" of shapes_g .* failed: ZeroDivisionError'):  # noqa: SIM117
+        with point.errors_of("square"):
+            _ = 1 / 0
+    with pytest.raises(ZeroDivisionError), point.errors_of("plain"):
+        _ = 1 / 0
 
 
 def test_an_unknown_name_gets_a_proposal() -> None:

@@ -135,3 +135,23 @@ def test_the_same_call_goes_on_from_python(tmp_path) -> None:
     found = ps.evaluate("fp32-systolic", workload, seeds=2, checkpoints=tmp_path, on_event=seen.append)
     assert isinstance(seen[0], SeedRestored)
     assert found == ps.evaluate("fp32-systolic", workload, seeds=2)
+
+
+def test_a_resumed_log_has_every_evaluation_once(invoke, tmp_path, monkeypatch) -> None:
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    arguments = ["fp32-systolic", "--workload", "digits-mlp", "--seeds", "1", "--max-steps", "60", "--target", "1.0"]
+    with monkeypatch.context() as patch:
+        patch.setattr("presilicon.study.evaluation.Study.comparison", interrupt)
+        assert invoke("evaluate", *arguments, "--jobs", "1").code == 130
+    [run] = list_runs(tmp_path / "runs")
+    log = run.path / "events.jsonl"
+    lines = log.read_text().splitlines()
+    # As after a kill: an evaluation could not be sent any more, and others were sent without a checkpoint.
+    log.write_text("\n".join(line for line in lines if '"step":20' not in line) + "\n")
+    for checkpoint in (run.path / "checkpoints").iterdir():
+        checkpoint.unlink()
+    assert invoke("evaluate", "--resume", "latest", "--jobs", "1").code == 0
+    steps = [event.step for event in run.events(EvaluationEvent)]
+    assert sorted(steps) == [10, 20, 30, 40, 50, 60]

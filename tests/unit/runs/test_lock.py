@@ -72,9 +72,9 @@ def test_an_owner_that_lost_its_lock_writes_no_more(tmp_path, monkeypatch):
     other = msgspec.structs.replace(read_owner(run.path / LOCK_FILE), token="other")
     (run.path / LOCK_FILE).write_bytes(msgspec.json.encode(other))
     run._lock._refresher.join(timeout=30)
-    with pytest.raises(RunFailedError, match="another process has taken over this run"):
+    with pytest.raises(RunFailedError, match="this process no longer owns the run"):
         run.record(DesignEvent(design="a", config={}))
-    with pytest.raises(RunFailedError, match="taken over"):
+    with pytest.raises(RunFailedError, match="no longer owns"):
         run.end("finished")
     assert (run.path / LOCK_FILE).exists()  # it belongs to the other process
 

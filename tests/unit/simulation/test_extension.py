@@ -122,3 +122,28 @@ def test_it_is_evaluated_in_worker_processes(folder) -> None:
 )
 def test_what_it_cannot_do_is_explained(folder, arguments, sentence) -> None:
     assert sentence in presilicon(folder, *arguments, code=2)
+
+
+@pytest.mark.parametrize(
+    ("price", "sentence"),
+    [
+        ("StepPrice(ops=ops, time_s=float('nan'), energy_by_component_j={'a': 1.0})", "at least 0, not nan s"),
+        ("StepPrice(ops=ops, time_s=-1.0, energy_by_component_j={'a': 1.0})", "not -1 s"),
+        ("StepPrice(ops=ops, time_s=1.0, energy_by_component_j={'a': float('inf')})", "and inf J"),
+        ("StepPrice(ops=ops[1:], time_s=1.0, energy_by_component_j={})", "a cost for each executed op"),
+        ("None", "must return a StepPrice, not None"),
+        ("1 / 0", 'machine kind "bad" of bad (bad:Bad) failed: ZeroDivisionError'),
+    ],
+)  # fmt: skip
+def test_a_price_that_makes_no_sense_is_refused(tmp_path, price, sentence) -> None:
+    start = KIND.index("    def price")
+    source = KIND[:start].replace("FixedRate", "Bad").replace("fixed-rate", "bad")
+    cost = 'op_cost(op, unit="u", start_s=0, time_s=1, energy_j=1, compute_s=1, peak_flops_s=1)'
+    body = f"    def price(self, step):\n        ops = tuple({cost} for op in step.executed)\n        return {price}\n"
+    (tmp_path / "bad.py").write_text(source + body)
+    (tmp_path / "bad.toml").write_text(DESIGN.replace("fixed-rate", "bad"))
+    info = tmp_path / "bad-0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bad\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text("[presilicon.machines]\nbad = bad:Bad\n")
+    assert sentence in presilicon(tmp_path, "simulate", "bad.toml", "--gemm", "4x4x4", code=2)

@@ -189,7 +189,7 @@ def _read(path: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     different = [name for name in {**expected, **saved} if expected.get(name) != saved.get(name)]
     if different:
         raise ConfigError(
-            f"{path.name}: this checkpoint belongs to a run with other {', '.join(different)}; "
+            f"{path.name}: this checkpoint belongs to a run with a different {', '.join(different)}; "
             "use another folder, or delete it to start again"
         )
     return document

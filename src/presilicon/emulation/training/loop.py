@@ -1,5 +1,6 @@
 """The training loop: one seed of one workload with a design's numerics, recorded as a trace."""
 
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -10,7 +11,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from presilicon.base import ConfigError, derive_seed, to_plain
+from presilicon.base import ConfigError, derive_seed, extensions_named_in, to_plain
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.attach import emulate_, emulation_of
 from presilicon.emulation.emulation import Emulation
@@ -125,6 +126,9 @@ def identity(
     active = [_describe_hook(hook) for hook in hooks if not isinstance(hook, PassiveHook)]
     if active:
         plain["hooks"] = active
+    extensions = extensions_named_in(json.dumps(plain, default=str))
+    if extensions:
+        plain["extensions"] = extensions
     return plain | {"seed": seed, "device": device, "versions": versions()}
 
 

@@ -72,9 +72,11 @@ def list_values(fmt: "Format") -> ValueList:
 
 def _all_values(fmt: "Format") -> Any:
     """The values in the order of their codes, as float64 that hold float32 numbers."""
+    from presilicon.formats.grammar import FAMILIES
+
     if fmt.bits > MOST_LISTED_BITS:
         raise FormatError(f"{fmt}: only formats of at most {MOST_LISTED_BITS} bits can be listed, not {fmt.bits}")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"), FAMILIES.errors_of(fmt.kind):
         values = np.array(fmt.code_values(), dtype=np.float64).astype(np.float32).astype(np.float64)
     if len(values) > 1 << fmt.bits:
         raise FormatError(f"{fmt}: {len(values)} values do not fit codes of {fmt.bits} bits")

@@ -177,7 +177,8 @@ def aggregation(name: str, hardware: Hardware, **options: Any) -> BuiltAggregati
             raise ConfigError(f'aggregation {name}: unknown option "{option}": {allowed}')
     try:
         window = _window(options.pop(WINDOW, DEFAULT_WINDOW))
-        code = record.build(hardware, **options)
+        with AGGREGATIONS.errors_of(name):
+            code = record.build(hardware, **options)
     except ConfigError as error:
         raise ConfigError(f"aggregation {name}: {error}") from None
     return BuiltAggregation(name, record, hardware, code, window)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base import ConfigError, Source, decode_config, did_you_mean
+from presilicon.base import LARGEST_DATA, ConfigError, Source, decode_config, did_you_mean, read_file
 from presilicon.designs import Hardware, decode_format
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.instrument.firmware.ranges import RangeRow
@@ -25,11 +25,7 @@ def read_json(path: Path) -> Any:
         ConfigError: the file is missing, cannot be read, or is not JSON.
     """
     try:
-        text = path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
+        text = read_file(path, LARGEST_DATA).decode("utf-8")
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not a text file (expected JSON in UTF-8)") from None
     if not text.strip():
