@@ -10,7 +10,7 @@ from presilicon.cli.options import json_option
 
 @click.group("list")
 def command() -> None:
-    """List designs, machine kinds, systems, workloads, numerics, technologies, formats or instrument aggregations."""
+    """List designs, machine kinds, systems, workloads, numerics, technologies, formats, aggregations or reproductions."""
 
 
 @command.command("designs")
@@ -145,6 +145,15 @@ def aggregations(as_json: bool) -> None:
         for name, record in AGGREGATIONS.members().items()
     ]
     _print("aggregations", rows, as_json)
+
+
+@command.command("reproductions")
+@json_option
+def reproductions(as_json: bool) -> None:
+    """List the published results that `presilicon reproduce` computes again."""
+    from presilicon.reproductions import reproduction_names
+
+    _print("reproductions", [{"name": name} for name in reproduction_names()], as_json)
 
 
 def _print(what: str, rows: list[dict[str, Any]], as_json: bool) -> None:

@@ -194,7 +194,7 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def resolve(self, role: Role, layer: str, step: int = 0, ends: Ends = Ends()) -> RoleFormat:
         """The format of `role` in `layer` at `step`."""
-        return self.in_force(layer, step, ends).of(role)
+        return self.in_force(layer, step, ends).format_of(role)
 
     def stage(self, step: int) -> int:
         """The number of changes of the schedule that have begun: numerics are the same while it is."""
@@ -222,7 +222,7 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The operators that replace functions."""
         return () if self.operators is None else self.operators.make()
 
-    def of(self, role: Role) -> RoleFormat:
+    def format_of(self, role: Role) -> RoleFormat:
         """The format of `role`."""
         chosen: RoleFormat = getattr(self, role)
         return chosen
@@ -234,7 +234,7 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def formats_differing(self, other: "Numerics") -> dict[Role, RoleFormat]:
         """The roles whose format is another than in `other`."""
-        return {role: self.of(role) for role in ROLES if self.of(role) != other.of(role)}
+        return {role: self.format_of(role) for role in ROLES if self.format_of(role) != other.format_of(role)}
 
 
 def decode_format(kind: type, value: Any) -> Any:

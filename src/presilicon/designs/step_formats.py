@@ -30,7 +30,7 @@ class StepFormats:
             self._in_force[layer] = self._numerics.in_force(layer, 0, self._ends)
         return self._in_force[layer]
 
-    def of(self, role: Role, layer: str) -> Format:
+    def format_of(self, role: Role, layer: str) -> Format:
         """The format of `role` in `layer`."""
         return self._chosen(role, layer).format
 
@@ -48,7 +48,7 @@ class StepFormats:
     def _find_doubled(self, graph: StepGraph) -> frozenset[int]:
         """Storages that two products use with blocks along different axes, so that each has its own copy."""
         if self._numerics.is_uniform and not any(
-            self._numerics.of(role).format.is_oriented for role in ("weight", "activation", "error")
+            self._numerics.format_of(role).format.is_oriented for role in ("weight", "activation", "error")
         ):
             return frozenset()
         first_phase: dict[int, str] = {}
@@ -57,13 +57,13 @@ class StepFormats:
             if op.gemm is None or self.numerics_of(op.layer).grouping != "per-product":
                 continue
             for tensor in op.inputs[:2]:
-                is_oriented = self.of(tensor.role, op.layer).is_oriented
+                is_oriented = self.format_of(tensor.role, op.layer).is_oriented
                 if is_oriented and first_phase.setdefault(tensor.id, op.phase) != op.phase:
                     doubled.add(tensor.id)
         return frozenset(doubled)
 
     def _chosen(self, role: Role, layer: str) -> RoleFormat:
-        return self._special.get((layer, role)) or self.numerics_of(layer).of(role)
+        return self._special.get((layer, role)) or self.numerics_of(layer).format_of(role)
 
     @property
     def copies_weights(self) -> bool:

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from presilicon.designs import Numerics, Override
 from presilicon.emulation.operators.replacement import Replacements
-from presilicon.emulation.site import Plan, Rounded, Site
+from presilicon.emulation.site import LayerPlan, Rounded, Site
 from presilicon.emulation.training.probe import Probe
 from presilicon.operators import Operator
 from presilicon.records import Ends, Observer, PairObserver
@@ -64,7 +64,7 @@ class Emulation:
         """Sees tensors before and after rounding, at the steps that a diagnosis inspects."""
         self.rounded = Rounded()
         self.operators = Replacements([*numerics.make_operators(), *operators])
-        self.is_idle = not self.observers and not self.operators and numerics.is_uniform and Plan(numerics).is_idle
+        self.is_idle = not self.observers and not self.operators and numerics.is_uniform and LayerPlan(numerics).is_idle
         """Whether nothing is rounded or observed in any layer, so that torch can compute the model."""
         parts: list[Numerics | Override] = [numerics, *numerics.overrides, *numerics.schedule]
         rounds = any(part.vector == "round-results" or _has_logarithm(part) for part in parts)
@@ -75,7 +75,7 @@ class Emulation:
         self._layers: list[str] = []
         self._mode: AbstractContextManager[Any] | None = None
         self._calls: dict[str, int] = {}
-        self._plans: dict[tuple[str, int], Plan] = {}
+        self._plans: dict[tuple[str, int], LayerPlan] = {}
         self._warned: set[tuple[str, str]] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -100,12 +100,12 @@ class Emulation:
         """The layers that have run, in the order in which they first did."""
         return list(dict.fromkeys(layer for layer, _ in self._plans))
 
-    def plan(self, layer: str) -> Plan:
+    def plan(self, layer: str) -> LayerPlan:
         """The plan of a layer at this step."""
         key = (layer, self.numerics.stage(self.step)) if self.numerics.schedule else (layer, 0)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = Plan(self.numerics.in_force(layer, self.step, self.ends))
+            plan = self._plans[key] = LayerPlan(self.numerics.in_force(layer, self.step, self.ends))
         return plan
 
     def enter(self, layer: str, training: bool, *, counts: bool = True) -> None:

@@ -26,16 +26,16 @@ def _rounding_id(role_format: RoleFormat) -> int:
     return _rounding_ids.setdefault(role_format, len(_rounding_ids))
 
 
-class Plan:
+class LayerPlan:
     """Derived facts of a layer's numerics, computed once."""
 
     def __init__(self, numerics: Numerics) -> None:
         self.numerics = numerics
-        self.active_roles = frozenset(role for role in ROLES if numerics.of(role).format != _FLOAT32)
+        self.active_roles = frozenset(role for role in ROLES if numerics.format_of(role).format != _FLOAT32)
         self.regrouped_roles = frozenset(
             role
             for role in self.active_roles
-            if numerics.grouping == "per-product" and numerics.of(role).format.is_oriented
+            if numerics.grouping == "per-product" and numerics.format_of(role).format.is_oriented
         )
         rounds = self.active_roles & {"weight", "activation", "error", "gradient"}
         self.is_exact = all(numerics.mac_of(phase).is_float32 for phase in PHASES)
@@ -44,24 +44,24 @@ class Plan:
         """Whether nothing is rounded, so that torch can compute the layer."""
         self.rounds_results = numerics.vector == "round-results"
         self.rounders: dict[Role, Callable[[Tensor], Tensor]] = {
-            role: rounder(numerics.of(role).format, numerics.of(role).rounding_mode)
+            role: rounder(numerics.format_of(role).format, numerics.format_of(role).rounding_mode)
             for role in self.active_roles
-            if not numerics.of(role).is_stochastic and not numerics.of(role).format.is_blocked
+            if not numerics.format_of(role).is_stochastic and not numerics.format_of(role).format.is_blocked
         }
         gradient = numerics.gradient
         self.round_gradient = (
             rounder(gradient.format, gradient.rounding_mode, over=True) if "gradient" in self.rounders else None
         )
-        self.rounding_ids = {role: _rounding_id(numerics.of(role)) for role in self.active_roles}
+        self.rounding_ids = {role: _rounding_id(numerics.format_of(role)) for role in self.active_roles}
         """Small integer id per format and rounding mode; cheaper to compare than formats."""
 
     def rounds_vector(self, role: Role) -> bool:
         """Whether vector ops round tensors of `role`; block formats are left to the products, which group them."""
-        return self.rounds_results and role in self.active_roles and not self.numerics.of(role).format.is_blocked
+        return self.rounds_results and role in self.active_roles and not self.numerics.format_of(role).format.is_blocked
 
     def spell(self, roles: Iterable[Role]) -> str:
         """Roles and their formats, as text for a table."""
-        return ", ".join(f"{role} {self.numerics.of(role)}" for role in roles)
+        return ", ".join(f"{role} {self.numerics.format_of(role)}" for role in roles)
 
 
 def version(tensor: Tensor) -> int:
@@ -146,7 +146,7 @@ class Site:
             self.show(tensor, role)
             return tensor
         how: object = self.plan.rounding_ids[role]
-        if self.plan.numerics.of(role).format.is_blocked:
+        if self.plan.numerics.format_of(role).format.is_blocked:
             how = (how, axis, groups)
         rounded = self._emulation.rounded.find(tensor, role, how)
         if rounded is None:
@@ -163,7 +163,7 @@ class Site:
         """
         if not self.plan.rounds_vector(role):
             return
-        role_format = self.plan.numerics.of(role)
+        role_format = self.plan.numerics.format_of(role)
         key = self._key(role) if role_format.is_stochastic else None
         data = tensor.data  # not detach(), which would change the version, and autograd would report a user's change
         before = data.clone() if self._sees_before else data
@@ -186,7 +186,7 @@ class Site:
     def _probe(self, before: Tensor, after: Tensor, role: Role) -> None:
         probe = self._emulation.probe
         if probe is not None and self._training:
-            probe(self._layer, role, before.detach(), after.detach(), self.plan.numerics.of(role).format)
+            probe(self._layer, role, before.detach(), after.detach(), self.plan.numerics.format_of(role).format)
         for observer in self._emulation.pair_observers if self._training else ():
             if observer.wants_pairs:
                 observer.pair(self._step, self._layer, role, before.detach(), after.detach())
@@ -231,7 +231,7 @@ class Site:
     def _quantize(self, tensor: Tensor, role: Role, axis: int, groups: int, part: str) -> Tensor:
         if role not in self.plan.active_roles:
             return tensor
-        role_format = self.plan.numerics.of(role)
+        role_format = self.plan.numerics.format_of(role)
         quick = self.plan.rounders.get(role)
         if quick is not None:
             return quick(tensor)

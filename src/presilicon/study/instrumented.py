@@ -55,7 +55,7 @@ def instrument_of(
         layers_of=multiplying_layers,
         emit=emit,
         step_s=task.step_s,
-        format_of=lambda layer, role: numerics.in_force(layer, 0).of(role).format,  # type: ignore[arg-type]
+        format_of=lambda layer, role: numerics.in_force(layer, 0).format_of(role).format,  # type: ignore[arg-type]
         commands=commands,
         stream_file=directory / stream_file(name) if directory is not None and task.instrument.record else None,
         token_file=None if directory is None else directory / TOKEN_FILE,

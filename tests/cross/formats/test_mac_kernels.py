@@ -12,7 +12,7 @@ from mac_inputs import KINDS, count_differences, operand, reference, units
 from presilicon.formats import Fixed, Float, Format, Key, MacUnit, matmul, parse, quantize
 from presilicon.formats.kernels.grid import grid_of
 from presilicon.formats.kernels.reference import quantize_value
-from presilicon.formats.mac.plan import Plan, plan_of
+from presilicon.formats.mac.plan import MacPlan, plan_of
 from presilicon.formats.mac.reference import multiply_matrices, round_exact
 
 FLOAT16, BFLOAT16, FLOAT32 = parse("float16"), parse("bfloat16"), parse("float32")
@@ -101,9 +101,9 @@ def test_the_lean_kernels_give_what_the_exact_one_gives(
     mac = MacUnit(accumulate=accumulate, chunk=16)
     assert plan_of(mac).is_leanable
     fast = matmul(a, b, mac)
-    monkeypatch.setattr(Plan, "is_leanable", False)
+    monkeypatch.setattr(MacPlan, "is_leanable", False)
     wide = matmul(a, b, mac)
-    monkeypatch.setattr(Plan, "is_wide_leanable", False)
+    monkeypatch.setattr(MacPlan, "is_wide_leanable", False)
     exact = matmul(a, b, mac)
     assert torch.equal(fast.view(torch.int32), exact.view(torch.int32))
     assert torch.equal(wide.view(torch.int32), exact.view(torch.int32))

@@ -49,7 +49,7 @@ def step(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, dict[str, tor
 
 
 def rounded(tensor: torch.Tensor, role: str, numerics: Numerics = FP8) -> torch.Tensor:
-    return quantize(tensor, numerics.of(role).format)
+    return quantize(tensor, numerics.format_of(role).format)
 
 
 def test_float32_numerics_change_nothing_to_the_last_bit() -> None:

@@ -41,7 +41,7 @@ def test_one_fixed_axis_or_square_tiles_need_one_copy(change: str | None) -> Non
 
 def test_traffic_and_memory_follow() -> None:
     twice, once = (simulate(GRAPH, chosen) for chosen in (design(), design("numerics.grouping=fixed")))
-    bits = StepFormats(design().numerics, StepFacts(), GRAPH).of("activation", "").bits_per_element
+    bits = StepFormats(design().numerics, StepFacts(), GRAPH).format_of("activation", "").bits_per_element
     relu = [next(op for op in cost.ops if op.name.endswith("relu")) for cost in (twice, once)]
     assert relu[0].bytes_dram - relu[1].bytes_dram == 32 * 64 * bits / 8
     assert twice.memory_bytes > once.memory_bytes

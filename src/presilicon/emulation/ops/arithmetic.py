@@ -14,7 +14,7 @@ from presilicon.emulation.ops.calls import Call, matmul_call, pair_call
 from presilicon.emulation.ops.einsum import contract
 from presilicon.emulation.ops.products import LinearProduct
 from presilicon.emulation.ops.vector import vector_functions
-from presilicon.emulation.site import Plan, version
+from presilicon.emulation.site import LayerPlan, version
 from presilicon.records import Role
 
 
@@ -26,7 +26,7 @@ class Arithmetic:
         self.training = training
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> LayerPlan:
         """The plan of the running layer."""
         return self.emulation.plan(self.emulation.layer)
 
@@ -108,14 +108,14 @@ class Arithmetic:
             return gradient_rounded(value, self.emulation.site(self.training, "vector"))
         return value
 
-    def _own_logarithm(self, name: str, plan: Plan) -> Callable[..., Any] | None:
+    def _own_logarithm(self, name: str, plan: LayerPlan) -> Callable[..., Any] | None:
         """The logarithm of the activation format, if that is a user-defined format with one."""
         fmt = plan.numerics.activation.format
         if name == "log" and (own := fmt.arithmetic) is not None and own.log is not None:
             return lambda input: log_emulated(input, own)
         return None
 
-    def _vector_region(self, name: str, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _vector_region(self, name: str, plan: LayerPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.emulation.watcher is None:
             return _NO_REGION
         trained = any(isinstance(value, nn.Parameter) for value in (*args, *kwargs.values()))

@@ -20,11 +20,11 @@ from presilicon.formats.mac.numba_kernels import (
     lean_kernel,
     wide_grid,
 )
-from presilicon.formats.mac.plan import Plan
+from presilicon.formats.mac.plan import MacPlan
 from presilicon.formats.rounding import Key, Stochastic
 
 
-def multiply(a: Tensor, b: Tensor, plan: Plan, key: Key) -> Tensor:
+def multiply(a: Tensor, b: Tensor, plan: MacPlan, key: Key) -> Tensor:
     """The product of (batches, M, K) and (batches, K, N) float32 tensors."""
     batches, rows, depth = a.shape
     columns = b.shape[2]
@@ -62,14 +62,14 @@ def multiply(a: Tensor, b: Tensor, plan: Plan, key: Key) -> Tensor:
     return out
 
 
-def _lean_steps(plan: Plan) -> list[int]:
+def _lean_steps(plan: MacPlan) -> list[int]:
     """The lean kernels to try on each tile, fastest first."""
     if plan.is_native:
         return [NATIVE if plan.product is None else SEPARATE]
     return [NARROW] * plan.is_leanable + [WIDE] * plan.is_wide_leanable
 
 
-def _lean_arguments(plan: Plan, step: int) -> tuple[object, ...]:
+def _lean_arguments(plan: MacPlan, step: int) -> tuple[object, ...]:
     grid, limits = plan.partial, plan.lean_limits
     products = (limits.product_bits, limits.product_last, limits.product_largest)
     if step == WIDE:
@@ -84,7 +84,7 @@ def _kernel_mode(mode: str | Stochastic, grid: Grid) -> int:
     return LIFTED if number == NEAREST_EVEN and grid.mantissa > 0 else number
 
 
-def _keys(plan: Plan, key: Key, draws: int) -> np.ndarray:
+def _keys(plan: MacPlan, key: Key, draws: int) -> np.ndarray:
     """The key words of every block of 2^32 draws."""
     blocks = 1 + (draws >> 32) if plan.source is not None else 1
     words = [key.words(block) for block in range(blocks)] if plan.source is not None else [(0, 0)]

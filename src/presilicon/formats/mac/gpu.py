@@ -7,7 +7,7 @@ from torch import Tensor
 
 from presilicon.formats.kernels.grid import Grid, value_of_bits
 from presilicon.formats.mac import plain, triton_kernels
-from presilicon.formats.mac.plan import Plan
+from presilicon.formats.mac.plan import MacPlan
 from presilicon.formats.rounding import Key, Stochastic
 
 _MODES = {"nearest-even": 0, "nearest-away": 1, "toward-zero": 2, "up": 3, "down": 4}
@@ -19,7 +19,7 @@ EXACT_TILE = (32, 32)
 """A divisor of `LEAN_TILE`."""
 
 
-def multiply(a: Tensor, b: Tensor, plan: Plan, key: Key, dot: bool = True) -> Tensor:
+def multiply(a: Tensor, b: Tensor, plan: MacPlan, key: Key, dot: bool = True) -> Tensor:
     """The product of (batches, M, K) and (batches, K, N) float32 tensors on a GPU.
 
     `dot` lets chunks of float32 sums go through Triton's own product, which adds in order; its interpreter does not.
@@ -68,7 +68,7 @@ def _tiles(rows: int, columns: int, tile: tuple[int, int]) -> tuple[int, int]:
     return math.ceil(rows / tile[0]), math.ceil(columns / tile[1])
 
 
-def lean_tiles(a: Tensor, b: Tensor, plan: Plan, tile: tuple[int, int]) -> Tensor:
+def lean_tiles(a: Tensor, b: Tensor, plan: MacPlan, tile: tuple[int, int]) -> Tensor:
     """For each tile of outputs, whether float32 arithmetic gives the exact bits: see `mac.numba_kernels.is_lean`."""
     limits = plan.lean_limits
     left, right = _ranges(a, tile[0]), _ranges(b.mT, tile[1])
@@ -114,7 +114,7 @@ def _mode(mode: str | Stochastic, grid: Grid) -> int:
     return _LIFTED if mode == "nearest-even" and grid.mantissa > 0 else _MODES[mode]
 
 
-def _grids(plan: Plan, device: torch.device) -> tuple[Tensor, Tensor]:
+def _grids(plan: MacPlan, device: torch.device) -> tuple[Tensor, Tensor]:
     grids = (plan.product or plan.partial, plan.partial, plan.total)
     integers = [[grid.mantissa, grid.low, grid.negative_zero] for grid in grids]
     fields = ("tiny", "max_positive", "max_negative", "over_positive", "over_negative", "nan")
@@ -122,7 +122,7 @@ def _grids(plan: Plan, device: torch.device) -> tuple[Tensor, Tensor]:
     return torch.tensor(integers, device=device), torch.tensor(reals, dtype=torch.float64, device=device)
 
 
-def _keys(plan: Plan, key: Key, draws: int, device: torch.device) -> Tensor:
+def _keys(plan: MacPlan, key: Key, draws: int, device: torch.device) -> Tensor:
     """The key words of every block of 2^32 draws."""
     blocks = 1 + (draws >> 32) if plan.source is not None else 0
     words = [key.words(block) for block in range(blocks)] or [(0, 0)]

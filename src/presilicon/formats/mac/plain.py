@@ -9,11 +9,11 @@ from torch import Tensor
 
 from presilicon.formats.kernels.grid import Grid
 from presilicon.formats.kernels.torch_kernels import power_of_two, random_words, round_to_grid
-from presilicon.formats.mac.plan import Plan
+from presilicon.formats.mac.plan import MacPlan
 from presilicon.formats.rounding import Key, Stochastic
 
 
-def multiply(a: Tensor, b: Tensor, plan: Plan, key: Key) -> Tensor:
+def multiply(a: Tensor, b: Tensor, plan: MacPlan, key: Key) -> Tensor:
     """The product of (batches, M, K) and (batches, K, N) float32 tensors."""
     depth = a.shape[2]
     total = torch.zeros(a.shape[0], a.shape[1], b.shape[2], dtype=torch.float64, device=a.device)
@@ -31,7 +31,7 @@ def multiply(a: Tensor, b: Tensor, plan: Plan, key: Key) -> Tensor:
 class _Unit:
     """A unit at work: it counts the roundings, whose numbers choose the random words."""
 
-    def __init__(self, a: Tensor, b: Tensor, plan: Plan, key: Key, outputs: int) -> None:
+    def __init__(self, a: Tensor, b: Tensor, plan: MacPlan, key: Key, outputs: int) -> None:
         self.a, self.b, self.plan, self.key, self.outputs = a, b, plan, key, outputs
         self.draws = 0
 

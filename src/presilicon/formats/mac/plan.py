@@ -18,7 +18,7 @@ MOST_LEAN_BITS = 11
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MacPlan:
     """A MAC unit in terms of grids: products, sums within a chunk, sums of chunks."""
 
     product: Grid | None
@@ -118,7 +118,7 @@ def _largest(grid: Grid) -> float:
 
 
 @lru_cache(maxsize=256)
-def plan_of(mac: MacUnit) -> Plan:
+def plan_of(mac: MacUnit) -> MacPlan:
     """The plan of a checked MAC unit.
 
     >>> from presilicon.formats import Float
@@ -138,7 +138,7 @@ def plan_of(mac: MacUnit) -> Plan:
         product = sum_grid("multiply", mac.multiply)
     elif mac.fused is False:
         product, product_mode = partial, partial_mode
-    return Plan(
+    return MacPlan(
         product=product,
         product_mode=product_mode,
         partial=partial,

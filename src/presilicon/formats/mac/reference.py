@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from presilicon.formats.kernels.grid import Grid, value_of_bits
 from presilicon.formats.kernels.reference import floor_log2, points_away, round_integer
-from presilicon.formats.mac.plan import Plan, plan_of
+from presilicon.formats.mac.plan import MacPlan, plan_of
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.rounding import Key, Stochastic, random_word
 
@@ -45,7 +45,7 @@ class _Draws:
         return round_exact(x, grid, mode, word)
 
 
-def _dot(row: Sequence[float], column: Sequence[float], plan: Plan, draws: _Draws) -> float:
+def _dot(row: Sequence[float], column: Sequence[float], plan: MacPlan, draws: _Draws) -> float:
     size = plan.chunk_size(len(row))
     total: float | None = None
     for start in range(0, len(row), size):
@@ -62,12 +62,12 @@ def _dot(row: Sequence[float], column: Sequence[float], plan: Plan, draws: _Draw
     return 0.0 if total is None else total
 
 
-def _product(x: float, y: float, plan: Plan, draws: _Draws) -> Exact:
+def _product(x: float, y: float, plan: MacPlan, draws: _Draws) -> Exact:
     product = multiply(_exact(x), _exact(y))
     return product if plan.product is None else _exact(draws.round(product, plan.product, plan.product_mode))
 
 
-def _add_in_lanes(pairs: list[tuple[float, float]], plan: Plan, draws: _Draws) -> Exact:
+def _add_in_lanes(pairs: list[tuple[float, float]], plan: MacPlan, draws: _Draws) -> Exact:
     lanes: list[Exact] = [0.0] * min(plan.width, len(pairs))
     for k, (x, y) in enumerate(pairs):
         lane = k % plan.width
@@ -76,7 +76,7 @@ def _add_in_lanes(pairs: list[tuple[float, float]], plan: Plan, draws: _Draws) -
     return lanes[0] if len(lanes) == 1 else _add_in_tree(lanes, plan, draws)
 
 
-def _add_in_tree(terms: list[Exact], plan: Plan, draws: _Draws) -> Exact:
+def _add_in_tree(terms: list[Exact], plan: MacPlan, draws: _Draws) -> Exact:
     if len(terms) == 1:
         return _exact(draws.round(terms[0], plan.partial, plan.partial_mode))
     while len(terms) > 1:
@@ -86,7 +86,7 @@ def _add_in_tree(terms: list[Exact], plan: Plan, draws: _Draws) -> Exact:
     return terms[0]
 
 
-def _add_aligned(pairs: list[tuple[float, float]], plan: Plan, draws: _Draws) -> Exact:
+def _add_aligned(pairs: list[tuple[float, float]], plan: MacPlan, draws: _Draws) -> Exact:
     total: Exact = 0.0
     for group in _groups(pairs, plan.width):
         terms = [(_product(x, y, plan, draws), _exponent(x) + _exponent(y)) for x, y in group]

@@ -90,7 +90,7 @@ class CaterpillarMachine(
         macs, bits = [], []
         for numerics, phase in product(design.numerics.variants(), PHASES[:3]):
             mac = numerics.mac_of(phase)
-            left, right = (numerics.of(role).format for role in OPERANDS[phase])
+            left, right = (numerics.format_of(role).format for role in OPERANDS[phase])
             macs.append(mac_area_um2(left, right, mac.accumulate, technology))
             operands = left.bits_per_element + right.bits_per_element
             bits.append(self.mac_stages * operands + 3 * mac.accumulate.bits_per_element)

@@ -71,7 +71,7 @@ class PassPlanner:
         )
 
     def _product(self, op: Op, gemm: Gemm, cores: int) -> Moves:
-        a, b = (self.step.formats.of(tensor.role, op.layer) for tensor in op.inputs[:2])
+        a, b = (self.step.formats.format_of(tensor.role, op.layer) for tensor in op.inputs[:2])
         mac = self.step.design.numerics.mac_of(op.phase)
         if mac.passes(a.significand_bits, b.significand_bits) != 1:
             raise ConfigError(
@@ -80,7 +80,7 @@ class PassPlanner:
         bits = Bits(a.bits_per_element, b.bits_per_element, mac.accumulate.bits_per_element)
         if op.phase == "weight_grad" and gemm.k == gemm.count == 1 and self.machine.schedule != "minibatch":
             stored: Role = "master" if op.index in self.fused else "gradient"
-            bits = bits._replace(sums=self.step.formats.of(stored, op.layer).bits_per_element)
+            bits = bits._replace(sums=self.step.formats.format_of(stored, op.layer).bits_per_element)
             return update_moves(gemm.m, gemm.n, bits, cores, self.machine)
         return product_moves(gemm, op.phase, bits, cores, self.machine)
 

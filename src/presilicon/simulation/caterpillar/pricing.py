@@ -148,7 +148,7 @@ def _energy_j(
     accumulate = step.design.numerics.mac_of(op.phase).accumulate
     mac_j = register_bits = 0.0
     if op_pass.macs:
-        a, b = (step.formats.of(tensor.role, op.layer) for tensor in op.inputs[:2])
+        a, b = (step.formats.format_of(tensor.role, op.layer) for tensor in op.inputs[:2])
         mac_j = op_pass.macs * mac_pj(a, b, accumulate, technology)
         register_bits = op_pass.macs * (a.bits_per_element + b.bits_per_element + accumulate.bits_per_element)
     picojoules = {

@@ -74,14 +74,14 @@ def _node(chakra: Any, op: Op, price: OpCost, formats: StepFormats, present: set
 
 
 def _tensors(chakra: Any, tensors: Sequence[TensorRef], layer: str, formats: StepFormats) -> Any:
-    widths = [formats.of(tensor.role, layer).bits_per_element / 8 for tensor in tensors]
+    widths = [formats.format_of(tensor.role, layer).bits_per_element / 8 for tensor in tensors]
     values = [
         [tensor.id, tensor.id, 0, tensor.elements, width, "npu"] for tensor, width in zip(tensors, widths, strict=True)
     ]
     return chakra.IOInfo(
         values=json.dumps(values),
         shapes=json.dumps([tensor.shape for tensor in tensors]),
-        types=json.dumps([f"Tensor({formats.of(tensor.role, layer)})" for tensor in tensors]),
+        types=json.dumps([f"Tensor({formats.format_of(tensor.role, layer)})" for tensor in tensors]),
     )
 
 

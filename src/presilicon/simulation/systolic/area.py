@@ -32,7 +32,7 @@ def systolic_area(design: Design, machine: SystolicMachine, technology: Technolo
     for numerics, phase in product(variants, PHASES[:3]):
         mac = numerics.mac_of(phase)
         flows.append(getattr(machine.dataflow, phase))
-        a, b = (numerics.of(role).format for role in OPERANDS[phase])
+        a, b = (numerics.format_of(role).format for role in OPERANDS[phase])
         macs.append(mac_area_um2(a, b, mac.accumulate, technology, slice_bits=mac.slice_bits))
         first.append(a.bits_per_element)
         second.append(b.bits_per_element)

@@ -27,7 +27,7 @@ NUMERICS = Numerics(
 
 
 def on(tensor: torch.Tensor, role: str) -> torch.Tensor:
-    return quantize(tensor.detach(), NUMERICS.of(role).format)
+    return quantize(tensor.detach(), NUMERICS.format_of(role).format)
 
 
 def assert_rounded(layer: nn.Module, x: torch.Tensor) -> None:
