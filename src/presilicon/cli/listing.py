@@ -10,7 +10,7 @@ from presilicon.cli.options import json_option
 
 @click.group("list")
 def command() -> None:
-    """List designs, machine kinds, systems, workloads, numerics, technologies, formats, aggregations or reproductions."""
+    """List designs, machine kinds, systems, workloads, numerics, formats, aggregations and other named things."""
 
 
 @command.command("designs")
