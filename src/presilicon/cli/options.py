@@ -15,7 +15,7 @@ set_option = click.option(
     "settings",
     multiple=True,
     metavar="PATH=VALUE",
-    help="Override a field of the design (of every design, if there are several): --set machine.rows=64. May be repeated.",
+    help="Override a field of every design, as in --set machine.rows=64. May be repeated.",
 )
 
 vary_option = click.option(
