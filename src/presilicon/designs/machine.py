@@ -106,7 +106,7 @@ class Machine(Extensible):
         Raises:
             ConfigError: the machine cannot run the step.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define price(step)")
+        raise ConfigError(f"machine kind {self.kind}: {type(self).__name__} must define price(step)")
 
     def area(self, design: "Design", technology: Technology | None) -> Area:
         """The area by its parts, from the areas of `technology`, or why it is not known."""

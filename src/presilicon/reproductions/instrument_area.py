@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from presilicon.designs import Hardware
 from presilicon.formats import Fixed
-from presilicon.instrument import aggregation, compile_firmware
+from presilicon.instrument import AGGREGATIONS, aggregation, compile_firmware
 from presilicon.records import Reproduced, Reproduction
 from presilicon.rtl import CellArea, Timing, core_parameters, known_area, known_clock, synthesize
 
@@ -255,7 +255,7 @@ def _intervals() -> Iterator[Reproduced]:
 
 
 def _cycles(workload: str, hardware: Hardware) -> int:
-    options = {"bins": BINS} if workload in ("distribution", "norm_check") else {}
+    options = {"bins": BINS} if "bins" in AGGREGATIONS.load(workload).all_options else {}
     built = aggregation(workload, hardware, **options)
     return compile_firmware(built.firmware, hardware).initiation_interval(0)
 

@@ -59,7 +59,7 @@ def _pearson(sums: dict[str, float], count: int) -> float | None:
 
 
 CORRELATION = Aggregation(
-    gives="of two tensors in turns: sums, squares, Pearson's coefficient",
+    gives="sums, squares and Pearson's coefficient of two tensors, in alternating frames",
     build=build,
     pairs="previous",
     figures=(ReadingFigure("correlation", "Correlation with the look before"),),

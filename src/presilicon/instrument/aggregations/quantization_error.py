@@ -45,7 +45,7 @@ def _decode(values: Values, contents: FrameContents) -> dict[str, Any]:
 
 
 QUANTIZATION_ERROR = Aggregation(
-    gives="of a tensor and its quantised twin in turns: the error's energy, signal to noise",
+    gives="energy of the error and signal to noise of a tensor and its quantised twin, in alternating frames",
     build=build,
     pairs="rounding",
     figures=(ReadingFigure("signal_to_noise_db", "Signal to rounding noise, dB"),),

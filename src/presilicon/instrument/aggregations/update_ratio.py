@@ -36,7 +36,7 @@ def _decode(values: Values, contents: FrameContents) -> dict[str, Any]:
 
 
 UPDATE_RATIO = Aggregation(
-    gives="of updates and weights in turns: the ratio of their norms",
+    gives="the ratio of the norms of updates and weights, in alternating frames",
     build=build,
     pairs="update",
     figures=(ReadingFigure("ratio", "Update to weight"),),
