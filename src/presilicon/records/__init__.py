@@ -56,7 +56,7 @@ from presilicon.records.reproduction import Reproduced, Reproduction
 from presilicon.records.result import Comparison, CurvePoint, Interval, Result, SeedResult
 from presilicon.records.schedule import Mode, Pool, PowerTrace, Problem, Schedule, ScheduleCost, Started, Task
 from presilicon.records.sensitivity import ClosestCall, RankingChange, RankingSensitivity, Sensitivity
-from presilicon.records.trace import Ending, Evaluation, FactsRun, LayerFact, StepFacts, Trace
+from presilicon.records.trace import Ending, Evaluation, FactsRun, LayerFact, MethodFact, StepFacts, Trace
 
 __all__ = [
     "MEMORY_PARTS",
@@ -107,6 +107,7 @@ __all__ = [
     "MemoryPart",
     "MemoryPoint",
     "MemoryTimeline",
+    "MethodFact",
     "Mode",
     "Observer",
     "Op",

@@ -46,6 +46,10 @@ class EvaluationEvent(SeedEvent, frozen=True, kw_only=True, tag="evaluation"):
     """The validation split was evaluated. A value that is not finite is null in the file."""
 
     step: Count
+    samples: Count | None = None
+    """Training samples seen so far; None in older logs."""
+    updates: Count | None = None
+    """Updates of the weights so far; None in older logs."""
     accuracy: Number | None
     loss: Number | None = None
 

@@ -27,10 +27,23 @@ class LayerFact(Struct, frozen=True, kw_only=True):
     """Fraction of nonzero elements, or None if it was not measured."""
 
 
+class MethodFact(Struct, frozen=True, kw_only=True):
+    """A fact that a training method reports for its own rewrite of the step graph."""
+
+    method: str
+    name: str
+    value: bool | int | float | str
+    layer: str = ""
+
+
 class StepFacts(Struct, frozen=True, kw_only=True):
     """Facts of a step that change its cost. Hashable: equal facts are priced once."""
 
     layers: tuple[LayerFact, ...] = ()
+    samples: int | None = None
+    """Samples of the step on each chip, or None for the workload's batch size."""
+    methods: tuple[MethodFact, ...] = ()
+    """Facts of training methods, beyond the common ones."""
     update_skipped: bool = False
     """The backward pass ran but its result was discarded, for example because of a loss-scale overflow."""
     backward_skipped: bool = False
@@ -68,6 +81,10 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     """Results on the validation split after `step` training steps."""
 
     step: int
+    samples: int
+    """Training samples seen so far."""
+    updates: int
+    """Updates of the weights so far."""
     accuracy: float
     loss: float
 
@@ -115,7 +132,10 @@ class Trace(Struct, frozen=True, kw_only=True):
     def crossing(self, target: float, sustain: int) -> int | None:
         """The step of the first evaluation of `sustain` consecutive ones at or above `target`; None if there is none.
 
-        >>> points = [Evaluation(step=s, accuracy=a, loss=0.0) for s, a in [(10, .9), (20, .7), (30, .9), (40, .92)]]
+        >>> points = [
+        ...     Evaluation(step=s, samples=s, updates=s, accuracy=a, loss=0.0)
+        ...     for s, a in [(10, .9), (20, .7), (30, .9), (40, .92)]
+        ... ]
         >>> trace = Trace(seed=0, losses=(), runs=(), evaluations=tuple(points), test_accuracy=.9, ending="budget")
         >>> trace.crossing(0.9, sustain=2)
         30

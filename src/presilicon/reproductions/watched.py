@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from torch import Tensor, nn
 
 from presilicon.designs import Design, Hardware, Instrument, Tap, load_design
@@ -131,8 +131,7 @@ def watch(
         emit(replace(event, design=design.name, seed=seed))
 
     def on_evaluation(point: Evaluation) -> None:
-        accuracy, loss = point.accuracy, point.loss
-        emit(EvaluationEvent(design=design.name, seed=seed, step=point.step, accuracy=accuracy, loss=loss))
+        emit(EvaluationEvent(design=design.name, seed=seed, **asdict(point)))
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -240,9 +240,7 @@ class Study:
         for design, traces in zip(self.plan.designs, self.traces, strict=True):
             for trace in traces:
                 for point in trace.evaluations:
-                    yield EvaluationEvent(
-                        design=design.name, seed=trace.seed, step=point.step, accuracy=point.accuracy, loss=point.loss
-                    )
+                    yield EvaluationEvent(design=design.name, seed=trace.seed, **structs.asdict(point))
 
     def comparison(self) -> Comparison:
         """The trained designs priced and compared."""

@@ -160,7 +160,7 @@ def _run(task: SeedTask, on_event: OnEvent) -> Trace:
     run: dict[str, Any] = {"design": task.design, "seed": task.seed}
 
     def on_evaluation(point: Evaluation) -> None:
-        on_event(EvaluationEvent(**run, step=point.step, accuracy=point.accuracy, loss=point.loss))
+        on_event(EvaluationEvent(**run, **structs.asdict(point)))
 
     def on_finding(finding: Finding) -> None:
         on_event(FindingEvent(**run, **structs.asdict(finding)))

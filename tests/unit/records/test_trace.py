@@ -5,7 +5,8 @@ from presilicon.records import Evaluation, FactsRun, LayerFact, StepFacts, Trace
 
 def trace_of(accuracies: list[float]) -> Trace:
     points = tuple(
-        Evaluation(step=10 * (number + 1), accuracy=accuracy, loss=0.0) for number, accuracy in enumerate(accuracies)
+        Evaluation(step=step, samples=32 * step, updates=step, accuracy=accuracy, loss=0.0)
+        for step, accuracy in zip(range(10, 1000, 10), accuracies, strict=False)
     )
     runs = (FactsRun(StepFacts(), 2), FactsRun(StepFacts(update_skipped=True), 1))
     return Trace(seed=0, losses=(1.0,) * 3, runs=runs, evaluations=points, test_accuracy=0.9, ending="budget")

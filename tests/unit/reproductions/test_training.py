@@ -50,8 +50,8 @@ def made(sparsity: dict[int, list[float]]) -> Watched:
         ]
         for number in range(1, dead_relu.DEPTH)
     }
-    trace = Trace(seed=0, losses=(), runs=(), evaluations=(Evaluation(step=1, accuracy=1, loss=0),), test_accuracy=1.0,
-                  ending="budget")  # fmt: skip
+    end = Evaluation(step=1, samples=1, updates=1, accuracy=1, loss=0)
+    trace = Trace(seed=0, losses=(), runs=(), evaluations=(end,), test_accuracy=1.0, ending="budget")
     return Watched(trace, readings, 0, [])
 
 

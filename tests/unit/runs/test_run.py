@@ -50,7 +50,9 @@ def test_runs_of_the_same_second_do_not_meet(tmp_path, monkeypatch):
 
 def test_a_block_that_ends_well_is_finished(tmp_path):
     with create_run(tmp_path, "evaluate", {}, seed=0) as run:
-        run.record(EvaluationEvent(design="a", seed=0, step=10, accuracy=0.5, loss=float("nan")))
+        run.record(
+            EvaluationEvent(design="a", seed=0, step=10, samples=320, updates=10, accuracy=0.5, loss=float("nan"))
+        )
         report = run.write_file("report.html", "<p>")
     record = read(run)
     assert record["status"] == "finished"
@@ -58,7 +60,8 @@ def test_a_block_that_ends_well_is_finished(tmp_path):
     assert report.read_text() == "<p>"
     event = json.loads((run.path / "events.jsonl").read_text())
     assert event.pop("time").endswith("Z")
-    assert event == {"event": "evaluation", "design": "a", "seed": 0, "step": 10, "accuracy": 0.5, "loss": None}
+    counts = {"step": 10, "samples": 320, "updates": 10}
+    assert event == {"event": "evaluation", "design": "a", "seed": 0, **counts, "accuracy": 0.5, "loss": None}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,10 @@ def price_of(facts: StepFacts) -> Cost:
 
 
 def test_time_to_accuracy_is_a_sum_over_steps_not_a_product() -> None:
-    points = tuple(Evaluation(step=step, accuracy=a, loss=0.0) for step, a in [(2, 0.5), (4, 0.9), (6, 0.95)])
+    points = tuple(
+        Evaluation(step=step, samples=step, updates=step, accuracy=a, loss=0.0)
+        for step, a in [(2, 0.5), (4, 0.9), (6, 0.95)]
+    )
     runs = (FactsRun(StepFacts(), 1), FactsRun(SKIPPED, 3), FactsRun(StepFacts(), 2))
     trace = Trace(seed=3, losses=(0.0,) * 6, runs=runs, evaluations=points, test_accuracy=0.9, ending="target")
     asked = []
@@ -47,7 +50,7 @@ def test_a_long_trace_prices_each_kind_of_step_once() -> None:
         StepFacts(layers=tuple(structs.replace(f, density=f.density + 1e-4) for f in facts.layers)) for facts in kinds
     ]
     runs = tuple(FactsRun((kinds if step % 16 < 8 else near)[step % 8], 1) for step in range(10_000))
-    ends = (Evaluation(step=10_000, accuracy=1.0, loss=0.0),)
+    ends = (Evaluation(step=10_000, samples=10_000, updates=10_000, accuracy=1.0, loss=0.0),)
     trace = Trace(seed=0, losses=(0.0,) * 10_000, runs=runs, evaluations=ends, test_accuracy=1.0, ending="target")
     asked = []
 

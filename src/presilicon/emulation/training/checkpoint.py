@@ -140,16 +140,18 @@ _PACKED = ("losses", "runs", "evaluations")
 
 def _packed(progress: Progress) -> dict[str, Any]:
     """Numbers as float64 tensors, because a loss may be NaN, which JSON cannot express."""
-    points = [[point.step, point.accuracy, point.loss] for point in progress.evaluations]
+    points = [list(msgspec.structs.astuple(point)) for point in progress.evaluations]
     return {
         "losses": torch.tensor(progress.losses, dtype=torch.float64),
-        "evaluations": torch.tensor(points, dtype=torch.float64).reshape(-1, 3),
+        "evaluations": torch.tensor(points, dtype=torch.float64).reshape(-1, len(Evaluation.__struct_fields__)),
         "runs": msgspec.to_builtins(progress.runs),
     }
 
 
 def _unpacked(document: Mapping[str, Any]) -> Progress:
-    points = [Evaluation(step=int(step), accuracy=a, loss=loss) for step, a, loss in document["evaluations"].tolist()]
+    names = Evaluation.__struct_fields__
+    rows = [dict(zip(names, row, strict=True)) for row in document["evaluations"].tolist()]
+    points = [msgspec.convert(row, Evaluation, strict=False) for row in rows]
     return Progress(document["losses"].tolist(), msgspec.convert(document["runs"], list[FactsRun]), points)
 
 

@@ -304,7 +304,9 @@ class Training:
 
     def _evaluate(self, step: int) -> None:
         accuracy, loss = mean_accuracy(self.model, self._workload, *self._data.validation)
-        point = Evaluation(step=step, accuracy=accuracy, loss=loss)
+        point = Evaluation(
+            step=step, samples=step * self._workload.batch_size, updates=step, accuracy=accuracy, loss=loss
+        )
         self._progress.evaluations.append(point)
         if self._on_evaluation is not None:
             self._on_evaluation(point)
