@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from presilicon.base import deferred
 from presilicon.workloads.published import classified, from_networks, sequences, unet
 from presilicon.workloads.registry import load_workload, workload_names
+from presilicon.workloads.schedule import Schedule
 from presilicon.workloads.user import files_of, load_file, workload_errors
 from presilicon.workloads.workload import Splits, Workload, adamw, sgd
 
@@ -43,6 +44,7 @@ __getattr__ = deferred(
 
 __all__ = [
     "Layers",
+    "Schedule",
     "Splits",
     "Workload",
     "adamw",

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from presilicon.base import ConfigError
+from presilicon.workloads.schedule import Schedule
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -108,6 +109,8 @@ class Workload:
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
     """Computes a scalar from the model's output and the targets."""
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = sgd
+    schedule: Schedule | str | None = None
+    """Learning-rate schedule, such as `"cosine(warmup=100)"`; without one the rate stays as it is."""
     clip_norm: float | None = None
     """Limit for the norm of all gradients together, after unscaling; larger gradients are scaled down."""
     accuracy: Callable[[Tensor, Tensor], float] = argmax_accuracy
@@ -132,6 +135,13 @@ class Workload:
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{where}: {field} must be a whole number of at least 1, not {value!r}")
+        if isinstance(self.schedule, str):
+            try:
+                object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
+            except ConfigError as error:
+                raise ConfigError(f"{where}: {error}") from None
+        elif not isinstance(self.schedule, Schedule | None):
+            raise ConfigError(f"{where}: schedule must be a Schedule or its text, not {type(self.schedule).__name__}")
         if self.clip_norm is not None and not (isinstance(self.clip_norm, int | float) and self.clip_norm > 0):
             raise ConfigError(f"{where}: clip_norm must be above 0, or None for no clipping, not {self.clip_norm!r}")
         if self.data is None and self.example is None:
@@ -168,6 +178,17 @@ class Workload:
             )
         return splits
 
+    def rate_factor(self, samples: int, samples_per_update: int) -> float:
+        """The factor on the optimizer's learning rates after `samples` training samples.
+
+        >>> workload = Workload(name="mine", model=dict, example=dict, batch_size=10, max_steps=100, schedule="cosine")
+        >>> workload.rate_factor(samples=500, samples_per_update=10)
+        0.5
+        """
+        if not isinstance(self.schedule, Schedule):
+            return 1.0
+        return self.schedule.factor(samples / self.batch_size, self.max_steps) * self.schedule.scale(samples_per_update)
+
     def batch(self, size: int) -> tuple[Any, Any]:
         """Inputs and targets of a batch of `size` examples for capture, which uses only shapes and types."""
         if self.example is not None:
@@ -189,7 +210,7 @@ class Workload:
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         present = {name: value for name, value in values.items() if value is not None}
-        return {name: _spell(value) if callable(value) else value for name, value in present.items()}
+        return {name: _plain(value) for name, value in present.items()}
 
     def require_picklable(self) -> None:
         """Check that the workload can be sent to another process.
@@ -209,6 +230,12 @@ class Workload:
 
 def _is_accuracy(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Schedule):
+        return str(value)
+    return _spell(value) if callable(value) else value
 
 
 def _spell(value: object) -> str:

@@ -1,6 +1,7 @@
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,7 +12,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import Numerics
 from presilicon.emulation import train
 from presilicon.study import compare
-from presilicon.workloads import Splits, Workload, capture_workload, load_workload, workload_names
+from presilicon.workloads import Schedule, Splits, Workload, capture_workload, load_workload, workload_names
 from presilicon.workloads.workload import argmax_accuracy, sgd
 
 
@@ -154,3 +155,21 @@ def test_a_model_that_cannot_be_made_on_the_meta_device_is_made_with_numbers() -
 
     graph = capture_workload(mine(model=make))
     assert [op.gemm.n for op in graph.ops if op.gemm and op.phase == "forward"] == [2]
+
+
+def test_a_schedule_is_read_from_text_and_described_only_when_there_is_one() -> None:
+    plain = Workload(name="mine", model=dict, example=dict)
+    scheduled = replace(plain, schedule="cosine(warmup=10)")
+    assert scheduled == replace(plain, schedule=Schedule.parse("cosine(warmup=10)"))
+    assert "schedule" not in plain.describe()
+    assert scheduled.describe() == plain.describe() | {"schedule": "cosine(warmup=10)"}
+    assert plain.rate_factor(640, 64) == 1.0
+    assert scheduled.rate_factor(5 * 64, 64) == pytest.approx(0.505)
+    assert replace(plain, schedule="constant(scale_from=32)").rate_factor(0, 128) == 4.0
+
+
+def test_a_schedule_that_cannot_be_read_names_the_workload() -> None:
+    with pytest.raises(ConfigError, match='workload "mine": unknown schedule "cosin"'):
+        Workload(name="mine", model=dict, example=dict, schedule="cosin")
+    with pytest.raises(ConfigError, match="schedule must be a Schedule or its text, not int"):
+        Workload(name="mine", model=dict, example=dict, schedule=3)  # type: ignore[arg-type]
