@@ -7,7 +7,6 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from presilicon.base import ConfigError
 from presilicon.records.finding import Finding, RoleShares
 from presilicon.records.graph import Role
 
@@ -86,15 +85,8 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     updates: int
     """Updates of the weights so far."""
     accuracy: float
+    """Value of the workload's metric."""
     loss: float
-
-    def __post_init__(self) -> None:
-        # A mean over pieces of a split may exceed 1 by a rounding error.
-        if self.accuracy < 0 or self.accuracy > 1 + 1e-6:
-            raise ConfigError(
-                f"a workload's accuracy must be between 0 and 1, not {self.accuracy:g}; "
-                "divide percentages by 100, and counts by the number of examples"
-            )
 
 
 class Trace(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,8 @@ they are called, and the names that need torch are resolved when they are first 
 from typing import TYPE_CHECKING
 
 from presilicon.base import deferred
+from presilicon.workloads.metric import Metric
+from presilicon.workloads.metrics import load_metric
 from presilicon.workloads.published import classified, from_networks, sequences, unet
 from presilicon.workloads.registry import load_workload, workload_names
 from presilicon.workloads.schedule import Schedule
@@ -44,6 +46,7 @@ __getattr__ = deferred(
 
 __all__ = [
     "Layers",
+    "Metric",
     "Schedule",
     "Splits",
     "Workload",
@@ -57,6 +60,7 @@ __all__ = [
     "from_networks",
     "load_digits",
     "load_file",
+    "load_metric",
     "load_workload",
     "mean_of_outputs",
     "multiplying_layers",

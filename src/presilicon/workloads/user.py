@@ -13,6 +13,7 @@ from traceback import extract_tb
 from types import ModuleType
 
 from presilicon.base import ConfigError, PresiliconError, RunFailedError, read_file
+from presilicon.workloads.metric import Metric
 from presilicon.workloads.workload import Workload
 
 _files: dict[Path, str] = {}
@@ -60,6 +61,8 @@ def _modules_of(value: object) -> Iterator[str]:
     if isinstance(value, partial):
         for part in (value.func, *value.args, *value.keywords.values()):
             yield from _modules_of(part)
+    elif isinstance(value, Metric):
+        yield from _modules_of(value.compute)
     elif callable(value):
         yield str(getattr(value, "__module__", type(value).__module__))
 

@@ -1,14 +1,17 @@
-"""A workload: a model, its optimizer, and to evaluate it, data and the validation accuracy to reach."""
+"""A workload: a model, its optimizer, and to evaluate it, data, a metric and the target to reach."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from presilicon.base import ConfigError
+from presilicon.workloads.metric import Metric
 from presilicon.workloads.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -80,7 +83,7 @@ def adamw(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A torch model, its optimizer, and its data with the validation accuracy to reach.
+    """A torch model, its optimizer, and its data with the target to reach on the validation split.
 
     A workload without data has an `example` of its batches instead: it can be simulated but not trained.
 
@@ -102,7 +105,7 @@ class Workload:
     data: Callable[[], Splits] | None = None
     """Returns the same splits at every call, independent of the run's seed."""
     target: float | None = None
-    """The validation accuracy to reach, between 0 and 1; required with data."""
+    """The value of the metric to reach on the validation split; required with data."""
     example: Callable[[int], tuple[Any, Any]] | None = None
     """Inputs and targets of a batch of a given size, preferably meta tensors; by default as in the training split."""
     description: str = ""
@@ -114,10 +117,16 @@ class Workload:
     clip_norm: float | None = None
     """Limit for the norm of all gradients together, after unscaling; larger gradients are scaled down."""
     accuracy: Callable[[Tensor, Tensor], float] = argmax_accuracy
-    """Computes a number between 0 and 1 from outputs and targets of a split."""
+    """Computes a number between 0 and 1 from outputs and targets of a split: the short form of a metric."""
+    metric: Metric | None = None
+    """What is measured on a split and compared with the target, in place of `accuracy`."""
     batch_size: int = 64
     evaluate_every: int = 10
     """Training steps between two evaluations of the validation split."""
+    accumulate: int = 1
+    """Micro-batches of a batch, whose gradients are added up before one update; a divisor of the batch size."""
+    evaluation_batch: int = 1024
+    """Examples in a piece of a split when it is evaluated; fewer need less memory."""
     sustain: int = 3
     """Consecutive evaluations that must reach the target."""
     max_steps: int = 2000
@@ -131,25 +140,37 @@ class Workload:
             value = getattr(self, field)
             if not (callable(value) or (value is None and field in ("data", "example"))):
                 raise ConfigError(f"{where}: {field} must be a function, not {type(value).__name__}")
-        for field in ("batch_size", "evaluate_every", "sustain", "max_steps"):
+        for field in _COUNTS:
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{where}: {field} must be a whole number of at least 1, not {value!r}")
+        if self.batch_size % self.accumulate:
+            raise ConfigError(
+                f"{where}: batch_size must be divisible by accumulate, not {self.batch_size} by {self.accumulate}"
+            )
         if isinstance(self.schedule, str):
-            try:
+            with _named(where):
                 object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
-            except ConfigError as error:
-                raise ConfigError(f"{where}: {error}") from None
         elif not isinstance(self.schedule, Schedule | None):
             raise ConfigError(f"{where}: schedule must be a Schedule or its text, not {type(self.schedule).__name__}")
+        if not isinstance(self.metric, Metric | None):
+            raise ConfigError(f"{where}: metric must be a Metric, not {type(self.metric).__name__}")
+        if self.metric is not None and self.accuracy is not argmax_accuracy:
+            raise ConfigError(f"{where}: give a metric or an accuracy, not both")
         if self.clip_norm is not None and not (isinstance(self.clip_norm, int | float) and self.clip_norm > 0):
             raise ConfigError(f"{where}: clip_norm must be above 0, or None for no clipping, not {self.clip_norm!r}")
         if self.data is None and self.example is None:
             raise ConfigError(f"{where}: it needs data and a target to be trained, or an example batch to be simulated")
         if self.data is None and self.target is not None:
             raise ConfigError(f"{where}: the target {self.target!r} needs data to reach it on")
-        if self.data is not None and not _is_accuracy(self.target):
-            raise ConfigError(f"{where}: target must be above 0 and at most 1, not {self.target!r}")
+        if self.data is not None:
+            with _named(where):
+                self.measure.check_target(self.target)
+
+    @property
+    def measure(self) -> Metric:
+        """The metric in use: its own, or its accuracy."""
+        return self.metric or Metric(name="accuracy", compute=self.accuracy, better="higher", low=0, high=1)
 
     @property
     def can_evaluate(self) -> bool:
@@ -209,7 +230,9 @@ class Workload:
         'presilicon.workloads.workload.sgd(momentum=0.0)'
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        present = {name: value for name, value in values.items() if value is not None}
+        present = {name: value for name, value in values.items() if value is not None and value != _ADDED.get(name)}
+        if self.metric is not None:
+            del present["accuracy"]
         return {name: _plain(value) for name, value in present.items()}
 
     def require_picklable(self) -> None:
@@ -228,12 +251,28 @@ class Workload:
                 ) from error
 
 
-def _is_accuracy(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
+_COUNTS = ("batch_size", "accumulate", "evaluate_every", "evaluation_batch", "sustain", "max_steps")
+"""Fields that are whole numbers of at least 1."""
+
+_ADDED = {"accumulate": 1, "evaluation_batch": 1024}
+"""Defaults that a description leaves out, so that workloads without these keep their hash."""
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """A context that puts the workload's name before errors."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def _plain(value: object) -> object:
     if isinstance(value, Schedule):
+        return str(value)
+    if isinstance(value, Metric):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, float) and not isfinite(value):
         return str(value)
     return _spell(value) if callable(value) else value
 

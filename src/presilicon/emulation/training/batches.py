@@ -1,4 +1,4 @@
-"""The examples of a training run: splits on their device, batches in a seeded order, and accuracy over a split."""
+"""The examples of a training run: splits on their device, batches in a seeded order, and the metric over a split."""
 
 from collections.abc import Iterator
 
@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from presilicon.base import ConfigError
 from presilicon.workloads import Splits, Workload
-
-EVALUATION_BATCH = 1024
 
 
 def check_batch_size(workload: Workload, data: Splits) -> None:
@@ -47,13 +45,27 @@ def shuffled_batches(data: Splits, size: int, seed: int, skip: int) -> Iterator[
 
 
 @torch.no_grad()
-def mean_accuracy(model: nn.Module, workload: Workload, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
-    """Mean accuracy and loss over a split, computed in pieces so that a large split fits in memory."""
+def evaluate_split(model: nn.Module, workload: Workload, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
+    """The workload's metric and its mean loss over a split, computed in pieces so that a large split fits in memory.
+
+    Raises:
+        ConfigError: the metric is outside its range.
+    """
     model.eval()
-    accuracy = loss = 0.0
-    for start in range(0, len(inputs), EVALUATION_BATCH):
-        expected = targets[start : start + EVALUATION_BATCH]
-        output = model(inputs[start : start + EVALUATION_BATCH])
-        accuracy += float(workload.accuracy(output, expected)) * len(expected)
+    metric, size = workload.measure, workload.evaluation_batch
+    total = loss = 0.0
+    outputs: list[Tensor] = []
+    for start in range(0, len(inputs), size):
+        expected = targets[start : start + size]
+        output = model(inputs[start : start + size])
+        if metric.over == "pieces":
+            total += float(metric.compute(output, expected)) * len(expected)
+        elif metric.over == "split":
+            outputs.append(output)
         loss += float(workload.loss(output, expected)) * len(expected)
-    return accuracy / len(inputs), loss / len(inputs)
+    mean_loss = loss / len(inputs)
+    if metric.over == "pieces":
+        value = total / len(inputs)
+    else:
+        value = float(metric.compute(torch.cat(outputs), targets) if outputs else metric.compute(mean_loss))
+    return metric.check_value(value), mean_loss

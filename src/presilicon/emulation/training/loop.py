@@ -17,7 +17,7 @@ from presilicon.emulation.attach import emulate_, emulation_of
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
-from presilicon.emulation.training.batches import check_batch_size, mean_accuracy, move_splits, shuffled_batches
+from presilicon.emulation.training.batches import check_batch_size, evaluate_split, move_splits, shuffled_batches
 from presilicon.emulation.training.checkpoint import (
     Checkpoint,
     Generators,
@@ -303,7 +303,7 @@ class Training:
             runs.append(FactsRun(facts, 1))
 
     def _evaluate(self, step: int) -> None:
-        accuracy, loss = mean_accuracy(self.model, self._workload, *self._data.validation)
+        accuracy, loss = evaluate_split(self.model, self._workload, *self._data.validation)
         point = Evaluation(
             step=step, samples=step * self._workload.batch_size, updates=step, accuracy=accuracy, loss=loss
         )
@@ -313,7 +313,8 @@ class Training:
 
     def _target_is_held(self) -> bool:
         latest = reversed(self._progress.evaluations)
-        held = list(takewhile(lambda point: point.accuracy >= self._target, latest))
+        reaches = self._workload.measure.reaches
+        held = list(takewhile(lambda point: reaches(point.accuracy, self._target), latest))
         return len(held) >= self._workload.sustain
 
     def _finish(self, ending: Ending, failure: str | None) -> Trace:
@@ -324,7 +325,7 @@ class Training:
             losses=tuple(losses),
             runs=tuple(runs),
             evaluations=tuple(evaluations),
-            test_accuracy=mean_accuracy(self.model, self._workload, *self._data.test)[0],
+            test_accuracy=evaluate_split(self.model, self._workload, *self._data.test)[0],
             ending=ending,
             findings=tuple(self._diagnosis.findings),
             shares=tuple(self._diagnosis.shares),
