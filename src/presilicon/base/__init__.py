@@ -7,6 +7,7 @@ from presilicon.base.config import (
     decode_config,
     parse_toml,
     read_toml,
+    read_value,
     to_plain,
     to_toml,
 )
@@ -84,6 +85,7 @@ __all__ = [
     "parse_toml",
     "read_file",
     "read_toml",
+    "read_value",
     "seconds_scale",
     "to_plain",
     "to_toml",

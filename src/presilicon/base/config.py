@@ -33,6 +33,8 @@ class Extensible:
 
     __slots__ = ()
     members: ClassVar[ExtensionPoint[Any]]
+    tag_field: ClassVar[str] = "kind"
+    """The key of a table that names the member."""
 
 
 class Source:
@@ -108,11 +110,7 @@ def apply_settings(data: Mapping[str, Any], settings: Iterable[str], kind: type,
         keys = [key.strip() for key in path.split(".")]
         if not equals or not all(keys):
             raise ConfigError(f'--set "{setting}": write a path and a value, as in --set machine.rows=128')
-        try:
-            read = tomllib.loads(f"value = {text}")
-        except (ValueError, RecursionError):
-            read = {}
-        value = read["value"] if set(read) == {"value"} else text.strip()
+        value = read_value(text)
         table = result
         for depth, key in enumerate(keys[:-1]):
             below = table.setdefault(key, {})
@@ -123,6 +121,19 @@ def apply_settings(data: Mapping[str, Any], settings: Iterable[str], kind: type,
         table[keys[-1]] = value
         _expand(result, kind, "$", Source(f'--set "{setting}"'))
     return result
+
+
+def read_value(text: str) -> Any:
+    """The value of a setting: TOML, or else plain text.
+
+    >>> read_value("[1, 2]"), read_value("float32")
+    ([1, 2], 'float32')
+    """
+    try:
+        read = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        read = {}
+    return read["value"] if set(read) == {"value"} else text.strip()
 
 
 def to_plain(value: Any) -> Any:
@@ -295,14 +306,17 @@ def _member_for(kind: type[Extensible], data: Any, path: str, source: Source) ->
     """The member of an extension point that the table `data` names."""
     if not isinstance(data, Mapping):
         raise ConfigError(f"{source.locate(path)}: given {data!r}, expected a table")
-    name = _tag(data, "kind", kind.members.names(), path, source)
+    field = kind.tag_field
+    name = _tag(data, field, kind.members.names(), path, source)
     try:
         member: type[msgspec.Struct] = kind.members.load(name)
         config = member.__struct_config__
-        if (config.tag_field, config.tag) != ("kind", name):
-            raise ConfigError(f'the {kind.members.noun} "{name}" must be a struct with tag_field="kind", tag="{name}"')
+        if (config.tag_field, config.tag) != (field, name):
+            raise ConfigError(
+                f'the {kind.members.noun} "{name}" must be a struct with tag_field="{field}", tag="{name}"'
+            )
     except ConfigError as error:
-        raise ConfigError(f"{source.locate(f'{path}.kind')}: {error}") from None
+        raise ConfigError(f"{source.locate(f'{path}.{field}')}: {error}") from None
     return member
 
 

@@ -17,7 +17,8 @@ from presilicon.designs.instrument import (
     Tap,
     TapRole,
 )
-from presilicon.designs.machine import MACHINES, Machine, UpdateRule
+from presilicon.designs.machine import MACHINES, MINIBATCH, Machine, UpdateRule
+from presilicon.designs.method import METHODS, AttachedMethod, Capture, Method, Proceed, TrainingRun, TrainingStep
 from presilicon.designs.numerics import Change, Numerics, Override, RoleFormat, decode_format
 from presilicon.designs.operators import Operators, OperatorSpec
 from presilicon.designs.pricing import Convention, MachineStep, StepPrice, op_cost
@@ -53,10 +54,14 @@ __all__ = [
     "ALU_FUNCTIONS",
     "BLOCKS",
     "MACHINES",
+    "METHODS",
+    "MINIBATCH",
     "REDUCE_FUNCTIONS",
     "WIDEST_WORD",
     "AreaPoint",
     "AreaTable",
+    "AttachedMethod",
+    "Capture",
     "Change",
     "Characterization",
     "Convention",
@@ -71,10 +76,12 @@ __all__ = [
     "LossScale",
     "Machine",
     "MachineStep",
+    "Method",
     "Numerics",
     "OperatorSpec",
     "Operators",
     "Override",
+    "Proceed",
     "Recipe",
     "RoleFormat",
     "Row",
@@ -84,6 +91,8 @@ __all__ = [
     "Tap",
     "TapRole",
     "Technology",
+    "TrainingRun",
+    "TrainingStep",
     "UpdateRule",
     "curve_pj",
     "curve_um2",

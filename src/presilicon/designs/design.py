@@ -20,6 +20,7 @@ from presilicon.base import (
 from presilicon.designs.inheritance import packaged_names, read_whole
 from presilicon.designs.instrument import Instrument
 from presilicon.designs.machine import Machine
+from presilicon.designs.method import METHODS, Method, method_tables
 from presilicon.designs.numerics import Numerics, decode_format
 from presilicon.designs.operators import beside
 from presilicon.designs.recipe import recipe_table
@@ -32,6 +33,8 @@ class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     machine: Machine
     numerics: Numerics = Numerics()
+    methods: tuple[Method, ...] = ()
+    """Training methods; the first is the outermost."""
     instrument: Instrument | None = None
     description: str = ""
 
@@ -45,6 +48,12 @@ class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if technology is not None and kind is not None:
             technology.dram_figure(kind)
         self.machine.check_design(self)
+        names = [method.method_name for method in self.methods]
+        for index, method in enumerate(self.methods):
+            if names[index] in names[:index]:
+                raise ConfigError(f'methods: "{names[index]}" is there twice; give it once')
+            with METHODS.errors_of(names[index]):
+                method.check_design(self)
 
     @property
     def technology(self) -> Technology | None:
@@ -53,20 +62,28 @@ class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return None if name is None else load_technology(name)
 
     def to_plain(self) -> dict[str, Any]:
-        """The whole design as dicts, strings and numbers, with defaults; an absent instrument is left out."""
+        """The whole design as dicts, strings and numbers, with defaults, without absent methods and instrument."""
         plain: dict[str, Any] = to_plain(self)
-        if self.instrument is None:
-            del plain["instrument"]
+        for name in ("instrument", "methods"):
+            if not plain[name]:
+                del plain[name]
         return plain
 
 
-def load_design(name_or_path: str | Path, settings: Iterable[str] = (), *, numerics: str | None = None) -> Design:
+def load_design(
+    name_or_path: str | Path,
+    settings: Iterable[str] = (),
+    *,
+    numerics: str | None = None,
+    methods: Iterable[str] = (),
+) -> Design:
     """The design of a preset name or a TOML file, with `machine.rows=128`-like settings applied.
 
     A name that holds a path separator or ends in `.toml` is a file. `numerics` names a recipe (`bf16`) that takes the
-    place of the design's own; a file may name one too, `numerics = "bf16"`. The path of a technology table is relative
-    to the design's own file; in `settings`, to the working directory. A file may begin from another design,
-    `base = "h200"`, and give the differences.
+    place of the design's own; a file may name one too, `numerics = "bf16"`. `methods` are added to those of the design,
+    as names or as `NAME.parameter=value`. The path of a technology table is relative to the design's own file; in
+    `settings`, to the working directory. A file may begin from another design, `base = "h200"`, and give the
+    differences.
 
     Raises:
         ConfigError: there is no such preset or file, or something in it is wrong.
@@ -85,6 +102,10 @@ def load_design(name_or_path: str | Path, settings: Iterable[str] = (), *, numer
             data = {**data, "numerics": recipe_table(data["numerics"])}
         except ConfigError as error:
             raise ConfigError(f"{source.locate('$.numerics')}: {error}") from None
+    methods = list(methods)
+    if methods:
+        data = {**data, "methods": method_tables(data.get("methods", []), methods)}
+        source = Source(f"{source.name} with --method {' '.join(methods)}", source.text)
     settings = list(settings)
     if settings:
         data = apply_settings(data, settings, Design, source)

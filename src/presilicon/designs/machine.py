@@ -16,7 +16,7 @@ from msgspec import Struct
 from presilicon.base import ConfigError, Extensible, ExtensionPoint
 from presilicon.designs.pricing import MachineStep, StepPrice
 from presilicon.designs.technology import Technology
-from presilicon.records import Area, ArrayFrames, Gemm
+from presilicon.records import Area, ArrayFrames, Gemm, StepGraph
 
 if TYPE_CHECKING:
     from presilicon.designs.design import Design
@@ -43,6 +43,15 @@ class UpdateRule(Struct, frozen=True, kw_only=True):
         (6, 4, 2, 0)
         """
         return tuple(2 * (layers - 1 - layer) if self.pipelined else 0 for layer in range(layers))
+
+    def delays(self, graph: StepGraph) -> dict[str, int]:
+        """The staleness of each layer of a step graph by its name; its stages are the layers with weights."""
+        staleness = self.staleness(len(graph.weighted_layers))
+        return {layer: staleness[stage] for layer, stage in graph.stages.items()} if staleness else {}
+
+
+MINIBATCH = UpdateRule()
+"""One update per batch, at once."""
 
 
 class Machine(Extensible):

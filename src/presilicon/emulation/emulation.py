@@ -6,15 +6,18 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from presilicon.designs import Numerics, Override
+from presilicon.designs import Numerics, Override, RoleFormat
 from presilicon.emulation.operators.replacement import Replacements
 from presilicon.emulation.site import LayerPlan, Rounded, Site
 from presilicon.emulation.training.probe import Probe
 from presilicon.operators import Operator
-from presilicon.records import Ends, Observer, PairObserver
+from presilicon.records import Ends, Observer, PairObserver, Role
+
+RoleFormats = tuple[tuple[Role, RoleFormat], ...]
 
 
 class UncoveredWarning(UserWarning):
@@ -70,12 +73,17 @@ class Emulation:
         rounds = any(part.vector == "round-results" or _has_logarithm(part) for part in parts)
         self.touches_vectors = rounds or bool(self.operators)
         """Whether vector ops are rounded or replaced in any layer, or computed by a user-defined format."""
+        self.stale_weights = False
+        """Whether weights change between the forward and the backward pass, which then rounds them anew."""
+        self._pinned: int | None = None
+        self._pass = self._passes = 0
         self._begun = 0
         self._awaits_backward = False
         self._layers: list[str] = []
         self._mode: AbstractContextManager[Any] | None = None
         self._calls: dict[str, int] = {}
-        self._plans: dict[tuple[str, int], LayerPlan] = {}
+        self._plans: dict[tuple[str, int, RoleFormats], LayerPlan] = {}
+        self._set_formats: dict[str, RoleFormats] = {}
         self._warned: set[tuple[str, str]] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -98,15 +106,40 @@ class Emulation:
     @property
     def layers_seen(self) -> list[str]:
         """The layers that have run, in the order in which they first did."""
-        return list(dict.fromkeys(layer for layer, _ in self._plans))
+        return list(dict.fromkeys(layer for layer, *_ in self._plans))
+
+    @property
+    def stream(self) -> str:
+        """Prefix of the random streams of this forward pass: empty for the first pass of a step."""
+        return f"pass{self._pass}/" if self._pass else ""
 
     def plan(self, layer: str) -> LayerPlan:
         """The plan of a layer at this step."""
-        key = (layer, self.numerics.stage(self.step)) if self.numerics.schedule else (layer, 0)
+        stage = self.numerics.stage(self.step) if self.numerics.schedule else 0
+        key = (layer, stage, self._set_formats.get(layer, ()))
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = LayerPlan(self.numerics.in_force(layer, self.step, self.ends))
+            plan = self._plans[key] = LayerPlan(self.numerics_of(layer), self.stale_weights)
         return plan
+
+    def numerics_of(self, layer: str) -> Numerics:
+        """The numerics of a layer at this step, with the formats that were set."""
+        in_force = self.numerics.in_force(layer, self.step, self.ends)
+        return replace(in_force, **dict(self._set_formats.get(layer, ())))
+
+    def set_format(self, layer: str, role: Role, role_format: RoleFormat | None) -> None:
+        """Set the format of a layer's role from the next forward pass on; None returns to the numerics' own."""
+        formats = dict(self._set_formats.get(layer, ()))
+        formats.pop(role, None)
+        if role_format is not None:
+            formats[role] = role_format
+        self._set_formats[layer] = tuple(sorted(formats.items()))
+        self.is_idle = False
+
+    @property
+    def set_formats(self) -> "dict[str, RoleFormats]":
+        """The formats that were set, by layer."""
+        return {layer: formats for layer, formats in self._set_formats.items() if formats}
 
     def enter(self, layer: str, training: bool, *, counts: bool = True) -> None:
         """Called when a module's forward begins; the outermost turns emulation on and begins a step if it `counts`."""
@@ -114,9 +147,13 @@ class Emulation:
             # Inside a backward pass this is a recomputation (activation checkpointing) of the step in progress.
             self._awaits_backward = False
             if counts and torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1:
-                self.step = self._begun
-                self._begun += int(training)
-                self._awaits_backward = not training
+                if self._pinned is None:
+                    self.step = self._begun
+                    self._begun += int(training)
+                    self._awaits_backward = not training
+                else:
+                    self.step, self._pass = self._pinned, self._passes
+                    self._passes += 1
             self._calls = {}
             if not self.is_idle:
                 from presilicon.emulation.mode import EmulationMode
@@ -125,9 +162,9 @@ class Emulation:
                 self._mode.__enter__()
         self._layers.append(layer)
 
-    def resume(self, steps: int) -> None:
-        """Continue as if `steps` training steps were already done."""
-        self.step, self._begun = max(steps - 1, 0), steps
+    def begin_step(self, step: int, passes: int = 0) -> None:
+        """Count all forward passes from now on as passes of training step `step`, of which `passes` are done."""
+        self._pinned, self._passes = step, passes
 
     def leave(self, layer: str, output: Any = None) -> None:
         """Called when a module's forward ends or fails; ignored if a user's hook stopped it before `enter`."""

@@ -156,7 +156,8 @@ class _Update:
     def round(self, known: _Known, step: int) -> None:
         """Round a tensor in place."""
         role = self.numerics.resolve(known.role, known.layer, step, self._ends)
-        round_in_place(known.tensor, role, known.role, known.name, self.seed, step)
+        stream = "" if self._emulation is None else self._emulation.stream
+        round_in_place(known.tensor, role, known.role, f"{stream}{known.name}", self.seed, step)
 
     def parameters(self) -> Iterator[tuple[Tensor, str]]:
         """Every parameter with its name."""

@@ -29,13 +29,15 @@ def _rounding_id(role_format: RoleFormat) -> int:
 class LayerPlan:
     """Derived facts of a layer's numerics, computed once."""
 
-    def __init__(self, numerics: Numerics) -> None:
+    def __init__(self, numerics: Numerics, stale_weights: bool = False) -> None:
+        """`stale_weights`: weights may change before the backward pass, whose products then round them anew."""
         self.numerics = numerics
         self.active_roles = frozenset(role for role in ROLES if numerics.format_of(role).format != _FLOAT32)
         self.regrouped_roles = frozenset(
             role
             for role in self.active_roles
-            if numerics.grouping == "per-product" and numerics.format_of(role).format.is_oriented
+            if (numerics.grouping == "per-product" and numerics.format_of(role).format.is_oriented)
+            or (stale_weights and role == "weight")
         )
         rounds = self.active_roles & {"weight", "activation", "error", "gradient"}
         self.is_exact = all(numerics.mac_of(phase).is_float32 for phase in PHASES)
@@ -119,6 +121,7 @@ class Site:
         self._layer = layer
         self._call = call
         self._step = emulation.step
+        self._stream = emulation.stream
         self._training = training
 
     def round(self, tensor: Tensor, role: Role, axis: int = -1, *, groups: int = 1, part: str = "") -> Tensor:
@@ -248,7 +251,7 @@ class Site:
 
     def _key(self, name: str) -> Key:
         purpose = "" if self._training else "evaluation/"
-        return Key(self._emulation.seed, self._step, f"{purpose}{self._layer}/{self._call}/{name}")
+        return Key(self._emulation.seed, self._step, f"{purpose}{self._stream}{self._layer}/{self._call}/{name}")
 
 
 def refuse_second_derivative() -> None:

@@ -152,6 +152,27 @@ class StepGraph(Struct, frozen=True, kw_only=True):
         selected = set(phases or PHASES)
         return sum(op.flops for op in self.ops if op.phase in selected and (op.gemm is not None or not matrix_only))
 
+    @property
+    def weighted_layers(self) -> tuple[str, ...]:
+        """Layers with a matrix product of weights in the forward pass, in the order in which they run."""
+        products = [op for op in self.ops if op.phase == "forward" and op.gemm is not None]
+        return tuple(dict.fromkeys(op.layer for op in products if op.inputs[1].role == "weight"))
+
+    @property
+    def stages(self) -> dict[str, int]:
+        """The position of each layer in a pipeline whose stages are the weighted layers.
+
+        A layer without a matrix of weights belongs to the stage of the layer before it.
+        """
+        weighted = {layer: stage for stage, layer in enumerate(self.weighted_layers)}
+        stages: dict[str, int] = {}
+        stage = 0
+        for op in self.ops:
+            if op.phase == "forward" and op.layer:
+                stage = weighted.get(op.layer, stage)
+                stages.setdefault(op.layer, stage)
+        return stages
+
     def count_by_kind(self) -> dict[str, int]:
         """Number of ops of each kind."""
         return dict(Counter(op.kind for op in self.ops))

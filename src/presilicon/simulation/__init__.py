@@ -2,7 +2,6 @@
 
 from presilicon.simulation.area import area, mac_area_um2, register_area_um2, sram_area_um2
 from presilicon.simulation.caterpillar.machine import CaterpillarMachine
-from presilicon.simulation.caterpillar.pipeline import staleness
 from presilicon.simulation.caterpillar.pricing import sustained_utilization
 from presilicon.simulation.checkpointing import chain_of, checkpoint, even_segments
 from presilicon.simulation.execution import executed_ops
@@ -54,7 +53,6 @@ __all__ = [
     "simulate",
     "simulate_gemm",
     "sram_area_um2",
-    "staleness",
     "sustained_utilization",
     "transposer_cycles",
     "write_chakra",

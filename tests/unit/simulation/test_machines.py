@@ -4,9 +4,9 @@ import pytest
 
 import presilicon.designs
 from presilicon.base import ConfigError
-from presilicon.designs import MACHINES, UpdateRule, load_design
+from presilicon.designs import MACHINES, load_design
 from presilicon.records import Gemm
-from presilicon.simulation import CaterpillarMachine, RooflineMachine, SystolicMachine, staleness
+from presilicon.simulation import CaterpillarMachine, RooflineMachine, SystolicMachine
 
 
 def machine(design: str, *settings: str):
@@ -40,10 +40,6 @@ def test_an_update_uses_the_samples_of_its_schedule(design, setting, samples, de
     rule = machine(design, setting).update_rule
     assert rule.samples_per_update(32) == samples
     assert rule.staleness(3) == delays
-
-
-def test_staleness_is_that_of_a_pipeline() -> None:
-    assert staleness(5) == UpdateRule(pipelined=True).staleness(5)
 
 
 @pytest.mark.parametrize("design", ["bf16-systolic", "caterpillar-small"])

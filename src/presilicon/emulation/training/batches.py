@@ -1,6 +1,6 @@
 """The examples of a training run: splits on their device, batches in a seeded order, and the metric over a split."""
 
-from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,17 +31,42 @@ def move_splits(data: Splits, device: str) -> Splits:
     return Splits(move(data.train), move(data.validation), move(data.test))
 
 
-def shuffled_batches(data: Splits, size: int, seed: int, skip: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Endless batches after the first `skip`: a fresh permutation each epoch, without the short tail."""
-    inputs, targets = data.train
-    generator = torch.Generator().manual_seed(seed)
-    per_epoch = len(inputs) // size
-    while True:
-        order = torch.randperm(len(inputs), generator=generator).to(inputs.device)
-        for number in range(min(skip, per_epoch), per_epoch):
-            indices = order[number * size : (number + 1) * size]
-            yield inputs[indices], targets[indices]
-        skip = max(skip - per_epoch, 0)
+class TrainingData:
+    """The training split in a seeded order, a fresh permutation each epoch without the tail that fills no batch."""
+
+    def __init__(self, data: Splits, seed: int) -> None:
+        self._inputs, self._targets = data.train
+        self._seed = seed
+        self._start()
+
+    def _start(self) -> None:
+        self._generator = torch.Generator().manual_seed(self._seed)
+        self._epoch, self._offset = -1, len(self._inputs)
+
+    def _next_epoch(self) -> None:
+        self._order = torch.randperm(len(self._inputs), generator=self._generator).to(self._inputs.device)
+        self._epoch, self._offset = self._epoch + 1, 0
+
+    def take(self, count: int) -> tuple[Tensor, Tensor]:
+        """The next `count` samples."""
+        if count > len(self._inputs):
+            raise ConfigError(f"a step needs {count} samples, but the training split has only {len(self._inputs)}")
+        if self._offset + count > len(self._inputs):
+            self._next_epoch()
+        indices = self._order[self._offset : self._offset + count]
+        self._offset += count
+        return self._inputs[indices], self._targets[indices]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Epoch and offset of the next sample."""
+        return {"epoch": self._epoch, "offset": self._offset}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue at a state."""
+        self._start()
+        for _ in range(int(state["epoch"]) + 1):
+            self._next_epoch()
+        self._offset = int(state["offset"])
 
 
 @torch.no_grad()

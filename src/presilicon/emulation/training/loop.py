@@ -5,19 +5,19 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import takewhile
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from presilicon.base import ConfigError, derive_seed, extensions_named_in, to_plain
-from presilicon.designs import Numerics, RoleFormat
+from presilicon.base import ConfigError, derive_seed, extensions_named_in, to_plain, unknown
+from presilicon.designs import MINIBATCH, Method, Numerics, RoleFormat, TrainingStep, UpdateRule
 from presilicon.emulation.attach import emulate_, emulation_of
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
-from presilicon.emulation.training.batches import check_batch_size, evaluate_split, move_splits, shuffled_batches
+from presilicon.emulation.training.batches import TrainingData, check_batch_size, evaluate_split, move_splits
 from presilicon.emulation.training.checkpoint import (
     Checkpoint,
     Generators,
@@ -29,8 +29,11 @@ from presilicon.emulation.training.checkpoint import (
     write_trace,
 )
 from presilicon.emulation.training.diagnosis import Diagnosis, OnFinding
+from presilicon.emulation.training.methods import AttachedMethods, transform_model
+from presilicon.emulation.training.pipeline import StaleWeights
 from presilicon.emulation.training.probe import Probe
 from presilicon.emulation.training.scaling import LossScaler
+from presilicon.emulation.training.work import Counts, StepWork
 from presilicon.operators import Operator
 from presilicon.records import (
     AttachedHook,
@@ -47,7 +50,7 @@ from presilicon.records import (
     TrainingHook,
 )
 from presilicon.runs import versions
-from presilicon.workloads import Workload
+from presilicon.workloads import Schedule, Workload, capture
 
 OnEvaluation = Callable[[Evaluation], None]
 
@@ -60,6 +63,8 @@ def train(
     device: str = "cpu",
     observers: Iterable[Observer] = (),
     operators: Iterable[Operator] = (),
+    update_rule: UpdateRule = MINIBATCH,
+    methods: Sequence[Method] = (),
     hooks: Sequence[TrainingHook] = (),
     on_evaluation: OnEvaluation | None = None,
     on_finding: OnFinding | None = None,
@@ -71,6 +76,9 @@ def train(
     is evaluated once, at the end. Weights, data order, stochastic rounding and randomness in the forward pass each have
     a random stream of their own derived from `seed`, so two designs with the same seed start from the same weights and
     see the same batches. `operators` replace functions, in addition to those of the numerics.
+
+    A step trains `workload.batch_size` samples on each chip, with as many updates as the machine's `update_rule` makes
+    of them; budget and evaluation interval count samples. `methods` take part in every step, the first outermost.
 
     A diagnosis inspects a step now and then, and every step that fails: its findings are in the trace, and `on_finding`
     is called with each of them at once. A run that cannot recover is ended, with the reason.
@@ -88,12 +96,14 @@ def train(
         workload.require_data()
         numerics.check()
         replaced = tuple(operators)
-        run_identity = identity(workload, numerics, seed, device, replaced, hooks) if checkpoint else {}
+        run_identity = (
+            identity(workload, numerics, seed, device, replaced, hooks, update_rule, methods) if checkpoint else {}
+        )
         if checkpoint is not None and (finished := read_trace(checkpoint.path, run_identity)) is not None:
             return finished
         training = Training(
             workload, numerics, seed=seed, device=device, observers=tuple(observers), operators=replaced,
-            hooks=hooks, on_evaluation=on_evaluation, on_finding=on_finding,
+            update_rule=update_rule, methods=methods, hooks=hooks, on_evaluation=on_evaluation, on_finding=on_finding,
         )  # fmt: skip
         return training.run(checkpoint, run_identity)
 
@@ -118,6 +128,8 @@ def identity(
     device: str,
     operators: Sequence[Operator] = (),
     hooks: Sequence[TrainingHook] = (),
+    update_rule: UpdateRule = MINIBATCH,
+    methods: Sequence[Method] = (),
 ) -> dict[str, Any]:
     """Everything that determines the bits of a run; a checkpoint must agree with it."""
     plain: dict[str, Any] = {"workload": workload.describe(), "numerics": to_plain(numerics)}
@@ -126,6 +138,10 @@ def identity(
     active = [_describe_hook(hook) for hook in hooks if not isinstance(hook, PassiveHook)]
     if active:
         plain["hooks"] = active
+    if update_rule != MINIBATCH:
+        plain["update_rule"] = to_plain(update_rule)
+    if methods:
+        plain["methods"] = [to_plain(method) for method in methods]
     extensions = extensions_named_in(json.dumps(plain, default=str))
     if extensions:
         plain["extensions"] = extensions
@@ -151,17 +167,20 @@ class Training:
         device: str,
         observers: tuple[Observer, ...] = (),
         operators: tuple[Operator, ...] = (),
+        update_rule: UpdateRule = MINIBATCH,
+        methods: Sequence[Method] = (),
         hooks: Sequence[TrainingHook] = (),
         on_evaluation: OnEvaluation | None = None,
         on_finding: OnFinding | None = None,
     ) -> None:
         load_data, self._target = workload.require_data()
-        self._workload, self._numerics, self._seed = workload, numerics, seed
+        self._workload, self.numerics, self._seed, self._rule = workload, numerics, seed, update_rule
         self._hooks, self._on_evaluation = hooks, on_evaluation
         torch.manual_seed(derive_seed(seed, "weights"))
-        self.model = workload.model().to(device)
+        self.model = transform_model(workload.model(), methods).to(device)
         self._data = move_splits(load_data(), device)
         check_batch_size(workload, self._data)
+        self._batches = TrainingData(self._data, derive_seed(seed, "data"))
         # Dropout and the like have a random stream of their own, whatever building the model has drawn.
         torch.manual_seed(derive_seed(seed, "forward"))
         rounding_seed = derive_seed(seed, "rounding")
@@ -177,6 +196,43 @@ class Training:
         self._formats = FormatFacts(emulation)
         self._generators = Generators(device)
         self._progress = Progress([], [], [])
+        self._counts = Counts()
+        self._stale: StaleWeights | None = self._make_stale_weights() if update_rule.pipelined else None
+        self._methods = AttachedMethods(methods, self)
+
+    def _make_stale_weights(self) -> StaleWeights:
+        workload = self._workload
+        if workload.clip_norm is not None or self._scaler.is_active:
+            raise ConfigError(
+                f'workload "{workload.name}": layers that update at once know neither the norm of all gradients nor '
+                "whether a later layer overflowed: continuous propagation needs clip_norm = None and no loss scale"
+            )
+        inputs, targets = workload.batch(1)
+        graph = capture(self.model, inputs, targets=targets, loss=workload.loss, optimizer=workload.optimizer)
+        self._emulation.stale_weights = True
+        return StaleWeights(self.model, self._rule.delays(graph))
+
+    @property
+    def train_samples(self) -> int | None:
+        """Samples of an epoch."""
+        return len(self._data.train[0])
+
+    def set_format(self, layer: str, role: Role, role_format: RoleFormat | None) -> None:
+        """Set the format of a layer's role from the next pass on; None returns to the design's own.
+
+        Raises:
+            ConfigError: the model has no such layer, or the role is one of the optimizer's.
+        """
+        layers = [name for name, _ in self.model.named_modules()]
+        if layer not in layers:
+            raise unknown("layer", layer, layers)
+        if role not in ("weight", "activation", "error", "gradient"):
+            raise ConfigError(f"a method can set the formats of weight, activation, error and gradient, not of {role}")
+        self._emulation.set_format(layer, role, role_format)
+
+    def generator(self, step: TrainingStep, purpose: str) -> torch.Generator:
+        """A random stream that depends on the run's seed, the step and `purpose` only."""
+        return torch.Generator().manual_seed(derive_seed(self._seed, f"method/{purpose}/{step.number}"))
 
     def run(self, checkpoint: Checkpoint | None, run_identity: dict[str, Any]) -> Trace:
         """Train from the checkpoint, or from the start, to the end."""
@@ -184,21 +240,24 @@ class Training:
         if checkpoint is not None:
             self._progress = read_progress(checkpoint.path, run_identity, states)
         first = len(self._progress.losses)
-        self._emulation.resume(first)
         for hook in self._hooks:
             if isinstance(hook, AttachedHook):
                 hook.attach(self.model, self.optimizer, first)
-        self._diagnosis.check_data(self._data, self._numerics)
-        batches = shuffled_batches(self._data, self._workload.batch_size, derive_seed(self._seed, "data"), skip=first)
+        self._diagnosis.check_data(self._data, self.numerics)
+        workload = self._workload
+        budget, interval = workload.max_steps * workload.batch_size, workload.evaluate_every * workload.batch_size
         ending: Ending = "budget"
         failure: str | None = None
-        for step in range(first, self._workload.max_steps):
-            failure = self._step(step, batches)
+        number = first
+        while self._counts.samples < budget:
+            evaluated = self._counts.samples // interval
+            failure = self._step(number)
+            number += 1
             if failure is not None:
                 ending = "diverged"
                 break
-            if (step + 1) % self._workload.evaluate_every == 0:
-                self._evaluate(step + 1)
+            if self._counts.samples // interval > evaluated:
+                self._evaluate(number)
                 if self._target_is_held():
                     ending = "target"
                     break
@@ -210,89 +269,168 @@ class Training:
         return trace
 
     def _states(self) -> dict[str, Stateful]:
-        """All state carried from step to step that is not in the trace; the data order follows from the step number."""
+        """All state carried from step to step that is not in the trace."""
         states: dict[str, Stateful] = {
             "model": ModelState(self.model),
             "optimizer": self.optimizer,
             "generators": self._generators,
+            "data": self._batches,
+            "counts": self._counts,
         }
         if self._scaler.is_active:
             states["loss_scale"] = self._scaler
+        if self._stale is not None:
+            states["stale_weights"] = self._stale
         states["diagnosis"] = self._diagnosis
+        states |= self._methods.states()
         # Passive hooks may come and go between the parts of a run, so they are numbered separately.
         active = [hook for hook in self._hooks if not isinstance(hook, PassiveHook)]
         passive = [hook for hook in self._hooks if isinstance(hook, PassiveHook) and isinstance(hook, Stateful)]
         states |= {f"hook{number}": hook for number, hook in enumerate(active) if isinstance(hook, Stateful)}
         return states | {f"passive{number}": hook for number, hook in enumerate(passive)}
 
-    def _step(self, step: int, batches: Iterator[tuple[Tensor, Tensor]]) -> str | None:
+    def _step(self, number: int) -> str | None:
         """Run one training step; return the reason if training cannot go on."""
         for hook in self._hooks:
-            hook.before_step(step)
-        batch = next(batches)
-        loss, probe = self._forward_and_backward(batch, step)
-        self._progress.losses.append(loss)
-        if not math.isfinite(loss):
-            return self._fail(step, batch, probe, backward=False)
+            hook.before_step(number)
+        step = TrainingStep(number, self._counts.samples, self._workload.batch_size, self._progress.losses)
+        work = StepWork()
+        failure: str | None = None
+        try:
+            self._methods.run("step", step, lambda: self._train_batch(step, work))
+        except _DivergedError as diverged:
+            failure = str(diverged)
+        if not work.samples:
+            raise ConfigError(f"step {number}: a method must call proceed() in its step, because a step needs a batch")
+        self._counts.add(work)
+        self._progress.losses.append(work.loss / work.samples)
+        facts = replace(
+            self._formats.at(number),
+            update_skipped=not work.updates,
+            backward_skipped=not work.backward_passes and failure is None,
+            samples=None if step.batch_size == self._workload.batch_size else step.batch_size,
+        )
+        if failure is None:
+            facts = self._methods.facts(step, facts)
+            for hook in self._hooks:
+                facts = hook.after_step(number, facts)
+        self._append(facts)
+        return failure
+
+    def _train_batch(self, step: TrainingStep, work: "StepWork") -> None:
+        """The innermost step: fetch the batch, and train as the machine's update rule says."""
+        self._emulation.begin_step(step.number)
+        self._set_learning_rate(step)
+        chips = self._rule.batches
+        inputs, targets = self._batches.take(step.batch_size * chips)
+        parts = len(inputs) if self._rule.per_sample else chips
+        pieces = list(zip(inputs.chunk(parts), targets.chunk(parts), strict=True))
+        updates = [[piece] for piece in pieces] if self._rule.per_sample else [pieces]
+        for update in updates:
+            self._train_update(step, update, work)
+
+    def _set_learning_rate(self, step: TrainingStep) -> None:
+        """The rate of the schedule, in place of the optimizer's own; a rate that was set since becomes the new base."""
+        schedule, size = self._workload.schedule, self._workload.batch_size
+        if schedule is None:
+            return
+        assert isinstance(schedule, Schedule)
+        factor = schedule.factor(step.samples_seen / size, float(self._workload.max_steps))
+        factor *= schedule.scale(self._rule.samples_per_update(step.batch_size))
+        for group in self.optimizer.param_groups:
+            base = group.get("initial_lr", group["lr"])
+            if group["lr"] != group.get("scheduled_lr", group["lr"]) and group["scheduled_lr"]:
+                base *= group["lr"] / group["scheduled_lr"]
+            group["initial_lr"] = base
+            group["lr"] = group["scheduled_lr"] = base * factor
+
+    def _train_update(self, step: TrainingStep, pieces: Sequence[tuple[Tensor, Tensor]], work: "StepWork") -> None:
+        """Forward and backward passes of all pieces, whose gradients are added up, and the update."""
+        self.optimizer.zero_grad()
+        samples = sum(len(inputs) for inputs, _ in pieces)
+        probe: Probe | None = None
+        for step.inputs, step.targets in pieces:
+            step.loss = None
+            is_due = self._diagnosis.is_due(step.number) and not work.samples
+            seen = self._forward_and_backward(step, len(step.inputs) / samples, work, is_due)
+            probe = seen or probe
         is_finite = self._scaler.unscale_(self.model.parameters())
         if not is_finite and not self._scaler.is_active:
             # The update would make weights that are not finite, and nothing brings those back.
-            return self._fail(step, batch, probe, backward=True)
+            self._fail(step, work, probe, backward=True)
         if is_finite:
-            self._update(probe)
+            self._methods.run("update", step, lambda: self._update(probe, work))
         self._scaler.update(is_finite)
-        failure = self._diagnosis.after_update(step, is_finite, self._scaler.scale)
-        facts = self._formats.at(step) if is_finite else replace(self._formats.at(step), update_skipped=True)
-        for hook in self._hooks:
-            facts = hook.after_step(step, facts)
-        self._append(facts)
-        if failure is None:
-            return None
-        seen = self._probe_again(batch, step, backward=True)
-        return f"{failure}; {self._diagnosis.fail(seen, self.model, batch[0]).message}"
+        failure = self._diagnosis.after_update(step.number, is_finite, self._scaler.scale)
+        if failure is not None:
+            seen = self._probe_again(step, work, backward=True)
+            raise _DivergedError(f"{failure}; {self._diagnosis.fail(seen, self.model, step.inputs).message}")
 
-    def _forward_and_backward(self, batch: tuple[Tensor, Tensor], step: int) -> tuple[float, Probe | None]:
-        """Loss of the batch; its gradients are computed if it is finite. The probe is None at most steps."""
-        is_due = self._diagnosis.is_due(step)
-        probing = self._diagnosis.probing(self.model, self._emulation, step) if is_due else nullcontext()
+    def _forward_and_backward(
+        self, step: TrainingStep, share: float, work: "StepWork", is_probed: bool
+    ) -> Probe | None:
+        """Add the gradients of a piece of the batch, weighted by its share; the probe is None at most steps."""
+        probing = self._diagnosis.probing(self.model, self._emulation, step.number) if is_probed else nullcontext()
         with probing as probe:
-            with nullcontext() if probe is None else self._diagnosis.watching_relus(self.model, step):
-                loss = self._forward(batch)
-            value = float(loss.detach())
+            watching = self._diagnosis.watching_relus(self.model, step.number) if probe else nullcontext()
+            with watching, nullcontext() if self._stale is None else self._stale.in_place():
+                self._methods.run("forward", step, lambda: self._forward(step))
+            if step.loss is None:
+                raise ConfigError(f"step {step.number}: a method that replaces the forward pass must set step.loss")
+            value = float(step.loss.detach())
+            work.add_loss(value, len(step.inputs))
             if math.isfinite(value):
-                self._scaler.scaled(loss).backward()
-        return value, probe
+                self._methods.run("backward", step, lambda: self._backward(step, share, work))
+        if not math.isfinite(value):
+            self._fail(step, work, probe, backward=False)
+        return probe
 
-    def _forward(self, batch: tuple[Tensor, Tensor]) -> Tensor:
-        inputs, targets = batch
+    def _forward(self, step: TrainingStep) -> None:
         self.model.train()
-        self.optimizer.zero_grad()
-        output = self.model(inputs)
         try:
-            return self._loss(output, targets)
+            output = self.model(step.inputs)
+        except ValueError as error:
+            if len(step.inputs) == 1 and "more than 1 value per channel" in str(error):
+                raise ConfigError(
+                    f'workload "{self._workload.name}": batch normalization needs more than one sample, but the '
+                    "machine trains one at a time; choose a model without it, or another schedule"
+                ) from error
+            raise
+        try:
+            step.loss = self._loss(output, step.targets)
         except (IndexError, ValueError, RuntimeError) as error:
-            raise _unusable_loss(self._workload, output, targets, error) from error
+            raise _unusable_loss(self._workload, output, step.targets, error) from error
 
-    def _update(self, probe: Probe | None) -> None:
+    def _backward(self, step: TrainingStep, share: float, work: "StepWork") -> None:
+        assert step.loss is not None
+        work.backward_passes += 1
+        self._scaler.scaled(step.loss if share == 1.0 else step.loss * share).backward()
+
+    def _update(self, probe: Probe | None, work: "StepWork") -> None:
         if probe is not None:
             self._diagnosis.inspect(probe, self.model)
         if self._workload.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self._workload.clip_norm)
+        if self._stale is not None:
+            self._stale.push()
         self.optimizer.step()
+        work.updates += 1
 
-    def _fail(self, step: int, batch: tuple[Tensor, Tensor], probe: Probe | None, *, backward: bool) -> str:
-        """Record a step without an update and return the diagnosis of why it failed."""
-        self._append(replace(self._formats.at(step), update_skipped=True))
-        seen = probe or self._probe_again(batch, step, backward=backward)
-        return self._diagnosis.fail(seen, self.model, batch[0]).message
+    def _fail(self, step: TrainingStep, work: "StepWork", probe: Probe | None, *, backward: bool) -> NoReturn:
+        """End training at a step without an update, with the diagnosis of why it failed."""
+        seen = probe or self._probe_again(step, work, backward=backward)
+        raise _DivergedError(self._diagnosis.fail(seen, self.model, step.inputs).message)
 
-    def _probe_again(self, batch: tuple[Tensor, Tensor], step: int, *, backward: bool) -> Probe:
-        """Repeat a failed step with a probe; the run ends here, so this disturbs nothing."""
-        self._emulation.resume(step)
-        with self._diagnosis.probing(self.model, self._emulation, step) as probe:
-            loss = self._forward(batch)
+    def _probe_again(self, step: TrainingStep, work: "StepWork", *, backward: bool) -> Probe:
+        """Repeat a failed pass with a probe; the run ends here, so this disturbs nothing."""
+        self._emulation.begin_step(step.number, work.passes - 1)
+        self.optimizer.zero_grad()
+        with self._diagnosis.probing(self.model, self._emulation, step.number) as probe:
+            with nullcontext() if self._stale is None else self._stale.in_place():
+                self._forward(step)
             if backward:
-                self._scaler.scaled(loss).backward()
+                assert step.loss is not None
+                self._scaler.scaled(step.loss).backward()
         return probe
 
     def _append(self, facts: StepFacts) -> None:
@@ -304,9 +442,8 @@ class Training:
 
     def _evaluate(self, step: int) -> None:
         accuracy, loss = evaluate_split(self.model, self._workload, *self._data.validation)
-        point = Evaluation(
-            step=step, samples=step * self._workload.batch_size, updates=step, accuracy=accuracy, loss=loss
-        )
+        samples, updates = self._counts.samples, self._counts.updates
+        point = Evaluation(step=step, samples=samples, updates=updates, accuracy=accuracy, loss=loss)
         self._progress.evaluations.append(point)
         if self._on_evaluation is not None:
             self._on_evaluation(point)
@@ -319,7 +456,7 @@ class Training:
 
     def _finish(self, ending: Ending, failure: str | None) -> Trace:
         losses, runs, evaluations = self._progress
-        self._diagnosis.judge_skips(self._scaler.skipped, len(losses))
+        self._diagnosis.judge_skips(self._scaler.skipped, self._scaler.step)
         return Trace(
             seed=self._seed,
             losses=tuple(losses),
@@ -332,6 +469,10 @@ class Training:
             skipped=tuple(self._scaler.skipped),
             reason=failure or "",
         )
+
+
+class _DivergedError(Exception):
+    """Training cannot go on; the text is the reason."""
 
 
 def _unusable_loss(workload: Workload, output: Any, targets: Tensor, error: Exception) -> ConfigError:
@@ -353,23 +494,21 @@ class FormatFacts:
     def __init__(self, emulation: Emulation) -> None:
         self._emulation = emulation
         self._numerics = emulation.numerics
-        self._by_stage: dict[int, StepFacts] = {}
+        self._known: dict[Any, StepFacts] = {}
 
     def at(self, step: int) -> StepFacts:
         """The formats of a step that has run."""
-        stage = self._numerics.stage(step)
-        if stage not in self._by_stage:
-            self._by_stage[stage] = StepFacts(
+        key = self._numerics.stage(step), tuple(sorted(self._emulation.set_formats.items()))
+        if key not in self._known:
+            self._known[key] = StepFacts(
                 layers=tuple(
                     LayerFact(layer=layer, role=role, format=str(changed.format), stored_bits=changed.stored_bits)
                     for layer in self._emulation.layers_seen
-                    for role, changed in self._changed(layer, step)
+                    for role, changed in self._changed(layer)
                 )
             )
-        return self._by_stage[stage]
+        return self._known[key]
 
-    def _changed(self, layer: str, step: int) -> list[tuple[Role, RoleFormat]]:
-        if not self._numerics.schedule:
-            return []
-        now, static = (self._numerics.in_force(layer, at, self._emulation.ends) for at in (step, 0))
-        return list(now.formats_differing(static).items())
+    def _changed(self, layer: str) -> list[tuple[Role, RoleFormat]]:
+        static = self._numerics.in_force(layer, 0, self._emulation.ends)
+        return list(self._emulation.numerics_of(layer).formats_differing(static).items())

@@ -5,13 +5,11 @@ once. With L layers, counted from 1, sample i is forward in layer l in slot i + 
 i + 2 L - l - 1, so 2 (L - l) updates lie between the weights that its activations and its errors have seen.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
 from presilicon.base import ConfigError
-from presilicon.designs import UpdateRule
-from presilicon.records import Op, StepGraph
 
 
 class Pipeline(Struct, frozen=True, kw_only=True):
@@ -28,41 +26,6 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     def fill_slots(self) -> int:
         """Slots in addition to one per sample, to fill the pipeline at the beginning and drain it at the end."""
         return 2 * (len(self.layers) - 1)
-
-
-def staleness(layers: int | StepGraph) -> tuple[int, ...]:
-    """Age in samples, by layer, of the weights that a sample's activations have seen when its errors arrive.
-
-    >>> staleness(4)
-    (6, 4, 2, 0)
-    """
-    count = layers if isinstance(layers, int) else len(weighted_layers(layers.ops))
-    return UpdateRule(per_sample=True, pipelined=True).staleness(count)
-
-
-def weighted_layers(ops: Sequence[Op]) -> tuple[str, ...]:
-    """Layers with a matrix product of weights in the forward pass, in order."""
-    named = [op.layer for op in ops if op.phase == "forward" and op.gemm is not None and op.inputs[1].role == "weight"]
-    return tuple(dict.fromkeys(named))
-
-
-def stages(ops: Sequence[Op]) -> dict[int, int]:
-    """The stage of each op, by index.
-
-    A layer without weights belongs to the stage of the layer before it, losses and ops of no layer to the last stage,
-    and an update to the stage of its layer.
-    """
-    layers = weighted_layers(ops)
-    if not layers:
-        raise ConfigError('machine.schedule is "pipelined", but the step has no layer with weights to make stages of')
-    weighted = {layer: stage for stage, layer in enumerate(layers)}
-    known: dict[str, int] = {}
-    stage = 0
-    for op in ops:
-        if op.phase == "forward" and op.layer:
-            stage = weighted.get(op.layer, stage)
-            known.setdefault(op.layer, stage)
-    return {op.index: known.get(op.layer, len(layers) - 1) for op in ops}
 
 
 def allot_cores(
@@ -94,8 +57,3 @@ def allot_cores(
         times[slowest] = better[1]
         left -= better[0]
     return tuple(allotted), max(times)
-
-
-def delays(layers: Sequence[str]) -> Mapping[str, int]:
-    """The staleness of each layer by its name."""
-    return dict(zip(layers, staleness(len(layers)), strict=True))

@@ -10,7 +10,7 @@ from presilicon.designs import MachineStep, StepPrice, Technology, curve_pj, op_
 from presilicon.records import Op, OpCost
 from presilicon.simulation.caterpillar.machine import CaterpillarMachine
 from presilicon.simulation.caterpillar.passes import OpPass, PassPlanner
-from presilicon.simulation.caterpillar.pipeline import Pipeline, allot_cores, delays, stages, weighted_layers
+from presilicon.simulation.caterpillar.pipeline import Pipeline, allot_cores
 from presilicon.simulation.energy import leakage_w, mac_pj
 
 
@@ -62,8 +62,12 @@ def price_caterpillar(step: MachineStep, machine: CaterpillarMachine) -> StepPri
 
 def pipeline_of(step: MachineStep, machine: CaterpillarMachine) -> Pipeline:
     """The layers of a step as stages on their cores."""
-    layers, stage_of = weighted_layers(step.executed), stages(step.executed)
-    planner = PassPlanner(step, machine, delays=delays(layers))
+    layers, last = step.graph.weighted_layers, len(step.graph.weighted_layers) - 1
+    if not layers:
+        raise ConfigError('machine.schedule is "pipelined", but the step has no layer with weights to make stages of')
+    # Losses and ops of no layer belong to the last stage, and an update to the stage of its layer.
+    stage_of = {op.index: step.graph.stages.get(op.layer, last) for op in step.executed}
+    planner = PassPlanner(step, machine, delays=machine.update_rule.delays(step.graph))
 
     def cycles(stage: int, cores: int) -> int:
         return sum(planner.plan(op, cores).moves.cycles for op in step.executed if stage_of[op.index] == stage)
@@ -95,7 +99,7 @@ def _place_in_turn(step: MachineStep, machine: CaterpillarMachine) -> list[Place
 
 def _place_in_pipeline(step: MachineStep, machine: CaterpillarMachine) -> tuple[list[Placed], float]:
     pipeline = pipeline_of(step, machine)
-    planner, placed = PassPlanner(step, machine, delays=delays(pipeline.layers)), []
+    planner, placed = PassPlanner(step, machine, delays=machine.update_rule.delays(step.graph)), []
     starts = [0.0] * len(pipeline.layers)
     for op in step.executed:
         stage = pipeline.stage_of[op.index]

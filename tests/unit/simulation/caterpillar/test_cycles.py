@@ -1,11 +1,13 @@
 """CATERPILLAR's schedules: staleness and length of the pipeline, and cores for its layers."""
 
 import pytest
+from msgspec.structs import replace
 
 from presilicon.base import ConfigError
-from presilicon.designs import load_design
+from presilicon.designs import UpdateRule, load_design
+from presilicon.simulation import simulate
 from presilicon.simulation.caterpillar.cycles import all_gather_cycles, core_gemm_cycles, core_gemv_cycles
-from presilicon.simulation.caterpillar.pipeline import Pipeline, allot_cores, stages, staleness, weighted_layers
+from presilicon.simulation.caterpillar.pipeline import Pipeline, allot_cores
 
 
 def run_pipeline(layers: int, samples: int) -> tuple[list[set[int]], int]:
@@ -40,8 +42,9 @@ def run_pipeline(layers: int, samples: int) -> tuple[list[set[int]], int]:
 def test_staleness_is_what_messages_between_layers_give(layers: int) -> None:
     samples = 40
     ages, slots = run_pipeline(layers, samples)
-    assert tuple(max(seen) for seen in ages) == staleness(layers)
-    assert staleness(layers) == tuple(2 * (layers - number) for number in range(1, layers + 1))
+    staleness = UpdateRule(per_sample=True, pipelined=True).staleness(layers)
+    assert tuple(max(seen) for seen in ages) == staleness
+    assert staleness == tuple(2 * (layers - number) for number in range(1, layers + 1))
     # While the pipeline fills, weights are younger: the first sample sees none that are old.
     assert all(min(seen) == 0 for seen in ages)
     pipeline = Pipeline(layers=("a",) * layers, cores=(1,) * layers, slot_cycles=1, stage_of={})
@@ -50,11 +53,11 @@ def test_staleness_is_what_messages_between_layers_give(layers: int) -> None:
 
 def test_stages_of_a_graph(linear_step) -> None:
     graph = linear_step()
-    assert weighted_layers(graph.ops) == ("fc",)
-    assert staleness(graph) == (0,)
-    assert set(stages(graph.ops).values()) == {0}
+    assert graph.weighted_layers == ("fc",)
+    assert UpdateRule(per_sample=True, pipelined=True).delays(graph) == {"fc": 0}
+    without = replace(graph, ops=tuple(op for op in graph.ops if op.phase == "update"))
     with pytest.raises(ConfigError, match="no layer with weights"):
-        stages(graph.ops[1:2])
+        simulate(without, load_design("caterpillar-small", ["machine.schedule=pipelined"]))
 
 
 def test_cores_go_to_the_slowest_layer() -> None:

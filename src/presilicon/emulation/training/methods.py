@@ -1,0 +1,85 @@
+"""The training methods of a design in one run: nested around the parts of each step."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from torch import nn
+
+from presilicon.base import ConfigError
+from presilicon.designs import METHODS, AttachedMethod, Method, Proceed, TrainingRun, TrainingStep
+from presilicon.records import Stateful, StepFacts
+
+Part = Literal["step", "forward", "backward", "update"]
+
+
+def transform_model(model: nn.Module, methods: Sequence[Method]) -> nn.Module:
+    """The model after the transformations of all methods, in order."""
+    for method in methods:
+        with METHODS.errors_of(method.method_name):
+            transformed: object = method.transform(model)
+        if not isinstance(transformed, nn.Module):
+            raise ConfigError(
+                f'method "{method.method_name}": transform must return a torch.nn.Module, not {transformed!r}'
+            )
+        model = transformed
+    return model
+
+
+class AttachedMethods:
+    """The methods of one run, the first of them outermost."""
+
+    def __init__(self, methods: Sequence[Method], training: TrainingRun) -> None:
+        self._attached: list[tuple[str, AttachedMethod]] = []
+        for method in methods:
+            name = method.method_name
+            with METHODS.errors_of(name):
+                attached: object = method.attach(training)
+            if not isinstance(attached, AttachedMethod):
+                raise ConfigError(f'method "{name}": attach must return an AttachedMethod, not {attached!r}')
+            self._attached.append((name, attached))
+
+    def run(self, part: Part, step: TrainingStep, inner: Proceed) -> None:
+        """Run a part of a step, with all methods around it."""
+        proceed = inner
+        for name, method in reversed(self._attached):
+            proceed = _wrapped(name, method, part, step, proceed)
+        proceed()
+
+    def facts(self, step: TrainingStep, facts: StepFacts) -> StepFacts:
+        """The facts of a step with those of all methods."""
+        for name, method in self._attached:
+            with METHODS.errors_of(name):
+                facts = method.facts(step, facts)
+            if not isinstance(facts, StepFacts):
+                raise ConfigError(f'method "{name}": facts must return StepFacts, not {facts!r}')
+        return facts
+
+    def states(self) -> dict[str, Stateful]:
+        """The state of each method, by name."""
+        return {f'method "{name}"': _MethodState(name, method) for name, method in self._attached}
+
+
+def _wrapped(name: str, method: AttachedMethod, part: Part, step: TrainingStep, inner: Proceed) -> Proceed:
+    if getattr(type(method), part) is getattr(AttachedMethod, part):
+        return inner
+    return lambda: getattr(method, part)(step, inner)
+
+
+class _MethodState:
+    """The state of a method; one that does not fit is an error that names the method."""
+
+    def __init__(self, name: str, method: AttachedMethod) -> None:
+        self._name, self._method = name, method
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._method.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        try:
+            self._method.load_state_dict(state)
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+            reason = f"{error} is missing" if isinstance(error, KeyError) else error
+            raise ConfigError(
+                f'the state of method "{self._name}" in the checkpoint does not fit ({reason}); delete the checkpoint '
+                "to start again"
+            ) from error
