@@ -12,8 +12,9 @@ from presilicon.workloads.metrics import load_metric
 from presilicon.workloads.published import classified, from_networks, sequences, unet
 from presilicon.workloads.registry import load_workload, workload_names
 from presilicon.workloads.schedule import Schedule
+from presilicon.workloads.splits import Splits
 from presilicon.workloads.user import files_of, load_file, workload_errors
-from presilicon.workloads.workload import Splits, Workload, adamw, sgd
+from presilicon.workloads.workload import Workload, adamw, sgd
 
 if TYPE_CHECKING:
     from presilicon.workloads.capturing.layers import (
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from presilicon.workloads.capturing.operators import describe_operator, ops_of_call
     from presilicon.workloads.capturing.step_capture import capture, capture_workload, mean_of_outputs
     from presilicon.workloads.digits import load_digits
+    from presilicon.workloads.examples import Batch, Rows, Slot, Stream, open_split, resident_pair
 
 __getattr__ = deferred(
     __name__,
     {
         "presilicon.workloads.capturing.step_capture": ("capture", "capture_workload", "mean_of_outputs"),
         "digits": ("load_digits",),
+        "examples": ("Batch", "Rows", "Slot", "Stream", "open_split", "resident_pair"),
         "presilicon.workloads.capturing.layers": (
             "Layers",
             "ends_of",
@@ -45,10 +48,14 @@ __getattr__ = deferred(
 )
 
 __all__ = [
+    "Batch",
     "Layers",
     "Metric",
+    "Rows",
     "Schedule",
+    "Slot",
     "Splits",
+    "Stream",
     "Workload",
     "adamw",
     "capture",
@@ -65,7 +72,9 @@ __all__ = [
     "mean_of_outputs",
     "multiplying_layers",
     "next_sequence_number",
+    "open_split",
     "ops_of_call",
+    "resident_pair",
     "sequence_number_of",
     "sequences",
     "sgd",

@@ -6,7 +6,8 @@ from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from presilicon.workloads.workload import Splits, Workload, sgd
+from presilicon.workloads.splits import Splits
+from presilicon.workloads.workload import Workload, sgd
 
 if TYPE_CHECKING:
     from torch import nn

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from presilicon.base import ConfigError
 from presilicon.workloads.published import from_networks
-from presilicon.workloads.workload import Splits, Workload, sgd
+from presilicon.workloads.splits import Splits
+from presilicon.workloads.workload import Workload, sgd
 
 if TYPE_CHECKING:
     from numpy import intp, uint8

@@ -13,35 +13,11 @@ from typing import TYPE_CHECKING, Any
 from presilicon.base import ConfigError
 from presilicon.workloads.metric import Metric
 from presilicon.workloads.schedule import Schedule
+from presilicon.workloads.splits import Splits
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Generator, Tensor, nn
     from torch.optim import Optimizer
-
-    Pair = tuple[Tensor, Tensor]
-
-
-@dataclass(frozen=True, slots=True)
-class Splits:
-    """The examples of a workload, each split a pair of inputs and targets with the examples along axis 0."""
-
-    train: Pair
-    validation: Pair
-    """Decides when the target is reached."""
-    test: Pair
-    """Only reported at the end; no decision depends on it."""
-
-    def __post_init__(self) -> None:
-        for name in ("train", "validation", "test"):
-            split = getattr(self, name)
-            if not (isinstance(split, tuple) and len(split) == 2):
-                raise ConfigError(f"the {name} split must be a pair (inputs, targets), not {type(split).__name__}")
-            inputs, targets = split
-            if len(inputs) != len(targets) or len(inputs) == 0:
-                raise ConfigError(
-                    f"the {name} split has {len(inputs)} inputs and {len(targets)} targets: "
-                    "give as many targets as inputs, and at least one"
-                )
 
 
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
@@ -108,6 +84,8 @@ class Workload:
     """The value of the metric to reach on the validation split; required with data."""
     example: Callable[[int], tuple[Any, Any]] | None = None
     """Inputs and targets of a batch of a given size, preferably meta tensors; by default as in the training split."""
+    augment: Callable[[Tensor, Generator], Tensor] | None = None
+    """Changes the inputs of a training batch with random numbers of the generator, which is on their device."""
     description: str = ""
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
     """Computes a scalar from the model's output and the targets."""
@@ -136,9 +114,9 @@ class Workload:
         if not isinstance(self.name, str) or not self.name.strip():
             raise ConfigError(f"a workload's name must be a non-empty string, not {self.name!r}")
         where = f'workload "{self.name}"'
-        for field in ("model", "data", "example", "loss", "optimizer", "accuracy"):
+        for field in ("model", "data", "example", "augment", "loss", "optimizer", "accuracy"):
             value = getattr(self, field)
-            if not (callable(value) or (value is None and field in ("data", "example"))):
+            if not (callable(value) or (value is None and field in ("data", "example", "augment"))):
                 raise ConfigError(f"{where}: {field} must be a function, not {type(value).__name__}")
         for field in _COUNTS:
             value = getattr(self, field)
@@ -195,7 +173,7 @@ class Workload:
         if not isinstance(splits, Splits):
             raise ConfigError(
                 f'workload "{self.name}": data() must return Splits(train, validation, test), '
-                f"each a pair of inputs and targets, not {type(splits).__name__}"
+                f"not {type(splits).__name__}"
             )
         return splits
 
@@ -214,13 +192,9 @@ class Workload:
         """Inputs and targets of a batch of `size` examples for capture, which uses only shapes and types."""
         if self.example is not None:
             return self.example(size)
-        from torch import empty
+        from presilicon.workloads.examples import example_shapes
 
-        inputs, targets = self.require_data()[0]().train
-        return (
-            empty((size, *inputs.shape[1:]), dtype=inputs.dtype, device="meta"),
-            empty((size, *targets.shape[1:]), dtype=targets.dtype, device="meta"),
-        )
+        return example_shapes(self.require_data()[0]().train, size)
 
     def describe(self) -> dict[str, Any]:
         """The workload as plain data, for provenance and hashing: functions by their qualified names.

@@ -10,7 +10,7 @@ from sklearn import metrics as oracle
 from torch import nn
 
 from presilicon import ConfigError
-from presilicon.emulation.training.batches import evaluate_split
+from presilicon.emulation.training.batches import EvaluationData, evaluate_split
 from presilicon.workloads import Metric, Splits, Workload, load_metric
 
 
@@ -76,7 +76,8 @@ def test_a_split_is_measured_the_same_in_any_pieces(piece: int) -> None:
         ("macro F1", load_metric("macro F1").compute(outputs, targets)),
     ):
         workload = make_workload(name, 0.5 if name in ("accuracy", "macro F1") else 2.0, evaluation_batch=piece)
-        value, loss = evaluate_split(nn.Identity(), workload, outputs, targets)
+        data = EvaluationData(workload, (outputs, targets), "test", device="cpu")
+        value, loss = evaluate_split(nn.Identity(), workload, data)
         assert value == pytest.approx(expected, rel=1e-5), name
         assert loss == pytest.approx(mean_loss, rel=1e-5)
 

@@ -1,96 +1,167 @@
-"""The examples of a training run: splits on their device, batches in a seeded order, and the metric over a split."""
+"""The examples of a training run: batches in a seeded order, and the metric over a split."""
 
+from collections.abc import Iterator
+from itertools import cycle, islice, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from presilicon.base import ConfigError
-from presilicon.workloads import Splits, Workload
+from presilicon.base import ConfigError, derive_seed
+from presilicon.workloads import Batch, Slot, Stream, Workload, files_of, open_split, resident_pair
+
+Pair = tuple[Tensor, Tensor]
 
 
-def check_batch_size(workload: Workload, data: Splits) -> None:
-    """Check that the training split has at least one whole batch.
+class Order:
+    """A seeded order of examples: a fresh permutation each epoch."""
 
-    Raises:
-        ConfigError: it does not.
-    """
-    if workload.batch_size > len(data.train[0]):
-        raise ConfigError(
-            f'workload "{workload.name}": batch_size is {workload.batch_size}, '
-            f"but the training split has only {len(data.train[0])} examples"
-        )
+    def __init__(self, examples: int, seed: int) -> None:
+        self._examples, self._seed = examples, seed
+        self._epoch, self._indices = -1, torch.empty(0)
+        self._generator = torch.Generator().manual_seed(seed)
 
+    def slots(self, epoch: int, offset: int, count: int) -> Iterator[Slot]:
+        """Endless batches of `count` examples from a position on, without the tail that does not fill one."""
+        while True:
+            order = self._permutation(epoch)
+            while offset + count <= self._examples:
+                offset += count
+                yield Slot(epoch, offset, order[offset - count : offset])
+            epoch, offset = epoch + 1, 0
 
-def move_splits(data: Splits, device: str) -> Splits:
-    """The splits on a device."""
-
-    def move(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        return pair[0].to(device), pair[1].to(device)
-
-    return Splits(move(data.train), move(data.validation), move(data.test))
+    def _permutation(self, epoch: int) -> Tensor:
+        if epoch < self._epoch:
+            self._epoch = -1
+            self._generator.manual_seed(self._seed)
+        while self._epoch < epoch:
+            self._indices = torch.randperm(self._examples, generator=self._generator)
+            self._epoch += 1
+        return self._indices
 
 
 class TrainingData:
-    """The training split in a seeded order, a fresh permutation each epoch without the tail that fills no batch."""
+    """The training split of a workload on a device, in the order of a seed, with its augmentation.
 
-    def __init__(self, data: Splits, seed: int) -> None:
-        self._inputs, self._targets = data.train
-        self._seed = seed
-        self._start()
+    The order does not depend on how samples are grouped into batches, except that an epoch's tail that does not fill a
+    batch is dropped.
+    """
 
-    def _start(self) -> None:
-        self._generator = torch.Generator().manual_seed(self._seed)
-        self._epoch, self._offset = -1, len(self._inputs)
+    def __init__(self, workload: Workload, split: Any, *, seed: int, device: str) -> None:
+        self._workload, self._seed, self._device = workload, seed, device
+        pair = resident_pair(split)
+        resident = split if pair is None else (pair[0].to(device), pair[1].to(device))
+        self._source = open_split(resident, "train", derive_seed(seed, "data"), files_of(workload))
+        self._batches: Iterator[Batch] = iter(())
+        self._count = 0
+        self._epoch = self._offset = 0
+        self._check_batch_size()
 
-    def _next_epoch(self) -> None:
-        self._order = torch.randperm(len(self._inputs), generator=self._generator).to(self._inputs.device)
-        self._epoch, self._offset = self._epoch + 1, 0
+    @property
+    def samples(self) -> int | None:
+        """Samples of an epoch; None for a stream, whose end is not known."""
+        return None if isinstance(self._source, Stream) else len(self._source)
 
-    def take(self, count: int) -> tuple[Tensor, Tensor]:
-        """The next `count` samples."""
-        if count > len(self._inputs):
-            raise ConfigError(f"a step needs {count} samples, but the training split has only {len(self._inputs)}")
-        if self._offset + count > len(self._inputs):
-            self._next_epoch()
-        indices = self._order[self._offset : self._offset + count]
-        self._offset += count
-        return self._inputs[indices], self._targets[indices]
+    def take(self, count: int) -> Pair:
+        """The next `count` samples.
+
+        Raises:
+            ConfigError: the split has fewer samples.
+            RunFailedError: an example cannot be read.
+        """
+        if self.samples is not None and count > self.samples:
+            raise ConfigError(f"a step needs {count} samples, but the training split has only {self.samples}")
+        if count != self._count:
+            self._batches, self._count = self._read(count), count
+        batch = next(self._batches)
+        self._epoch, self._offset = batch.epoch, batch.end
+        return self._augmented(batch.inputs.to(self._device), batch), batch.targets.to(self._device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Epoch and offset of the next sample."""
+        """Epoch, and the number of its samples that were taken or dropped."""
         return {"epoch": self._epoch, "offset": self._offset}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at a state."""
-        self._start()
-        for _ in range(int(state["epoch"]) + 1):
-            self._next_epoch()
-        self._offset = int(state["offset"])
+        self._epoch, self._offset, self._count = int(state["epoch"]), int(state["offset"]), 0
+
+    def _read(self, count: int) -> Iterator[Batch]:
+        if isinstance(self._source, Stream):
+            return self._source.read(self._epoch, self._offset, count)
+        order = Order(len(self._source), derive_seed(self._seed, "data"))
+        return self._source.read(order.slots(self._epoch, self._offset, count))
+
+    def _augmented(self, inputs: Tensor, batch: Batch) -> Tensor:
+        """The inputs after the workload's augmentation, whose random numbers depend on seed and position only."""
+        augment = self._workload.augment
+        if augment is None:
+            return inputs
+        generator = torch.Generator(device=inputs.device)
+        generator.manual_seed(derive_seed(self._seed, "augment", batch.epoch, batch.end - len(inputs)))
+        changed = augment(inputs, generator)
+        if not isinstance(changed, Tensor) or len(changed) != len(inputs):
+            what = f"{len(changed)} inputs" if isinstance(changed, Tensor) else f"a {type(changed).__name__}"
+            raise ConfigError(
+                f'workload "{self._workload.name}": augment must return a tensor of as many inputs as it was given '
+                f"({len(inputs)}), not {what}"
+            )
+        return changed
+
+    def _check_batch_size(self) -> None:
+        if self.samples is not None and self._workload.batch_size > self.samples:
+            raise ConfigError(
+                f'workload "{self._workload.name}": batch_size is {self._workload.batch_size}, '
+                f"but the training split has only {self.samples} examples"
+            )
+
+
+class EvaluationData:
+    """The validation or test split of a workload on a device, in pieces."""
+
+    def __init__(self, workload: Workload, split: Any, name: str, *, device: str) -> None:
+        self._device = device
+        pair = resident_pair(split)
+        self._pair = None if pair is None else (pair[0].to(device), pair[1].to(device))
+        source = open_split(split, name, derive_seed(0, "evaluation"), files_of(workload))
+        assert not isinstance(source, Stream)
+        self.samples = len(source)
+        self._bounds = list(pairwise([*range(0, self.samples, workload.evaluation_batch), self.samples]))
+        # Read endlessly, so that workers are started once and not for each evaluation.
+        self._batches = source.read(Slot(0, end, torch.arange(start, end)) for start, end in cycle(self._bounds))
+
+    def pieces(self) -> Iterator[Pair]:
+        """All examples, in their order."""
+        if self._pair is not None:
+            inputs, targets = self._pair
+            yield from ((inputs[start:end], targets[start:end]) for start, end in self._bounds)
+            return
+        for batch in islice(self._batches, len(self._bounds)):
+            yield batch.inputs.to(self._device), batch.targets.to(self._device)
 
 
 @torch.no_grad()
-def evaluate_split(model: nn.Module, workload: Workload, inputs: Tensor, targets: Tensor) -> tuple[float, float]:
+def evaluate_split(model: nn.Module, workload: Workload, data: EvaluationData) -> tuple[float, float]:
     """The workload's metric and its mean loss over a split, computed in pieces so that a large split fits in memory.
 
     Raises:
         ConfigError: the metric is outside its range.
     """
     model.eval()
-    metric, size = workload.measure, workload.evaluation_batch
+    metric = workload.measure
     total = loss = 0.0
     outputs: list[Tensor] = []
-    for start in range(0, len(inputs), size):
-        expected = targets[start : start + size]
-        output = model(inputs[start : start + size])
+    targets: list[Tensor] = []
+    for inputs, expected in data.pieces():
+        output = model(inputs)
         if metric.over == "pieces":
             total += float(metric.compute(output, expected)) * len(expected)
         elif metric.over == "split":
             outputs.append(output)
+            targets.append(expected)
         loss += float(workload.loss(output, expected)) * len(expected)
-    mean_loss = loss / len(inputs)
+    mean_loss = loss / data.samples
     if metric.over == "pieces":
-        value = total / len(inputs)
+        value = total / data.samples
     else:
-        value = float(metric.compute(torch.cat(outputs), targets) if outputs else metric.compute(mean_loss))
+        value = float(metric.compute(torch.cat(outputs), torch.cat(targets)) if outputs else metric.compute(mean_loss))
     return metric.check_value(value), mean_loss

@@ -17,7 +17,7 @@ from presilicon.designs import LossScale, Numerics
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.training.probe import RELUS, Probe, WatchedFunctions, is_finite, name_layer, running_layer
 from presilicon.records import Finding, Role, RoleShares
-from presilicon.workloads import Splits
+from presilicon.workloads import Splits, resident_pair
 
 EVERY = 50
 DEAD = 0.9
@@ -76,9 +76,15 @@ class Diagnosis:
             self.shares += probe.shares()
 
     def check_data(self, data: Splits, numerics: Numerics) -> None:
-        """Report examples that are not finite or exceed the range of the activation format."""
+        """Report examples that are not finite or exceed the range of the activation format.
+
+        Data that are read batch by batch are not inspected as a whole; a batch that makes a step fail is.
+        """
         for name in ("train", "validation", "test"):
-            inputs, targets = getattr(data, name)
+            pair = resident_pair(getattr(data, name))
+            if pair is None:
+                continue
+            inputs, targets = pair
             for what, tensor in (("inputs", inputs), ("targets", targets)):
                 if tensor.is_floating_point() and not is_finite(tensor):
                     bad = int((~tensor.isfinite()).sum())

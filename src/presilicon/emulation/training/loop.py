@@ -17,7 +17,7 @@ from presilicon.emulation.attach import emulate_, emulation_of
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
-from presilicon.emulation.training.batches import TrainingData, check_batch_size, evaluate_split, move_splits
+from presilicon.emulation.training.batches import EvaluationData, TrainingData, evaluate_split
 from presilicon.emulation.training.checkpoint import (
     Checkpoint,
     Generators,
@@ -178,9 +178,10 @@ class Training:
         self._hooks, self._on_evaluation = hooks, on_evaluation
         torch.manual_seed(derive_seed(seed, "weights"))
         self.model = transform_model(workload.model(), methods).to(device)
-        self._data = move_splits(load_data(), device)
-        check_batch_size(workload, self._data)
-        self._batches = TrainingData(self._data, derive_seed(seed, "data"))
+        self._splits = load_data()
+        self._batches = TrainingData(workload, self._splits.train, seed=seed, device=device)
+        self._validation = EvaluationData(workload, self._splits.validation, "validation", device=device)
+        self._test = EvaluationData(workload, self._splits.test, "test", device=device)
         # Dropout and the like have a random stream of their own, whatever building the model has drawn.
         torch.manual_seed(derive_seed(seed, "forward"))
         rounding_seed = derive_seed(seed, "rounding")
@@ -215,7 +216,7 @@ class Training:
     @property
     def train_samples(self) -> int | None:
         """Samples of an epoch."""
-        return len(self._data.train[0])
+        return self._batches.samples
 
     def set_format(self, layer: str, role: Role, role_format: RoleFormat | None) -> None:
         """Set the format of a layer's role from the next pass on; None returns to the design's own.
@@ -243,7 +244,7 @@ class Training:
         for hook in self._hooks:
             if isinstance(hook, AttachedHook):
                 hook.attach(self.model, self.optimizer, first)
-        self._diagnosis.check_data(self._data, self.numerics)
+        self._diagnosis.check_data(self._splits, self.numerics)
         workload = self._workload
         budget, interval = workload.max_steps * workload.batch_size, workload.evaluate_every * workload.batch_size
         ending: Ending = "budget"
@@ -441,7 +442,7 @@ class Training:
             runs.append(FactsRun(facts, 1))
 
     def _evaluate(self, step: int) -> None:
-        accuracy, loss = evaluate_split(self.model, self._workload, *self._data.validation)
+        accuracy, loss = evaluate_split(self.model, self._workload, self._validation)
         samples, updates = self._counts.samples, self._counts.updates
         point = Evaluation(step=step, samples=samples, updates=updates, accuracy=accuracy, loss=loss)
         self._progress.evaluations.append(point)
@@ -462,7 +463,7 @@ class Training:
             losses=tuple(losses),
             runs=tuple(runs),
             evaluations=tuple(evaluations),
-            test_accuracy=evaluate_split(self.model, self._workload, *self._data.test)[0],
+            test_accuracy=evaluate_split(self.model, self._workload, self._test)[0],
             ending=ending,
             findings=tuple(self._diagnosis.findings),
             shares=tuple(self._diagnosis.shares),
