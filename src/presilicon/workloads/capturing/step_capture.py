@@ -7,7 +7,7 @@ import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -36,6 +36,7 @@ def capture(
     loss: Callable[..., Tensor] | None = None,
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
     name: str | None = None,
+    accumulate: int = 1,
 ) -> StepGraph:
     """One training step of a model: forward, input gradients, weight gradients and update.
 
@@ -56,6 +57,8 @@ def capture(
         optimizer: creates an optimizer for the parameters; by default SGD with momentum. It always updates one
             parameter at a time (`foreach` and `fused` off), so that each update belongs to its layer.
         name: name of the graph; by default the model's class.
+        accumulate: number of micro-batches; each has a forward and a backward pass, their gradients are added up, and
+            one update follows.
 
     Raises:
         ConfigError: the step needs values of tensors, with the file and line that asked for one.
@@ -75,8 +78,11 @@ def capture(
         raise ConfigError(f"{type(model).__name__} has no trainable parameter, so there is no training step to capture")
     args, kwargs = _arguments(batch)
     label = type(model).__name__
-    if _batch_size((args, kwargs)) == 0:
+    size = _batch_size((args, kwargs))
+    if size == 0:
         raise ConfigError(f"the batch of {label} must have at least one example")
+    if not 1 <= accumulate <= size:
+        raise ConfigError(f"a batch of {size} examples cannot be split into {accumulate} micro-batches")
     # The caller's random numbers must not depend on whether a graph was captured.
     with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
         with _explained(f"capturing {label}"):
@@ -88,6 +94,7 @@ def capture(
                 targets=replicate_tensors(targets),
                 loss=replicate_model(loss) if isinstance(loss, nn.Module) else loss,
                 optimizer=_make_optimizer(optimizer or sgd, replica),
+                accumulate=accumulate,
             )
         return _capture(step, label, name or label)
 
@@ -107,7 +114,9 @@ def capture_workload(workload: Workload, batch_size: int | None = None) -> StepG
         inputs, targets = workload.batch(size)
         with torch.random.fork_rng(devices=[]):
             model = _make_model(workload)
-        return capture(model, inputs, targets=targets, loss=loss, optimizer=optimizer, name=name)
+        return capture(
+            model, inputs, targets=targets, loss=loss, optimizer=optimizer, name=name, accumulate=workload.accumulate
+        )
 
 
 def _make_model(workload: Workload) -> nn.Module:
@@ -129,6 +138,28 @@ class _Step:
     targets: Any
     loss: Callable[..., Tensor] | None
     optimizer: Optimizer
+    accumulate: int = 1
+
+    def micro_batches(self) -> Iterator[_Step]:
+        """The step of each micro-batch: the same model with a part of the batch, as views of it."""
+        size = _batch_size((self.args, self.kwargs))
+        parts = [_split(leaf, size, self.accumulate) for leaf in (self.args, self.kwargs, self.targets)]
+        for args, kwargs, targets in zip(*parts, strict=True):
+            yield replace(self, args=args, kwargs=kwargs, targets=targets, accumulate=1)
+
+    def share(self, whole: _Step) -> float:
+        """The fraction of a batch's examples that are in this micro-batch."""
+        return _batch_size((self.args, self.kwargs)) / _batch_size((whole.args, whole.kwargs))
+
+
+def _split(values: Any, size: int, count: int) -> list[Any]:
+    """Nested containers, with the examples of every tensor divided among `count` copies."""
+    leaves, structure = pytree.tree_flatten(values)
+    parts = [
+        leaf.tensor_split(count) if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == size else [leaf] * count
+        for leaf in leaves
+    ]
+    return [pytree.tree_unflatten([part[index] for part in parts], structure) for index in range(count)]
 
 
 def _make_optimizer(make: Callable[[Iterable[nn.Parameter]], Optimizer], model: nn.Module) -> Optimizer:
@@ -186,21 +217,28 @@ def _claim(step: _Step, recorder: Recorder) -> None:
 
 def _run(step: _Step, recorder: Recorder, label: str) -> None:
     """Run one training step, keeping the recorder's stage up to date."""
-    # Tensors that the model creates belong on its device; an optimizer's step counters must keep their values.
-    with _explained(f"the forward pass of {label}"), torch.device("meta"):
-        recorder.stage = "forward"
-        loss = _scalar_loss(step, step.model(*step.args, **step.kwargs))
-    with _explained(f"the backward pass of {label}"), torch.device("meta"):
-        recorder.stage = "backward"
-        recorder.flows.watch(loss)
-        loss.backward()  # type: ignore[no-untyped-call]
-        recorder.flows.unwatch()
+    for part in step.micro_batches() if step.accumulate > 1 else [step]:
+        _run_passes(part, part.share(step), recorder, label)
     with _explained(f"the optimizer of {label}"):
         for parameter in step.model.parameters():
             if parameter.grad is not None:
                 recorder.claim_gradient(parameter.grad, recorder.flows.owners[id(parameter)])
         recorder.stage = "update"
         step.optimizer.step()
+
+
+def _run_passes(step: _Step, share: float, recorder: Recorder, label: str) -> None:
+    """Forward and backward pass of a batch or micro-batch, whose loss counts by its share."""
+    # Tensors that the model creates belong on its device; an optimizer's step counters must keep their values.
+    with _explained(f"the forward pass of {label}"), torch.device("meta"):
+        recorder.stage = "forward"
+        loss = _scalar_loss(step, step.model(*step.args, **step.kwargs))
+        loss = loss if share == 1.0 else loss * share
+    with _explained(f"the backward pass of {label}"), torch.device("meta"):
+        recorder.stage = "backward"
+        recorder.flows.watch(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
+        recorder.flows.unwatch()
 
 
 def _scalar_loss(step: _Step, output: Any) -> Tensor:
