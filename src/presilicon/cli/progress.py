@@ -76,6 +76,7 @@ def _bar(runs: int, max_steps: int) -> Iterator[Show]:
 
 _ENDINGS = {
     "target": "target held",
+    "hopeless": "stopped as hopeless",
     "budget": "budget spent",
     "diverged": "diverged",
 }

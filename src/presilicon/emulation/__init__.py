@@ -6,10 +6,12 @@ from presilicon.emulation.emulation import UncoveredWarning
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.emulation.training.checkpoint import Checkpoint, read_trace
+from presilicon.emulation.training.hopeless import HOPELESS_RULE
 from presilicon.emulation.training.loop import identity, train
 from presilicon.emulation.training.scaling import LossScaler
 
 __all__ = [
+    "HOPELESS_RULE",
     "Checkpoint",
     "LossScaler",
     "UncoveredWarning",

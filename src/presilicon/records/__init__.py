@@ -30,7 +30,7 @@ from presilicon.records.events import (
     TapInfo,
     TapLosses,
 )
-from presilicon.records.fairness import Fairness, Pair, Probability
+from presilicon.records.fairness import Fairness, Pair, excludes_one
 from presilicon.records.figure import ReadingFigure
 from presilicon.records.finding import BugClass, Finding, RoleShares
 from presilicon.records.foreign import Coverage, ForeignTime, ForeignTimes
@@ -48,15 +48,27 @@ from presilicon.records.graph import (
     StepGraph,
     TensorRef,
 )
+from presilicon.records.interval import Interval, Probability
 from presilicon.records.memory import MEMORY_PARTS, Lifetime, MemoryPart, MemoryPoint, MemoryTimeline
 from presilicon.records.operator_cost import OperatorCost
 from presilicon.records.panel import Curve, Panel
 from presilicon.records.protocols import AttachedHook, Observer, PairObserver, PassiveHook, Stateful, TrainingHook
 from presilicon.records.reproduction import Reproduced, Reproduction
-from presilicon.records.result import Comparison, CurvePoint, Interval, Result, SeedResult
+from presilicon.records.result import Arrival, Comparison, CurvePoint, Milestone, Result, SeedResult
 from presilicon.records.schedule import Mode, Pool, PowerTrace, Problem, Schedule, ScheduleCost, Started, Task
 from presilicon.records.sensitivity import ClosestCall, RankingChange, RankingSensitivity, Sensitivity
-from presilicon.records.trace import Ending, Evaluation, FactsRun, LayerFact, MethodFact, StepFacts, Trace
+from presilicon.records.trace import (
+    Crossing,
+    Direction,
+    Ending,
+    Evaluation,
+    FactsRun,
+    LayerFact,
+    MethodFact,
+    StepFacts,
+    Trace,
+    reaches,
+)
 
 __all__ = [
     "MEMORY_PARTS",
@@ -65,6 +77,7 @@ __all__ = [
     "AnyEvent",
     "Area",
     "ArrayFrames",
+    "Arrival",
     "AttachedHook",
     "BugClass",
     "CellFrame",
@@ -75,9 +88,11 @@ __all__ = [
     "Coverage",
     "CoverageStatus",
     "CoveredOp",
+    "Crossing",
     "Curve",
     "CurvePoint",
     "DesignEvent",
+    "Direction",
     "EmulationCoverage",
     "Ending",
     "Ends",
@@ -108,6 +123,7 @@ __all__ = [
     "MemoryPoint",
     "MemoryTimeline",
     "MethodFact",
+    "Milestone",
     "Mode",
     "Observer",
     "Op",
@@ -151,4 +167,6 @@ __all__ = [
     "TensorRef",
     "Trace",
     "TrainingHook",
+    "excludes_one",
+    "reaches",
 ]

@@ -2,13 +2,7 @@
 
 from msgspec import Struct
 
-
-class Probability(Struct, frozen=True):
-    """A probability estimated from a few trials, with the ends of its interval."""
-
-    value: float
-    low: float
-    high: float
+from presilicon.records.interval import Interval
 
 
 class Pair(Struct, frozen=True, kw_only=True):
@@ -30,6 +24,32 @@ class Pair(Struct, frozen=True, kw_only=True):
     """That the first design's median is lower: the share of resamples of the seeds in which it is, equal ones half."""
     sign_test_p: float
     """p-value of the two-sided exact sign test over the seeds without a tie."""
+    time_ratio: Interval | None = None
+    """Time-to-accuracy of the second design over that of the first, seed by seed: above 1 if the first is faster. The
+    median is the Hodges-Lehmann estimate. None in older records, and without shared seeds."""
+    energy_ratio: Interval | None = None
+    """The same for energy-to-accuracy."""
+    confidence: float | None = None
+    """Confidence of the two intervals: 0.95, or more where seeds were added until the ranking was decided."""
+    same_training: bool = False
+    """Both designs trained bit-identically on every seed and differ in price only; the intervals are the extremes."""
+    seeds_needed: int | None = None
+    """Paired seeds that would separate the times at 95% with a power of 80%, by the spread of these seeds; None if no
+    number of seeds would, or there are fewer than two."""
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the interval of the ratio of times excludes 1."""
+        return self.time_ratio is not None and excludes_one(self.time_ratio)
+
+
+def excludes_one(ratio: Interval) -> bool:
+    """Whether an interval of a ratio lies entirely above or below 1.
+
+    >>> excludes_one(Interval(1.3, 1.1, None)), excludes_one(Interval(1.3, 1.0, 1.5))
+    (True, False)
+    """
+    return (ratio.low is None or ratio.low > 1) or (ratio.high is not None and ratio.high < 1)
 
 
 class Fairness(Struct, frozen=True, kw_only=True):

@@ -4,17 +4,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from presilicon.records.fairness import Fairness, Pair, Probability
+from presilicon.records.fairness import Fairness, Pair
 from presilicon.records.finding import Finding
+from presilicon.records.interval import Interval, Probability
 from presilicon.records.sensitivity import Sensitivity
-
-
-class Interval(Struct, frozen=True):
-    """A median with a low and a high end; None stands for infinity (a seed that never arrived)."""
-
-    median: float | None
-    low: float | None
-    high: float | None
 
 
 class CurvePoint(Struct, frozen=True, kw_only=True):
@@ -26,11 +19,38 @@ class CurvePoint(Struct, frozen=True, kw_only=True):
     energy_j: float
 
 
+class Arrival(Struct, frozen=True, kw_only=True):
+    """What one seed needed to reach a milestone; None where it was never held."""
+
+    target: float
+    steps: float | None
+    samples: float | None
+    updates: float | None
+    time_s: float | None
+    energy_j: float | None
+
+
+class Milestone(Struct, frozen=True, kw_only=True):
+    """What a design needed to reach an easier target on its way to the target."""
+
+    target: float
+    reached: str
+    """Number of seeds that reached it, of all seeds: `4/5`."""
+    steps: Interval
+    samples: Interval
+    updates: Interval
+    time_s: Interval
+    energy_j: Interval
+
+
 class SeedResult(Struct, frozen=True, kw_only=True):
     """One seed of one design; the to-accuracy fields are None when the target was never held."""
 
     seed: int
-    steps_to_accuracy: int | None
+    steps_to_accuracy: float | None
+    """Interpolated between evaluations; a whole number in older records."""
+    samples_to_accuracy: float | None = None
+    updates_to_accuracy: float | None = None
     time_to_accuracy_s: float | None
     energy_to_accuracy_j: float | None
     accuracy: float
@@ -45,6 +65,10 @@ class SeedResult(Struct, frozen=True, kw_only=True):
     """Reason if training had to stop; empty otherwise."""
     findings: tuple[Finding, ...] = ()
     """Findings of the diagnosis."""
+    milestones: tuple[Arrival, ...] = ()
+    """Easier targets on the way, in the order of the workload."""
+    fingerprint: str = ""
+    """Hash of every loss and evaluation: equal for runs that trained bit-identically. Empty in older records."""
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -55,6 +79,9 @@ class Result(Struct, frozen=True, kw_only=True):
     target: float
     """The validation accuracy that counts as arrival."""
     steps_to_accuracy: Interval
+    samples_to_accuracy: Interval | None = None
+    """Training samples; None in older records, as are updates."""
+    updates_to_accuracy: Interval | None = None
     time_to_accuracy_s: Interval
     energy_to_accuracy_j: Interval
     reached: str
@@ -73,6 +100,8 @@ class Result(Struct, frozen=True, kw_only=True):
     memory_bytes: float
     area_mm2: float | None
     seeds: tuple[SeedResult, ...]
+    milestones: tuple[Milestone, ...] = ()
+    """Easier targets on the way to the target."""
     provenance: dict[str, Any]
     """Configuration hash, seeds, versions, commit, sources of the energy figures, and how intervals were made."""
 

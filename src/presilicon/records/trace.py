@@ -1,16 +1,20 @@
 """The record of emulated training: facts of each step that change its cost, and the sequence of steps."""
 
 from collections.abc import Iterator
-from math import ceil
+from hashlib import sha256
+from math import ceil, isfinite
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, json
 from msgspec.structs import replace
 
 from presilicon.records.finding import Finding, RoleShares
 from presilicon.records.graph import Role
 
-Ending = Literal["target", "budget", "diverged"]
+Ending = Literal["target", "budget", "hopeless", "diverged"]
+"""`hopeless`: the run was stopped because it could not reach the target any more, by the rule of its workload."""
+Direction = Literal["higher", "lower"]
+"""Which values of a metric are better."""
 
 
 class LayerFact(Struct, frozen=True, kw_only=True):
@@ -89,6 +93,14 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     loss: float
 
 
+class Crossing(Struct, frozen=True, kw_only=True):
+    """The point at which training reached a target, between two evaluations."""
+
+    step: float
+    samples: float
+    updates: float
+
+
 class Trace(Struct, frozen=True, kw_only=True):
     """One emulated training run: facts and losses of every step, validation accuracy at intervals."""
 
@@ -121,25 +133,46 @@ class Trace(Struct, frozen=True, kw_only=True):
             for _ in range(run.count):
                 yield run.facts
 
-    def crossing(self, target: float, sustain: int) -> int | None:
-        """The step of the first evaluation of `sustain` consecutive ones at or above `target`; None if there is none.
+    @property
+    def fingerprint(self) -> str:
+        """A hash of every loss and evaluation: equal for runs that trained bit-identically."""
+        return sha256(json.encode((self.losses, self.evaluations, self.test_accuracy))).hexdigest()[:16]
+
+    def crossing(self, target: float, sustain: int, better: Direction = "higher") -> Crossing | None:
+        """The point at which `target` was first reached, to be held for `sustain` consecutive evaluations, or None.
+
+        This is the point where the line from the last evaluation that missed the target to the first that held it
+        crosses the target. The first evaluation of a run has nothing before it, and after a value that is not finite
+        there is no line: there it is the evaluation itself.
 
         >>> points = [
-        ...     Evaluation(step=s, samples=s, updates=s, accuracy=a, loss=0.0)
-        ...     for s, a in [(10, .9), (20, .7), (30, .9), (40, .92)]
+        ...     Evaluation(step=s, samples=32 * s, updates=s, accuracy=a, loss=0.0)
+        ...     for s, a in [(10, .9), (20, .7), (30, .95), (40, .92)]
         ... ]
         >>> trace = Trace(seed=0, losses=(), runs=(), evaluations=tuple(points), test_accuracy=.9, ending="budget")
         >>> trace.crossing(0.9, sustain=2)
-        30
+        Crossing(step=28.0, samples=896.0, updates=28.0)
         """
-        first: int | None = None
         held = 0
-        for point in self.evaluations:
-            if point.accuracy >= target:
-                first = point.step if held == 0 else first
-                held += 1
-                if held >= sustain:
-                    return first
-            else:
-                held = 0
+        for index, point in enumerate(self.evaluations):
+            held = held + 1 if reaches(point.accuracy, target, better) else 0
+            if held == sustain:
+                first = index + 1 - sustain
+                return _cross(self.evaluations[max(first - 1, 0)], self.evaluations[first], target)
         return None
+
+
+def reaches(value: float, target: float, better: Direction = "higher") -> bool:
+    """Whether a value of the metric is at the target or better; NaN never is."""
+    return value >= target if better == "higher" else value <= target
+
+
+def _cross(before: Evaluation, after: Evaluation, target: float) -> Crossing:
+    """The point between two evaluations at which the line through them has the value `target`."""
+    rise = after.accuracy - before.accuracy
+    share = (target - before.accuracy) / rise if before is not after and isfinite(rise) else 1.0
+    return Crossing(
+        step=before.step + share * (after.step - before.step),
+        samples=before.samples + share * (after.samples - before.samples),
+        updates=before.updates + share * (after.updates - before.updates),
+    )

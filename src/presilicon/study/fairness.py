@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from presilicon.base import ConfigError, RunFailedError
 from presilicon.records import Fairness, Pair, Result
-from presilicon.study.statistics import compare_seeds
+from presilicon.study.pairs import compare_seeds
+from presilicon.study.statistics import CONFIDENCE
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,17 +33,20 @@ _EQUAL: dict[str, str] = {
     "evaluate_every": "an evaluation every {} steps",
     "sustain": "an arrival held over {} evaluations",
     "max_steps": "a budget of {} steps",
+    "milestones": "milestones {}",
+    "stop_hopeless": "an early stop of hopeless runs",
     "seeds": "seeds {} (the same initial weights and batches)",
     "device": "device {}",
     "versions": "versions of the software",
 }
 
 
-def compare_all(results: Sequence[Result]) -> tuple[Pair, ...]:
+def compare_all(results: Sequence[Result], *, confidence: float = CONFIDENCE) -> tuple[Pair, ...]:
     """Every pair of designs, seed by seed, in the given order."""
-    times = [{seed.seed: seed.time_to_accuracy_s for seed in result.seeds} for result in results]
-    pairs = combinations(range(len(results)), 2)
-    return tuple(compare_seeds(results[a].name, times[a], results[b].name, times[b]) for a, b in pairs)
+    return tuple(
+        compare_seeds(first.name, first.seeds, second.name, second.seeds, confidence=confidence)
+        for first, second in combinations(results, 2)
+    )
 
 
 def fairness(results: Sequence[Result], *, strict: bool = False) -> Fairness:
@@ -50,7 +54,7 @@ def fairness(results: Sequence[Result], *, strict: bool = False) -> Fairness:
     equal, differing = [], []
     for field, words in _EQUAL.items():
         values = [_setting(result, field) for result in results]
-        if None in values:
+        if None in values or not any(values):  # not recorded, or an option that nobody used
             continue
         if all(value == values[0] for value in values):
             equal.append(words.format(_spell(values[0])))
@@ -88,6 +92,11 @@ def check_start(workload: Workload, own: Workload, *, seeds: int, seed: int) -> 
         problems.append(
             f"a threshold out of reach: {workload.max_steps} steps in place of the workload's {own.max_steps}; a "
             "budget could be set so that the slower design never arrives"
+        )
+    if workload.stop_hopeless:
+        problems.append(
+            "runs given up early: stop_hopeless ends a run before its budget is spent; whether it would have missed is "
+            "then a guess"
         )
     problems += _data_problems(workload)
     _refuse(problems, ConfigError)

@@ -7,9 +7,11 @@ from typing import Any
 
 from presilicon.base import extensions_named_in, to_plain
 from presilicon.designs import Design
-from presilicon.records import Area, Cost, Result, SeedResult, StepGraph, Trace
+from presilicon.emulation import HOPELESS_RULE
+from presilicon.records import Area, Arrival, Cost, Milestone, Result, SeedResult, StepGraph, Trace
 from presilicon.runs import commit, config_hash, versions
 from presilicon.simulation import MatchedTimes, area
+from presilicon.study.pairs import NEEDED, PAIRED
 from presilicon.study.prices import StepPrices, price_trace
 from presilicon.study.statistics import (
     REACH,
@@ -36,7 +38,7 @@ def join_result(
     typical = prices()
     design_area = area(design)
     _, target = workload.require_data()
-    seeds = [price_trace(trace, prices, target, workload.sustain) for trace in traces]
+    seeds = [price_trace(trace, prices, target, workload.sustain, milestones=workload.milestones) for trace in traces]
     reached = sum(seed.steps_to_accuracy is not None for seed in seeds)
     budget_s, budget_j = workload.max_steps * typical.time_s, workload.max_steps * typical.energy_j
     provenance = _provenance(design, workload, typical, design_area, [trace.seed for trace in traces], device)
@@ -45,6 +47,8 @@ def join_result(
         workload=workload.name,
         target=target,
         steps_to_accuracy=interval([seed.steps_to_accuracy for seed in seeds]),
+        samples_to_accuracy=interval([seed.samples_to_accuracy for seed in seeds]),
+        updates_to_accuracy=interval([seed.updates_to_accuracy for seed in seeds]),
         time_to_accuracy_s=interval([seed.time_to_accuracy_s for seed in seeds]),
         energy_to_accuracy_j=interval([seed.energy_to_accuracy_j for seed in seeds]),
         reached=f"{reached}/{len(seeds)}",
@@ -61,6 +65,9 @@ def join_result(
         memory_bytes=typical.memory_bytes,
         area_mm2=design_area.mm2,
         seeds=tuple(seeds),
+        milestones=tuple(
+            _milestone([seed.milestones[index] for seed in seeds]) for index in range(len(workload.milestones))
+        ),
         provenance=with_times(provenance, graph, design, times),
     )
 
@@ -71,10 +78,29 @@ def _expected(
     to_accuracy: Callable[[SeedResult], float | None],
     total: Callable[[SeedResult], float | None],
 ) -> float | None:
-    """Expected cost with restarts; a budget costs the mean of the seeds that spent it, or else `budget`."""
+    """Expected cost with restarts. A miss costs what it spent; one that diverged is charged a whole budget."""
     arrivals = [cost for seed in seeds if (cost := to_accuracy(seed)) is not None]
     spent = [cost for seed in seeds if seed.ending == "budget" and (cost := total(seed)) is not None]
-    return expected_with_restarts(arrivals, len(seeds) - len(arrivals), fmean(spent) if spent else budget)
+    whole = fmean(spent) if spent else budget
+    misses = [
+        cost if seed.ending in ("budget", "hopeless") and (cost := total(seed)) is not None else whole
+        for seed in seeds
+        if to_accuracy(seed) is None
+    ]
+    return expected_with_restarts(arrivals, misses)
+
+
+def _milestone(arrivals: Sequence[Arrival]) -> Milestone:
+    """One milestone over all seeds."""
+    return Milestone(
+        target=arrivals[0].target,
+        reached=f"{sum(arrival.steps is not None for arrival in arrivals)}/{len(arrivals)}",
+        steps=interval([arrival.steps for arrival in arrivals]),
+        samples=interval([arrival.samples for arrival in arrivals]),
+        updates=interval([arrival.updates for arrival in arrivals]),
+        time_s=interval([arrival.time_s for arrival in arrivals]),
+        energy_j=interval([arrival.energy_j for arrival in arrivals]),
+    )
 
 
 def _provenance(
@@ -103,7 +129,11 @@ def _provenance(
         "interval": interval_method(len(seeds)),
         "reach_probability": REACH,
         "expected_with_restarts": RESTARTS,
-        "crossing": f"first of {workload.sustain} consecutive evaluations at or above the target, validation split",
+        "crossing": f"first of {workload.sustain} consecutive evaluations at or above the target, validation split; "
+        "interpolated on the line from the evaluation before it",
+        "pairs": PAIRED,
+        "seeds_needed": NEEDED,
+        **({"hopeless": HOPELESS_RULE} if workload.stop_hopeless else {}),
         "accuracy": "test split at the end of training; it never decides when to stop",
         "energy": _energy(design, typical),
         "area": parts if design_area.parts_mm2 else design_area.how,

@@ -1,6 +1,5 @@
 """Whether the ranking of designs survives a change in each figure of the technology tables, without retraining."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import inf, isfinite
@@ -60,16 +59,19 @@ def step_sensitivity(graph: StepGraph, designs: Sequence[Design], *, factor: flo
     return _sensitivity(designs, "energy_per_step_j", energy_per_step_j, factor)
 
 
-def _steps_to(trace: Trace, target: float, sustain: int) -> Counter[StepFacts] | None:
+def _steps_to(trace: Trace, target: float, sustain: int) -> dict[StepFacts, float] | None:
     """Number of steps of each kind until the target was held; None if it never was."""
     crossing = trace.crossing(target, sustain)
     if crossing is None:
         return None
-    counts: Counter[StepFacts] = Counter()
+    counts: dict[StepFacts, float] = {}
+    left = crossing.step
     for run in trace.runs:
-        taken = min(run.count, crossing - counts.total())
+        taken = min(run.count, left)
+        left -= taken
         if taken:
-            counts[run.facts.bucketed()] += taken
+            facts = run.facts.bucketed()
+            counts[facts] = counts.get(facts, 0) + taken
     return counts
 
 

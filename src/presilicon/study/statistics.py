@@ -1,18 +1,21 @@
-"""Intervals and comparisons over seeds, some of which may never have reached the target.
+"""Intervals over seeds, some of which may never have reached the target.
 
 The bootstraps are our own because a seed that misses counts as infinity, which SciPy's cannot resample.
 """
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean, median
 
-from presilicon.records import Interval, Pair, Probability
+from presilicon.records import Interval, Probability
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
-RESTARTS = "mean of the arrivals + (1 - p) / p * budget: a seed that misses spends its budget, then another is started"
+RESTARTS = (
+    "mean of the arrivals + (1 - p) / p * mean of the misses: a seed that misses spends its budget, or what it spent "
+    "before it was stopped as hopeless, then another is started"
+)
 REACH = f"share of seeds that arrived; low and high are Wilson's {CONFIDENCE:.0%} score interval"
 EXTREMES = "median; low and high are the extremes (fewer than three seeds)"
 BOOTSTRAP = f"median; low and high are a {CONFIDENCE:.0%} percentile bootstrap of the median, {RESAMPLES} resamples"
@@ -31,7 +34,7 @@ def interval(values: Sequence[float | None]) -> Interval:
     """
     if not values:
         raise ValueError("an interval needs at least one value")
-    sample = sorted(math.inf if value is None else value for value in values)
+    sample = sorted(map(number, values))
     if len(sample) < 3:
         low, high = sample[0], sample[-1]
     else:
@@ -61,57 +64,22 @@ def reach_probability(arrived: int, seeds: int) -> Probability:
     return Probability(arrived / seeds, round(float(ends.low), 4), round(float(ends.high), 4))
 
 
-def expected_with_restarts(arrivals: Sequence[float], misses: int, budget: float) -> float | None:
-    """Mean cost of an arrival when a run that misses spends its whole `budget` and another is started.
+def expected_with_restarts(arrivals: Sequence[float], misses: Sequence[float]) -> float | None:
+    """Mean cost of an arrival when a run that misses has cost something too, and another is started.
 
     With p the share of runs that arrive, (1 - p) / p misses are expected before an arrival, so the cost is
-    (1 - p) / p * budget + mean(arrivals). None if nothing arrived.
+    (1 - p) / p * mean(misses) + mean(arrivals). None if nothing arrived.
 
-    >>> expected_with_restarts([2.0, 4.0], misses=2, budget=10.0)
+    >>> expected_with_restarts([2.0, 4.0], misses=[10.0, 10.0])
     13.0
     """
     if not arrivals:
         return None
-    return misses / len(arrivals) * budget + fmean(arrivals)
+    return sum(misses) / len(arrivals) + fmean(arrivals)
 
 
-def compare_seeds(first: str, one: Mapping[int, float | None], second: str, other: Mapping[int, float | None]) -> Pair:
-    """Two designs compared by the time of each seed, where None is a miss; seeds of only one of them are left out.
-
-    >>> compare_seeds("a", {0: 1.0, 1: 2.0, 2: None}, "b", {0: 2.0, 1: None, 2: None}).wins
-    2
-    """
-    from scipy.stats import binomtest
-
-    shared = sorted(one.keys() & other.keys())
-    times = [(_number(one[seed]), _number(other[seed])) for seed in shared]
-    wins, losses = sum(a < b for a, b in times), sum(a > b for a, b in times)
-    return Pair(
-        first=first,
-        second=second,
-        seeds=len(times),
-        wins=wins,
-        losses=losses,
-        ties=len(times) - wins - losses,
-        probability_faster=_probability_faster(times),
-        sign_test_p=float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0,
-    )
-
-
-def _probability_faster(times: Sequence[tuple[float, float]]) -> float:
-    """The share of paired resamples in which the first median is lower; equal medians count half."""
-    if not times:
-        return 0.5
-    draw = random.Random(0)
-    halves = 0
-    for _ in range(RESAMPLES):
-        resample = draw.choices(times, k=len(times))
-        one, other = (median(column) for column in zip(*resample, strict=True))
-        halves += 2 if one < other else 1 if one == other else 0
-    return halves / (2 * RESAMPLES)
-
-
-def _number(value: float | None) -> float:
+def number(value: float | None) -> float:
+    """A value, or infinity for None."""
     return math.inf if value is None else value
 
 

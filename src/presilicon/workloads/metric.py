@@ -8,8 +8,8 @@ from math import inf, isnan
 from typing import Any, Literal
 
 from presilicon.base import ConfigError
+from presilicon.records import Direction, reaches
 
-Better = Literal["higher", "lower"]
 Over = Literal["pieces", "loss", "split"]
 
 _SLACK = 1e-6
@@ -30,7 +30,7 @@ class Metric:
     name: str
     compute: Callable[..., Any]
     """Computes the metric, from what `over` says."""
-    better: Better | None = None
+    better: Direction | None = None
     """The direction in which the metric improves; required."""
     over: Over = "pieces"
     """`pieces`: the mean over pieces of a split of compute(outputs, targets), weighted by their examples; `split`:
@@ -56,9 +56,15 @@ class Metric:
         """Whether values are shown as percentages."""
         return self.low == 0 and self.high == 1
 
+    @property
+    def direction(self) -> Direction:
+        """The direction in which the metric improves."""
+        assert self.better is not None
+        return self.better
+
     def reaches(self, value: float, target: float) -> bool:
         """Whether a value is the target or better; NaN never is."""
-        return value >= target if self.better == "higher" else value <= target
+        return reaches(value, target, self.direction)
 
     def improves(self, value: float, other: float) -> bool:
         """Whether a value is better than another; any number is better than NaN."""

@@ -82,6 +82,8 @@ class Workload:
     """Returns the same splits at every call, independent of the run's seed."""
     target: float | None = None
     """The value of the metric to reach on the validation split; required with data."""
+    milestones: tuple[float, ...] = ()
+    """Easier targets to report on the way; training goes on to `target`."""
     example: Callable[[int], tuple[Any, Any]] | None = None
     """Inputs and targets of a batch of a given size, preferably meta tensors; by default as in the training split."""
     augment: Callable[[Tensor, Generator], Tensor] | None = None
@@ -109,6 +111,8 @@ class Workload:
     """Consecutive evaluations that must reach the target."""
     max_steps: int = 2000
     """Budget: training stops here if the target has not been held."""
+    stop_hopeless: bool = False
+    """Whether to stop a run that cannot reach the target within its budget any more, by a conservative rule."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
@@ -144,6 +148,20 @@ class Workload:
         if self.data is not None:
             with _named(where):
                 self.measure.check_target(self.target)
+                self._check_milestones()
+        if not isinstance(self.stop_hopeless, bool):
+            raise ConfigError(f"{where}: stop_hopeless must be True or False, not {self.stop_hopeless!r}")
+
+    def _check_milestones(self) -> None:
+        if not isinstance(self.milestones, tuple):
+            raise ConfigError(f"milestones must be a tuple of numbers, not {self.milestones!r}")
+        for milestone in self.milestones:
+            try:
+                self.measure.check_target(milestone)
+            except ConfigError as error:
+                raise ConfigError(f"milestones: a {error}") from None
+            if self.target is None or self.measure.reaches(milestone, self.target):
+                raise ConfigError(f"milestones must be easier than the target {self.target}, not {milestone!r}")
 
     @property
     def measure(self) -> Metric:
@@ -228,7 +246,7 @@ class Workload:
 _COUNTS = ("batch_size", "accumulate", "evaluate_every", "evaluation_batch", "sustain", "max_steps")
 """Fields that are whole numbers of at least 1."""
 
-_ADDED = {"accumulate": 1, "evaluation_batch": 1024}
+_ADDED = {"accumulate": 1, "evaluation_batch": 1024, "milestones": (), "stop_hopeless": False}
 """Defaults that a description leaves out, so that workloads without these keep their hash."""
 
 

@@ -29,6 +29,7 @@ from presilicon.emulation.training.checkpoint import (
     write_trace,
 )
 from presilicon.emulation.training.diagnosis import Diagnosis, OnFinding
+from presilicon.emulation.training.hopeless import hopeless_reason
 from presilicon.emulation.training.methods import AttachedMethods, transform_model
 from presilicon.emulation.training.pipeline import StaleWeights
 from presilicon.emulation.training.probe import Probe
@@ -262,6 +263,9 @@ class Training:
                 if self._target_is_held():
                     ending = "target"
                     break
+                if (failure := self._hopeless()) is not None:
+                    ending = "hopeless"
+                    break
                 if checkpoint is not None and len(self._progress.evaluations) % checkpoint.every == 0:
                     write_progress(checkpoint.path, run_identity, self._progress, states)
         trace = self._finish(ending, failure)
@@ -454,6 +458,14 @@ class Training:
         reaches = self._workload.measure.reaches
         held = list(takewhile(lambda point: reaches(point.accuracy, self._target), latest))
         return len(held) >= self._workload.sustain
+
+    def _hopeless(self) -> str | None:
+        workload = self._workload
+        if not workload.stop_hopeless:
+            return None
+        values = [point.accuracy for point in self._progress.evaluations]
+        in_budget = workload.max_steps // workload.evaluate_every
+        return hopeless_reason(values, self._target, in_budget, workload.measure.direction)
 
     def _finish(self, ending: Ending, failure: str | None) -> Trace:
         losses, runs, evaluations = self._progress

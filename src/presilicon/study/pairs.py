@@ -1,0 +1,199 @@
+"""Two designs compared seed by seed: ratios with intervals, and the number of seeds that would separate them.
+
+A seed gives both designs the same weights and batches, so the ratio of their times on one seed has less luck in it than
+the times have. Ratios are compared by their logarithms, in which a seed that one design misses is infinite and a seed
+that both miss is a tie.
+"""
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from itertools import combinations, combinations_with_replacement
+from statistics import NormalDist, median, stdev
+
+from presilicon.records import Interval, Pair, SeedResult, excludes_one
+from presilicon.study.statistics import CONFIDENCE, RESAMPLES, number
+
+POWER = 0.8
+PAIRED = (
+    "second design over first, seed by seed; the median is the Hodges-Lehmann estimate on log ratios, low and high "
+    "invert the exact Wilcoxon signed-rank test; a seed missed by one design is infinite, by both a tie; for designs "
+    "that train bit-identically low and high are the extremes"
+)
+NEEDED = (
+    f"to separate the times at {CONFIDENCE:.0%} with a power of {POWER:.0%}: (z(0.975) + z(0.8))^2 / e, where e is "
+    "3/pi (mean / standard deviation)^2 of the log ratios (efficiency of the signed-rank test: Lehmann 1975), or "
+    "3 (p - 1/2)^2 if seeds were missed, p the share of positive sums of two log ratios (Noether 1987)"
+)
+
+
+def compare_seeds(
+    first: str,
+    one: Sequence[SeedResult],
+    second: str,
+    other: Sequence[SeedResult],
+    *,
+    confidence: float = CONFIDENCE,
+) -> Pair:
+    """Two designs compared on the seeds that both of them have."""
+    from scipy.stats import binomtest
+
+    shared = shared_seeds(one, other)
+    times = [(number(a.time_to_accuracy_s), number(b.time_to_accuracy_s)) for a, b in shared]
+    wins, losses = sum(a < b for a, b in times), sum(a > b for a, b in times)
+    same = trained_alike(shared)
+    ratios = time_log_ratios(shared)
+    return Pair(
+        first=first,
+        second=second,
+        seeds=len(times),
+        wins=wins,
+        losses=losses,
+        ties=len(times) - wins - losses,
+        probability_faster=_probability_faster(times),
+        sign_test_p=float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0,
+        time_ratio=ratio_interval(ratios, confidence, extremes=same),
+        energy_ratio=ratio_interval(
+            [log_ratio(a.energy_to_accuracy_j, b.energy_to_accuracy_j) for a, b in shared], confidence, extremes=same
+        ),
+        confidence=confidence,
+        same_training=same,
+        seeds_needed=1 if same and any(ratios) else seeds_needed(ratios),
+    )
+
+
+SharedSeeds = Sequence[tuple[SeedResult, SeedResult]]
+
+
+def shared_seeds(one: Sequence[SeedResult], other: Sequence[SeedResult]) -> list[tuple[SeedResult, SeedResult]]:
+    """The results of both designs on the seeds that both have, in the order of the seeds."""
+    firsts, seconds = ({seed.seed: seed for seed in seeds} for seeds in (one, other))
+    return [(firsts[seed], seconds[seed]) for seed in sorted(firsts.keys() & seconds.keys())]
+
+
+def trained_alike(shared: SharedSeeds) -> bool:
+    """Whether both designs trained bit-identically on every seed, so that only prices differ."""
+    return bool(shared) and all(a.fingerprint and a.fingerprint == b.fingerprint for a, b in shared)
+
+
+def time_log_ratios(shared: SharedSeeds) -> list[float]:
+    """Logarithms of the second design's time-to-accuracy over the first's, seed by seed."""
+    return [log_ratio(a.time_to_accuracy_s, b.time_to_accuracy_s) for a, b in shared]
+
+
+def log_ratio(first: float | None, second: float | None) -> float:
+    """The logarithm of second / first, where None is infinite; 0 if both are.
+
+    >>> log_ratio(2.0, 2.0), log_ratio(2.0, None), log_ratio(None, None)
+    (0.0, inf, 0.0)
+    """
+    if first == second:
+        return 0.0
+    return math.log(number(second)) - math.log(number(first))
+
+
+def undecided(
+    designs: Mapping[str, Sequence[SeedResult]], confidence: float = CONFIDENCE
+) -> tuple[tuple[str, str], ...]:
+    """The pairs of designs whose times-to-accuracy the seeds do not separate."""
+    pairs = []
+    for (first, one), (second, other) in combinations(designs.items(), 2):
+        shared = shared_seeds(one, other)
+        ratio = ratio_interval(time_log_ratios(shared), confidence, extremes=trained_alike(shared))
+        if ratio is None or not excludes_one(ratio):
+            pairs.append((first, second))
+    return tuple(pairs)
+
+
+def ratio_interval(logs: Sequence[float], confidence: float, *, extremes: bool = False) -> Interval | None:
+    """Estimate and interval of a ratio from paired logarithms; with `extremes` its ends are the smallest and largest.
+
+    >>> ratio_interval([0.0, math.log(2), math.inf], 0.95, extremes=True)
+    Interval(median=2.0, low=1.0, high=None)
+    """
+    if not logs:
+        return None
+    means = sorted(map(_mean, combinations_with_replacement(logs, 2)))
+    if extremes:
+        low, high = min(logs), max(logs)
+    else:
+        beyond = signed_rank_tail(len(logs), (1 - confidence) / 2)
+        low, high = (-math.inf, math.inf) if beyond is None else (means[beyond], means[-1 - beyond])
+    return Interval(*(_ratio(end) for end in (_median(means), low, high)))
+
+
+def signed_rank_tail(seeds: int, tail: float) -> int | None:
+    """The largest value that the signed-rank statistic of that many seeds is at or below with at most that probability.
+
+    The sums of pairs (Walsh averages) beyond that rank at both ends are outside the interval. None if the seeds are too
+    few to exclude anything.
+
+    >>> signed_rank_tail(5, 0.025), signed_rank_tail(6, 0.025), signed_rank_tail(10, 0.025)
+    (None, 0, 8)
+    """
+    import numpy as np
+
+    # Under the null hypothesis every rank is positive with probability 1/2, independently of the others.
+    chances = np.zeros(seeds * (seeds + 1) // 2 + 1)
+    chances[0] = 1.0
+    for rank in range(1, seeds + 1):
+        chances[rank:] += chances[:-rank].copy()
+        chances /= 2
+    within = int(np.searchsorted(np.cumsum(chances), tail * (1 + 1e-9), side="right"))
+    return within - 1 if within else None
+
+
+FEWEST = 6
+"""With fewer seeds no outcome of the signed-rank test has a p-value below 0.05."""
+
+
+def seeds_needed(logs: Sequence[float]) -> int | None:
+    """Paired seeds that would separate two designs at 95% with a power of 80%, if more seeds were like these.
+
+    With finite ratios, the t-test's number by their mean and standard deviation, divided by the efficiency 3/pi of the
+    signed-rank test for normal data (Lehmann, Nonparametrics, 1975). Where a seed was missed there is no mean, and
+    Noether's formula for the signed-rank test takes the place: (z + z)^2 / (3 (p - 1/2)^2), with p the probability
+    that the sum of two log ratios is positive (JASA 82, 1987).
+
+    >>> seeds_needed([0.1, 0.3, 0.2, -0.1, 0.2]), seeds_needed([0.1, -0.1])
+    (11, None)
+    """
+    if len(logs) < 2:
+        return None
+    quantiles = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) + NormalDist().inv_cdf(POWER)
+    if all(map(math.isfinite, logs)):
+        mean, deviation = math.fsum(logs) / len(logs), stdev(logs)
+        effect = math.inf if deviation == 0 and mean else (mean / deviation if deviation else 0.0) ** 2 * 3 / math.pi
+    else:
+        sums = [_mean(pair) for pair in combinations(logs, 2)]
+        share = sum(1.0 if total > 0 else 0.5 if total == 0 else 0.0 for total in sums) / len(sums)
+        effect = 3 * (share - 0.5) ** 2
+    return None if effect < 1e-9 else max(FEWEST, math.ceil(quantiles**2 / effect))
+
+
+def _probability_faster(times: Sequence[tuple[float, float]]) -> float:
+    """The share of paired resamples in which the first median is lower; equal medians count half."""
+    if not times:
+        return 0.5
+    draw = random.Random(0)
+    halves = 0
+    for _ in range(RESAMPLES):
+        resample = draw.choices(times, k=len(times))
+        one, other = (median(column) for column in zip(*resample, strict=True))
+        halves += 2 if one < other else 1 if one == other else 0
+    return halves / (2 * RESAMPLES)
+
+
+def _mean(pair: tuple[float, float]) -> float:
+    """Mean of two numbers; opposite infinities cancel, since the misses that they stand for have equal ranks."""
+    total = pair[0] + pair[1]
+    return 0.0 if math.isnan(total) else total / 2
+
+
+def _median(ordered: Sequence[float]) -> float:
+    return _mean((ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]))
+
+
+def _ratio(log: float) -> float | None:
+    """A ratio from its logarithm; None if it is infinite."""
+    return None if log == math.inf else math.exp(log)
