@@ -25,8 +25,8 @@ class Pair(Struct, frozen=True, kw_only=True):
     sign_test_p: float
     """p-value of the two-sided exact sign test over the seeds without a tie."""
     time_ratio: Interval | None = None
-    """Time-to-accuracy of the second design over that of the first, seed by seed: above 1 if the first is faster. The
-    median is the Hodges-Lehmann estimate. None in older records, and without shared seeds."""
+    """Time-to-accuracy of the second design over that of the first, seed by seed: above 1 if the first is faster. None
+    in older records, and without shared seeds."""
     energy_ratio: Interval | None = None
     """The same for energy-to-accuracy."""
     confidence: float | None = None

@@ -147,11 +147,11 @@ class Trace(Struct, frozen=True, kw_only=True):
 
         >>> points = [
         ...     Evaluation(step=s, samples=32 * s, updates=s, accuracy=a, loss=0.0)
-        ...     for s, a in [(10, .9), (20, .7), (30, .95), (40, .92)]
+        ...     for s, a in [(10, .75), (20, .5), (30, 1.), (40, .75)]
         ... ]
         >>> trace = Trace(seed=0, losses=(), runs=(), evaluations=tuple(points), test_accuracy=.9, ending="budget")
-        >>> trace.crossing(0.9, sustain=2)
-        Crossing(step=28.0, samples=896.0, updates=28.0)
+        >>> trace.crossing(0.75, sustain=2)
+        Crossing(step=25.0, samples=800.0, updates=25.0)
         """
         held = 0
         for index, point in enumerate(self.evaluations):

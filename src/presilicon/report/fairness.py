@@ -1,7 +1,12 @@
 """Sentences on the fairness of a comparison: what was held equal, who was faster, the cost of seeds that miss."""
 
+from collections.abc import Callable
+from math import inf
+
+from msgspec.structs import replace
+
 from presilicon.base import format_joules, format_number, format_seconds
-from presilicon.records import Comparison, Pair, Probability, Result
+from presilicon.records import Comparison, Interval, Pair, Probability, Result
 from presilicon.report.intervals import FEW_SEEDS, rank
 
 SHOWN_PAIRS = 3
@@ -20,11 +25,13 @@ def fairness_sentence(comparison: Comparison) -> str:
     return " ".join(sentences)
 
 
-def best_pairs(comparison: Comparison) -> tuple[Pair, ...]:
+def best_pairs(
+    comparison: Comparison, measure: Callable[[Result], Interval] = lambda result: result.time_to_accuracy_s
+) -> tuple[Pair, ...]:
     """Pairs of the design with the lowest median and each other design, next best first."""
     if not comparison.designs:
         return ()
-    best, *others = (result.name for result in rank(comparison.designs))
+    best, *others = (result.name for result in rank(comparison.designs, measure))
     known = {(pair.first, pair.second): pair for pair in comparison.pairs}
     known |= {(pair.second, pair.first): swapped(pair) for pair in comparison.pairs}
     return tuple(known[best, other] for other in others if (best, other) in known)
@@ -32,29 +39,70 @@ def best_pairs(comparison: Comparison) -> tuple[Pair, ...]:
 
 def swapped(pair: Pair) -> Pair:
     """A pair with its designs swapped."""
-    return Pair(
+    return replace(
+        pair,
         first=pair.second,
         second=pair.first,
-        seeds=pair.seeds,
         wins=pair.losses,
         losses=pair.wins,
-        ties=pair.ties,
         probability_faster=1 - pair.probability_faster,
-        sign_test_p=pair.sign_test_p,
+        time_ratio=_inverted(pair.time_ratio),
+        energy_ratio=_inverted(pair.energy_ratio),
     )
 
 
+def _inverted(ratio: Interval | None) -> Interval | None:
+    if ratio is None:
+        return None
+    # None is infinity, whose inverse is 0.
+    middle, low, high = (
+        0.0 if end is None else 1 / end if end else None for end in (ratio.median, ratio.high, ratio.low)
+    )
+    return Interval(middle, low, high)
+
+
+def format_ratio(ratio: Interval) -> str:
+    """A ratio with its interval; without it if there were too few seeds for one.
+
+    >>> format_ratio(Interval(1.3, 1.1, None)), format_ratio(Interval(1.3, 0.0, None))
+    ('1.3 (1.1-inf)', '1.3')
+    """
+    median, low, high = (format_number(inf if end is None else end) for end in (ratio.median, ratio.low, ratio.high))
+    return median if (low, high) == ("0", "inf") else f"{median} ({low}-{high})"
+
+
+def verdict_on(pair: Pair) -> str:
+    """Whether the seeds separate two designs, and if not, how many would.
+
+    >>> pair = Pair(first="a", second="b", seeds=5, wins=4, losses=1, ties=0, probability_faster=0.9, sign_test_p=0.4,
+    ...             time_ratio=Interval(1.3, 0.9, 1.5), seeds_needed=23)
+    >>> verdict_on(pair)
+    'not decided: about 23 paired seeds would separate them'
+    """
+    if pair.is_decided:
+        if pair.same_training:
+            return "any seed decides it: both train bit-identically"
+        return f"{pair.seeds} paired seeds decide it"
+    if pair.seeds_needed is None:
+        why = "a single seed is too few" if pair.seeds == 1 else "their times are the same seed by seed"
+        return f"not decided: {why}"
+    return f"not decided: about {pair.seeds_needed} paired seeds would separate them"
+
+
 def pair_sentence(pair: Pair) -> str:
-    """States how often one design was faster than another, with probability and p-value.
+    """States how often and by what factor one design was faster than another, and whether that is decided.
 
     >>> pair_sentence(Pair(first="a", second="b", seeds=5, wins=4, losses=0, ties=1, probability_faster=0.97,
     ...                    sign_test_p=0.125))
     'a is faster than b on 4 of 5 seeds (1 tie); its median is lower with probability 0.97, sign test p = 0.125.'
     """
     ties = f" ({pair.ties} {'tie' if pair.ties == 1 else 'ties'})" if pair.ties else ""
+    ratio = "" if pair.time_ratio is None else f", {format_ratio(pair.time_ratio)} times as fast"
+    verdict = "" if pair.time_ratio is None else f"; {verdict_on(pair)}"
     return (
-        f"{pair.first} is faster than {pair.second} on {pair.wins} of {pair.seeds} seeds{ties}; its median is lower "
-        f"with probability {format_number(pair.probability_faster)}, sign test p = {format_number(pair.sign_test_p)}."
+        f"{pair.first} is faster than {pair.second} on {pair.wins} of {pair.seeds} seeds{ties}{ratio}; its median is "
+        f"lower with probability {format_number(pair.probability_faster)}, sign test p = "
+        f"{format_number(pair.sign_test_p)}{verdict}."
     )
 
 

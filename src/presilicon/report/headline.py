@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from presilicon.base import format_number, format_percent, joules_scale, seconds_scale
-from presilicon.records import Comparison, Result
-from presilicon.report.intervals import FEW_SEEDS, format_interval, overlap, rank
+from presilicon.base import format_percent, joules_scale, seconds_scale
+from presilicon.records import Comparison, Pair, Result, excludes_one
+from presilicon.report.fairness import best_pairs, format_ratio, verdict_on
+from presilicon.report.intervals import FEW_SEEDS, format_interval, rank
 
 
 class Part(NamedTuple):
@@ -21,7 +22,7 @@ _Sentence = list[str | Part]
 def headline(comparison: Comparison) -> str:
     """Which design reaches the target soonest, and by how much, in one sentence.
 
-    It says so if no design reached the target, if the intervals overlap, or if there are too few seeds to tell.
+    It says so if no design reached the target, or if the seeds do not separate the designs, and how many would.
     """
     return "".join(part.text for part in headline_parts(comparison))
 
@@ -33,7 +34,7 @@ def headline_parts(comparison: Comparison) -> tuple[Part, ...]:
     best, *others = rank(comparison.designs)
     if best.time_to_accuracy_s.median is None:
         return _parts(_nobody(best, others))
-    return _parts([*_winner(best, others), *_arrivals(best), *_caution([best, *others]), "."])
+    return _parts([*_winner(best, others, best_pairs(comparison)), *_arrivals(best), *_caution(comparison), "."])
 
 
 def energy_parts(comparison: Comparison) -> tuple[Part, ...]:
@@ -49,13 +50,14 @@ def energy_parts(comparison: Comparison) -> tuple[Part, ...]:
     sentence: _Sentence = [_name(best), f" {also}has the lowest median energy, ", _energy(best)]
     if others[0].energy_to_accuracy_j.median is not None:
         sentence += [", against ", _energy(others[0]), " for ", _name(others[0])]
-    rivals = [other for other in others if overlap(best.energy_to_accuracy_j, other.energy_to_accuracy_j)]
-    if rivals and _fewest_seeds([best, *others]) >= FEW_SEEDS:
-        sentence += ["; its interval overlaps with ", *_listing(rivals)]
+    pairs = best_pairs(comparison, lambda result: result.energy_to_accuracy_j)
+    rivals = [pair.second for pair in pairs if pair.energy_ratio is not None and not excludes_one(pair.energy_ratio)]
+    if rivals:
+        sentence += ["; not decided against ", *_listing(rivals)]
     return _parts([*sentence, "."])
 
 
-def _winner(best: Result, others: Sequence[Result]) -> _Sentence:
+def _winner(best: Result, others: Sequence[Result], pairs: Sequence[Pair]) -> _Sentence:
     goal = _goal(best)
     if not others:
         return [_name(best), f" reaches {goal} in ", _time(best), " and ", _energy(best)]
@@ -63,28 +65,25 @@ def _winner(best: Result, others: Sequence[Result]) -> _Sentence:
     if second.time_to_accuracy_s.median is None:
         opening = f" is the only design whose median seed reaches {goal}, in "
         return [_name(best), opening, _time(best), " and ", _energy(best)]
-    rivals = [other for other in others if overlap(best.time_to_accuracy_s, other.time_to_accuracy_s)]
-    rivals = rivals if _fewest_seeds([best, *others]) >= FEW_SEEDS else []
     if _time(best) == _time(second):
-        return [_name(best), " and ", _name(second), f" have the same median time to {goal}, ", _time(best)]
-    if second in rivals:
-        sentence: _Sentence = [_name(best), f" has the lowest median time to {goal}, ", _time(best), " against "]
-        sentence += [_time(second), " for ", _name(second), ", but its interval overlaps with ", *_listing(rivals)]
-        return [*sentence, ": these seeds do not separate them"]
-    ratio = _ratio(second.time_to_accuracy_s.median, best.time_to_accuracy_s.median)
-    if ratio is None:
-        return [
-            _name(best),
-            " and ",
-            _name(second),
-            f" reach {goal} in nearly the same time, ",
-            _time(best),
-            " and ",
-            _time(second),
-        ]
-    sentence = [_name(best), f" reaches {goal} in ", _time(best), ", ", Part("value", ratio), " times faster than "]
-    sentence += [_name(second), " (", _time(second), ")"]
-    return [*sentence, ", though its interval overlaps with ", *_listing(rivals)] if rivals else sentence
+        sentence: _Sentence = [_name(best), " and ", _name(second), f" have the same median time to {goal}, "]
+        return [*sentence, _time(best)]
+    pair = pairs[0] if pairs and pairs[0].second == second.name else None
+    if pair is None or pair.time_ratio is None:
+        sentence = [_name(best), f" has the lowest median time to {goal}, ", _time(best), " against "]
+        return [*sentence, _time(second), " for ", _name(second)]
+    ratio = Part("value", format_ratio(pair.time_ratio))
+    if pair.is_decided and pair.time_ratio.low is not None and pair.time_ratio.low > 1:
+        sentence = [_name(best), f" reaches {goal} in ", _time(best), ", ", ratio, " times as fast as ", _name(second)]
+        return [*sentence, " (", _time(second), "); ", verdict_on(pair), *_undecided(pairs[1:])]
+    sentence = [_name(best), f" has the lowest median time to {goal}, ", _time(best), " against ", _time(second)]
+    return [*sentence, " for ", _name(second), "; seed by seed it is ", ratio, " times as fast, ", verdict_on(pair)]
+
+
+def _undecided(pairs: Sequence[Pair]) -> _Sentence:
+    """The designs that the best one is not separated from, although it is from the second best."""
+    rivals = [pair.second for pair in pairs if not pair.is_decided]
+    return [", but not against ", *_listing(rivals)] if rivals else []
 
 
 def _nobody(best: Result, others: Sequence[Result]) -> _Sentence:
@@ -118,27 +117,16 @@ def _arrivals(best: Result) -> _Sentence:
     return [] if arrived == seeds else [f" ({arrived} of its {seeds} seeds reached it)"]
 
 
-def _caution(results: Sequence[Result]) -> _Sentence:
-    fewest = _fewest_seeds(results)
-    if fewest >= FEW_SEEDS:
+def _caution(comparison: Comparison) -> _Sentence:
+    """A warning about few seeds, where no pair says whether they decide."""
+    fewest = min(len(result.seeds) for result in comparison.designs)
+    if fewest >= FEW_SEEDS or any(pair.time_ratio is not None for pair in comparison.pairs):
         return []
     return [f", on {'a single seed' if fewest == 1 else f'{fewest} seeds'} only: more would tell whether that holds"]
 
 
-def _fewest_seeds(results: Sequence[Result]) -> int:
-    return min(len(result.seeds) for result in results)
-
-
 def _best_accuracy(result: Result) -> float:
     return max((point.accuracy for seed in result.seeds for point in seed.curve), default=0.0)
-
-
-def _ratio(slower: float | None, faster: float | None) -> str | None:
-    """Ratio to two or three digits; None if it rounds to 1."""
-    if not slower or not faster:
-        return None
-    text = format_number(slower / faster, digits=2 if slower / faster < 10 else 3)
-    return None if text == "1" else text
 
 
 def _goal(result: Result) -> str:
@@ -157,14 +145,14 @@ def _energy(result: Result) -> Part:
     return Part("value", format_interval(result.energy_to_accuracy_j, joules_scale, ends=False))
 
 
-def _listing(results: Sequence[Result]) -> _Sentence:
-    """Possessives joined by commas and `and`: `a's, b's and c's`; more than three are counted instead."""
-    if len(results) > 3:
-        return [f"those of {len(results)} others"]
+def _listing(names: Sequence[str]) -> _Sentence:
+    """Names joined by commas and `and`; more than three are counted instead."""
+    if len(names) > 3:
+        return [f"{len(names)} others"]
     sentence: _Sentence = []
-    for index, result in enumerate(results):
-        joint = "" if index == 0 else " and " if index == len(results) - 1 else ", "
-        sentence += [joint, _name(result), "'s"]
+    for index, name in enumerate(names):
+        joint = "" if index == 0 else " and " if index == len(names) - 1 else ", "
+        sentence += [joint, Part("name", name)]
     return sentence
 
 

@@ -16,9 +16,9 @@ from presilicon.study.statistics import CONFIDENCE, RESAMPLES, number
 
 POWER = 0.8
 PAIRED = (
-    "second design over first, seed by seed; the median is the Hodges-Lehmann estimate on log ratios, low and high "
-    "invert the exact Wilcoxon signed-rank test; a seed missed by one design is infinite, by both a tie; for designs "
-    "that train bit-identically low and high are the extremes"
+    "second design over first: the median over seeds; low and high invert the exact Wilcoxon signed-rank test on log "
+    "ratios (Hodges-Lehmann), widened to contain the median; a seed missed by one design is infinite, by both a tie; "
+    "for designs that train bit-identically low and high are the extremes"
 )
 NEEDED = (
     f"to separate the times at {CONFIDENCE:.0%} with a power of {POWER:.0%}: (z(0.975) + z(0.8))^2 / e, where e is "
@@ -106,20 +106,24 @@ def undecided(
 
 
 def ratio_interval(logs: Sequence[float], confidence: float, *, extremes: bool = False) -> Interval | None:
-    """Estimate and interval of a ratio from paired logarithms; with `extremes` its ends are the smallest and largest.
+    """Median and interval of a ratio from paired logarithms; with `extremes` its ends are the smallest and the largest.
 
-    >>> ratio_interval([0.0, math.log(2), math.inf], 0.95, extremes=True)
-    Interval(median=2.0, low=1.0, high=None)
+    The interval of the signed-rank test is one of means of pairs; it is widened to contain the median where the
+    logarithms are so skewed that it does not.
+
+    >>> ratio_interval([0.0, 0.0, math.inf], 0.95, extremes=True)
+    Interval(median=1.0, low=1.0, high=None)
     """
     if not logs:
         return None
-    means = sorted(map(_mean, combinations_with_replacement(logs, 2)))
+    middle, low, high = _median(sorted(logs)), -math.inf, math.inf
+    beyond = signed_rank_tail(len(logs), (1 - confidence) / 2)
     if extremes:
         low, high = min(logs), max(logs)
-    else:
-        beyond = signed_rank_tail(len(logs), (1 - confidence) / 2)
-        low, high = (-math.inf, math.inf) if beyond is None else (means[beyond], means[-1 - beyond])
-    return Interval(*(_ratio(end) for end in (_median(means), low, high)))
+    elif beyond is not None:
+        means = sorted(map(_mean, combinations_with_replacement(logs, 2)))
+        low, high = min(means[beyond], middle), max(means[-1 - beyond], middle)
+    return Interval(_ratio(middle), _ratio(low), _ratio(high))
 
 
 def signed_rank_tail(seeds: int, tail: float) -> int | None:
@@ -156,7 +160,7 @@ def seeds_needed(logs: Sequence[float]) -> int | None:
     that the sum of two log ratios is positive (JASA 82, 1987).
 
     >>> seeds_needed([0.1, 0.3, 0.2, -0.1, 0.2]), seeds_needed([0.1, -0.1])
-    (11, None)
+    (10, None)
     """
     if len(logs) < 2:
         return None

@@ -15,9 +15,7 @@ HOPELESS_RULE = (
 )
 
 
-def hopeless_reason(
-    values: Sequence[float], target: float, in_budget: int, better: Direction = "higher"
-) -> str | None:
+def hopeless_reason(values: Sequence[float], target: float, in_budget: int, better: Direction = "higher") -> str | None:
     """The reason why a run cannot reach its target any more, or None while it still may.
 
     `values` are the metric at all evaluations so far, of the `in_budget` that the budget allows. The rule is
@@ -40,6 +38,6 @@ def hopeless_reason(
     if reaches(reachable, target, better):
         return None
     return (
-        f"after {len(values)} of {in_budget} evaluations the best value is {best:.4g}; at the pace of the last {span} it "
-        f"can reach {reachable:.4g} at most"
+        f"after {len(values)} of {in_budget} evaluations the best value is {best:.4g}; at the pace of the last {span} "
+        f"it can reach {reachable:.4g} at most"
     )
