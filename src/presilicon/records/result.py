@@ -8,12 +8,15 @@ from presilicon.records.fairness import Fairness, Pair
 from presilicon.records.finding import Finding
 from presilicon.records.interval import Interval, Probability
 from presilicon.records.sensitivity import Sensitivity
+from presilicon.records.trace import Direction
 
 
 class CurvePoint(Struct, frozen=True, kw_only=True):
     """Validation accuracy after some steps, and what the design had spent by then."""
 
     step: int
+    samples: int | None = None
+    """None in older records."""
     accuracy: float
     time_s: float
     energy_j: float
@@ -77,7 +80,12 @@ class Result(Struct, frozen=True, kw_only=True):
     name: str
     workload: str
     target: float
-    """The validation accuracy that counts as arrival."""
+    """The value of the metric on the validation split that counts as arrival."""
+    metric: str = "accuracy"
+    """Name of the metric whose values the fields named `accuracy` have."""
+    better: Direction = "higher"
+    metric_is_fraction: bool = True
+    """Whether its values are shown as percentages."""
     steps_to_accuracy: Interval
     samples_to_accuracy: Interval | None = None
     """Training samples; None in older records, as are updates."""

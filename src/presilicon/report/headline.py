@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from presilicon.base import format_percent, joules_scale, seconds_scale
+from presilicon.base import joules_scale, seconds_scale
 from presilicon.records import Comparison, Pair, Result, excludes_one
 from presilicon.report.fairness import best_pairs, format_ratio, verdict_on
 from presilicon.report.intervals import FEW_SEEDS, format_interval, rank
+from presilicon.report.metric import format_goal, format_metric
 
 
 class Part(NamedTuple):
@@ -98,15 +99,17 @@ def _nobody(best: Result, others: Sequence[Result]) -> _Sentence:
             *of_whom,
             " reached it within the budget.",
         ]
-    nearest = max([best, *others], key=_best_accuracy)
-    whose: _Sentence = [" (", _name(nearest), ")"] if others else []
-    seen = Part("value", format_percent(_best_accuracy(nearest)))
-    if not any(seed.curve for result in [best, *others] for seed in result.seeds):
+    seen = [result for result in (best, *others) if any(seed.curve for seed in result.seeds)]
+    if not seen:
         return [*subject, f"{_goal(best)}: there was no evaluation within the budget."]
+    higher = best.better == "higher"
+    nearest = (max if higher else min)(seen, key=_best_value)
+    whose: _Sentence = [" (", _name(nearest), ")"] if others else []
     return [
         *subject,
-        f"{_goal(best)} within the budget; the highest accuracy at a single evaluation was ",
-        seen,
+        f"{_goal(best)} within the budget; the {'highest' if higher else 'lowest'} {best.metric} at a single "
+        "evaluation was ",
+        Part("value", format_metric(_best_value(nearest), nearest)),
         *whose,
         ".",
     ]
@@ -125,12 +128,14 @@ def _caution(comparison: Comparison) -> _Sentence:
     return [f", on {'a single seed' if fewest == 1 else f'{fewest} seeds'} only: more would tell whether that holds"]
 
 
-def _best_accuracy(result: Result) -> float:
-    return max((point.accuracy for seed in result.seeds for point in seed.curve), default=0.0)
+def _best_value(result: Result) -> float:
+    """The best value of the metric at any evaluation of any seed."""
+    values = [point.accuracy for seed in result.seeds for point in seed.curve]
+    return max(values) if result.better == "higher" else min(values)
 
 
 def _goal(result: Result) -> str:
-    return f"{format_percent(result.target)} validation accuracy on {result.workload}"
+    return f"{format_goal(result)} on {result.workload}"
 
 
 def _name(result: Result) -> Part:

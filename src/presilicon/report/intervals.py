@@ -1,4 +1,4 @@
-"""Intervals whose ends may be infinite: formatting, ranking, overlap; and the measures that reports compare."""
+"""Intervals whose ends may be infinite: formatting and ranking; and the measures that reports compare."""
 
 from collections.abc import Callable, Sequence
 from math import inf
@@ -43,33 +43,22 @@ def format_ends(interval: Interval, scale_of: Callable[[float], Scale]) -> str:
     return f"[{low}-{high}]"
 
 
-def span(interval: Interval) -> tuple[float, float]:
-    """The ends as numbers, with infinity for None."""
-    return (_number(interval.low), _number(interval.high))
-
-
-def overlap(one: Interval, other: Interval) -> bool:
-    """Whether two intervals share a point; an infinite end overlaps with everything above the low end.
-
-    >>> overlap(Interval(2, 1, 3), Interval(4, 3, 5)), overlap(Interval(2, 1, 3), Interval(5, 4, None))
-    (True, False)
-    """
-    (low, high), (other_low, other_high) = span(one), span(other)
-    return low <= other_high and other_low <= high
-
-
 def rank(
     designs: tuple[Result, ...], measure: Callable[[Result], Interval] = lambda result: result.time_to_accuracy_s
 ) -> tuple[Result, ...]:
     """The designs with the smallest median first.
 
-    An infinite median comes after all finite ones, then the low end decides, then the test accuracy, then the order
-    in which they were given.
+    An infinite median comes after all finite ones, then the low end decides, then the metric on the test split, then
+    the order in which they were given.
     """
     return tuple(
         sorted(
             designs,
-            key=lambda result: (_number(measure(result).median), _number(measure(result).low), -result.accuracy),
+            key=lambda result: (
+                _number(measure(result).median),
+                _number(measure(result).low),
+                -result.accuracy if result.better == "higher" else result.accuracy,
+            ),
         )
     )
 

@@ -8,15 +8,16 @@ from presilicon.base import (
     count_scale,
     format_area,
     format_bytes,
-    format_percent,
     format_seconds,
     joules_scale,
     seconds_scale,
 )
 from presilicon.records import Comparison, Result
+from presilicon.report.arrivals import HEADER, arrival_rows
 from presilicon.report.fairness import notes_on
 from presilicon.report.headline import headline
 from presilicon.report.intervals import NEVER, format_ends, format_interval, rank
+from presilicon.report.metric import format_metric, metric_of
 from presilicon.report.sensitivity import render_sensitivity
 
 if TYPE_CHECKING:
@@ -50,10 +51,10 @@ class Grid(NamedTuple):
 def make_grid(comparison: Comparison) -> Grid:
     """The texts of the table, for the terminal, plain text and the page to lay out."""
     ranking = rank(comparison.designs)
-    targets = {format_percent(result.target) for result in ranking}
+    targets = {format_metric(result.target, result) for result in ranking}
     header = (
         "design",
-        "test accuracy",
+        f"test {metric_of(ranking)}",
         f"steps to {targets.pop() if len(targets) == 1 else 'target'}",
         "time/step",
         "TIME TO ACCURACY",
@@ -78,7 +79,7 @@ def _cells(result: Result) -> tuple[Cell, ...]:
     ]
     return (
         Cell(result.name),
-        Cell(format_percent(result.accuracy)),
+        Cell(format_metric(result.accuracy, result)),
         intervals[0],
         Cell(format_seconds(result.time_per_step_s)),
         intervals[1],
@@ -96,15 +97,25 @@ def render_table(comparison: Comparison) -> str:
     for index, row in enumerate(grid.rows):
         mark = MARK if grid.best is not None and index == 0 else " "
         rows.append((f"{mark} {row[0].line}", *(cell.line for cell in row[1:])))
+    notes = [*_notes(grid), *notes_on(comparison), *_sensitivity(comparison)]
+    return "\n".join([*_aligned(rows), *_arrivals(comparison), "", headline(comparison), *notes]) + "\n"
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Lines of a table whose first column is aligned left and the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
+    return [
         "  ".join(
             [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))]
         ).rstrip()
         for row in rows
     ]
-    notes = [*_notes(grid), *notes_on(comparison), *_sensitivity(comparison)]
-    return "\n".join([*lines, "", headline(comparison), *notes]) + "\n"
+
+
+def _arrivals(comparison: Comparison) -> list[str]:
+    """The table of all targets with samples and updates, after an empty line; nothing if it would add nothing."""
+    rows = arrival_rows(comparison)
+    return ["", *_aligned([(f"  {name}", *texts) for name, *texts in (HEADER, *rows)])] if rows else []
 
 
 def print_table(comparison: Comparison, file: IO[str] | None = None) -> None:
@@ -133,12 +144,14 @@ def rich_table(comparison: Comparison, console: "Console") -> "RenderableType":
     notes = "\n".join([*_notes(grid), *notes_on(comparison)])
     tail = [Text(headline(comparison), style="bold"), *([Text(notes, style="dim")] if notes else [])]
     tail += [Text(line) for line in _sensitivity(comparison)]
-    return Group(widest, Text(), *tail)
+    arrivals = [Text("\n".join(_arrivals(comparison)))] if arrival_rows(comparison) else []
+    return Group(widest, *arrivals, Text(), *tail)
 
 
 def _stack(grid: Grid) -> Grid:
     """A grid with fewer and narrower columns, for cells of two lines."""
-    header = ("design\ntime/step", "test acc.\nreached", grid.header[2].replace(" ", "\n", 1))
+    metric = "test acc." if grid.header[1] == "test accuracy" else grid.header[1]
+    header = ("design\ntime/step", f"{metric}\nreached", grid.header[2].replace(" ", "\n", 1))
     rows = tuple(
         (
             Cell(design.text, f"{time.text}/step"),

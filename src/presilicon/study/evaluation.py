@@ -262,8 +262,9 @@ class Study:
         """Whether the rankings survive `factor` in each figure of the technology tables."""
         _, target = self.plan.workload.require_data()
         return sensitivity(
-            self.plan.designs, self.traces, self.prices, target, self.plan.workload.sustain, factor=factor
-        )
+            self.plan.designs, self.traces, self.prices, target, self.plan.workload.sustain,
+            better=self.plan.workload.measure.direction, factor=factor,
+        )  # fmt: skip
 
     def _checkpoint(self, folder: Path | None, design: Design, seed: int) -> Checkpoint | None:
         if folder is None:

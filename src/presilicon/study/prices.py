@@ -86,7 +86,11 @@ def price_trace(
         energy_j=energy_j[-1],
         curve=tuple(
             CurvePoint(
-                step=point.step, accuracy=point.accuracy, time_s=time_s[point.step], energy_j=energy_j[point.step]
+                step=point.step,
+                samples=point.samples,
+                accuracy=point.accuracy,
+                time_s=time_s[point.step],
+                energy_j=energy_j[point.step],
             )
             for point in trace.evaluations
         ),

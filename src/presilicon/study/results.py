@@ -38,7 +38,8 @@ def join_result(
     typical = prices()
     design_area = area(design)
     _, target = workload.require_data()
-    seeds = [price_trace(trace, prices, target, workload.sustain, milestones=workload.milestones) for trace in traces]
+    metric = workload.measure
+    seeds = price_seeds(workload, traces, prices)
     reached = sum(seed.steps_to_accuracy is not None for seed in seeds)
     budget_s, budget_j = workload.max_steps * typical.time_s, workload.max_steps * typical.energy_j
     provenance = _provenance(design, workload, typical, design_area, [trace.seed for trace in traces], device)
@@ -46,6 +47,9 @@ def join_result(
         name=design.name,
         workload=workload.name,
         target=target,
+        metric=metric.name,
+        better=metric.direction,
+        metric_is_fraction=metric.is_fraction,
         steps_to_accuracy=interval([seed.steps_to_accuracy for seed in seeds]),
         samples_to_accuracy=interval([seed.samples_to_accuracy for seed in seeds]),
         updates_to_accuracy=interval([seed.updates_to_accuracy for seed in seeds]),
@@ -70,6 +74,22 @@ def join_result(
         ),
         provenance=with_times(provenance, graph, design, times),
     )
+
+
+def price_seeds(workload: Workload, traces: Sequence[Trace], prices: StepPrices) -> list[SeedResult]:
+    """Every trace of a design priced, to the workload's target."""
+    _, target = workload.require_data()
+    return [
+        price_trace(
+            trace,
+            prices,
+            target,
+            workload.sustain,
+            milestones=workload.milestones,
+            better=workload.measure.direction,
+        )
+        for trace in traces
+    ]
 
 
 def _expected(
@@ -129,7 +149,7 @@ def _provenance(
         "interval": interval_method(len(seeds)),
         "reach_probability": REACH,
         "expected_with_restarts": RESTARTS,
-        "crossing": f"first of {workload.sustain} consecutive evaluations at or above the target, validation split; "
+        "crossing": f"first of {workload.sustain} consecutive evaluations at the target or better, validation split; "
         "interpolated on the line from the evaluation before it",
         "pairs": PAIRED,
         "seeds_needed": NEEDED,

@@ -7,7 +7,17 @@ from statistics import median
 
 from presilicon.base import ConfigError
 from presilicon.designs import Design, Figure, FigurePath, Technology, figure_name
-from presilicon.records import ClosestCall, RankingChange, RankingSensitivity, Sensitivity, StepFacts, StepGraph, Trace
+from presilicon.records import (
+    ClosestCall,
+    Crossing,
+    Direction,
+    RankingChange,
+    RankingSensitivity,
+    Sensitivity,
+    StepFacts,
+    StepGraph,
+    Trace,
+)
 from presilicon.simulation import area, simulate
 from presilicon.study.prices import StepPrices
 
@@ -22,6 +32,7 @@ def sensitivity(
     target: float,
     sustain: int,
     *,
+    better: Direction = "higher",
     factor: float = 2.0,
 ) -> Sensitivity:
     """Whether the rankings by median energy-to-accuracy and by area survive `factor` in each figure.
@@ -32,7 +43,10 @@ def sensitivity(
     Raises:
         ConfigError: there are fewer than two designs, or the factor is not above 1.
     """
-    counts = [[_steps_to(trace, target, sustain) for trace in design_traces] for design_traces in traces]
+    counts = [
+        [_steps_to(trace.crossing(target, sustain, better), trace) for trace in design_traces]
+        for design_traces in traces
+    ]
 
     def energy_to_accuracy_j(index: int, technology: Technology | None) -> float:
         price_step = prices[designs[index].name].with_technology(technology)
@@ -59,9 +73,8 @@ def step_sensitivity(graph: StepGraph, designs: Sequence[Design], *, factor: flo
     return _sensitivity(designs, "energy_per_step_j", energy_per_step_j, factor)
 
 
-def _steps_to(trace: Trace, target: float, sustain: int) -> dict[StepFacts, float] | None:
+def _steps_to(crossing: Crossing | None, trace: Trace) -> dict[StepFacts, float] | None:
     """Number of steps of each kind until the target was held; None if it never was."""
-    crossing = trace.crossing(target, sustain)
     if crossing is None:
         return None
     counts: dict[StepFacts, float] = {}

@@ -2,12 +2,14 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from math import isfinite
 from statistics import median
 from typing import Any
 
 from presilicon.base import COUNTS, JOULES, SECONDS, Scale
 from presilicon.records import CurvePoint, Result, SeedResult
 from presilicon.report.charts.palette import LIGHT, SOLID
+from presilicon.report.metric import metric_of
 
 _DRAWN_POINTS = 500
 
@@ -32,6 +34,7 @@ def median_curve(result: Result) -> tuple[CurvePoint, ...]:
         curve.append(
             CurvePoint(
                 step=step,
+                samples=points[0].samples,
                 accuracy=median(_last_point(seed, step).accuracy for seed in seeds),
                 time_s=median(point.time_s for point in points),
                 energy_j=median(point.energy_j for point in points),
@@ -58,11 +61,15 @@ def thin(curve: tuple[CurvePoint, ...], limit: int) -> tuple[CurvePoint, ...]:
 
 
 def chart_data(designs: Sequence[Result]) -> dict[str, Any]:
-    """Plain data for the page's script. A point is [step, accuracy, seconds, joules]."""
+    """Plain data for the page's script. A point is [samples (steps in old records), metric, seconds, joules]."""
+    counted = all(point.samples is not None for result in designs for seed in result.seeds for point in seed.curve)
     return {
+        "metric": metric_of(designs),
+        "fraction": all(result.metric_is_fraction for result in designs),
+        "rising": all(result.better == "higher" for result in designs),
         "targets": sorted({result.target for result in designs}),
         "axes": [
-            {"index": 0, "label": "training steps", "scales": _scales(COUNTS[:1])},
+            {"index": 0, "label": f"training {'samples' if counted else 'steps'}", "scales": _scales(COUNTS[:1])},
             {"index": 2, "label": "simulated time", "scales": _scales(SECONDS)},
             {"index": 3, "label": "simulated energy", "scales": _scales(JOULES)},
         ],
@@ -72,10 +79,10 @@ def chart_data(designs: Sequence[Result]) -> dict[str, Any]:
                 "color": index % len(LIGHT),
                 "dashed": index % len(LIGHT) >= SOLID,
                 "target": result.target,
-                "seeds": [{"seed": seed.seed, "points": _points(seed.curve)} for seed in result.seeds],
-                "median": _points(median_curve(result)),
+                "seeds": [{"seed": seed.seed, "points": _points(seed.curve, counted)} for seed in result.seeds],
+                "median": _points(median_curve(result), counted),
                 "arrival": [
-                    result.steps_to_accuracy.median,
+                    ((counted and result.samples_to_accuracy) or result.steps_to_accuracy).median,
                     result.target,
                     result.time_to_accuracy_s.median,
                     result.energy_to_accuracy_j.median,
@@ -90,8 +97,13 @@ def _scales(scales: Sequence[Scale]) -> list[tuple[float, str]]:
     return [(scale.factor, scale.unit.replace("u", "µ")) for scale in scales]
 
 
-def _points(curve: tuple[CurvePoint, ...]) -> list[list[float]]:
+def _points(curve: tuple[CurvePoint, ...], counted: bool) -> list[list[float]]:
+    """The finite points of a curve."""
     return [
-        [point.step, *(float(f"{value:.5g}") for value in (point.accuracy, point.time_s, point.energy_j))]
+        [
+            (point.samples if counted else point.step) or 0,
+            *(float(f"{value:.5g}") for value in (point.accuracy, point.time_s, point.energy_j)),
+        ]
         for point in thin(curve, _DRAWN_POINTS)
+        if isfinite(point.accuracy)
     ]

@@ -5,11 +5,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from presilicon.base import ConfigError, MissingToolError, Scale, format_percent, joules_scale, seconds_scale, unknown
+from presilicon.base import ConfigError, MissingToolError, Scale, joules_scale, seconds_scale, unknown
 from presilicon.records import Comparison, Result
 from presilicon.report.charts.curves import median_curve
 from presilicon.report.charts.palette import LIGHT, SOLID
 from presilicon.report.intervals import ENERGY, TIME, Measure, format_interval, longest, rank
+from presilicon.report.metric import format_metric, metric_of
 
 FIGURE_FORMATS: tuple[str, ...] = ("png", "svg", "pdf")
 _INK, _SOFT, _LINE = "#1b1c1e", "#5d6167", "#dcdcd8"
@@ -101,30 +102,40 @@ def _draw(designs: tuple[Result, ...]) -> Any:
 
 
 def _draw_curves(axes: Any, designs: Sequence[Result]) -> None:
+    percent = 100 if all(result.metric_is_fraction for result in designs) else 1
     points = [point.time_s for result in designs for seed in result.seeds for point in seed.curve]
     scale = seconds_scale(max(points, default=1.0))
     for index, result in enumerate(designs):
         colour, dashed = LIGHT[index % len(LIGHT)], index % len(LIGHT) >= SOLID
         for seed in result.seeds if len(result.seeds) > 1 else ():
-            axes.plot(*_xy(seed.curve, scale), color=colour, linewidth=0.7, alpha=0.3)
+            axes.plot(*_xy(seed.curve, scale, percent), color=colour, linewidth=0.7, alpha=0.3)
         style = (0, (4, 1.6)) if dashed else "solid"
-        axes.plot(*_xy(median_curve(result), scale), color=colour, linewidth=2, linestyle=style, label=result.name)
+        axes.plot(
+            *_xy(median_curve(result), scale, percent), color=colour, linewidth=2, linestyle=style, label=result.name
+        )
         if result.time_to_accuracy_s.median is not None:
             arrival = scale.apply(result.time_to_accuracy_s.median)
-            axes.plot([arrival], [100 * result.target], "o", markersize=6, color=colour, mfc="white", mew=1.8, zorder=5)
-    for target in sorted({result.target for result in designs}):
-        axes.axhline(100 * target, color=_INK, linewidth=0.9, linestyle=(0, (5, 4)), alpha=0.6, zorder=1)
-        text = f"target\n{format_percent(target)}"
-        axes.annotate(text, (1.008, 100 * target), xycoords=("axes fraction", "data"), va="center", fontsize=9)
-    axes.set_title(f"Validation accuracy on {designs[0].workload} against simulated time", pad=10)
+            axes.plot(
+                [arrival], [percent * result.target], "o", markersize=6, color=colour, mfc="white", mew=1.8, zorder=5
+            )
+    for target, shown in sorted({(result.target, format_metric(result.target, result)) for result in designs}):
+        axes.axhline(percent * target, color=_INK, linewidth=0.9, linestyle=(0, (5, 4)), alpha=0.6, zorder=1)
+        text = f"target\n{shown}"
+        axes.annotate(text, (1.008, percent * target), xycoords=("axes fraction", "data"), va="center", fontsize=9)
+    axes.set_title(f"Validation {metric_of(designs)} on {designs[0].workload} against simulated time", pad=10)
     axes.set_xlabel(f"simulated time ({_unit(scale)})", loc="right")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%" if percent == 100 else f"{value:g}")
     axes.set_xlim(left=0)
-    axes.set_ylim(top=100.5)
+    if percent == 100 and designs[0].better == "higher":
+        axes.set_ylim(top=100.5)
     axes.grid(axis="y", color=_LINE, linewidth=0.6, alpha=0.7)
     axes.set_axisbelow(True)
     axes.tick_params(length=0)
-    axes.legend(loc="lower right", frameon=False, ncols=1 if len(designs) < 6 else 2)
+    axes.legend(
+        loc="lower right" if designs[0].better == "higher" else "upper right",
+        frameon=False,
+        ncols=1 if len(designs) < 6 else 2,
+    )
 
 
 def _draw_bars(axes: Any, designs: tuple[Result, ...], measure: Measure, *, names: bool) -> None:
@@ -159,8 +170,8 @@ def _draw_bars(axes: Any, designs: tuple[Result, ...], measure: Measure, *, name
     axes.spines["left"].set_visible(False)
 
 
-def _xy(curve: Sequence[Any], scale: Scale) -> tuple[list[float], list[float]]:
-    return [scale.apply(point.time_s) for point in curve], [100 * point.accuracy for point in curve]
+def _xy(curve: Sequence[Any], scale: Scale, percent: int) -> tuple[list[float], list[float]]:
+    return [scale.apply(point.time_s) for point in curve], [percent * point.accuracy for point in curve]
 
 
 def _unit(scale: Scale) -> str:

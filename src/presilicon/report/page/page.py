@@ -8,13 +8,15 @@ from typing import Any
 
 import msgspec
 
-from presilicon.base import format_count, format_joules, format_number, format_percent, format_seconds
+from presilicon.base import format_count, format_joules, format_number, format_seconds
 from presilicon.records import Comparison, Pair, RankingSensitivity, Result
+from presilicon.report.arrivals import HEADER, arrival_rows
 from presilicon.report.charts.curves import chart_data, median_curve, thin
 from presilicon.report.charts.palette import DARK, LIGHT
-from presilicon.report.fairness import fairness_sentence, format_probability, miss_sentence
+from presilicon.report.fairness import fairness_sentence, format_probability, format_ratio, miss_sentence, verdict_on
 from presilicon.report.headline import energy_parts, headline_parts
 from presilicon.report.intervals import ENERGY, NEVER, TIME
+from presilicon.report.metric import format_goal, format_metric, metric_of
 from presilicon.report.page.bars import render_bars
 from presilicon.report.page.instrument import render_instrument
 from presilicon.report.page.markup import prose, sentence, typeset
@@ -41,7 +43,7 @@ def render_page(comparison: Comparison, watcher: Watcher | None = None) -> str:
         subline=sentence(energy_parts(comparison)),
         facts=_facts(designs),
         bars=render_bars(designs, TIME) + render_bars(designs, ENERGY),
-        table=_table(comparison),
+        table=_table(comparison) + _targets(comparison),
         seeds=_seeds(designs),
         curves=_curves(designs),
         caption=_caption(designs),
@@ -90,10 +92,10 @@ def _facts(designs: Sequence[Result]) -> str:
         return ""
     seeds = sorted({len(result.seeds) for result in designs})
     counts = "–".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
-    targets = ", ".join(dict.fromkeys(format_percent(result.target) for result in designs))
+    targets = ", ".join(dict.fromkeys(map(format_goal, designs)))
     facts = (
         ("Workload", ", ".join(dict.fromkeys(result.workload for result in designs))),
-        ("Target", f"{targets} validation accuracy"),
+        ("Target", targets),
         ("Designs", str(len(designs))),
         ("Seeds", f"{counts} each" if len(designs) > 1 else counts),
     )
@@ -136,6 +138,13 @@ def _table(comparison: Comparison) -> str:
     return _table_of(_head([title.capitalize() for title in grid.header]), rows, "The designs, soonest first")
 
 
+def _targets(comparison: Comparison) -> str:
+    """Table of all targets with samples and updates; empty if it would add nothing."""
+    rows = [_row(name, texts) for name, *texts in arrival_rows(comparison)]
+    head = _head([title.capitalize() for title in HEADER])
+    return _table_of(head, rows, "Every target, with the samples and updates to it") if rows else ""
+
+
 def _seeds(designs: Sequence[Result]) -> str:
     """Table of seeds: steps, time and energy to the target, and ending."""
     titles = (
@@ -144,7 +153,7 @@ def _seeds(designs: Sequence[Result]) -> str:
         "Steps to target",
         "Time to target",
         "Energy to target",
-        "Test accuracy",
+        f"Test {metric_of(designs)}",
         "Steps",
         "Ending",
     )
@@ -156,7 +165,7 @@ def _seeds(designs: Sequence[Result]) -> str:
                 NEVER if seed.steps_to_accuracy is None else format_count(seed.steps_to_accuracy),
                 NEVER if seed.time_to_accuracy_s is None else format_seconds(seed.time_to_accuracy_s),
                 NEVER if seed.energy_to_accuracy_j is None else format_joules(seed.energy_to_accuracy_j),
-                format_percent(seed.accuracy),
+                format_metric(seed.accuracy, result),
                 format_count(seed.steps),
                 seed.ending,
             ]
@@ -166,13 +175,14 @@ def _seeds(designs: Sequence[Result]) -> str:
 
 def _curves(designs: Sequence[Result]) -> str:
     """The median curves as a table, for readers who cannot see the chart."""
-    titles = ("Design", "Step", "Validation accuracy", "Simulated time", "Simulated energy")
+    metric = metric_of(designs)
+    titles = ("Design", "Step", f"Validation {metric}", "Simulated time", "Simulated energy")
     rows = [
         _row(
             result.name,
             [
                 format_count(point.step),
-                format_percent(point.accuracy),
+                format_metric(point.accuracy, result),
                 format_seconds(point.time_s),
                 format_joules(point.energy_j),
             ],
@@ -180,7 +190,7 @@ def _curves(designs: Sequence[Result]) -> str:
         for result in designs
         for point in thin(median_curve(result), _TABLED_POINTS)
     ]
-    caption = "Median over seeds of validation accuracy, time and energy"
+    caption = f"Median over seeds of validation {metric}, time and energy"
     return _table_of(_head(titles), rows, caption)
 
 
@@ -222,15 +232,21 @@ def _pairs(pairs: Sequence[Pair]) -> str:
     note = (
         '<p class="note">A seed gives every design the same initial weights and batches, so designs are compared seed '
         "by seed. The design that reaches the target sooner wins; a seed that both miss, or on which they take the "
-        "same time, is a tie. The probability is the share of resamples of the seeds in which the first median is the "
-        "lower one.</p>"
+        "same time, is a tie. With a factor above 1 the design is faster, or needs less energy, than the one it is "
+        "compared with. The probability is the share of resamples of the seeds in which the first median is the lower "
+        "one.</p>"
     )
-    titles = ("Design", "Against", "Sooner", "Later", "Ties", "Probability of a lower median", "Sign test p")
+    titles = (
+        "Design", "Against", "Factor in time", "Factor in energy", "Verdict", "Sooner", "Later", "Ties",
+        "Probability of a lower median", "Sign test p",
+    )  # fmt: skip
     rows = []
     for pair in pairs:
         counts = [str(count) for count in (pair.wins, pair.losses, pair.ties)]
         figures = [format_number(figure) for figure in (pair.probability_faster, pair.sign_test_p)]
-        rows.append(_row(pair.first, [pair.second, *counts, *figures]))
+        ratios = ["-" if ratio is None else format_ratio(ratio) for ratio in (pair.time_ratio, pair.energy_ratio)]
+        verdict = "-" if pair.time_ratio is None else verdict_on(pair)
+        rows.append(_row(pair.first, [pair.second, *ratios, verdict, *counts, *figures]))
     return note + _table_of(_head(titles), rows, "Each pair of designs, seed by seed")
 
 

@@ -20,7 +20,7 @@
   }
   const color = (design) => `var(--c${design.color})`;
   const trim = (value, digits) => String(Number(value.toPrecision(digits)));
-  const percent = (value) => `${trim(100 * value, 4)}%`;
+  const shownValue = (value) => (data.fraction ? `${trim(100 * value, 4)}%` : trim(value, 4));
 
   /** The largest unit in which a value is at least one. */
   function unitOf(value, scales) {
@@ -69,17 +69,29 @@
     const positive = xs.filter((x) => x > 0);
     const high = Math.max(...xs) || 1;
     const low = view.log ? Math.min(...positive) : 0;
-    const targets = data.targets;
-    let floor = Math.floor(10 * Math.min(...all.map((point) => point[ACCURACY]), targets[0]) + 1e-9) / 10;
-    if (view.zoom) floor = Math.max(0, targets[0] - Math.max(0.03, 4 * (1 - targets[0])));
+    const { floor, ceiling } = range(all.map((point) => point[ACCURACY]));
     const map = view.log
       ? (x) => box.left + (Math.log(Math.max(x, low) / low) / Math.log(high / low || Math.E)) * (box.right - box.left)
       : (x) => box.left + (x / high) * (box.right - box.left);
     const back = view.log
       ? (px) => low * (high / low) ** ((px - box.left) / (box.right - box.left))
       : (px) => ((px - box.left) / (box.right - box.left)) * high;
-    const y = (value) => box.bottom - ((value - floor) / (1 - floor)) * (box.bottom - box.top);
-    return { axis, width, height, box, low, high, floor, x: map, back, y };
+    const y = (value) => box.bottom - ((value - floor) / (ceiling - floor)) * (box.bottom - box.top);
+    return { axis, width, height, box, low, high, floor, ceiling, x: map, back, y };
+  }
+  /** The values of the metric at the bottom and the top of the chart. */
+  function range(values) {
+    const targets = data.targets;
+    const [lowest, highest] = [Math.min(...values, ...targets), Math.max(...values, ...targets)];
+    if (data.fraction && data.rising) {
+      const near = Math.max(0, targets[0] - Math.max(0.03, 4 * (1 - targets[0])));
+      return { floor: view.zoom ? near : Math.floor(10 * lowest + 1e-9) / 10, ceiling: 1 };
+    }
+    const target = targets[data.rising ? 0 : targets.length - 1];
+    const margin = 4 * Math.max(data.rising ? highest - target : target - lowest, 0.05 * Math.abs(target), 1e-9);
+    const floor = view.zoom && data.rising ? Math.max(lowest, target - margin) : lowest;
+    const ceiling = view.zoom && !data.rising ? Math.min(highest, target + margin) : highest;
+    return { floor, ceiling: ceiling > floor ? ceiling : floor + 1 };
   }
 
   let frame = null;
@@ -91,7 +103,7 @@
     const names = shown().map((design) => design.name).join(", ");
     const svg = node(canvas, "svg", {
       viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0,
-      "aria-label": `Validation accuracy against ${axis.label} of ${names}. The same numbers are in the table below.`,
+      "aria-label": `Validation ${data.metric} against ${axis.label} of ${names}. The same numbers are in the table below.`,
     });
     const clip = node(node(svg, "defs"), "clipPath", { id: "plot" });
     node(clip, "rect", { x: box.left, y: box.top - 3, width: box.right - box.left + 4, height: box.bottom - box.top + 4 });
@@ -105,10 +117,10 @@
   }
 
   function drawAxes(svg) {
-    const { axis, box, low, high, floor, x, y } = frame;
-    for (const tick of linearTicks(floor, 1, 5)) {
+    const { axis, box, low, high, floor, ceiling, x, y } = frame;
+    for (const tick of linearTicks(floor, ceiling, 5)) {
       node(svg, "line", { class: "grid", x1: box.left, x2: box.right, y1: y(tick), y2: y(tick) });
-      node(svg, "text", { x: box.left - 9, y: y(tick) + 4, "text-anchor": "end" }, percent(tick));
+      node(svg, "text", { x: box.left - 9, y: y(tick) + 4, "text-anchor": "end" }, shownValue(tick));
     }
     const [factor, unit] = unitOf(high, axis.scales);
     const count = Math.max(3, Math.floor((box.right - box.left) / 110));
@@ -124,11 +136,11 @@
     node(svg, "line", { class: "axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom });
     const suffix = unit && !view.log ? `, ${unit}` : "";
     node(svg, "text", { x: box.right, y: box.bottom + 40, "text-anchor": "end" }, axis.label + suffix);
-    node(svg, "text", { x: 0, y: 11, "text-anchor": "start" }, "validation accuracy");
+    node(svg, "text", { x: 0, y: 11, "text-anchor": "start" }, `validation ${data.metric}`);
     for (const target of data.targets) {
       node(svg, "line", { class: "target", x1: box.left, x2: box.right + 8, y1: y(target), y2: y(target) });
       node(svg, "text", { class: "target-label", x: box.right + 13, y: y(target) + 4 }, "target");
-      node(svg, "text", { class: "target-label", x: box.right + 13, y: y(target) + 19 }, percent(target));
+      node(svg, "text", { class: "target-label", x: box.right + 13, y: y(target) + 19 }, shownValue(target));
     }
   }
 
@@ -158,17 +170,17 @@
     cross.setAttribute("visibility", "visible");
     tip.replaceChildren();
     const title = document.createElement("strong");
-    title.textContent = axis.scales.length > 1 ? quantity(at, axis.scales) : `step ${Math.round(at)}`;
+    title.textContent = axis.scales.length > 1 ? quantity(at, axis.scales) : `${Math.round(at)} ${axis.label}`;
     tip.append(title);
     const rows = shown().map((design) => ({ design, seen: design.median.filter((each) => each[axis.index] <= at) }))
       .map(({ design, seen }) => ({ design, last: seen[seen.length - 1], ended: seen.length === design.median.length }))
-      .sort((one, other) => (other.last?.[ACCURACY] ?? -1) - (one.last?.[ACCURACY] ?? -1));
+      .sort((one, other) => (data.rising ? 1 : -1) * ((other.last?.[ACCURACY] ?? 0) - (one.last?.[ACCURACY] ?? 0)));
     for (const { design, last, ended } of rows) {
       const row = document.createElement("div");
       row.style.setProperty("--c", color(design));
       const [dot, name, value] = ["i", "span", "em"].map((tag) => document.createElement(tag));
       name.textContent = design.name;
-      value.textContent = last ? `${(100 * last[ACCURACY]).toFixed(1)}%` + (ended ? " ■" : "") : "–";
+      value.textContent = last ? shownValue(last[ACCURACY]) + (ended ? " ■" : "") : "–";
       row.append(dot, name, value);
       tip.append(row);
     }
@@ -229,6 +241,7 @@
     }
     show();
   }
+  document.querySelector('[data-control="axis"] button').textContent = data.axes[0].label.split(" ")[1];
   document.querySelector(".controls").hidden = false;
   canvas.append(tip);
   draw();
