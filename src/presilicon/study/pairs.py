@@ -21,9 +21,10 @@ PAIRED = (
     "for designs that train bit-identically low and high are the extremes"
 )
 NEEDED = (
-    f"to separate the times at {CONFIDENCE:.0%} with a power of {POWER:.0%}: (z(0.975) + z(0.8))^2 / e, where e is "
-    "3/pi (mean / standard deviation)^2 of the log ratios (efficiency of the signed-rank test: Lehmann 1975), or "
-    "3 (p - 1/2)^2 if seeds were missed, p the share of positive sums of two log ratios (Noether 1987)"
+    f"to separate the times at {CONFIDENCE:.0%} with a power of {POWER:.0%}: ((z + z')^2 / d^2 + z^2 / 2) pi / 3, "
+    "where z = 1.96, z' = 0.84 and d is mean over standard deviation of the log ratios (Guenther 1981, with the "
+    "efficiency of the signed-rank test); with missed seeds (z + z')^2 / (3 (p - 1/2)^2), where p is the share of "
+    "positive sums of two log ratios (Noether 1987)"
 )
 
 
@@ -154,25 +155,30 @@ FEWEST = 6
 def seeds_needed(logs: Sequence[float]) -> int | None:
     """Paired seeds that would separate two designs at 95% with a power of 80%, if more seeds were like these.
 
-    With finite ratios, the t-test's number by their mean and standard deviation, divided by the efficiency 3/pi of the
-    signed-rank test for normal data (Lehmann, Nonparametrics, 1975). Where a seed was missed there is no mean, and
-    Noether's formula for the signed-rank test takes the place: (z + z)^2 / (3 (p - 1/2)^2), with p the probability
-    that the sum of two log ratios is positive (JASA 82, 1987).
+    With finite ratios, that of the t-test, (z + z')^2 / d^2 + z^2 / 2 with d the mean over the standard deviation
+    (Guenther, American Statistician 35, 1981), divided by the efficiency 3/pi of the signed-rank test for normal data.
+    Where a seed was missed there is no mean, and Noether's formula for the signed-rank test takes its place:
+    (z + z')^2 / (3 (p - 1/2)^2), with p the probability that the sum of two log ratios is positive (JASA 82, 1987).
 
     >>> seeds_needed([0.1, 0.3, 0.2, -0.1, 0.2]), seeds_needed([0.1, -0.1])
-    (10, None)
+    (12, None)
     """
     if len(logs) < 2:
         return None
-    quantiles = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) + NormalDist().inv_cdf(POWER)
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    quantiles = (z + NormalDist().inv_cdf(POWER)) ** 2
     if all(map(math.isfinite, logs)):
         mean, deviation = math.fsum(logs) / len(logs), stdev(logs)
-        effect = math.inf if deviation == 0 and mean else (mean / deviation if deviation else 0.0) ** 2 * 3 / math.pi
+        if abs(mean) <= 1e-9 * max(deviation, 1.0):
+            return None
+        needed = (quantiles * (deviation / mean) ** 2 + z**2 / 2) * math.pi / 3
     else:
-        sums = [_mean(pair) for pair in combinations(logs, 2)]
-        share = sum(1.0 if total > 0 else 0.5 if total == 0 else 0.0 for total in sums) / len(sums)
-        effect = 3 * (share - 0.5) ** 2
-    return None if effect < 1e-9 else max(FEWEST, math.ceil(quantiles**2 / effect))
+        means = [_mean(pair) for pair in combinations(logs, 2)]
+        share = sum(1.0 if value > 0 else 0.5 if value == 0 else 0.0 for value in means) / len(means)
+        if share == 0.5:
+            return None
+        needed = quantiles / (3 * (share - 0.5) ** 2)
+    return max(FEWEST, math.ceil(needed))
 
 
 def _probability_faster(times: Sequence[tuple[float, float]]) -> float:

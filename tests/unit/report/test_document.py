@@ -47,9 +47,11 @@ def test_the_document_has_the_promised_shape(comparison):
     assert document["schema"] == 1
     design = document["designs"][0]
     assert list(design) == [
-        "name", "workload", "target", "steps_to_accuracy", "time_to_accuracy_s", "energy_to_accuracy_j", "reached",
+        "name", "workload", "target", "metric", "better", "metric_is_fraction", "steps_to_accuracy",
+        "samples_to_accuracy", "updates_to_accuracy", "time_to_accuracy_s", "energy_to_accuracy_j", "reached",
         "reach_probability", "expected_time_to_accuracy_s", "expected_energy_to_accuracy_j", "accuracy",
-        "time_per_step_s", "energy_per_step_j", "memory_bytes", "area_mm2", "seeds", "provenance",
+        "time_per_step_s", "energy_per_step_j", "memory_bytes", "area_mm2", "seeds", "milestones",
+        "provenance",
     ]  # fmt: skip
     for field in ("steps_to_accuracy", "time_to_accuracy_s", "energy_to_accuracy_j"):
         assert list(design[field]) == ["median", "low", "high"]
@@ -81,8 +83,14 @@ def test_a_document_of_before_censoring_was_kept_is_readable(mixed):
     for design in document["designs"]:
         for name in ("reach_probability", "expected_time_to_accuracy_s", "expected_energy_to_accuracy_j"):
             del design[name]
+        for name in ("metric", "better", "metric_is_fraction", "samples_to_accuracy", "updates_to_accuracy"):
+            del design[name]
+        del design["milestones"]
         for seed in design["seeds"]:
-            del seed["time_s"], seed["energy_j"]
+            del seed["time_s"], seed["energy_j"], seed["samples_to_accuracy"], seed["updates_to_accuracy"]
+            del seed["milestones"], seed["fingerprint"]
+            for point in seed["curve"]:
+                del point["samples"]
     assert from_plain(document) == mixed
     assert "Held equal" not in render_table(from_plain(document))
     assert "Reliability of this comparison" not in render_page(from_plain(document))
@@ -93,6 +101,12 @@ def test_pairs_and_what_was_held_equal_are_in_the_document(judged):
     assert list(document) == ["schema", "designs", "pairs", "fairness"]
     assert document["fairness"]["strict"] is True
     assert from_plain(document) == judged
+    for name in ("time_ratio", "energy_ratio", "confidence", "same_training", "seeds_needed"):
+        del document["pairs"][0][name]
+    older = from_plain(document)
+    assert older.pairs[0].time_ratio is None
+    assert not older.pairs[0].is_decided
+    assert "1 of 5" not in render_table(older)
     schema = json.loads(published_schema())
     assert problems(document, schema, schema) == []
 

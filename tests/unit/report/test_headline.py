@@ -1,6 +1,6 @@
 import msgspec
 
-from presilicon.records import Comparison, Interval
+from presilicon.records import Comparison, Interval, Pair
 from presilicon.report import headline
 from presilicon.report.headline import energy_parts
 
@@ -13,33 +13,76 @@ def with_time(result, median, low, high, **changes):
     return msgspec.structs.replace(result, time_to_accuracy_s=Interval(median, low, high), **changes)
 
 
+def paired(comparison, low, high, **changes):
+    """The comparison with pairs whose ratios, of the slower design's time to the faster one's, have this interval."""
+    best, *others = sorted(comparison.designs, key=lambda result: result.time_to_accuracy_s.median)
+    pairs = tuple(
+        Pair(
+            first=best.name, second=other.name, seeds=len(best.seeds), wins=3, losses=1, ties=1, sign_test_p=0.5,
+            probability_faster=0.9, time_ratio=Interval(1.5, low, high), energy_ratio=Interval(1.5, low, high),
+            seeds_needed=23,
+        )
+        for other in others
+    )  # fmt: skip
+    pairs = (msgspec.structs.replace(pairs[0], **changes), *pairs[1:])
+    return msgspec.structs.replace(comparison, pairs=pairs)
+
+
 def test_a_clear_winner_is_named_with_its_lead(comparison):
-    assert headline(comparison) == (
+    assert headline(paired(comparison, 1.2, 1.75)) == (
         "fp8-systolic reaches 97% validation accuracy on digits-cnn in 3.83 ms, "
-        "2 times faster than bf16-systolic (7.79 ms)."
+        "1.5 (1.2-1.75) times as fast as bf16-systolic (7.79 ms); 5 paired seeds decide it."
     )
     assert energy(comparison) == (
         "fp8-systolic also has the lowest median energy, 1.23 mJ, against 2.1 mJ for bf16-systolic."
     )
 
 
-def test_overlapping_intervals_claim_no_winner(comparison):
-    one, two, three = comparison.designs
-    designs = (with_time(one, 2.0, 1.0, 3.0), with_time(two, 2.5, 1.5, 3.5), with_time(three, 2.6, 2.0, 4.0))
-    assert headline(Comparison(designs=designs)).endswith(
-        "2 s against 2.5 s for bf16-systolic, but its interval overlaps with bf16-systolic's and fp8-systolic's: "
-        "these seeds do not separate them."
+def test_what_is_not_decided_is_not_claimed(comparison):
+    assert headline(paired(comparison, 0.9, 1.75)) == (
+        "fp8-systolic has the lowest median time to 97% validation accuracy on digits-cnn, 3.83 ms against 7.79 ms for "
+        "bf16-systolic; seed by seed it is 1.5 (0.9-1.75) times as fast, not decided: about 23 paired seeds would "
+        "separate them."
+    )
+    assert energy(paired(comparison, 0.9, 1.75)).endswith("; not decided against bf16-systolic and fp32-systolic.")
+    assert headline(paired(comparison, 0.0, None, seeds_needed=None, seeds=1)).endswith(
+        "seed by seed it is 1.5 times as fast, not decided: a single seed is too few."
     )
 
 
-def test_many_overlaps_are_counted(build):
-    designs = tuple(with_time(build["result"](index), 2.0 + index, 1.0, 20.0) for index in range(6))
-    assert "overlaps with those of 5 others" in headline(Comparison(designs=designs))
+def test_a_paired_ratio_against_the_median_is_not_turned_around(comparison):
+    odd = paired(comparison, 0.8, 0.9, time_ratio=Interval(0.85, 0.8, 0.9))
+    assert headline(odd).endswith("seed by seed it is 0.85 (0.8-0.9) times as fast, 5 paired seeds decide it.")
 
 
-def test_an_overlap_with_a_wide_loser_is_mentioned_not_hidden(mixed):
-    assert headline(mixed).endswith(
-        "4 times faster than fp32-systolic (16.3 ms), though its interval overlaps with bfp4-systolic's."
+def test_designs_that_train_alike_need_one_seed(comparison):
+    assert headline(paired(comparison, 1.2, 1.75, same_training=True)).endswith(
+        "; any seed decides it: both train bit-identically."
+    )
+
+
+def test_rivals_further_down_are_mentioned_not_hidden(build):
+    comparison = paired(build["comparison"](6), 0.9, 1.75, time_ratio=Interval(1.5, 1.2, 1.75))
+    assert headline(comparison).endswith("; 5 paired seeds decide it, but not against 4 others.")
+    three = paired(build["comparison"](3), 0.9, 1.75, time_ratio=Interval(1.5, 1.2, 1.75))
+    assert headline(three).endswith("; 5 paired seeds decide it, but not against fp32-systolic.")
+
+
+def test_older_records_without_paired_ratios_claim_no_lead(comparison):
+    assert headline(comparison) == (
+        "fp8-systolic has the lowest median time to 97% validation accuracy on digits-cnn, 3.83 ms against 7.79 ms for "
+        "bf16-systolic."
+    )
+
+
+def test_a_metric_that_falls_is_named_and_read_downwards(build):
+    falling = [
+        msgspec.structs.replace(result, metric="perplexity", better="lower", metric_is_fraction=False, target=0.05)
+        for result in build["comparison"](2, ceiling=0.9).designs
+    ]
+    assert headline(Comparison(designs=tuple(falling))) == (
+        "No design held validation perplexity 0.05 on digits-cnn within the budget; the lowest perplexity at a single "
+        "evaluation was 0.2611 (fp32-systolic)."
     )
 
 

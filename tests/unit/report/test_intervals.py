@@ -3,7 +3,7 @@ import pytest
 
 from presilicon.base import count_scale, seconds_scale
 from presilicon.records import Interval
-from presilicon.report.intervals import format_ends, format_interval, overlap, rank
+from presilicon.report.intervals import format_ends, format_interval, rank
 
 NEVER = Interval(None, None, None)
 
@@ -27,23 +27,6 @@ def test_the_ends_can_stand_alone_or_be_left_out():
     interval = Interval(410.0, 380.0, 455.0)
     assert format_interval(interval, count_scale, ends=False) == "410"
     assert format_ends(interval, count_scale) == "[380-455]"
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        (Interval(2, 1, 3), Interval(5, 4, 6), False),
-        (Interval(2, 1, 4), Interval(5, 4, 6), True),
-        (Interval(2, 1, 9), Interval(5, 4, 6), True),
-        (Interval(2, 1, None), Interval(5, 4, 6), True),
-        (Interval(2, 1, 3), NEVER, False),
-        (Interval(2, 1, None), NEVER, True),
-        (NEVER, NEVER, True),
-    ],
-)
-def test_overlap_knows_infinity(one, other, expected):
-    assert overlap(one, other) is expected
-    assert overlap(other, one) is expected
 
 
 def test_rank_puts_infinite_medians_last(mixed, comparison):

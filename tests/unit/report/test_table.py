@@ -31,7 +31,7 @@ def test_plain_text_is_whole_and_best_first(mixed):
     )
     assert [line[:2] for line in lines[1:5]] == ["* ", "  ", "  ", "  "]
     assert " ".join(lines[4].split()) == "log8-systolic 92.1% never 25 us never never 0/5 1.2 MiB 4.53 mm2"
-    assert lines[6].startswith("fp8-systolic reaches")
+    assert lines[6].startswith("fp8-systolic has the lowest median time")
     assert "\x1b" not in render_table(mixed)
 
 

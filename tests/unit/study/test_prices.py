@@ -61,3 +61,19 @@ def test_a_long_trace_prices_each_kind_of_step_once() -> None:
     found = price_trace(trace, price_step, target=0.9, sustain=1)
     assert len(asked) == len({facts.bucketed() for facts in kinds}) == 8
     assert found.time_to_accuracy_s == 20_000
+
+
+def test_a_crossing_inside_a_step_costs_its_share_of_the_step() -> None:
+    points = tuple(
+        Evaluation(step=step, samples=8 * step, updates=3 * step, accuracy=a, loss=0.0)
+        for step, a in [(2, 0.5), (5, 0.75), (8, 1.0)]
+    )
+    runs = (FactsRun(StepFacts(), 3), FactsRun(SKIPPED, 5))
+    trace = Trace(seed=3, losses=(0.0,) * 8, runs=runs, evaluations=points, test_accuracy=0.9, ending="target")
+    seed = price_trace(trace, price_of, target=0.875, sustain=1, milestones=(0.625, 0.5))
+    assert (seed.steps_to_accuracy, seed.samples_to_accuracy, seed.updates_to_accuracy) == (6.5, 52, 19.5)
+    assert seed.time_to_accuracy_s == 3 * 2 + 3.5 * 1
+    assert [milestone.steps for milestone in seed.milestones] == [3.5, 2]
+    assert [milestone.time_s for milestone in seed.milestones] == [6.5, 4]
+    falling = price_trace(trace, price_of, target=0.5, sustain=1, better="lower")
+    assert falling.steps_to_accuracy == 2

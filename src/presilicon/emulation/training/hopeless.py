@@ -31,7 +31,7 @@ def hopeless_reason(values: Sequence[float], target: float, in_budget: int, bett
     if not enough <= len(values) < in_budget or not all(map(math.isfinite, values)):
         return None
     span = len(values) // 3
-    latest = values[-span:]
+    latest = values[-span - 1 :]  # `span` differences between neighbours
     gain = (max(latest) - min(latest)) * math.ceil((in_budget - len(values)) / span)
     best = max(values) if better == "higher" else min(values)
     reachable = best + gain if better == "higher" else best - gain

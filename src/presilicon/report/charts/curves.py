@@ -64,6 +64,7 @@ def chart_data(designs: Sequence[Result]) -> dict[str, Any]:
     """Plain data for the page's script. A point is [samples (steps in old records), metric, seconds, joules]."""
     counted = all(point.samples is not None for result in designs for seed in result.seeds for point in seed.curve)
     return {
+        "counted": counted,
         "metric": metric_of(designs),
         "fraction": all(result.metric_is_fraction for result in designs),
         "rising": all(result.better == "higher" for result in designs),

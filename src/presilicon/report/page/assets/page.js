@@ -241,7 +241,7 @@
     }
     show();
   }
-  document.querySelector('[data-control="axis"] button').textContent = data.axes[0].label.split(" ")[1];
+  document.querySelector('[data-control="axis"] button').textContent = data.counted ? "Samples" : "Steps";
   document.querySelector(".controls").hidden = false;
   canvas.append(tip);
   draw();
