@@ -24,7 +24,7 @@ def hopeless_reason(values: Sequence[float], target: float, in_budget: int, bett
     drops, can break it.
 
     >>> hopeless_reason([0.1, 0.3, 0.5, 0.6, 0.61, 0.6, 0.62, 0.61, 0.62], 0.97, in_budget=18)
-    'after 9 of 18 evaluations the best value is 0.62; at the pace of the last 3 it can reach 0.65 at most'
+    'after 9 of 18 evaluations the best value is 0.62; at the pace of the last 3 it can reach 0.68 at most'
     >>> hopeless_reason([0.1, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9], 0.97, in_budget=18)
     """
     enough = max(FEWEST_EVALUATIONS, HOPELESS_AFTER * in_budget)
