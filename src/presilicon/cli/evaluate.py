@@ -26,9 +26,23 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
 @click.option("--workload", metavar="NAME", help="See `presilicon list workloads`; or a Python file of your own.")
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Training runs per design.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The first seed; the others follow it.")
-@click.option("--target", type=float, help="Validation accuracy to reach, in place of the workload's own.")
+@click.option("--target", type=float, help="Value of the metric to reach, in place of the workload's own.")
 @click.option("--max-steps", type=click.IntRange(min=1), help="Training budget, in place of the workload's own.")
 @click.option("--evaluate-every", type=click.IntRange(min=1), help="Steps between evaluations on the validation split.")
+@click.option("--batch", type=click.IntRange(min=1), help="Batch size; budget and evaluations keep their samples.")
+@click.option("--accumulate", type=click.IntRange(min=1), help="Micro-batches whose gradients are added to one update.")
+@click.option(
+    "--optimizer",
+    metavar="NAME[(...)]",
+    help="sgd, momentum, nesterov, adam, adamw, nadam, rmsprop or adagrad, with torch's parameters, as in "
+    "'adamw(weight_decay=0.1)'; at torch's default rate unless --lr is given.",
+)
+@click.option("--lr", "learning_rate", type=float, help="Learning rate, in place of the optimizer's.")
+@click.option(
+    "--schedule",
+    metavar="NAME[(...)]",
+    help="Learning-rate schedule: constant, step, cosine or polynomial, as in 'cosine(warmup=100)': docs/workloads.md.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), help="Training runs at the same time.  [default: one per core]")
 @click.option("--device", default="cpu", show_default=True, help="Where to emulate: cpu or cuda.")
 @click.option(
@@ -52,7 +66,8 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
 @click.option(
     "--strict",
     is_flag=True,
-    help="Refuse what flatters a design: few or chosen seeds, changed targets, budgets or evaluations, shared splits.",
+    help="Refuse what flatters a design: few or chosen seeds, changed targets, budgets, evaluations or "
+    "hyperparameters, shared splits.",
 )
 @click.option(
     "--strict-coverage",

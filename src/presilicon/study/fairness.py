@@ -27,8 +27,12 @@ _EQUAL: dict[str, str] = {
     "data": "data and splits",
     "loss": "loss",
     "accuracy": "measure of accuracy",
+    "metric": "metric",
     "optimizer": "optimizer with its hyperparameters",
+    "schedule": "learning-rate schedule {}",
+    "augment": "augmentation",
     "batch_size": "batch size {}",
+    "accumulate": "{} micro-batches a batch",
     "target": "target {} on the validation split",
     "evaluate_every": "an evaluation every {} steps",
     "sustain": "an arrival held over {} evaluations",
@@ -39,6 +43,10 @@ _EQUAL: dict[str, str] = {
     "device": "device {}",
     "versions": "versions of the software",
 }
+
+
+_OPTIONAL = ("metric", "schedule", "augment", "accumulate")
+"""Settings that a workload may be without."""
 
 
 def compare_all(results: Sequence[Result], *, confidence: float = CONFIDENCE) -> tuple[Pair, ...]:
@@ -54,6 +62,8 @@ def fairness(results: Sequence[Result], *, strict: bool = False) -> Fairness:
     equal, differing = [], []
     for field, words in _EQUAL.items():
         values = [_setting(result, field) for result in results]
+        if field in _OPTIONAL and any(values):
+            values = [value or "none" for value in values]
         if None in values or not any(values):  # not recorded, or an option that nobody used
             continue
         if all(value == values[0] for value in values):
@@ -73,7 +83,8 @@ def check_start(workload: Workload, own: Workload, *, seeds: int, seed: int) -> 
         ConfigError: lists all problems and what each of them could hide.
     """
     problems = _seed_problems(list(range(seed, seed + seeds)))
-    if workload.evaluate_every < own.evaluate_every:
+    # In samples, because another batch size makes steps of another size.
+    if workload.evaluate_every * workload.batch_size < own.evaluate_every * own.batch_size:
         problems.append(
             f"finer evaluation: every {workload.evaluate_every} steps in place of the workload's "
             f"{own.evaluate_every}; the more often one looks, the sooner a lucky look comes"
@@ -88,7 +99,7 @@ def check_start(workload: Workload, own: Workload, *, seeds: int, seed: int) -> 
             f"a chosen threshold: target {workload.target} in place of the workload's {own.target}; it could be set "
             "where one design arrives and another does not"
         )
-    if workload.max_steps < own.max_steps:
+    if workload.max_steps * workload.batch_size < own.max_steps * own.batch_size:
         problems.append(
             f"a threshold out of reach: {workload.max_steps} steps in place of the workload's {own.max_steps}; a "
             "budget could be set so that the slower design never arrives"
@@ -98,6 +109,14 @@ def check_start(workload: Workload, own: Workload, *, seeds: int, seed: int) -> 
             "runs given up early: stop_hopeless ends a run before its budget is spent; whether it would have missed is "
             "then a guess"
         )
+    described = workload.describe(), own.describe()
+    for field in ("batch_size", "accumulate", "optimizer", "schedule", "clip_norm", "augment"):
+        value, default = (_spell(description.get(field, "none")) for description in described)
+        if value != default:
+            problems.append(
+                f"chosen hyperparameters: {field} {value} in place of the workload's {default}; they could suit one "
+                "design better than another"
+            )
     problems += _data_problems(workload)
     _refuse(problems, ConfigError)
 
@@ -149,9 +168,14 @@ def _seed_problems(seeds: Sequence[int], name: str = "") -> list[str]:
 
 def _data_problems(workload: Workload) -> list[str]:
     """Problems of splits that share examples, so that training data or the test split decide."""
+    from presilicon.workloads import all_inputs
+
     load_data, _ = workload.require_data()
     splits = load_data()
-    train, validation, test = (_examples(inputs) for inputs, _ in (splits.train, splits.validation, splits.test))
+    train, validation, test = (
+        {example for inputs in all_inputs(getattr(splits, name), name) for example in _bytes(inputs)}
+        for name in ("train", "validation", "test")
+    )
     problems = []
     for one, other, what in (
         (validation, test, "the test split decides: {} of {} validation examples are test examples"),
@@ -164,8 +188,8 @@ def _data_problems(workload: Workload) -> list[str]:
     return problems
 
 
-def _examples(inputs: Tensor) -> set[bytes]:
-    return {example.numpy().tobytes() for example in inputs.detach().cpu().contiguous()}
+def _bytes(inputs: Tensor) -> list[bytes]:
+    return [example.numpy().tobytes() for example in inputs.detach().cpu().contiguous()]
 
 
 def _refuse(problems: Sequence[str], kind: type[ConfigError] | type[RunFailedError]) -> None:

@@ -1,6 +1,9 @@
 """The arguments of an evaluation as they were written, saved with the run so that it can be resumed."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ from msgspec import Struct
 from presilicon.base import ConfigError
 from presilicon.designs import Design, vary_designs
 from presilicon.runs import CHECKPOINT_EVERY, Run, StoredRun, config_hash, resume_run
-from presilicon.workloads import Workload, load_workload
+from presilicon.workloads import Workload, load_workload, read_optimizer, with_learning_rate
 
 REQUEST_FILE = "request.json"
 
@@ -31,6 +34,15 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
     settings: tuple[str, ...] = ()
     checkpoint_every: int = CHECKPOINT_EVERY
     evaluate_every: int | None = None
+    batch: int | None = None
+    """Batch size; budget and evaluation interval keep their samples."""
+    optimizer: str | None = None
+    """An optimizer of torch, such as `adamw(weight_decay=0.1)`."""
+    learning_rate: float | None = None
+    schedule: str | None = None
+    """Learning-rate schedule, such as `cosine(warmup=100)`."""
+    accumulate: int | None = None
+    """Micro-batches of a batch."""
     strict: bool = False
     strict_coverage: bool = False
     numerics: tuple[str, ...] = ()
@@ -56,11 +68,21 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
 
     def load_workload(self) -> tuple[Workload, Workload]:
         """The workload with the requested changes, and the workload as it comes."""
-        workload = load_workload(self.workload)
-        workload.require_data()
-        options = {"target": self.target, "max_steps": self.max_steps, "evaluate_every": self.evaluate_every}
+        own = load_workload(self.workload)
+        own.require_data()
+        workload = own if self.batch is None else own.with_batch(self.batch)
+        names = ("target", "max_steps", "evaluate_every", "schedule", "accumulate")
+        options = {name: getattr(self, name) for name in names} | {"optimizer": self._optimizer(own)}
         changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-        return replace(workload, **changes), workload
+        return replace(workload, **changes), own
+
+    def _optimizer(self, workload: Workload) -> Callable[..., Any] | None:
+        rate = self.learning_rate
+        if rate is not None and not (isfinite(rate) and rate > 0):
+            raise ConfigError(f"--lr must be above 0, not {rate:g}")
+        if self.optimizer is not None:
+            return read_optimizer(self.optimizer, rate)
+        return None if rate is None else partial(with_learning_rate, workload.optimizer, rate)
 
     def times_by_design(self, names: list[str]) -> dict[str, str]:
         """The file of times of each design; a plain file name belongs to the only design."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from presilicon.base import deferred
 from presilicon.workloads.metric import Metric
 from presilicon.workloads.metrics import load_metric
+from presilicon.workloads.optimizers import OPTIMIZERS, read_optimizer, with_learning_rate
 from presilicon.workloads.published import classified, from_networks, sequences, unet
 from presilicon.workloads.registry import load_workload, workload_names
 from presilicon.workloads.schedule import Schedule
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
     from presilicon.workloads.capturing.operators import describe_operator, ops_of_call
     from presilicon.workloads.capturing.step_capture import capture, capture_workload, mean_of_outputs
     from presilicon.workloads.digits import load_digits
-    from presilicon.workloads.examples import Batch, Rows, Slot, Stream, open_split, resident_pair
+    from presilicon.workloads.examples import Batch, Rows, Slot, Stream, all_inputs, open_split, resident_pair
 
 __getattr__ = deferred(
     __name__,
     {
         "presilicon.workloads.capturing.step_capture": ("capture", "capture_workload", "mean_of_outputs"),
         "digits": ("load_digits",),
-        "examples": ("Batch", "Rows", "Slot", "Stream", "open_split", "resident_pair"),
+        "examples": ("Batch", "Rows", "Slot", "Stream", "all_inputs", "open_split", "resident_pair"),
         "presilicon.workloads.capturing.layers": (
             "Layers",
             "ends_of",
@@ -48,6 +49,7 @@ __getattr__ = deferred(
 )
 
 __all__ = [
+    "OPTIMIZERS",
     "Batch",
     "Layers",
     "Metric",
@@ -58,6 +60,7 @@ __all__ = [
     "Stream",
     "Workload",
     "adamw",
+    "all_inputs",
     "capture",
     "capture_workload",
     "classified",
@@ -74,11 +77,13 @@ __all__ = [
     "next_sequence_number",
     "open_split",
     "ops_of_call",
+    "read_optimizer",
     "resident_pair",
     "sequence_number_of",
     "sequences",
     "sgd",
     "unet",
+    "with_learning_rate",
     "workload_errors",
     "workload_names",
 ]

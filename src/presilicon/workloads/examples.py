@@ -203,7 +203,7 @@ class Stream:
             came = 0
             pending: list[tuple[Tensor, Tensor]] = []
             start = offset
-            for inputs, targets in self._epoch(epoch):
+            for inputs, targets in self.epoch(epoch):
                 came += len(inputs)
                 if came <= start:
                     continue
@@ -222,7 +222,7 @@ class Stream:
                 raise ConfigError(f"the {self._name} split ended after {came} samples, but a step needs {count}{again}")
             epoch, offset = epoch + 1, 0
 
-    def _epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of an epoch; random numbers drawn by the stream come from generators of its own."""
         generators = PrivateRandom(derive_seed(self._seed, "stream", epoch))
         try:
@@ -337,6 +337,17 @@ def open_split(split: Any, name: str, seed: int, files: Files = ()) -> Rows | It
     if kind == "pair":
         return Rows(split)
     return Items(split, name, seed, files) if kind == "items" else Stream(split, name, seed, files)
+
+
+def all_inputs(split: Any, name: str, size: int = 1024) -> Iterator[Tensor]:
+    """The inputs of one epoch of a split, in pieces."""
+    source = open_split(split, name, seed=0)
+    if isinstance(source, Stream):
+        yield from (inputs for inputs, _ in source.epoch(0))
+        return
+    starts = range(0, len(source), size)
+    slots = (Slot(0, start, torch.arange(start, min(start + size, len(source)))) for start in starts)
+    yield from (batch.inputs for batch in source.read(slots))
 
 
 def example_shapes(split: Any, size: int) -> tuple[Tensor, Tensor]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from math import isfinite
+from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any
 
 from presilicon.base import ConfigError
@@ -205,6 +205,23 @@ class Workload:
         if not isinstance(self.schedule, Schedule):
             return 1.0
         return self.schedule.factor(samples / self.batch_size, self.max_steps) * self.schedule.scale(samples_per_update)
+
+    def with_batch(self, size: int) -> Workload:
+        """The same workload with batches of another size: budget, evaluation interval and schedule keep their samples.
+
+        >>> workload = Workload(name="mine", model=dict, example=dict, batch_size=32, max_steps=100)
+        >>> larger = workload.with_batch(128)
+        >>> larger.max_steps, larger.evaluate_every
+        (25, 3)
+        """
+        ratio = self.batch_size / size if isinstance(size, int) and size > 0 else 1.0  # other sizes are refused below
+        return replace(
+            self,
+            batch_size=size,
+            max_steps=ceil(self.max_steps * ratio),
+            evaluate_every=ceil(self.evaluate_every * ratio),
+            schedule=self.schedule.stretched(ratio) if isinstance(self.schedule, Schedule) else None,
+        )
 
     def batch(self, size: int) -> tuple[Any, Any]:
         """Inputs and targets of a batch of `size` examples for capture, which uses only shapes and types."""
