@@ -53,7 +53,7 @@ def test_a_learning_rate_replaces_the_workloads_own_and_keeps_proportions() -> N
         first, second = (nn.Parameter(torch.zeros(1)) for _ in range(2))
         return optim.SGD([{"params": [first]}, {"params": [second], "lr": 0.05}], lr=0.1)
 
-    assert [group["lr"] for group in with_learning_rate(grouped, 0.4, []).param_groups] == [0.4, 0.2]
+    assert [group["lr"] for group in with_learning_rate(grouped, 0.4, []).param_groups] == pytest.approx([0.4, 0.2])
 
 
 def test_the_description_names_the_optimizer_and_its_parameters() -> None:
