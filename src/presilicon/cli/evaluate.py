@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from presilicon.cli.options import clock_option, json_option, out_option, set_option, vary_option
+from presilicon.cli.options import clock_option, json_option, method_option, out_option, set_option, vary_option
 from presilicon.cli.progress import seed_progress
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
 )
 @click.option("--resume", metavar="RUN", help="Resume an interrupted run; the result is bit-identical.")
 @clock_option
+@method_option
 @set_option
 @vary_option
 @out_option
@@ -100,6 +101,7 @@ def command(
       presilicon evaluate fp32-systolic fp8-systolic --workload digits-cnn
       presilicon evaluate bf16-systolic --numerics fp32,bf16,fp8-hybrid --workload fashion-cnn
       presilicon evaluate bf16-systolic --vary machine.rows=32,64 --workload digits-cnn
+      presilicon evaluate bf16-systolic --method batch-growth.factor=4 --workload fashion-cnn
       presilicon evaluate --resume latest
     """
     from presilicon.runs import load_run

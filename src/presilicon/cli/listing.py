@@ -10,7 +10,7 @@ from presilicon.cli.options import json_option
 
 @click.group("list")
 def command() -> None:
-    """List designs, machine kinds, systems, workloads, numerics, formats, aggregations and other named things."""
+    """List designs, machine kinds, training methods, systems, workloads, number formats and other named things."""
 
 
 @command.command("designs")
@@ -36,6 +36,24 @@ def machines(as_json: bool) -> None:
         for name, kind in MACHINES.members().items()
     ]
     _print("machines", rows, as_json)
+
+
+@command.command("methods")
+@json_option
+def methods(as_json: bool) -> None:
+    """List the training methods with their parameters and defaults."""
+    from msgspec import structs
+
+    from presilicon.base import to_plain
+    from presilicon.designs import METHODS
+
+    rows = []
+    for name, method in METHODS.members().items():
+        fields = structs.fields(cast(Any, method))
+        defaults = {field.name: "required" if field.required else to_plain(field.default) for field in fields}
+        changes = {"training": method.in_training, "hardware": method.in_hardware}
+        rows.append({"name": name, "description": method.summary(), **changes, "parameters": defaults})
+    _print("methods", rows, as_json)
 
 
 @command.command("systems")
@@ -171,4 +189,6 @@ def _text(value: Any) -> str:
         return "-"
     if isinstance(value, list):
         return ", ".join(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_text(item)}" for key, item in value.items())
     return f"{value:g}" if isinstance(value, float) else str(value)

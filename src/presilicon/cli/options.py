@@ -25,6 +25,14 @@ vary_option = click.option(
     help="One design for each value, as in --vary machine.rows=32,64. Several make every combination.",
 )
 
+method_option = click.option(
+    "--method",
+    "methods",
+    multiple=True,
+    metavar="NAME[.PARAMETER=VALUE]",
+    help="Training method of every design, or a parameter of one: see `presilicon list methods`. May be repeated.",
+)
+
 numerics_option = click.option(
     "--numerics", metavar="NAME", help="Number formats in place of the design's own: see `presilicon list numerics`."
 )

@@ -16,7 +16,7 @@ from msgspec import Struct
 from presilicon.base import ConfigError, Extensible, ExtensionPoint
 from presilicon.designs.pricing import MachineStep, StepPrice
 from presilicon.designs.technology import Technology
-from presilicon.records import Area, ArrayFrames, Gemm, StepGraph
+from presilicon.records import Area, ArrayFrames, Gemm, StepFacts, StepGraph
 
 if TYPE_CHECKING:
     from presilicon.designs.design import Design
@@ -116,6 +116,16 @@ class Machine(Extensible):
             ConfigError: the machine cannot run the step.
         """
         raise ConfigError(f"machine kind {self.kind}: {type(self).__name__} must define price(step)")
+
+    def remarks(self, facts: StepFacts) -> tuple[str, ...]:
+        """Sentences for the result on facts of training that the hardware cannot use, or uses under an assumption.
+
+        By default a machine computes with zeros as with all other numbers.
+        """
+        densities = [fact.density for fact in facts.layers if fact.density is not None and fact.density < 1]
+        if not densities:
+            return ()
+        return ("the machine does not skip zeros: it gains no time or energy from the zeros that training makes",)
 
     def area(self, design: "Design", technology: Technology | None) -> Area:
         """The area by its parts, from the areas of `technology`, or why it is not known."""

@@ -20,6 +20,7 @@ class StepFormats:
             for fact in facts.layers
             if fact.format
         }
+        self._densities = {(fact.layer, fact.role): fact.density for fact in facts.layers if fact.density is not None}
         self._doubled = frozenset[int]() if graph is None else self._find_doubled(graph)
 
     def numerics_of(self, layer: str) -> Numerics:
@@ -33,6 +34,10 @@ class StepFormats:
     def format_of(self, role: Role, layer: str) -> Format:
         """The format of `role` in `layer`."""
         return self._chosen(role, layer).format
+
+    def density_of(self, role: Role, layer: str) -> float:
+        """The measured share of elements of `role` in `layer` that are not zero; 1 where nothing was measured."""
+        return self._densities.get((layer, role), 1.0)
 
     def bytes_of(self, tensor: TensorRef, layer: str) -> float:
         """Bytes of a tensor in memory, as an op of `layer` sees it."""

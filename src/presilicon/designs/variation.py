@@ -18,10 +18,12 @@ def vary_designs(
     vary: Sequence[str] = (),
     *,
     numerics: str | None = None,
+    methods: Sequence[str] = (),
 ) -> list[Design]:
     """A design for each value of `PATH=VALUE,VALUE,...`; with several of these, for each combination.
 
-    `settings` and `numerics` apply to all of them, as in `load_design`. Each is called by its design and its values:
+    `settings`, `numerics` and `methods` apply to all of them, as in `load_design`; `method.NAME.parameter=VALUE,VALUE`
+    varies a parameter of a method. Each is called by its design and its values:
     `bf16-systolic[machine.rows=32]`. Commas inside parentheses, brackets or quotes belong to a value. Without `vary`
     it is the design itself.
 
@@ -50,7 +52,9 @@ def vary_designs(
     designs: list[Design] = []
     for combination in product(*axes):
         try:
-            design = load_design(name_or_path, [*settings, *combination], numerics=numerics)
+            own = [setting.removeprefix("method.") for setting in combination if setting.startswith("method.")]
+            others = [setting for setting in combination if not setting.startswith("method.")]
+            design = load_design(name_or_path, [*settings, *others], numerics=numerics, methods=[*methods, *own])
         except ConfigError as error:
             raise ConfigError(_name_option(str(error), combination)) from None
         if combination:

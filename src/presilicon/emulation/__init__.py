@@ -8,6 +8,7 @@ from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.emulation.training.checkpoint import Checkpoint, read_trace
 from presilicon.emulation.training.hopeless import HOPELESS_RULE
 from presilicon.emulation.training.loop import identity, train
+from presilicon.emulation.training.methods import transform_model
 from presilicon.emulation.training.scaling import LossScaler
 
 __all__ = [
@@ -25,4 +26,5 @@ __all__ = [
     "read_trace",
     "restore_",
     "train",
+    "transform_model",
 ]

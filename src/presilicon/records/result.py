@@ -110,6 +110,8 @@ class Result(Struct, frozen=True, kw_only=True):
     seeds: tuple[SeedResult, ...]
     milestones: tuple[Milestone, ...] = ()
     """Easier targets on the way to the target."""
+    remarks: tuple[str, ...] = ()
+    """What the machine could not use of the training, or used under an assumption."""
     provenance: dict[str, Any]
     """Configuration hash, seeds, versions, commit, sources of the energy figures, and how intervals were made."""
 

@@ -33,7 +33,7 @@ def simulate(
     How ops share the machine depends on its kind; see `Machine.price`.
 
     `facts` changes the step: a skipped backward or update leaves those ops out, and a layer's format replaces the
-    design's own. The density of a layer has no effect: a dense array does not skip zeros.
+    design's own. The density of a layer has an effect where the machine skips zeros; `Machine.remarks` says so.
 
     Where weights have another format than the master weights, their rounded copy is written after the update, and both
     are held in memory.

@@ -31,13 +31,13 @@ from presilicon.simulation import MatchedTimes
 from presilicon.study.fairness import check_strict, compare_all, fairness, strict_problems
 from presilicon.study.instrumented import InstrumentTask, check_instrument
 from presilicon.study.plan import Plan, Times
-from presilicon.study.prices import StepPrices
+from presilicon.study.prices import StepGraphs, StepPrices
 from presilicon.study.request import EvaluateRequest, checkpoint_folder, resume, write_request
 from presilicon.study.results import join_result
 from presilicon.study.seeds import OnEvent, SeedTask, train_seeds
 from presilicon.study.sensitivity import sensitivity
 from presilicon.study.times import match_designs
-from presilicon.workloads import Workload, capture_workload, load_workload
+from presilicon.workloads import Workload, load_workload
 
 
 def evaluate(
@@ -206,12 +206,18 @@ class Study:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.graph: StepGraph = capture_workload(plan.workload)
+        plain = StepGraphs(plan.workload)
+        self.graph: StepGraph = plain()
         for design in plan.designs:
             check_instrument(design, plan.workload)
         self._times: dict[str, MatchedTimes] = match_designs(plan.times, plan.designs, self.graph, plan.clock_ghz)
         self.prices = {
-            design.name: StepPrices(self.graph, design, self._times.get(design.name)) for design in plan.designs
+            design.name: StepPrices(
+                StepGraphs(plan.workload, design.methods) if design.methods else plain,
+                design,
+                self._times.get(design.name),
+            )
+            for design in plan.designs
         }
         self.traces: tuple[tuple[Trace, ...], ...] = ()
 
@@ -228,6 +234,7 @@ class Study:
             SeedTask(
                 design.name, design.numerics, plan.workload, seed, plan.device,
                 self._checkpoint(checkpoints, design, seed), self._instrument_task(design, seed, directory),
+                design.machine.update_rule, design.methods,
             )
             for design in plan.designs
             for seed in range(plan.seed, plan.seed + plan.seeds)

@@ -129,9 +129,23 @@ def train_watched(
     hooks = [*options.pop("hooks", ()), watching]
     observers = [*options.pop("observers", ()), watching]
     try:
-        return train(workload, design.numerics, seed=seed, device=device, observers=observers, hooks=hooks, **options)
+        return train(
+            workload,
+            design.numerics,
+            seed=seed,
+            device=device,
+            observers=observers,
+            hooks=hooks,
+            **_training_of(design),
+            **options,
+        )
     finally:
         watching.finish()
+
+
+def _training_of(design: Design) -> dict[str, Any]:
+    """The design's options of `train`."""
+    return {"update_rule": design.machine.update_rule, "methods": design.methods}
 
 
 def compare_with_stream(
@@ -170,7 +184,15 @@ def compare_with_stream(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in evaluations: more threads would add in another order
     try:
-        train(workload, design.numerics, seed=seed, device=device, observers=[watching], hooks=[watching])
+        train(
+            workload,
+            design.numerics,
+            seed=seed,
+            device=device,
+            observers=[watching],
+            hooks=[watching],
+            **_training_of(design),
+        )
     finally:
         torch.set_num_threads(threads)
         watching.finish()

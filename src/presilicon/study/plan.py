@@ -62,7 +62,11 @@ class Plan(NamedTuple):
         if self.sensitivity and len(self.designs) < 2:
             raise ConfigError("--sensitivity is about the ranking of designs: give at least two")
         for design in self.designs:
-            _check_chips(design)
+            if design.methods and self.times:
+                raise ConfigError(
+                    f'"{design.name}" has methods, which change its step, but --times has times of one step only: '
+                    "leave out one of them"
+                )
         _check_budget(self.workload)
         if self.seeds < 1:
             raise ConfigError(f"seeds must be at least 1, not {self.seeds}")
@@ -121,15 +125,6 @@ def check_device(device: str) -> None:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if int(device.partition(":")[2] or 0) >= count:
             raise MissingToolError(f'device "{device}": torch sees {count} CUDA devices here; use --device cpu')
-
-
-def _check_chips(design: Design) -> None:
-    chips = design.machine.update_rule.batches
-    if chips > 1:
-        raise ConfigError(
-            f'"{design.name}" has {chips} chips, which train on as many batches at once; evaluation '
-            "trains on one: give it a single chip, as in --set machine.chips=1, or price its step with simulate"
-        )
 
 
 def _check_budget(workload: Workload) -> None:

@@ -1,14 +1,47 @@
 """The cost of training steps on a design, and of a whole trace: a sum over steps, equal steps priced once."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from math import floor
+from typing import Any
 
-from presilicon.designs import Design, Technology
+from presilicon.base import ConfigError
+from presilicon.designs import METHODS, Design, Method, Technology
+from presilicon.emulation import transform_model
 from presilicon.records import Arrival, Cost, CurvePoint, Direction, SeedResult, StepFacts, StepGraph, Trace
 from presilicon.simulation import MatchedTimes, put_times, simulate
+from presilicon.workloads import Workload, capture_workload
 
 PriceStep = Callable[[StepFacts], Cost]
+Transform = Callable[[Any], Any]
+
+
+class StepGraphs:
+    """The captured steps of a workload's model after the transformations of methods, by batch size."""
+
+    def __init__(self, workload: Workload, methods: Sequence[Method] = ()) -> None:
+        self._workload, self._methods = workload, methods
+        self._graphs: dict[int | None, StepGraph] = {}
+
+    def __call__(self, samples: int | None = None, transform: Transform | None = None) -> StepGraph:
+        """The step of a batch of `samples`, or of the workload's own size, after one more change of the model."""
+        if transform is not None:
+            return self._capture(samples, transform)
+        if samples not in self._graphs:
+            self._graphs[samples] = self._capture(samples, None)
+        return self._graphs[samples]
+
+    def _capture(self, samples: int | None, transform: Transform | None) -> StepGraph:
+        make = partial(_make_model, self._workload.model, self._methods, transform)
+        workload = replace(self._workload, model=make) if self._methods or transform else self._workload
+        return capture_workload(workload, samples)
+
+
+def _make_model(make: Callable[[], Any], methods: Sequence[Method], transform: Transform | None) -> Any:
+    model = transform_model(make(), methods)
+    return model if transform is None else transform(model)
 
 
 class StepPrices:
@@ -17,20 +50,31 @@ class StepPrices:
     Times of another simulator or a profiler take the place of ours where they are given.
     """
 
-    def __init__(self, graph: StepGraph, design: Design, times: MatchedTimes | None = None) -> None:
-        self._graph, self._design, self._times = graph, design, times
+    def __init__(self, graphs: StepGraphs, design: Design, times: MatchedTimes | None = None) -> None:
+        self._graphs, self._design, self._times = graphs, design, times
         self._costs: dict[StepFacts, Cost] = {}
 
     def __call__(self, facts: StepFacts = StepFacts()) -> Cost:
         """The cost of a step; by default one with the design's static numerics."""
         if facts not in self._costs:
-            cost = simulate(self._graph, self._design, facts)
+            cost = simulate(self.graph(facts), self._design, facts)
             self._costs[facts] = cost if self._times is None else put_times(cost, self._times)[0]
         return self._costs[facts]
 
+    def graph(self, facts: StepFacts = StepFacts()) -> StepGraph:
+        """The step that hardware for the design's methods runs, given its facts."""
+        graph = self._graphs(facts.samples)
+        for method in self._design.methods:
+            name = method.method_name
+            with METHODS.errors_of(name):
+                graph = method.rewrite(graph, facts, partial(self._graphs, facts.samples))
+            if not isinstance(graph, StepGraph):
+                raise ConfigError(f'method "{name}": rewrite must return a StepGraph, not {graph!r}')
+        return graph
+
     def with_technology(self, technology: Technology | None) -> PriceStep:
         """Prices of the same steps with another technology table; not cached, since every table is used once."""
-        return lambda facts: simulate(self._graph, self._design, facts, technology=technology)
+        return lambda facts: simulate(self.graph(facts), self._design, facts, technology=technology)
 
 
 def price_trace(

@@ -47,6 +47,8 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
     strict_coverage: bool = False
     numerics: tuple[str, ...] = ()
     """Recipes, each replacing every design's own numerics."""
+    methods: tuple[str, ...] = ()
+    """Training methods of every design, as names or as `NAME.parameter=value`."""
     vary: tuple[str, ...] = ()
     """Fields with several values, such as `machine.rows=32,64`: one design per combination."""
 
@@ -58,10 +60,10 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
     def _load_design(self, name: str, recipes: list[str]) -> list[Design]:
         """One design, or one per recipe, named after the recipe (and the design, if there are several)."""
         if not recipes:
-            return vary_designs(name, self.settings, self.vary)
+            return vary_designs(name, self.settings, self.vary, methods=self.methods)
         designs = []
         for recipe in recipes:
-            for design in vary_designs(name, self.settings, self.vary, numerics=recipe):
+            for design in vary_designs(name, self.settings, self.vary, numerics=recipe, methods=self.methods):
                 label = recipe if len(self.designs) == 1 and not self.vary else f"{design.name}/{recipe}"
                 designs.append(msgspec.structs.replace(design, name=label))
         return designs

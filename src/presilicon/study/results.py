@@ -22,7 +22,7 @@ from presilicon.study.statistics import (
     reach_probability,
 )
 from presilicon.study.times import with_times
-from presilicon.workloads import Workload
+from presilicon.workloads import Schedule, Workload
 
 
 def join_result(
@@ -72,8 +72,22 @@ def join_result(
         milestones=tuple(
             _milestone([seed.milestones[index] for seed in seeds]) for index in range(len(workload.milestones))
         ),
+        remarks=_remarks(design, workload, traces),
         provenance=with_times(provenance, graph, design, times),
     )
+
+
+def _remarks(design: Design, workload: Workload, traces: Sequence[Trace]) -> tuple[str, ...]:
+    """Sentences on what the machine could not use of the training, and on hyperparameters that were not made for it."""
+    remarks = [remark for trace in traces for run in trace.runs for remark in design.machine.remarks(run.facts)]
+    samples = design.machine.update_rule.samples_per_update(workload.batch_size)
+    scales = isinstance(workload.schedule, Schedule) and workload.schedule.scale_from is not None
+    if samples != workload.batch_size and not scales:
+        remarks.append(
+            f"an update of this machine uses {samples} samples, but the workload's learning rate is for "
+            f'{workload.batch_size}: --schedule "constant(scale_from={workload.batch_size})" scales it'
+        )
+    return tuple(dict.fromkeys(remarks))
 
 
 def price_seeds(workload: Workload, traces: Sequence[Trace], prices: StepPrices) -> list[SeedResult]:

@@ -14,7 +14,7 @@ import torch
 from msgspec import structs
 
 from presilicon.base import RunFailedError
-from presilicon.designs import Numerics
+from presilicon.designs import MINIBATCH, Method, Numerics, UpdateRule
 from presilicon.emulation import Checkpoint, identity, read_trace, train
 from presilicon.records import (
     Evaluation,
@@ -46,6 +46,9 @@ class SeedTask(NamedTuple):
     """Where the run is saved; one that has finished there is not trained again."""
     watched: InstrumentTask | None = None
     """The instrument that watches the run, if there is one."""
+    update_rule: UpdateRule = MINIBATCH
+    """How the machine updates the weights."""
+    methods: tuple[Method, ...] = ()
 
 
 def train_seeds(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
@@ -169,7 +172,9 @@ def _run(task: SeedTask, on_event: OnEvent) -> Trace:
         on_event(structs.replace(event, **run))
 
     if task.checkpoint is not None:
-        run_identity = identity(task.workload, task.numerics, task.seed, task.device)
+        run_identity = identity(
+            task.workload, task.numerics, task.seed, task.device, update_rule=task.update_rule, methods=task.methods
+        )
         trace = read_trace(task.checkpoint.path, run_identity)
         if trace is not None:
             on_event(SeedRestored(**run, **_summary(trace)))
@@ -182,6 +187,7 @@ def _run(task: SeedTask, on_event: OnEvent) -> Trace:
             trace = train(
                 task.workload, task.numerics, seed=task.seed, device=task.device, on_evaluation=on_evaluation,
                 on_finding=on_finding, checkpoint=task.checkpoint, observers=instruments, hooks=instruments,
+                update_rule=task.update_rule, methods=task.methods,
             )  # fmt: skip
     finally:
         for instrument in instruments:

@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from presilicon.base import ConfigError
 from presilicon.designs import Design, Machine, MachineStep, StepPrice, Technology
-from presilicon.records import PHASES, Area, ArrayFrames, Gemm
+from presilicon.records import PHASES, Area, ArrayFrames, Gemm, StepFacts
 
 Dataflow = Literal["weight-stationary", "input-stationary", "output-stationary"]
 Reduction = Literal["rows", "columns"]
@@ -55,6 +55,10 @@ class SystolicMachine(
     fold_overlap: bool = False
     """Whether cells have a second stationary register, so that the next fold is loaded (or the last one's sums are
     drained) while operands stream."""
+    skips_zero_weights: bool = False
+    """Whether products skip weights that are zero. A column of cells then holds the other weights of its output, packed
+    along the reduction, with a mask that selects their inputs; the gradients of skipped weights are not computed.
+    Packing is taken as perfect, and the selection of inputs has no area: an estimate that favours the machine."""
     transpose: Transpose = "free"
     """Source of the transposed weights of the input gradient E W^T. `in-place`: from the layout of W that the forward
     product uses, sums moving the other way. `transposer`: a unit of the array's size makes a transposed copy.
@@ -84,6 +88,14 @@ class SystolicMachine(
         from presilicon.simulation.systolic.pricing import price_systolic
 
         return price_systolic(step, self)
+
+    def remarks(self, facts: StepFacts) -> tuple[str, ...]:
+        """The assumption under which zeros are skipped, or that they are not."""
+        if not self.skips_zero_weights:
+            return super().remarks(facts)
+        skipped = any(fact.density is not None and fact.role == "weight" for fact in facts.layers)
+        assumed = "zero weights are skipped with perfect packing and at no area, which favours the machine"
+        return (assumed,) if skipped else ()
 
     def area(self, design: Design, technology: Technology | None) -> Area:
         """See `systolic_area`."""

@@ -1,8 +1,10 @@
 """Matrix products on the systolic array: cycles, traffic and energy, and what stays in the array after them."""
 
 from collections.abc import Mapping
+from math import ceil
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from presilicon.designs import MachineStep, StepFormats
 from presilicon.formats import Format
@@ -63,9 +65,11 @@ def array_work(
     transposes = op.phase == "input_grad" and b.role == "weight"
     in_place = transposes and machine.transpose == "in-place"
     reuses_tile = convention == "exact" and resident is not None and resident == _resident_weights(op, machine, formats)
+    density = _weight_density(op, formats) if machine.skips_zero_weights else 1.0
+    packed = _pack(gemm, op.phase, density)
     passes = mac.passes(a_format.significand_bits, b_format.significand_bits)
     array = gemm_cycles(
-        gemm,
+        packed,
         machine.rows,
         machine.cols,
         dataflow,
@@ -78,8 +82,10 @@ def array_work(
     # im2col reads an input element once for each kernel position, so the buffer sees m * k of them.
     a_streamed = gemm.count * gemm.m * gemm.k * a_format.bits_per_element / 8
     sums = gemm.count * gemm.m * gemm.n * mac.accumulate.bits_per_element / 8
-    bytes_sram = a_streamed * array.fold_n + b_bytes * array.fold_m + sums * (2 * array.fold_k - 1)
     element = _element_bytes(op, gemm, a_format, b_format, mac.accumulate)
+    if density < 1:
+        element, b_bytes, sums = _compress(op.phase, density, element, b_bytes, sums, b.elements)
+    bytes_sram = a_streamed * array.fold_n + b_bytes * array.fold_m + sums * (2 * array.fold_k - 1)
     lanes = _lanes(machine, in_place)
     tiling = find_tiling(gemm, _steps(dataflow, *lanes), element, half_buffer)
     bytes_dram = tiling.bytes_dram(gemm, element)
@@ -90,7 +96,7 @@ def array_work(
         saved = _last_tile(gemm, array, *lanes) * b_format.bits_per_element / 8
         bytes_sram -= saved
         bytes_dram -= saved
-    register_bits = gemm.macs * _moved_bits(dataflow, a_format, b_format, mac.accumulate)
+    register_bits = packed.macs * _moved_bits(dataflow, a_format, b_format, mac.accumulate)
     if transposes and machine.transpose == "transposer":
         writes = transposer_writes(gemm.n, gemm.k, machine.rows, machine.cols, gemm.count)
         register_bits += writes * b_format.bits_per_element
@@ -100,13 +106,34 @@ def array_work(
     return Work(
         unit="array",
         cycles=cycles,
-        operations_j=gemm.macs * rates.mac_j(a_format, b_format, mac.accumulate),
+        operations_j=packed.macs * rates.mac_j(a_format, b_format, mac.accumulate),
         register_bits=register_bits,
         bytes_dram=bytes_dram,
         bytes_sram=bytes_sram,
         peak_flops_s=2e9 * machine.rows * machine.cols * machine.clock_ghz / passes,
-        utilization=gemm.macs / (max(cycles, 1) * machine.rows * machine.cols),
+        utilization=packed.macs / (max(cycles, 1) * machine.rows * machine.cols),
     )
+
+
+def _weight_density(op: Op, formats: StepFormats) -> float:
+    """Density of the weights that a product multiplies by, or whose gradient it computes."""
+    is_product_of_weights = op.phase == "weight_grad" or op.inputs[1].role == "weight"
+    return formats.density_of("weight", op.layer) if is_product_of_weights else 1.0
+
+
+def _pack(gemm: Gemm, phase: Phase, density: float) -> Gemm:
+    """The product without its zero weights: a shorter reduction, or fewer gradients of weights."""
+    side = "n" if phase == "weight_grad" else "k"
+    return replace(gemm, **{side: ceil(getattr(gemm, side) * density)})
+
+
+def _compress(
+    phase: Phase, density: float, element: ElementBytes, b_bytes: float, sums: float, elements: int
+) -> tuple[ElementBytes, float, float]:
+    """Bytes of packed weights, with one bit of mask for each element, and of the gradients that are computed."""
+    if phase == "weight_grad":
+        return replace(element, sum=element.sum * density), b_bytes, sums * density
+    return replace(element, b=element.b * density + 1 / 8), b_bytes * density + elements / 8, sums
 
 
 def resident_after(

@@ -1,0 +1,157 @@
+"""Gradual magnitude pruning (Zhu and Gupta, "To prune, or not to prune", arXiv 1710.01878).
+
+The sparsity of each layer follows s(t) = s_f - s_f (1 - (t - t_0) / (t_1 - t_0))^3 from step t_0 to t_1, raised every
+few steps; the smallest weights of the layer are set to zero and stay there. The cubic course is the source's; the
+steps and the final sparsity are our defaults, for the small workloads of this package.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from presilicon.base import ConfigError
+from presilicon.designs import AttachedMethod, Capture, Method, Proceed, TrainingRun, TrainingStep
+from presilicon.records import LayerFact, MethodFact, Op, StepFacts, StepGraph, TensorRef
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+NAME = "magnitude-pruning"
+
+
+class MagnitudePruning(
+    Method, Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="magnitude-pruning"
+):
+    """Sets the smallest weights of each layer to zero, more of them as training proceeds."""
+
+    in_training = "a growing share of each layer's weights is zero and stays so"
+    in_hardware = "densities for machines that skip zeros; masking after each update, selection when pruning"
+
+    sparsity: Annotated[float, Meta(gt=0, lt=1)] = 0.8
+    """Share of zeros in each layer at the end."""
+    begin: Annotated[int, Meta(ge=0)] = 50
+    """Step after which weights are first pruned."""
+    end: Annotated[int, Meta(ge=1)] = 200
+    """Step from which the final sparsity holds."""
+    every: Annotated[int, Meta(ge=1)] = 10
+    """Steps between two prunings."""
+    dense_last: bool = True
+    """Whether the last layer stays dense."""
+
+    def check(self) -> None:
+        """Pruning must end after it begins."""
+        if self.end <= self.begin:
+            raise ConfigError(f"end must be above begin = {self.begin}, not {self.end}")
+
+    def sparsity_at(self, step: int) -> float:
+        """The share of zeros after a step.
+
+        >>> [round(MagnitudePruning(sparsity=0.8, begin=0, end=100).sparsity_at(step), 3) for step in (0, 50, 100)]
+        [0.0, 0.7, 0.8]
+        """
+        progress = min(max((step - self.begin) / (self.end - self.begin), 0.0), 1.0)
+        return self.sparsity * (1 - (1 - progress) ** 3)
+
+    def is_due(self, step: int) -> bool:
+        """Whether weights are pruned after a step."""
+        return step == self.end or (self.begin <= step < self.end and (step - self.begin) % self.every == 0)
+
+    def attach(self, training: TrainingRun) -> AttachedMethod:
+        """See `_Pruning`."""
+        weights = {
+            name.rpartition(".")[0]: parameter
+            for name, parameter in training.model.named_parameters()
+            if parameter.dim() >= 2 and name.rpartition(".")[2] == "weight" and parameter.requires_grad
+        }
+        if self.dense_last:
+            weights = dict(list(weights.items())[:-1])
+        if not weights:
+            raise ConfigError(
+                f"methods: {NAME} finds no weights to prune: the model has no matrix of weights"
+                + (" but the last; set dense_last = false" if self.dense_last else "")
+            )
+        return _Pruning(self, weights)
+
+    def rewrite(self, graph: StepGraph, facts: StepFacts, capture: Capture) -> StepGraph:
+        """The mask is applied to the master weights after each update; where masks change, weights are ranked first."""
+        pruned = {fact.layer for fact in facts.methods if fact.method == NAME and fact.name == "masked"}
+        ranked = any(fact.method == NAME and fact.name == "ranked" for fact in facts.methods)
+        writers = {tensor.id: op for op in graph.ops if op.phase == "update" for tensor in op.outputs}
+        ops = list(graph.ops)
+        for weight in graph.parameters:
+            update = writers.get(weight.id)
+            if update is None or update.layer not in pruned or len(weight.shape) < 2:
+                continue
+            master = TensorRef(weight.id, weight.shape, "master")
+            steps = ("rank", "mask") if ranked else ("mask",)
+            for kind in steps:
+                ops.append(
+                    Op(
+                        index=len(ops),
+                        name=f"{update.layer}.update.{kind}",
+                        kind="reduction" if kind == "rank" else "elementwise",
+                        operator=f"presilicon.{kind}",
+                        phase="update",
+                        layer=update.layer,
+                        inputs=(master,),
+                        outputs=() if kind == "rank" else (master,),
+                        flops=weight.elements,
+                        depends_on=(update.index,),
+                    )
+                )
+        return replace(graph, ops=tuple(ops))
+
+
+class _Pruning(AttachedMethod):
+    """The mask of each layer."""
+
+    def __init__(self, parameters: MagnitudePruning, weights: dict[str, nn.Parameter]) -> None:
+        self._parameters, self._weights = parameters, weights
+        self._masks: dict[str, Tensor] = {}
+
+    def update(self, step: TrainingStep, proceed: Proceed) -> None:
+        """Prune after the update, if that is due, and set what was pruned to zero again."""
+        import torch
+
+        proceed()
+        with torch.no_grad():
+            if self._parameters.is_due(step.number):
+                self._choose(self._parameters.sparsity_at(step.number))
+            for layer, mask in self._masks.items():
+                self._weights[layer].mul_(mask)
+
+    def _choose(self, sparsity: float) -> None:
+        """Keep the largest weights of each layer; ties go to the first."""
+        for layer, weight in self._weights.items():
+            flat = weight.detach().abs().flatten()
+            kept = flat.numel() - int(sparsity * flat.numel())
+            mask = flat.new_zeros(flat.numel())
+            mask[flat.argsort(descending=True, stable=True)[:kept]] = 1
+            self._masks[layer] = mask.view_as(weight)
+
+    def facts(self, step: TrainingStep, facts: StepFacts) -> StepFacts:
+        """The measured share of weights that are not zero, in each pruned layer."""
+        if not self._masks:
+            return facts
+        measured = tuple(
+            LayerFact(layer=layer, role="weight", density=int(self._weights[layer].count_nonzero()) / mask.numel())
+            for layer, mask in self._masks.items()
+        )
+        own = [MethodFact(method=NAME, name="masked", value=True, layer=layer) for layer in self._masks]
+        if self._parameters.is_due(step.number):
+            own.append(MethodFact(method=NAME, name="ranked", value=True))
+        return replace(facts, layers=(*facts.layers, *measured), methods=(*facts.methods, *own))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The mask of each layer."""
+        return {"masks": dict(self._masks)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the masks."""
+        for layer, mask in state["masks"].items():
+            if mask.shape != self._weights[layer].shape:
+                raise ValueError(f"the mask of {layer} has the shape {tuple(mask.shape)}")
+            self._masks[layer] = mask.to(self._weights[layer].device)
