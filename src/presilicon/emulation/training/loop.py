@@ -175,6 +175,11 @@ class Training:
         on_finding: OnFinding | None = None,
     ) -> None:
         load_data, self._target = workload.require_data()
+        if update_rule.per_sample and workload.accumulate > 1:
+            raise ConfigError(
+                f'workload "{workload.name}": accumulate is {workload.accumulate}, but the machine updates after every '
+                "sample and adds up no gradients; set it to 1, or choose another schedule"
+            )
         self._workload, self.numerics, self._seed, self._rule = workload, numerics, seed, update_rule
         self._hooks, self._on_evaluation = hooks, on_evaluation
         torch.manual_seed(derive_seed(seed, "weights"))
@@ -328,7 +333,7 @@ class Training:
         self._set_learning_rate(step)
         chips = self._rule.batches
         inputs, targets = self._batches.take(step.batch_size * chips)
-        parts = len(inputs) if self._rule.per_sample else chips
+        parts = len(inputs) if self._rule.per_sample else chips * self._workload.accumulate
         pieces = list(zip(inputs.chunk(parts), targets.chunk(parts), strict=True))
         updates = [[piece] for piece in pieces] if self._rule.per_sample else [pieces]
         for update in updates:
