@@ -131,4 +131,5 @@ def notes_on(comparison: Comparison) -> list[str]:
     decided = [pair for pair in best_pairs(comparison) if pair.seeds >= FEW_SEEDS and pair.wins + pair.losses > 0]
     lines = [miss_sentence(result) for result in rank(comparison.designs)]
     lines += [pair_sentence(pair) for pair in decided[:SHOWN_PAIRS]]
+    lines += [f"{result.name}: {remark}." for result in comparison.designs for remark in result.remarks]
     return [line for line in (*lines, fairness_sentence(comparison)) if line]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from math import ceil
 from statistics import fmean, median
 from typing import Any
 
@@ -41,7 +42,8 @@ def join_result(
     metric = workload.measure
     seeds = price_seeds(workload, traces, prices)
     reached = sum(seed.steps_to_accuracy is not None for seed in seeds)
-    budget_s, budget_j = workload.max_steps * typical.time_s, workload.max_steps * typical.energy_j
+    budget_steps = ceil(workload.max_steps / design.machine.update_rule.batches)
+    budget_s, budget_j = budget_steps * typical.time_s, budget_steps * typical.energy_j
     provenance = _provenance(design, workload, typical, design_area, [trace.seed for trace in traces], device)
     return Result(
         name=design.name,

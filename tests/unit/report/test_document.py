@@ -50,7 +50,7 @@ def test_the_document_has_the_promised_shape(comparison):
         "name", "workload", "target", "metric", "better", "metric_is_fraction", "steps_to_accuracy",
         "samples_to_accuracy", "updates_to_accuracy", "time_to_accuracy_s", "energy_to_accuracy_j", "reached",
         "reach_probability", "expected_time_to_accuracy_s", "expected_energy_to_accuracy_j", "accuracy",
-        "time_per_step_s", "energy_per_step_j", "memory_bytes", "area_mm2", "seeds", "milestones",
+        "time_per_step_s", "energy_per_step_j", "memory_bytes", "area_mm2", "seeds", "milestones", "remarks",
         "provenance",
     ]  # fmt: skip
     for field in ("steps_to_accuracy", "time_to_accuracy_s", "energy_to_accuracy_j"):
@@ -85,7 +85,7 @@ def test_a_document_of_before_censoring_was_kept_is_readable(mixed):
             del design[name]
         for name in ("metric", "better", "metric_is_fraction", "samples_to_accuracy", "updates_to_accuracy"):
             del design[name]
-        del design["milestones"]
+        del design["milestones"], design["remarks"]
         for seed in design["seeds"]:
             del seed["time_s"], seed["energy_j"], seed["samples_to_accuracy"], seed["updates_to_accuracy"]
             del seed["milestones"], seed["fingerprint"]
