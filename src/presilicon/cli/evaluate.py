@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from presilicon.cli.options import clock_option, json_option, method_option, out_option, set_option, vary_option
+from presilicon.cli.options import (
+    SeedCount,
+    clock_option,
+    json_option,
+    method_option,
+    out_option,
+    set_option,
+    vary_option,
+)
 from presilicon.cli.progress import seed_progress
 
 if TYPE_CHECKING:
@@ -24,9 +32,25 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
 @click.command("evaluate")
 @click.argument("designs", nargs=-1, metavar="DESIGN...")
 @click.option("--workload", metavar="NAME", help="See `presilicon list workloads`; or a Python file of your own.")
-@click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True, help="Training runs per design.")
+@click.option(
+    "--seeds",
+    type=SeedCount(),
+    default=5,
+    show_default=True,
+    help="Training runs per design; auto: more and more until the ranking is decided.",
+)
+@click.option("--max-seeds", type=click.IntRange(min=1), help="Limit for --seeds auto.  [default: 40]")
 @click.option("--seed", type=int, default=0, show_default=True, help="The first seed; the others follow it.")
-@click.option("--target", type=float, help="Value of the metric to reach, in place of the workload's own.")
+@click.option(
+    "--target",
+    type=float,
+    multiple=True,
+    help="Value of the metric to reach, in place of the workload's own. May be repeated: training goes on to the "
+    "hardest, and all are reported.",
+)
+@click.option(
+    "--stop-hopeless", is_flag=True, help="Stop runs that cannot reach the target within their budget any more."
+)
 @click.option("--max-steps", type=click.IntRange(min=1), help="Training budget, in place of the workload's own.")
 @click.option("--evaluate-every", type=click.IntRange(min=1), help="Steps between evaluations on the validation split.")
 @click.option("--batch", type=click.IntRange(min=1), help="Batch size; budget and evaluations keep their samples.")
@@ -151,7 +175,7 @@ def _evaluate(request: "EvaluateRequest", stored: "StoredRun | None", jobs: int,
         run.write_file("report.html", render_page(comparison, watch_run(run.path)))
 
     try:
-        with seed_progress(len(plan.designs) * plan.seeds, plan.workload.max_steps) as show:
+        with seed_progress(len(plan.designs), plan.looks[0], plan.workload) as show:
             evaluated = carry_out(
                 plan, jobs=jobs, out=out, request=request, resumed=stored, on_run=on_run,
                 on_event=_Reporter(show), write_report=write_report,

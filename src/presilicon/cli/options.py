@@ -8,6 +8,25 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+
+class SeedCount(click.ParamType):  # type: ignore[type-arg]
+    """A number of seeds of at least 1, or `auto`."""
+
+    name = "integer or auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, or `auto` itself."""
+        if value == "auto":
+            return value
+        try:
+            seeds = int(value)
+        except ValueError:
+            seeds = 0
+        if seeds < 1:
+            self.fail(f"{value!r} must be a whole number of at least 1, or auto", param, ctx)
+        return seeds
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print a JSON document on stdout.")
 
 set_option = click.option(

@@ -8,41 +8,45 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from presilicon.records import Event, SeedFinished
+    from presilicon.records import Event, SeedFinished, SeedsAdded
+    from presilicon.workloads import Metric, Workload
 
 Show = Callable[["Event"], None]
 
 
 @contextmanager
-def seed_progress(runs: int, max_steps: int) -> Iterator[Show]:
-    """Shows the progress of `runs` training runs of at most `max_steps` steps; call it with the events of a study."""
+def seed_progress(designs: int, seeds: int, workload: "Workload") -> Iterator[Show]:
+    """Shows the progress of that many seeds of each design, and of those added; call it with the events of a study."""
     if sys.stderr.isatty():
-        with _bar(runs, max_steps) as show:
+        with _bar(designs, seeds, workload) as show:
             yield show
     else:
-        yield _lines(runs)
+        yield _lines(designs, seeds, workload.measure)
 
 
-def _lines(runs: int) -> Show:
-    from presilicon.records import SeedFinished
+def _lines(designs: int, seeds: int, metric: "Metric") -> Show:
+    from presilicon.records import SeedFinished, SeedsAdded
 
-    done = 0
+    done, runs = 0, designs * seeds
 
     def show(event: "Event") -> None:
-        nonlocal done
-        if isinstance(event, SeedFinished):
+        nonlocal done, runs
+        if isinstance(event, SeedsAdded):
+            runs = designs * event.seeds
+            click.echo(describe_added(event), err=True)
+        elif isinstance(event, SeedFinished):
             done += 1
-            click.echo(f"[{done}/{runs}] {describe_seed(event)}", err=True)
+            click.echo(f"[{done}/{runs}] {describe_seed(event, metric)}", err=True)
 
     return show
 
 
 @contextmanager
-def _bar(runs: int, max_steps: int) -> Iterator[Show]:
+def _bar(designs: int, seeds: int, workload: "Workload") -> Iterator[Show]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from presilicon.records import EvaluationEvent, SeedEvent, SeedFinished
+    from presilicon.records import EvaluationEvent, SeedEvent, SeedFinished, SeedsAdded
 
     columns = (
         TextColumn("training"),
@@ -51,24 +55,29 @@ def _bar(runs: int, max_steps: int) -> Iterator[Show]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}"),
     )
+    metric, samples = workload.measure, workload.max_steps * workload.batch_size
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        done, runs = 0, designs * seeds
         whole = progress.add_task("training", total=runs, note="")
         partial: dict[tuple[str, int], float] = {}
-        done = 0
 
         def show(event: "Event") -> None:
-            nonlocal done
+            nonlocal done, runs
+            if isinstance(event, SeedsAdded):
+                runs = designs * event.seeds
+                progress.update(whole, total=runs)
+                progress.console.print(describe_added(event), markup=False, highlight=False)
             if not isinstance(event, SeedEvent):
                 return
             note = f"{event.design} seed {event.seed}"
             if isinstance(event, SeedFinished):
                 partial.pop((event.design, event.seed), None)
                 done += 1
-                progress.console.print(f"[{done}/{runs}] {describe_seed(event)}", markup=False, highlight=False)
+                progress.console.print(f"[{done}/{runs}] {describe_seed(event, metric)}", markup=False, highlight=False)
             elif isinstance(event, EvaluationEvent):
                 # A run may end long before its budget; then the bar jumps, but never back.
-                partial[event.design, event.seed] = min(event.step / max_steps, 1.0)
-                note += f": {event.accuracy:.1%} at step {event.step}"
+                partial[event.design, event.seed] = min((event.samples or 0) / samples, 1.0)
+                note += f": {_value(event.accuracy, metric)} at step {event.step}"
             progress.update(whole, completed=min(done + sum(partial.values()), runs), note=note)
 
         yield show
@@ -82,7 +91,7 @@ _ENDINGS = {
 }
 
 
-def describe_seed(event: "SeedFinished") -> str:
+def describe_seed(event: "SeedFinished", metric: "Metric") -> str:
     """One line about a finished seed."""
     from presilicon.records import SeedRestored
 
@@ -90,5 +99,17 @@ def describe_seed(event: "SeedFinished") -> str:
     restored = " (before this was resumed)" if isinstance(event, SeedRestored) else ""
     return (
         f"{event.design} seed {event.seed}: {_ENDINGS[event.ending]}{reason} after {event.steps} steps, "
-        f"test accuracy {event.test_accuracy:.1%}{restored}"
+        f"test {metric.name} {_value(event.test_accuracy, metric)}{restored}"
     )
+
+
+def describe_added(event: "SeedsAdded") -> str:
+    """One line about seeds that are added."""
+    pairs = ", ".join(f"{first} and {second}" for first, second in event.undecided)
+    return f"not decided yet between {pairs}: going on to {event.seeds} seeds each"
+
+
+def _value(value: float | None, metric: "Metric") -> str:
+    if value is None:
+        return "unknown"
+    return f"{value:.1%}" if metric.is_fraction else f"{value:.4g}"

@@ -27,6 +27,7 @@ from presilicon.records.events import (
     SeedEvent,
     SeedFinished,
     SeedRestored,
+    SeedsAdded,
     TapInfo,
     TapLosses,
 )
@@ -155,6 +156,7 @@ __all__ = [
     "SeedFinished",
     "SeedRestored",
     "SeedResult",
+    "SeedsAdded",
     "Sensitivity",
     "Stage",
     "Started",

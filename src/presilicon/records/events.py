@@ -90,6 +90,15 @@ class SeedRestored(SeedFinished, frozen=True, kw_only=True, tag="seed_restored")
     """A training run had ended before the run was resumed; its trace was read from the checkpoint."""
 
 
+class SeedsAdded(Event, frozen=True, kw_only=True, tag="seeds_added"):
+    """The seeds so far did not decide the ranking, so more are trained."""
+
+    seeds: Count
+    """Seeds per design from now on."""
+    undecided: tuple[tuple[str, str], ...]
+    """Pairs of designs that are not separated yet."""
+
+
 class ResultEvent(Event, frozen=True, kw_only=True, tag="result"):
     """The comparison that the run arrived at, as plain data."""
 
@@ -217,6 +226,7 @@ AnyEvent = (
     | RoundingEvent
     | SeedFinished
     | SeedRestored
+    | SeedsAdded
     | ResultEvent
     | InstrumentStarted
     | InstrumentReading

@@ -22,6 +22,7 @@ from presilicon.records import (
     Event,
     Result,
     ResultEvent,
+    SeedsAdded,
     Sensitivity,
     StepGraph,
     Trace,
@@ -30,10 +31,12 @@ from presilicon.runs import CHECKPOINT_EVERY, Run, StoredRun, create_run
 from presilicon.simulation import MatchedTimes
 from presilicon.study.fairness import check_strict, compare_all, fairness, strict_problems
 from presilicon.study.instrumented import InstrumentTask, check_instrument
+from presilicon.study.looks import MAX_SEEDS, Seeds, look_confidence, looks_rule
+from presilicon.study.pairs import undecided
 from presilicon.study.plan import Plan, Times
 from presilicon.study.prices import StepGraphs, StepPrices
 from presilicon.study.request import EvaluateRequest, checkpoint_folder, resume, write_request
-from presilicon.study.results import join_result
+from presilicon.study.results import join_result, price_seeds
 from presilicon.study.seeds import OnEvent, SeedTask, train_seeds
 from presilicon.study.sensitivity import sensitivity
 from presilicon.study.times import match_designs
@@ -74,7 +77,8 @@ def compare(
     designs: Sequence[Design | str],
     workload: Workload | str,
     *,
-    seeds: int = 5,
+    seeds: Seeds = 5,
+    max_seeds: int = MAX_SEEDS,
     seed: int = 0,
     jobs: int = 1,
     device: str = "cpu",
@@ -90,12 +94,14 @@ def compare(
 ) -> Comparison:
     """`evaluate` for several designs on the same workload and seeds: `presilicon evaluate` in Python.
 
-    `on_event` is called with typed events (`presilicon.records.Event`) as they happen. `times` of several designs are
-    given by design name; cycles in them are converted with `clock_ghz`. A `strict` comparison refuses the usual ways to
-    flatter a design: few or chosen seeds, a target, budget or evaluation interval of one's own, splits that share
-    examples. `strict_coverage` refuses a workload with products that emulation does not reach. `sensitivity` adds
-    whether the rankings survive a factor of two in each figure of the technology tables. With `out` the run is recorded
-    in a new directory there, and its checkpoints are kept in it until it has finished.
+    With `seeds="auto"` seeds are added, five at a time, until every pair of designs is separated by the paired interval
+    of its times, or there are `max_seeds`. `on_event` is called with typed events (`presilicon.records.Event`) as they
+    happen. `times` of several designs are given by design name; cycles in them are converted with `clock_ghz`. A
+    `strict` comparison refuses the usual ways to flatter a design: few or chosen seeds, a target, budget or evaluation
+    interval of one's own, splits that share examples. `strict_coverage` refuses a workload with products that emulation
+    does not reach. `sensitivity` adds whether the rankings survive a factor of two in each figure of the technology
+    tables. With `out` the run is recorded in a new directory there, and its checkpoints are kept in it until it has
+    finished.
 
     Raises:
         ConfigError: an argument makes no sense, or is not strict.
@@ -105,6 +111,7 @@ def compare(
         designs=tuple(load_design(design) if isinstance(design, str) else design for design in designs),
         workload=load_workload(workload) if isinstance(workload, str) else workload,
         seeds=seeds,
+        max_seeds=max_seeds,
         seed=seed,
         device=device,
         times=times,
@@ -156,13 +163,14 @@ def carry_out(
         on_run(run)
 
     logged = {_key(event) for event in resumed.events(EvaluationEvent)} if resumed is not None else set()
+    looked = {event.seeds for event in resumed.events(SeedsAdded)} if resumed is not None else set()
 
     def record(event: Event) -> None:
         if isinstance(event, EvaluationEvent):
             if _key(event) in logged:  # the run was interrupted between this event and the next checkpoint
                 return
             logged.add(_key(event))
-        if run is not None:
+        if run is not None and not (isinstance(event, SeedsAdded) and event.seeds in looked):
             run.record(event)
         if on_event is not None:
             on_event(event)
@@ -228,8 +236,27 @@ class Study:
         directory: Path | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
-        """Train every seed of every design; instruments take commands from `directory` and keep their streams there."""
+        """Train every seed of every design; instruments take commands from `directory` and keep their streams there.
+
+        With `auto` seeds, more are added until the ranking is decided or there are as many as there may be.
+        """
+        report = on_event or (lambda event: None)
+        seeds, *later = self.plan.looks
+        self._train_up_to(seeds, jobs, checkpoints, directory, report)
+        for more in later:
+            pairs = self.undecided()
+            if not pairs:
+                break
+            report(SeedsAdded(seeds=more, undecided=pairs))
+            self._train_up_to(more, jobs, checkpoints, directory, report)
+
+    def _train_up_to(
+        self, seeds: int, jobs: int, checkpoints: Path | None, directory: Path | None, on_event: OnEvent
+    ) -> None:
+        """Train the seeds that are missing from that many per design."""
         plan = self.plan
+        traces_before = self.traces or ((),) * len(plan.designs)
+        missing = range(plan.seed + len(traces_before[0]), plan.seed + seeds)
         tasks = [
             SeedTask(
                 design.name, design.numerics, plan.workload, seed, plan.device,
@@ -237,10 +264,21 @@ class Study:
                 design.machine.update_rule, design.methods,
             )
             for design in plan.designs
-            for seed in range(plan.seed, plan.seed + plan.seeds)
+            for seed in missing
         ]  # fmt: skip
-        traces = train_seeds(tasks, jobs, on_event or (lambda event: None))
-        self.traces = tuple(tuple(traces[first : first + plan.seeds]) for first in range(0, len(traces), plan.seeds))
+        traces = train_seeds(tasks, jobs, on_event)
+        self.traces = tuple(
+            (*before, *traces[index * len(missing) : (index + 1) * len(missing)])
+            for index, before in enumerate(traces_before)
+        )
+
+    def undecided(self) -> tuple[tuple[str, str], ...]:
+        """The pairs of designs whose times-to-accuracy the seeds so far do not separate."""
+        seeds = {
+            design.name: price_seeds(self.plan.workload, traces, self.prices[design.name])
+            for design, traces in zip(self.plan.designs, self.traces, strict=True)
+        }
+        return undecided(seeds, look_confidence(len(self.plan.looks)))
 
     def evaluations(self) -> Iterator[EvaluationEvent]:
         """The evaluations of all traces, as events."""
@@ -259,9 +297,14 @@ class Study:
             )
             for design, traces in zip(plan.designs, self.traces, strict=True)
         ]  # fmt: skip
+        if plan.seeds == "auto":
+            rule = {"seeds_added": looks_rule(plan.max_seeds)}
+            results = [structs.replace(result, provenance=result.provenance | rule) for result in results]
         strict = plan.strict and not strict_problems(results)
         comparison = Comparison(
-            designs=tuple(results), pairs=compare_all(results), fairness=fairness(results, strict=strict)
+            designs=tuple(results),
+            pairs=compare_all(results, confidence=look_confidence(len(plan.looks))),
+            fairness=fairness(results, strict=strict),
         )
         return structs.replace(comparison, sensitivity=self.sensitivity()) if plan.sensitivity else comparison
 

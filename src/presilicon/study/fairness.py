@@ -212,4 +212,4 @@ def _spell(value: Any) -> str:
     if isinstance(value, list | tuple) and value and all(isinstance(item, int) for item in value):
         run = list(value) == list(range(value[0], value[0] + len(value)))
         return f"{value[0]} to {value[-1]}" if run and len(value) > 2 else ", ".join(map(str, value))
-    return str(value)
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -14,6 +14,7 @@ from presilicon.designs import Design
 from presilicon.records import ForeignTimes
 from presilicon.runs import CHECKPOINT_EVERY
 from presilicon.study.fairness import check_start
+from presilicon.study.looks import MAX_SEEDS, Seeds, check_seeds, seed_looks
 from presilicon.study.request import EvaluateRequest
 from presilicon.workloads import Workload, load_workload, workload_names
 
@@ -26,7 +27,9 @@ class Plan(NamedTuple):
 
     designs: tuple[Design, ...]
     workload: Workload
-    seeds: int = 5
+    seeds: Seeds = 5
+    max_seeds: int = MAX_SEEDS
+    """The most that `auto` seeds may become."""
     seed: int = 0
     device: str = "cpu"
     times: Times | Mapping[str, Times] | None = None
@@ -68,8 +71,7 @@ class Plan(NamedTuple):
                     "leave out one of them"
                 )
         _check_budget(self.workload)
-        if self.seeds < 1:
-            raise ConfigError(f"seeds must be at least 1, not {self.seeds}")
+        check_seeds(self.seeds, self.max_seeds, len(self.designs))
         check_device(self.device)
         if self.strict_coverage:
             from presilicon.emulation import coverage_workload
@@ -79,7 +81,12 @@ class Plan(NamedTuple):
         if self.strict:
             is_ours = self.workload.name in workload_names()
             default = load_workload(self.workload.name) if is_ours else self.workload
-            check_start(self.workload, self.original or default, seeds=self.seeds, seed=self.seed)
+            check_start(self.workload, self.original or default, seeds=self.looks[0], seed=self.seed)
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """The numbers of seeds after which the ranking is looked at; seeds are added until it is decided."""
+        return seed_looks(self.seeds, self.max_seeds)
 
     def config(self) -> dict[str, Any]:
         """The configuration that a run records, as plain data."""
@@ -89,6 +96,7 @@ class Plan(NamedTuple):
             "technologies": [to_plain(design.technology) for design in self.designs],
             "workload": self.workload.describe(),
             "seeds": self.seeds,
+            **({"max_seeds": self.max_seeds} if self.seeds == "auto" else {}),
             "device": self.device,
         } | times
         extensions = extensions_named_in(json.dumps(config, default=str))
@@ -103,6 +111,7 @@ def plan_request(request: EvaluateRequest) -> Plan:
         designs=tuple(designs),
         workload=workload,
         seeds=request.seeds,
+        max_seeds=request.auto_limit(),
         seed=request.seed,
         device=request.device,
         times=request.times_by_design([design.name for design in designs]) or None,

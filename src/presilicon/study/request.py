@@ -12,7 +12,9 @@ from msgspec import Struct
 
 from presilicon.base import ConfigError
 from presilicon.designs import Design, vary_designs
+from presilicon.records import Direction
 from presilicon.runs import CHECKPOINT_EVERY, Run, StoredRun, config_hash, resume_run
+from presilicon.study.looks import MAX_SEEDS, Seeds
 from presilicon.workloads import Workload, load_workload, read_optimizer, with_learning_rate
 
 REQUEST_FILE = "request.json"
@@ -23,9 +25,12 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
 
     designs: tuple[str, ...]
     workload: str
-    seeds: int = 5
+    seeds: Seeds = 5
+    max_seeds: int | None = None
     seed: int = 0
-    target: float | None = None
+    target: float | tuple[float, ...] | None = None
+    """Of several targets the hardest is the target, and the others are milestones."""
+    stop_hopeless: bool = False
     max_steps: int | None = None
     device: str = "cpu"
     sensitivity: bool = False
@@ -73,8 +78,14 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
         own = load_workload(self.workload)
         own.require_data()
         workload = own if self.batch is None else own.with_batch(self.batch)
-        names = ("target", "max_steps", "evaluate_every", "schedule", "accumulate")
-        options = {name: getattr(self, name) for name in names} | {"optimizer": self._optimizer(own)}
+        target, *milestones = self._hardest_first(own.measure.direction) or (None,)
+        names = ("max_steps", "evaluate_every", "schedule", "accumulate")
+        options = {name: getattr(self, name) for name in names} | {
+            "target": target,
+            "milestones": None if target is None else tuple(milestones),
+            "stop_hopeless": self.stop_hopeless or None,
+            "optimizer": self._optimizer(own),
+        }
         changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         return replace(workload, **changes), own
 
@@ -85,6 +96,21 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
         if self.optimizer is not None:
             return read_optimizer(self.optimizer, rate)
         return None if rate is None else partial(with_learning_rate, workload.optimizer, rate)
+
+    def _hardest_first(self, better: Direction) -> list[float]:
+        """The targets without repetitions, the hardest first."""
+        targets = self.target if isinstance(self.target, tuple) else (() if self.target is None else (self.target,))
+        return sorted(set(targets), reverse=better == "higher")
+
+    def auto_limit(self) -> int:
+        """The most seeds that `--seeds auto` may use.
+
+        Raises:
+            ConfigError: there is a limit, but the number of seeds is fixed.
+        """
+        if self.max_seeds is not None and self.seeds != "auto":
+            raise ConfigError("--max-seeds limits --seeds auto: give that, or leave it out")
+        return MAX_SEEDS if self.max_seeds is None else self.max_seeds
 
     def times_by_design(self, names: list[str]) -> dict[str, str]:
         """The file of times of each design; a plain file name belongs to the only design."""

@@ -13,6 +13,7 @@ ARGUMENTS = ["evaluate", "fp32-systolic", "--workload", "digits-mlp", "--strict"
         (["--evaluate-every", "2"], "finer evaluation: every 2 steps in place of the workload's 10"),
         (["--target", "0.9"], "a chosen threshold: target 0.9"),
         (["--max-steps", "90"], "a threshold out of reach: 90 steps"),
+        (["--stop-hopeless"], "runs given up early"),
     ],
 )
 def test_a_cheat_is_refused_with_its_name(invoke, options: list[str], word: str) -> None:

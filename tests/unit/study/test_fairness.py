@@ -24,6 +24,7 @@ QUICK = replace(OWN, name="quick", target=0.5, max_steps=60)
         ({"sustain": 1}, 5, 0, r"a shorter hold: 1 evaluations in place of the workload's 3"),
         ({"target": 0.99}, 5, 0, r"a chosen threshold: target 0\.99 in place of the workload's 0\.97"),
         ({"max_steps": 100}, 5, 0, r"a threshold out of reach: 100 steps in place of the workload's 1500"),
+        ({"stop_hopeless": True}, 5, 0, r"runs given up early: stop_hopeless ends a run before its budget is spent"),
     ],
 )
 def test_a_cheat_is_refused_before_anything_is_trained(changes: dict, seeds: int, seed: int, word: str) -> None:

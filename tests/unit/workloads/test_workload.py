@@ -12,7 +12,15 @@ from presilicon.base import ConfigError
 from presilicon.designs import Numerics
 from presilicon.emulation import train
 from presilicon.study import compare
-from presilicon.workloads import Schedule, Splits, Workload, capture_workload, load_workload, workload_names
+from presilicon.workloads import (
+    Schedule,
+    Splits,
+    Workload,
+    capture_workload,
+    load_metric,
+    load_workload,
+    workload_names,
+)
 from presilicon.workloads.workload import argmax_accuracy, sgd
 
 
@@ -173,3 +181,30 @@ def test_a_schedule_that_cannot_be_read_names_the_workload() -> None:
         Workload(name="mine", model=dict, example=dict, schedule="cosin")
     with pytest.raises(ConfigError, match="schedule must be a Schedule or its text, not int"):
         Workload(name="mine", model=dict, example=dict, schedule=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"milestones": [0.5]}, r"milestones must be a tuple of numbers, not \[0\.5\]"),
+        ({"milestones": (0.9,)}, r"milestones must be easier than the target 0\.9, not 0\.9"),
+        ({"milestones": (0.5, 0.95)}, r"milestones must be easier than the target 0\.9, not 0\.95"),
+        ({"milestones": (0.0,)}, r"milestones: a target must be above 0 and at most 1, not 0\.0"),
+        ({"stop_hopeless": 1}, r"stop_hopeless must be True or False, not 1"),
+    ],
+)
+def test_milestones_are_easier_targets(changes: dict, word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        Workload(name="mine", model=dict, data=dict, target=0.9, **changes)
+
+
+def test_milestones_of_a_metric_that_falls_are_larger() -> None:
+    loss = load_metric("loss")
+    assert Workload(name="mine", model=dict, data=dict, target=0.9, metric=loss, milestones=(1.5,)).milestones == (1.5,)
+    with pytest.raises(ConfigError, match="easier than the target"):
+        Workload(name="mine", model=dict, data=dict, target=0.9, metric=loss, milestones=(0.5,))
+
+
+def test_options_that_are_off_leave_the_description_as_it_was() -> None:
+    plain = Workload(name="mine", model=dict, data=dict, target=0.9).describe()
+    assert not {"milestones", "stop_hopeless"} & plain.keys()
