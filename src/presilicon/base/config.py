@@ -393,6 +393,9 @@ def _line_of(text: str, path: str) -> int | None:
 
 
 def _check(value: Any, path: str, source: Source) -> None:
+    if isinstance(value, tuple) and any(isinstance(item, Extensible) for item in value):
+        for index, item in enumerate(value):
+            _check(item, f"{path}[{index}]", source)
     if isinstance(value, msgspec.Struct):
         for name in value.__struct_fields__:
             _check(getattr(value, name), f"{path}.{name}", source)

@@ -84,6 +84,8 @@ class Emulation:
         self._calls: dict[str, int] = {}
         self._plans: dict[tuple[str, int, RoleFormats], LayerPlan] = {}
         self._set_formats: dict[str, RoleFormats] = {}
+        self.formats_used: dict[str, RoleFormats] = {}
+        """The formats that were set when the last forward pass began."""
         self._warned: set[tuple[str, str]] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -146,6 +148,7 @@ class Emulation:
         if not self._layers:
             # Inside a backward pass this is a recomputation (activation checkpointing) of the step in progress.
             self._awaits_backward = False
+            self.formats_used = self.set_formats
             if counts and torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1:
                 if self._pinned is None:
                     self.step = self._begun

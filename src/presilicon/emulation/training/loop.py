@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import takewhile
 from typing import Any, NoReturn
@@ -30,7 +30,7 @@ from presilicon.emulation.training.checkpoint import (
 )
 from presilicon.emulation.training.diagnosis import Diagnosis, OnFinding
 from presilicon.emulation.training.hopeless import hopeless_reason
-from presilicon.emulation.training.methods import AttachedMethods, transform_model
+from presilicon.emulation.training.methods import AttachedMethods, SetFormats, transform_model
 from presilicon.emulation.training.pipeline import StaleWeights
 from presilicon.emulation.training.probe import Probe
 from presilicon.emulation.training.scaling import LossScaler
@@ -292,7 +292,8 @@ class Training:
         if self._stale is not None:
             states["stale_weights"] = self._stale
         states["diagnosis"] = self._diagnosis
-        states |= self._methods.states()
+        if self._methods:
+            states |= {"formats": SetFormats(self._emulation), **self._methods.states()}
         # Passive hooks may come and go between the parts of a run, so they are numbered separately.
         active = [hook for hook in self._hooks if not isinstance(hook, PassiveHook)]
         passive = [hook for hook in self._hooks if isinstance(hook, PassiveHook) and isinstance(hook, Stateful)]
@@ -516,17 +517,21 @@ class FormatFacts:
 
     def at(self, step: int) -> StepFacts:
         """The formats of a step that has run."""
-        key = self._numerics.stage(step), tuple(sorted(self._emulation.set_formats.items()))
+        used = self._emulation.formats_used
+        key = self._numerics.stage(step), tuple(sorted(used.items()))
         if key not in self._known:
             self._known[key] = StepFacts(
                 layers=tuple(
                     LayerFact(layer=layer, role=role, format=str(changed.format), stored_bits=changed.stored_bits)
-                    for layer in self._emulation.layers_seen
-                    for role, changed in self._changed(layer)
+                    for layer in dict.fromkeys((*self._emulation.layers_seen, *used))
+                    for role, changed in self._changed(layer, step, dict(used.get(layer, ())))
                 )
             )
         return self._known[key]
 
-    def _changed(self, layer: str) -> list[tuple[Role, RoleFormat]]:
-        static = self._numerics.in_force(layer, 0, self._emulation.ends)
-        return list(self._emulation.numerics_of(layer).formats_differing(static).items())
+    def _changed(self, layer: str, step: int, used: Mapping[Role, RoleFormat]) -> list[tuple[Role, RoleFormat]]:
+        if not used and not self._numerics.schedule:
+            return []
+        static, scheduled = (self._numerics.in_force(layer, at, self._emulation.ends) for at in (0, step))
+        changed: dict[str, RoleFormat] = {str(role): role_format for role, role_format in used.items()}
+        return list(replace(scheduled, **changed).formats_differing(static).items())

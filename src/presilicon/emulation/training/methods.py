@@ -5,8 +5,18 @@ from typing import Any, Literal
 
 from torch import nn
 
-from presilicon.base import ConfigError
-from presilicon.designs import METHODS, AttachedMethod, Method, Proceed, TrainingRun, TrainingStep
+from presilicon.base import ConfigError, Source, decode_config, to_plain
+from presilicon.designs import (
+    METHODS,
+    AttachedMethod,
+    Method,
+    Proceed,
+    RoleFormat,
+    TrainingRun,
+    TrainingStep,
+    decode_format,
+)
+from presilicon.emulation.emulation import Emulation
 from presilicon.records import Stateful, StepFacts
 
 Part = Literal["step", "forward", "backward", "update"]
@@ -38,6 +48,9 @@ class AttachedMethods:
                 raise ConfigError(f'method "{name}": attach must return an AttachedMethod, not {attached!r}')
             self._attached.append((name, attached))
 
+    def __bool__(self) -> bool:
+        return bool(self._attached)
+
     def run(self, part: Part, step: TrainingStep, inner: Proceed) -> None:
         """Run a part of a step, with all methods around it."""
         proceed = inner
@@ -57,6 +70,25 @@ class AttachedMethods:
     def states(self) -> dict[str, Stateful]:
         """The state of each method, by name."""
         return {f'method "{name}"': _MethodState(name, method) for name, method in self._attached}
+
+
+class SetFormats:
+    """The formats that methods have set, as state of a run."""
+
+    def __init__(self, emulation: Emulation) -> None:
+        self._emulation = emulation
+
+    def state_dict(self) -> dict[str, Any]:
+        """The formats as text, by layer and role."""
+        return {layer: to_plain(dict(formats)) for layer, formats in self._emulation.set_formats.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Set the formats again."""
+        for layer, formats in state.items():
+            for role, plain in formats.items():
+                self._emulation.set_format(
+                    layer, role, decode_config(plain, RoleFormat, Source("checkpoint"), decode_format)
+                )
 
 
 def _wrapped(name: str, method: AttachedMethod, part: Part, step: TrainingStep, inner: Proceed) -> Proceed:

@@ -1,0 +1,227 @@
+"""Methods in the training loop: nesting, what they replace, the facts they leave, their state."""
+
+from typing import ClassVar
+
+import pytest
+import torch
+from msgspec import Struct
+from torch import nn
+
+from presilicon.base import ConfigError
+from presilicon.designs import AttachedMethod, Method, Numerics, RoleFormat
+from presilicon.emulation import Checkpoint, train
+from presilicon.emulation.training.loop import Training
+from presilicon.formats import parse
+from presilicon.records import LayerFact
+from presilicon.workloads import Splits, Workload
+
+
+def tiny_net() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+
+
+def tiny_data() -> Splits:
+    generator = torch.Generator().manual_seed(1)
+    pair = torch.randn(32, 4, generator=generator), torch.randint(3, (32,), generator=generator)
+    return Splits(pair, pair, pair)
+
+
+TINY = Workload(
+    name="tiny", model=tiny_net, data=tiny_data, target=1.0, batch_size=8, max_steps=6, evaluate_every=3, sustain=9
+)
+
+
+class Toy(Method, Struct, frozen=True, kw_only=True, tag_field="name", tag="toy"):
+    """A method whose attached object is found by number."""
+
+    number: int
+    attached: ClassVar[list[AttachedMethod]] = []
+
+    def attach(self, training):
+        attached = self.attached[self.number]
+        attached.training = training
+        return attached
+
+
+def toy(attached: AttachedMethod, number: int = 0) -> Toy:
+    """A method that attaches this object; equal numbers are equal parameters."""
+    Toy.attached[number:] = [attached]
+    return Toy(number=number)
+
+
+class Logger(AttachedMethod):
+    """Notes the parts that run inside of it."""
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name, self.log = name, log
+
+    def step(self, step, proceed):
+        self.note("step", proceed)
+
+    def forward(self, step, proceed):
+        self.note("forward", proceed)
+
+    def backward(self, step, proceed):
+        self.note("backward", proceed)
+
+    def update(self, step, proceed):
+        self.note("update", proceed)
+
+    def note(self, part, proceed):
+        self.log.append(f"{self.name} {part}")
+        proceed()
+        self.log.append(f"{self.name} {part} done")
+
+
+def test_methods_nest_in_the_order_given():
+    log: list[str] = []
+    training = Training(
+        TINY, Numerics(), seed=0, device="cpu", methods=[toy(Logger("a", log)), toy(Logger("b", log), 1)]
+    )
+    training._step(0)
+    inner = [f"{name} {part}{done}" for part in ("forward", "backward", "update")
+             for name, done in (("a", ""), ("b", ""), ("b", " done"), ("a", " done"))]  # fmt: skip
+    assert log == ["a step", "b step", *inner, "b step done", "a step done"]
+
+
+def test_a_method_that_does_nothing_changes_no_bit():
+    assert train(TINY, Numerics(), methods=[toy(AttachedMethod())]) == train(TINY, Numerics())
+
+
+class SecondBackward(AttachedMethod):
+    def backward(self, step, proceed):
+        if step.number % 2 == 0:
+            proceed()
+
+
+class SecondUpdate(AttachedMethod):
+    def update(self, step, proceed):
+        if step.number % 2 == 0:
+            proceed()
+
+
+def test_what_a_method_leaves_out_is_in_the_facts():
+    trace = train(TINY, Numerics(), methods=[toy(SecondBackward())])
+    assert [facts.backward_skipped for facts in trace.facts()] == [False, True] * 3
+    trace = train(TINY, Numerics(), methods=[toy(SecondUpdate())])
+    assert [facts.update_skipped for facts in trace.facts()] == [False, True] * 3
+    assert [(point.samples, point.updates) for point in trace.evaluations] == [(24, 2), (48, 3)]
+
+
+class NoStep(AttachedMethod):
+    def step(self, step, proceed):
+        pass
+
+
+class NoLoss(AttachedMethod):
+    def forward(self, step, proceed):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("attached", "message"),
+    [(NoStep(), "must call proceed\\(\\) in its step"), (NoLoss(), "must set step.loss")],
+)
+def test_a_step_that_cannot_be_is_refused(attached, message):
+    with pytest.raises(ConfigError, match=message):
+        train(TINY, Numerics(), methods=[toy(attached)])
+
+
+class Formats(AttachedMethod):
+    """Weights of the first layer in e4m3 from step 2 on."""
+
+    def step(self, step, proceed):
+        if step.number == 2:
+            self.training.set_format("0", "weight", RoleFormat(parse("e4m3fn")))
+        proceed()
+
+
+def test_formats_that_a_method_sets_are_used_and_in_the_facts():
+    seen: dict[int, set[float]] = {}
+
+    def observe(step, layer, role, tensor):
+        if (layer, role) == ("0", "weight"):
+            exact = torch.equal(tensor, tensor.to(torch.float8_e4m3fn).to(torch.float32))
+            seen.setdefault(step, set()).add(exact)
+
+    trace = train(TINY, Numerics(), methods=[toy(Formats())], observers=[observe])
+    assert seen == {step: {step >= 2} for step in range(6)}
+    fact = LayerFact(layer="0", role="weight", format="e4m3fn")
+    assert [facts.layers for facts in trace.facts()] == [()] * 2 + [(fact,)] * 4
+
+
+def test_a_format_is_refused_for_a_layer_or_role_that_cannot_have_it():
+    training = Training(TINY, Numerics(), seed=0, device="cpu")
+    with pytest.raises(ConfigError, match='unknown layer "7"'):
+        training.set_format("7", "weight", None)
+    with pytest.raises(ConfigError, match="not of master"):
+        training.set_format("0", "master", None)
+
+
+class Noise(AttachedMethod):
+    """Adds noise to the gradients that depends on a state, and sets a format on the way."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+
+    def update(self, step, proceed):
+        noise = torch.rand(1, generator=self.training.generator(step, "noise"))
+        self.total += float(noise)
+        if step.number == 1:
+            self.training.set_format("2", "activation", RoleFormat(parse("bfloat16")))
+        for parameter in self.training.model.parameters():
+            parameter.grad += 0.01 * self.total
+        proceed()
+
+    def state_dict(self):
+        return {"total": self.total}
+
+    def load_state_dict(self, state):
+        self.total = state["total"]
+
+
+def test_a_run_with_methods_resumes_to_the_same_bits(tmp_path):
+    whole = train(TINY, Numerics(), methods=[toy(Noise())])
+    assert whole != train(TINY, Numerics())
+    checkpoint = Checkpoint(tmp_path / "run.safetensors", every=1)
+    with pytest.raises(KeyboardInterrupt):
+        train(TINY, Numerics(), methods=[toy(Noise())], hooks=[Interrupt(4)], checkpoint=checkpoint)
+    assert train(TINY, Numerics(), methods=[toy(Noise())], checkpoint=checkpoint) == whole
+
+
+class Interrupt:
+    """A hook that changes nothing, but stops once."""
+
+    is_passive = True
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def before_step(self, step):
+        if step == self.step:
+            raise KeyboardInterrupt
+
+    def after_step(self, step, facts):
+        return facts
+
+
+class Forgetful(Noise):
+    """Its state has another name than the one in the checkpoint."""
+
+    def load_state_dict(self, state):
+        self.total = state["sum"]
+
+
+def test_state_that_does_not_fit_is_one_clear_error(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "run.safetensors", every=1)
+    with pytest.raises(KeyboardInterrupt):
+        train(TINY, Numerics(), methods=[toy(Noise())], hooks=[Interrupt(4)], checkpoint=checkpoint)
+    with pytest.raises(ConfigError, match=r"state of method .*toy.* does not fit .'sum' is missing"):
+        train(TINY, Numerics(), methods=[toy(Forgetful())], checkpoint=checkpoint)
+
+
+def test_a_checkpoint_of_other_methods_is_refused(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "run.safetensors")
+    train(TINY, Numerics(), checkpoint=checkpoint)
+    with pytest.raises(ConfigError, match="belongs to a run with a different methods"):
+        train(TINY, Numerics(), methods=[toy(AttachedMethod())], checkpoint=checkpoint)

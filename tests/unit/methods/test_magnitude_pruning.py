@@ -1,0 +1,144 @@
+"""Magnitude pruning: masks in training, measured densities, and their price with and without zero skipping."""
+
+import pytest
+import torch
+from torch import nn
+
+from presilicon.base import ConfigError
+from presilicon.designs import Numerics, load_design
+from presilicon.emulation.training.loop import Training
+from presilicon.methods.magnitude_pruning import MagnitudePruning
+from presilicon.records import LayerFact, MethodFact, StepFacts
+from presilicon.study import evaluate
+from presilicon.study.prices import StepGraphs, StepPrices
+from presilicon.workloads import load_workload
+
+PARAMETERS = MagnitudePruning(sparsity=0.75, begin=2, end=12, every=5)
+
+
+def run_steps(count: int, parameters: MagnitudePruning = PARAMETERS) -> Training:
+    training = Training(load_workload("digits-mlp"), Numerics(), seed=0, device="cpu", methods=[parameters])
+    for number in range(count):
+        assert training._step(number) is None
+    return training
+
+
+def test_the_share_of_zeros_follows_the_cubic_course():
+    # s = 0.75 (1 - (1 - t)^3) at t = 0, 0.5 and 1
+    assert [PARAMETERS.sparsity_at(step) for step in (0, 2, 7, 12, 99)] == [0.0, 0.0, 0.65625, 0.75, 0.75]
+    assert [step for step in range(20) if PARAMETERS.is_due(step)] == [2, 7, 12]
+
+
+def test_the_smallest_weights_of_a_layer_are_zero_and_stay_so():
+    training = run_steps(13)
+    weight = training.model.hidden1.weight.detach().clone()
+    zeros = weight == 0
+    assert int(zeros.sum()) == int(0.75 * weight.numel())
+    for number in range(13, 20):
+        training._step(number)
+    later = training.model.hidden1.weight.detach()
+    assert bool((later[zeros] == 0).all())
+    assert not torch.equal(later, weight)
+    assert bool((training.model.output.weight != 0).all())
+
+
+def test_what_is_pruned_is_what_is_smallest():
+    training = run_steps(12)
+    seen: list[torch.Tensor] = []
+    step = training.optimizer.step
+    training.optimizer.step = lambda: (step(), seen.append(training.model.hidden2.weight.detach().clone()))
+    training._step(12)
+    [before] = seen
+    after = training.model.hidden2.weight.detach()
+    kept = after != 0
+    assert float(before[kept].abs().min()) >= float(before[~kept].abs().max())
+
+
+def test_facts_measure_the_weights_themselves():
+    training = run_steps(9)
+    facts = [run.facts for run in training._progress.runs for _ in range(run.count)]
+    assert facts[1] == StepFacts()
+    density = int(training.model.hidden1.weight.count_nonzero()) / 4096
+    assert LayerFact(layer="hidden1", role="weight", density=density) in facts[8].layers
+    assert density == pytest.approx(1 - 0.65625, abs=1 / 4096)
+    assert MethodFact(method="magnitude-pruning", name="ranked", value=True) in facts[7].methods
+    assert MethodFact(method="magnitude-pruning", name="ranked", value=True) not in facts[8].methods
+
+
+def test_a_model_without_layers_to_prune_is_refused():
+    class Tiny(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.output = nn.Linear(64, 10)
+
+        def forward(self, inputs):
+            return self.output(inputs)
+
+    from dataclasses import replace
+
+    workload = replace(load_workload("digits-mlp"), model=Tiny)
+    with pytest.raises(ConfigError, match=r"finds no weights to prune.*dense_last = false"):
+        Training(workload, Numerics(), seed=0, device="cpu", methods=[PARAMETERS])
+
+
+def prices(**settings) -> StepPrices:
+    design = load_design(
+        "bf16-systolic", [f"machine.{name}={value}" for name, value in settings.items()], methods=["magnitude-pruning"]
+    )
+    return StepPrices(StepGraphs(load_workload("digits-mlp"), design.methods), design)
+
+
+def pruned(density: float, *, ranked: bool = False) -> StepFacts:
+    own = [MethodFact(method="magnitude-pruning", name="masked", value=True, layer="hidden1")]
+    own += [MethodFact(method="magnitude-pruning", name="ranked", value=True)] if ranked else []
+    return StepFacts(layers=(LayerFact(layer="hidden1", role="weight", density=density),), methods=tuple(own))
+
+
+def test_a_dense_array_gains_nothing_and_pays_for_masks():
+    dense = prices()
+    plain, masked, ranked = dense(), dense(pruned(0.25)), dense(pruned(0.25, ranked=True))
+    names = [op.name for op in masked.ops if op.name not in {op.name for op in plain.ops}]
+    assert names == ["hidden1.update.mask"]
+    assert plain.time_s < masked.time_s < ranked.time_s
+    others = [op.time_s for op in masked.ops if op.name != "hidden1.update.mask"]
+    assert others == [op.time_s for op in plain.ops]
+
+
+def test_an_array_that_skips_zeros_computes_only_what_is_left():
+    """The three products of a layer of 64 x 64 with a batch of 32, on an array of 16 x 16."""
+    skipping = prices(skips_zero_weights="true", rows=16, cols=16)
+    plain, sparse = skipping(), skipping(pruned(0.25))
+    for phase in ("forward", "weight_grad"):
+        [before], [after] = (
+            [op for op in cost.ops if op.layer == "hidden1" and op.phase == phase and op.unit == "array"]
+            for cost in (plain, sparse)
+        )
+        # A quarter of the folds is left: 4 of 16, each as long as before.
+        assert after.cycles * 4 == before.cycles
+        assert after.energy_j < before.energy_j
+    other = [[op for op in cost.ops if op.layer == "hidden2"] for cost in (plain, sparse)]
+    assert [op.cycles for op in other[0]] == [op.cycles for op in other[1]]
+
+
+def test_a_machine_says_what_it_makes_of_zeros():
+    dense = load_design("bf16-systolic").machine
+    skipping = load_design("bf16-systolic", ["machine.skips_zero_weights=true"]).machine
+    assert dense.remarks(StepFacts()) == skipping.remarks(StepFacts()) == ()
+    assert "does not skip zeros" in dense.remarks(pruned(0.5))[0]
+    assert "perfect packing" in skipping.remarks(pruned(0.5))[0]
+    assert "does not skip zeros" in load_design("h200").machine.remarks(pruned(0.5))[0]
+
+
+def test_the_result_of_an_evaluation_carries_the_remark(digits_in_ten_steps):
+    method = "magnitude-pruning"
+    design = load_design("bf16-systolic", methods=[f"{method}.begin=1", f"{method}.end=8", f"{method}.every=2"])
+    result = evaluate(design, digits_in_ten_steps, seeds=1)
+    assert any("does not skip zeros" in remark for remark in result.remarks)
+    assert result.provenance["design"]["methods"][0]["name"] == method
+
+
+@pytest.fixture
+def digits_in_ten_steps():
+    from dataclasses import replace
+
+    return replace(load_workload("digits-mlp"), max_steps=30)
