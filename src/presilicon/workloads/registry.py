@@ -5,18 +5,23 @@ from pathlib import Path
 
 from presilicon.base import ConfigError, ExtensionPoint, unknown
 from presilicon.workloads.digits import DIGITS_CNN, DIGITS_MLP
-from presilicon.workloads.fashion import fashion_cnn, fashion_mlp, fashion_resnet
+from presilicon.workloads.fashion import FASHION_RESNET18, FASHION_VIT, fashion_cnn, fashion_mlp, fashion_resnet
 from presilicon.workloads.published import PUBLISHED
+from presilicon.workloads.python_source import python_gpt
 from presilicon.workloads.shakespeare import SHAKESPEARE_GPT
+from presilicon.workloads.tabular import DIABETES_MLP
 from presilicon.workloads.user import load_file
 from presilicon.workloads.workload import Workload
 
+_FIXED = (DIABETES_MLP, DIGITS_CNN, DIGITS_MLP, FASHION_RESNET18, FASHION_VIT, SHAKESPEARE_GPT, *PUBLISHED)
+
 _WORKLOADS: dict[str, Workload | Callable[[], Workload]] = {
-    **{workload.name: workload for workload in (DIGITS_CNN, DIGITS_MLP, SHAKESPEARE_GPT, *PUBLISHED)},
+    **{workload.name: workload for workload in _FIXED},
     # Created on demand, because the data they train on depend on what is installed.
     "fashion-cnn": fashion_cnn,
     "fashion-mlp": fashion_mlp,
     "fashion-resnet": fashion_resnet,
+    "python-gpt": python_gpt,
 }
 
 REGISTERED: ExtensionPoint[Workload | Callable[[], Workload]] = ExtensionPoint("presilicon.workloads", "workload", {})

@@ -80,6 +80,8 @@ class Workload:
     """Creates the model with fresh weights; called after the run's seed is set."""
     data: Callable[[], Splits] | None = None
     """Returns the same splits at every call, independent of the run's seed."""
+    installed: Callable[[], object] | None = None
+    """Raises `MissingToolError`, with the command that helps, if the data are not installed; called before training."""
     target: float | None = None
     """The value of the metric to reach on the validation split; required with data."""
     milestones: tuple[float, ...] = ()
@@ -118,9 +120,9 @@ class Workload:
         if not isinstance(self.name, str) or not self.name.strip():
             raise ConfigError(f"a workload's name must be a non-empty string, not {self.name!r}")
         where = f'workload "{self.name}"'
-        for field in ("model", "data", "example", "augment", "loss", "optimizer", "accuracy"):
+        for field in ("model", "data", "installed", "example", "augment", "loss", "optimizer", "accuracy"):
             value = getattr(self, field)
-            if not (callable(value) or (value is None and field in ("data", "example", "augment"))):
+            if not (callable(value) or (value is None and field in ("data", "installed", "example", "augment"))):
                 raise ConfigError(f"{where}: {field} must be a function, not {type(value).__name__}")
         for field in _COUNTS:
             value = getattr(self, field)
@@ -178,12 +180,15 @@ class Workload:
 
         Raises:
             ConfigError: it has no data, or, when the function is called, the data are not `Splits`.
+            MissingToolError: its data are not installed.
         """
         if self.data is None or self.target is None:
             raise ConfigError(
                 f'workload "{self.name}" has no data, so it can be simulated but not trained; '
                 "`presilicon list workloads` shows which can be evaluated"
             )
+        if self.installed is not None:
+            self.installed()
         return self._load_splits, self.target
 
     def _load_splits(self) -> Splits:

@@ -96,3 +96,12 @@ def test_an_error_in_training_names_the_line_of_the_file(invoke, tmp_path, jobs:
     assert re.search(r"mine\.py, line \d+, in wrong: ZeroDivisionError: division by zero", outcome.err)
     assert "Traceback" not in outcome.err
     assert str(tmp_path) not in outcome.err.replace(f"{tmp_path}/runs", "")
+
+
+def test_evaluate_without_the_data_exits_with_3_and_the_command(invoke, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("PRESILICON_FASHION_MNIST", "subset")
+    outcome = invoke("evaluate", "fp32-systolic", "--workload", "fashion-vit")
+    assert outcome.code == 3
+    assert "apt-get install dataset-fashion-mnist" in outcome.err
+    assert len(outcome.err.strip().splitlines()) == 1
+    assert not list(tmp_path.glob("runs/*"))

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from presilicon import ConfigError, load_workload
+from presilicon.base import MissingToolError
 from presilicon.workloads import fashion
 from presilicon.workloads.fashion import VARIABLE, load_fashion, read_full, read_subset, subset_of
 
@@ -88,7 +89,7 @@ def test_validation_is_the_end_of_each_class(whole: Path) -> None:
 
 
 def test_a_set_that_is_not_there_or_cut_off_is_explained(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match="dataset-fashion-mnist, or set PRESILICON_FASHION_MNIST"):
+    with pytest.raises(MissingToolError, match="dataset-fashion-mnist, or set PRESILICON_FASHION_MNIST"):
         load_fashion(image=True, full=True)
     (whole / "train-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x09abc")
     with pytest.raises(ConfigError, match="train-labels-idx1-ubyte: not an idx file of bytes, or truncated"):

@@ -1,4 +1,4 @@
-"""A small transformer that predicts the next character."""
+"""A small transformer that predicts the next character, or token."""
 
 from __future__ import annotations
 
