@@ -10,11 +10,13 @@ from presilicon.emulation.training.hopeless import HOPELESS_RULE
 from presilicon.emulation.training.loop import identity, train
 from presilicon.emulation.training.methods import transform_model
 from presilicon.emulation.training.scaling import LossScaler
+from presilicon.emulation.training.turns import PassOn, take_turns
 
 __all__ = [
     "HOPELESS_RULE",
     "Checkpoint",
     "LossScaler",
+    "PassOn",
     "UncoveredWarning",
     "coverage",
     "coverage_workload",
@@ -25,6 +27,7 @@ __all__ = [
     "identity",
     "read_trace",
     "restore_",
+    "take_turns",
     "train",
     "transform_model",
 ]

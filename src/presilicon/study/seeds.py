@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from msgspec import structs
 
 from presilicon.base import RunFailedError
 from presilicon.designs import MINIBATCH, Method, Numerics, UpdateRule
-from presilicon.emulation import Checkpoint, identity, read_trace, train
+from presilicon.emulation import Checkpoint, PassOn, identity, read_trace, take_turns, train
 from presilicon.records import (
     Evaluation,
     EvaluationEvent,
@@ -55,17 +56,24 @@ def train_seeds(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list
     """The trace of each task, in the order of the tasks.
 
     Each run uses one torch thread, whether it runs here (`jobs=1`) or in one of `jobs` spawned processes, so the
-    numbers do not depend on `jobs`. `on_event` is called in this process with evaluations and finished seeds as they
+    numbers do not depend on `jobs`. On a GPU, `jobs` runs take turns in this process, so that the GPU works on one
+    while Python prepares the next. `on_event` is called in this process with evaluations and finished seeds as they
     happen, and with seeds that had already finished in their checkpoints (`SeedRestored`).
     """
-    if jobs <= 1 or len(tasks) <= 1:
+    if jobs <= 1 or len(tasks) <= 1 or tasks[0].device != "cpu":
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            return [_run(task, on_event) for task in tasks]
+            return _train_here(tasks, jobs, on_event)
         finally:
             torch.set_num_threads(threads)
     return _train_in_processes(tasks, min(jobs, len(tasks)), on_event)
+
+
+def _train_here(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
+    if jobs <= 1 or len(tasks) <= 1:
+        return [_run(task, on_event) for task in tasks]
+    return take_turns([partial(_run, task, on_event) for task in tasks], tasks[0].device, jobs)
 
 
 def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
@@ -159,7 +167,7 @@ def _run_in_worker(task: SeedTask) -> Trace:
     return _run(task, _events.put)
 
 
-def _run(task: SeedTask, on_event: OnEvent) -> Trace:
+def _run(task: SeedTask, on_event: OnEvent, on_wait: PassOn = lambda: None) -> Trace:
     run: dict[str, Any] = {"design": task.design, "seed": task.seed}
 
     def on_evaluation(point: Evaluation) -> None:
@@ -187,7 +195,7 @@ def _run(task: SeedTask, on_event: OnEvent) -> Trace:
             trace = train(
                 task.workload, task.numerics, seed=task.seed, device=task.device, on_evaluation=on_evaluation,
                 on_finding=on_finding, checkpoint=task.checkpoint, observers=instruments, hooks=instruments,
-                update_rule=task.update_rule, methods=task.methods,
+                update_rule=task.update_rule, methods=task.methods, on_wait=on_wait,
             )  # fmt: skip
     finally:
         for instrument in instruments:

@@ -18,6 +18,7 @@ from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.emulation.training.batches import EvaluationData, TrainingData, evaluate_split
+from presilicon.emulation.training.captured import USUAL_STEPS, CapturedStep, can_capture, has_constant_update
 from presilicon.emulation.training.checkpoint import (
     Checkpoint,
     Generators,
@@ -69,6 +70,7 @@ def train(
     hooks: Sequence[TrainingHook] = (),
     on_evaluation: OnEvaluation | None = None,
     on_finding: OnFinding | None = None,
+    on_wait: Callable[[], None] = lambda: None,
     checkpoint: Checkpoint | None = None,
 ) -> Trace:
     """Train until the workload's target is held, the budget is spent or training fails; return the trace.
@@ -80,6 +82,8 @@ def train(
 
     A step trains `workload.batch_size` samples on each chip, with as many updates as the machine's `update_rule` makes
     of them; budget and evaluation interval count samples. `methods` take part in every step, the first outermost.
+
+    `on_wait` is called when the step waits for the GPU, so that another run can start its own.
 
     A diagnosis inspects a step now and then, and every step that fails: its findings are in the trace, and `on_finding`
     is called with each of them at once. A run that cannot recover is ended, with the reason.
@@ -105,6 +109,7 @@ def train(
         training = Training(
             workload, numerics, seed=seed, device=device, observers=tuple(observers), operators=replaced,
             update_rule=update_rule, methods=methods, hooks=hooks, on_evaluation=on_evaluation, on_finding=on_finding,
+            on_wait=on_wait,
         )  # fmt: skip
         return training.run(checkpoint, run_identity)
 
@@ -173,6 +178,7 @@ class Training:
         hooks: Sequence[TrainingHook] = (),
         on_evaluation: OnEvaluation | None = None,
         on_finding: OnFinding | None = None,
+        on_wait: Callable[[], None] = lambda: None,
     ) -> None:
         load_data, self._target = workload.require_data()
         if update_rule.per_sample and workload.accumulate > 1:
@@ -181,7 +187,7 @@ class Training:
                 "sample and adds up no gradients; set it to 1, or choose another schedule"
             )
         self._workload, self.numerics, self._seed, self._rule = workload, numerics, seed, update_rule
-        self._hooks, self._on_evaluation = hooks, on_evaluation
+        self._hooks, self._on_evaluation, self._on_wait = hooks, on_evaluation, on_wait
         torch.manual_seed(derive_seed(seed, "weights"))
         self.model = transform_model(workload.model(), methods).to(device)
         self._splits = load_data()
@@ -206,6 +212,10 @@ class Training:
         self._counts = Counts()
         self._stale: StaleWeights | None = self._make_stale_weights() if update_rule.pipelined else None
         self._methods = AttachedMethods(methods, self)
+        may_capture = device.startswith("cuda") and not (methods or hooks or observers or operators)
+        self._may_capture = may_capture and update_rule == MINIBATCH and can_capture(workload, numerics)
+        self._captured: CapturedStep | None = None
+        self._usual_steps = 0
 
     def _make_stale_weights(self) -> StaleWeights:
         workload = self._workload
@@ -338,7 +348,56 @@ class Training:
         pieces = list(zip(inputs.chunk(parts), targets.chunk(parts), strict=True))
         updates = [[piece] for piece in pieces] if self._rule.per_sample else [pieces]
         for update in updates:
-            self._train_update(step, update, work)
+            if self._may_capture and not self._diagnosis.is_due(step.number) and self._capture(*update[0]):
+                self._replay(step, update[0], work)
+            else:
+                self._train_usual(step, update, work)
+
+    def _train_usual(self, step: TrainingStep, pieces: Sequence[tuple[Tensor, Tensor]], work: "StepWork") -> None:
+        """A step that is not captured; one that draws random numbers is never captured."""
+        if not self._may_capture:
+            return self._train_update(step, pieces, work)
+        device = pieces[0][0].device
+        before = torch.cuda.get_rng_state(device)
+        self._train_update(step, pieces, work)
+        self._may_capture = torch.equal(before, torch.cuda.get_rng_state(device))
+        self._usual_steps += 1
+
+    def _capture(self, inputs: Tensor, targets: Tensor) -> bool:
+        """Whether the step is captured; it becomes so after some usual steps, if it draws no random numbers."""
+        if self._captured is None and self._usual_steps >= USUAL_STEPS:
+            optimizer, update = self.optimizer, self._apply_gradients
+            has_constant = has_constant_update(self._workload, optimizer)
+            try:
+                self._captured = CapturedStep(
+                    self.model, optimizer, (inputs, targets), self._compute_loss, update if has_constant else None
+                )
+            except RuntimeError:  # an op that waits for the GPU, or that allocates memory, cannot be captured
+                torch.cuda.synchronize()
+                self._may_capture = False
+        return self._captured is not None and self._captured.fits(inputs, targets)
+
+    def _compute_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        self.model.train()
+        return self._loss(self.model(inputs), targets)
+
+    def _replay(self, step: TrainingStep, batch: tuple[Tensor, Tensor], work: "StepWork") -> None:
+        """A captured step."""
+        assert self._captured is not None
+        step.inputs, step.targets = batch
+        self._captured.launch(*batch)
+        self._on_wait()
+        loss, is_finite = self._captured.outcome()
+        work.add_loss(loss, len(step.inputs))
+        if not math.isfinite(loss):
+            self._fail(step, work, None, backward=False)
+        work.backward_passes += 1
+        if not is_finite:
+            self._fail(step, work, None, backward=True)
+        if not self._captured.update():
+            self._apply_gradients()
+        work.updates += 1
+        self._diagnosis.after_update(step.number, True, self._scaler.scale)
 
     def _set_learning_rate(self, step: TrainingStep) -> None:
         """The rate of the schedule, in place of the optimizer's own; a rate that was set since becomes the new base."""
@@ -420,12 +479,15 @@ class Training:
     def _update(self, probe: Probe | None, work: "StepWork") -> None:
         if probe is not None:
             self._diagnosis.inspect(probe, self.model)
-        if self._workload.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self._workload.clip_norm)
         if self._stale is not None:
             self._stale.push()
-        self.optimizer.step()
+        self._apply_gradients()
         work.updates += 1
+
+    def _apply_gradients(self) -> None:
+        if self._workload.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self._workload.clip_norm)
+        self.optimizer.step()
 
     def _fail(self, step: TrainingStep, work: "StepWork", probe: Probe | None, *, backward: bool) -> NoReturn:
         """End training at a step without an update, with the diagnosis of why it failed."""

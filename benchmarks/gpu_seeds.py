@@ -1,0 +1,56 @@
+"""Seeds trained at once on the GPU at hand, over the same seeds one after another; the bits must be the same.
+
+    PYTHONPATH=src python benchmarks/gpu_seeds.py
+
+`fashion-cnn` with the numerics of bf16-systolic. "usual" starts every kernel from Python, "captured" replays CUDA
+graphs, "at once" lets eight captured runs take turns. Rates are steps of all seeds in a second, starting included.
+"""
+
+import json
+import sys
+import time
+from dataclasses import replace
+from unittest.mock import patch
+
+from presilicon.designs import load_design
+from presilicon.emulation.training import loop
+from presilicon.records import Trace
+from presilicon.study.seeds import SeedTask, train_seeds
+from presilicon.workloads import load_workload
+
+SEEDS = 8
+
+
+def train(steps: int, seeds: int, jobs: int, name: str) -> tuple[float, list[Trace]]:
+    """Steps per second, and the traces."""
+    workload = replace(load_workload(name), max_steps=steps, evaluate_every=100, sustain=100)
+    numerics = load_design("bf16-systolic").numerics
+    tasks = [SeedTask("bf16-systolic", numerics, workload, seed, "cuda") for seed in range(seeds)]
+    start = time.perf_counter()
+    traces = train_seeds(tasks, jobs, lambda event: None)
+    return seeds * steps / (time.perf_counter() - start), traces
+
+
+def main() -> None:
+    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 500
+    for name in sys.argv[2:] or ["fashion-cnn"]:
+        train(20, 1, 1, name)  # kernels are compiled and libraries loaded
+        with patch.object(loop, "can_capture", lambda *arguments: False):
+            usual_s, usual = train(steps, 2, 1, name)
+        captured_s, captured = train(steps, SEEDS, 1, name)
+        together_s, together = train(steps, SEEDS, SEEDS, name)
+        row = {
+            "workload": name,
+            "usual_steps_s": usual_s,
+            "captured_steps_s": captured_s,
+            "at_once_steps_s": together_s,
+            "captured_over_usual": captured_s / usual_s,
+            "at_once_over_usual": together_s / usual_s,
+            "at_once_over_captured": together_s / captured_s,
+            "same_bits": usual == captured[:2] and captured == together,
+        }
+        print(json.dumps(row, indent=2), flush=True)
+
+
+if __name__ == "__main__":
+    main()
