@@ -41,10 +41,11 @@ def train_seed(name: str, seed: int, device: str, max_steps: int | None) -> dict
     trace = train(workload, Numerics(), seed=seed, device=device, on_evaluation=note)
     seconds = time.perf_counter() - start
     reached = trace.crossing(own.target or 0.0, own.sustain, own.measure.direction)
-    print(f"{name} seed {seed}: target {own.target} first held at step {reached}; test {trace.test_accuracy:.4f}; "
+    held = "not held" if reached is None else f"held from step {reached.step:.0f} on"
+    print(f"{name} seed {seed}: target {own.target} {held}; test {trace.test_accuracy:.4f}; "
           f"{seconds / trace.steps:.4f} s a step with evaluations", flush=True)  # fmt: skip
     return {"workload": name, "seed": seed, "test": trace.test_accuracy, "seconds": seconds, "steps": trace.steps,
-            "reached": str(reached), "points": points}  # fmt: skip
+            "reached": None if reached is None else reached.step, "points": points}  # fmt: skip
 
 
 def main() -> None:

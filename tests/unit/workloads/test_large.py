@@ -88,8 +88,8 @@ def test_the_table_is_learned_to_its_target_where_lower_is_better() -> None:
     workload = load_workload("diabetes-mlp")
     trace = train(workload, Numerics(), seed=0)
     assert trace.ending == "target"
-    assert all(point.accuracy <= 0.75 for point in trace.evaluations[-3:])
-    assert trace.evaluations[0].accuracy > 0.75
+    assert all(point.accuracy <= 0.65 for point in trace.evaluations[-3:])
+    assert trace.evaluations[0].accuracy > 0.65
 
 
 @pytest.fixture
