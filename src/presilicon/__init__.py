@@ -34,9 +34,11 @@ _HOMES = {
     "System": "presilicon.designs",
     "load_design": "presilicon.designs",
     "load_system": "presilicon.designs",
+    "Metric": "presilicon.workloads",
     "Splits": "presilicon.workloads",
     "Workload": "presilicon.workloads",
     "capture": "presilicon.workloads",
+    "load_metric": "presilicon.workloads",
     "load_workload": "presilicon.workloads",
     "coverage": "presilicon.emulation",
     "emulate_": "presilicon.emulation",
@@ -62,7 +64,7 @@ if TYPE_CHECKING:
     from presilicon.records import Cost, Result, StepFacts, StepGraph, Trace
     from presilicon.simulation import memory_timeline, simulate
     from presilicon.study import compare, evaluate, schedule
-    from presilicon.workloads import Splits, Workload, capture, load_workload
+    from presilicon.workloads import Metric, Splits, Workload, capture, load_metric, load_workload
 
 
 def __getattr__(name: str) -> Any:
