@@ -9,10 +9,9 @@ from typing import Any
 
 from presilicon.base import ConfigError
 from presilicon.designs import METHODS, Design, Method, Technology
-from presilicon.emulation import transform_model
 from presilicon.records import Arrival, Cost, CurvePoint, Direction, SeedResult, StepFacts, StepGraph, Trace
 from presilicon.simulation import MatchedTimes, put_times, simulate
-from presilicon.workloads import Workload, capture_workload
+from presilicon.workloads import Workload
 
 PriceStep = Callable[[StepFacts], Cost]
 Transform = Callable[[Any], Any]
@@ -34,12 +33,16 @@ class StepGraphs:
         return self._graphs[samples]
 
     def _capture(self, samples: int | None, transform: Transform | None) -> StepGraph:
+        from presilicon.workloads import capture_workload
+
         make = partial(_make_model, self._workload.model, self._methods, transform)
         workload = replace(self._workload, model=make) if self._methods or transform else self._workload
         return capture_workload(workload, samples)
 
 
 def _make_model(make: Callable[[], Any], methods: Sequence[Method], transform: Transform | None) -> Any:
+    from presilicon.emulation import transform_model
+
     model = transform_model(make(), methods)
     return model if transform is None else transform(model)
 
