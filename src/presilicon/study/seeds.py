@@ -30,7 +30,7 @@ from presilicon.records import (
     Trace,
 )
 from presilicon.study.instrumented import InstrumentTask, instrument_of
-from presilicon.workloads import Workload, files_of, load_file, workload_errors
+from presilicon.workloads import Splits, Workload, files_of, load_file, resident_pair, workload_errors
 
 OnEvent = Callable[[Event], None]
 
@@ -195,7 +195,7 @@ def _run(task: SeedTask, on_event: OnEvent, on_wait: PassOn = lambda: None) -> T
             trace = train(
                 task.workload, task.numerics, seed=task.seed, device=task.device, on_evaluation=on_evaluation,
                 on_finding=on_finding, checkpoint=task.checkpoint, observers=instruments, hooks=instruments,
-                update_rule=task.update_rule, methods=task.methods, on_wait=on_wait,
+                update_rule=task.update_rule, methods=task.methods, on_wait=on_wait, splits=_splits_of(task.workload),
             )  # fmt: skip
     finally:
         for instrument in instruments:
@@ -204,6 +204,21 @@ def _run(task: SeedTask, on_event: OnEvent, on_wait: PassOn = lambda: None) -> T
         on_event(RoundingEvent(**run, **structs.asdict(shares)))
     on_event(SeedFinished(**run, **_summary(trace)))
     return trace
+
+
+_loaded: list[tuple[Any, Splits]] = []
+"""The function that loads the data of the last workload that was trained here, and the data."""
+
+
+def _splits_of(workload: Workload) -> Splits:
+    """The data of a workload; its seeds share them if they are tensors, which no seed uses up."""
+    if _loaded and _loaded[0][0] is workload.data:
+        return _loaded[0][1]
+    _loaded.clear()
+    splits = workload.require_data()[0]()
+    if all(resident_pair(split) is not None for split in (splits.train, splits.validation, splits.test)):
+        _loaded.append((workload.data, splits))
+    return splits
 
 
 def _summary(trace: Trace) -> dict[str, Any]:

@@ -52,7 +52,7 @@ from presilicon.records import (
     TrainingHook,
 )
 from presilicon.runs import versions
-from presilicon.workloads import Schedule, Workload, capture
+from presilicon.workloads import Schedule, Splits, Workload, capture
 
 OnEvaluation = Callable[[Evaluation], None]
 
@@ -72,6 +72,7 @@ def train(
     on_finding: OnFinding | None = None,
     on_wait: Callable[[], None] = lambda: None,
     checkpoint: Checkpoint | None = None,
+    splits: Splits | None = None,
 ) -> Trace:
     """Train until the workload's target is held, the budget is spent or training fails; return the trace.
 
@@ -83,7 +84,8 @@ def train(
     A step trains `workload.batch_size` samples on each chip, with as many updates as the machine's `update_rule` makes
     of them; budget and evaluation interval count samples. `methods` take part in every step, the first outermost.
 
-    `on_wait` is called when the step waits for the GPU, so that another run can start its own.
+    `on_wait` is called when the step waits for the GPU, so that another run can start its own. `splits` are the
+    workload's data, if they are loaded already.
 
     A diagnosis inspects a step now and then, and every step that fails: its findings are in the trace, and `on_finding`
     is called with each of them at once. A run that cannot recover is ended, with the reason.
@@ -109,7 +111,7 @@ def train(
         training = Training(
             workload, numerics, seed=seed, device=device, observers=tuple(observers), operators=replaced,
             update_rule=update_rule, methods=methods, hooks=hooks, on_evaluation=on_evaluation, on_finding=on_finding,
-            on_wait=on_wait,
+            on_wait=on_wait, splits=splits,
         )  # fmt: skip
         return training.run(checkpoint, run_identity)
 
@@ -179,6 +181,7 @@ class Training:
         on_evaluation: OnEvaluation | None = None,
         on_finding: OnFinding | None = None,
         on_wait: Callable[[], None] = lambda: None,
+        splits: Splits | None = None,
     ) -> None:
         load_data, self._target = workload.require_data()
         if update_rule.per_sample and workload.accumulate > 1:
@@ -190,7 +193,7 @@ class Training:
         self._hooks, self._on_evaluation, self._on_wait = hooks, on_evaluation, on_wait
         torch.manual_seed(derive_seed(seed, "weights"))
         self.model = transform_model(workload.model(), methods).to(device)
-        self._splits = load_data()
+        self._splits = load_data() if splits is None else splits
         self._batches = TrainingData(workload, self._splits.train, seed=seed, device=device)
         self._validation = EvaluationData(workload, self._splits.validation, "validation", device=device)
         self._test = EvaluationData(workload, self._splits.test, "test", device=device)
