@@ -24,7 +24,7 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 demo: install
-	$(BIN)/presilicon evaluate fp32-systolic bf16-systolic fp8-systolic --workload digits-cnn
+	$(BIN)/presilicon evaluate edge-fp32 edge-bf16 edge-fp8 --workload digits-cnn --seeds auto
 
 lint: install
 	$(BIN)/ruff check .

@@ -87,3 +87,8 @@ def test_areas_follow_another_table() -> None:
         if path[0] == "area" and "overhead" not in path:
             doubled = doubled.scaled(path, 2)
     assert area(design, doubled).mm2 == pytest.approx(2 * (area(design).mm2 or 0.0))
+
+
+def test_the_edge_designs_are_of_one_size() -> None:
+    areas = [area(load_design(f"edge-{name}")).mm2 for name in ("fp32", "bf16", "fp8")]
+    assert max(areas) / min(areas) < 1.02
