@@ -6,7 +6,7 @@ from typing import IO, Any
 
 import msgspec
 
-from presilicon.base import ConfigError, format_percent
+from presilicon.base import ConfigError, format_number, format_percent
 from presilicon.records import Comparison, EvaluationEvent, SeedFinished, SeedRestored
 from presilicon.report.charts.figure import render_figure
 from presilicon.report.document import from_plain
@@ -50,13 +50,27 @@ def print_run(run: StoredRun, file: IO[str] | None = None) -> None:
     if done:
         target.write("\nseeds finished\n")
         for event in done:
-            accuracy = "unknown accuracy" if event.test_accuracy is None else format_percent(event.test_accuracy)
-            target.write(f"  {event.design} seed {event.seed}: {event.steps} steps, {event.ending}, {accuracy}\n")
+            target.write(
+                f"  {event.design} seed {event.seed}: {event.steps} steps, {event.ending}, {_tested(run, event)}\n"
+            )
     if run.comparison() is not None:
         target.write("\n" + render_table(comparison_of(run)))
     report = run.path / "report.html"
     if report.exists():
         target.write(f"\nreport: {report}\n")
+
+
+def _tested(run: StoredRun, event: SeedFinished) -> str:
+    """The metric on the test split: a percentage for accuracy and other fractions."""
+    workload = run.record.config.get("workload") if run.record else None
+    metric = workload.get("metric") if isinstance(workload, dict) else None
+    if not isinstance(metric, dict):
+        return "unknown accuracy" if event.test_accuracy is None else format_percent(event.test_accuracy)
+    if event.test_accuracy is None:
+        return f"unknown {metric.get('name')}"
+    is_fraction = (metric.get("low"), metric.get("high")) == (0, 1)
+    shown = format_percent(event.test_accuracy) if is_fraction else format_number(event.test_accuracy, digits=4)
+    return f"{metric.get('name')} {shown}"
 
 
 def finished_seeds(run: StoredRun) -> list[SeedFinished]:

@@ -1,14 +1,16 @@
 """A metric other than accuracy in every view."""
 
+import io
 import json
 import re
 
 import pytest
 from msgspec.structs import replace
 
-from presilicon.records import Comparison
-from presilicon.report import render_page, render_table
+from presilicon.records import Comparison, SeedFinished
+from presilicon.report import print_run, render_page, render_table
 from presilicon.report.charts.figure import render_figure
+from presilicon.runs import create_run, load_run
 
 
 @pytest.fixture
@@ -65,3 +67,22 @@ def test_samples_are_the_axis_where_they_were_recorded(comparison):
     assert data["axes"][0]["label"] == "training samples"
     first = data["designs"][0]["seeds"][0]["points"][0]
     assert first[0] == 32 * designs[0].seeds[0].curve[0].step
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "text"),
+    [
+        ({"name": "perplexity", "low": 1, "high": "inf"}, 12.345, "target, perplexity 12.35\n"),
+        ({"name": "error rate", "low": 0, "high": 1}, 0.123, "target, error rate 12.3%\n"),
+        ({"name": "loss", "low": "-inf", "high": "inf"}, None, "target, unknown loss\n"),
+        (None, 0.97, "target, 97%\n"),
+    ],
+)
+def test_a_recorded_run_shows_it(tmp_path, metric, value, text):
+    config = {"workload": {"name": "mine"} | ({} if metric is None else {"metric": metric})}
+    run = create_run(tmp_path, "evaluate", config, seed=0)
+    run.record(SeedFinished(design="a", seed=0, steps=10, ending="target", test_accuracy=value))
+    run.end("finished")
+    shown = io.StringIO()
+    print_run(load_run(tmp_path, run.name), shown)
+    assert f"a seed 0: 10 steps, {text}" in shown.getvalue()
