@@ -70,7 +70,7 @@ def systems(as_json: bool) -> None:
 @command.command("workloads")
 @json_option
 def workloads(as_json: bool) -> None:
-    """List the workloads with their accuracy targets and the commands that take them.
+    """List the workloads with their metrics and targets, and the commands that take them.
 
     Workloads without data can be simulated but not evaluated.
     """
@@ -85,8 +85,9 @@ def workloads(as_json: bool) -> None:
             click.echo(f"presilicon: warning: {error}", err=True)
             continue
         commands = ["evaluate", "simulate"] if workload.can_evaluate else ["simulate"]
-        described = {"target": workload.target, "commands": commands, "description": workload.description}
-        rows.append({"name": name, **described})
+        metric = workload.measure.name if workload.can_evaluate else None
+        described = {"commands": commands, "description": workload.description}
+        rows.append({"name": name, "metric": metric, "target": workload.target, **described})
     _print("workloads", rows, as_json)
 
 

@@ -7,13 +7,13 @@ they are called, and the names that need torch are resolved when they are first 
 from typing import TYPE_CHECKING
 
 from presilicon.base import deferred
-from presilicon.workloads.metric import Metric
-from presilicon.workloads.metrics import load_metric
-from presilicon.workloads.optimizers import OPTIMIZERS, read_optimizer, with_learning_rate
 from presilicon.workloads.published import classified, from_networks, sequences, unet
+from presilicon.workloads.reading.splits import Splits
 from presilicon.workloads.registry import load_workload, workload_names
-from presilicon.workloads.schedule import Schedule
-from presilicon.workloads.splits import Splits
+from presilicon.workloads.settings.metric import Metric
+from presilicon.workloads.settings.metrics import load_metric
+from presilicon.workloads.settings.optimizers import OPTIMIZERS, read_optimizer, with_learning_rate
+from presilicon.workloads.settings.schedule import Schedule
 from presilicon.workloads.user import files_of, load_file, workload_errors
 from presilicon.workloads.workload import Workload, adamw, sgd
 
@@ -28,14 +28,18 @@ if TYPE_CHECKING:
     from presilicon.workloads.capturing.operators import describe_operator, ops_of_call
     from presilicon.workloads.capturing.step_capture import capture, capture_workload, mean_of_outputs
     from presilicon.workloads.digits import load_digits
-    from presilicon.workloads.examples import Batch, Rows, Slot, Stream, all_inputs, open_split, resident_pair
+    from presilicon.workloads.reading.batch import Batch, Slot
+    from presilicon.workloads.reading.examples import all_inputs, open_split, resident_pair
+    from presilicon.workloads.reading.stream import Stream
 
 __getattr__ = deferred(
     __name__,
     {
         "presilicon.workloads.capturing.step_capture": ("capture", "capture_workload", "mean_of_outputs"),
         "digits": ("load_digits",),
-        "examples": ("Batch", "Rows", "Slot", "Stream", "all_inputs", "open_split", "resident_pair"),
+        "presilicon.workloads.reading.batch": ("Batch", "Slot"),
+        "presilicon.workloads.reading.examples": ("all_inputs", "open_split", "resident_pair"),
+        "presilicon.workloads.reading.stream": ("Stream",),
         "presilicon.workloads.capturing.layers": (
             "Layers",
             "ends_of",
@@ -53,7 +57,6 @@ __all__ = [
     "Batch",
     "Layers",
     "Metric",
-    "Rows",
     "Schedule",
     "Slot",
     "Splits",

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from presilicon.workloads.splits import Splits
+from presilicon.workloads.reading.splits import Splits
 from presilicon.workloads.workload import Workload, sgd
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from presilicon.base import ConfigError, MissingToolError
 from presilicon.workloads.augmentation import shift_and_flip
 from presilicon.workloads.published import classified, from_networks
-from presilicon.workloads.splits import Splits
+from presilicon.workloads.reading.splits import Splits
 from presilicon.workloads.workload import Workload, adamw, sgd
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from presilicon.base import ConfigError, MissingToolError
-from presilicon.workloads.metrics import load_metric
 from presilicon.workloads.published import from_networks, sequences
-from presilicon.workloads.splits import Splits
+from presilicon.workloads.reading.splits import Splits
+from presilicon.workloads.settings.metrics import load_metric
 from presilicon.workloads.tokenizer import Tokenizer, learn_merges
 from presilicon.workloads.workload import Workload, adamw
 

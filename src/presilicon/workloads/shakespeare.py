@@ -8,7 +8,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from presilicon.workloads.published import from_networks
-from presilicon.workloads.splits import Splits
+from presilicon.workloads.reading.splits import Splits
 from presilicon.workloads.workload import Workload, adamw
 
 if TYPE_CHECKING:

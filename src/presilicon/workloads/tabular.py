@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from presilicon.workloads.metrics import load_metric
 from presilicon.workloads.published import from_networks
-from presilicon.workloads.splits import Splits
+from presilicon.workloads.reading.splits import Splits
+from presilicon.workloads.settings.metrics import load_metric
 from presilicon.workloads.workload import Workload, sgd
 
 SPLIT_SEED = 20240229

@@ -13,7 +13,7 @@ from traceback import extract_tb
 from types import ModuleType
 
 from presilicon.base import ConfigError, PresiliconError, RunFailedError, read_file
-from presilicon.workloads.metric import Metric
+from presilicon.workloads.settings.metric import Metric
 from presilicon.workloads.workload import Workload
 
 _files: dict[Path, str] = {}

@@ -11,9 +11,9 @@ from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any
 
 from presilicon.base import ConfigError
-from presilicon.workloads.metric import Metric
-from presilicon.workloads.schedule import Schedule
-from presilicon.workloads.splits import Splits
+from presilicon.workloads.reading.splits import Splits
+from presilicon.workloads.settings.metric import Metric
+from presilicon.workloads.settings.schedule import Schedule
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
@@ -232,7 +232,7 @@ class Workload:
         """Inputs and targets of a batch of `size` examples for capture, which uses only shapes and types."""
         if self.example is not None:
             return self.example(size)
-        from presilicon.workloads.examples import example_shapes
+        from presilicon.workloads.reading.examples import example_shapes
 
         return example_shapes(self.require_data()[0]().train, size)
 

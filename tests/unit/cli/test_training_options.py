@@ -17,7 +17,7 @@ def test_options_decide_training_and_are_in_the_provenance(invoke, tmp_path) -> 
     document = json.loads(outcome.out)
     workload = document["designs"][0]["provenance"]["workload"]
     assert workload["optimizer"] == (
-        "presilicon.workloads.optimizers.torch_optimizer(kind='adamw', learning_rate=0.01, weight_decay=0.1)"
+        "presilicon.workloads.settings.optimizers.torch_optimizer(kind='adamw', learning_rate=0.01, weight_decay=0.1)"
     )
     assert workload["schedule"] == "cosine(warmup=4)"
     assert (workload["batch_size"], workload["accumulate"]) == (64, 4)
@@ -66,7 +66,10 @@ def test_an_option_that_cannot_be_is_one_clear_error(invoke, options: list[str],
     ("options", "words"),
     [
         (["--batch", "64"], "chosen hyperparameters: batch_size 64 in place of the workload's 32"),
-        (["--lr", "0.2"], "chosen hyperparameters: optimizer presilicon.workloads.optimizers.with_learning_rate("),
+        (
+            ["--lr", "0.2"],
+            "chosen hyperparameters: optimizer presilicon.workloads.settings.optimizers.",
+        ),
         (["--schedule", "cosine"], "chosen hyperparameters: schedule cosine in place of the workload's none"),
         (["--accumulate", "4"], "chosen hyperparameters: accumulate 4 in place of the workload's none"),
     ],

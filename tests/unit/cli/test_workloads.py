@@ -14,9 +14,10 @@ def test_the_list_says_which_can_be_evaluated(invoke) -> None:
     rows = {row["name"]: row for row in invoke("list", "workloads", "--json").document["workloads"]}
     assert tuple(rows) == workload_names()
     assert rows["digits-cnn"]["commands"] == ["evaluate", "simulate"]
+    assert (rows["python-gpt"]["metric"], rows["resnet50"]["metric"]) == ("perplexity", None)
     assert (rows["resnet50"]["commands"], rows["resnet50"]["target"]) == (["simulate"], None)
     lines = invoke("list", "workloads").out.splitlines()
-    assert next(line.split() for line in lines if line.startswith("vgg16"))[:3] == ["vgg16", "-", "simulate"]
+    assert next(line.split() for line in lines if line.startswith("vgg16"))[:4] == ["vgg16", "-", "-", "simulate"]
 
 
 @pytest.mark.parametrize("options", [[], ["--target", "0.5"], ["--max-steps", "10"]])

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from presilicon.base import ConfigError
-from presilicon.workloads.spelling import read_call
+from presilicon.workloads.settings.spelling import read_call
 
 if TYPE_CHECKING:
     from torch import nn

@@ -6,7 +6,7 @@ from math import exp, inf
 from typing import TYPE_CHECKING
 
 from presilicon.base import unknown
-from presilicon.workloads.metric import Metric
+from presilicon.workloads.settings.metric import Metric
 from presilicon.workloads.workload import argmax_accuracy
 
 if TYPE_CHECKING:

@@ -162,7 +162,7 @@ def test_a_metric_is_described_in_place_of_the_accuracy_and_can_be_sent_to_a_pro
     assert "accuracy" not in described
     assert described["metric"] == {
         "name": "perplexity",
-        "compute": "presilicon.workloads.metrics.perplexity",
+        "compute": "presilicon.workloads.settings.metrics.perplexity",
         "better": "lower",
         "over": "loss",
         "low": 1,

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from presilicon.base import ConfigError
-from presilicon.workloads.spelling import read_call, write_call
+from presilicon.workloads.settings.spelling import read_call, write_call
 
 _COMMON = ("warmup", "start", "scale_from")
 _PARAMETERS: dict[str, tuple[str, ...]] = {

@@ -60,11 +60,11 @@ def test_the_description_names_the_optimizer_and_its_parameters() -> None:
     base = Workload(name="mine", model=dict, example=dict)
     text = Workload(name="mine", model=dict, example=dict, optimizer=read_optimizer("adamw(eps=1e-6)", 0.01)).describe()
     assert text["optimizer"] == (
-        "presilicon.workloads.optimizers.torch_optimizer(kind='adamw', learning_rate=0.01, eps=1e-06)"
+        "presilicon.workloads.settings.optimizers.torch_optimizer(kind='adamw', learning_rate=0.01, eps=1e-06)"
     )
     other = Workload(name="mine", model=dict, example=dict, optimizer=partial(with_learning_rate, sgd, 0.3)).describe()
     assert other["optimizer"] == (
-        "presilicon.workloads.optimizers.with_learning_rate(presilicon.workloads.workload.sgd, 0.3)"
+        "presilicon.workloads.settings.optimizers.with_learning_rate(presilicon.workloads.workload.sgd, 0.3)"
     )
     assert {**text, "optimizer": 0} == {**base.describe(), "optimizer": 0}
 

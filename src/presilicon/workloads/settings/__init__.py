@@ -1,0 +1,1 @@
+"""How a workload is trained and measured: optimizers, learning-rate schedules, metrics."""
