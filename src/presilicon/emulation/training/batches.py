@@ -1,6 +1,6 @@
 """The examples of a training run: batches in a seeded order, and the metric over a split."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import cycle, islice, pairwise
 from typing import Any
 
@@ -72,6 +72,7 @@ class TrainingData:
         if self.samples is not None and count > self.samples:
             raise ConfigError(f"a step needs {count} samples, but the training split has only {self.samples}")
         if count != self._count:
+            self.close()
             self._batches, self._count = self._read(count), count
         batch = next(self._batches)
         self._epoch, self._offset = batch.epoch, batch.end
@@ -84,6 +85,11 @@ class TrainingData:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue at a state."""
         self._epoch, self._offset, self._count = int(state["epoch"]), int(state["offset"]), 0
+
+    def close(self) -> None:
+        """End the workers that read ahead, if there are any."""
+        _close(self._batches)
+        self._batches, self._count = iter(()), 0
 
     def _read(self, count: int) -> Iterator[Batch]:
         if isinstance(self._source, Stream):
@@ -137,6 +143,15 @@ class EvaluationData:
             return
         for batch in islice(self._batches, len(self._bounds)):
             yield batch.inputs.to(self._device), batch.targets.to(self._device)
+
+    def close(self) -> None:
+        """End the workers that read ahead, if there are any."""
+        _close(self._batches)
+
+
+def _close(batches: Iterator[Batch]) -> None:
+    if isinstance(batches, Generator):
+        batches.close()
 
 
 @torch.no_grad()

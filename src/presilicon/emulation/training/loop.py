@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from itertools import takewhile
 from typing import Any, NoReturn
 
@@ -113,7 +113,8 @@ def train(
             update_rule=update_rule, methods=methods, hooks=hooks, on_evaluation=on_evaluation, on_finding=on_finding,
             on_wait=on_wait, splits=splits,
         )  # fmt: skip
-        return training.run(checkpoint, run_identity)
+        with closing(training):
+            return training.run(checkpoint, run_identity)
 
 
 @contextmanager
@@ -290,6 +291,11 @@ class Training:
         if checkpoint is not None:
             write_trace(checkpoint.path, run_identity, trace)
         return trace
+
+    def close(self) -> None:
+        """End the workers that read the data."""
+        for data in (self._batches, self._validation, self._test):
+            data.close()
 
     def _states(self) -> dict[str, Stateful]:
         """All state carried from step to step that is not in the trace."""

@@ -1,5 +1,6 @@
 """Training and evaluation data: order, grouping, workers, streams, files, augmentation, and the place to resume at."""
 
+import multiprocessing
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -122,6 +123,15 @@ def test_a_loader_with_workers_gives_the_bits_of_one_without() -> None:
         assert_equal((2 * plain.take(count)[0], targets), (inputs, targets))
         seen.append(inputs)
     assert not torch.equal(seen[0].sort(0)[0], seen[5].sort(0)[0])  # the noise of another epoch is another
+
+
+def test_workers_end_with_the_training_and_change_nothing() -> None:
+    before = set(multiprocessing.active_children())
+    alone, fed = (
+        train(make_workload("loader", workers, max_steps=4, sustain=1), Numerics(), seed=1) for workers in (0, 1)
+    )
+    assert fed == alone
+    assert not set(multiprocessing.active_children()) - before
 
 
 def test_reading_items_leaves_the_global_generators_alone() -> None:
