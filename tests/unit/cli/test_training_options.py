@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 
 from presilicon.study import EvaluateRequest
@@ -79,3 +80,13 @@ def test_chosen_hyperparameters_are_not_strict(invoke, options: list[str], words
     assert outcome.code == 2
     assert f"this is not a strict comparison:\n  - {words}" in outcome.err
     assert "finer evaluation" not in outcome.err
+
+
+def test_a_saved_request_loads_the_same_workload() -> None:
+    request = EvaluateRequest(
+        designs=("fp32-systolic",), workload="digits-mlp", batch=64, optimizer="adamw(eps=1e-6)", learning_rate=0.01,
+        schedule="step(every=300, factor=0.5)", accumulate=2,
+    )  # fmt: skip
+    again = msgspec.json.decode(msgspec.json.encode(request), type=EvaluateRequest)
+    assert again == request
+    assert again.load_workload()[0].describe() == request.load_workload()[0].describe()
