@@ -1,5 +1,6 @@
 """Optimizers by name: torch's own with their parameters, and other learning rates."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -7,7 +8,17 @@ import torch
 from torch import nn, optim
 
 from presilicon.base import ConfigError
-from presilicon.workloads import OPTIMIZERS, Workload, load_workload, read_optimizer, sgd, with_learning_rate
+from presilicon.designs import load_design
+from presilicon.emulation import train
+from presilicon.workloads import (
+    OPTIMIZERS,
+    Workload,
+    capture_workload,
+    load_workload,
+    read_optimizer,
+    sgd,
+    with_learning_rate,
+)
 
 
 def weights_after(optimizer: optim.Optimizer, parameter: nn.Parameter) -> torch.Tensor:
@@ -82,3 +93,15 @@ def test_the_description_names_the_optimizer_and_its_parameters() -> None:
 def test_an_optimizer_that_cannot_be_is_one_clear_error(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_optimizer(text)([nn.Parameter(torch.zeros(1))])
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_every_optimizer_is_captured_and_emulated(kind: str) -> None:
+    workload = replace(
+        load_workload("digits-mlp"), optimizer=read_optimizer(kind, 0.01), max_steps=30, evaluate_every=15, target=1.0
+    )
+    graph = capture_workload(workload)
+    assert {op.layer for op in graph.ops if op.phase == "update"} == {"hidden1", "hidden2", "output"}
+    exact, rounded = (train(workload, load_design(name).numerics) for name in ("fp32-systolic", "fp8-systolic"))
+    assert all(trace.losses[-1] < trace.losses[0] for trace in (exact, rounded))
+    assert rounded.losses != exact.losses
