@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -15,6 +16,9 @@ from presilicon.workloads.reading.portable import Files, Portable
 from presilicon.workloads.reading.randomness import PrivateRandom
 from presilicon.workloads.reading.splits import kind_of
 from presilicon.workloads.user import workload_errors
+
+_SAMPLES = 64
+"""Samples that are read at a time, because exchanging the random generators for each would take longer than reading."""
 
 
 class Stream:
@@ -33,7 +37,7 @@ class Stream:
         while True:
             came = 0
             pending: list[tuple[Tensor, Tensor]] = []
-            start = offset
+            start = first = offset
             for inputs, targets in self.epoch(epoch):
                 came += len(inputs)
                 if came <= start:
@@ -48,8 +52,9 @@ class Stream:
                     ready -= count
                     offset += count
                     yield Batch(epoch, offset, joined[:count], expected[:count])
-            if came < count:
-                again = "" if epoch == 0 else " when it was iterated again: its __iter__ must start from the beginning"
+            if came < max(count, first):
+                is_first = epoch == first == 0
+                again = "" if is_first else " when it was iterated again: its __iter__ must start from the beginning"
                 raise ConfigError(f"the {self._name} split ended after {came} samples, but a step needs {count}{again}")
             epoch, offset = epoch + 1, 0
 
@@ -62,10 +67,10 @@ class Stream:
                     batches = iter(self._source(epoch))
                 while True:
                     with generators:
-                        value = next(batches, _END)
-                    if value is _END:
+                        values = list(islice(batches, 1 if self._is_batched else _SAMPLES))
+                    if not values:
                         return
-                    yield as_pair(value if self._is_batched else default_collate([value]), self._name)
+                    yield as_pair(values[0] if self._is_batched else default_collate(values), self._name)
         except PresiliconError:
             raise
         except Exception as error:
@@ -87,9 +92,6 @@ class Stream:
             multiprocessing_context="spawn",
             generator=torch.Generator().manual_seed(derive_seed(self._seed, "workers", epoch)),
         )
-
-
-_END = object()
 
 
 class _Iterated(IterableDataset[Any]):
