@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from presilicon.base import ConfigError
-from presilicon.cli.options import clock_option, json_option, numerics_option, set_option, vary_option
+from presilicon.cli.options import clock_option, json_option, method_option, numerics_option, set_option, vary_option
 
 if TYPE_CHECKING:
     from presilicon.designs import Convention, Machine
@@ -78,6 +78,7 @@ def _check_segments(context: click.Context, parameter: click.Parameter, value: s
     help="Count the array's cycles as its cells need them, or as SCALE-Sim does.",
 )
 @numerics_option
+@method_option
 @set_option
 @vary_option
 @json_option
@@ -104,6 +105,7 @@ def command(
     fold_overlap: bool | None,
     convention: str,
     numerics: str | None,
+    methods: tuple[str, ...],
     settings: tuple[str, ...],
     vary: tuple[str, ...],
     as_json: bool,
@@ -139,7 +141,7 @@ def command(
         overrides += _array_settings(design, machine, array_sides, dataflow, fold_overlap)
     if sides is not None:
         overrides += machine.product_settings()
-    designs = vary_designs(design, overrides, vary, numerics=numerics)
+    designs = vary_designs(design, overrides, vary, numerics=numerics, methods=methods)
     if len(designs) > 1:
         _refuse_single_design_options(context)
     counted = cast("Convention", convention)

@@ -98,11 +98,18 @@ def print_steps(
     as_json: bool,
 ) -> None:
     """Price one step on each design, with checkpoints and times of another simulator where given; print and write."""
-    from presilicon.workloads import capture_workload, load_workload
+    from presilicon.records import StepFacts
+    from presilicon.study import StepGraphs, StepPrices
+    from presilicon.workloads import load_workload
 
-    graph = capture_workload(load_workload(name), batch_size=batch)
+    workload = load_workload(name)
+    plain = StepGraphs(workload)
     texts, talk = [], []
+    if any(design.methods for design in designs):
+        talk.append("Methods act in training; this is a step before they have acted.")
     for design in designs:
+        graphs = StepGraphs(workload, design.methods) if design.methods else plain
+        graph = StepPrices(graphs, design).graph(StepFacts(samples=batch))
         text, files = _step_text(graph, design, convention, ops, checkpoint, times, clock_ghz, outputs, as_json)
         texts.append(text)
         talk += files

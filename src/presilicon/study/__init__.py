@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from presilicon.base import deferred
 from presilicon.study.fairness import check_strict, compare_all, fairness, strict_problems
 from presilicon.study.plan import Plan, check_device, plan_request
-from presilicon.study.prices import StepPrices, price_trace
+from presilicon.study.prices import StepGraphs, StepPrices, price_trace
 from presilicon.study.request import EvaluateRequest, load_request, read_request
 from presilicon.study.sensitivity import sensitivity, step_sensitivity
 from presilicon.study.statistics import interval
@@ -61,6 +61,7 @@ __all__ = [
     "ScheduleRequest",
     "Scheduled",
     "Sizing",
+    "StepGraphs",
     "StepPrices",
     "Study",
     "capture_steps",
