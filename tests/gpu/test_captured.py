@@ -41,7 +41,7 @@ WORKLOADS = {
     "adamw": replace(BASE, optimizer=adamw),
     "cosine": replace(BASE, schedule="cosine(warmup=10)"),
     "dropout": replace(BASE, model=net_with_dropout),
-    "diverging": replace(BASE, optimizer=partial(sgd, learning_rate=1e4)),
+    "diverging": replace(BASE, optimizer=partial(sgd, learning_rate=3.0)),
 }
 NUMERICS = {"bf16": load_recipe("bf16").numerics, "fp8": load_design("fp8-systolic").numerics, "fp32": Numerics()}
 
@@ -59,7 +59,8 @@ def test_a_captured_run_has_the_bits_of_a_usual_one(name, numerics, monkeypatch)
     launch = CapturedStep.launch
     monkeypatch.setattr(CapturedStep, "launch", lambda self, *batch: (replays.append(1), launch(self, *batch))[1])
     captured = train(WORKLOADS[name], NUMERICS[numerics], device="cuda")
-    assert captured == usual(WORKLOADS[name], NUMERICS[numerics])
+    # As text, because a loss that is not a number is not equal to itself.
+    assert repr(captured) == repr(usual(WORKLOADS[name], NUMERICS[numerics]))
     if name not in ("dropout", "diverging"):
         assert len(replays) == 120 - 3 - 2  # three usual steps first, and those that are inspected (0, 50 and 100)
     if name == "dropout":

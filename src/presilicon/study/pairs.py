@@ -55,7 +55,9 @@ def compare_seeds(
         sign_test_p=float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0,
         time_ratio=ratio_interval(ratios, confidence, extremes=same),
         energy_ratio=ratio_interval(
-            [log_ratio(a.energy_to_accuracy_j, b.energy_to_accuracy_j) for a, b in shared], confidence, extremes=same
+            [log_ratio(a.energy_to_accuracy_j, b.energy_to_accuracy_j) for a, b in _priced(shared)],
+            confidence,
+            extremes=same,
         ),
         confidence=confidence,
         same_training=same,
@@ -79,7 +81,13 @@ def trained_alike(shared: SharedSeeds) -> bool:
 
 def time_log_ratios(shared: SharedSeeds) -> list[float]:
     """Logarithms of the second design's time-to-accuracy over the first's, seed by seed."""
-    return [log_ratio(a.time_to_accuracy_s, b.time_to_accuracy_s) for a, b in shared]
+    return [log_ratio(a.time_to_accuracy_s, b.time_to_accuracy_s) for a, b in _priced(shared)]
+
+
+def _priced(shared: SharedSeeds) -> SharedSeeds:
+    """The seeds that say something about prices: of designs that train alike, those that reach the target."""
+    reached = [(a, b) for a, b in shared if a.time_to_accuracy_s is not None]
+    return reached if reached and trained_alike(shared) else shared
 
 
 def log_ratio(first: float | None, second: float | None) -> float:

@@ -126,6 +126,8 @@ def test_five_seeds_decide_nothing_unless_designs_train_alike() -> None:
     twins = compare_seeds("a", seeds_of(one, "same"), "b", seeds_of(one, "same"))
     assert not twins.is_decided
     assert twins.seeds_needed is None
+    missed = compare_seeds("a", seeds_of([1.0, None], "same"), "b", seeds_of([2.0, None], "same"))
+    assert missed.is_decided  # the seed that both miss says nothing about their prices
     designs = {"a": seeds_of(one, "same"), "b": seeds_of(other, "same"), "c": seeds_of(other, "other")}
     assert undecided(designs) == (("a", "c"), ("b", "c"))
 
