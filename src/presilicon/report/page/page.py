@@ -13,7 +13,14 @@ from presilicon.records import Comparison, Pair, RankingSensitivity, Result
 from presilicon.report.arrivals import HEADER, arrival_rows
 from presilicon.report.charts.curves import chart_data, median_curve, thin
 from presilicon.report.charts.palette import DARK, LIGHT
-from presilicon.report.fairness import fairness_sentence, format_probability, format_ratio, miss_sentence, verdict_on
+from presilicon.report.fairness import (
+    fairness_sentence,
+    format_probability,
+    format_ratio,
+    miss_sentence,
+    remark_sentences,
+    verdict_on,
+)
 from presilicon.report.headline import energy_parts, headline_parts
 from presilicon.report.intervals import ENERGY, NEVER, TIME
 from presilicon.report.metric import format_goal, format_metric, metric_of
@@ -220,6 +227,7 @@ def _fairness(comparison: Comparison) -> str:
     held = fairness_sentence(comparison)
     blocks = [f"<p>{escape(held)}</p>"] if held else []
     blocks += [f"<p>{prose(text)}</p>" for text in map(miss_sentence, comparison.designs) if text]
+    blocks += [f"<p>{prose(text)}</p>" for text in remark_sentences(comparison.designs)]
     blocks += [_pairs(comparison.pairs)] if comparison.pairs else []
     return (
         '<section aria-labelledby="fairness-title"><h2 id="fairness-title">Reliability of this comparison</h2>'
