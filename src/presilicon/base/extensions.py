@@ -52,8 +52,13 @@ class ExtensionPoint(Generic[T]):
         builtin: Mapping[str, str],
         kind: Any = object,
         aliases: Callable[[T], Iterable[str]] | None = None,
+        reserved: Iterable[str] = (),
     ) -> None:
-        """`kind` is the type of all members; `aliases` gives further names under which a member may be used."""
+        """`kind` is the type of all members; `aliases` gives further names under which a member may be used.
+
+        Names in `reserved` cannot be registered, as those of `builtin` cannot.
+        """
+        self._reserved = frozenset(builtin) | frozenset(reserved)
         _points.append(self)
         self._aliases = aliases
         self.group = group
@@ -119,7 +124,7 @@ class ExtensionPoint(Generic[T]):
         """Entry points of installed packages; a name of the package's own cannot be taken over."""
         registered: dict[str, EntryPoint] = {}
         for point in entry_points(group=self.group):
-            if point.name in self._builtin:
+            if point.name in self._reserved:
                 message = f"{_origin(point)}: {self.noun} {point.name} comes with presilicon; choose another name"
                 warnings.warn(message, ExtensionWarning, stacklevel=2)
             else:

@@ -24,7 +24,9 @@ _WORKLOADS: dict[str, Workload | Callable[[], Workload]] = {
     "python-gpt": python_gpt,
 }
 
-REGISTERED: ExtensionPoint[Workload | Callable[[], Workload]] = ExtensionPoint("presilicon.workloads", "workload", {})
+REGISTERED: ExtensionPoint[Workload | Callable[[], Workload]] = ExtensionPoint(
+    "presilicon.workloads", "workload", {}, reserved=_WORKLOADS
+)
 """Workloads of installed packages: a `Workload`, or a function that returns one."""
 
 

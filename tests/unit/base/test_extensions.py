@@ -46,6 +46,13 @@ def test_a_name_of_the_package_cannot_be_taken_over(install) -> None:
     assert point.load("plain") is int
 
 
+def test_a_reserved_name_cannot_be_taken_over(install) -> None:
+    install("shapes_r", "class Round(int): pass", "presilicon.test_reserved", "round = shapes_r:Round")
+    point: ExtensionPoint[type] = ExtensionPoint("presilicon.test_reserved", "shape", {}, int, reserved=["round"])
+    with pytest.warns(ExtensionWarning, match=r"shapes_r.*: shape round comes with presilicon"):
+        assert point.names() == []
+
+
 def test_a_broken_member_is_left_out_of_lists_and_explained_by_name(install) -> None:
     install("shapes_c", "import nothing_like_this", "presilicon.test_shapes", "square = shapes_c:Square")
     point = shapes(plain="builtins:int")
