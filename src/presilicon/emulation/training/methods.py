@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from presilicon.base import ConfigError, Source, decode_config, to_plain
+from presilicon.base import ConfigError, PresiliconError, RunFailedError, Source, decode_config, to_plain
 from presilicon.designs import (
     METHODS,
     AttachedMethod,
@@ -94,7 +94,27 @@ class SetFormats:
 def _wrapped(name: str, method: AttachedMethod, part: Part, step: TrainingStep, inner: Proceed) -> Proceed:
     if getattr(type(method), part) is getattr(AttachedMethod, part):
         return inner
-    return lambda: getattr(method, part)(step, inner)
+
+    def call() -> None:
+        inside: list[Exception] = []
+
+        def proceed() -> None:
+            try:
+                inner()
+            except Exception as error:
+                inside.append(error)
+                raise
+
+        try:
+            getattr(method, part)(step, proceed)
+        except Exception as error:
+            if error in inside or isinstance(error, PresiliconError):
+                raise
+            raise RunFailedError(
+                f'method "{name}" failed in the {part} of step {step.number}: {type(error).__name__}: {error}'
+            ) from error
+
+    return call
 
 
 class _MethodState:

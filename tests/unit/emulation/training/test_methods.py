@@ -1,5 +1,6 @@
 """Methods in the training loop: nesting, what they replace, the facts they leave, their state."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from msgspec import Struct
 from torch import nn
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, RunFailedError
 from presilicon.designs import AttachedMethod, Method, Numerics, RoleFormat
 from presilicon.emulation import Checkpoint, train
 from presilicon.emulation.training.loop import Training
@@ -125,6 +126,24 @@ class NoLoss(AttachedMethod):
 def test_a_step_that_cannot_be_is_refused(attached, message):
     with pytest.raises(ConfigError, match=message):
         train(TINY, Numerics(), methods=[toy(attached)])
+
+
+class Failing(AttachedMethod):
+    def update(self, step, proceed):
+        if step.number == 2:
+            raise KeyError("gone")
+        proceed()
+
+
+def test_an_error_in_a_method_names_it_and_one_inside_of_it_does_not():
+    with pytest.raises(RunFailedError, match="method \"toy\" failed in the update of step 2: KeyError: 'gone'"):
+        train(TINY, Numerics(), methods=[toy(Logger("a", [])), toy(Failing(), 1)])
+    with pytest.raises(ConfigError, match="the loss cannot take"):
+        train(replace(TINY, loss=wrong_loss), Numerics(), methods=[toy(Logger("a", []))])
+
+
+def wrong_loss(output, target):
+    raise ValueError("shapes")
 
 
 class Formats(AttachedMethod):
