@@ -13,7 +13,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from presilicon.designs import load_design
-from presilicon.emulation.training import loop
+from presilicon.emulation.training import step
 from presilicon.records import Trace
 from presilicon.study.seeds import SeedTask, train_seeds
 from presilicon.workloads import load_workload
@@ -35,7 +35,7 @@ def main() -> None:
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 500
     for name in sys.argv[2:] or ["fashion-cnn"]:
         train(20, 1, 1, name)  # kernels are compiled and libraries loaded
-        with patch.object(loop, "can_capture", lambda *arguments: False):
+        with patch.object(step, "can_capture", lambda *arguments: False):
             usual_s, usual = train(steps, 2, 1, name)
         captured_s, captured = train(steps, SEEDS, 1, name)
         together_s, together = train(steps, SEEDS, SEEDS, name)

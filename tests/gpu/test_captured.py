@@ -9,7 +9,7 @@ from torch import nn
 
 from presilicon.designs import Numerics, load_design, load_recipe
 from presilicon.emulation import Checkpoint, train
-from presilicon.emulation.training import loop
+from presilicon.emulation.training import step
 from presilicon.emulation.training.captured import CapturedStep
 from presilicon.study.seeds import SeedTask, train_seeds
 from presilicon.workloads import Splits, Workload, adamw, sgd
@@ -48,7 +48,7 @@ NUMERICS = {"bf16": load_recipe("bf16").numerics, "fp8": load_design("fp8-systol
 
 def usual(workload: Workload, numerics: Numerics, **options):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(loop, "can_capture", lambda *arguments: False)
+        patched.setattr(step, "can_capture", lambda *arguments: False)
         return train(workload, numerics, device="cuda", **options)
 
 

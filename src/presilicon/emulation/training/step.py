@@ -1,0 +1,249 @@
+"""One training step: forward and backward passes and updates as the machine makes them, with methods around them."""
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from presilicon.base import ConfigError
+from presilicon.designs import MINIBATCH, TrainingStep, UpdateRule
+from presilicon.emulation.emulation import Emulation
+from presilicon.emulation.training.captured import USUAL_STEPS, CapturedStep, can_capture, has_constant_update
+from presilicon.emulation.training.diagnosis import Diagnosis
+from presilicon.emulation.training.methods import AttachedMethods
+from presilicon.emulation.training.pipeline import StaleWeights
+from presilicon.emulation.training.probe import Probe
+from presilicon.emulation.training.scaling import LossScaler
+from presilicon.emulation.training.work import StepWork
+from presilicon.workloads import Schedule, Workload, capture
+
+
+class StepTrainer:
+    """Trains a model step by step."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        model: nn.Module,
+        optimizer: Optimizer,
+        loss: Callable[[Any, Any], Tensor],
+        *,
+        emulation: Emulation,
+        update_rule: UpdateRule,
+        scaler: LossScaler,
+        diagnosis: Diagnosis,
+        methods: AttachedMethods,
+        may_capture: bool,
+        on_wait: Callable[[], None],
+    ) -> None:
+        """`may_capture` says that nothing but the step itself looks at its tensors."""
+        if update_rule.per_sample and workload.accumulate > 1:
+            raise ConfigError(
+                f'workload "{workload.name}": accumulate is {workload.accumulate}, but the machine updates after every '
+                "sample and adds up no gradients; set it to 1, or choose another schedule"
+            )
+        self._workload, self._model, self._optimizer, self._loss = workload, model, optimizer, loss
+        self._emulation, self._rule, self._scaler, self._diagnosis = emulation, update_rule, scaler, diagnosis
+        self._methods, self._on_wait = methods, on_wait
+        self.stale: StaleWeights | None = self._make_stale_weights() if update_rule.pipelined else None
+        self._may_capture = may_capture and update_rule == MINIBATCH and can_capture(workload, emulation.numerics)
+        self._captured: CapturedStep | None = None
+        self._usual_steps = 0
+
+    def _make_stale_weights(self) -> StaleWeights:
+        workload = self._workload
+        if workload.clip_norm is not None or self._scaler.is_active:
+            raise ConfigError(
+                f'workload "{workload.name}": layers that update at once know neither the norm of all gradients nor '
+                "whether a later layer overflowed: continuous propagation needs clip_norm = None and no loss scale"
+            )
+        inputs, targets = workload.batch(1)
+        graph = capture(self._model, inputs, targets=targets, loss=workload.loss, optimizer=workload.optimizer)
+        self._emulation.stale_weights = True
+        return StaleWeights(self._model, self._rule.delays(graph))
+
+    def train(self, step: TrainingStep, inputs: Tensor, targets: Tensor, work: StepWork) -> None:
+        """Train a batch as the machine's update rule says.
+
+        Raises:
+            DivergedError: training cannot go on.
+        """
+        self._emulation.begin_step(step.number)
+        self._set_learning_rate(step)
+        chips = self._rule.batches
+        parts = len(inputs) if self._rule.per_sample else chips * self._workload.accumulate
+        pieces = list(zip(inputs.chunk(parts), targets.chunk(parts), strict=True))
+        updates = [[piece] for piece in pieces] if self._rule.per_sample else [pieces]
+        for update in updates:
+            if self._may_capture and not self._diagnosis.is_due(step.number) and self._capture(*update[0]):
+                self._replay(step, update[0], work)
+            else:
+                self._train_usual(step, update, work)
+
+    def _train_usual(self, step: TrainingStep, pieces: Sequence[tuple[Tensor, Tensor]], work: StepWork) -> None:
+        """A step that is not captured; one that draws random numbers is never captured."""
+        if not self._may_capture:
+            return self._train_update(step, pieces, work)
+        device = pieces[0][0].device
+        before = torch.cuda.get_rng_state(device)
+        self._train_update(step, pieces, work)
+        self._may_capture = torch.equal(before, torch.cuda.get_rng_state(device))
+        self._usual_steps += 1
+
+    def _capture(self, inputs: Tensor, targets: Tensor) -> bool:
+        """Whether the step is captured; it becomes so after some usual steps, if it draws no random numbers."""
+        if self._captured is None and self._usual_steps >= USUAL_STEPS:
+            optimizer, update = self._optimizer, self._apply_gradients
+            has_constant = has_constant_update(self._workload, optimizer)
+            try:
+                self._captured = CapturedStep(
+                    self._model, optimizer, (inputs, targets), self._compute_loss, update if has_constant else None
+                )
+            except RuntimeError:  # an op that waits for the GPU, or that allocates memory, cannot be captured
+                torch.cuda.synchronize()
+                self._may_capture = False
+        return self._captured is not None and self._captured.fits(inputs, targets)
+
+    def _compute_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        self._model.train()
+        return self._loss(self._model(inputs), targets)
+
+    def _replay(self, step: TrainingStep, batch: tuple[Tensor, Tensor], work: StepWork) -> None:
+        """A captured step."""
+        assert self._captured is not None
+        step.inputs, step.targets = batch
+        self._captured.launch(*batch)
+        self._on_wait()
+        loss, is_finite = self._captured.outcome()
+        work.add_loss(loss, len(step.inputs))
+        if not math.isfinite(loss):
+            self._fail(step, work, None, backward=False)
+        work.backward_passes += 1
+        if not is_finite:
+            self._fail(step, work, None, backward=True)
+        if not self._captured.update():
+            self._apply_gradients()
+        work.updates += 1
+        self._diagnosis.after_update(step.number, True, self._scaler.scale)
+
+    def _set_learning_rate(self, step: TrainingStep) -> None:
+        """The rate of the schedule, in place of the optimizer's own; a rate that was set since becomes the new base."""
+        schedule, size = self._workload.schedule, self._workload.batch_size
+        if schedule is None:
+            return
+        assert isinstance(schedule, Schedule)
+        factor = schedule.factor(step.samples_seen / size, float(self._workload.max_steps))
+        factor *= schedule.scale(self._rule.samples_per_update(step.batch_size))
+        for group in self._optimizer.param_groups:
+            base = group.get("initial_lr", group["lr"])
+            if group["lr"] != group.get("scheduled_lr", group["lr"]) and group["scheduled_lr"]:
+                base *= group["lr"] / group["scheduled_lr"]
+            group["initial_lr"] = base
+            group["lr"] = group["scheduled_lr"] = base * factor
+
+    def _train_update(self, step: TrainingStep, pieces: Sequence[tuple[Tensor, Tensor]], work: StepWork) -> None:
+        """Forward and backward passes of all pieces, whose gradients are added up, and the update."""
+        self._optimizer.zero_grad()
+        samples = sum(len(inputs) for inputs, _ in pieces)
+        probe: Probe | None = None
+        for step.inputs, step.targets in pieces:
+            step.loss = None
+            is_due = self._diagnosis.is_due(step.number) and not work.samples
+            seen = self._forward_and_backward(step, len(step.inputs) / samples, work, is_due)
+            probe = seen or probe
+        is_finite = self._scaler.unscale_(self._model.parameters())
+        if not is_finite and not self._scaler.is_active:
+            # The update would make weights that are not finite, and nothing brings those back.
+            self._fail(step, work, probe, backward=True)
+        if is_finite:
+            self._methods.run("update", step, lambda: self._update(probe, work))
+        self._scaler.update(is_finite)
+        failure = self._diagnosis.after_update(step.number, is_finite, self._scaler.scale)
+        if failure is not None:
+            seen = self._probe_again(step, work, backward=True)
+            raise DivergedError(f"{failure}; {self._diagnosis.fail(seen, self._model, step.inputs).message}")
+
+    def _forward_and_backward(self, step: TrainingStep, share: float, work: StepWork, is_probed: bool) -> Probe | None:
+        """Add the gradients of a piece of the batch, weighted by its share; the probe is None at most steps."""
+        probing = self._diagnosis.probing(self._model, self._emulation, step.number) if is_probed else nullcontext()
+        with probing as probe:
+            watching = self._diagnosis.watching_relus(self._model, step.number) if probe else nullcontext()
+            with watching, nullcontext() if self.stale is None else self.stale.in_place():
+                self._methods.run("forward", step, lambda: self._forward(step))
+            if step.loss is None:
+                raise ConfigError(f"step {step.number}: a method that replaces the forward pass must set step.loss")
+            value = float(step.loss.detach())
+            work.add_loss(value, len(step.inputs))
+            if math.isfinite(value):
+                self._methods.run("backward", step, lambda: self._backward(step, share, work))
+        if not math.isfinite(value):
+            self._fail(step, work, probe, backward=False)
+        return probe
+
+    def _forward(self, step: TrainingStep) -> None:
+        self._model.train()
+        try:
+            output = self._model(step.inputs)
+        except ValueError as error:
+            if len(step.inputs) == 1 and "more than 1 value per channel" in str(error):
+                raise ConfigError(
+                    f'workload "{self._workload.name}": batch normalization needs more than one sample, but the '
+                    "machine trains one at a time; choose a model without it, or another schedule"
+                ) from error
+            raise
+        try:
+            step.loss = self._loss(output, step.targets)
+        except (IndexError, ValueError, RuntimeError) as error:
+            raise _unusable_loss(self._workload, output, step.targets, error) from error
+
+    def _backward(self, step: TrainingStep, share: float, work: StepWork) -> None:
+        assert step.loss is not None
+        work.backward_passes += 1
+        self._scaler.scaled(step.loss if share == 1.0 else step.loss * share).backward()
+
+    def _update(self, probe: Probe | None, work: StepWork) -> None:
+        if probe is not None:
+            self._diagnosis.inspect(probe, self._model)
+        if self.stale is not None:
+            self.stale.push()
+        self._apply_gradients()
+        work.updates += 1
+
+    def _apply_gradients(self) -> None:
+        if self._workload.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self._model.parameters(), self._workload.clip_norm)
+        self._optimizer.step()
+
+    def _fail(self, step: TrainingStep, work: StepWork, probe: Probe | None, *, backward: bool) -> NoReturn:
+        """End training at a step without an update, with the diagnosis of why it failed."""
+        seen = probe or self._probe_again(step, work, backward=backward)
+        raise DivergedError(self._diagnosis.fail(seen, self._model, step.inputs).message)
+
+    def _probe_again(self, step: TrainingStep, work: StepWork, *, backward: bool) -> Probe:
+        """Repeat a failed pass with a probe; the run ends here, so this disturbs nothing."""
+        self._emulation.begin_step(step.number, work.passes - 1)
+        self._optimizer.zero_grad()
+        with self._diagnosis.probing(self._model, self._emulation, step.number) as probe:
+            with nullcontext() if self.stale is None else self.stale.in_place():
+                self._forward(step)
+            if backward:
+                assert step.loss is not None
+                self._scaler.scaled(step.loss).backward()
+        return probe
+
+
+class DivergedError(Exception):
+    """Training cannot go on; the text is the reason."""
+
+
+def _unusable_loss(workload: Workload, output: Any, targets: Tensor, error: Exception) -> ConfigError:
+    """The error for a loss that cannot be computed: labels out of range, shapes that do not match."""
+    target = f"targets of shape {tuple(targets.shape)}"
+    if not targets.is_floating_point() and targets.numel():
+        target += f" from {int(targets.min())} to {int(targets.max())}"
+    shown = f"outputs of shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
+    return ConfigError(f'workload "{workload.name}": the loss cannot take {shown} and {target} ({error})')
