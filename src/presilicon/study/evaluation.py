@@ -34,7 +34,7 @@ from presilicon.study.instrumented import InstrumentTask, check_instrument
 from presilicon.study.looks import MAX_SEEDS, Seeds, look_confidence, looks_rule
 from presilicon.study.pairs import undecided
 from presilicon.study.plan import Plan, Times
-from presilicon.study.prices import StepGraphs, StepPrices
+from presilicon.study.prices import StepGraphs, StepPrices, with_methods
 from presilicon.study.request import EvaluateRequest, checkpoint_folder, resume, write_request
 from presilicon.study.results import join_result, price_seeds
 from presilicon.study.seeds import OnEvent, SeedTask, train_seeds
@@ -217,7 +217,7 @@ class Study:
         plain = StepGraphs(plan.workload)
         self.graph: StepGraph = plain()
         for design in plan.designs:
-            check_instrument(design, plan.workload)
+            check_instrument(design, with_methods(plan.workload, design.methods))
         self._times: dict[str, MatchedTimes] = match_designs(plan.times, plan.designs, self.graph, plan.clock_ghz)
         self.prices = {
             design.name: StepPrices(

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from presilicon.records import ForeignTimes
 from presilicon.runs import CHECKPOINT_EVERY
 from presilicon.study.fairness import check_start
 from presilicon.study.looks import MAX_SEEDS, Seeds, check_seeds, seed_looks
+from presilicon.study.prices import with_methods
 from presilicon.study.request import EvaluateRequest
 from presilicon.workloads import Workload, load_workload, workload_names
 
@@ -71,13 +73,15 @@ class Plan(NamedTuple):
                     "leave out one of them"
                 )
         _check_budget(self.workload)
+        for design in self.designs:
+            _check_steps(self.workload, design)
         check_seeds(self.seeds, self.max_seeds, len(self.designs))
         check_device(self.device)
         if self.strict_coverage:
             from presilicon.emulation import coverage_workload
 
             for design in self.designs:
-                coverage_workload(self.workload, design.numerics, strict=True)
+                coverage_workload(with_methods(self.workload, design.methods), design.numerics, strict=True)
         if self.strict:
             is_ours = self.workload.name in workload_names()
             default = load_workload(self.workload.name) if is_ours else self.workload
@@ -143,4 +147,16 @@ def _check_budget(workload: Workload) -> None:
         raise ConfigError(
             f"max_steps is {workload.max_steps}, but holding the target takes {workload.sustain} evaluations, one "
             f"every {workload.evaluate_every} steps: give at least {needed} steps"
+        )
+
+
+def _check_steps(workload: Workload, design: Design) -> None:
+    """Several chips take more samples in a step, so a budget has fewer steps, and at most an evaluation in each."""
+    chips = design.machine.update_rule.batches
+    steps = ceil(workload.max_steps / chips)
+    if steps < workload.sustain:
+        raise ConfigError(
+            f'"{design.name}" has {chips} chips, so a budget of {workload.max_steps} steps of one chip is {steps} of '
+            f"its own, but holding the target takes {workload.sustain} evaluations: give at least "
+            f"{workload.sustain * chips} steps"
         )

@@ -35,9 +35,14 @@ class StepGraphs:
     def _capture(self, samples: int | None, transform: Transform | None) -> StepGraph:
         from presilicon.workloads import capture_workload
 
-        make = partial(_make_model, self._workload.model, self._methods, transform)
-        workload = replace(self._workload, model=make) if self._methods or transform else self._workload
-        return capture_workload(workload, samples)
+        return capture_workload(with_methods(self._workload, self._methods, transform), samples)
+
+
+def with_methods(workload: Workload, methods: Sequence[Method], transform: Transform | None = None) -> Workload:
+    """The workload with its model as methods transform it, and after one more change if there is one."""
+    if not methods and transform is None:
+        return workload
+    return replace(workload, model=partial(_make_model, workload.model, methods, transform))
 
 
 def _make_model(make: Callable[[], Any], methods: Sequence[Method], transform: Transform | None) -> Any:

@@ -1,5 +1,7 @@
 """What a critical reader found, so that it does not come back."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -53,9 +55,15 @@ def test_an_empty_batch_is_refused() -> None:
         capture(nn.Linear(8, 8), torch.empty(0, 8))
 
 
-def test_several_chips_are_not_evaluated_as_one() -> None:
-    with pytest.raises(ConfigError, match="8 chips"):
-        evaluate("dgx-1", "digits-mlp", seeds=1)
+def test_several_chips_are_evaluated_on_their_joint_batch() -> None:
+    workload = replace(load_workload("digits-mlp"), target=0.2, max_steps=160, sustain=1)
+    result = evaluate("dgx-1", workload, seeds=1)
+    [seed] = result.seeds
+    assert seed.curve[0].samples == 2 * 8 * 32  # the second step passes the interval of 10 x 32 samples
+    assert seed.updates_to_accuracy == seed.steps_to_accuracy == pytest.approx((seed.samples_to_accuracy or 0) / 256)
+    assert any("256 samples" in remark for remark in result.remarks)
+    with pytest.raises(ConfigError, match=r"8 chips, so a budget of 24 steps .* give at least 32 steps"):
+        evaluate("dgx-1", replace(workload, max_steps=24, sustain=4, evaluate_every=1), seeds=1)
 
 
 def test_sensitivity_of_designs_without_tables_is_refused() -> None:
