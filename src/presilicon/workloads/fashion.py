@@ -219,6 +219,7 @@ def _workload(
         # docs/workloads.md says how target and budget were chosen.
         target=0.85,
         optimizer=partial(sgd, learning_rate=learning_rate, momentum=0.9),
+        schedule="constant(scale_from=64)",
         batch_size=64,
         evaluate_every=25,
         sustain=3,
@@ -251,7 +252,7 @@ FASHION_RESNET18 = _large(
     "fashion.residual18",
     target=0.93,
     optimizer=partial(sgd, learning_rate=0.1, momentum=0.9, weight_decay=5e-4),
-    schedule="cosine(warmup=200)",
+    schedule="cosine(warmup=200, scale_from=128)",
 )
 
 FASHION_VIT = _large(

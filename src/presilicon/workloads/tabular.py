@@ -44,6 +44,7 @@ DIABETES_MLP = Workload(
     target=0.65,
     loss=partial(from_networks, "transformer.regression_loss"),
     optimizer=partial(sgd, learning_rate=5e-4, momentum=0.9, weight_decay=1e-3),
+    schedule="constant(scale_from=32)",
     batch_size=32,
     evaluate_every=10,
     sustain=3,

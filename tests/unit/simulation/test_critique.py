@@ -61,7 +61,10 @@ def test_several_chips_are_evaluated_on_their_joint_batch() -> None:
     [seed] = result.seeds
     assert seed.curve[0].samples == 2 * 8 * 32  # the second step passes the interval of 10 x 32 samples
     assert seed.updates_to_accuracy == seed.steps_to_accuracy == pytest.approx((seed.samples_to_accuracy or 0) / 256)
-    assert any("256 samples" in remark for remark in result.remarks)
+    assert result.remarks == ()
+    unscaled = evaluate("dgx-1", replace(workload, schedule=None), seeds=1)
+    assert any("256 samples" in remark for remark in unscaled.remarks)
+    assert unscaled.seeds != result.seeds  # the rate was not scaled with the samples of an update
     with pytest.raises(ConfigError, match=r"8 chips, so a budget of 24 steps .* give at least 32 steps"):
         evaluate("dgx-1", replace(workload, max_steps=24, sustain=4, evaluate_every=1), seeds=1)
 

@@ -14,7 +14,7 @@ from torch.optim import SGD, Optimizer
 
 from presilicon.designs import Numerics
 from presilicon.records import PHASES, ROLES
-from presilicon.workloads import Workload
+from presilicon.workloads import Schedule, Workload
 
 USUAL_STEPS = 3
 """Steps before the capture, in which libraries choose their kernels and the optimizer creates its state."""
@@ -93,4 +93,6 @@ class CapturedStep:
 
 def has_constant_update(workload: Workload, optimizer: Optimizer) -> bool:
     """Whether updates take the same numbers in every step: SGD at a constant rate."""
-    return type(optimizer) is SGD and workload.schedule is None
+    schedule = workload.schedule
+    is_constant = not isinstance(schedule, Schedule) or (schedule.kind == "constant" and not schedule.warmup)
+    return type(optimizer) is SGD and is_constant

@@ -19,7 +19,7 @@ from presilicon.emulation.training.pipeline import StaleWeights
 from presilicon.emulation.training.probe import Probe
 from presilicon.emulation.training.scaling import LossScaler
 from presilicon.emulation.training.work import StepWork
-from presilicon.workloads import Schedule, Workload, capture
+from presilicon.workloads import Workload, capture
 
 
 class StepTrainer:
@@ -132,18 +132,17 @@ class StepTrainer:
 
     def _set_learning_rate(self, step: TrainingStep) -> None:
         """The rate of the schedule, in place of the optimizer's own; a rate that was set since becomes the new base."""
-        schedule, size = self._workload.schedule, self._workload.batch_size
-        if schedule is None:
+        if self._workload.schedule is None:
             return
-        assert isinstance(schedule, Schedule)
-        factor = schedule.factor(step.samples_seen / size, float(self._workload.max_steps))
-        factor *= schedule.scale(self._rule.samples_per_update(step.batch_size))
+        # The samples that the machine makes of the workload's own batch: a method that grows the batch lowers the noise
+        # of updates, which a rate in proportion would raise again.
+        samples = self._rule.samples_per_update(self._workload.batch_size)
+        factor = self._workload.rate_factor(step.samples_seen, samples)
         for group in self._optimizer.param_groups:
-            base = group.get("initial_lr", group["lr"])
-            if group["lr"] != group.get("scheduled_lr", group["lr"]) and group["scheduled_lr"]:
-                base *= group["lr"] / group["scheduled_lr"]
-            group["initial_lr"] = base
-            group["lr"] = group["scheduled_lr"] = base * factor
+            base, before = group.get("initial_lr", group["lr"]), group.get("rate_factor", 1.0)
+            if before and group["lr"] != base * before:
+                base = group["lr"] / before
+            group["initial_lr"], group["rate_factor"], group["lr"] = base, factor, base * factor
 
     def _train_update(self, step: TrainingStep, pieces: Sequence[tuple[Tensor, Tensor]], work: StepWork) -> None:
         """Forward and backward passes of all pieces, whose gradients are added up, and the update."""
