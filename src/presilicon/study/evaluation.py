@@ -60,7 +60,7 @@ def evaluate(
 
     Trains `seeds` times (seeds `seed`, `seed` + 1, ...) with the design's numerics, prices every step on its machine,
     and returns medians with intervals. A string names a preset, a design file, or a workload of the package. `jobs` > 1
-    trains in spawned processes: a script that does so needs the usual `if __name__ == "__main__":`. The numbers do not
+    trains in other processes: a script that does so needs the usual `if __name__ == "__main__":`. The numbers do not
     depend on `jobs`. `times` are times of ops by another simulator, or a file of them, in place of ours: see
     `presilicon.simulation.read_times`. `checkpoints` is a folder for checkpoints: the same call with the same folder
     continues where it was interrupted, to the same bits. `out` is a folder in which the run is recorded, as

@@ -1,10 +1,11 @@
-"""Training runs of many seeds and designs, in spawned processes or in this one."""
+"""Training runs of many seeds and designs, in worker processes or in this one."""
 
 import multiprocessing
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -55,7 +56,7 @@ class SeedTask(NamedTuple):
 def train_seeds(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
     """The trace of each task, in the order of the tasks.
 
-    Each run uses one torch thread, whether it runs here (`jobs=1`) or in one of `jobs` spawned processes, so the
+    Each run uses one torch thread, whether it runs here (`jobs=1`) or in one of `jobs` worker processes, so the
     numbers do not depend on `jobs`. On a GPU, `jobs` runs take turns in this process, so that the GPU works on one
     while Python prepares the next. `on_event` is called in this process with evaluations and finished seeds as they
     happen, and with seeds that had already finished in their checkpoints (`SeedRestored`).
@@ -77,14 +78,13 @@ def _train_here(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list
 
 
 def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
-    # Spawned, never forked: a process that has run parallel Numba must not fork.
-    context = multiprocessing.get_context("spawn")
+    context = _process_context()
     events = context.Queue()
     listener = _Listener(events, on_event)
     listener.start()
     before = set(multiprocessing.active_children())
     files = tuple({file for task in tasks for file in files_of(task.workload)})
-    arguments = (events, files)
+    arguments = (events, files, dict(os.environ))
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=arguments)
     try:
         futures = [pool.submit(_run_in_worker, task) for task in tasks]
@@ -104,6 +104,19 @@ def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent)
         listener.join(timeout=5)
     listener.check()
     return traces
+
+
+def _process_context() -> Any:
+    """How workers start: never forked from this process, which may have run parallel Numba.
+
+    On Linux they are forked from a server that has imported what they need and run nothing: the imports take seconds.
+    """
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    # Optimizers import torch._dynamo at their first step.
+    context.set_forkserver_preload([__name__, "torch._dynamo", "presilicon.formats.kernels.cpu_passes"])
+    return context
 
 
 def _wait(futures: Sequence[Future[Trace]], listener: "_Listener") -> None:
@@ -143,9 +156,11 @@ class _Listener(threading.Thread):
 _events: Any = None
 
 
-def _start_worker(events: Any, files: tuple[tuple[Path, str], ...]) -> None:
+def _start_worker(events: Any, files: tuple[tuple[Path, str], ...], environment: Mapping[str, str]) -> None:
     global _events
     _events = events
+    os.environ.clear()  # that of the server may be older
+    os.environ.update(environment)
     # Ctrl-C reaches the whole process group; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()

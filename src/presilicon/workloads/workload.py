@@ -63,7 +63,7 @@ class Workload:
 
     A workload without data has an `example` of its batches instead: it can be simulated but not trained.
 
-    Seeds are trained in spawned processes, so callables should be functions of a module or `functools.partial` of such
+    Seeds are trained in other processes, so callables should be functions of a module or `functools.partial` of such
     functions; a lambda only works in a single process.
 
     >>> Workload(name="mine", model=dict, data=dict, target=0.9).batch_size

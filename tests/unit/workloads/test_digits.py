@@ -27,6 +27,18 @@ def test_splits_hold_every_image_once_and_every_class_alike() -> None:
         assert targets.bincount(minlength=10).tolist() == [36, 36, 35, 37, 36, 36, 36, 36, 35, 36]
 
 
+def test_images_and_labels_are_those_of_scikit_learn() -> None:
+    from sklearn import datasets
+
+    splits = load_digits(image=False)
+    pixels, labels = (torch.from_numpy(array) for array in datasets.load_digits(return_X_y=True))
+    known = {tuple(image): label for image, label in zip(pixels.int().tolist(), labels.tolist(), strict=True)}
+    inputs, targets = splits.train
+    low, step = inputs.min(), (inputs.max() - inputs.min()) / 16
+    images = ((inputs - low) / step).round().int().tolist()
+    assert [known[tuple(image)] for image in images] == targets.tolist()
+
+
 def test_inputs_are_normalised_by_the_training_split() -> None:
     splits = load_digits(image=True)
     assert splits.train[0].shape == (1079, 1, 8, 8)
