@@ -1,22 +1,15 @@
-"""The GPU kernels of MAC units, run by Triton's interpreter on a CPU, against the plain torch ones, bit for bit.
+"""The GPU kernels of MAC units, run by Triton's interpreter on a CPU, against the plain torch ones, bit for bit."""
 
-The interpreter must be asked for before Triton is imported, so each case runs in a process of its own.
-"""
-
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 
 SCRIPT = """
-import sys, warnings
+import warnings
 warnings.filterwarnings("ignore", module="triton")
-sys.path.insert(0, {folder!r})
 import torch
 from inputs import same_bits
 from mac_inputs import KINDS, operand
@@ -49,9 +42,6 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_triton_is_the_kernel(case: str) -> None:
+def test_triton_is_the_kernel(case: str, interpret: Callable[[str], str]) -> None:
     batches = 2 if case == "every sum rounded" else 1
-    script = SCRIPT.format(folder=str(Path(__file__).parent), units=CASES[case], pairs=PAIRS, batches=batches)
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False)
-    assert done.stdout.strip() == "equal", done.stderr[-2000:]
+    assert interpret(SCRIPT.format(units=CASES[case], pairs=PAIRS, batches=batches)) == "equal"

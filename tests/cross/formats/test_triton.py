@@ -1,16 +1,13 @@
-"""The GPU kernels, run by Triton's interpreter on a CPU, against the compiled CPU passes, bit for bit.
+"""The GPU kernels, run by Triton's interpreter on a CPU, against the compiled CPU passes, bit for bit."""
 
-The interpreter must be asked for before Triton is imported, so each case runs in a process of its own.
-"""
-
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import pytest
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+
+Interpret = Callable[[str], str]
 
 PRELUDE = """
 import warnings
@@ -74,26 +71,17 @@ print(differing(gpu_passes.round_elements(x, grid, "nearest-even", KEY, None), q
 """
 
 
-def interpret(code: str) -> str:
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + code], capture_output=True, text=True, env=environment, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
 FEW = 'MODES = ["nearest-even", "down", Stochastic(), Stochastic(8, "lfsr")]\n'
 
 
 @pytest.mark.parametrize("name", ["e5m2", "bfloat16", "fixed(8, 4)"])
-def test_elements(name: str) -> None:
-    assert interpret(FEW + ELEMENTS.replace("{names}", repr([name]))) == "equal"
+def test_elements(name: str, interpret: Interpret) -> None:
+    assert interpret(PRELUDE + FEW + ELEMENTS.replace("{names}", repr([name]))) == "equal"
 
 
 @pytest.mark.parametrize("name", ["bfp(mantissa=4, exponent=3, group=5, below=flush)", "mxint8"])
-def test_blocks(name: str) -> None:
-    assert interpret(FEW + BLOCKS.replace("{names}", repr([name]))) == "equal"
+def test_blocks(name: str, interpret: Interpret) -> None:
+    assert interpret(PRELUDE + FEW + BLOCKS.replace("{names}", repr([name]))) == "equal"
 
 
 @pytest.mark.slow
@@ -105,8 +93,8 @@ def test_blocks(name: str) -> None:
     ],
     ids=lambda names: names[0],
 )
-def test_all_elements(names: list[str]) -> None:
-    assert interpret(ELEMENTS.replace("{names}", repr(names))) == "equal"
+def test_all_elements(names: list[str], interpret: Interpret) -> None:
+    assert interpret(PRELUDE + ELEMENTS.replace("{names}", repr(names))) == "equal"
 
 
 @pytest.mark.slow
@@ -121,9 +109,9 @@ def test_all_elements(names: list[str]) -> None:
     ],
     ids=lambda names: names[0],
 )
-def test_all_blocks(names: list[str]) -> None:
-    assert interpret(BLOCKS.replace("{names}", repr(names))) == "equal"
+def test_all_blocks(names: list[str], interpret: Interpret) -> None:
+    assert interpret(PRELUDE + BLOCKS.replace("{names}", repr(names))) == "equal"
 
 
-def test_the_comparison_can_fail() -> None:
-    assert int(interpret(MUTANT)) > 1000
+def test_the_comparison_can_fail(interpret: Interpret) -> None:
+    assert int(interpret(PRELUDE + MUTANT)) > 1000

@@ -1,12 +1,11 @@
 """Extension points: members of installed packages, and packages that are broken."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from interpreter import Interpreter
 from presilicon.base import ConfigError, ExtensionPoint, ExtensionWarning, extensions_named_in
 
 
@@ -124,17 +123,11 @@ def test_workloads_and_reproductions_of_another_package_are_used_by_name(install
     install("own_things", OWN, "presilicon.workloads", points)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
 
-    def presilicon(*arguments: str) -> str:
-        command = [sys.executable, "-m", "presilicon", *arguments]
-        done = subprocess.run(
-            command, capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}
+    with Interpreter(os.environ | {"PYTHONPATH": path}, tmp_path) as interpreter:
+        assert "Digits, soon." in interpreter.presilicon("list", "workloads").out
+        evaluated = interpreter.presilicon(
+            "evaluate", "fp32-systolic", "--workload", "short-digits", "--seeds", "2", "--jobs", "2"
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    assert "Digits, soon." in presilicon("list", "workloads")
-    assert "reached" in presilicon(
-        "evaluate", "fp32-systolic", "--workload", "short-digits", "--seeds", "2", "--jobs", "2"
-    )
-    assert "one" in presilicon("reproduce").splitlines()
-    assert "published" in presilicon("reproduce", "one")
+        assert "reached" in evaluated.out, evaluated.err
+        assert "one" in interpreter.presilicon("reproduce").out.splitlines()
+        assert "published" in interpreter.presilicon("reproduce", "one").out

@@ -2,11 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from interpreter import Interpreter
 
 TOY = '''
 from dataclasses import dataclass
@@ -48,26 +49,25 @@ print("equal")
 """
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    metadata = tmp_path / "toy-0.1.dist-info"
+@pytest.fixture(scope="module")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interpreter]:
+    """A process where the package of the family is installed."""
+    folder = tmp_path_factory.mktemp("toy")
+    metadata = folder / "toy-0.1.dist-info"
     metadata.mkdir()
-    (tmp_path / "toy.py").write_text(TOY)
+    (folder / "toy.py").write_text(TOY)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 0.1\n")
     (metadata / "entry_points.txt").write_text("[presilicon.formats]\ntoy = toy:Toy\nmisnamed = toy:Toy\n")
-    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    paths = [str(folder), os.environ.get("PYTHONPATH", "")]
+    with Interpreter(os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}) as interpreter:
+        yield interpreter
 
 
-def run(environment: dict[str, str], *words: str) -> str:
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_commands_take_a_family_of_another_package(environment: dict[str, str], tmp_path: Path) -> None:
+def test_commands_take_a_family_of_another_package(interpreter: Interpreter, tmp_path: Path) -> None:
     def document(*words: str) -> dict[str, object]:
-        return json.loads(run(environment, "-m", "presilicon", *words, "--json"))  # type: ignore[no-any-return]
+        outcome = interpreter.presilicon(*words, "--json")
+        assert outcome.status == 0, outcome
+        return json.loads(outcome.out)  # type: ignore[no-any-return]
 
     quantised = document("quantize", "toy(3)", "0.3", "1.7")
     assert quantised["format"] == "toy(bits=3)"
@@ -84,12 +84,12 @@ def test_commands_take_a_family_of_another_package(environment: dict[str, str], 
     assert "toy(bits=3)" in json.dumps(evaluated)
 
 
-def test_a_family_must_be_registered_under_its_own_kind(environment: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "presilicon", "quantize", "misnamed(3)", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 2
-    assert 'the class Toy must have kind = "misnamed"' in done.stderr
+def test_a_family_must_be_registered_under_its_own_kind(interpreter: Interpreter) -> None:
+    outcome = interpreter.presilicon("quantize", "misnamed(3)", "1")
+    assert outcome.status == 2
+    assert 'the class Toy must have kind = "misnamed"' in outcome.err
 
 
-def test_a_list_of_values_is_enough_for_all_roundings(environment: dict[str, str]) -> None:
-    assert run(environment, "-c", ROUNDINGS).strip() == "equal"
+def test_a_list_of_values_is_enough_for_all_roundings(interpreter: Interpreter) -> None:
+    outcome = interpreter.run(ROUNDINGS)
+    assert (outcome.status, outcome.out.strip()) == (0, "equal")

@@ -2,11 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from interpreter import Interpreter
 
 TOY = """
 from presilicon.instrument import Aggregation, AggregationCode, Firmware, accumulate, decode_named
@@ -61,38 +63,41 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def presilicon(toy: Path, *arguments: str) -> str:
-    path = os.pathsep.join([str(toy), *sys.path])
-    done = subprocess.run(
-        [sys.executable, "-m", "presilicon", *arguments], capture_output=True, text=True, cwd=toy,
-        env=os.environ | {"PYTHONPATH": path},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def presilicon(toy: Path) -> Iterator[Callable[..., str]]:
+    """Runs a command where the package is installed, and returns its output."""
+    with Interpreter(os.environ | {"PYTHONPATH": os.pathsep.join([str(toy), *sys.path])}, toy) as interpreter:
+
+        def run(*arguments: str) -> str:
+            outcome = interpreter.presilicon(*arguments)
+            assert outcome.status == 0, outcome
+            return outcome.out
+
+        yield run
 
 
-def test_it_is_listed_with_its_options_and_costs(toy: Path) -> None:
-    listed = json.loads(presilicon(toy, "list", "aggregations", "--json"))["aggregations"]
+def test_it_is_listed_with_its_options_and_costs(presilicon) -> None:
+    listed = json.loads(presilicon("list", "aggregations", "--json"))["aggregations"]
     assert listed[-1] == {"name": "magnitude", "options": ["row"], "description": "the sum of magnitudes"}
     (row,) = [
         row
-        for row in json.loads(presilicon(toy, "instrument", "list", "--json"))["aggregations"]
+        for row in json.loads(presilicon("instrument", "list", "--json"))["aggregations"]
         if row["name"] == "magnitude"
     ]
     assert (row["gives"], row["pairs"], row["chains"], row["refused"]) == ("the sum of magnitudes", False, 2, None)
 
 
-def test_it_watches_a_training_and_is_shown_in_the_run_and_its_report(toy: Path) -> None:
+def test_it_watches_a_training_and_is_shown_in_the_run_and_its_report(toy: Path, presilicon) -> None:
     presilicon(
-        toy, "evaluate", "design.toml", "--workload", "digits-mlp", "--seeds", "1", "--max-steps", "30",
+        "evaluate", "design.toml", "--workload", "digits-mlp", "--seeds", "1", "--max-steps", "30",
         "--evaluate-every", "10", "--jobs", "1", "--out", "runs",
     )  # fmt: skip
-    events = json.loads(presilicon(toy, "runs", "export", "latest", "--format", "json", "--out", "runs"))["events"]
+    events = json.loads(presilicon("runs", "export", "latest", "--format", "json", "--out", "runs"))["events"]
     readings = [event for event in events if event["event"] == "instrument"]
     assert [reading["step"] for reading in readings] == [0, 5, 10, 15, 20, 25]
     assert all(reading["aggregation"] == "magnitude" for reading in readings)
     assert all(reading["values"]["sum_of_magnitudes"] > 0 for reading in readings)
-    assert "toy seed 0: 30 steps" in presilicon(toy, "runs", "show", "latest", "--out", "runs")
-    assert "sum_of_magnitudes" in presilicon(toy, "instrument", "watch", "latest", "--once", "--out", "runs")
+    assert "toy seed 0: 30 steps" in presilicon("runs", "show", "latest", "--out", "runs")
+    assert "sum_of_magnitudes" in presilicon("instrument", "watch", "latest", "--once", "--out", "runs")
     (report,) = (toy / "runs").glob("*/report.html")
     assert "Sum of magnitudes of the activation" in report.read_text()

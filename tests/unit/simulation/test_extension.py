@@ -4,9 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from interpreter import Interpreter
 
 KIND = '''
 from msgspec import Struct
@@ -64,23 +67,30 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-def presilicon(folder: Path, *arguments: str, code: int = 0) -> str:
-    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "presilicon", *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": path}, check=False
-    )
-    assert done.returncode == code, done.stderr
-    return done.stdout if code == 0 else done.stderr
+def environment_of(folder: Path) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 
-def test_its_design_is_checked_and_shown(folder) -> None:
-    assert presilicon(folder, "design", "validate", "toy.toml") == "toy.toml: ok (toy)\n"
-    assert "flops_s = 2000000000.0\npj_per_flop = 1.0\n" in presilicon(folder, "design", "show", "toy.toml")
+@pytest.fixture(scope="module")
+def presilicon(folder: Path) -> Iterator[Callable[..., str]]:
+    """Runs a command beside the package: its output, or the error if it must fail."""
+    with Interpreter(environment_of(folder), folder) as interpreter:
+
+        def run(*arguments: str, status: int = 0) -> str:
+            outcome = interpreter.presilicon(*arguments)
+            assert outcome.status == status, outcome
+            return outcome.err if status else outcome.out
+
+        yield run
 
 
-def test_it_is_listed_beside_the_kinds_of_the_package(folder) -> None:
-    machines = json.loads(presilicon(folder, "list", "machines", "--json"))["machines"]
+def test_its_design_is_checked_and_shown(presilicon) -> None:
+    assert presilicon("design", "validate", "toy.toml") == "toy.toml: ok (toy)\n"
+    assert "flops_s = 2000000000.0\npj_per_flop = 1.0\n" in presilicon("design", "show", "toy.toml")
+
+
+def test_it_is_listed_beside_the_kinds_of_the_package(presilicon) -> None:
+    machines = json.loads(presilicon("list", "machines", "--json"))["machines"]
     assert [machine["name"] for machine in machines[:3]] == ["systolic", "caterpillar", "roofline"]
     assert machines[3] == {
         "name": "fixed-rate",
@@ -89,18 +99,18 @@ def test_it_is_listed_beside_the_kinds_of_the_package(folder) -> None:
     }
 
 
-def test_it_prices_a_step(folder) -> None:
+def test_it_prices_a_step(presilicon) -> None:
     arguments = ["simulate", "toy.toml", "--workload", "digits-mlp", "--set", "machine.flops_s=1e9", "--json"]
-    cost = json.loads(presilicon(folder, *arguments))
+    cost = json.loads(presilicon(*arguments))
     flops = sum(op["flops"] for op in cost["ops"])
     assert cost["time_s"] == pytest.approx(flops / 1e9)
     assert cost["energy_by_component_j"] == {"rate": pytest.approx(flops * 1e-12)}
 
 
-def test_it_is_evaluated_in_worker_processes(folder) -> None:
+def test_it_is_evaluated_in_worker_processes(presilicon) -> None:
     steps = ["--max-steps", "60", "--evaluate-every", "20", "--seeds", "2", "--jobs", "2"]
     design = ["evaluate", "toy.toml", "--workload", "digits-mlp", *steps, "--out", "runs", "--json"]
-    result = json.loads(presilicon(folder, *design))
+    result = json.loads(presilicon(*design))
     assert "toy" in json.dumps(result)
     assert "not known: the machine gives none" in json.dumps(result)
 
@@ -120,8 +130,8 @@ def test_it_is_evaluated_in_worker_processes(folder) -> None:
         (["simulate", "toy.toml", "--gemm", "4x4x4", "--frames", "f.json"], "a machine of kind fixed-rate has none"),
     ],
 )
-def test_what_it_cannot_do_is_explained(folder, arguments, sentence) -> None:
-    assert sentence in presilicon(folder, *arguments, code=2)
+def test_what_it_cannot_do_is_explained(presilicon, arguments, sentence) -> None:
+    assert sentence in presilicon(*arguments, status=2)
 
 
 @pytest.mark.parametrize(
@@ -146,4 +156,9 @@ def test_a_price_that_makes_no_sense_is_refused(tmp_path, price, sentence) -> No
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bad\nVersion: 0.1\n")
     (info / "entry_points.txt").write_text("[presilicon.machines]\nbad = bad:Bad\n")
-    assert sentence in presilicon(tmp_path, "simulate", "bad.toml", "--gemm", "4x4x4", code=2)
+    command = [sys.executable, "-m", "presilicon", "simulate", "bad.toml", "--gemm", "4x4x4"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=environment_of(tmp_path), check=False
+    )
+    assert done.returncode == 2
+    assert sentence in done.stderr
