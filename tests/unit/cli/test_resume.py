@@ -1,5 +1,7 @@
 """`presilicon evaluate --resume`: a run that was killed goes on to the same bytes."""
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import presilicon as ps
+from presilicon.cli.main import main
 from presilicon.records import EvaluationEvent, SeedFinished, SeedRestored
 from presilicon.runs import list_runs
 
@@ -47,9 +50,12 @@ def _kill_in_the_middle(folder: Path, jobs: str) -> Path:
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory) -> str:
     """The result of the same evaluation without an interruption."""
-    command = [sys.executable, "-m", "presilicon", "evaluate", *ARGUMENTS, "--jobs", "1", "--json"]
-    folder = tmp_path_factory.mktemp("unbroken")
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+    out = tmp_path_factory.mktemp("unbroken")
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), pytest.raises(SystemExit) as ended:
+        main(["evaluate", *ARGUMENTS, "--jobs", "1", "--json", "--out", str(out)])
+    assert ended.value.code == 0
+    return printed.getvalue()
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])

@@ -46,7 +46,7 @@ SPAN = 512
 
 def compiled(function: F) -> F:
     """The function compiled without the interpreter lock and cached on disk."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function))
 
 
 @compiled
@@ -498,6 +498,7 @@ def tile_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable[.
         flush, poison, first_fast, last_fast = block[4], block[5], block[6], block[7]
         first, second, mask = draw[0], draw[1], draw[2]
         word, weyl = np.uint32(0), np.uint32(WEYL)
+        any_mode = np.int64(mode)  # not a constant to the compiler: one slow path serves all modes
         magnitudes, raws = np.empty(RUN, np.uint32), np.empty(RUN, np.int64)
         across, down = -(-width // columns), -(-rows // tile_rows)
         tile = begin
@@ -540,7 +541,7 @@ def tile_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable[.
                     if not fast:
                         for j in range(wide):
                             target[here + j] = round_slowly(
-                                target[here + j], here + j, magnitudes[t], raws[t], mode, grid, block, draw, states
+                                target[here + j], here + j, magnitudes[t], raws[t], any_mode, grid, block, draw, states
                             )
                         continue
                     k = np.int32(min(max(raws[t], lowest), highest))
@@ -579,6 +580,7 @@ def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable
         flush, poison, first_fast, last_fast = block[4], block[5], block[6], block[7]
         first, second, mask = draw[0], draw[1], draw[2]
         word, weyl = np.uint32(0), np.uint32(WEYL)
+        any_mode = np.int64(mode)  # not a constant to the compiler: one slow path serves all modes
         magnitudes, raws = np.empty(strip, np.uint32), np.empty(strip, np.int64)
         offsets, exponents = np.empty(strip, np.uint32), np.empty(strip, np.uint32)
         across, down = -(-width // strip), -(-rows // group)
@@ -615,7 +617,7 @@ def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable
                 if not fast:
                     for j in range(count):
                         target[base + j] = round_slowly(
-                            target[base + j], base + j, magnitudes[j], raws[j], mode, grid, block, draw, states
+                            target[base + j], base + j, magnitudes[j], raws[j], any_mode, grid, block, draw, states
                         )
                     continue
                 counter = np.uint32(np.uint32(np.uint32(base) * weyl) + first)

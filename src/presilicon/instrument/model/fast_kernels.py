@@ -63,7 +63,7 @@ class Words(NamedTuple):
 
 def compiled(function: F) -> F:
     """The function, compiled without the interpreter lock and cached on disk."""
-    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function))
 
 
 @compiled
