@@ -1,6 +1,7 @@
 """Posits: sign, regime, exponent and fraction of varying length."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -155,12 +156,12 @@ class Posit(Format):
         return torch.where(codes == 1 << (self.bits - 1), torch.nan, value)
 
     def round_value(self, x: float, mode: str | Stochastic, word: int) -> float:
-        """By looking at all values; for formats of up to 16 bits."""
+        """By looking among all values; for formats of up to 16 bits."""
         if not math.isfinite(x):
             return math.nan
         values, halves = _positive_posits(self.bits, self.es), _positive_posits(self.bits + 1, self.es)
         size, negative = Fraction(abs(x)), x < 0
-        code = max(i for i, value in enumerate(values) if value <= size)
+        code = bisect_right(values, size) - 1
         if size > values[code] and code + 1 < len(values):
             low, high, bound = values[code], values[code + 1], halves[2 * code + 1]
             match mode:
