@@ -33,6 +33,7 @@ _HOMES = {
     "Numerics": "presilicon.designs",
     "System": "presilicon.designs",
     "load_design": "presilicon.designs",
+    "load_numerics": "presilicon.designs",
     "load_system": "presilicon.designs",
     "Metric": "presilicon.workloads",
     "Splits": "presilicon.workloads",
@@ -57,7 +58,7 @@ __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
     from presilicon.base import ConfigError, MissingToolError, PresiliconError
-    from presilicon.designs import Design, Numerics, System, load_design, load_system
+    from presilicon.designs import Design, Numerics, System, load_design, load_numerics, load_system
     from presilicon.emulation import coverage, emulate_, emulate_optimizer_, emulated, restore_, train
     from presilicon.formats import Format, parse, quantize
     from presilicon.operators import Operator, operator

@@ -1,5 +1,7 @@
 """`presilicon design`: check, show and compare design files."""
 
+from typing import Any
+
 import click
 
 from presilicon.cli.options import json_option, set_option
@@ -47,7 +49,11 @@ def diff(left: str, right: str, as_json: bool) -> None:
     """Print the fields in which two designs differ, defaults included."""
     from presilicon.designs import diff_designs, load_design
 
-    changes = diff_designs(load_design(left), load_design(right))
+    print_differences(diff_designs(load_design(left), load_design(right)), as_json)
+
+
+def print_differences(changes: list[tuple[str, Any, Any]], as_json: bool) -> None:
+    """Print path, left and right value of each difference."""
     if as_json:
         import json
 

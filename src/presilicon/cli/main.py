@@ -21,6 +21,7 @@ _COMMANDS = {
     "instrument": "presilicon.cli.instrument",
     "rtl": "presilicon.cli.rtl",
     "design": "presilicon.cli.design",
+    "numerics": "presilicon.cli.numerics",
     "runs": "presilicon.cli.runs",
     "reproduce": "presilicon.cli.reproduce",
     "list": "presilicon.cli.listing",

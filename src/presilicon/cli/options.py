@@ -53,7 +53,9 @@ method_option = click.option(
 )
 
 numerics_option = click.option(
-    "--numerics", metavar="NAME", help="Number formats in place of the design's own: see `presilicon list numerics`."
+    "--numerics",
+    metavar="NAME",
+    help="Number formats in place of the design's own: see `presilicon list numerics`; or a TOML file of your own.",
 )
 
 clock_option = click.option(

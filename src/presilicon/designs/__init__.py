@@ -6,7 +6,7 @@ The machine kinds live beside their engines and are found by name: `MACHINES.loa
 from importlib import import_module
 from typing import Any
 
-from presilicon.designs.design import Design, design_names, diff_designs, load_design
+from presilicon.designs.design import Design, design_names, diff_designs, diff_plain, load_design
 from presilicon.designs.instrument import (
     ALU_FUNCTIONS,
     BLOCKS,
@@ -22,7 +22,7 @@ from presilicon.designs.method import METHODS, AttachedMethod, Capture, Method, 
 from presilicon.designs.numerics import Change, Numerics, Override, RoleFormat, decode_format
 from presilicon.designs.operators import Operators, OperatorSpec
 from presilicon.designs.pricing import Convention, MachineStep, StepPrice, op_cost
-from presilicon.designs.recipe import Recipe, load_recipe, recipe_names
+from presilicon.designs.recipe import Recipe, load_numerics, load_recipe, recipe_label, recipe_names, write_numerics
 from presilicon.designs.scaling import LossScale
 from presilicon.designs.step_formats import StepFormats
 from presilicon.designs.system import (
@@ -99,17 +99,21 @@ __all__ = [
     "decode_format",
     "design_names",
     "diff_designs",
+    "diff_plain",
     "figure_name",
     "load_characterization",
     "load_design",
+    "load_numerics",
     "load_recipe",
     "load_system",
     "load_technology",
     "op_cost",
+    "recipe_label",
     "recipe_names",
     "system_names",
     "technology_names",
     "vary_designs",
+    "write_numerics",
 ]
 
 _MACHINE_NAMES = (

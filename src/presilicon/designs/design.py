@@ -79,11 +79,11 @@ def load_design(
 ) -> Design:
     """The design of a preset name or a TOML file, with `machine.rows=128`-like settings applied.
 
-    A name that holds a path separator or ends in `.toml` is a file. `numerics` names a recipe (`bf16`) that takes the
-    place of the design's own; a file may name one too, `numerics = "bf16"`. `methods` are added to those of the design,
-    as names or as `NAME.parameter=value`. The path of a technology table is relative to the design's own file; in
-    `settings`, to the working directory. A file may begin from another design, `base = "h200"`, and give the
-    differences.
+    A name that holds a path separator or ends in `.toml` is a file. `numerics` names a recipe (`bf16`) or its file
+    (`my.toml`) that takes the place of the design's own; a design may name one too, `numerics = "bf16"`. `methods` are
+    added to those of the design, as names or as `NAME.parameter=value`. Paths of a technology table or a recipe are
+    relative to the design's own file; in options, to the working directory. A file may begin from another design,
+    `base = "h200"`, and give the differences.
 
     Raises:
         ConfigError: there is no such preset or file, or something in it is wrong.
@@ -121,7 +121,12 @@ def design_names() -> list[str]:
 
 def diff_designs(left: Design, right: Design) -> list[tuple[str, Any, Any]]:
     """Path, left value and right value of every field in which two designs differ; a missing field is None."""
-    left_fields, right_fields = _flatten(left.to_plain()), _flatten(right.to_plain())
+    return diff_plain(left.to_plain(), right.to_plain())
+
+
+def diff_plain(left: dict[str, Any], right: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Path, left value and right value of every field in which two documents differ; a missing field is None."""
+    left_fields, right_fields = _flatten(left), _flatten(right)
     paths = list(dict.fromkeys([*left_fields, *right_fields]))
     return [
         (path, left_fields.get(path), right_fields.get(path))
@@ -147,6 +152,8 @@ def _read(name_or_path: str | Path) -> tuple[dict[str, Any], Source]:
 def _beside(data: dict[str, Any], folder: Path) -> dict[str, Any]:
     """`data` with the paths of its technology table and operators taken relative to `folder`."""
     numerics = data.get("numerics")
+    if isinstance(numerics, str) and is_path(numerics):
+        data = {**data, "numerics": str(folder / numerics)}
     if isinstance(numerics, dict) and "operators" in numerics:
         data = {**data, "numerics": {**numerics, "operators": beside(numerics["operators"], folder)}}
     machine = data.get("machine")

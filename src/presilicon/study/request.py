@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from presilicon.base import ConfigError
-from presilicon.designs import Design, vary_designs
+from presilicon.designs import Design, recipe_label, vary_designs
 from presilicon.records import Direction
 from presilicon.runs import CHECKPOINT_EVERY, Run, StoredRun, config_hash, resume_run
 from presilicon.study.looks import MAX_SEEDS, Seeds
@@ -69,7 +69,8 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
         designs = []
         for recipe in recipes:
             for design in vary_designs(name, self.settings, self.vary, numerics=recipe, methods=self.methods):
-                label = recipe if len(self.designs) == 1 and not self.vary else f"{design.name}/{recipe}"
+                short = recipe_label(recipe)
+                label = short if len(self.designs) == 1 and not self.vary else f"{design.name}/{short}"
                 designs.append(msgspec.structs.replace(design, name=label))
         return designs
 

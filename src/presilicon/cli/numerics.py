@@ -1,0 +1,51 @@
+"""`presilicon numerics`: check, show and compare files of number formats."""
+
+import click
+
+from presilicon.cli.design import print_differences
+from presilicon.cli.options import json_option
+
+
+@click.group("numerics")
+def command() -> None:
+    """Check, show and compare numerics: recipes of the package, or TOML files of your own."""
+
+
+@command.command("validate")
+@click.argument("recipes", nargs=-1, required=True, metavar="NUMERICS...")
+def validate(recipes: tuple[str, ...]) -> None:
+    """Check NUMERICS (recipes or TOML files); the first error is explained, and the exit code is 2."""
+    from presilicon.designs import load_numerics
+
+    for name in recipes:
+        load_numerics(name)
+        click.echo(f"{name}: ok")
+
+
+@command.command("show")
+@click.argument("recipe", metavar="NUMERICS")
+@json_option
+def show(recipe: str, as_json: bool) -> None:
+    """Print NUMERICS as TOML without defaults: a starting point for a file of your own."""
+    from presilicon.base import to_plain
+    from presilicon.designs import load_numerics, write_numerics
+
+    numerics = load_numerics(recipe)
+    if as_json:
+        import json
+
+        click.echo(json.dumps({"schema": 1, "numerics": to_plain(numerics)}, indent=2))
+    else:
+        click.echo(write_numerics(numerics), nl=False)
+
+
+@command.command("diff")
+@click.argument("left")
+@click.argument("right")
+@json_option
+def diff(left: str, right: str, as_json: bool) -> None:
+    """Print the fields in which two numerics differ, defaults included."""
+    from presilicon.base import to_plain
+    from presilicon.designs import diff_plain, load_numerics
+
+    print_differences(diff_plain(to_plain(load_numerics(left)), to_plain(load_numerics(right))), as_json)
