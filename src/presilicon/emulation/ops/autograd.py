@@ -105,7 +105,9 @@ class _EmulatedProduct(Function):
         saved_a = a if site.regroups(a_role) else rounded_a
         saved_b = b if site.regroups(b_role) else rounded_b
         ctx.save_for_backward(saved_a, saved_b)
-        return product.forward(rounded_a, rounded_b, bias, site.multiply("forward"))
+        out = product.forward(rounded_a, rounded_b, bias, site.multiply("forward"))
+        # Autograd refuses in-place ops on views that a function returns; `.data` is the same memory and no view.
+        return out.data if out._is_view() else out
 
     @staticmethod
     @first_derivative

@@ -1,8 +1,11 @@
 """Block formats lie along each product's reduction axis, and MAC units add up every product, in training."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, RoleFormat, load_design
@@ -199,3 +202,34 @@ def test_a_user_formats_own_log_is_what_the_model_computes() -> None:
     assert out.tolist() == expected
     out.sum().backward()
     assert torch.equal(x.grad, 2 / x.detach())
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.project(x)
+        return functional.scaled_dot_product_attention(x, x, x)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (Attention(), (2, 5, 8)),
+        (nn.Sequential(nn.Linear(8, 8, bias=False), nn.ReLU(inplace=True)), (2, 5, 8)),
+        (nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.ReLU(inplace=True)), (2, 3, 6, 6)),
+        (nn.Sequential(nn.ConvTranspose1d(3, 8, 3, bias=False), nn.SiLU(inplace=True)), (2, 3, 6)),
+    ],
+)
+def test_results_of_mac_units_may_be_changed_in_place(model: nn.Module, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(shape)
+    gradients = []
+    for numerics in (Numerics(), Numerics(mac=MacUnit(accumulate=parse("float(exponent=8, mantissa=22)")))):
+        net = emulate_(copy.deepcopy(model), numerics)
+        net(x).square().sum().backward()
+        gradients.append([parameter.grad for parameter in net.parameters()])
+    for plain, emulated in zip(*gradients, strict=True):
+        torch.testing.assert_close(emulated, plain)
