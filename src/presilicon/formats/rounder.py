@@ -66,7 +66,7 @@ def rounder(
             out = torch.empty_like(x)
             kernel(x.numpy().reshape(-1).view(bits), out.numpy().reshape(-1).view(bits), 0, words, draw, states)
             return out
-        if x.dim() > 1 and x.stride(-2) == 1:  # a transposed matrix stays one: products take either
+        if x.dim() > 1 and x.stride(-2) == 1 != x.stride(-1):  # a transposed matrix stays one: products take either
             return round_small(x.mT).mT
         out = x.contiguous()
         words_of_out = out.numpy().reshape(-1).view(bits)

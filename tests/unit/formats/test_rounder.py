@@ -31,6 +31,9 @@ def test_it_gives_what_quantize_gives(spelling: str, rounding: str | None, over:
         base[1, 1, 1],
         base[:0],
         base.double(),
+        base.as_strided((3, 6, 10), (60, 1, 1)),
+        base[:, :1, :1].expand(3, 1, 1).mT,
+        base.view(-1).as_strided((4, 1, 1), (7, 1, 1)),
     ]
     layouts += [base.expand(2, 3, 6, 10), torch.randn(1 << 16), base.clone().requires_grad_()]
     for x in layouts:
