@@ -119,6 +119,9 @@ class _Update:
         self._emulation: Emulation | None = None if model is None else emulation_of(model)
         self._ends = Ends() if model is None else ends_of(model)
         self._count = 0
+        self._drawn: tuple[int, str] | None = None
+        self._repeats = 0
+        """Number of updates since the last forward pass, each with random numbers of its own."""
 
     def copied(self, optimizer: Optimizer, memo: dict[int, Any]) -> "_Update":
         """The update of a copy of the optimizer, whose parameters are copies in `memo`."""
@@ -138,6 +141,9 @@ class _Update:
     def running(self) -> Iterator["_UpdateMode"]:
         """Context of one step: every write is tracked, and tensors still unrounded at the end are rounded."""
         step = self._count if self._emulation is None else self._emulation.step
+        drawn = (step, "" if self._emulation is None else self._emulation.stream)
+        self._repeats = self._repeats + 1 if drawn == self._drawn else 0
+        self._drawn = drawn
         groups = self.optimizer.param_groups
         switches = ("foreach", "fused")
         settings: list[dict[str, Any]] = [{key: group[key] for key in switches if key in group} for group in groups]
@@ -157,6 +163,7 @@ class _Update:
         """Round a tensor in place."""
         role = self.numerics.resolve(known.role, known.layer, step, self._ends)
         stream = "" if self._emulation is None else self._emulation.stream
+        stream += f"repeat{self._repeats}/" if self._repeats else ""
         round_in_place(known.tensor, role, known.role, f"{stream}{known.name}", self.seed, step)
 
     def parameters(self) -> Iterator[tuple[Tensor, str]]:
@@ -179,6 +186,9 @@ class _UpdateMode(TorchDispatchMode):
         self._unrounded: set[int] = set()
         self._paused = False
         self._learn()
+        state = update.optimizer.state
+        self._creates_state = any(not state.get(parameter) for parameter, _ in update.parameters())
+        """Whether this step creates state of some parameter, which is learned when it is first written to."""
 
     def _learn(self) -> None:
         """Register parameters and state, which have a format, and gradients, to recognise results of them."""
@@ -213,6 +223,8 @@ class _UpdateMode(TorchDispatchMode):
         for tensor in inputs:
             if tensor.data_ptr() not in written:
                 self._settle(tensor.data_ptr())
+        if self._creates_state and not written <= self._known.keys():
+            self._learn()
         out = func(*args, **kwargs)
         self._unrounded |= written & self._known.keys()
         if func in _REPLACES_GRADIENT and isinstance(out, Tensor):

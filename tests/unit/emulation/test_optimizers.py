@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat
@@ -250,3 +251,45 @@ def test_overrides_reach_the_master_weights_of_their_layers() -> None:
     optimizer.step()
     assert torch.equal(model[1].weight.data, half(model[1].weight.data))
     assert not torch.equal(model[0].weight.data, half(model[0].weight.data))
+
+
+@pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.NAdam, torch.optim.RMSprop])
+def test_the_first_step_reads_rounded_state(make) -> None:
+    seen = []
+
+    class Spy(TorchDispatchMode):
+        """Checks every read of a moment after it was first written to."""
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            moments = {t.data_ptr() for state in optimizer.state.values() for t in state.values() if t.dim()}
+            writes = func._schema.is_mutable
+            for value in args[1:] if writes else args:
+                computes = torch.Tag.pointwise in func.tags
+                if computes and isinstance(value, torch.Tensor) and value.data_ptr() in moments:
+                    seen.append(torch.equal(value, half(value)))
+            return func(*args, **(kwargs or {}))
+
+    model, x = problem()
+    optimizer = make(model.parameters(), lr=0.1)
+    emulate_optimizer_(optimizer, Numerics(state=HALF))
+    backward(model, x)
+    with Spy():
+        optimizer.step()
+    assert len(seen) > 1
+    assert all(seen)
+
+
+def test_updates_without_a_forward_pass_draw_anew() -> None:
+    numerics = Numerics(master=RoleFormat(parse("bfloat16"), "stochastic"))
+    model = emulate_(nn.Linear(64, 64), numerics)
+    optimizer = emulate_optimizer_(torch.optim.SGD(model.parameters(), lr=1e-3), numerics, model=model)
+    results = []
+    for _ in range(3):
+        model.weight.data.fill_(1.0)
+        model.weight.grad = torch.full_like(model.weight, 3.0)
+        optimizer.step()
+        results.append(model.weight.detach().clone())
+    assert not torch.equal(results[0], results[1])
+    assert not torch.equal(results[1], results[2])
+    mean = torch.stack(results).mean()
+    assert mean == pytest.approx(0.997, abs=1e-4)
