@@ -1,8 +1,9 @@
 """The state of an emulated model: its numerics, the step, and the running layer."""
 
 import warnings
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -10,12 +11,14 @@ from msgspec.structs import replace
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat
 from presilicon.emulation.operators.replacement import Replacements
+from presilicon.emulation.recomputation import Moment, checkpointed_region, continue_from, moments_of
 from presilicon.emulation.site import LayerPlan, Rounded, Site
 from presilicon.emulation.training.probe import Probe
 from presilicon.operators import Operator
-from presilicon.records import Ends, Observer, PairObserver, Role
+from presilicon.records import PHASES, Ends, Observer, PairObserver, Role
 
 RoleFormats = tuple[tuple[Role, RoleFormat], ...]
 
@@ -81,6 +84,9 @@ class Emulation:
         self._awaits_backward = False
         self._layers: list[str] = []
         self._mode: AbstractContextManager[Any] | None = None
+        self._training = False
+        self._replayed: list[Moment] = []
+        """Starts of the forward passes that the running recomputation has yet to repeat."""
         self._calls: dict[str, int] = {}
         self._plans: dict[tuple[str, int, RoleFormats], LayerPlan] = {}
         self._set_formats: dict[str, RoleFormats] = {}
@@ -93,6 +99,7 @@ class Emulation:
             "_layers": [],
             "_mode": None,
             "_calls": {},
+            "_replayed": [],
             "_plans": {},
             "rounded": Rounded(),
             "watcher": None,
@@ -147,9 +154,18 @@ class Emulation:
         """Called when a module's forward begins; the outermost turns emulation on and begins a step if it `counts`."""
         if not self._layers:
             # Inside a backward pass this is a recomputation (activation checkpointing) of the step in progress.
+            recomputes = torch._C._current_graph_task_id() != -1
+            if self._replayed:
+                moment = self._replayed.pop(0)
+                self.step, self._pass = moment.step, moment.pass_number
+            elif recomputes and self._is_random:
+                raise ConfigError(
+                    "stochastic rounding cannot repeat its random numbers in reentrant checkpointing; "
+                    "use torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
+                )
             self._awaits_backward = False
             self.formats_used = self.set_formats
-            if counts and torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1:
+            if counts and torch.is_grad_enabled() and not recomputes:
                 if self._pinned is None:
                     self.step = self._begun
                     self._begun += int(training)
@@ -158,12 +174,58 @@ class Emulation:
                     self.step, self._pass = self._pinned, self._passes
                     self._passes += 1
             self._calls = {}
-            if not self.is_idle:
-                from presilicon.emulation.mode import EmulationMode
-
-                self._mode = EmulationMode(self, training)
-                self._mode.__enter__()
+            self._turn_on(training)
+        self._note_region()
         self._layers.append(layer)
+
+    def _turn_on(self, training: bool) -> None:
+        self._training = training
+        if not self.is_idle:
+            from presilicon.emulation.mode import EmulationMode
+
+            self._mode = EmulationMode(self, training)
+            self._mode.__enter__()
+
+    @property
+    def _is_random(self) -> bool:
+        """Whether any rounding of an operand, result or sum draws random numbers."""
+        parts: list[Numerics | Override] = [self.numerics, *self.numerics.overrides, *self.numerics.schedule]
+        fields = ["weight", "activation", "error", "gradient", "mac", *(f"mac_{phase}" for phase in PHASES)]
+        values = [getattr(part, field, None) for part in parts for field in fields]
+        return any(value is not None and value.is_stochastic for value in values)
+
+    def _note_region(self) -> None:
+        """Remember the state at the start of a checkpointed region, for its recomputation in the backward pass."""
+        region = checkpointed_region()
+        moments = [] if region is None else moments_of(region, self)
+        if region is None or (self._layers and moments):
+            return
+        moment = Moment(
+            self.step, self._pass, self._training, tuple(self._layers), dict(self._calls), self.rounded.emptied()
+        )
+        moments.append(moment)
+        if len(moments) == 1:
+            continue_from(region, partial(self._resumed, moments))
+
+    @contextmanager
+    def _resumed(self, moments: list[Moment]) -> Iterator[None]:
+        """A context in which the forward pass continues from an earlier moment."""
+        changed = ("step", "_pass", "_training", "_layers", "_calls", "rounded", "_mode", "_replayed")
+        before = {name: getattr(self, name) for name in changed}
+        first = moments[0]
+        self.step, self._pass = first.step, first.pass_number
+        self._layers, self._calls = list(first.layers), dict(first.calls)
+        self.rounded, self._mode = first.rounded.emptied(), None
+        self._replayed = [] if first.layers else list(moments)
+        if first.layers:
+            self._turn_on(first.training)
+        try:
+            yield
+        finally:
+            mode: AbstractContextManager[Any] | None = self._mode
+            if mode is not None:
+                mode.__exit__(None, None, None)
+            self.__dict__.update(before)
 
     def begin_step(self, step: int, passes: int = 0) -> None:
         """Count all forward passes from now on as passes of training step `step`, of which `passes` are done."""
@@ -203,6 +265,7 @@ class Emulation:
 
     def site(self, training: bool, kind: str = "") -> Site:
         """The site of the running layer's next op; `kind` distinguishes vector ops from products."""
+        self._note_region()
         layer = self._layers[-1]
         counter = layer + kind
         call = self._calls.get(counter, 0)

@@ -3,6 +3,7 @@
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -71,6 +72,48 @@ def version(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
+class _Copy:
+    """The rounded copy of a tensor, and how to round that tensor again to the same bits."""
+
+    __slots__ = ("copy", "how", "is_own", "repeat", "source", "version")
+
+    def __init__(
+        self, tensor: Tensor, how: object, copy: Tensor | None, repeat: Callable[[Tensor], Tensor] | None
+    ) -> None:
+        self.source = weakref.ref(tensor)
+        self.version = version(tensor)
+        self.how = how
+        self.copy = copy
+        self.is_own = copy is tensor
+        """Whether the tensor itself was rounded, in place."""
+        self.repeat = repeat
+
+    def emptied(self) -> "_Copy":
+        """This entry without its memory; the tensor is rounded again when the copy is needed."""
+        entry: _Copy = _Copy.__new__(_Copy)
+        entry.source, entry.version, entry.how = self.source, self.version, self.how
+        entry.copy, entry.is_own, entry.repeat = None, self.is_own, self.repeat
+        return entry
+
+    def of(self, tensor: Tensor) -> Tensor | None:
+        """The rounded copy if this is an entry of `tensor`, which was not written to since."""
+        if self.version != version(tensor):
+            return None
+        original = self.source()
+        if original is tensor or (self.copy is None and original is not None and _is_same_memory(original, tensor)):
+            if self.copy is None:
+                self.copy = tensor if self.repeat is None else self.repeat(tensor)
+            return self.copy
+        # A view of a result that was rounded in place is rounded too.
+        if self.is_own and original is not None and original is tensor._base and not isinstance(self.how, tuple):
+            return tensor.detach()
+        return None
+
+
+def _is_same_memory(a: Tensor, b: Tensor) -> bool:
+    return a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()
+
+
 class Rounded:
     """Cache of the tensors rounded in this forward pass, so that none is rounded twice.
 
@@ -81,30 +124,40 @@ class Rounded:
     RECENT = 4
 
     def __init__(self) -> None:
-        self._weights: dict[tuple[int, object], tuple[weakref.ref[Tensor], int, Tensor]] = {}
-        self._recent: deque[tuple[weakref.ref[Tensor], int, object, Tensor]] = deque(maxlen=self.RECENT)
+        self._weights: dict[tuple[int, object], _Copy] = {}
+        self._recent: deque[_Copy] = deque(maxlen=self.RECENT)
 
     def find(self, tensor: Tensor, role: Role, how: object) -> Tensor | None:
         """The rounded copy of `tensor`, unless it was written to since."""
         if role == "weight":
             held = self._weights.get((id(tensor), how))
-            return held[2] if held and held[0]() is tensor and held[1] == version(tensor) else None
-        for source, written, recent_how, copy in self._recent:
-            if recent_how == how and written == version(tensor):
-                original = source()
-                if original is tensor:
-                    return copy
-                # A view of a result that was rounded in place is rounded too.
-                if copy is original and original is tensor._base and not isinstance(how, tuple):
-                    return tensor.detach()
+            return held.of(tensor) if held else None
+        for entry in self._recent:
+            if entry.how == how and (copy := entry.of(tensor)) is not None:
+                return copy
         return None
 
-    def keep(self, tensor: Tensor, role: Role, how: object, copy: Tensor) -> None:
-        """Add the rounded copy of `tensor`."""
+    def keep(
+        self,
+        tensor: Tensor,
+        role: Role,
+        how: object,
+        copy: Tensor,
+        repeat: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        """Add the rounded copy of `tensor`; `repeat` computes it again, and is None if `copy` is the tensor itself."""
+        entry = _Copy(tensor, how, copy, repeat)
         if role == "weight":
-            self._weights[id(tensor), how] = (weakref.ref(tensor), version(tensor), copy)
+            self._weights[id(tensor), how] = entry
         else:
-            self._recent.append((weakref.ref(tensor), version(tensor), how, copy))
+            self._recent.append(entry)
+
+    def emptied(self) -> "Rounded":
+        """A cache of the same tensors that holds no memory: a copy is computed again when it is first needed."""
+        cache = Rounded()
+        cache._weights = {key: entry.emptied() for key, entry in self._weights.items()}
+        cache._recent.extend(entry.emptied() for entry in self._recent)
+        return cache
 
     def clear(self) -> None:
         """Empty the cache at the end of the forward pass."""
@@ -154,7 +207,8 @@ class Site:
         rounded = self._emulation.rounded.find(tensor, role, how)
         if rounded is None:
             rounded = self._quantize(tensor, role, axis, groups, "")
-            self._emulation.rounded.keep(tensor, role, how, rounded)
+            repeat = partial(self._quantize, role=role, axis=axis, groups=groups, part="")
+            self._emulation.rounded.keep(tensor, role, how, rounded, repeat)
             self._probe(tensor, rounded, role)
         self.show(rounded, role)
         return rounded
