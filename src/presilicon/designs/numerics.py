@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from presilicon.base import ConfigError
 from presilicon.designs.operators import Operators
@@ -62,6 +62,23 @@ class RoleFormat(Struct, frozen=True, forbid_unknown_fields=True):
 FLOAT32 = RoleFormat(parse("float32"))
 
 
+def _convert_roles(owner: "Override | Numerics") -> None:
+    """Replace formats and spellings of formats by `RoleFormat`s.
+
+    Raises:
+        ConfigError: a role is something else.
+    """
+    for role in ROLES:
+        value: Any = getattr(owner, role)
+        if value is None or isinstance(value, RoleFormat):
+            continue
+        if not isinstance(value, str | Format):
+            raise ConfigError(
+                f'{role}: must be a RoleFormat, a Format or its spelling, as in "bfloat16", not {value!r}'
+            )
+        force_setattr(owner, role, RoleFormat(parse(value) if isinstance(value, str) else value))
+
+
 class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Other numerics for some layers: fields that are set replace the design's own."""
 
@@ -79,6 +96,9 @@ class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mac_forward: MacUnit | None = None
     mac_input_grad: MacUnit | None = None
     mac_weight_grad: MacUnit | None = None
+
+    def __post_init__(self) -> None:
+        _convert_roles(self)
 
     def matches(self, layer: str, ends: Ends = Ends()) -> bool:
         """Whether the override applies to `layer`.
@@ -107,6 +127,8 @@ class Change(Override, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The format of each role, and the MAC unit of each product. What is not named stays in float32.
+
+    A role takes a `RoleFormat`, or a format or its spelling alone: `Numerics(weight="e4m3fn")`.
 
     Forward multiplies activation and weight; the input gradient, error and weight; the weight gradient, activation and
     error. The optimizer works on the master weights; `weight` is a rounded copy of them.
@@ -145,6 +167,9 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Replacements of functions such as tanh, everywhere in the model."""
     loss_scale: LossScale = LossScale()
     """A factor that lifts gradients into the range of the errors' format."""
+
+    def __post_init__(self) -> None:
+        _convert_roles(self)
 
     def check(self) -> None:
         """Overrides must replace something, with formats and roundings that exist; errors must hold the loss scale."""

@@ -1,9 +1,11 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from presilicon.base import ConfigError
-from presilicon.designs import load_design, load_recipe, recipe_names
+from presilicon.designs import Numerics, Override, RoleFormat, load_design, load_recipe, recipe_names
+from presilicon.formats import parse, quantize
 from presilicon.records import Op, StepGraph, TensorRef
 from presilicon.simulation import simulate
 
@@ -53,3 +55,22 @@ def test_tensorfloat_takes_32_bits_in_memory_and_no_copy_of_the_weights() -> Non
 def test_a_format_must_fit_in_the_bits_it_is_stored_in() -> None:
     with pytest.raises(ConfigError, match="stored_bits: given 8, but tf32 needs 19"):
         load_design("fp32-systolic", ["numerics.weight.format=tf32", "numerics.weight.stored_bits=8"])
+
+
+def test_hybrid_fp8_saturates_forward_and_overflows_backward() -> None:
+    numerics = load_recipe("fp8-hybrid").numerics
+    values = torch.tensor([1.0, -449.0, 500.0, 1e9, -torch.inf, torch.nan])
+    saturated = values.clamp(-448.0, 448.0).to(torch.float8_e4m3fn).float()  # as torchao casts
+    for role in (numerics.weight, numerics.activation):
+        assert torch.equal(quantize(values, role.format).nan_to_num(9.0), saturated.nan_to_num(9.0))
+    assert quantize(values, numerics.error.format).isinf().sum() == 2
+
+
+def test_a_role_takes_the_spelling_of_a_format() -> None:
+    for value in ("e4m3fn", parse("e4m3fn"), RoleFormat(parse("e4m3fn"))):
+        assert Numerics(weight=value).weight == RoleFormat(parse("e4m3fn"))
+        assert Override(layers="a", error=value).error == RoleFormat(parse("e4m3fn"))
+    with pytest.raises(ConfigError, match="e4m3fm"):
+        Numerics(weight="e4m3fm")
+    with pytest.raises(ConfigError, match="weight: must be a RoleFormat, a Format or its spelling"):
+        Numerics(weight=8)
