@@ -12,7 +12,7 @@ from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.site import round_in_place
 from presilicon.operators import Operator
 from presilicon.records import PHASES, Observer
-from presilicon.workloads import ends_of
+from presilicon.workloads import ends_of, named_layers, plain_name
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -55,7 +55,8 @@ def emulate_(
     computes the same bits as before (with `observers`, attention and recurrent layers are decomposed so that observers
     see inside, and may differ in the last bit).
 
-    Every module is hooked, so calling a submodule directly is emulated too. The loss and the optimizer are not part of
+    Every module is hooked, so calling a submodule directly is emulated too. Layers have the names that they have in the
+    model itself, inside or outside of DDP, FSDP and torch.compile. The loss and the optimizer are not part of
     the model: see `emulated` and `emulate_optimizer_`. An `UncoveredWarning` names products that emulation does not
     reach; `coverage` lists every op beforehand. `restore_` removes emulation.
 
@@ -74,7 +75,7 @@ def emulate_(
     if not isinstance(arguments[0], nn.Module) or not isinstance(arguments[1], Numerics):
         types = " and ".join(type(argument).__name__ for argument in arguments)
         raise ConfigError(f"emulate_ takes a torch.nn.Module and a design's numerics (design.numerics), not {types}")
-    by_layer = [numerics, *(numerics.in_force(name, 2**63) for name, _ in model.named_modules())]
+    by_layer = [numerics, *(numerics.in_force(name, 2**63) for name, _ in named_layers(model))]
     exact = all(layer.mac_of(phase).is_float32 for layer in by_layer for phase in PHASES)
     for name, parameter in model.named_parameters():
         if parameter.dtype == torch.float64 and not exact:
@@ -86,9 +87,9 @@ def emulate_(
             "this model is already emulated; call restore_(model) before emulating it with other numerics"
         )
     ends = ends_of(model)
-    numerics.check_layers((name for name, _ in model.named_modules()), ends)
+    numerics.check_layers((name for name, _ in named_layers(model)), ends)
     emulation = Emulation(numerics, seed, observers, ends, operators)
-    for name, module in model.named_modules():
+    for name, module in named_layers(model):
         module.register_forward_pre_hook(_Enter(emulation, name))
         module.register_forward_hook(_Leave(emulation, name), always_call=True)
     round_master_(model, numerics, seed=seed)
@@ -117,7 +118,7 @@ def emulation_of(model: nn.Module) -> Emulation | None:
 def round_master_(model: nn.Module, numerics: Numerics, *, seed: int = 0, step: int = 0) -> None:
     """Round every parameter to the format of the master weights, in place."""
     ends = ends_of(model)
-    for name, parameter in model.named_parameters():
+    for name, parameter in named_parameters(model):
         master = numerics.resolve("master", owner_of(name), step, ends)
         round_in_place(parameter, master, "master", name, seed, step)
 
@@ -140,6 +141,12 @@ def state_tensors(state: Mapping[str, Any], parameter: Tensor) -> Iterator[tuple
                 continue
             if key not in _SCALARS and (part.dim() or part.shape == parameter.shape):
                 yield name, part
+
+
+def named_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """`model.named_parameters()`, without the names of torch's wrappers (DDP, FSDP, torch.compile)."""
+    for name, parameter in model.named_parameters():
+        yield plain_name(model, name), parameter
 
 
 def owner_of(parameter: str) -> str:

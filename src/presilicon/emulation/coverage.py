@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics
-from presilicon.emulation.attach import emulate_, emulation_of, owner_of, restore_
+from presilicon.emulation.attach import emulate_, emulation_of, named_parameters, owner_of, restore_
 from presilicon.emulation.emulation import Emulation, UncoveredWarning
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
@@ -205,7 +205,7 @@ class _Listing(TorchDispatchMode):
 
     def learn_owners(self) -> None:
         """Find the layer of each tensor in the update."""
-        for name, parameter in self._step.model.named_parameters():
+        for name, parameter in named_parameters(self._step.model):
             owned = [parameter, parameter.grad, *self._step.optimizer.state.get(parameter, {}).values()]
             for tensor in owned:
                 if isinstance(tensor, Tensor) and tensor.dim():

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override
-from presilicon.emulation.attach import emulation_of, owner_of, state_tensors
+from presilicon.emulation.attach import emulation_of, named_parameters, owner_of, state_tensors
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.site import round_in_place
 from presilicon.formats import parse
@@ -115,7 +115,7 @@ class _Update:
 
     def __init__(self, optimizer: Optimizer, numerics: Numerics, model: nn.Module | None, seed: int) -> None:
         self.optimizer, self.numerics, self.seed = optimizer, numerics, seed
-        self._names = {parameter: name for name, parameter in model.named_parameters()} if model is not None else {}
+        self._names = {parameter: name for name, parameter in named_parameters(model)} if model is not None else {}
         self._emulation: Emulation | None = None if model is None else emulation_of(model)
         self._ends = Ends() if model is None else ends_of(model)
         self._count = 0
@@ -194,11 +194,11 @@ class _UpdateMode(TorchDispatchMode):
         """Register parameters and state, which have a format, and gradients, to recognise results of them."""
         for parameter, name in self._update.parameters():
             layer = owner_of(name)
-            self._known[parameter.data_ptr()] = _Known(parameter, "master", name, layer)
+            self._known[_address(parameter)] = _Known(parameter, "master", name, layer)
             for key, value in state_tensors(self._update.optimizer.state.get(parameter, {}), parameter):
-                self._known[value.data_ptr()] = _Known(value, "state", f"{name}.{key}", layer)
+                self._known[_address(value)] = _Known(value, "state", f"{name}.{key}", layer)
             if parameter.grad is not None and parameter.grad.layout == torch.strided:
-                self._gradients[parameter.grad.data_ptr()] = (name, layer)
+                self._gradients[_address(parameter.grad)] = (name, layer)
 
     def outside(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         """A closure (which runs the model) that is not treated as part of the update."""
@@ -219,21 +219,21 @@ class _UpdateMode(TorchDispatchMode):
         if self._paused:
             return func(*args, **kwargs)
         inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-        written = {args[index].data_ptr() for index in _written(func) if isinstance(args[index], Tensor)}
+        written = {_address(args[index]) for index in _written(func) if isinstance(args[index], Tensor)}
         for tensor in inputs:
-            if tensor.data_ptr() not in written:
-                self._settle(tensor.data_ptr())
+            if _address(tensor) not in written:
+                self._settle(_address(tensor))
         if self._creates_state and not written <= self._known.keys():
             self._learn()
         out = func(*args, **kwargs)
         self._unrounded |= written & self._known.keys()
         if func in _REPLACES_GRADIENT and isinstance(out, Tensor):
-            sources = [self._gradients[t.data_ptr()] for t in inputs if t.data_ptr() in self._gradients]
+            sources = [self._gradients[_address(t)] for t in inputs if _address(t) in self._gradients]
             if sources:
                 name, layer = sources[0]
                 # Referenced until the end of the step, so that its address is not reused.
-                self._known[out.data_ptr()] = _Known(out, "state", f"{name}.decayed", layer)
-                self._unrounded.add(out.data_ptr())
+                self._known[_address(out)] = _Known(out, "state", f"{name}.decayed", layer)
+                self._unrounded.add(_address(out))
         return out
 
     def _settle(self, address: int) -> None:
@@ -246,6 +246,12 @@ class _UpdateMode(TorchDispatchMode):
         self._learn()
         for known in self._known.values():
             self._update.round(known, self._step)
+
+
+def _address(tensor: Tensor) -> int:
+    """The address of a tensor, or of this process's part of a distributed one."""
+    local: Tensor = getattr(tensor, "_local_tensor", tensor)
+    return local.data_ptr()
 
 
 _REPLACES_GRADIENT = (torch.ops.aten.add.Tensor, torch.ops.aten.clone.default)

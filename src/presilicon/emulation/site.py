@@ -200,7 +200,7 @@ class Site:
         """Like `round`, for the forward pass: a tensor that was already rounded in this pass is not rounded again."""
         if role not in self.plan.active_roles:
             self.show(tensor, role)
-            return tensor
+            return tensor if self.plan.is_exact else _without_sharing(tensor, role)
         how: object = self.plan.rounding_ids[role]
         if self.plan.numerics.format_of(role).format.is_blocked:
             how = (how, axis, groups)
@@ -288,6 +288,7 @@ class Site:
     def _quantize(self, tensor: Tensor, role: Role, axis: int, groups: int, part: str) -> Tensor:
         if role not in self.plan.active_roles:
             return tensor
+        tensor = _without_sharing(tensor, role)
         role_format = self.plan.numerics.format_of(role)
         quick = self.plan.rounders.get(role)
         if quick is not None:
@@ -306,6 +307,20 @@ class Site:
     def _key(self, name: str) -> Key:
         purpose = "" if self._training else "evaluation/"
         return Key(self._emulation.seed, self._step, f"{purpose}{self._stream}{self._layer}/{self._call}/{name}")
+
+
+def _without_sharing(tensor: Tensor, role: Role) -> Tensor:
+    """A weight in memory of its own, where FSDP may free and refill the memory of weights.
+
+    The CPU's kernels read tensors through NumPy, after which torch refuses to resize the memory.
+    """
+    if role == "weight" and tensor.device.type == "cpu" and _is_distributed():
+        return tensor.detach().clone()
+    return tensor
+
+
+def _is_distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def refuse_second_derivative() -> None:
@@ -332,5 +347,10 @@ def round_in_place(tensor: Tensor, role_format: RoleFormat, role: Role, name: st
     if role_format.format != _FLOAT32:
         key = Key(seed, step, f"{name}/{role}") if role_format.is_stochastic else None
         data = tensor.data
+        # FSDP2's parameters are distributed tensors, of which each process rounds its own part.
+        data = getattr(data, "_local_tensor", data)
         with torch.no_grad():
-            quantize(data, fitting(role_format.format, data), rounding=role_format.rounding_mode, key=key, out=data)
+            copy = data.clone() if _is_distributed() else data
+            quantize(copy, fitting(role_format.format, data), rounding=role_format.rounding_mode, key=key, out=copy)
+            if copy is not data:
+                data.copy_(copy)

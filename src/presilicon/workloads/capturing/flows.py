@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from presilicon.base import ConfigError
 from presilicon.records import Role
-from presilicon.workloads.capturing.layers import Layers, sequence_number_of
+from presilicon.workloads.capturing.layers import Layers, named_layers, sequence_number_of
 
 
 class Flows:
@@ -111,7 +111,7 @@ class Flows:
 def parameter_owners(model: nn.Module) -> dict[int, str]:
     """The qualified name of the first module that holds each parameter, by the `id` of the parameter."""
     owners: dict[int, str] = {}
-    for name, module in model.named_modules():
+    for name, module in named_layers(model):
         for parameter in module.parameters(recurse=False):
             owners.setdefault(id(parameter), name)
     return owners

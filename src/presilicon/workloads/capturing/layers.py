@@ -6,6 +6,7 @@ Module hooks track the forward pass; the autograd nodes that it created identify
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,6 +18,33 @@ _sequence_number = getattr(torch.autograd, "_get_sequence_nr", None)
 """Returns the number of the next autograd node. Private in torch; without it, backward ops have no layer."""
 
 
+_WRAPPED = frozenset(["_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"])
+"""Names under which torch.compile, FSDP and the checkpoint wrapper hold the module that they wrap."""
+
+
+def plain_name(model: nn.Module, name: str) -> str:
+    """The name that a module or parameter has in the model itself, if `model` is that model in a wrapper of torch.
+
+    >>> plain_name(nn.DataParallel(nn.Sequential(nn.Linear(2, 2))), "module.0.weight")
+    '0.weight'
+    """
+    parts = name.split(".")
+    for depth, part in enumerate(parts):
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel) and part == "module":
+            parts[depth], model = "", model.module
+        elif part in _WRAPPED:
+            parts[depth], model = "", getattr(model, part)
+        else:
+            break
+    return ".".join(part for part in parts if part and part not in _WRAPPED)
+
+
+def named_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """`model.named_modules()`, without the names of torch's wrappers (DDP, FSDP, torch.compile)."""
+    for name, module in model.named_modules():
+        yield plain_name(model, name), module
+
+
 class Layers:
     """Tracks a model's forward passes through its modules."""
 
@@ -24,7 +52,7 @@ class Layers:
         self._stack: list[str] = []
         self._numbers: list[int] = []
         self._names: list[str] = []
-        for name, module in model.named_modules():
+        for name, module in named_layers(model):
             # Prepended, so that the user's own hooks run inside the layer.
             module.register_forward_pre_hook(self._entering(name), prepend=True)
             module.register_forward_hook(self._leaving, always_call=True)
@@ -105,8 +133,8 @@ def multiplying_layers(model: nn.Module) -> list[str]:
     such as position embeddings, which are added. The modules inside an nn.MultiheadAttention are part of it. The model
     itself counts only if none of its layers does.
     """
-    inside = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, nn.MultiheadAttention))
-    layers = [name for name, module in model.named_modules() if not name.startswith(inside) and _multiplies(module)]
+    inside = tuple(f"{name}." for name, module in named_layers(model) if isinstance(module, nn.MultiheadAttention))
+    layers = [name for name, module in named_layers(model) if not name.startswith(inside) and _multiplies(module)]
     return [name for name in layers if name] or layers
 
 

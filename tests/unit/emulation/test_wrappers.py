@@ -1,0 +1,116 @@
+"""Models in torch's wrappers: DDP, FSDP and torch.compile change neither the bits nor the names of layers."""
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+from torch import distributed, nn
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from presilicon.designs import Numerics, Override
+from presilicon.emulation import emulate_, emulate_optimizer_
+from presilicon.emulation.attach import emulation_of
+from presilicon.formats import MacUnit, parse
+from presilicon.workloads import ends_of
+
+FP8 = Numerics(
+    weight="e4m3", activation="e4m3", error="e5m2", gradient="bfloat16", master="bfloat16", state="bfloat16",
+    overrides=(
+        Override(layers="0", weight="bfloat16", master="float32"),
+        Override(layers="last", activation="float16"),
+    ),
+)  # fmt: skip
+SUMS = Numerics(mac=MacUnit(accumulate=parse("bfloat16")))
+
+
+def make() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def outputs(model: nn.Module, numerics: Numerics) -> list[torch.Tensor]:
+    """The outputs of three steps of an emulated model; two of them follow an update."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    emulate_optimizer_(optimizer, numerics, model=model)
+    results = []
+    for step in range(3):
+        optimizer.zero_grad()
+        out = model(torch.randn(4, 8, generator=torch.Generator().manual_seed(step)))
+        out.square().mean().backward()
+        optimizer.step()
+        results.append(out.detach())
+    return results
+
+
+def shard(model: nn.Module) -> nn.Module:
+    fully_shard(model[0])
+    return fully_shard(model)
+
+
+def fsdp1(model: nn.Module, **options) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return FullyShardedDataParallel(model, device_id=torch.device("cpu"), **options)
+
+
+WRAPPERS: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "ddp": DistributedDataParallel,
+    "fsdp1": lambda model: fsdp1(model, use_orig_params=True),
+    "fsdp1 flat": fsdp1,
+    "fsdp2": shard,
+}
+
+
+def differing(rank: int, store: str) -> list[str]:
+    """Wrappers under which two processes compute other bits than one does without a wrapper."""
+    shared = distributed.FileStore(store, 2)
+    distributed.init_process_group("gloo", store=shared, rank=rank, world_size=2, timeout=timedelta(seconds=60))
+    names = []
+    for numerics in (FP8, SUMS):
+        expected = outputs(emulate_(make(), numerics), numerics)
+        for name, wrap in WRAPPERS.items():
+            # The parameters of a flat FSDP1 belong to no layer.
+            used = numerics if name != "fsdp1 flat" or numerics is SUMS else Numerics(weight="e4m3", error="e5m2")
+            wanted = expected if used is numerics else outputs(emulate_(make(), used), used)
+            for order in ("before", "after"):
+                model = wrap(emulate_(make(), used)) if order == "before" else emulate_(wrap(make()), used)
+                if not all(map(torch.equal, outputs(model, used), wanted)):
+                    names.append(f"{name} {order}")
+    distributed.destroy_process_group()
+    return names
+
+
+def test_distributed_training_computes_the_same_bits(tmp_path: Path) -> None:
+    code = "import sys, runpy; runpy.run_path(sys.argv[1])['differing'](1, sys.argv[2])"
+    store = str(tmp_path / "store")
+    other = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code, __file__, store])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert differing(0, store) == []
+    assert other.wait(60) == 0
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    return torch.compile(model, backend="eager")
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, compiled, lambda model: compiled(nn.DataParallel(model))])
+def test_layers_have_their_own_names_in_a_wrapper(wrap) -> None:
+    model = wrap(make())
+    assert ends_of(model) == ends_of(make())
+    emulation = emulation_of(emulate_(model, FP8))
+    plans = [str(emulation.plan(layer).numerics.weight) for layer in ("0", "2")]
+    assert plans == ["bfloat16", "e4m3"]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    emulate_optimizer_(optimizer, FP8, model=model)
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 1 / 3)
+    optimizer.step()
+    weights = [parameter for parameter in model.parameters() if parameter.dim() == 2]
+    assert [torch.equal(weight, weight.bfloat16().float()) for weight in weights] == [False, True]
