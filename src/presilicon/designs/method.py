@@ -52,6 +52,19 @@ class TrainingStep:
         self.targets: Any = None
         self.loss: Tensor | None = None
         """The loss of the forward pass in progress; a method that replaces the pass must set it."""
+        self.share = 1.0
+        """Share of the pass in its update: less than 1 with several chips or micro-batches."""
+        self.loss_scale = 1.0
+        self.scale_is_known = False
+
+    @property
+    def gradient_scale(self) -> float:
+        """Factor on the gradients of the pass in progress: the loss scale times its share.
+
+        A method that computes gradients itself adds them to the parameters' times this factor.
+        """
+        self.scale_is_known = True
+        return self.loss_scale * self.share
 
 
 class TrainingRun(Protocol):
@@ -74,7 +87,7 @@ class TrainingRun(Protocol):
 
     @property
     def train_samples(self) -> int | None:
-        """Samples of an epoch; None for a stream of unknown length."""
+        """Samples of an epoch on each chip; None for a stream of unknown length."""
         ...
 
     def set_format(self, layer: str, role: Role, role_format: RoleFormat | None) -> None:

@@ -12,6 +12,7 @@ class StepFormats:
         self._numerics = numerics
         self._ends = Ends() if graph is None else graph.ends
         ops = () if graph is None or numerics.is_uniform else graph.ops
+        self._weighted = () if graph is None else graph.weighted_layers
         self._layers = tuple(dict.fromkeys(op.layer for op in ops))
         self._bits: dict[tuple[str, Role], float] = {}
         self._in_force: dict[str, Numerics] = {}
@@ -52,8 +53,10 @@ class StepFormats:
 
     def _find_doubled(self, graph: StepGraph) -> frozenset[int]:
         """Storages that two products use with blocks along different axes, so that each has its own copy."""
-        if self._numerics.is_uniform and not any(
-            self._numerics.format_of(role).format.is_oriented for role in ("weight", "activation", "error")
+        if (
+            self._numerics.is_uniform
+            and not self._special
+            and not any(self._numerics.format_of(role).format.is_oriented for role in ("weight", "activation", "error"))
         ):
             return frozenset()
         first_phase: dict[int, str] = {}
@@ -76,6 +79,9 @@ class StepFormats:
 
         Weights with `stored_bits` have no copy: they are rounded on their way to the multiplier.
         """
+        if self._special:
+            pairs = [(self._chosen("weight", layer), self._chosen("master", layer)) for layer in self._weighted]
+            return any(weight.stored_bits is None and weight.format != master.format for weight, master in pairs)
         return any(
             weight.stored_bits is None and weight.format != numerics.master.format
             for numerics in (self._numerics, *map(self.numerics_of, self._layers))

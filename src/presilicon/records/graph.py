@@ -141,6 +141,8 @@ class StepGraph(Struct, frozen=True, kw_only=True):
     """Optimizer state that lives from step to step, role `state`."""
     ends: Ends = Ends()
     """First and last layer of the model, as capture found them."""
+    added: frozenset[str] = frozenset()
+    """Names of the ops that methods have added; they run even if their phase is skipped."""
 
     @property
     def parameter_elements(self) -> int:

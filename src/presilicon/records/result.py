@@ -103,7 +103,7 @@ class Result(Struct, frozen=True, kw_only=True):
     accuracy: float
     """Median over seeds of the accuracy on the test split when training ended."""
     time_per_step_s: float
-    """Time of a step with the design's static numerics; steps of a trace may cost more or less."""
+    """Time of a step; where steps differ (methods, a schedule of numerics), their mean."""
     energy_per_step_j: float
     memory_bytes: float
     area_mm2: float | None

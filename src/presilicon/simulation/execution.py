@@ -6,7 +6,7 @@ from presilicon.records import Op, StepFacts, StepGraph, TensorRef
 
 def executed_ops(graph: StepGraph, formats: StepFormats, facts: StepFacts) -> list[Op]:
     """The ops of the graph that are not skipped, and the rounding of updated weights where products use a copy."""
-    executed = [op for op in graph.ops if not _is_skipped(op, facts)]
+    executed = [op for op in graph.ops if op.name in graph.added or not _is_skipped(op, facts)]
     if formats.copies_weights and not facts.update_skipped and (parameters := updated(graph)):
         executed.append(_copy_weights(graph, parameters))
     return executed

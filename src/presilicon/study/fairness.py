@@ -34,9 +34,9 @@ _EQUAL: dict[str, str] = {
     "batch_size": "batch size {}",
     "accumulate": "{} micro-batches a batch",
     "target": "target {} on the validation split",
-    "evaluate_every": "an evaluation every {} steps",
+    "evaluate_every": "an evaluation every {} samples",
     "sustain": "an arrival held over {} evaluations",
-    "max_steps": "a budget of {} steps",
+    "max_steps": "a budget of {} samples",
     "milestones": "milestones {}",
     "stop_hopeless": "an early stop of hopeless runs",
     "seeds": "seeds {} (the same initial weights and batches)",
@@ -44,6 +44,13 @@ _EQUAL: dict[str, str] = {
     "versions": "versions of the software",
 }
 
+
+_OTHER_TRAINING = {
+    "model": "network before methods",
+    "batch_size": "batch size {} on each chip",
+    "seeds": "seeds {} (the same initial weights)",
+}
+"""Words for designs that train differently: with other methods, or with updates of other sizes."""
 
 _OPTIONAL = ("metric", "schedule", "augment", "accumulate")
 """Settings that a workload may be without."""
@@ -60,14 +67,15 @@ def compare_all(results: Sequence[Result], *, confidence: float = CONFIDENCE) ->
 def fairness(results: Sequence[Result], *, strict: bool = False) -> Fairness:
     """Settings that the results share and settings that differ, from their provenance."""
     equal, differing = [], []
-    for field, words in _EQUAL.items():
+    trains_alike = all(_training(result) == _training(results[0]) for result in results)
+    for field, words in (_EQUAL if trains_alike else _EQUAL | _OTHER_TRAINING).items():
         values = [_setting(result, field) for result in results]
         if field in _OPTIONAL and any(values):
             values = [value or "none" for value in values]
         if None in values or not any(values):  # not recorded, or an option that nobody used
             continue
         if all(value == values[0] for value in values):
-            equal.append(words.format(_spell(values[0])))
+            equal.append(words.format(_spell(_in_samples(results[0], field, values[0]))))
         else:
             differing.append(f"{field}: {_by_design(results, values)}")
     return Fairness(held_equal=tuple(equal), differing=tuple(differing), strict=strict)
@@ -202,6 +210,16 @@ def _setting(result: Result, field: str) -> Any:
     """A setting of the workload, or of the evaluation as a whole."""
     provenance = result.provenance
     return provenance.get("workload", {}).get(field, provenance.get(field))
+
+
+def _in_samples(result: Result, field: str, value: Any) -> Any:
+    """A number of steps as samples, because steps of different machines are not the same."""
+    return value * _setting(result, "batch_size") if field in ("evaluate_every", "max_steps") else value
+
+
+def _training(result: Result) -> tuple[Any, Any]:
+    """Methods of a design, and the samples of its updates."""
+    return result.provenance.get("design", {}).get("methods"), result.provenance.get("samples_per_update")
 
 
 def _by_design(results: Sequence[Result], values: Sequence[Any]) -> str:

@@ -7,6 +7,8 @@ from itertools import accumulate
 from math import floor
 from typing import Any
 
+from msgspec import structs
+
 from presilicon.base import ConfigError
 from presilicon.designs import METHODS, Design, Method, Technology
 from presilicon.records import Arrival, Cost, CurvePoint, Direction, SeedResult, StepFacts, StepGraph, Trace
@@ -72,13 +74,15 @@ class StepPrices:
     def graph(self, facts: StepFacts = StepFacts()) -> StepGraph:
         """The step that hardware for the design's methods runs, given its facts."""
         graph = self._graphs(facts.samples)
+        captured = {op.name for op in graph.ops}
         for method in self._design.methods:
             name = method.method_name
             with METHODS.errors_of(name):
                 graph = method.rewrite(graph, facts, partial(self._graphs, facts.samples))
             if not isinstance(graph, StepGraph):
                 raise ConfigError(f'method "{name}": rewrite must return a StepGraph, not {graph!r}')
-        return graph
+        added = frozenset(op.name for op in graph.ops if op.name not in captured)
+        return structs.replace(graph, added=added) if added else graph
 
     def with_technology(self, technology: Technology | None) -> PriceStep:
         """Prices of the same steps with another technology table; not cached, since every table is used once."""

@@ -42,6 +42,8 @@ def join_result(
     metric = workload.measure
     seeds = price_seeds(workload, traces, prices)
     reached = sum(seed.steps_to_accuracy is not None for seed in seeds)
+    step_kinds = {run.facts.bucketed() for trace in traces for run in trace.runs}
+    varies = any(facts.samples is not None or facts.methods or facts.layers for facts in step_kinds)
     budget_steps = ceil(workload.max_steps / design.machine.update_rule.batches)
     budget_s, budget_j = budget_steps * typical.time_s, budget_steps * typical.energy_j
     provenance = _provenance(design, workload, typical, design_area, [trace.seed for trace in traces], device)
@@ -66,9 +68,9 @@ def join_result(
             seeds, budget_j, lambda seed: seed.energy_to_accuracy_j, lambda seed: seed.energy_j
         ),
         accuracy=median(seed.accuracy for seed in seeds),
-        time_per_step_s=typical.time_s,
-        energy_per_step_j=typical.energy_j,
-        memory_bytes=typical.memory_bytes,
+        time_per_step_s=_per_step(seeds, typical.time_s, [seed.time_s for seed in seeds], varies=varies),
+        energy_per_step_j=_per_step(seeds, typical.energy_j, [seed.energy_j for seed in seeds], varies=varies),
+        memory_bytes=max([typical.memory_bytes, *(prices(facts).memory_bytes for facts in step_kinds)]),
         area_mm2=design_area.mm2,
         seeds=tuple(seeds),
         milestones=tuple(
@@ -77,6 +79,12 @@ def join_result(
         remarks=_remarks(design, workload, traces),
         provenance=with_times(provenance, graph, design, times),
     )
+
+
+def _per_step(seeds: Sequence[SeedResult], typical: float, totals: Sequence[float | None], *, varies: bool) -> float:
+    """The cost of a step: the mean over all steps where they differ, or else that of the one kind there is."""
+    steps = sum(seed.steps for seed in seeds)
+    return sum(total or 0.0 for total in totals) / steps if varies and steps else typical
 
 
 def _remarks(design: Design, workload: Workload, traces: Sequence[Trace]) -> tuple[str, ...]:
@@ -160,6 +168,7 @@ def _provenance(
         "config_hash": config_hash(config | {"design": named}),
         **config,
         "device": device,
+        "samples_per_update": design.machine.update_rule.samples_per_update(workload.batch_size),
         "versions": versions(),
         "commit": commit(),
         "interval": interval_method(len(seeds)),

@@ -72,7 +72,7 @@ def test_a_strict_comparison_says_what_was_held_equal(strict: Comparison) -> Non
     assert strict.fairness is not None
     assert strict.fairness.strict
     assert strict.fairness.differing == ()
-    assert {"batch size 32", "an evaluation every 10 steps", "optimizer with its hyperparameters"} <= set(
+    assert {"batch size 32", "an evaluation every 320 samples", "optimizer with its hyperparameters"} <= set(
         strict.fairness.held_equal
     )
     assert "seeds 0 to 4 (the same initial weights and batches)" in strict.fairness.held_equal
@@ -141,3 +141,13 @@ def test_a_seed_left_out_is_refused(strict: Comparison) -> None:
         "best of n",
         "seeds picked by hand of fp32-systolic",
     ]
+
+
+def test_designs_that_train_differently_do_not_claim_the_same_batches() -> None:
+    workload = replace(OWN, target=0.2, max_steps=80, sustain=1)
+    grown = ps.load_design("bf16-systolic", methods=["batch-growth.window=2", "batch-growth.improvement=0.9"])
+    for other in (ps.load_design("dgx-1"), msgspec.structs.replace(grown, name="grown")):
+        held = ps.compare([ps.load_design("bf16-systolic"), other], workload, seeds=1).fairness.held_equal
+        assert "seeds 0 (the same initial weights)" in held
+        assert "batch size 32 on each chip" in held
+        assert "a budget of 2560 samples" in held

@@ -179,7 +179,7 @@ def _read(path: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
         if header["sha256"] != _digest(header["document"], tensors):
             raise ValueError("its contents do not match its hash")
         document: dict[str, Any] = _with_tensors(json.loads(header["document"]), tensors)
-        saved = document["identity"]
+        saved = json.loads(json.dumps(document["identity"]))  # in JSON, tuples are lists
     except FileNotFoundError:
         return None
     except (OSError, SafetensorError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -187,7 +187,7 @@ def _read(path: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
         raise ConfigError(
             f"{path.name}: this checkpoint is damaged or of an older version ({reason}); delete it to start again"
         ) from None
-    expected = json.loads(json.dumps(dict(identity)))  # in JSON, tuples are lists
+    expected = json.loads(json.dumps(dict(identity)))
     different = [name for name in {**expected, **saved} if expected.get(name) != saved.get(name)]
     if different:
         raise ConfigError(

@@ -185,8 +185,8 @@ class Training:
 
     @property
     def train_samples(self) -> int | None:
-        """Samples of an epoch."""
-        return self._batches.samples
+        """Samples of an epoch on each chip."""
+        return None if self._batches.samples is None else self._batches.samples // self._chips
 
     def set_format(self, layer: str, role: Role, role_format: RoleFormat | None) -> None:
         """Set the format of a layer's role from the next pass on; None returns to the design's own.
@@ -288,7 +288,7 @@ class Training:
             self._formats.at(number),
             update_skipped=not work.updates,
             backward_skipped=not work.backward_passes and failure is None,
-            samples=None if step.batch_size == self._workload.batch_size else step.batch_size,
+            samples=None if work.batch_size == self._workload.batch_size else work.batch_size,
         )
         if failure is None:
             facts = self._methods.facts(step, facts)
@@ -299,6 +299,12 @@ class Training:
 
     def _train_batch(self, step: TrainingStep, work: StepWork) -> None:
         """The innermost step: fetch the batch and train it."""
+        if type(step.batch_size) is not int or step.batch_size < 1:
+            raise ConfigError(
+                f"step {step.number}: a method set batch_size to {step.batch_size!r}; it must be a whole number of at "
+                "least 1"
+            )
+        work.batch_size = step.batch_size
         inputs, targets = self._batches.take(step.batch_size * self._chips)
         self._trainer.train(step, inputs, targets, work)
 
@@ -328,7 +334,8 @@ class Training:
         if not workload.stop_hopeless:
             return None
         values = [point.accuracy for point in self._progress.evaluations]
-        in_budget = workload.max_steps // workload.evaluate_every
+        # A step of several chips or of a grown batch may be longer than the interval of evaluations.
+        in_budget = round(len(values) * workload.max_steps * workload.batch_size / self._counts.samples)
         return hopeless_reason(values, self._target, in_budget, workload.measure.direction)
 
     def _finish(self, ending: Ending, failure: str | None) -> Trace:

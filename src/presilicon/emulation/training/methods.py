@@ -62,14 +62,29 @@ class AttachedMethods:
         """The facts of a step with those of all methods."""
         for name, method in self._attached:
             with METHODS.errors_of(name):
-                facts = method.facts(step, facts)
-            if not isinstance(facts, StepFacts):
-                raise ConfigError(f'method "{name}": facts must return StepFacts, not {facts!r}')
+                facts = _checked(name, method.facts(step, facts))
         return facts
 
     def states(self) -> dict[str, Stateful]:
         """The state of each method, by name."""
         return {f'method "{name}"': _MethodState(name, method) for name, method in self._attached}
+
+
+def _checked(name: str, facts: object) -> StepFacts:
+    """Facts that can be priced: of the right type, hashable, with densities between 0 and 1."""
+    if not isinstance(facts, StepFacts):
+        raise ConfigError(f'method "{name}": facts must return StepFacts, not {facts!r}')
+    try:
+        hash(facts)
+    except TypeError as error:
+        raise ConfigError(f'method "{name}": facts must be hashable: give tuples, not lists ({error})') from None
+    for fact in facts.layers:
+        if fact.density is not None and not 0 <= fact.density <= 1:
+            raise ConfigError(
+                f'method "{name}": the density of {fact.role} in layer "{fact.layer}" must be between 0 and 1, not '
+                f"{fact.density!r}"
+            )
+    return facts
 
 
 class SetFormats:
@@ -97,8 +112,13 @@ def _wrapped(name: str, method: AttachedMethod, part: Part, step: TrainingStep, 
 
     def call() -> None:
         inside: list[Exception] = []
+        calls = 0
 
         def proceed() -> None:
+            nonlocal calls
+            calls += 1
+            if calls > 1:
+                raise ConfigError(f'method "{name}" called proceed() twice in the {part} of step {step.number}')
             try:
                 inner()
             except Exception as error:
@@ -124,12 +144,17 @@ class _MethodState:
         self._name, self._method = name, method
 
     def state_dict(self) -> dict[str, Any]:
-        return self._method.state_dict()
+        try:
+            return self._method.state_dict()
+        except Exception as error:
+            raise RunFailedError(
+                f'the state of method "{self._name}" cannot be saved: {type(error).__name__}: {error}'
+            ) from error
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         try:
             self._method.load_state_dict(state)
-        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+        except Exception as error:
             reason = f"{error} is missing" if isinstance(error, KeyError) else error
             raise ConfigError(
                 f'the state of method "{self._name}" in the checkpoint does not fit ({reason}); delete the checkpoint '

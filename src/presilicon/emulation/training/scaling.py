@@ -55,10 +55,14 @@ class LossScaler:
             finite = finite and bool(values.isfinite().all())
         return finite
 
-    def update(self, finite: bool) -> float:
-        """The scale of the next step, after one whose gradients were finite or not."""
+    def update(self, finite: bool, step: int | None = None) -> float:
+        """The scale of the next update, after one whose gradients were finite or not.
+
+        `step` is the training step, where a step has several updates; by default every update is a step.
+        """
         rule = self.rule
-        if not finite:
+        self.step = self.step if step is None else step
+        if not finite and self.step not in self.skipped[-1:]:
             self.skipped.append(self.step)
         self.step += 1
         if rule.kind in ("dynamic", "enhanced"):

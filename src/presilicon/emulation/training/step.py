@@ -76,7 +76,7 @@ class StepTrainer:
         self._set_learning_rate(step)
         chips = self._rule.batches
         parts = len(inputs) if self._rule.per_sample else chips * self._workload.accumulate
-        pieces = list(zip(inputs.chunk(parts), targets.chunk(parts), strict=True))
+        pieces = list(zip(inputs.tensor_split(parts), targets.tensor_split(parts), strict=True))
         updates = [[piece] for piece in pieces] if self._rule.per_sample else [pieces]
         for update in updates:
             if self._may_capture and not self._diagnosis.is_due(step.number) and self._capture(*update[0]):
@@ -152,33 +152,37 @@ class StepTrainer:
         for step.inputs, step.targets in pieces:
             step.loss = None
             is_due = self._diagnosis.is_due(step.number) and not work.samples
-            seen = self._forward_and_backward(step, len(step.inputs) / samples, work, is_due)
+            step.share, step.loss_scale = len(step.inputs) / samples, self._scaler.scale
+            seen = self._forward_and_backward(step, work, is_due)
             probe = seen or probe
         is_finite = self._scaler.unscale_(self._model.parameters())
         if not is_finite and not self._scaler.is_active:
             # The update would make weights that are not finite, and nothing brings those back.
             self._fail(step, work, probe, backward=True)
         if is_finite:
-            self._methods.run("update", step, lambda: self._update(probe, work))
-        self._scaler.update(is_finite)
+            self._run_update(step, probe, work)
+        self._scaler.update(is_finite, step.number)
         failure = self._diagnosis.after_update(step.number, is_finite, self._scaler.scale)
         if failure is not None:
             seen = self._probe_again(step, work, backward=True)
             raise DivergedError(f"{failure}; {self._diagnosis.fail(seen, self._model, step.inputs).message}")
 
-    def _forward_and_backward(self, step: TrainingStep, share: float, work: StepWork, is_probed: bool) -> Probe | None:
+    def _forward_and_backward(self, step: TrainingStep, work: StepWork, is_probed: bool) -> Probe | None:
         """Add the gradients of a piece of the batch, weighted by its share; the probe is None at most steps."""
         probing = self._diagnosis.probing(self._model, self._emulation, step.number) if is_probed else nullcontext()
         with probing as probe:
             watching = self._diagnosis.watching_relus(self._model, step.number) if probe else nullcontext()
             with watching, nullcontext() if self.stale is None else self.stale.in_place():
                 self._methods.run("forward", step, lambda: self._forward(step))
-            if step.loss is None:
-                raise ConfigError(f"step {step.number}: a method that replaces the forward pass must set step.loss")
+            if not isinstance(step.loss, Tensor) or step.loss.numel() != 1:
+                raise ConfigError(
+                    f"step {step.number}: a method that replaces the forward pass must set step.loss to a tensor of "
+                    f"one number, not {step.loss!r}"
+                )
             value = float(step.loss.detach())
             work.add_loss(value, len(step.inputs))
             if math.isfinite(value):
-                self._methods.run("backward", step, lambda: self._backward(step, share, work))
+                self._run_backward(step, work)
         if not math.isfinite(value):
             self._fail(step, work, probe, backward=False)
         return probe
@@ -199,16 +203,38 @@ class StepTrainer:
         except (IndexError, ValueError, RuntimeError) as error:
             raise _unusable_loss(self._workload, output, step.targets, error) from error
 
-    def _backward(self, step: TrainingStep, share: float, work: StepWork) -> None:
+    def _run_backward(self, step: TrainingStep, work: StepWork) -> None:
+        """The backward pass with methods around it; gradients of a method's own must have the scale of the others."""
+        before, step.scale_is_known = work.backward_passes, False
+        self._methods.run("backward", step, lambda: self._backward(step, work))
+        is_replaced = work.backward_passes == before
+        if is_replaced and not step.scale_is_known and (self._scaler.is_active or step.share != 1.0):
+            raise ConfigError(
+                f"step {step.number}: a method replaces the backward pass, whose gradients are scaled by the loss "
+                "scale and by the share of the pass: multiply its gradients by step.gradient_scale"
+            )
+
+    def _backward(self, step: TrainingStep, work: StepWork) -> None:
         assert step.loss is not None
         work.backward_passes += 1
-        self._scaler.scaled(step.loss if share == 1.0 else step.loss * share).backward()
+        self._scaler.scaled(step.loss if step.share == 1.0 else step.loss * step.share).backward()
+
+    def _run_update(self, step: TrainingStep, probe: Probe | None, work: StepWork) -> None:
+        """The update with methods around it; one that a method makes in its place counts as well."""
+        before, versions = work.updates, self._versions()
+        if self.stale is not None:
+            self.stale.push()
+        self._methods.run("update", step, lambda: self._update(probe, work))
+        if work.updates == before and self._versions() != versions:
+            work.updates += 1
+
+    def _versions(self) -> list[int]:
+        """Numbers of writes to the parameters, if a method may write to them."""
+        return [parameter._version for parameter in self._model.parameters()] if self._methods else []
 
     def _update(self, probe: Probe | None, work: StepWork) -> None:
         if probe is not None:
             self._diagnosis.inspect(probe, self._model)
-        if self.stale is not None:
-            self.stale.push()
         self._apply_gradients()
         work.updates += 1
 

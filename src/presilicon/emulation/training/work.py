@@ -8,6 +8,8 @@ from typing import Any
 class StepWork:
     """Passes and updates of one step."""
 
+    batch_size: int = 0
+    """Samples of the step on each chip."""
     samples: int = 0
     passes: int = 0
     """Forward passes."""

@@ -141,8 +141,17 @@ def _timeline(kernels: list[Kernel], spans: list[Span], machine: RooflineMachine
 
 
 def _all_reduce(step: MachineStep, machine: RooflineMachine) -> tuple[float, float]:
-    """Seconds, and bytes that each chip sends, to add up the gradients of all chips around a ring."""
-    total = sum(step.formats.bytes_of(TensorRef(0, p.shape, "gradient"), "") for p in updated(step.graph))
+    """Seconds, and bytes that each chip sends, to add up the gradients of all chips around a ring.
+
+    A step that neither computes gradients nor uses them has nothing to add up.
+    """
+    if not any(op.phase in ("weight_grad", "update") for op in step.executed):
+        return 0.0, 0.0
+    layers = {tensor.id: op.layer for op in step.graph.ops if op.phase == "update" for tensor in op.outputs}
+    total = sum(
+        step.formats.bytes_of(TensorRef(0, parameter.shape, "gradient"), layers.get(parameter.id, ""))
+        for parameter in updated(step.graph)
+    )
     sent = 2 * (machine.chips - 1) / machine.chips * total
     return sent / (machine.link_gb_s * 1e9), sent
 

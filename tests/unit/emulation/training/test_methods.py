@@ -1,6 +1,7 @@
 """Methods in the training loop: nesting, what they replace, the facts they leave, their state."""
 
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import pytest
@@ -9,12 +10,12 @@ from msgspec import Struct
 from torch import nn
 
 from presilicon.base import ConfigError, RunFailedError
-from presilicon.designs import AttachedMethod, Method, Numerics, RoleFormat
+from presilicon.designs import MINIBATCH, AttachedMethod, LossScale, Method, Numerics, RoleFormat, UpdateRule
 from presilicon.emulation import Checkpoint, train
 from presilicon.emulation.training.loop import Training
 from presilicon.formats import parse
-from presilicon.records import LayerFact
-from presilicon.workloads import Splits, Workload
+from presilicon.records import LayerFact, StepFacts
+from presilicon.workloads import Splits, Workload, sgd
 
 
 def tiny_net() -> nn.Module:
@@ -244,3 +245,136 @@ def test_a_checkpoint_of_other_methods_is_refused(tmp_path):
     train(TINY, Numerics(), checkpoint=checkpoint)
     with pytest.raises(ConfigError, match="belongs to a run with a different methods"):
         train(TINY, Numerics(), methods=[toy(AttachedMethod())], checkpoint=checkpoint)
+
+
+class OwnGradients(AttachedMethod):
+    """Computes the gradients itself; with `scaled` it says in which scale."""
+
+    def __init__(self, scaled: bool) -> None:
+        self.scaled = scaled
+
+    def backward(self, step, proceed):
+        parameters = list(self.training.model.parameters())
+        factor = step.gradient_scale if self.scaled else 1.0
+        for parameter, gradient in zip(parameters, torch.autograd.grad(step.loss, parameters), strict=True):
+            parameter.grad = factor * gradient if parameter.grad is None else parameter.grad + factor * gradient
+
+
+SCALED = Numerics(loss_scale=LossScale(kind="static", initial=64.0))
+
+
+@pytest.mark.parametrize(("numerics", "rule"), [(SCALED, MINIBATCH), (Numerics(), UpdateRule(batches=2))])
+def test_gradients_of_a_method_have_the_scale_of_the_others(numerics, rule):
+    workload = replace(TINY, max_steps=12)
+    usual = train(workload, numerics, update_rule=rule)
+    own = train(workload, numerics, update_rule=rule, methods=[toy(OwnGradients(scaled=True))])
+    assert own.losses == pytest.approx(usual.losses, rel=1e-6)
+    assert all(facts.backward_skipped for facts in own.facts())
+    with pytest.raises(ConfigError, match=r"multiply its gradients by step\.gradient_scale"):
+        train(workload, numerics, update_rule=rule, methods=[toy(OwnGradients(scaled=False))])
+
+
+class OwnUpdate(AttachedMethod):
+    def update(self, step, proceed):
+        with torch.no_grad():
+            for parameter in self.training.model.parameters():
+                parameter.sub_(0.003 * parameter.grad)
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_an_update_in_place_of_the_usual_one_is_an_update(pipelined):
+    rule = UpdateRule(per_sample=True, pipelined=pipelined)
+    plain = replace(TINY, optimizer=partial(sgd, learning_rate=0.003, momentum=0.0), schedule=None)
+    usual = train(plain, Numerics(), update_rule=rule)
+    own = train(plain, Numerics(), update_rule=rule, methods=[toy(OwnUpdate())])
+    assert own.losses == pytest.approx(usual.losses, rel=1e-6)
+    assert own.evaluations[-1].updates == usual.evaluations[-1].updates == 48
+    assert not any(facts.update_skipped for facts in own.facts())
+
+
+class ResetBatch(AttachedMethod):
+    """Trains on a larger batch, and puts the size back."""
+
+    def step(self, step, proceed):
+        step.batch_size = 16
+        proceed()
+        step.batch_size = 8
+
+
+def test_a_step_is_priced_at_the_batch_that_was_trained():
+    trace = train(TINY, Numerics(), methods=[toy(ResetBatch())])
+    assert [facts.samples for facts in trace.facts()] == [16] * 3
+
+
+class Twice(AttachedMethod):
+    def step(self, step, proceed):
+        proceed()
+        proceed()
+
+
+class BatchOf(AttachedMethod):
+    def __init__(self, size) -> None:
+        self.size = size
+
+    def step(self, step, proceed):
+        step.batch_size = self.size
+        proceed()
+
+
+class FactsOf(AttachedMethod):
+    def __init__(self, facts) -> None:
+        self.own = facts
+
+    def facts(self, step, facts):
+        return self.own
+
+
+class NumberAsLoss(AttachedMethod):
+    def forward(self, step, proceed):
+        step.loss = 1.5
+
+
+class Unsaved(AttachedMethod):
+    def state_dict(self):
+        raise OSError("no")
+
+
+@pytest.mark.parametrize(
+    ("attached", "message"),
+    [
+        (Twice(), r'method "toy" called proceed\(\) twice in the step of step 0'),
+        (BatchOf(0), "set batch_size to 0; it must be a whole number"),
+        (BatchOf(16.0), r"set batch_size to 16\.0; it must be a whole number"),
+        (NumberAsLoss(), r"must set step\.loss to a tensor of one number, not 1\.5"),
+        (FactsOf(None), 'method "toy": facts must return StepFacts, not None'),
+        (FactsOf(StepFacts(layers=[LayerFact(layer="0", role="weight")])), "must be hashable: give tuples"),
+        (FactsOf(StepFacts(layers=(LayerFact(layer="0", role="weight", density=7.5),))), "between 0 and 1, not 7.5"),
+    ],
+)
+def test_bad_values_of_a_method_are_one_clear_error(attached, message):
+    with pytest.raises(ConfigError, match=message):
+        train(TINY, Numerics(), methods=[toy(attached)])
+
+
+def test_state_that_cannot_be_saved_names_the_method(tmp_path):
+    with pytest.raises(RunFailedError, match=r"the state of method .toy. cannot be saved: OSError: no"):
+        train(TINY, Numerics(), methods=[toy(Unsaved())], checkpoint=Checkpoint(tmp_path / "x.safetensors", every=1))
+
+
+def test_a_run_with_milestones_resumes(tmp_path):
+    workload = replace(TINY, milestones=(0.3, 0.5))
+    checkpoint = Checkpoint(tmp_path / "run.safetensors", every=1)
+    with pytest.raises(KeyboardInterrupt):
+        train(workload, Numerics(), hooks=[Interrupt(4)], checkpoint=checkpoint)
+    whole = train(workload, Numerics())
+    assert train(workload, Numerics(), checkpoint=checkpoint) == whole
+    assert train(workload, Numerics(), checkpoint=checkpoint) == whole
+
+
+def test_skipped_updates_are_counted_in_steps_also_with_several_in_a_step():
+    numerics = Numerics(
+        error=RoleFormat(parse("float16")), loss_scale=LossScale(kind="dynamic", initial=2.0**40, interval=5)
+    )
+    trace = train(TINY, numerics, update_rule=UpdateRule(per_sample=True))
+    assert trace.skipped
+    assert max(trace.skipped) < trace.steps
