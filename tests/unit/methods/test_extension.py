@@ -50,10 +50,10 @@ class Repeating(AttachedMethod):
     def backward(self, step, proceed):
         if step.number % self.times == 0:
             proceed()
-            self.gradients = [parameter.grad.clone() for parameter in self.model.parameters()]
+            self.gradients = [parameter.grad / step.gradient_scale for parameter in self.model.parameters()]
         else:
             for parameter, gradient in zip(self.model.parameters(), self.gradients):
-                parameter.grad = gradient.clone()
+                parameter.grad = gradient * step.gradient_scale
 
     def state_dict(self):
         return {"gradients": list(self.gradients)}
