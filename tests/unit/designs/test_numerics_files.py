@@ -78,7 +78,7 @@ def test_a_mistake_is_reported_at_its_place(file, tmp_path):
 
 def test_the_command_shows_checks_and_compares(file):
     assert run("numerics", "validate", "bf16", file) == f"bf16: ok\n{file}: ok\n"
-    assert 'weight = "e4m3fn"\n' in run("numerics", "show", file)
+    assert 'gradient = "bfloat16"\n' in run("numerics", "show", "fp8-hybrid")
     differences = json.loads(run("numerics", "diff", "fp8-hybrid", file, "--json"))["differences"]
     assert {row["path"]: row["right"] for row in differences}["gradient.format"] == "float32"
     assert json.loads(run("numerics", "show", "bf16", "--json"))["numerics"]["weight"]["format"] == "bfloat16"
