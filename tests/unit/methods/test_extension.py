@@ -5,9 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from interpreter import Interpreter
 
 METHOD = '''
 """A method that computes gradients in every second step only, and repeats the last ones in between."""
@@ -84,23 +88,29 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path}
 
 
-def presilicon(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "presilicon", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment(folder), check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def presilicon(folder: Path) -> Iterator[Callable[..., str]]:
+    """Runs a command where the package is installed, and returns its output."""
+    with Interpreter(environment(folder), folder) as interpreter:
+
+        def run(*arguments: str) -> str:
+            outcome = interpreter.presilicon(*arguments)
+            assert outcome.status == 0, outcome
+            return outcome.out
+
+        yield run
 
 
-def test_it_is_listed_with_its_parameters(folder):
-    rows = json.loads(presilicon(folder, "list", "methods", "--json"))["methods"]
+def test_it_is_listed_with_its_parameters(presilicon):
+    rows = json.loads(presilicon("list", "methods", "--json"))["methods"]
     [row] = [row for row in rows if row["name"] == "repeated-gradients"]
     assert row["parameters"] == {"times": 2}
     assert row["training"] == "stale gradients"
 
 
-def test_it_changes_steps_and_cost_and_survives_a_kill(folder):
-    whole = json.loads(presilicon(folder, *ARGUMENTS, "--out", "whole"))["designs"][0]
-    plain = json.loads(presilicon(folder, *ARGUMENTS[:-3], "--json", "--out", "plain"))["designs"][0]
+def test_it_changes_steps_and_cost_and_survives_a_kill(folder, presilicon):
+    whole = json.loads(presilicon(*ARGUMENTS, "--out", "whole"))["designs"][0]
+    plain = json.loads(presilicon(*ARGUMENTS[:-3], "--json", "--out", "plain"))["designs"][0]
     assert whole["seeds"][0]["curve"][-1]["accuracy"] != plain["seeds"][0]["curve"][-1]["accuracy"]
     # Half of the steps have no backward pass.
     assert 0.4 < whole["seeds"][0]["time_s"] / plain["seeds"][0]["time_s"] < 0.95
@@ -114,8 +124,8 @@ def test_it_changes_steps_and_cost_and_survives_a_kill(folder):
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder, env=environment(folder)
     )
     while process.poll() is None and not list((folder / "killed").glob("*/checkpoints/*.safetensors")):
-        pass
+        time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    resumed = json.loads(presilicon(folder, "evaluate", "--resume", "latest", "--out", "killed", "--json"))
+    resumed = json.loads(presilicon("evaluate", "--resume", "latest", "--out", "killed", "--json"))
     assert resumed["designs"][0]["seeds"] == whole["seeds"]
