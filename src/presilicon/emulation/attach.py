@@ -26,6 +26,8 @@ class _Enter:
 
     def __call__(self, module: nn.Module, args: Any) -> None:
         self.emulation.enter(self.layer, training=module.training and torch.is_grad_enabled())
+        if not self.emulation.is_idle:
+            self.emulation.origins.note_constants(module)
 
 
 class _Leave:

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat
 from presilicon.emulation.operators.replacement import Replacements
+from presilicon.emulation.origins import Origins
 from presilicon.emulation.recomputation import Moment, checkpointed_region, continue_from, moments_of
 from presilicon.emulation.site import LayerPlan, Rounded, Site
 from presilicon.emulation.training.probe import Probe
@@ -69,6 +70,7 @@ class Emulation:
         self.probe: Probe | None = None
         """Sees tensors before and after rounding, at the steps that a diagnosis inspects."""
         self.rounded = Rounded()
+        self.origins = Origins()
         self.operators = Replacements([*numerics.make_operators(), *operators])
         self.is_idle = not self.observers and not self.operators and numerics.is_uniform and LayerPlan(numerics).is_idle
         """Whether nothing is rounded or observed in any layer, so that torch can compute the model."""
@@ -102,6 +104,7 @@ class Emulation:
             "_replayed": [],
             "_plans": {},
             "rounded": Rounded(),
+            "origins": Origins(),
             "watcher": None,
             "probe": None,
         }
@@ -201,7 +204,13 @@ class Emulation:
         if region is None or (self._layers and moments):
             return
         moment = Moment(
-            self.step, self._pass, self._training, tuple(self._layers), dict(self._calls), self.rounded.emptied()
+            step=self.step,
+            pass_number=self._pass,
+            training=self._training,
+            layers=tuple(self._layers),
+            calls=dict(self._calls),
+            rounded=self.rounded.emptied(),
+            origins=self.origins.copied(),
         )
         moments.append(moment)
         if len(moments) == 1:
@@ -210,12 +219,12 @@ class Emulation:
     @contextmanager
     def _resumed(self, moments: list[Moment]) -> Iterator[None]:
         """A context in which the forward pass continues from an earlier moment."""
-        changed = ("step", "_pass", "_training", "_layers", "_calls", "rounded", "_mode", "_replayed")
+        changed = ("step", "_pass", "_training", "_layers", "_calls", "rounded", "origins", "_mode", "_replayed")
         before = {name: getattr(self, name) for name in changed}
         first = moments[0]
         self.step, self._pass = first.step, first.pass_number
         self._layers, self._calls = list(first.layers), dict(first.calls)
-        self.rounded, self._mode = first.rounded.emptied(), None
+        self.rounded, self.origins, self._mode = first.rounded.emptied(), first.origins.copied(), None
         self._replayed = [] if first.layers else list(moments)
         if first.layers:
             self._turn_on(first.training)
@@ -240,6 +249,7 @@ class Emulation:
             if self._awaits_backward:
                 self._await_backward(output)
             self.rounded.clear()
+            self.origins.clear()
             if self._mode is not None:
                 self._mode.__exit__(None, None, None)
                 self._mode = None

@@ -67,8 +67,11 @@ class EmulationMode(TorchFunctionMode):
         handler = self._handlers.get(func)
         kwargs = kwargs or {}
         if handler is None or (self._is_plain() and not self._emulation.operators.reaches(func)):
-            return func(*args, **kwargs)
-        return handler(self._arithmetic, func, *args, **kwargs)
+            out = func(*args, **kwargs)
+        else:
+            out = handler(self._arithmetic, func, *args, **kwargs)
+        self._emulation.origins.note_result(func, args, kwargs, out)
+        return out
 
     def _is_plain(self) -> bool:
         """Whether nothing is rounded or observed in the running layer."""

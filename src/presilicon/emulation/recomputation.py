@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.checkpoint import _CheckpointFrame
 
+from presilicon.emulation.origins import Origins
+
 if TYPE_CHECKING:
     from presilicon.emulation.site import Rounded
 
@@ -27,6 +29,7 @@ class Moment:
     layers: tuple[str, ...]
     calls: dict[str, int]
     rounded: "Rounded"
+    origins: Origins
 
 
 def checkpointed_region() -> Any | None:

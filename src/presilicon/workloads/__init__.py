@@ -20,12 +20,16 @@ from presilicon.workloads.workload import Workload, adamw, sgd
 if TYPE_CHECKING:
     from presilicon.workloads.capturing.layers import (
         Layers,
+        constants_of,
         ends_of,
         multiplying_layers,
+        named_layers,
         next_sequence_number,
+        plain_name,
         sequence_number_of,
     )
     from presilicon.workloads.capturing.operators import describe_operator, ops_of_call
+    from presilicon.workloads.capturing.origins import Origin, origin_of_result
     from presilicon.workloads.capturing.step_capture import capture, capture_workload, mean_of_outputs
     from presilicon.workloads.digits import load_digits
     from presilicon.workloads.reading.batch import Batch, Slot
@@ -42,6 +46,7 @@ __getattr__ = deferred(
         "presilicon.workloads.reading.stream": ("Stream",),
         "presilicon.workloads.capturing.layers": (
             "Layers",
+            "constants_of",
             "ends_of",
             "multiplying_layers",
             "named_layers",
@@ -50,6 +55,7 @@ __getattr__ = deferred(
             "sequence_number_of",
             "sequences",
         ),
+        "presilicon.workloads.capturing.origins": ("Origin", "origin_of_result"),
         "presilicon.workloads.capturing.operators": ("describe_operator", "ops_of_call"),
     },
 )
@@ -59,6 +65,7 @@ __all__ = [
     "Batch",
     "Layers",
     "Metric",
+    "Origin",
     "Schedule",
     "Slot",
     "Splits",
@@ -69,6 +76,7 @@ __all__ = [
     "capture",
     "capture_workload",
     "classified",
+    "constants_of",
     "describe_operator",
     "ends_of",
     "files_of",
@@ -83,6 +91,7 @@ __all__ = [
     "next_sequence_number",
     "open_split",
     "ops_of_call",
+    "origin_of_result",
     "plain_name",
     "read_optimizer",
     "resident_pair",

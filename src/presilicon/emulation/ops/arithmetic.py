@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from presilicon.emulation.emulation import Emulation
-from presilicon.emulation.ops.autograd import gradient_rounded, log_emulated, multiply_emulated, roles_of
+from presilicon.emulation.ops.autograd import gradient_rounded, log_emulated, multiply_emulated
 from presilicon.emulation.ops.calls import Call, matmul_call, pair_call
 from presilicon.emulation.ops.einsum import contract
 from presilicon.emulation.ops.products import LinearProduct
@@ -33,13 +33,20 @@ class Arithmetic:
     def multiply(self, call: Call, operator: str = "matmul") -> Tensor:
         """A matrix product, with its backward pass."""
         site = self.emulation.site(self.training)
+        roles = self._roles(call)
         if self.emulation.watcher is None:
-            return multiply_emulated(call, site)
-        operands = dict.fromkeys(roles_of(call)[:2])
+            return multiply_emulated(call, roles, site)
+        operands = dict.fromkeys(roles)
         later: tuple[Role, ...] = ("error", "gradient") if "weight" in operands else ("error",)
         forward, backward = site.plan.spell(operands), site.plan.spell([*operands, *later])
         with self._region(operator, forward, backward):
-            return multiply_emulated(call, site)
+            return multiply_emulated(call, roles, site)
+
+    def _roles(self, call: Call) -> tuple[Role, Role]:
+        """Roles of the two operands: what is computed from weights alone is a weight."""
+        a, b = call.sources or (call.a, call.b)
+        origins = self.emulation.origins
+        return call.roles[0] or origins.role_of(a), call.roles[1] or origins.role_of(b)
 
     def matmul(self, a: Tensor, b: Tensor) -> Tensor:
         """Matrices (..., m, k) by (..., k, n)."""
@@ -47,7 +54,7 @@ class Arithmetic:
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, held: bool = False) -> Tensor:
         """Activations by weights; `held` is true if the weights come from `hold_weight`."""
-        roles: tuple[Role, Role] | None = ("activation", "weight") if held else None
+        roles: tuple[Role | None, Role | None] = ("activation", "weight") if held else (None, None)
         return self.multiply(Call(LinearProduct(), x, weight, bias, roles=roles, gradient_later=held), "linear")
 
     def einsum(self, equation: str, *operands: Tensor) -> Tensor:

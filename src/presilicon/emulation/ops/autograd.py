@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from presilicon.emulation.ops.calls import Call, role_of
+from presilicon.emulation.ops.calls import Call
 from presilicon.emulation.ops.products import Product
 from presilicon.emulation.site import refuse_second_derivative
 from presilicon.formats import UserFormat
@@ -31,16 +31,15 @@ def first_derivative(backward: Callable[..., ResultT]) -> Callable[..., ResultT]
     return checked
 
 
-def multiply_emulated(call: Call, site: "Site") -> Tensor:
+Roles = tuple[Role, Role, bool, bool]
+"""Roles of the two operands, whether the addend is a parameter, and whether gradients are rounded later."""
+
+
+def multiply_emulated(call: Call, roles: tuple[Role, Role], site: "Site") -> Tensor:
     """The result of `call` on rounded operands, with a backward pass that rounds its operands too."""
-    out: Tensor = _EmulatedProduct.apply(call.a, call.b, call.bias, roles_of(call), call.product, site)
+    facts: Roles = (*roles, isinstance(call.bias, torch.nn.Parameter), call.gradient_later)
+    out: Tensor = _EmulatedProduct.apply(call.a, call.b, call.bias, facts, call.product, site)
     return out if call.finish is None else call.finish(out)
-
-
-def roles_of(call: Call) -> tuple[Role, Role, bool, bool]:
-    """Roles of the two operands, whether the addend is a parameter, and whether gradients are rounded later."""
-    a, b = call.roles or (role_of(call.a), role_of(call.b))
-    return a, b, isinstance(call.bias, torch.nn.Parameter), call.gradient_later
 
 
 def gradient_rounded(parameter: Tensor, site: "Site") -> Tensor:
@@ -90,7 +89,7 @@ class _EmulatedProduct(Function):
         a: Tensor,
         b: Tensor,
         bias: Tensor | None,
-        roles: tuple[Role, Role, bool, bool],
+        roles: Roles,
         product: Product,
         site: "Site",
     ) -> Tensor:

@@ -22,21 +22,16 @@ class Call(NamedTuple):
     b: Tensor
     bias: Tensor | None = None
     finish: Callable[[Tensor], Tensor] | None = None
-    roles: tuple[Role, Role] | None = None
-    """Roles of the two operands; by default parameters and views of parameters are weights."""
+    sources: tuple[Tensor, Tensor] | None = None
+    """The operands as the function received them, whose origins decide on the roles; by default `a` and `b`."""
+    roles: tuple[Role | None, Role | None] = (None, None)
+    """Roles of the two operands, where they do not depend on the origin of the operand."""
     gradient_later: bool = False
     """Whether weight gradients are rounded later, after those of several products are added."""
 
 
-def role_of(operand: Tensor) -> Role:
-    """The role of an operand: a parameter, or a view of one, is a weight."""
-    base = operand._base if operand._base is not None else operand
-    return "weight" if isinstance(base, torch.nn.Parameter) else "activation"
-
-
-def _layer_roles(input: Tensor) -> tuple[Role, Role]:
-    """Roles in linear layers and convolutions, whose weights may also be computed from parameters."""
-    return role_of(input), "weight"
+_LAYER: tuple[Role | None, Role | None] = (None, "weight")
+"""Roles in linear layers and convolutions, whose second operand is a weight whatever it is computed from."""
 
 
 _LINEAR, _MATMUL = LinearProduct(), MatmulProduct()
@@ -89,8 +84,8 @@ _ATEN = """
 
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Call:
     if weight.dim() == 1:
-        return Call(_LINEAR, input, weight.unsqueeze(0), bias, lambda out: out.squeeze(-1), _layer_roles(input))
-    return Call(_LINEAR, input, weight, bias, roles=_layer_roles(input))
+        return Call(_LINEAR, input, weight.unsqueeze(0), bias, lambda out: out.squeeze(-1), (input, weight), _LAYER)
+    return Call(_LINEAR, input, weight, bias, roles=_LAYER)
 
 
 def _mm(input: Tensor, mat2: Tensor) -> Call:
@@ -106,13 +101,13 @@ def matmul_call(input: Tensor, other: Tensor) -> Call:
         out = out if other.dim() > 1 else out.squeeze(-1)
         return out if input.dim() > 1 else out.squeeze(-1 if other.dim() == 1 else -2)
 
-    return Call(_MATMUL, a, b, finish=finish)
+    return Call(_MATMUL, a, b, finish=finish, sources=(input, other))
 
 
 def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Call:
     scaled = mat1 if alpha == 1 else mat1 * alpha
     added = None if beta == 0 else input if beta == 1 else input * beta
-    return Call(_MATMUL, scaled, mat2, added)
+    return Call(_MATMUL, scaled, mat2, added, sources=(mat1, mat2))
 
 
 def _baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Call:
@@ -127,7 +122,8 @@ def _addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: f
 def _addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Call:
     """The sum over the batch is one longer reduction."""
     long = batch1.transpose(0, 1).flatten(1)
-    return _addmm(input, long, batch2.flatten(0, 1), beta=beta, alpha=alpha)
+    call = _addmm(input, long, batch2.flatten(0, 1), beta=beta, alpha=alpha)
+    return call._replace(sources=(batch1, batch2))
 
 
 def _convolution(
@@ -150,7 +146,7 @@ def _convolution(
         padding = tuple(t // 2 for t in total)
     padding = (0,) * spatial if padding == "valid" else _per_axis(padding, spatial)
     product = _convolution_product(stride, padding, dilation, groups, False, (0,) * spatial)
-    return Call(product, batched, weight, bias, _unbatch(input, weight), _layer_roles(input))
+    return Call(product, batched, weight, bias, _unbatch(input, weight), (input, weight), _LAYER)
 
 
 def _transposed(
@@ -173,7 +169,7 @@ def _transposed(
         _per_axis(output_padding, spatial),
     )
     batched = input if input.dim() == weight.dim() else input.unsqueeze(0)
-    return Call(product, batched, weight, bias, _unbatch(input, weight), _layer_roles(input))
+    return Call(product, batched, weight, bias, _unbatch(input, weight), (input, weight), _LAYER)
 
 
 @cache
@@ -199,5 +195,4 @@ def _per_axis(value: Any, spatial: int) -> tuple[int, ...]:
 
 def pair_call(pair: Arrangement) -> Call:
     """The product of two arranged operands of an einsum."""
-    left, right = pair.sources
-    return Call(_MATMUL, pair.a, pair.b, finish=pair.finish, roles=(role_of(left), role_of(right)))
+    return Call(_MATMUL, pair.a, pair.b, finish=pair.finish, sources=pair.sources)

@@ -6,11 +6,11 @@ Module hooks track the forward pass; the autograd nodes that it created identify
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from presilicon.records import Ends
 
@@ -43,6 +43,14 @@ def named_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """`model.named_modules()`, without the names of torch's wrappers (DDP, FSDP, torch.compile)."""
     for name, module in model.named_modules():
         yield plain_name(model, name), module
+
+
+def constants_of(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
+    """Buffers and other tensors that modules hold, which are neither parameters nor data."""
+    for module in modules:
+        for value in (*module._buffers.values(), *vars(module).values()):
+            if isinstance(value, Tensor):
+                yield value
 
 
 class Layers:

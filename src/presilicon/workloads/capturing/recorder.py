@@ -16,6 +16,7 @@ from presilicon.workloads.capturing.calls import Call, Record, View
 from presilicon.workloads.capturing.flows import Flows
 from presilicon.workloads.capturing.layers import Layers, next_sequence_number
 from presilicon.workloads.capturing.operators import Operator, OpPart, describe_operator, ops_of_call
+from presilicon.workloads.capturing.origins import Origin, origin_of_result
 from presilicon.workloads.capturing.replica import replicate_tensor
 
 _READ_VALUE = torch.ops.aten._local_scalar_dense.default
@@ -70,6 +71,8 @@ class Recorder(TorchDispatchMode):
         self.flows = Flows(model, self._layers, self._note_flow)
         self._producers: dict[int, int] = {}
         self._constants: dict[int, tuple[Tensor, Tensor]] = {}
+        self._fixed: set[int] = set()
+        """Storages that hold constants: buffers, attributes of modules, and what is computed from them alone."""
 
     def claim(self, tensor: Tensor, role: Role, owner: str = "") -> None:
         """Set the role, and the layer, of a tensor that exists before the step."""
@@ -77,6 +80,10 @@ class Recorder(TorchDispatchMode):
         self.record.roles.setdefault(number, role)
         if owner:
             self.record.owners.setdefault(number, owner)
+
+    def claim_constant(self, tensor: Tensor) -> None:
+        """Mark a tensor of the model that is neither a parameter nor data."""
+        self._fixed.add(self.storages.number(tensor))
 
     def claim_gradient(self, gradient: Tensor, owner: str) -> None:
         """Mark a tensor as the final gradient of a parameter of the layer `owner`."""
@@ -109,7 +116,7 @@ class Recorder(TorchDispatchMode):
         recomputes = self.stage == "backward" and self.flows.visit >= 0 and torch.is_grad_enabled()
         stage: Stage = "forward" if recomputes else self.stage
         if stage == "forward":
-            self._note_roles(tensors, results)
+            self._note_roles(operator, tensors, results)
         if operator.free or (not operator.mutable and self._only_views(tensors, results)):
             return
         reads, writes = _traffic(func, operator, args, kwargs, tensors, results)
@@ -158,17 +165,26 @@ class Recorder(TorchDispatchMode):
         inputs = {self.storages.number(tensor) for tensor in tensors}
         return all(self.storages.number(tensor) in inputs for tensor in results)
 
-    def _note_roles(self, tensors: list[Tensor], results: list[Tensor]) -> None:
-        """Set the roles of results: a tensor computed from weights alone is still a weight."""
-        roles = self.record.roles
-        inputs = [roles.get(self.storages.number(tensor), "activation") for tensor in tensors]
-        role: Role = "weight" if inputs and set(inputs) == {"weight"} else "activation"
-        for tensor in results:
-            roles.setdefault(self.storages.number(tensor), role)
-        number = next_sequence_number()
+    def _note_roles(self, operator: Operator, tensors: list[Tensor], results: list[Tensor]) -> None:
+        """Set the roles of results: a tensor computed from weights and constants alone is still a weight."""
+        numbers = [self.storages.number(tensor) for tensor in tensors if tensor.is_floating_point()]
+        origin = origin_of_result(operator.name, map(self._origin, numbers))
+        written = [self.storages.number(tensor) for tensor in results]
+        if origin == "constant":
+            self._fixed.update(number for number in written if number not in self.record.roles)
+        elif operator.mutable:
+            self._fixed.difference_update(written)
+        for number in written:
+            self.record.roles.setdefault(number, "weight" if origin == "weight" else "activation")
+        sequence = next_sequence_number()
         # A custom autograd function computes without gradients, so the calls inside say nothing about its node.
-        if number is not None and torch.is_grad_enabled():
-            self.flows.note_node(number - 1, made_of_weights=role == "weight")
+        if sequence is not None and torch.is_grad_enabled():
+            self.flows.note_node(sequence - 1, made_of_weights=origin == "weight")
+
+    def _origin(self, number: int) -> Origin:
+        if number in self._fixed:
+            return "constant"
+        return "weight" if self.record.roles.get(number) == "weight" else "data"
 
     def _note_flow(self, tensor: Tensor, role: Role) -> None:
         if self.recording:

@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from presilicon.base import ConfigError
 from presilicon.records import StepGraph, TensorRef
 from presilicon.workloads.capturing.assembly import assemble
-from presilicon.workloads.capturing.layers import ends_of
+from presilicon.workloads.capturing.layers import constants_of, ends_of
 from presilicon.workloads.capturing.recorder import DataDependentError, Recorder
 from presilicon.workloads.capturing.replica import replicate_model, replicate_tensors
 from presilicon.workloads.user import workload_errors
@@ -207,6 +207,9 @@ def _claim(step: _Step, recorder: Recorder) -> None:
         recorder.claim(parameter, "weight", owners[id(parameter)])
     for buffer in step.model.buffers():
         recorder.claim(buffer, "state")
+        recorder.claim_constant(buffer)
+    for tensor in constants_of(step.model.modules()):
+        recorder.claim_constant(tensor)
     for leaf in pytree.tree_leaves((step.args, step.kwargs, step.targets)):
         if isinstance(leaf, Tensor):
             recorder.claim(leaf, "activation")

@@ -1,0 +1,83 @@
+"""Origins of the tensors of a forward pass: which of them were computed from weights and constants alone."""
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from presilicon.records import Role
+from presilicon.workloads import Origin, constants_of, origin_of_result
+
+
+class Origins:
+    """Tracks derived weights and constants through the functions of a forward pass; all else is data."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Tensor], Origin]] = {}
+
+    def of(self, tensor: Tensor) -> Origin:
+        """The origin of a tensor: parameters are weights, views are what they are views of."""
+        if isinstance(tensor, nn.Parameter):
+            return "weight"
+        known = self._known.get(id(tensor))
+        if known is not None and known[0]() is tensor:
+            return known[1]
+        base = tensor._base
+        return "data" if base is None else self.of(base)
+
+    def role_of(self, operand: Tensor) -> Role:
+        """The role of an operand of a product."""
+        return "weight" if self.of(operand) == "weight" else "activation"
+
+    def note_constants(self, module: nn.Module) -> None:
+        """Register the tensors that a module holds."""
+        for tensor in constants_of([module]):
+            if tensor.is_floating_point() and not tensor.requires_grad:
+                self._note(tensor, "constant")
+
+    def note_result(
+        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, result: Any
+    ) -> None:
+        """Register what a function returned, unless it is data; a tensor that data is written to becomes data."""
+        name = getattr(func, "__name__", "")
+        origins: list[Origin] = []
+        for tensor in _tensors((*args, *kwargs.values()) if kwargs else args):
+            if tensor.is_floating_point():
+                origin = self.of(tensor)
+                if origin == "data":
+                    if name.endswith("_") and args and isinstance(args[0], Tensor):  # in place
+                        self._forget(args[0])
+                    return
+                origins.append(origin)
+        origin = origin_of_result(name, origins)
+        if origin != "data":
+            for tensor in _tensors(result if isinstance(result, list | tuple) else (result,)):
+                if tensor.is_floating_point() and not isinstance(tensor, nn.Parameter):
+                    self._note(tensor, origin)
+
+    def copied(self) -> "Origins":
+        """A copy, for a forward pass that continues from here."""
+        copy = Origins()
+        copy._known = dict(self._known)
+        return copy
+
+    def clear(self) -> None:
+        """Forget everything at the end of the forward pass."""
+        self._known.clear()
+
+    def _forget(self, tensor: Tensor) -> None:
+        self._known.pop(id(tensor), None)
+        if tensor._base is not None:
+            self._known.pop(id(tensor._base), None)
+
+    def _note(self, tensor: Tensor, origin: Origin) -> None:
+        self._known[id(tensor)] = (weakref.ref(tensor), origin)
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
