@@ -223,7 +223,7 @@ class _Listing(TorchDispatchMode):
             return out
         parts = ops_of_call(func, args, out, inputs, results)
         multiplies = operator.hides_products or any(part.product for part in parts)
-        treatment = self._in_update(inputs) if self.stage == "update" else self._treatment(multiplies, func)
+        treatment = self._in_update(inputs, multiplies) if self.stage == "update" else self._treatment(multiplies, func)
         if is_complex and treatment.status == "emulated":  # formats are of real numbers
             treatment = _Treatment(treatment.layer, _FLOAT32, "uncovered")
         self._count(treatment, str(func).rpartition(".")[0], sum(part.flops for part in parts))
@@ -260,13 +260,15 @@ class _Listing(TorchDispatchMode):
         is_plain = plan.is_idle or not (multiplies or plan.rounds_results)
         return _Treatment(layer, _FLOAT32, "float32" if is_plain else "uncovered")
 
-    def _in_update(self, inputs: list[Tensor]) -> _Treatment:
+    def _in_update(self, inputs: list[Tensor], multiplies: bool) -> _Treatment:
         layer = next((self._owners[t.data_ptr()] for t in inputs if t.dim() and t.data_ptr() in self._owners), None)
         if layer is None and any(tensor.dim() for tensor in inputs):
             layer = self._last
         self._last = layer or ""
         emulation = self._step.emulation
         roles: list[Role] = ["master", "state"]
+        if multiplies:  # a product inside the optimizer, as in Muon, is a temporary result
+            return self._outside(self._last, multiplies)
         text = emulation.plan(self._last).spell(roles)
         return _Treatment(self._last, text, "emulated" if _rounds(text) else "float32")
 

@@ -1,14 +1,17 @@
 """The state of an emulated model: its numerics, the step, and the running layer."""
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
 from msgspec.structs import replace
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 from torch.utils import _pytree as pytree
 
 from presilicon.base import ConfigError
@@ -272,6 +275,24 @@ class Emulation:
             self._warned.add(key)
             message = f'layer "{layer}": the matrix products of {name} are not emulated and stay in float32'
             warnings.warn(message, UncoveredWarning, stacklevel=4)
+
+    def check_custom_function(self, func: Callable[..., Any]) -> None:
+        """Warn once per layer if a product runs in a custom autograd function, whose backward pass is not emulated."""
+        key = (self._layers[-1], "custom")
+        if key in self._warned:
+            return
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            names = frame.f_code.co_varnames[:1]
+            if names and isinstance(frame.f_locals.get(names[0]), FunctionCtx):
+                self._warned.add(key)
+                message = (
+                    f'layer "{key[0]}": the backward products of a custom autograd function that calls {func.__name__} '
+                    "are not emulated and stay in float32"
+                )
+                warnings.warn(message, UncoveredWarning, stacklevel=4)
+                return
+            frame = frame.f_back
 
     def site(self, training: bool, kind: str = "") -> Site:
         """The site of the running layer's next op; `kind` distinguishes vector ops from products."""

@@ -5,15 +5,18 @@ from functools import cache, wraps
 from typing import Any
 
 import torch
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.emulation import losses
 from presilicon.emulation.emulation import Emulation
-from presilicon.emulation.ops import attention, recurrent
+from presilicon.emulation.ops import attention, grouped, recurrent
 from presilicon.emulation.ops.arithmetic import Arithmetic
 from presilicon.emulation.ops.calls import readers, uncovered
 from presilicon.emulation.ops.vector import vector_functions
+from presilicon.workloads import describe_operator
 
 Handler = Callable[..., Any]
 """Takes an `Arithmetic`, the torch function, and its arguments."""
@@ -29,6 +32,7 @@ def handlers() -> Mapping[Callable[..., Any], Handler]:
     table |= {functional.bilinear: _bilinear, torch.bilinear: _bilinear, torch.tensordot: _tensordot}
     table |= dict.fromkeys([torch.inner, torch.Tensor.inner], _inner)
     table |= dict.fromkeys([torch.dot, torch.vdot, torch.Tensor.dot, torch.Tensor.vdot], _dot)
+    table[torch.linalg.vecdot] = _vecdot
     table |= dict.fromkeys([torch.chain_matmul, torch.linalg.multi_dot], _chain)
     table |= dict.fromkeys(
         [functional.scaled_dot_product_attention, torch._C._nn.scaled_dot_product_attention],
@@ -42,14 +46,44 @@ def handlers() -> Mapping[Callable[..., Any], Handler]:
         torch.rnn_tanh_cell: _decomposed(recurrent.rnn_tanh_cell),
         torch.rnn_relu_cell: _decomposed(recurrent.rnn_relu_cell),
     }
+    table |= dict.fromkeys(_grouped_functions(), _grouped)
     table |= {functional.cross_entropy: _loss(losses.cross_entropy), functional.mse_loss: _loss(losses.mse_loss)}
     return table
+
+
+def _grouped_functions() -> list[Callable[..., Any]]:
+    """The grouped products of this torch version; `functional.grouped_mm` calls the first."""
+    packet = getattr(torch.ops.aten, "_grouped_mm", None)
+    overloads = [] if packet is None else [getattr(packet, name) for name in packet.overloads()]
+    functions = [getattr(torch, "_grouped_mm", None), packet, *overloads]
+    return [function for function in functions if function is not None]
 
 
 @cache
 def product_handlers() -> Mapping[Callable[..., Any], Handler]:
     """`handlers` without the vector ops, for numerics that do not round these."""
-    return {func: handler for func, handler in handlers().items() if handler not in (_vector, _embedding)}
+    return {func: handler for func, handler in handlers().items() if handler not in _VECTOR}
+
+
+_multiplying: dict[Callable[..., Any], bool] = {}
+"""Whether each function that emulation does not know multiplies matrices."""
+
+
+class _ProductSpy(TorchDispatchMode):
+    """Notices operators that multiply two tensors and add up, or may do so."""
+
+    multiplies = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        operator = describe_operator(func)
+        out = func(*args, **(kwargs or {}))
+        if operator.multiplies and isinstance(out, torch.Tensor | list | tuple):
+            results = out if isinstance(out, list | tuple) else (out,)
+            self.multiplies |= any(
+                isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+                for value in results
+            )
+        return out
 
 
 class EmulationMode(TorchFunctionMode):
@@ -64,18 +98,43 @@ class EmulationMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        handler = self._handlers.get(func)
+        handler = self._handlers.get(func) or _named(func)
         kwargs = kwargs or {}
-        if handler is None or (self._is_plain() and not self._emulation.operators.reaches(func)):
+        if self._is_plain() and not (handler and self._emulation.operators.reaches(func)):
             out = func(*args, **kwargs)
+        elif handler is None:
+            out = self._observe(func, args, kwargs)
         else:
             out = handler(self._arithmetic, func, *args, **kwargs)
-        self._emulation.origins.note_result(func, args, kwargs, out)
+        multiplies = _multiplying.get(func, False) if handler is None else handler not in _VECTOR
+        self._emulation.origins.note_result(func, args, kwargs, out, multiplies=multiplies)
+        return out
+
+    def _observe(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run a function that emulation does not know; warn if it multiplies, which its first call shows."""
+        multiplies = _multiplying.get(func)
+        if multiplies is None:
+            with _ProductSpy() as spy:
+                out = func(*args, **kwargs)
+            is_backward = func in (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+            multiplies = _multiplying[func] = spy.multiplies and not is_backward
+        else:
+            out = func(*args, **kwargs)
+        if multiplies:
+            self._emulation.warn(func)
         return out
 
     def _is_plain(self) -> bool:
         """Whether nothing is rounded or observed in the running layer."""
         return not self._emulation.observers and self._arithmetic.plan.is_idle
+
+
+def _named(func: Callable[..., Any]) -> Handler | None:
+    """The handler of a registered operator that is known by its name."""
+    if isinstance(func, OpOverload | OpOverloadPacket):
+        name = str(func)
+        return _grouped if name.startswith("transformers.grouped_mm_fallback") else None
+    return None
 
 
 def _with_fallback(handler: Handler) -> Handler:
@@ -102,6 +161,8 @@ def _product(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: 
     call = readers()[func](*args, **kwargs)
     if not call.a.is_floating_point() or _types_differ(call.a, call.b):
         return func(*args, **kwargs)  # integers are not emulated; torch reports mismatched types
+    if do.training and not torch.is_grad_enabled():
+        do.emulation.check_custom_function(func)
     return do.multiply(call, func.__name__)
 
 
@@ -115,6 +176,10 @@ def _vector(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: A
 
 def _embedding(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return do.embed(*args, **kwargs)
+
+
+_VECTOR = (_vector, _embedding)
+"""Handlers of functions that are not matrix products."""
 
 
 def _uncovered(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -138,6 +203,12 @@ def _loss(parts: Callable[..., Any]) -> Handler:
         return parts(do, *args, **kwargs)
 
     return handler
+
+
+@_with_fallback
+def _grouped(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    kwargs = {{"self": "a", "mat2": "b", "input": "a", "weight": "b"}.get(key, key): kwargs[key] for key in kwargs}
+    return grouped.grouped_mm(do, *args, **kwargs)
 
 
 @_with_fallback
@@ -181,6 +252,11 @@ def _inner(do: Arithmetic, func: Callable[..., Any], /, input: Any, other: Any) 
 @_with_fallback
 def _dot(do: Arithmetic, func: Callable[..., Any], /, input: Any, other: Any = None, **kwargs: Any) -> Any:
     return do.einsum("i,i->", input, kwargs["tensor"] if other is None else other)
+
+
+@_with_fallback
+def _vecdot(do: Arithmetic, func: Callable[..., Any], /, x: Any, y: Any, *, dim: int = -1) -> Any:
+    return do.einsum("...i,...i->...", x.movedim(dim, -1), y.movedim(dim, -1))
 
 
 @_with_fallback

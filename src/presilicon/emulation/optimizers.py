@@ -1,6 +1,7 @@
 """Emulated optimizers: master weights and state in their formats, each update rounded."""
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
@@ -15,11 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override
 from presilicon.emulation.attach import emulation_of, named_parameters, owner_of, state_tensors
-from presilicon.emulation.emulation import Emulation
+from presilicon.emulation.emulation import Emulation, UncoveredWarning
 from presilicon.emulation.site import round_in_place
 from presilicon.formats import parse
 from presilicon.records import Ends, Role
-from presilicon.workloads import ends_of
+from presilicon.workloads import describe_operator, ends_of
 
 OptimizerT = TypeVar("OptimizerT", bound=Optimizer)
 
@@ -119,6 +120,7 @@ class _Update:
         self._emulation: Emulation | None = None if model is None else emulation_of(model)
         self._ends = Ends() if model is None else ends_of(model)
         self._count = 0
+        self._warned: set[Any] = set()
         self._drawn: tuple[int, str] | None = None
         self._repeats = 0
         """Number of updates since the last forward pass, each with random numbers of its own."""
@@ -134,6 +136,7 @@ class _Update:
     def detached(self) -> "_Update":
         """A copy without the optimizer, for pickling."""
         update = copy.copy(self)
+        update._warned = set()
         del update.optimizer
         return update
 
@@ -165,6 +168,13 @@ class _Update:
         stream = "" if self._emulation is None else self._emulation.stream
         stream += f"repeat{self._repeats}/" if self._repeats else ""
         round_in_place(known.tensor, role, known.role, f"{stream}{known.name}", self.seed, step)
+
+    def warn(self, func: Any) -> None:
+        """Warn once that a product inside the optimizer, as in Muon, is not emulated."""
+        if func not in self._warned:
+            self._warned.add(func)
+            message = f"{type(self.optimizer).__name__}: the matrix products of {func} stay in float32"
+            warnings.warn(message, UncoveredWarning, stacklevel=3)
 
     def parameters(self) -> Iterator[tuple[Tensor, str]]:
         """Every parameter with its name."""
@@ -225,6 +235,8 @@ class _UpdateMode(TorchDispatchMode):
                 self._settle(_address(tensor))
         if self._creates_state and not written <= self._known.keys():
             self._learn()
+        if describe_operator(func).multiplies:
+            self._update.warn(func)
         out = func(*args, **kwargs)
         self._unrounded |= written & self._known.keys()
         if func in _REPLACES_GRADIENT and isinstance(out, Tensor):

@@ -37,9 +37,18 @@ class Origins:
                 self._note(tensor, "constant")
 
     def note_result(
-        self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, result: Any
+        self,
+        func: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None,
+        result: Any,
+        *,
+        multiplies: bool,
     ) -> None:
-        """Register what a function returned, unless it is data; a tensor that data is written to becomes data."""
+        """Register what a function returned, unless it is data; a tensor that data is written to becomes data.
+
+        `multiplies`: whether the function is a matrix product.
+        """
         name = getattr(func, "__name__", "")
         origins: list[Origin] = []
         for tensor in _tensors((*args, *kwargs.values()) if kwargs else args):
@@ -50,7 +59,7 @@ class Origins:
                         self._forget(args[0])
                     return
                 origins.append(origin)
-        origin = origin_of_result(name, origins)
+        origin = origin_of_result(name, origins, multiplies=multiplies)
         if origin != "data":
             for tensor in _tensors(result if isinstance(result, list | tuple) else (result,)):
                 if tensor.is_floating_point() and not isinstance(tensor, nn.Parameter):

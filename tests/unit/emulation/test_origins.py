@@ -111,6 +111,31 @@ class Mixed(nn.Module):
         return total.sum()
 
 
+class Recurrent(nn.Module):
+    """Starts from a state of zeros, which is an activation although it is a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(6, 6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros(5, 6)
+        for _ in range(2):
+            state = torch.tanh(x + state @ self.w)
+        return state
+
+
+def test_a_product_of_a_constant_and_a_weight_is_an_activation() -> None:
+    graph = capture(Recurrent(), torch.randn(5, 6))
+    seen = [(op.phase, [tensor.role for tensor in op.inputs[:2]]) for op in graph.ops if op.gemm]
+    assert seen.count(("forward", ["activation", "weight"])) == 2
+    assert seen.count(("weight_grad", ["activation", "error"])) == 2
+    roles = []
+    model = emulate_(Recurrent(), NUMERICS, observers=[lambda step, layer, role, tensor: roles.append(role)])
+    model(torch.randn(5, 6)).sum().backward()
+    assert roles.count("error") == 2
+
+
 def test_what_depends_on_data_is_an_activation() -> None:
     model, seen = Mixed(), []
     emulate_(model, NUMERICS, observers=[lambda step, layer, role, tensor: seen.append(role)])

@@ -66,8 +66,11 @@ def uncovered() -> frozenset[Callable[..., Any]]:
         (torch, "addr convolution _convolution conv_tbc matrix_power matrix_exp inverse smm sspaddmm hspmm"),
         (torch.sparse, "mm addmm"),
         (torch.Tensor, "addmm_ addbmm_ baddbmm_ addmv_ addr addr_ cov corrcoef matrix_power matrix_exp inverse smm"),
-        (torch.linalg, "vecdot matrix_power matrix_exp inv solve lstsq pinv svd qr eigh cholesky householder_product"),
+        (torch.linalg, "matrix_power matrix_exp inv solve lstsq pinv svd qr eigh cholesky householder_product"),
         (functional, "pdist"),
+        (torch, "_scaled_mm _scaled_grouped_mm _scaled_grouped_mm_v2"),
+        (functional, "scaled_mm scaled_grouped_mm"),
+        (torch.sparse, "sampled_addmm spsolve"),
         (torch.fft, "fft ifft rfft irfft fft2 ifft2 rfft2 irfft2 fftn ifftn rfftn irfftn"),
     ]
     functions = [getattr(home, name) for home, names in named for name in names.split() if hasattr(home, name)]
@@ -102,6 +105,11 @@ def matmul_call(input: Tensor, other: Tensor) -> Call:
         return out if input.dim() > 1 else out.squeeze(-1 if other.dim() == 1 else -2)
 
     return Call(_MATMUL, a, b, finish=finish, sources=(input, other))
+
+
+def part_call(a: Tensor, b: Tensor, sources: tuple[Tensor, Tensor]) -> Call:
+    """The product of parts of two operands."""
+    return Call(_MATMUL, a, b, sources=sources)
 
 
 def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Call:

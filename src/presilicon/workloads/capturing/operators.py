@@ -112,7 +112,13 @@ class Operator:
     computes: bool
     """Whether it does arithmetic: it is no copy, view, lookup, selection or random number."""
     hides_products: bool
-    """Whether it multiplies matrices inside without being a product itself: distances, FFTs, linear algebra."""
+    """Whether it multiplies matrices inside, or may do so, without being a product itself: distances, FFTs, linear
+    algebra, and every operator of two tensors that is not known to do something else."""
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it is a matrix product, or hides one."""
+        return self.kind in ("gemm", "convolution") or self.hides_products
 
 
 class OpPart(NamedTuple):
@@ -171,6 +177,7 @@ def describe_operator(function: Any) -> Operator:
         kind = "elementwise" if torch.Tag.pointwise in function.tags else "other"
     free = name in _ALLOCATING.split()
     views = any(argument.alias_info and not argument.alias_info.is_write for argument in schema.arguments)
+    computes = not free and _computes(name, kind, views)
     return Operator(
         name=name,
         kind=kind,
@@ -180,8 +187,8 @@ def describe_operator(function: Any) -> Operator:
         free=free,
         shape_only=name.endswith("_like") or name.startswith("new_"),
         gathers=name in ("embedding", "index", "index_select", "gather", "take"),
-        computes=not free and _computes(name, kind, views),
-        hides_products=_hides_products(name.lstrip("_")),
+        computes=computes,
+        hides_products=_hides_products(name.lstrip("_")) or (computes and _may_multiply(function, kind)),
     )
 
 
@@ -195,6 +202,32 @@ def _computes(name: str, kind: OpKind, views: bool) -> bool:
 
 def _hides_products(name: str) -> bool:
     return name.startswith(("cdist", "pdist", "fft", "linalg", "addr")) and name != "linalg_vector_norm"
+
+
+_HARMLESS = """
+    grid_sampler_2d grid_sampler_2d_backward grid_sampler_3d grid_sampler_3d_backward reflection_pad1d_backward
+    reflection_pad2d_backward reflection_pad3d_backward replication_pad1d_backward replication_pad2d_backward
+    replication_pad3d_backward searchsorted bucketize equal isin bincount segment_reduce segment_reduce_backward polar
+    cumprod_backward masked_select masked_scale masked_scatter_backward native_dropout_backward index_reduce dist
+    unsafe_index unsafe_index_put unsafe_masked_index unsafe_masked_index_put_accumulate embedding_bag_backward
+    gelu_backward threshold_backward rrelu_with_noise_backward rrelu_with_noise_functional rsub copysign heaviside
+    functional_assert_async resize_as jagged_to_padded_dense_forward padded_dense_to_jagged_forward
+    sparse_coo_tensor_with_dims_and_tensors"""
+"""Operators of two tensors, of no kind above, that do not multiply one by the other and add up."""
+
+
+def _may_multiply(function: Any, kind: OpKind) -> bool:
+    """Whether an operator of unknown kind reads two tensors, so that it may multiply one by the other and add up."""
+    schema = function._schema
+    namespace, _, name = schema.name.partition("::")
+    plain = name.strip("_")
+    if kind != "other" or plain in _HARMLESS.split() or plain.startswith(("foreach", "fused_adam", "fused_sgd")):
+        return False
+    twin = getattr(torch.ops.aten, name[:-1], None) if namespace == "aten" and name.endswith("_") else None
+    if twin is not None and any(torch.Tag.pointwise in getattr(twin, overload).tags for overload in twin.overloads()):
+        return False  # the in-place form of a pointwise operator has no such tag
+    read = [str(argument.type) for argument in schema.arguments if not argument.kwarg_only]
+    return sum("Tensor" in word for word in read) > 1
 
 
 def count_flops(

@@ -173,6 +173,20 @@ def _linear(left: Tensor, weight: Tensor, bias: Tensor | None = None) -> Shaped:
     return Gemm(prod(left.shape[:-1]), left.shape[-1], weight.shape[0]), operands
 
 
+def _grouped_mm(left: Tensor, right: Tensor, offs: Tensor | None = None, *_: Any) -> Shaped:
+    """A grouped product: as many equal ones as there are groups, or a single one if the groups cannot be equal."""
+    m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
+    if offs is None:
+        return Gemm(m, k, n, left.shape[0]), (left, right)
+    groups = len(offs)
+    sizes = {"m": m, "k": k, "n": n}
+    divided = "k" if left.dim() == right.dim() else "m" if left.dim() == 2 else "n"
+    if sizes[divided] % groups:
+        return Gemm(**sizes), (left, right)
+    sizes[divided] //= groups
+    return Gemm(**sizes, count=groups), (left, right)
+
+
 _SHAPES: dict[str, Callable[..., Shaped]] = {
     "mm": _mm,
     "_int_mm": _mm,
@@ -189,4 +203,9 @@ _SHAPES: dict[str, Callable[..., Shaped]] = {
     "dot": _dot,
     "vdot": _dot,
     "linear": _linear,
+    "_grouped_mm": _grouped_mm,
+    "grouped_mm_fallback": _grouped_mm,
+    "_scaled_mm": _mm,
+    "_sparse_mm": _mm,
+    "_sparse_addmm": _addmm,
 }

@@ -20,6 +20,7 @@ from presilicon.workloads.capturing.origins import Origin, origin_of_result
 from presilicon.workloads.capturing.replica import replicate_tensor
 
 _READ_VALUE = torch.ops.aten._local_scalar_dense.default
+_GROUPED = getattr(torch.ops.aten, "_grouped_mm", None)
 _NATIVE_BATCH_NORM = torch.ops.aten.native_batch_norm.default
 
 
@@ -103,7 +104,7 @@ class Recorder(TorchDispatchMode):
             tensors = list(_tensors([args, kwargs]))
         if func is _READ_VALUE and any(on_meta):
             raise DataDependentError("it reads a value of a tensor")
-        output = func(*args, **kwargs)
+        output = _empty_grouped(*args) if func.overloadpacket is _GROUPED and all(on_meta) else func(*args, **kwargs)
         # A call without meta tensors is the host's bookkeeping, such as an optimizer's step counter.
         if self.recording and (any(on_meta) or any(tensor.is_meta for tensor in _tensors([output]))):
             self._write(func, args, kwargs, [tensor for tensor in tensors if tensor.is_meta], output)
@@ -168,7 +169,7 @@ class Recorder(TorchDispatchMode):
     def _note_roles(self, operator: Operator, tensors: list[Tensor], results: list[Tensor]) -> None:
         """Set the roles of results: a tensor computed from weights and constants alone is still a weight."""
         numbers = [self.storages.number(tensor) for tensor in tensors if tensor.is_floating_point()]
-        origin = origin_of_result(operator.name, map(self._origin, numbers))
+        origin = origin_of_result(operator.name, map(self._origin, numbers), multiplies=operator.multiplies)
         written = [self.storages.number(tensor) for tensor in results]
         if origin == "constant":
             self._fixed.update(number for number in written if number not in self.record.roles)
@@ -200,6 +201,14 @@ class Recorder(TorchDispatchMode):
         if isinstance(value, dict):
             return {key: self._to_meta(item) for key, item in value.items()}
         return value
+
+
+def _empty_grouped(left: Tensor, right: Tensor, offs: Tensor | None = None, *_: Any) -> Tensor:
+    """The result of a grouped product on the meta device, where torch's own only knows bfloat16."""
+    rows, columns = left.shape[-2], right.shape[-1]
+    if left.dim() != right.dim():
+        return left.new_empty(rows, columns)
+    return left.new_empty(len(left) if offs is None else len(offs), rows, columns)
 
 
 def _traffic(
