@@ -222,7 +222,10 @@ class _Listing(TorchDispatchMode):
         if not operator.computes or not (is_complex or any(result.is_floating_point() for result in results)):
             return out
         parts = ops_of_call(func, args, out, inputs, results)
-        multiplies = operator.hides_products or any(part.product for part in parts)
+        products = [part.product for part in parts if part.product]
+        if self.stage == "update":  # Adafactor's outer product adds nothing up
+            products = [product for product in products if product.gemm is None or product.gemm.k > 1]
+        multiplies = operator.hides_products or bool(products)
         treatment = self._in_update(inputs, multiplies) if self.stage == "update" else self._treatment(multiplies, func)
         if is_complex and treatment.status == "emulated":  # formats are of real numbers
             treatment = _Treatment(treatment.layer, _FLOAT32, "uncovered")

@@ -119,6 +119,11 @@ class Emulation:
         return self._layers[-1]
 
     @property
+    def is_inside(self) -> bool:
+        """Whether a module is running."""
+        return bool(self._layers)
+
+    @property
     def layers_seen(self) -> list[str]:
         """The layers that have run, in the order in which they first did."""
         return list(dict.fromkeys(layer for layer, *_ in self._plans))

@@ -100,10 +100,10 @@ class EmulationMode(TorchFunctionMode):
     ) -> Any:
         handler = self._handlers.get(func) or _named(func)
         kwargs = kwargs or {}
-        if self._is_plain() and not (handler and self._emulation.operators.reaches(func)):
+        if handler is None:
+            out = self._observe(func, args, kwargs) if _multiplying.get(func, True) else func(*args, **kwargs)
+        elif self._is_plain() and not self._emulation.operators.reaches(func):
             out = func(*args, **kwargs)
-        elif handler is None:
-            out = self._observe(func, args, kwargs)
         else:
             out = handler(self._arithmetic, func, *args, **kwargs)
         multiplies = _multiplying.get(func, False) if handler is None else handler not in _VECTOR
@@ -113,6 +113,8 @@ class EmulationMode(TorchFunctionMode):
     def _observe(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run a function that emulation does not know; warn if it multiplies, which its first call shows."""
         multiplies = _multiplying.get(func)
+        if not self._emulation.is_inside or self._is_plain():
+            return func(*args, **kwargs)
         if multiplies is None:
             with _ProductSpy() as spy:
                 out = func(*args, **kwargs)

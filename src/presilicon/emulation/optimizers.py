@@ -235,8 +235,8 @@ class _UpdateMode(TorchDispatchMode):
                 self._settle(_address(tensor))
         if self._creates_state and not written <= self._known.keys():
             self._learn()
-        if describe_operator(func).multiplies:
-            self._update.warn(func)
+        if describe_operator(func).multiplies and not (inputs[-1].dim() > 1 and inputs[-1].shape[-2] == 1):
+            self._update.warn(func)  # Adafactor's outer product adds nothing up
         out = func(*args, **kwargs)
         self._unrounded |= written & self._known.keys()
         if func in _REPLACES_GRADIENT and isinstance(out, Tensor):

@@ -136,6 +136,7 @@ def test_counters_of_scalar_parameters_are_not_rounded() -> None:
             assert torch.equal(state["exp_avg"], quantize(state["exp_avg"], parse("e4m3")))
 
 
+@pytest.mark.filterwarnings("ignore:LBFGS. the matrix products of aten.dot")
 @pytest.mark.parametrize("make", [torch.optim.Adafactor, torch.optim.LBFGS])
 def test_state_of_another_shape_has_its_format_too(make) -> None:
     model, x = problem()
@@ -205,6 +206,7 @@ def test_what_torch_saves_is_emulated_too(tmp_path: Path) -> None:
     assert hasattr(torch.load(tmp_path / "again.pt", weights_only=False).step, "emulates")
 
 
+@pytest.mark.filterwarnings("ignore:LBFGS. the matrix products of aten.dot")
 def test_a_closure_is_not_part_of_the_update() -> None:
     model, x = problem()
     emulate_(model, KEPT)

@@ -4,8 +4,10 @@ import warnings
 
 import pytest
 import torch
+from ml_dtypes import float8_e4m3fn, float8_e5m2
 from torch import nn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics
@@ -194,3 +196,47 @@ def test_products_of_an_optimizer_are_not_called_emulated() -> None:
     model(torch.randn(5, 8)).sum().backward()
     with pytest.warns(UncoveredWarning, match="Muon"):
         optimizer.step()
+
+
+class OperandSpy(TorchDispatchMode):
+    """Collects the products that have an operand outside of the 8-bit formats."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products, self.wide = 0, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func._schema.name.partition("::")[2]
+        if name in ("mm", "bmm", "addmm", "baddbmm", "_grouped_mm", "grouped_mm_fallback"):
+            self.products += 1
+            factors = args[1:3] if name in ("addmm", "baddbmm") else args[:2]
+            if not all(is_narrow(factor) for factor in factors):
+                self.wide.append(f"{name} {[tuple(factor.shape) for factor in factors]}")
+        return func(*args, **(kwargs or {}))
+
+
+def is_narrow(tensor: torch.Tensor) -> bool:
+    array = tensor.detach().numpy()
+    return any((array == array.astype(kind).astype("float32")).all() for kind in (float8_e4m3fn, float8_e5m2))
+
+
+@pytest.mark.parametrize("experts", ["grouped_mm", "batched_mm", "eager"])
+def test_every_product_of_a_mixture_of_experts_has_narrow_operands(experts: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.MixtralConfig(
+        vocab_size=50, hidden_size=16, intermediate_size=20, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, num_local_experts=4, num_experts_per_tok=2,
+    )  # fmt: skip
+    model = transformers.MixtralForCausalLM(config)
+    model.set_experts_implementation(experts)
+    ids = torch.randint(0, 50, (2, 8))
+    spies = {}
+    for name in ("plain", "emulated"):
+        if name == "emulated":
+            emulate_(model, Numerics(weight="e4m3fn", activation="e4m3fn", error="e5m2", gradient="bfloat16"))
+        with OperandSpy() as spies[name]:
+            model(input_ids=ids, labels=ids).loss.backward()
+    assert len(spies["plain"].wide) > 0.9 * spies["plain"].products  # the check can fail
+    assert spies["emulated"].products >= spies["plain"].products
+    assert spies["emulated"].wide == []
