@@ -35,7 +35,7 @@ def test_what_is_strict_is_said_in_table_and_document(invoke, tmp_path) -> None:
     designs = ["evaluate", "fp32-systolic", "fp8-systolic", "--jobs", "1"]
     outcome = invoke(*designs, "--workload", workload, "--strict", "--evaluate-every", "20")
     assert outcome.code == 0
-    assert "an evaluation every 20 steps" in outcome.out
+    assert "an evaluation every 640 samples" in outcome.out
     assert outcome.out.rstrip().splitlines()[-2].endswith("The strict rules hold.")
     [page] = tmp_path.glob("runs/*/report.html")
     assert "The strict rules hold." in page.read_text()

@@ -71,7 +71,10 @@ def test_an_option_that_cannot_be_is_one_clear_error(invoke, options: list[str],
             ["--lr", "0.2"],
             "chosen hyperparameters: optimizer presilicon.workloads.settings.optimizers.",
         ),
-        (["--schedule", "cosine"], "chosen hyperparameters: schedule cosine in place of the workload's none"),
+        (
+            ["--schedule", "cosine"],
+            "chosen hyperparameters: schedule cosine in place of the workload's constant(scale_from=32)",
+        ),
         (["--accumulate", "4"], "chosen hyperparameters: accumulate 4 in place of the workload's none"),
     ],
 )

@@ -169,7 +169,7 @@ def evaluate_split(model: nn.Module, workload: Workload, data: EvaluationData) -
     for inputs, expected in data.pieces():
         output = model(inputs)
         if metric.over == "pieces":
-            total += float(metric.compute(output, expected)) * len(expected)
+            total += metric.number(metric.compute(output, expected)) * len(expected)
         elif metric.over == "split":
             outputs.append(output)
             targets.append(expected)
@@ -178,5 +178,7 @@ def evaluate_split(model: nn.Module, workload: Workload, data: EvaluationData) -
     if metric.over == "pieces":
         value = total / data.samples
     else:
-        value = float(metric.compute(torch.cat(outputs), torch.cat(targets)) if outputs else metric.compute(mean_loss))
+        value = metric.number(
+            metric.compute(torch.cat(outputs), torch.cat(targets)) if outputs else metric.compute(mean_loss)
+        )
     return metric.check_value(value), mean_loss

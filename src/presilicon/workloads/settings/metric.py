@@ -83,6 +83,19 @@ class Metric:
         limits = [f"{word} {limit:g}" for word, limit in zip(words, (worst, best), strict=True) if abs(limit) < inf]
         raise ConfigError(f"target must be {' and '.join(limits) or 'a finite number'}, not {target!r}")
 
+    def number(self, value: Any) -> float:
+        """What `compute` returned, as a number.
+
+        Raises:
+            ConfigError: it is not one.
+        """
+        try:
+            return float(value)
+        except (TypeError, ValueError, RuntimeError):
+            shape = getattr(value, "shape", None)
+            what = f"a tensor of shape {tuple(shape)}" if shape is not None else repr(value)
+            raise ConfigError(f"a workload's {self.name} must be computed as one number, not as {what}") from None
+
     def check_value(self, value: float) -> float:
         """The value, if it is in the metric's range or NaN.
 

@@ -378,3 +378,11 @@ def test_skipped_updates_are_counted_in_steps_also_with_several_in_a_step():
     trace = train(TINY, numerics, update_rule=UpdateRule(per_sample=True))
     assert trace.skipped
     assert max(trace.skipped) < trace.steps
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "what"), [(lambda output, target: None, "None"), (lambda output, target: output, r"shape \(32, 3\)")]
+)
+def test_a_metric_that_is_no_number_is_one_clear_error(accuracy, what):
+    with pytest.raises(ConfigError, match=f"accuracy must be computed as one number, not as .*{what}"):
+        train(replace(TINY, accuracy=accuracy), Numerics())
