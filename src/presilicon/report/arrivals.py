@@ -17,7 +17,9 @@ def arrival_rows(comparison: Comparison) -> tuple[tuple[str, ...], ...]:
     table says it all.
     """
     results = rank(comparison.designs)
-    if not any(result.milestones for result in results) and len({*map(_pace, results)} - {None}) < 2:
+    paces = {pace for pace in map(_pace, results) if pace is not None}
+    is_plain = len(paces) < 2 and all(updates == 1.0 for _, updates in paces)
+    if is_plain and not any(result.milestones for result in results):
         return ()
     return tuple(
         _row(result, milestone) for result in results for milestone in (*_easiest_first(result), _final(result))
