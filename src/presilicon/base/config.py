@@ -11,6 +11,7 @@ import re
 import tomllib
 import types
 from collections.abc import Callable, Iterable, Mapping
+from inspect import getdoc
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -35,6 +36,16 @@ class Extensible:
     members: ClassVar[ExtensionPoint[Any]]
     tag_field: ClassVar[str] = "kind"
     """The key of a table that names the member."""
+
+    @property
+    def member_name(self) -> str:
+        """The name of the member in tables."""
+        return str(type(self).__struct_config__.tag)  # type: ignore[attr-defined]
+
+    @classmethod
+    def summary(cls) -> str:
+        """One line about the member: the first of its docstring."""
+        return (getdoc(cls) or "").partition("\n")[0]
 
 
 class Source:

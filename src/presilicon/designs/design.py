@@ -48,7 +48,7 @@ class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if technology is not None and kind is not None:
             technology.dram_figure(kind)
         self.machine.check_design(self)
-        names = [method.method_name for method in self.methods]
+        names = [method.member_name for method in self.methods]
         for index, method in enumerate(self.methods):
             if names[index] in names[:index]:
                 raise ConfigError(f'methods: "{names[index]}" is there twice; give it once')

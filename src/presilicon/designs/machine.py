@@ -8,7 +8,6 @@ package's own kinds live beside their engines, in `simulation/systolic`, `simula
     my-machine = "my_package.machine:MyMachine"
 """
 
-from inspect import getdoc
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -70,12 +69,7 @@ class Machine(Extensible):
     @property
     def kind(self) -> str:
         """The name of the kind in design files."""
-        return str(type(self).__struct_config__.tag)  # type: ignore[attr-defined]
-
-    @classmethod
-    def summary(cls) -> str:
-        """One line about the kind: the first of its docstring."""
-        return (getdoc(cls) or "").partition("\n")[0]
+        return self.member_name
 
     @property
     def technology(self) -> str | None:

@@ -10,7 +10,6 @@ part. The package's own methods live in `presilicon.methods`. Other packages reg
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from inspect import getdoc
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from presilicon.base import ConfigError, Extensible, ExtensionPoint, read_value, unknown
@@ -55,20 +54,22 @@ class TrainingStep:
         self.share = 1.0
         """Share of the pass in its update: less than 1 with several chips or micro-batches."""
         self.loss_scale = 1.0
+        """Factor on the loss in the backward pass, which gradients have until the update."""
         self.scale_is_known = False
+        """Whether a method has read `gradient_scale` in this pass."""
 
     @property
     def gradient_scale(self) -> float:
         """Factor on the gradients of the pass in progress: the loss scale times its share.
 
-        A method that computes gradients itself adds them to the parameters' times this factor.
+        A method that computes gradients itself must multiply them by this factor.
         """
         self.scale_is_known = True
         return self.loss_scale * self.share
 
 
 class TrainingRun(Protocol):
-    """A training run, as a method sees it that is attached to it."""
+    """The view of a training run that an attached method gets."""
 
     @property
     def model(self) -> nn.Module:
@@ -153,16 +154,6 @@ class Method(Extensible):
     """Its effect on training, in a few words, for tables."""
     in_hardware: ClassVar[str] = "nothing"
     """Its effect on cost, in a few words, for tables."""
-
-    @property
-    def method_name(self) -> str:
-        """The name of the method in design files."""
-        return str(type(self).__struct_config__.tag)  # type: ignore[attr-defined]
-
-    @classmethod
-    def summary(cls) -> str:
-        """One line about the method: the first of its docstring."""
-        return (getdoc(cls) or "").partition("\n")[0]
 
     def check_design(self, design: Design) -> None:
         """Check what the method demands of the rest of its design: the machine, the numerics, other methods.

@@ -76,7 +76,7 @@ class StepPrices:
         graph = self._graphs(facts.samples)
         captured = {op.name for op in graph.ops}
         for method in self._design.methods:
-            name = method.method_name
+            name = method.member_name
             with METHODS.errors_of(name):
                 graph = method.rewrite(graph, facts, partial(self._graphs, facts.samples))
             if not isinstance(graph, StepGraph):

@@ -25,11 +25,11 @@ Part = Literal["step", "forward", "backward", "update"]
 def transform_model(model: nn.Module, methods: Sequence[Method]) -> nn.Module:
     """The model after the transformations of all methods, in order."""
     for method in methods:
-        with METHODS.errors_of(method.method_name):
+        with METHODS.errors_of(method.member_name):
             transformed: object = method.transform(model)
         if not isinstance(transformed, nn.Module):
             raise ConfigError(
-                f'method "{method.method_name}": transform must return a torch.nn.Module, not {transformed!r}'
+                f'method "{method.member_name}": transform must return a torch.nn.Module, not {transformed!r}'
             )
         model = transformed
     return model
@@ -41,7 +41,7 @@ class AttachedMethods:
     def __init__(self, methods: Sequence[Method], training: TrainingRun) -> None:
         self._attached: list[tuple[str, AttachedMethod]] = []
         for method in methods:
-            name = method.method_name
+            name = method.member_name
             with METHODS.errors_of(name):
                 attached: object = method.attach(training)
             if not isinstance(attached, AttachedMethod):
