@@ -13,7 +13,7 @@ from presilicon.designs.operators import Operators
 from presilicon.designs.scaling import LossScale
 from presilicon.formats import Format, MacUnit, Rounding, Stochastic, parse, parse_rounding
 from presilicon.operators import Operator
-from presilicon.records import ROLES, Ends, Phase, Role
+from presilicon.records import PHASES, ROLES, Ends, Phase, Role
 
 Grouping = Literal["per-product", "fixed"]
 Vector = Literal["float32", "round-results"]
@@ -199,6 +199,15 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def is_uniform(self) -> bool:
         """Whether every layer has the same numerics at every step."""
         return not self.overrides and not self.schedule
+
+    def is_stochastic(self, roles: Iterable[Role] = ROLES) -> bool:
+        """Whether any layer draws random numbers, at any step, to round these roles or its sums."""
+        chosen = tuple(roles)
+        return any(
+            any(part.format_of(role).is_stochastic for role in chosen)
+            or any(part.mac_of(phase).is_stochastic for phase in PHASES)
+            for part in self.variants()
+        )
 
     def in_force(self, layer: str, step: int = 0, ends: Ends = Ends()) -> "Numerics":
         """The numerics of one layer at one step, with no overrides left. Emulation and simulation both ask here.

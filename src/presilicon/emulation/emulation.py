@@ -22,9 +22,12 @@ from presilicon.emulation.recomputation import Moment, checkpointed_region, cont
 from presilicon.emulation.site import LayerPlan, Rounded, Site
 from presilicon.emulation.training.probe import Probe
 from presilicon.operators import Operator
-from presilicon.records import PHASES, Ends, Observer, PairObserver, Role
+from presilicon.records import Ends, Observer, PairObserver, Role
 
 RoleFormats = tuple[tuple[Role, RoleFormat], ...]
+
+_ROUNDED_IN_PASSES: tuple[Role, ...] = ("weight", "activation", "error", "gradient")
+"""Roles that the model rounds; the others belong to the optimizer."""
 
 
 class UncoveredWarning(UserWarning):
@@ -169,7 +172,7 @@ class Emulation:
             if self._replayed:
                 moment = self._replayed.pop(0)
                 self.step, self._pass = moment.step, moment.pass_number
-            elif recomputes and self._is_random:
+            elif recomputes and self.numerics.is_stochastic(_ROUNDED_IN_PASSES):
                 raise ConfigError(
                     "stochastic rounding cannot repeat its random numbers in reentrant checkpointing; "
                     "use torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
@@ -196,14 +199,6 @@ class Emulation:
 
             self._mode = EmulationMode(self, training)
             self._mode.__enter__()
-
-    @property
-    def _is_random(self) -> bool:
-        """Whether any rounding of an operand, result or sum draws random numbers."""
-        parts: list[Numerics | Override] = [self.numerics, *self.numerics.overrides, *self.numerics.schedule]
-        fields = ["weight", "activation", "error", "gradient", "mac", *(f"mac_{phase}" for phase in PHASES)]
-        values = [getattr(part, field, None) for part in parts for field in fields]
-        return any(value is not None and value.is_stochastic for value in values)
 
     def _note_region(self) -> None:
         """Remember the state at the start of a checkpointed region, for its recomputation in the backward pass."""

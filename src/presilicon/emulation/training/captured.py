@@ -1,6 +1,6 @@
 """A training step as CUDA graphs: the same kernels in the same order, started without Python.
 
-A small network does not keep a GPU busy, because Python starts its kernels one by one. After some steps as usual, the
+A small network does not keep a GPU busy, because Python starts its kernels one by one. After some eager steps, the
 forward and backward pass are recorded as a CUDA graph, and so is the update, if it is the same in every step. Replayed,
 they compute the same bits.
 """
@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from presilicon.designs import Numerics
-from presilicon.records import PHASES, ROLES
 from presilicon.workloads import Schedule, Workload
 
-USUAL_STEPS = 3
+EAGER_STEPS = 3
 """Steps before the capture, in which libraries choose their kernels and the optimizer creates its state."""
 
 
@@ -33,11 +32,8 @@ def can_capture(workload: Workload, numerics: Numerics) -> bool:
 
     Stochastic rounding and changing formats take other arguments in every step, and so does a loss scale that moves.
     """
-    mac_units = [part.mac_of(phase) for part in numerics.variants() for phase in PHASES[:3]]
-    formats = [part.format_of(role) for part in numerics.variants() for role in ROLES]
-    is_random = any(unit.is_stochastic for unit in mac_units) or any(entry.is_stochastic for entry in formats)
     is_plain = numerics.loss_scale.kind == "none" and not numerics.schedule and numerics.operators is None
-    return is_plain and not is_random and workload.accumulate == 1
+    return is_plain and not numerics.is_stochastic() and workload.accumulate == 1
 
 
 class CapturedStep:

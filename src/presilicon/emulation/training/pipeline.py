@@ -38,7 +38,7 @@ class StaleWeights:
                 self._versions[name] = deque([parameter.detach().clone()] * delay, maxlen=delay)
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
+    def swapped_in(self) -> Iterator[None]:
         """A context for the forward pass, in which parameters have their old values.
 
         The values are exchanged in the parameter's memory without autograd noticing, so that a backward pass after the

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from presilicon.base import ConfigError
 from presilicon.designs import MINIBATCH, TrainingStep, UpdateRule
 from presilicon.emulation.emulation import Emulation
-from presilicon.emulation.training.captured import USUAL_STEPS, CapturedStep, can_capture, has_constant_update
+from presilicon.emulation.training.captured import EAGER_STEPS, CapturedStep, can_capture, has_constant_update
 from presilicon.emulation.training.diagnosis import Diagnosis
 from presilicon.emulation.training.methods import AttachedMethods
 from presilicon.emulation.training.pipeline import StaleWeights
@@ -52,7 +52,7 @@ class StepTrainer:
         self.stale: StaleWeights | None = self._make_stale_weights() if update_rule.pipelined else None
         self._may_capture = may_capture and update_rule == MINIBATCH and can_capture(workload, emulation.numerics)
         self._captured: CapturedStep | None = None
-        self._usual_steps = 0
+        self._eager_steps = 0
 
     def _make_stale_weights(self) -> StaleWeights:
         workload = self._workload
@@ -82,9 +82,9 @@ class StepTrainer:
             if self._may_capture and not self._diagnosis.is_due(step.number) and self._capture(*update[0]):
                 self._replay(step, update[0], work)
             else:
-                self._train_usual(step, update, work)
+                self._train_eagerly(step, update, work)
 
-    def _train_usual(self, step: TrainingStep, pieces: Sequence[tuple[Tensor, Tensor]], work: StepWork) -> None:
+    def _train_eagerly(self, step: TrainingStep, pieces: Sequence[tuple[Tensor, Tensor]], work: StepWork) -> None:
         """A step that is not captured; one that draws random numbers is never captured."""
         if not self._may_capture:
             return self._train_update(step, pieces, work)
@@ -92,11 +92,11 @@ class StepTrainer:
         before = torch.cuda.get_rng_state(device)
         self._train_update(step, pieces, work)
         self._may_capture = torch.equal(before, torch.cuda.get_rng_state(device))
-        self._usual_steps += 1
+        self._eager_steps += 1
 
     def _capture(self, inputs: Tensor, targets: Tensor) -> bool:
-        """Whether the step is captured; it becomes so after some usual steps, if it draws no random numbers."""
-        if self._captured is None and self._usual_steps >= USUAL_STEPS:
+        """Whether the step is captured; it becomes so after some eager steps, if it draws no random numbers."""
+        if self._captured is None and self._eager_steps >= EAGER_STEPS:
             optimizer, update = self._optimizer, self._apply_gradients
             has_constant = has_constant_update(self._workload, optimizer)
             try:
@@ -172,7 +172,7 @@ class StepTrainer:
         probing = self._diagnosis.probing(self._model, self._emulation, step.number) if is_probed else nullcontext()
         with probing as probe:
             watching = self._diagnosis.watching_relus(self._model, step.number) if probe else nullcontext()
-            with watching, nullcontext() if self.stale is None else self.stale.in_place():
+            with watching, nullcontext() if self.stale is None else self.stale.swapped_in():
                 self._methods.run("forward", step, lambda: self._forward(step))
             if not isinstance(step.loss, Tensor) or step.loss.numel() != 1:
                 raise ConfigError(
@@ -229,7 +229,7 @@ class StepTrainer:
             work.updates += 1
 
     def _versions(self) -> list[int]:
-        """Numbers of writes to the parameters, if a method may write to them."""
+        """The version counter of each parameter; empty without methods, since nothing else writes between updates."""
         return [parameter._version for parameter in self._model.parameters()] if self._methods else []
 
     def _update(self, probe: Probe | None, work: StepWork) -> None:
@@ -253,7 +253,7 @@ class StepTrainer:
         self._emulation.begin_step(step.number, work.passes - 1)
         self._optimizer.zero_grad()
         with self._diagnosis.probing(self._model, self._emulation, step.number) as probe:
-            with nullcontext() if self.stale is None else self.stale.in_place():
+            with nullcontext() if self.stale is None else self.stale.swapped_in():
                 self._forward(step)
             if backward:
                 assert step.loss is not None
