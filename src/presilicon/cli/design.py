@@ -33,12 +33,17 @@ def show(design: str, settings: tuple[str, ...], as_json: bool) -> None:
     from presilicon.designs import load_design
 
     plain = load_design(design, settings).to_plain()
+    print_document("design", plain, to_toml(plain), as_json)
+
+
+def print_document(what: str, plain: Any, toml: str, as_json: bool) -> None:
+    """Print a document as JSON under the key `what`, or as TOML."""
     if as_json:
         import json
 
-        click.echo(json.dumps({"schema": 1, "design": plain}, indent=2))
+        click.echo(json.dumps({"schema": 1, what: plain}, indent=2))
     else:
-        click.echo(to_toml(plain), nl=False)
+        click.echo(toml, nl=False)
 
 
 @command.command("diff")

@@ -2,7 +2,7 @@
 
 import click
 
-from presilicon.cli.design import print_differences
+from presilicon.cli.design import print_differences, print_document
 from presilicon.cli.options import json_option
 
 
@@ -31,12 +31,7 @@ def show(recipe: str, as_json: bool) -> None:
     from presilicon.designs import load_numerics, write_numerics
 
     numerics = load_numerics(recipe)
-    if as_json:
-        import json
-
-        click.echo(json.dumps({"schema": 1, "numerics": to_plain(numerics)}, indent=2))
-    else:
-        click.echo(write_numerics(numerics), nl=False)
+    print_document("numerics", to_plain(numerics), write_numerics(numerics), as_json)
 
 
 @command.command("diff")

@@ -68,8 +68,8 @@ def join_result(
             seeds, budget_j, lambda seed: seed.energy_to_accuracy_j, lambda seed: seed.energy_j
         ),
         accuracy=median(seed.accuracy for seed in seeds),
-        time_per_step_s=_per_step(seeds, typical.time_s, [seed.time_s for seed in seeds], varies=varies),
-        energy_per_step_j=_per_step(seeds, typical.energy_j, [seed.energy_j for seed in seeds], varies=varies),
+        time_per_step_s=_mean_per_step(seeds, lambda seed: seed.time_s) if varies else typical.time_s,
+        energy_per_step_j=_mean_per_step(seeds, lambda seed: seed.energy_j) if varies else typical.energy_j,
         memory_bytes=max([typical.memory_bytes, *(prices(facts).memory_bytes for facts in step_kinds)]),
         area_mm2=design_area.mm2,
         seeds=tuple(seeds),
@@ -81,10 +81,9 @@ def join_result(
     )
 
 
-def _per_step(seeds: Sequence[SeedResult], typical: float, totals: Sequence[float | None], *, varies: bool) -> float:
-    """The cost of a step: the mean over all steps where they differ, or else that of the one kind there is."""
-    steps = sum(seed.steps for seed in seeds)
-    return sum(total or 0.0 for total in totals) / steps if varies and steps else typical
+def _mean_per_step(seeds: Sequence[SeedResult], total: Callable[[SeedResult], float | None]) -> float:
+    """The cost of a step, over all steps of all seeds."""
+    return sum(total(seed) or 0.0 for seed in seeds) / sum(seed.steps for seed in seeds)
 
 
 def _remarks(design: Design, workload: Workload, traces: Sequence[Trace]) -> tuple[str, ...]:
