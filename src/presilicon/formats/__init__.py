@@ -13,8 +13,10 @@ from presilicon.formats.families.fixed import Fixed
 from presilicon.formats.families.float import Float
 from presilicon.formats.families.integer import Integer
 from presilicon.formats.families.logarithmic import Logarithmic
+from presilicon.formats.families.mx import Mx
+from presilicon.formats.families.nvfp import Nvfp4
 from presilicon.formats.families.posit import Posit
-from presilicon.formats.families.scaled import Mx, Nvfp4
+from presilicon.formats.families.scaled import Scaled
 from presilicon.formats.families.table import Table
 from presilicon.formats.families.user import UserFormat
 from presilicon.formats.format import Format
@@ -45,6 +47,7 @@ __all__ = [
     "Nvfp4",
     "Posit",
     "Rounding",
+    "Scaled",
     "Stochastic",
     "Table",
     "UserFormat",

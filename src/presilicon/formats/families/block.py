@@ -55,8 +55,21 @@ class BlockFormat(Format):
         return not self.is_square
 
     def along(self, axis: int) -> Self:
-        """The same format with blocks along another axis."""
-        return cast(Self, replace(cast(Any, self), axis=axis))
+        """The same format with blocks along another axis; itself if its blocks do not lie along an axis."""
+        return cast(Self, replace(cast(Any, self), axis=axis)) if self.is_oriented else self
+
+    def members(self, shape: tuple[int, ...]) -> list[list[int]]:
+        """The row-major indices of the elements of each block, for the reference."""
+        blocks: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for i, position in enumerate(itertools.product(*(range(n) for n in shape))):
+            blocks[self._block_of(position, shape)].append(i)
+        return list(blocks.values())
+
+    def _block_of(self, position: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+        if not shape:
+            return ()
+        axes = [len(shape) - 1, len(shape) - 2] if self.is_square else [self.axis % len(shape)]
+        return tuple(n // self.group_size if axis in axes else n for axis, n in enumerate(position))
 
 
 class PowerBlocks(BlockFormat):
@@ -147,14 +160,12 @@ class PowerBlocks(BlockFormat):
         self, values: list[float], shape: tuple[int, ...], mode: "str | Stochastic", key: "Key"
     ) -> list[float]:
         """Block by block, from exact values."""
-        blocks: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        for i, position in enumerate(itertools.product(*(range(n) for n in shape))):
-            blocks[self._block_of(position, shape)].append(i)
-        exponents = {name: self._raw_exponent([values[i] for i in members]) for name, members in blocks.items()}
-        lowest, highest = self.exponent_limits(list(exponents.values()))
+        blocks = self.members(shape)
+        exponents = [self._raw_exponent([values[i] for i in members]) for members in blocks]
+        lowest, highest = self.exponent_limits(exponents)
         results = [0.0] * len(values)
-        for name, members in blocks.items():
-            block, raw = [values[i] for i in members], exponents[name]
+        for members, raw in zip(blocks, exponents, strict=True):
+            block = [values[i] for i in members]
             for i in members:
                 special = self.special_value(values[i], block, raw < lowest)
                 k = min(max(raw, lowest), highest)
@@ -162,12 +173,6 @@ class PowerBlocks(BlockFormat):
                     self._round_element(values[i], k, mode, word_of(key, i, mode)) if special is None else special
                 )
         return results
-
-    def _block_of(self, position: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-        if not shape:
-            return ()
-        axes = [len(shape) - 1, len(shape) - 2] if self.is_square else [self.axis % len(shape)]
-        return tuple(n // self.group_size if axis in axes else n for axis, n in enumerate(position))
 
     def _raw_exponent(self, block: list[float]) -> int:
         largest = max(abs(_finite(x)) for x in block)

@@ -1,89 +1,103 @@
-"""Formats with a scale per block: OCP microscaling and NVFP4."""
+"""Floats with a scale per tensor, row, block or tile: the FP8 recipes of today's training software."""
 
 import math
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from presilicon.base import FormatError
-from presilicon.formats.families.block import BlockFormat, PowerBlocks
+from presilicon.formats.families.block import BlockFormat
 from presilicon.formats.families.fixed import Fixed
 from presilicon.formats.families.float import Float
-from presilicon.formats.format import Format, require, require_bool, require_integer, require_word
-from presilicon.formats.kernels.grid import BlockGrid, float_bits, grid_of
+from presilicon.formats.families.mx import element_of
+from presilicon.formats.format import require, require_integer, require_word
+from presilicon.formats.kernels.grid import LARGEST_BITS, grid_of, value_of_bits
 from presilicon.formats.kernels.passes import cpu_passes_for, deliver, round_on_grid
-from presilicon.formats.kernels.reference import floor_log2
+from presilicon.formats.kernels.reference import float32, word_of
+from presilicon.formats.rounding import Key, Rounding, Stochastic, check_rounding
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from presilicon.formats.codes import BlockCodes
-    from presilicon.formats.rounding import Key, Stochastic
 
-SCALE_FORMAT = Float(4, 3, specials="fn", overflow="saturate")
-"""NVFP4's scale of a block."""
-ELEMENT_FORMAT = Float(2, 1, specials="none")
-"""NVFP4's elements."""
+_SMALLEST, _LARGEST = 2.0**-126, value_of_bits(LARGEST_BITS)
+"""Limits of a scale: the normal float32 numbers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mx(PowerBlocks):
-    """OCP microscaling: `element` numbers with one power-of-two scale (E8M0) per block.
+class Scaled(BlockFormat):
+    """`element` numbers with one scale per tensor, row, block or tile, fitted to the data.
 
-    The scale is 2^k, k from -127 to 127, found from the block's largest magnitude amax and the element's largest value
-    M with exponent emax. Elements saturate, whatever the element format does alone; where M * 2^k exceeds float32
-    they stop at the largest float32 with the element's precision. A block that holds NaN or an infinity has the scale
-    code NaN: all its values are NaN.
+    With a the largest magnitude of a group, not less than `least`, and M the largest value of the element, every
+    operation rounded to float32, an element x becomes
 
-    >>> from presilicon.formats import parse
-    >>> parse("mxfp4").bits_per_element, str(parse("mxfp8_e4m3(scale=rceil)"))
-    (4.25, 'mx(element=e4m3fn, scale=rceil)')
+    - `apply = "reciprocal"`: element(x * s) * (1 / s) with s = M / a (Transformer Engine, torchao);
+    - `apply = "divide"`: element(x / d) * d with d = a / M (DeepSeek-V3);
+    - `apply = "multiply"`: element(x * (1 / d)) * d with d = a / M (DeepGEMM).
+
+    s is divided by 2^`margin`, and d multiplied. Both are held within [2^-126, the largest float32]; with
+    `scale = "e8m0"` they are then powers of two, s rounded down and d up. A group of zeros has the scale 1 if `least`
+    is 0. Elements saturate, whatever the element format does alone. A group that holds NaN or an infinity is all NaN,
+    as the arithmetic of torchao makes it. The rounding mode is that of the elements; scales are rounded to
+    nearest-even. float64 numbers are first rounded to float32.
+
+    >>> from presilicon.formats import parse, quantize
+    >>> import torch
+    >>> quantize(torch.tensor([1.0, 0.3, -7.0]), parse("scaled(e4m3fn)"))
+    tensor([ 1.0000,  0.3125, -7.0000])
+    >>> weights = parse("scaled(e4m3fn, per=tile, scale=e8m0)")
+    >>> weights.bits_per_element, weights.is_oriented
+    (8.00048828125, False)
     """
 
-    kind: ClassVar[str] = "mx"
+    kind: ClassVar[str] = "scaled"
 
     element: Float | Fixed
-    block: int = 32
-    scale: Literal["floor", "ceil", "even", "rceil"] = "floor"
-    """k is `floor`: floor(log2 amax) - emax, the OCP text. `ceil`: ceil(log2 amax) - emax. `even`: as floor, with amax
-    first rounded half up to the element's mantissa bits. `rceil`: ceil(log2(amax / M)), the smallest that does not
-    saturate."""
+    """A float, or a signed fixed-point format that saturates, of at most 16 significant bits."""
+    per: Literal["tensor", "row", "block", "tile"] = "tensor"
+    """What shares a scale: the whole `tensor`; a `row`, which is all numbers along `axis`; a `block` of consecutive
+    numbers along `axis`; a `tile` of `block` x `block` numbers over the last two axes."""
+    block: int = 128
+    """Numbers in a block, or rows and columns of a tile."""
     axis: int = -1
+    scale: Literal["float32", "e8m0"] = "float32"
+    """The format of the scale: any float32 number, or a power of two."""
+    apply: Literal["reciprocal", "divide", "multiply"] = "reciprocal"
+    """How the scale is applied."""
+    least: float = 0.0
+    """The smallest a: 1e-12 in torchao, 1e-4 in DeepGEMM. It is compared in float64 by `reciprocal` and in float32 by
+    the others, as those do."""
+    margin: int = 0
+    """Binades between M and the largest magnitude."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.element, str):  # type: ignore[unreachable]
-            from presilicon.formats.grammar import parse  # type: ignore[unreachable]
-
-            object.__setattr__(self, "element", parse(self.element))
-        name = f"mx(block={self.block})"
-        usable = isinstance(self.element, Float) or (
-            isinstance(self.element, Fixed) and self.element.signed and self.element.overflow == "saturate"
-        )
-        rule = f"element must be a float or a signed, saturating fixed format, not {self.element!r}"
-        require(usable, name, rule)
-        width, exponent = self.element.significand_bits, self.element.exponent_bits
-        require(width <= 16, name, f"element must have at most 16 significant bits, not {width}")
-        require(exponent <= 5, name, f"element must have at most 5 exponent bits, not {exponent}")
+        name = f"scaled(per={self.per})"
+        object.__setattr__(self, "element", element_of(self.element, name))
+        require_word(name, "per", self.per, ("tensor", "row", "block", "tile"))
         require_integer(name, "block", self.block, 1, 1 << 20)
-        require_word(name, "scale", self.scale, ("floor", "ceil", "even", "rceil"))
         require_integer(name, "axis", self.axis, -8, 7)
-
-    @classmethod
-    def names(cls) -> dict[str, Format]:
-        """The concrete formats of the OCP specification."""
-        return {
-            "mxfp8_e5m2": Mx(Float(5, 2)),
-            "mxfp8_e4m3": Mx(Float(4, 3, specials="fn")),
-            "mxfp6_e3m2": Mx(Float(3, 2, specials="none")),
-            "mxfp6_e2m3": Mx(Float(2, 3, specials="none")),
-            "mxfp4": Mx(Float(2, 1, specials="none")),
-            "mxint8": Mx(Fixed(2, 6)),
-        }
+        require_word(name, "scale", self.scale, ("float32", "e8m0"))
+        require_word(name, "apply", self.apply, ("reciprocal", "divide", "multiply"))
+        is_number = isinstance(self.least, int | float) and not isinstance(self.least, bool)
+        usable = is_number and 0 <= self.least <= 1
+        require(usable, name, f"least must be a number from 0 to 1, not {self.least!r}")
+        object.__setattr__(self, "least", float(self.least))
+        require_integer(name, "margin", self.margin, 0, 32)
 
     @property
     def group_size(self) -> int:
-        """Numbers in a block."""
-        return self.block
+        """Numbers in a block, or rows and columns of a tile; 0 for tensors and rows, which have any size."""
+        return self.block if self.per in ("block", "tile") else 0
+
+    @property
+    def is_square(self) -> bool:
+        """Whether groups are square tiles."""
+        return self.per == "tile"
+
+    @property
+    def is_oriented(self) -> bool:
+        """Whether groups are rows or blocks, which lie along an axis."""
+        return self.per in ("row", "block")
 
     @property
     def bits(self) -> int:
@@ -92,8 +106,9 @@ class Mx(PowerBlocks):
 
     @property
     def bits_per_element(self) -> float:
-        """Bits of the element, and 8 bits of scale per block."""
-        return self.element.bits_per_element + 8 / self.block
+        """Bits of the element, and 32 or 8 bits of scale per block or tile; scales of rows and tensors are left out."""
+        members = {"block": self.block, "tile": self.block**2}.get(self.per, math.inf)
+        return self.element.bits_per_element + (8 if self.scale == "e8m0" else 32) / members
 
     @property
     def significand_bits(self) -> int:
@@ -111,213 +126,201 @@ class Mx(PowerBlocks):
         return self.element.has_negative_zero
 
     @property
-    def _amax_bits(self) -> int:
-        """Mantissa bits that the rule `even` rounds the largest magnitude to."""
-        return self.element.significand_bits - (1 if self.element.is_float else 2)
-
-    def block_grid(self) -> BlockGrid:
-        """The element's grid, saturating, under the block's scale."""
-        element = self.unit_format()
-        fraction = float_bits(element.max) & 0x7FFFFF
-        emax = (float_bits(element.max) >> 23) - 127
-        bump = {
-            "floor": 0,
-            "ceil": (1 << 52) - 1,
-            "even": 1 << (51 - self._amax_bits),
-            "rceil": (1 << 52) - 1 - (fraction << 29),
-        }[self.scale]
-        return BlockGrid(grid_of(element), emax, bump, -127, 127, window=0, flush=0, poison=1)
-
-    def code_fields(self, code: int) -> list[tuple[str, int]]:
-        """Fields of the element."""
-        return self.element.code_fields(code)
-
-    def unit_codes(self, units: "Tensor") -> "Tensor":
-        """The element's codes."""
-        return self.element.codes_of(units)
-
-    def unit_values(self, codes: "Tensor") -> "Tensor":
-        """The element's values."""
-        return self.element.decode_tensor(codes)
-
-    def values_at_scale(self, scale: float) -> list[float] | None:
-        """All values of the element times the scale."""
-        from presilicon.formats.kernels.value_lists import ordered_values
-
-        units = ordered_values(self.element)
-        return None if units is None else [value * scale for value in units]
-
     def unit_format(self) -> Float | Fixed:
         """The element, saturating."""
         return replace(self.element, overflow="saturate")
 
-    def unit_limit(self, negative: bool) -> Fraction:
-        """The largest magnitude of the element with this sign."""
-        return Fraction(-self.element.min if negative else self.element.max)
+    # Scales
 
-    def block_exponent(self, largest: Fraction) -> int:
-        """k by the rule `scale`."""
-        floor, top = floor_log2(largest), Fraction(self.element.max)
-        emax = floor_log2(top)
-        match self.scale:
-            case "floor":
-                return floor - emax
-            case "ceil":
-                return floor - emax + int(largest > Fraction(2) ** floor)
-            case "rceil":
-                ratio = largest / top
-                return floor_log2(ratio) + int(ratio > Fraction(2) ** floor_log2(ratio))
-        step = Fraction(2) ** (floor - self._amax_bits)
-        return floor_log2(math.floor(largest / step + Fraction(1, 2)) * step) - emax
+    def amax_of(self, x: "Tensor") -> "Tensor":
+        """The largest magnitude of each group, in float32 and on the device of `x`; NaN in a group with NaN.
 
-    def exponent_limits(self, exponents: list[int]) -> tuple[int, int]:
-        """Those of E8M0."""
-        return -127, 127
-
-    def special_value(self, x: float, block: list[float], is_below: bool) -> float | None:
-        """NaN in a block with NaN or an infinity."""
-        return None if all(math.isfinite(member) for member in block) else math.nan
-
-
-@dataclass(frozen=True, slots=True)
-class Nvfp4(BlockFormat):
-    """NVFP4: fp4_e2m1 elements, an e4m3fn scale per block of 16, a float32 scale per tensor.
-
-    With A the tensor's and a the block's largest magnitude: t = A / 2688, s = e4m3fn(a / 6 / t) held within
-    [2^-9, 448], x becomes fp4(x / (s * t)) * (s * t), every operation rounded to float32. The scales are rounded to
-    nearest-even; the asked rounding is that of the elements. NaN counts as 0 and infinities saturate; a tensor of
-    zeros has t = 1.
-
-    >>> Nvfp4().bits_per_element
-    4.5
-    """
-
-    kind: ClassVar[str] = "nvfp"
-
-    block: int = 16
-    axis: int = -1
-    tensor_scale: bool = True
-    """False: t = 1."""
-
-    def __post_init__(self) -> None:
-        name = f"nvfp(block={self.block})"
-        require_integer(name, "block", self.block, 1, 1 << 20)
-        require_integer(name, "axis", self.axis, -8, 7)
-        require_bool(name, "tensor_scale", self.tensor_scale)
-
-    @classmethod
-    def names(cls) -> dict[str, Format]:
-        """NVFP4 as NVIDIA defines it."""
-        return {"nvfp4": Nvfp4()}
-
-    @property
-    def group_size(self) -> int:
-        """Numbers in a block."""
-        return self.block
-
-    @property
-    def bits(self) -> int:
-        """Width of an element."""
-        return ELEMENT_FORMAT.bits
-
-    @property
-    def bits_per_element(self) -> float:
-        """Bits of the element, and 8 bits of scale per block; the tensor's scale is left out."""
-        return 4 + 8 / self.block
-
-    @property
-    def significand_bits(self) -> int:
-        """Significand bits of the element."""
-        return ELEMENT_FORMAT.significand_bits
-
-    @property
-    def exponent_bits(self) -> int:
-        """Exponent bits of the element."""
-        return ELEMENT_FORMAT.exponent_bits
-
-    def scale_of_tensor(self, largest: "Tensor") -> "Tensor":
-        """The tensor's scale, from its largest finite magnitude."""
+        The shape is that of the scales in `BlockCodes`: () per tensor.
+        """
         import torch
 
-        one = torch.ones_like(largest)
-        # A tensor as divisor: CUDA multiplies by the rounded reciprocal of a Python number.
-        scale = largest / largest.new_tensor(2688.0) if self.tensor_scale else one
-        return torch.where(scale >= 2.0**-126, scale, one)
+        x = x.detach().to(torch.float32)
+        passes = cpu_passes_for(x, "nearest-even") if self.per == "tensor" else None
+        if passes is not None:
+            largest: Tensor = passes.largest_magnitude(x)
+            return largest
+        magnitude = x.abs()
+        if self.group_size:
+            from presilicon.formats.kernels.torch_blocks import to_groups
 
-    def scales_of(self, x: "Tensor") -> "tuple[Tensor, Tensor]":
-        """The e4m3fn scale of each block (..., blocks) and the tensor's scale, as float32."""
+            return to_groups(magnitude, self)[0].amax(-1)
+        if self.per == "tensor":
+            return magnitude.amax() if x.numel() else magnitude.new_zeros(())
+        from presilicon.formats.kernels.torch_blocks import block_axis
+
+        axis = block_axis(tuple(x.shape), self)
+        lines = magnitude.reshape(1) if x.dim() == 0 else magnitude.movedim(axis, -1)
+        return lines.amax(-1, keepdim=True) if lines.shape[-1] else lines.new_zeros(*lines.shape[:-1], 1)
+
+    def factors(self, amax: "Tensor") -> "tuple[Tensor, Tensor]":
+        """The number that elements are multiplied by (or divided by, with `divide`), and the one that brings them back.
+
+        `amax` holds the largest magnitudes of groups, as float32; no value is read back from its device.
+        """
         import torch
 
-        from presilicon.formats.kernels.torch_blocks import to_groups
-        from presilicon.formats.kernels.torch_kernels import round_to_grid
+        top, spread = self.element.max, 2.0**self.margin
+        if self.apply == "reciprocal":
+            largest = amax.to(torch.float64).clamp(min=self.least)
+            # The quotient of two float32 numbers is the same rounded through float64.
+            scale = self._held(torch.full_like(largest, top / spread) / largest, up=False)
+            forward = torch.where(largest == 0, 1.0, scale)
+            back = torch.ones_like(forward) / forward
+        else:
+            largest = amax.to(torch.float32).clamp(min=float32(self.least))
+            scale = self._held(largest / torch.full_like(largest, top) * spread, up=True)
+            back = torch.where(largest == 0, 1.0, scale)
+            forward = back if self.apply == "divide" else torch.ones_like(back) / back
+        poisoned = ~torch.isfinite(amax)
+        return forward.masked_fill(poisoned, torch.nan), back.masked_fill(poisoned, torch.nan)
 
-        finite = torch.where(torch.isfinite(x), x.abs(), 0.0).to(torch.float32)
-        blocks, _ = to_groups(finite, self)
-        tensor = self.scale_of_tensor(finite.amax() if x.numel() else finite.new_zeros(()))
-        ratio = blocks.amax(-1) / tensor.new_tensor(6.0) / tensor
-        scales = round_to_grid(ratio, grid_of(SCALE_FORMAT), "nearest-even").clamp(min=2.0**-9)
-        return scales, tensor
+    def _held(self, scale: "Tensor", up: bool) -> "Tensor":
+        import torch
 
-    def round_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key", out: "Tensor | None") -> "Tensor":
-        """Division by the scales, one pass over the element's grid, product with the scales."""
+        scale = scale.to(torch.float32).clamp(_SMALLEST, _LARGEST)
+        if self.scale == "float32":
+            return scale
+        bits = scale.view(torch.int32) + (0x7FFFFF if up else 0)
+        return (bits & 0x7F800000).view(torch.float32).clamp(max=2.0**127)
+
+    def _over(self, x: "Tensor", factor: "Tensor") -> "Tensor":
+        """Numbers of groups in a shape that broadcasts over `x`."""
+        from presilicon.formats.kernels.torch_blocks import block_axis, to_groups
+
+        if self.per == "tensor":
+            return factor
+        if self.per == "row":
+            return factor.movedim(-1, block_axis(tuple(x.shape), self)) if x.dim() else factor.view(())
+        blocks, back = to_groups(x, self)
+        return back(factor.unsqueeze(-1).expand_as(blocks))
+
+    # Rounding
+
+    def round_tensor(self, x: "Tensor", mode: "str | Stochastic", key: Key, out: "Tensor | None") -> "Tensor":
+        """One pass for the largest magnitudes and one over the elements."""
+        return self._round(x, None, mode, key, out)
+
+    def round_with(
+        self,
+        x: "Tensor",
+        amax: "Tensor",
+        *,
+        rounding: Rounding | Stochastic | None = None,
+        key: Key | None = None,
+        out: "Tensor | None" = None,
+    ) -> "Tensor":
+        """`quantize(x, self)` with a largest magnitude from outside, as delayed scaling has it; only per tensor.
+
+        `amax` is a tensor of one float32 number on the device of `x`, where it stays. Magnitudes above it saturate in
+        the element, infinities too; NaN becomes what the element has for it. An `amax` of 0 gives the scale 1 if
+        `least` is 0; one that is not finite makes all of the result NaN.
+        """
+        from presilicon.formats.quantization import check_input
+
+        if self.per != "tensor":
+            raise FormatError(f"{self}: round_with needs per=tensor, not per={self.per}")
+        if amax.numel() != 1:
+            raise FormatError(f"{self}: amax must be a tensor of one number, not of shape {tuple(amax.shape)}")
+        return self._round(check_input(x, self), amax.detach().view(()), check_rounding(rounding), key or Key(), out)
+
+    def _round(
+        self, x: "Tensor", amax: "Tensor | None", mode: "str | Stochastic", key: Key, out: "Tensor | None"
+    ) -> "Tensor":
         passes = cpu_passes_for(x, mode)
         if passes is not None:
-            result: Tensor = passes.round_nvfp4(x, self, mode, key, out)
+            result: Tensor = passes.round_scaled(x, self, amax, mode, key, out)
             return result
-        return deliver(self._round_scaled(x, mode, key), out)
+        if x.numel() == 0:
+            return deliver(x.clone(), out)
+        units, back = self._units(x, amax, mode, key)
+        return deliver((units * self._over(x, back)).to(x.dtype), out)
 
-    def _round_scaled(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "Tensor":
+    def _units(self, x: "Tensor", amax: "Tensor | None", mode: "str | Stochastic", key: Key) -> "tuple[Tensor, Tensor]":
+        """The elements before they are scaled back, and the scales that do it."""
         import torch
 
-        from presilicon.formats.kernels.torch_blocks import to_groups
-
-        if x.numel() == 0:
-            return x.clone()
-        scales, tensor = self.scales_of(x)
-        blocks, back = to_groups(x.to(torch.float32), self)
-        divisor = back((scales * tensor).unsqueeze(-1).expand_as(blocks))
-        clean = x.to(torch.float32).nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
-        elements = round_on_grid((clean / divisor).contiguous(), grid_of(ELEMENT_FORMAT), mode, key, None)
-        return (elements * divisor).to(x.dtype)
+        x = x.to(torch.float32)
+        forward, back = self.factors(self.amax_of(x) if amax is None else amax)
+        factor = self._over(x, forward)
+        ratio = x / factor if self.apply == "divide" else x * factor
+        return round_on_grid(ratio.contiguous(), grid_of(self.unit_format), mode, key, None), back
 
     def round_value(self, x: float, mode: "str | Stochastic", word: int) -> float:
-        """Not available: a number alone has no scale."""
-        raise FormatError(f"{self}: the reference does not have scales that are not powers of two")
+        """Not available: the scale comes from a whole tensor; see `round_values`."""
+        raise FormatError(f"{self}: a number alone has no scale; round a tensor with quantize")
+
+    def round_values(
+        self, values: list[float], shape: tuple[int, ...], mode: "str | Stochastic", key: Key
+    ) -> list[float]:
+        """The definition, one number at a time."""
+        results = [0.0] * len(values)
+        for members in self.members(shape):
+            magnitudes = [abs(values[i]) for i in members]
+            if not all(map(math.isfinite, magnitudes)):
+                forward = back = math.nan
+            else:
+                forward, back = self._factors_of(max(magnitudes))
+            for i in members:
+                ratio = float32(values[i] / forward if self.apply == "divide" else values[i] * forward)
+                unit = self.unit_format.round_value(ratio, mode, word_of(key, i, mode))
+                results[i] = float32(unit * back)
+        return results
+
+    def _factors_of(self, largest: float) -> tuple[float, float]:
+        top, spread = self.element.max, 2.0**self.margin
+        least = self.least if self.apply == "reciprocal" else float32(self.least)
+        largest = max(largest, least)
+        if largest == 0:
+            return 1.0, 1.0
+        ratio = float32(top / spread / largest) if self.apply == "reciprocal" else float32(largest / top) * spread
+        scale = min(max(float32(ratio), _SMALLEST), _LARGEST)
+        if self.scale == "e8m0":
+            fraction, exponent = math.frexp(scale)
+            is_up = self.apply != "reciprocal" and fraction > 0.5
+            scale = 2.0 ** min(exponent - 1 + is_up, 127)
+        if self.apply == "divide":
+            return scale, scale
+        inverse = float32(1 / scale)
+        return (scale, inverse) if self.apply == "reciprocal" else (inverse, scale)
+
+    def _block_of(self, position: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+        if self.per == "tensor" or not shape:
+            return ()
+        if self.per == "row":
+            return tuple(n for axis, n in enumerate(position) if axis != self.axis % len(shape))
+        return BlockFormat._block_of(self, position, shape)
+
+    # Codes
 
     def code_fields(self, code: int) -> list[tuple[str, int]]:
         """Fields of the element."""
-        return ELEMENT_FORMAT.code_fields(code)
+        return list(self.element.code_fields(code))
 
-    def encode_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "BlockCodes":
-        """fp4_e2m1 elements and e4m3fn scales."""
-        import torch
-
+    def encode_tensor(self, x: "Tensor", mode: "str | Stochastic", key: Key) -> "BlockCodes":
+        """The element's codes, and the float32 numbers that they are multiplied by."""
         from presilicon.formats.codes import BlockCodes
-        from presilicon.formats.kernels.torch_blocks import to_groups
 
-        scales, tensor = self.scales_of(x)
-        values, back = to_groups(self.round_tensor(x, mode, key, None).to(torch.float32), self)
-        units = torch.round(values / (scales * tensor).unsqueeze(-1) * 2) / 2
-        return BlockCodes(back(ELEMENT_FORMAT.codes_of(units)), SCALE_FORMAT.codes_of(scales), float(tensor))
+        units, back = self._units(x, None, mode, key)
+        return BlockCodes(self.element.codes_of(units), back)
 
     def decode_tensor(self, codes: "BlockCodes") -> "Tensor":
         """Elements times scales, in float32."""
         import torch
 
-        from presilicon.formats.kernels.torch_blocks import to_groups
-
-        elements, back = to_groups(codes.elements, self)
-        scales = SCALE_FORMAT.decode_tensor(codes.scales.to(torch.int64)).to(torch.float32)
-        whole = scales * torch.tensor(codes.tensor_scale, dtype=torch.float32, device=scales.device)
-        return back(ELEMENT_FORMAT.decode_tensor(elements).to(torch.float32) * whole.unsqueeze(-1))
+        units = self.element.decode_tensor(codes.elements).to(torch.float32)
+        return units * self._over(units, codes.scales)
 
     def shared_scale(self, codes: "BlockCodes", index: int) -> float:
-        """The block's scale times the tensor's."""
-        code = codes.scales.reshape(-1)[index // self.block]
-        return float(SCALE_FORMAT.decode_tensor(code.long()).float() * codes.tensor_scale)
+        """The number that the element is multiplied by."""
+        return float(codes.scales.reshape(-1)[index // self.group_size if self.group_size else 0])
 
     def values_at_scale(self, scale: float) -> list[float] | None:
         """All elements times the scale, in float32."""
         from presilicon.formats.kernels.value_lists import scaled_values
 
-        return scaled_values(ELEMENT_FORMAT, scale)
+        return scaled_values(self.element, scale)

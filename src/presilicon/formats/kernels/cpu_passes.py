@@ -1,5 +1,6 @@
 """The compiled passes over whole CPU tensors: float32 in memory order, split over torch's threads."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,11 +9,13 @@ import torch
 from torch import Tensor
 
 from presilicon.formats.families.block import PowerBlocks
-from presilicon.formats.families.scaled import ELEMENT_FORMAT, SCALE_FORMAT, Nvfp4
+from presilicon.formats.families.nvfp import ELEMENT_FORMAT, SCALE_FORMAT, Nvfp4
+from presilicon.formats.families.scaled import Scaled
 from presilicon.formats.format import Format
 from presilicon.formats.kernels import numba_kernels, torch_kernels
 from presilicon.formats.kernels.cores import LFSR, core_for, is_plain, mode_number
 from presilicon.formats.kernels.grid import Grid, block_grid_of, grid_of
+from presilicon.formats.kernels.numba_kernels import DIVIDE, DIVIDE_NUMBERS, MULTIPLY
 from presilicon.formats.kernels.step_tables import step_table
 from presilicon.formats.kernels.threads import split_over_threads
 from presilicon.formats.kernels.torch_blocks import block_axis
@@ -80,7 +83,7 @@ def wrap(values: Tensor, integer: int, signed: bool) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scaled:
+class _Layout:
     """Layout of scales over a row-major tensor, as `numba_kernels.scaled_kernel` takes it."""
 
     columns: bool
@@ -89,87 +92,130 @@ class _Scaled:
     length: int
     size: int
     scales: int
+    height: int = 1
+    tall: int = 1
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The arguments of the kernels after the range of rows."""
+        return self.width, self.length, self.size, self.height, self.tall, self.scales
+
+    @property
+    def weight(self) -> int:
+        """Elements in a row."""
+        return self.width or self.size
 
 
-def _scaled_by_channel(shape: tuple[int, ...], axis: int | None) -> _Scaled:
+def _by_channel(shape: tuple[int, ...], axis: int | None) -> _Layout:
     count = int(np.prod(shape, dtype=np.int64))
     if axis is None:
-        return _Scaled(False, -(-count // _NEAR), 0, count, _NEAR, 1)
+        return _Layout(False, -(-count // _NEAR), 0, count, _NEAR, 1)
     inner = int(np.prod(shape[axis + 1 :], dtype=np.int64))
     if inner == 1:
         rows = count // shape[axis]
-        return _Scaled(True, rows, shape[axis], rows, rows, shape[axis])
-    return _Scaled(False, count // inner, 0, inner, inner, shape[axis])
+        return _Layout(True, rows, shape[axis], rows, rows, shape[axis])
+    return _Layout(False, count // inner, 0, inner, inner, shape[axis])
 
 
-def _scaled_by_block(shape: tuple[int, ...], axis: int, size: int) -> _Scaled:
+def _by_block(shape: tuple[int, ...], axis: int, size: int) -> _Layout:
     length = shape[axis] if shape else 1
     inner = int(np.prod(shape[axis + 1 :], dtype=np.int64))
     lines = int(np.prod(shape, dtype=np.int64)) // length
     scales = lines * -(-length // size)
     if inner == 1:
-        return _Scaled(False, scales, 0, length, size, scales)
-    return _Scaled(True, lines // inner * length, inner, length, size, scales)
+        return _Layout(False, scales, 0, length, size, scales)
+    return _Layout(True, lines // inner * length, inner, length, size, scales)
+
+
+def _by_tile(shape: tuple[int, ...], size: int) -> _Layout:
+    height, length = (1, 1, *shape)[-2:]
+    lines = int(np.prod(shape, dtype=np.int64)) // length
+    groups, bands = -(-length // size), -(-height // size)
+    return _Layout(False, lines * groups, 0, length, size, lines // height * bands * groups, height, size)
+
+
+def _layout(x: Tensor, fmt: Nvfp4 | Scaled) -> _Layout:
+    shape = tuple(x.shape)
+    axis = block_axis(shape, fmt) if fmt.is_oriented else 0
+    if fmt.is_square:
+        return _by_tile(shape, fmt.group_size)
+    if fmt.is_oriented:
+        return _by_block(shape, axis, fmt.group_size or (shape[axis] if shape else 1))
+    return _by_channel(shape, None)
 
 
 def largest_by_channel(x: Tensor, axis: int | None) -> Tensor:
     """The largest finite magnitude of each channel along `axis`, or of the whole tensor; `x` is not empty."""
-    return _largest(x, _scaled_by_channel(tuple(x.shape), axis))
+    return _largest(x, _by_channel(tuple(x.shape), axis))
+
+
+def largest_magnitude(x: Tensor) -> Tensor:
+    """The largest magnitude, in a tensor of no dimension; NaN and infinities count. `x` is not empty."""
+    return _largest(x, _by_channel(tuple(x.shape), None), finite=False).view(())
 
 
 def round_by_channel(
     x: Tensor, scale: Tensor, axis: int | None, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None
 ) -> Tensor:
     """`x` over its channels' scales, on a grid, times the scales."""
-    return _round_scaled(x, scale, _scaled_by_channel(tuple(x.shape), axis), grid, mode, key, out)
+    return _round_scaled(x, scale, scale, _by_channel(tuple(x.shape), axis), DIVIDE_NUMBERS, grid, mode, key, out)
 
 
 def round_nvfp4(x: Tensor, fmt: Nvfp4, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
     """`x` in NVFP4; `x` is not empty."""
-    layout = _scaled_by_block(tuple(x.shape), block_axis(tuple(x.shape), fmt), fmt.group_size)
+    layout = _layout(x, fmt)
     largest = _largest(x, layout)
     tensor = fmt.scale_of_tensor(largest.amax())
     ratio = largest / 6.0 / tensor
-    scales = round_elements(ratio, grid_of(SCALE_FORMAT), "nearest-even", key, ratio).clamp_(min=2.0**-9)
-    return _round_scaled(x, scales * tensor, layout, grid_of(ELEMENT_FORMAT), mode, key, out)
+    scales = round_elements(ratio, grid_of(SCALE_FORMAT), "nearest-even", key, ratio).clamp_(min=2.0**-9) * tensor
+    return _round_scaled(x, scales, scales, layout, DIVIDE_NUMBERS, grid_of(ELEMENT_FORMAT), mode, key, out)
 
 
-def _largest(x: Tensor, layout: _Scaled) -> Tensor:
+def round_scaled(
+    x: Tensor, fmt: Scaled, amax: Tensor | None, mode: str | Stochastic, key: Key, out: Tensor | None
+) -> Tensor:
+    """`x` in a scaled format, with the largest magnitudes of `x` or a given one; `x` is not empty."""
+    layout = _layout(x, fmt)
+    largest = _largest(x, layout, finite=False) if amax is None else amax.to(torch.float32)
+    forward, back = fmt.factors(largest)
+    how = DIVIDE if fmt.apply == "divide" else MULTIPLY
+    return _round_scaled(x, forward, back, layout, how, grid_of(fmt.unit_format), mode, key, out)
+
+
+def _largest(x: Tensor, layout: _Layout, finite: bool = True) -> Tensor:
     read = _words(x.contiguous())
+    limit = np.uint32(0x7F800000 if finite else 0xFFFFFFFF)
+    find: Callable[..., None] = numba_kernels.largest_by_column if layout.columns else numba_kernels.largest_by_row
     shares = []
 
     def work(start: int, stop: int) -> None:
         into = np.zeros(layout.scales, dtype=np.uint32)
-        if layout.columns:
-            numba_kernels.largest_by_column(read, start, stop, layout.width, layout.length, layout.size, into)
-        else:
-            numba_kernels.largest_by_row(read, start, stop, layout.length, layout.size, layout.scales, into)
+        find(read, start, stop, *layout.numbers, limit, into)
         shares.append(into)
 
-    split_over_threads(work, layout.rows, multiple=1, weight=layout.width or layout.size)
-    return torch.from_numpy(np.maximum.reduce(shares).view(np.float32))
+    split_over_threads(work, layout.rows, multiple=1, weight=layout.weight)
+    return torch.from_numpy((shares[0] if len(shares) == 1 else np.maximum.reduce(shares)).view(np.float32))
 
 
 def _round_scaled(
-    x: Tensor, scale: Tensor, layout: _Scaled, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None
-) -> Tensor:
+    x: Tensor, forward: Tensor, back: Tensor, layout: _Layout, how: int, grid: Grid, mode: str | Stochastic, key: Key,
+    out: Tensor | None,
+) -> Tensor:  # fmt: skip
     if out is None:
         out = torch.empty_like(x, memory_format=torch.contiguous_format)
     dense, fresh = _dense(x, out)
-    read, write, scales = _words(dense), _words(fresh), scale.reshape(-1).numpy()
+    read, write = _words(dense), _words(fresh)
+    factors, scales = forward.reshape(-1).numpy(), back.reshape(-1).numpy()
     number = mode_number(mode)
     core, plain = core_for(grid, number), is_plain(grid)
-    kernel = numba_kernels.scaled_kernel(number, core, plain, layout.columns, _is_one(read, write))
+    kernel = numba_kernels.scaled_kernel(number, core, plain, layout.columns, how, _is_one(read, write))
     words, states = numba_kernels.grid_words(grid), numba_kernels.lfsr_table(number == LFSR)
     draw = numba_kernels.draw_words(mode, key, 0)
 
     def work(start: int, stop: int) -> None:
-        kernel(
-            read, write, start, stop, layout.width, layout.length, layout.size, layout.scales, scales, words, draw,
-            states,
-        )  # fmt: skip
+        kernel(read, write, start, stop, *layout.numbers, factors, scales, words, draw, states)
 
-    split_over_threads(work, layout.rows, multiple=1, weight=layout.width or layout.size)
+    split_over_threads(work, layout.rows, multiple=1, weight=layout.weight)
     return out if fresh is out else out.copy_(fresh)
 
 

@@ -15,7 +15,7 @@ from presilicon.base import FormatError
 
 if TYPE_CHECKING:
     from presilicon.formats.families.block import BlockFloat
-    from presilicon.formats.families.scaled import Mx
+    from presilicon.formats.families.mx import Mx
     from presilicon.formats.format import Format
 
 INFINITY_BITS = 0x7F800000

@@ -314,79 +314,114 @@ def wrap_numbers(words: Any, span: Any, top: Any) -> None:
 
 
 @compiled
-def largest_by_row(source: Any, begin: Any, end: Any, length: Any, size: Any, turns: Any, into: Any) -> None:
-    """The largest finite magnitude of rows `begin` to `end`, as `scaled_kernel` counts rows of one scale."""
-    groups = -(-length // size)
-    for row in range(begin, end):
-        here = (row // groups) * length + (row % groups) * size
-        line = source[here : here + min(size, length - (row % groups) * size)]
-        largest = np.uint32(0)
-        for j in range(line.size):
-            magnitude = np.uint32(line[j] & np.uint32(0x7FFFFFFF))
-            largest = max(largest, np.uint32(0) if magnitude >= np.uint32(0x7F800000) else magnitude)
-        into[row % turns] = max(into[row % turns], largest)
+def scale_of_line(line: Any, groups: Any, height: Any, tall: Any, turns: Any) -> Any:
+    """The scale of the first row of a line, as `scaled_kernel` counts them."""
+    bands = -(-height // tall)
+    return (((line // height) * bands + (line % height) // tall) * groups) % turns
 
 
 @compiled
-def largest_by_column(source: Any, begin: Any, end: Any, width: Any, length: Any, size: Any, into: Any) -> None:
-    """The largest finite magnitudes over rows `begin` to `end`, as `scaled_kernel` counts rows of many scales."""
+def largest_by_row(
+    source: Any, begin: Any, end: Any, width: Any, length: Any, size: Any, height: Any, tall: Any, turns: Any,
+    limit: Any, into: Any,
+) -> None:  # fmt: skip
+    """The largest magnitude below `limit` of rows `begin` to `end`, as `scaled_kernel` counts rows of one scale."""
+    groups = -(-length // size)
+    row = begin
+    while row < end:
+        line, group = row // groups, row % groups
+        base = scale_of_line(line, groups, height, tall, turns)
+        for g in range(group, min(groups, group + end - row)):
+            here = line * length + g * size
+            values = source[here : here + min(size, length - g * size)]
+            largest = np.uint32(0)
+            for j in range(values.size):
+                magnitude = np.uint32(values[j] & np.uint32(0x7FFFFFFF))
+                largest = max(largest, np.uint32(0) if magnitude >= limit else magnitude)
+            scale = base + g if base + g < turns else (base + g) % turns
+            into[scale] = max(into[scale], largest)
+        row += groups - group
+
+
+@compiled
+def largest_by_column(
+    source: Any, begin: Any, end: Any, width: Any, length: Any, size: Any, height: Any, tall: Any, turns: Any,
+    limit: Any, into: Any,
+) -> None:  # fmt: skip
+    """The largest magnitudes below `limit` of rows `begin` to `end`, as `scaled_kernel` counts rows of many scales."""
     groups = -(-length // size)
     for row in range(begin, end):
         base = ((row // length) * groups + (row % length) // size) * width
         most, line = into[base : base + width], source[row * width : (row + 1) * width]
         for j in range(line.size):
             magnitude = np.uint32(line[j] & np.uint32(0x7FFFFFFF))
-            most[j] = max(most[j], np.uint32(0) if magnitude >= np.uint32(0x7F800000) else magnitude)
+            most[j] = max(most[j], np.uint32(0) if magnitude >= limit else magnitude)
+
+
+DIVIDE, DIVIDE_NUMBERS, MULTIPLY = range(3)
+"""How `scaled_kernel` applies a factor: x / f, x / f with NaN as 0, or x * f."""
 
 
 @compiled
-def round_divided(bits: Any, scale: Any, word: Any, core: Any, mode: Any, plain: Any, grid: Any) -> Any:
-    """A number over its scale, rounded, times the scale, each in float32; NaN counts as 0."""
+def round_unit(
+    bits: Any, factor: Any, back: Any, how: Any, word: Any, core: Any, mode: Any, plain: Any, grid: Any
+) -> Any:
+    """A number over or times its factor, rounded, times `back`, each in float32."""
     is_nan = np.uint32(bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
-    value = np.uint32(np.uint32(0) if is_nan else bits).view(np.float32)
+    value = np.uint32(np.uint32(0) if is_nan and how == DIVIDE_NUMBERS else bits).view(np.float32)
+    ratio = np.float32(value * factor) if how == MULTIPLY else np.float32(value / factor)
     unit = round_bits(
-        np.float32(value / scale).view(np.uint32), word, core, mode, plain, grid[0], grid[1], grid[2], grid[3],
-        grid[4], grid[5], grid[6], grid[7], grid[8],
+        np.float32(ratio).view(np.uint32), word, core, mode, plain, grid[0], grid[1], grid[2], grid[3], grid[4],
+        grid[5], grid[6], grid[7], grid[8],
     )  # fmt: skip
-    return np.float32(np.uint32(unit).view(np.float32) * scale).view(np.uint32)
+    return np.float32(np.uint32(unit).view(np.float32) * back).view(np.uint32)
 
 
 @cache
-def scaled_kernel(mode: int, core: int, plain: bool, columns: bool, in_place: bool) -> Callable[..., None]:
-    """The pass over elements with a scale, rows `begin` to `end`.
+def scaled_kernel(mode: int, core: int, plain: bool, columns: bool, how: int, in_place: bool) -> Callable[..., None]:
+    """The pass over elements with a scale, rows `begin` to `end`: a factor before rounding, another one after it.
 
     Without `columns` a row has one scale: lines of `length` elements are cut into rows of `size`, the last shorter, and
-    row r takes scale r modulo `turns`. With `columns` rows are `width` wide and each column has its scale: `length`
-    rows make a matrix, and `size` of them, the last group shorter, share a row of scales.
+    row r takes scale r modulo `turns`; with tiles, `tall` lines of the `height` of a matrix share their scales.
+    With `columns` rows are `width` wide and each column has its scale: `length` rows make a matrix, and `size` of them,
+    the last group shorter, share a row of scales.
     """
 
     def kernel(
-        source: Any, target: Any, begin: Any, end: Any, width: Any, length: Any, size: Any, turns: Any, scales: Any,
-        words: Any, draw: Any, states: Any,
+        source: Any, target: Any, begin: Any, end: Any, width: Any, length: Any, size: Any, height: Any, tall: Any,
+        turns: Any, factors: Any, scales: Any, words: Any, draw: Any, states: Any,
     ) -> None:  # fmt: skip
         grid = (words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7], words[8])
         groups = -(-length // size)
         word, weyl = np.uint32(0), np.uint32(WEYL)
-        for row in range(begin, end):
+        row = begin
+        while row < end:
             if columns:
-                here, wide = row * width, width
+                line, first, last = row, 0, 1
                 base = (((row // length) * groups + (row % length) // size) * width) % turns
-                factors = scales[base : base + width]
             else:
-                here = (row // groups) * length + (row % groups) * size
-                wide = min(size, length - (row % groups) * size)
-                factors = scales[row % turns : row % turns + 1]
-            write = target[here : here + wide]
-            read = write if in_place else source[here : here + wide]
-            scale = factors[0]
-            counter = np.uint32(np.uint32(np.uint32(here) * weyl) + draw[0])
-            for j in range(write.size):
-                if mode == COUNTER:
-                    word = np.uint32(random_word(counter, draw[1]) & draw[2])
-                    counter = np.uint32(counter + weyl)
-                elif mode == LFSR:
-                    word = element_word(here + j, mode, draw, states)
-                write[j] = round_divided(read[j], factors[j] if columns else scale, word, core, mode, plain, grid)
+                line, first = row // groups, row % groups
+                last = min(groups, first + end - row)
+                base = scale_of_line(line, groups, height, tall, turns)
+            row += last - first
+            for g in range(first, last):
+                here = line * width if columns else line * length + g * size
+                wide = width if columns else min(size, length - g * size)
+                scale = base + g if base + g < turns else (base + g) % turns
+                befores, afters = factors[scale : scale + width], scales[scale : scale + width]
+                before, after = factors[scale], scales[scale]
+                write = target[here : here + wide]
+                read = write if in_place else source[here : here + wide]
+                counter = np.uint32(np.uint32(np.uint32(here) * weyl) + draw[0])
+                for j in range(write.size):
+                    if mode == COUNTER:
+                        word = np.uint32(random_word(counter, draw[1]) & draw[2])
+                        counter = np.uint32(counter + weyl)
+                    elif mode == LFSR:
+                        word = element_word(here + j, mode, draw, states)
+                    if columns:
+                        before, after = befores[j], afters[j]
+                    write[j] = round_unit(read[j], before, after, how, word, core, mode, plain, grid)
 
     return compiled(kernel)
 
