@@ -15,10 +15,11 @@ from msgspec import Struct
 from presilicon.base import ConfigError, Extensible, ExtensionPoint
 from presilicon.designs.pricing import MachineStep, StepPrice
 from presilicon.designs.technology import Technology
-from presilicon.records import Area, ArrayFrames, Gemm, StepFacts, StepGraph
+from presilicon.records import PRODUCT_PHASES, Area, ArrayFrames, Gemm, StepFacts, StepGraph
 
 if TYPE_CHECKING:
     from presilicon.designs.design import Design
+    from presilicon.designs.numerics import Numerics
 
 
 class UpdateRule(Struct, frozen=True, kw_only=True):
@@ -120,6 +121,12 @@ class Machine(Extensible):
         if not densities:
             return ()
         return ("the machine does not skip zeros: it gains no time or energy from the zeros that training makes",)
+
+    def numerics_remarks(self, numerics: "Numerics") -> tuple[str, ...]:
+        """Sentences for the result on parts of the numerics that are emulated but not in the price."""
+        if any(part.product(phase).hadamard for part in numerics.variants() for phase in PRODUCT_PHASES):
+            return ("the Hadamard transforms of operands are emulated; their additions are not in the price",)
+        return ()
 
     def area(self, design: "Design", technology: Technology | None) -> Area:
         """The area by its parts, from the areas of `technology`, or why it is not known."""

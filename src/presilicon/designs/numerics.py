@@ -1,6 +1,6 @@
 """Numerics: the format of each role that a number can play in a training step, in every layer, over time."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Literal, cast
@@ -13,7 +13,7 @@ from presilicon.designs.operators import Operators
 from presilicon.designs.scaling import LossScale
 from presilicon.formats import Format, MacUnit, Rounding, Stochastic, parse, parse_rounding
 from presilicon.operators import Operator
-from presilicon.records import PHASES, ROLES, Ends, Phase, Role
+from presilicon.records import PHASES, PRODUCT_PHASES, ROLES, Ends, Phase, ProductPhase, Role
 
 Grouping = Literal["per-product", "fixed"]
 Vector = Literal["float32", "round-results"]
@@ -32,10 +32,22 @@ class RoleFormat(Struct, frozen=True, forbid_unknown_fields=True):
     stored_bits: Annotated[int, Meta(ge=1, le=1024)] | None = None
     """Bits of an element in memory, where that is more than the format needs: TensorFloat-32 has 19 and takes 32."""
 
+    amax_history: Annotated[int, Meta(ge=1, le=1 << 20)] | None = None
+    """Delayed scaling of a format with one scale per tensor: the scale follows the largest magnitudes of the last so
+    many forward passes, not those of the tensor itself, and numbers beyond them saturate."""
+
+    amax_rule: Literal["max", "most-recent"] | None = None
+    """The magnitude that delayed scaling takes from its history; the largest if none is named."""
+
     def check(self) -> None:
         """The rounding must be one that exists, and the format must fit in the bits that it is stored in."""
         if self.rounding is not None:
             parse_rounding(self.rounding)
+        if self.amax_history is not None and getattr(self.format, "per", None) != "tensor":
+            raise ConfigError(
+                f"amax_history: delayed scaling needs one scale per tensor, which {self.format} has not; "
+                'try format = "scaled(element=e4m3fn)"'
+            )
         needed = self.format.bits_per_element
         if self.stored_bits is not None and self.stored_bits < needed:
             raise ConfigError(f"stored_bits: given {self.stored_bits}, but {self.format} needs {needed:g}")
@@ -56,19 +68,23 @@ class RoleFormat(Struct, frozen=True, forbid_unknown_fields=True):
         return isinstance(self.rounding_mode, Stochastic)
 
     def __str__(self) -> str:
-        return str(self.format) if self.rounding is None else f"{self.format} ({self.rounding})"
+        delay = None if self.amax_history is None else f"scale of the last {self.amax_history} passes"
+        notes = [note for note in (self.rounding, delay) if note is not None]
+        return f"{self.format} ({', '.join(notes)})" if notes else str(self.format)
 
 
 FLOAT32 = RoleFormat(parse("float32"))
 
 
-def _convert_roles(owner: "Override | Numerics") -> None:
+def _convert_roles(owner: "Override | Numerics | ProductNumerics") -> None:
     """Replace formats and spellings of formats by `RoleFormat`s.
 
     Raises:
         ConfigError: a role is something else.
     """
     for role in ROLES:
+        if not hasattr(owner, role):
+            continue
         value: Any = getattr(owner, role)
         if value is None or isinstance(value, RoleFormat):
             continue
@@ -77,6 +93,54 @@ def _convert_roles(owner: "Override | Numerics") -> None:
                 f'{role}: must be a RoleFormat, a Format or its spelling, as in "bfloat16", not {value!r}'
             )
         force_setattr(owner, role, RoleFormat(parse(value) if isinstance(value, str) else value))
+
+
+class ProductNumerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Numerics of one matrix product of a layer, where they differ from those of the roles.
+
+    >>> half = ProductNumerics(activation="bfloat16", error="bfloat16")
+    >>> numerics = Numerics(activation="e4m3fn", error="e5m2", weight_grad=half)
+    >>> str(numerics.operand("activation", "forward")), str(numerics.operand("activation", "weight_grad"))
+    ('e4m3fn', 'bfloat16')
+    """
+
+    weight: RoleFormat | None = None
+    activation: RoleFormat | None = None
+    error: RoleFormat | None = None
+    mac: MacUnit | None = None
+    """Accumulation of this product."""
+    hadamard: Annotated[int, Meta(ge=0, le=1024)] | None = None
+    """Length of the random Hadamard transforms along the reduced axis of both operands, before they are rounded: a
+    power of two; 0 for none. A product of transformed operands is the same but for rounding, and outliers are spread
+    over their block. An axis that the length does not divide has blocks of the largest power of two that does."""
+
+    def __post_init__(self) -> None:
+        _convert_roles(self)
+
+    def check(self) -> None:
+        """Formats and roundings must exist, and a transform must have a length that is a power of two."""
+        for name in ("weight", "activation", "error"):
+            role_format: RoleFormat | None = getattr(self, name)
+            if role_format is not None:
+                try:
+                    role_format.check()
+                except ConfigError as error:
+                    raise ConfigError(f"{name}: {error}") from None
+        if self.hadamard and self.hadamard.bit_count() != 1:
+            raise ConfigError(f"hadamard: must be a power of two, not {self.hadamard}; try 16")
+
+    def changed(self, other: "ProductNumerics") -> "ProductNumerics":
+        """These numerics with the fields that are set in `other`."""
+        return replace(self, **_fields_set(other))
+
+    def without(self, fields: Iterable[str]) -> "ProductNumerics":
+        """These numerics without some of their fields."""
+        return replace(self, **{name: None for name in fields if name in ProductNumerics.__struct_fields__})
+
+
+def _fields_set(struct: Struct, but: tuple[str, ...] = ()) -> dict[str, Any]:
+    names = [name for name in struct.__struct_fields__ if name not in but]
+    return {name: value for name in names if (value := getattr(struct, name)) is not None}
 
 
 class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -93,9 +157,9 @@ class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     state: RoleFormat | None = None
     vector: Vector | None = None
     mac: MacUnit | None = None
-    mac_forward: MacUnit | None = None
-    mac_input_grad: MacUnit | None = None
-    mac_weight_grad: MacUnit | None = None
+    forward: ProductNumerics | None = None
+    input_grad: ProductNumerics | None = None
+    weight_grad: ProductNumerics | None = None
 
     def __post_init__(self) -> None:
         _convert_roles(self)
@@ -114,8 +178,7 @@ class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def changes(self) -> dict[str, Any]:
         """The fields of `Numerics` that it replaces."""
-        names = [name for name in Override.__struct_fields__ if name != "layers"]
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        return _fields_set(self, but=("layers", "from_step"))
 
 
 class Change(Override, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -155,10 +218,10 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     A block format belongs to the operand of a product: where a role has one, vector results of it stay as they are."""
     mac: MacUnit = MacUnit()
     """Accumulation of products, in all three phases."""
-    mac_forward: MacUnit | None = None
-    """Replaces `mac` where it is set."""
-    mac_input_grad: MacUnit | None = None
-    mac_weight_grad: MacUnit | None = None
+    forward: ProductNumerics = ProductNumerics()
+    """Other formats and another MAC unit for the forward product, where they are set."""
+    input_grad: ProductNumerics = ProductNumerics()
+    weight_grad: ProductNumerics = ProductNumerics()
     overrides: tuple[Override, ...] = ()
     """Other numerics for some layers; where several match, later ones win."""
     schedule: tuple[Change, ...] = ()
@@ -185,7 +248,7 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                         f'{name}[{index}]: replaces nothing in "{entry.layers}": set a role, such as weight'
                     )
                 for field, value in changes.items():
-                    if isinstance(value, RoleFormat | MacUnit) and hasattr(value, "check"):
+                    if isinstance(value, RoleFormat | MacUnit | ProductNumerics) and hasattr(value, "check"):
                         try:
                             value.check()
                         except ConfigError as error:
@@ -193,18 +256,32 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def variants(self) -> tuple["Numerics", ...]:
         """These numerics, and those with each override or change applied: everything that the hardware must support."""
-        return (self, *(replace(self, **entry.changes()) for entry in (*self.overrides, *self.schedule)))
+        return (self, *(self.changed(entry.changes()) for entry in (*self.overrides, *self.schedule)))
+
+    def changed(self, changes: Mapping[str, Any]) -> "Numerics":
+        """These numerics with other fields; a role or MAC unit that is replaced is replaced in every product."""
+        products: dict[str, Any] = {}
+        for name in PRODUCT_PHASES:
+            own: ProductNumerics = getattr(self, name)
+            products[name] = own.without(changes).changed(changes.get(name) or ProductNumerics())
+        return replace(self, **{**changes, **products})
 
     @property
     def is_uniform(self) -> bool:
         """Whether every layer has the same numerics at every step."""
         return not self.overrides and not self.schedule
 
+    @property
+    def has_formats_by_role(self) -> bool:
+        """Whether no product has formats of its own: each role has one format in all of them."""
+        return all(getattr(self.product(phase), role) is None for phase in PRODUCT_PHASES for role in _OPERAND_ROLES)
+
     def is_stochastic(self, roles: Iterable[Role] = ROLES) -> bool:
         """Whether any layer draws random numbers, at any step, to round these roles or its sums."""
         chosen = tuple(roles)
         return any(
             any(part.format_of(role).is_stochastic for role in chosen)
+            or any(part.operand(role, product).is_stochastic for role in chosen for product in PRODUCT_PHASES)
             or any(part.mac_of(phase).is_stochastic for phase in PHASES)
             for part in self.variants()
         )
@@ -220,11 +297,11 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.is_uniform:
             return self
         active: list[Override] = [*self.overrides, *(change for change in self.schedule if change.from_step <= step)]
-        changes: dict[str, Any] = {"overrides": (), "schedule": ()}
+        in_force = replace(self, overrides=(), schedule=())
         for override in active:
             if override.matches(layer, ends):
-                changes |= override.changes()
-        return replace(self, **changes)
+                in_force = in_force.changed(override.changes())
+        return in_force
 
     def resolve(self, role: Role, layer: str, step: int = 0, ends: Ends = Ends()) -> RoleFormat:
         """The format of `role` in `layer` at `step`."""
@@ -261,14 +338,34 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         chosen: RoleFormat = getattr(self, role)
         return chosen
 
+    def product(self, phase: Phase) -> ProductNumerics:
+        """The numerics of a product's own; those of an update's products are empty."""
+        own: ProductNumerics = getattr(self, phase, _NOTHING)
+        return own
+
+    def operand(self, role: Role, phase: Phase) -> RoleFormat:
+        """The format of `role` as an operand of a product."""
+        own: RoleFormat | None = getattr(self.product(phase), role, None)
+        return self.format_of(role) if own is None else own
+
     def mac_of(self, phase: Phase) -> MacUnit:
         """The MAC unit of a product."""
-        chosen: MacUnit | None = getattr(self, f"mac_{phase}", None)
-        return chosen or self.mac
+        return self.product(phase).mac or self.mac
 
-    def formats_differing(self, other: "Numerics") -> dict[Role, RoleFormat]:
-        """The roles whose format is another than in `other`."""
-        return {role: self.format_of(role) for role in ROLES if self.format_of(role) != other.format_of(role)}
+    def formats_differing(self, other: "Numerics") -> dict[tuple[Role, ProductPhase | None], RoleFormat]:
+        """The roles whose format is another than in `other`, and the operands that then have a format of their own."""
+        roles = {role: self.format_of(role) for role in ROLES if self.format_of(role) != other.format_of(role)}
+        differing: dict[tuple[Role, ProductPhase | None], RoleFormat] = {(role, None): roles[role] for role in roles}
+        for product in PRODUCT_PHASES:
+            for role in _OPERAND_ROLES:
+                mine = self.operand(role, product)
+                if mine != (roles[role] if role in roles else other.operand(role, product)):
+                    differing[role, product] = mine
+        return differing
+
+
+_OPERAND_ROLES: tuple[Role, ...] = ("weight", "activation", "error")
+_NOTHING = ProductNumerics()
 
 
 def decode_format(kind: type, value: Any) -> Any:

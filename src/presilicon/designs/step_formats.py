@@ -2,7 +2,7 @@
 
 from presilicon.designs.numerics import Numerics, RoleFormat
 from presilicon.formats import Format, parse
-from presilicon.records import Ends, Role, StepFacts, StepGraph, TensorRef
+from presilicon.records import Ends, Phase, Role, StepFacts, StepGraph, TensorRef
 
 
 class StepFormats:
@@ -14,15 +14,15 @@ class StepFormats:
         ops = () if graph is None or numerics.is_uniform else graph.ops
         self._weighted = () if graph is None else graph.weighted_layers
         self._layers = tuple(dict.fromkeys(op.layer for op in ops))
-        self._bits: dict[tuple[str, Role], float] = {}
+        self._bits: dict[tuple[str, Role, Phase | None], float] = {}
         self._in_force: dict[str, Numerics] = {}
-        self._special = {
-            (fact.layer, fact.role): RoleFormat(parse(fact.format), stored_bits=fact.stored_bits)
+        self._special: dict[tuple[str, Role, Phase | None], RoleFormat] = {
+            (fact.layer, fact.role, fact.product): RoleFormat(parse(fact.format), stored_bits=fact.stored_bits)
             for fact in facts.layers
             if fact.format
         }
         self._densities = {(fact.layer, fact.role): fact.density for fact in facts.layers if fact.density is not None}
-        self._doubled = frozenset[int]() if graph is None else self._find_doubled(graph)
+        self._copied_bits = {} if graph is None else self._find_copies(graph)
 
     def numerics_of(self, layer: str) -> Numerics:
         """The numerics with which a layer begins, overrides applied; a schedule's later changes come as facts."""
@@ -32,46 +32,60 @@ class StepFormats:
             self._in_force[layer] = self._numerics.in_force(layer, 0, self._ends)
         return self._in_force[layer]
 
-    def format_of(self, role: Role, layer: str) -> Format:
-        """The format of `role` in `layer`."""
-        return self._chosen(role, layer).format
+    def format_of(self, role: Role, layer: str, phase: Phase | None = None) -> Format:
+        """The format of `role` in `layer`, as an operand of the product of `phase` if one is named."""
+        return self._chosen(role, layer, phase).format
 
     def density_of(self, role: Role, layer: str) -> float:
         """The measured share of elements of `role` in `layer` that are not zero; 1 where nothing was measured."""
         return self._densities.get((layer, role), 1.0)
 
-    def bytes_of(self, tensor: TensorRef, layer: str) -> float:
-        """Bytes of a tensor in memory, as an op of `layer` sees it."""
-        key = (layer, tensor.role)
+    def bytes_of(self, tensor: TensorRef, layer: str, phase: Phase | None = None) -> float:
+        """Bytes of a tensor in memory, as an op of `layer` sees it, or the product of `phase` if one is named."""
+        key = (layer, tensor.role, phase)
         if key not in self._bits:
-            self._bits[key] = self._chosen(tensor.role, layer).bits_per_element
+            self._bits[key] = self._chosen(tensor.role, layer, phase).bits_per_element
         return tensor.elements * self._bits[key] / 8
 
     def written_bytes(self, tensor: TensorRef, layer: str) -> float:
-        """Bytes that storing a tensor takes: two copies if products use it in blocks along two axes."""
-        return self.bytes_of(tensor, layer) * (2 if tensor.id in self._doubled else 1)
+        """Bytes that storing a tensor takes: several copies if products use it in other formats, or other blocks."""
+        bits = self._copied_bits.get(tensor.id)
+        return self.bytes_of(tensor, layer) if bits is None else tensor.elements * bits / 8
 
-    def _find_doubled(self, graph: StepGraph) -> frozenset[int]:
-        """Storages that two products use with blocks along different axes, so that each has its own copy."""
+    def _find_copies(self, graph: StepGraph) -> dict[int, float]:
+        """Bits of an element of storages that products do not use in the one format of their role.
+
+        Products that use a tensor in different formats, or in blocks along different axes, have copies of their own.
+        """
+        operands: tuple[Role, ...] = ("weight", "activation", "error")
         if (
             self._numerics.is_uniform
             and not self._special
-            and not any(self._numerics.format_of(role).format.is_oriented for role in ("weight", "activation", "error"))
+            and self._numerics.has_formats_by_role
+            and not any(self._numerics.format_of(role).format.is_oriented for role in operands)
         ):
-            return frozenset()
-        first_phase: dict[int, str] = {}
-        doubled: set[int] = set()
+            return {}
+        copies: dict[int, dict[tuple[RoleFormat, Phase | None], float]] = {}
+        single: dict[int, float] = {}
         for op in graph.ops:
-            if op.gemm is None or self.numerics_of(op.layer).grouping != "per-product":
+            if op.gemm is None:
                 continue
+            regroups = self.numerics_of(op.layer).grouping == "per-product"
             for tensor in op.inputs[:2]:
-                is_oriented = self.format_of(tensor.role, op.layer).is_oriented
-                if is_oriented and first_phase.setdefault(tensor.id, op.phase) != op.phase:
-                    doubled.add(tensor.id)
-        return frozenset(doubled)
+                chosen = self._chosen(tensor.role, op.layer, op.phase)
+                axis = op.phase if regroups and chosen.format.is_oriented else None
+                copies.setdefault(tensor.id, {})[chosen, axis] = chosen.bits_per_element
+                if chosen != self._chosen(tensor.role, op.layer):
+                    single[tensor.id] = chosen.bits_per_element
+        several = {storage: sum(bits.values()) for storage, bits in copies.items() if len(bits) > 1}
+        return single | several
 
-    def _chosen(self, role: Role, layer: str) -> RoleFormat:
-        return self._special.get((layer, role)) or self.numerics_of(layer).format_of(role)
+    def _chosen(self, role: Role, layer: str, phase: Phase | None = None) -> RoleFormat:
+        special = self._special.get((layer, role, phase)) or self._special.get((layer, role, None))
+        if special is not None:
+            return special
+        numerics = self.numerics_of(layer)
+        return numerics.format_of(role) if phase is None else numerics.operand(role, phase)
 
     @property
     def copies_weights(self) -> bool:

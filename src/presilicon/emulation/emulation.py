@@ -9,7 +9,6 @@ from types import FrameType
 from typing import Any, Protocol
 
 import torch
-from msgspec.structs import replace
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 from torch.utils import _pytree as pytree
@@ -148,7 +147,7 @@ class Emulation:
     def numerics_of(self, layer: str) -> Numerics:
         """The numerics of a layer at this step, with the formats that were set."""
         in_force = self.numerics.in_force(layer, self.step, self.ends)
-        return replace(in_force, **dict(self._set_formats.get(layer, ())))
+        return in_force.changed(dict(self._set_formats.get(layer, ())))
 
     def set_format(self, layer: str, role: Role, role_format: RoleFormat | None) -> None:
         """Set the format of a layer's role from the next forward pass on; None returns to the numerics' own."""

@@ -4,21 +4,29 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from math import gcd
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from presilicon.designs import Numerics, RoleFormat
+from presilicon.emulation.hadamard import transform
 from presilicon.emulation.ops.products import Multiply
 from presilicon.formats import Format, Key, matmul, parse, quantize, rounder
-from presilicon.records import PHASES, ROLES, Phase, Role
+from presilicon.records import PHASES, PRODUCT_PHASES, ROLES, ProductPhase, Role
 
 if TYPE_CHECKING:
     from presilicon.emulation.emulation import Emulation
 
 _FLOAT32 = parse("float32")
 
+_USES: dict[Role, tuple[ProductPhase, ...]] = {
+    "weight": ("forward", "input_grad"),
+    "activation": ("forward", "input_grad", "weight_grad"),
+    "error": ("input_grad", "weight_grad"),
+}
+"""The products that each role is an operand of; the input gradients of attention multiply by activations."""
 
 _rounding_ids: dict[RoleFormat, int] = {}
 
@@ -34,37 +42,67 @@ class LayerPlan:
         """`stale_weights`: weights may change before the backward pass, whose products then round them anew."""
         self.numerics = numerics
         self.active_roles = frozenset(role for role in ROLES if numerics.format_of(role).format != _FLOAT32)
+        self._operands = {(role, phase): numerics.operand(role, phase) for role in _USES for phase in PRODUCT_PHASES}
+        self.hadamard = {phase: numerics.product(phase).hadamard or 0 for phase in PRODUCT_PHASES}
+        """Length of the Hadamard transforms of each product's operands."""
         self.regrouped_roles = frozenset(
             role
-            for role in self.active_roles
-            if (numerics.grouping == "per-product" and numerics.format_of(role).format.is_oriented)
-            or (stale_weights and role == "weight")
+            for role in _USES
+            if self._differs_by_product(role)
+            or (numerics.grouping == "per-product" and self._is_oriented(role))
+            or (stale_weights and role == "weight" and self._is_active(role))
         )
-        rounds = self.active_roles & {"weight", "activation", "error", "gradient"}
+        rounds = any(map(self._is_active, _USES)) or "gradient" in self.active_roles
         self.is_exact = all(numerics.mac_of(phase).is_float32 for phase in PHASES)
         """Whether products are accumulated in float32."""
         self.is_idle = self.is_exact and not rounds
         """Whether nothing is rounded, so that torch can compute the layer."""
         self.rounds_results = numerics.vector == "round-results"
-        self.rounders: dict[Role, Callable[[Tensor], Tensor]] = {
-            role: rounder(numerics.format_of(role).format, numerics.format_of(role).rounding_mode)
-            for role in self.active_roles
-            if not numerics.format_of(role).is_stochastic and not numerics.format_of(role).format.is_blocked
+        in_use = {*self._operands.values(), *map(numerics.format_of, ROLES)}
+        self.rounders: dict[RoleFormat, Callable[[Tensor], Tensor]] = {
+            role_format: rounder(role_format.format, role_format.rounding_mode)
+            for role_format in in_use
+            if not role_format.is_stochastic and not role_format.format.is_blocked
         }
         gradient = numerics.gradient
         self.round_gradient = (
-            rounder(gradient.format, gradient.rounding_mode, over=True) if "gradient" in self.rounders else None
+            rounder(gradient.format, gradient.rounding_mode, over=True)
+            if "gradient" in self.active_roles and gradient in self.rounders
+            else None
         )
-        self.rounding_ids = {role: _rounding_id(numerics.format_of(role)) for role in self.active_roles}
+        self.rounding_ids = {role_format: _rounding_id(role_format) for role_format in in_use}
         """Small integer id per format and rounding mode; cheaper to compare than formats."""
+
+    def format_of(self, role: Role, phase: ProductPhase | None) -> RoleFormat:
+        """The format of a role, as an operand of the product of `phase` if one is named."""
+        own = None if phase is None else self._operands.get((role, phase))
+        return self.numerics.format_of(role) if own is None else own
+
+    def is_used_as_is(self, role: Role, phase: ProductPhase) -> bool:
+        """Whether a product uses operands of this role neither rounded nor transformed."""
+        return self._operands[role, phase].format == _FLOAT32 and not self.hadamard[phase]
+
+    def _is_active(self, role: Role) -> bool:
+        """Whether a product rounds or transforms operands of this role."""
+        return any(not self.is_used_as_is(role, phase) for phase in _USES[role])
+
+    def _is_oriented(self, role: Role) -> bool:
+        return any(self._operands[role, phase].format.is_oriented for phase in _USES[role])
+
+    def _differs_by_product(self, role: Role) -> bool:
+        formats = {self._operands[role, phase] for phase in _USES[role]}
+        return len(formats) > 1 or any(self.hadamard[phase] for phase in _USES[role])
 
     def rounds_vector(self, role: Role) -> bool:
         """Whether vector ops round tensors of `role`; block formats are left to the products, which group them."""
         return self.rounds_results and role in self.active_roles and not self.numerics.format_of(role).format.is_blocked
 
-    def spell(self, roles: Iterable[Role]) -> str:
-        """Roles and their formats, as text for a table."""
-        return ", ".join(f"{role} {self.numerics.format_of(role)}" for role in roles)
+    def spell(self, roles: Iterable[Role], phases: Iterable[ProductPhase | None] = (None,)) -> str:
+        """Roles and their formats in some products, as text for a table."""
+        uses = [
+            (role, phase) for role in roles for phase in phases if phase is None or phase in _USES.get(role, PHASES)
+        ]
+        return ", ".join(dict.fromkeys(f"{role} {self.format_of(role, phase)}" for role, phase in uses))
 
 
 def version(tensor: Tensor) -> int:
@@ -177,13 +215,24 @@ class Site:
         self._stream = emulation.stream
         self._training = training
 
-    def round(self, tensor: Tensor, role: Role, axis: int = -1, *, groups: int = 1, part: str = "") -> Tensor:
+    def round(
+        self,
+        tensor: Tensor,
+        role: Role,
+        axis: int = -1,
+        *,
+        groups: int = 1,
+        part: str = "",
+        phase: ProductPhase | None = None,
+    ) -> Tensor:
         """`tensor` in its role's format, with blocks along `axis`; observers see the result in training.
 
-        Weight gradients are not reduced again, so their blocks follow the format's own axis.
+        As an operand of the product of `phase` it has that product's format, and is transformed first where the
+        product asks for it. Weight gradients are not reduced again, so their blocks follow the format's own axis.
         """
-        rounded = self._quantize(tensor, role, axis, groups, part)
-        self._probe(tensor, rounded, role)
+        tensor = self._transformed(tensor, axis, groups, phase)
+        rounded = self._quantize(tensor, role, axis, groups, part, phase)
+        self._probe(tensor, rounded, role, phase)
         self.show(rounded, role)
         return rounded
 
@@ -196,20 +245,26 @@ class Site:
         self.show(rounded, "gradient")
         return rounded
 
-    def round_operand(self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1) -> Tensor:
-        """Like `round`, for the forward pass: a tensor that was already rounded in this pass is not rounded again."""
-        if role not in self.plan.active_roles:
+    def round_operand(self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1, part: str = "") -> Tensor:
+        """Like `round`, for the forward product: a tensor that was rounded in this pass is not rounded again."""
+        if self.plan.is_used_as_is(role, "forward"):
             self.show(tensor, role)
             return tensor if self.plan.is_exact else _without_sharing(tensor, role)
-        how: object = self.plan.rounding_ids[role]
-        if self.plan.numerics.format_of(role).format.is_blocked:
-            how = (how, axis, groups)
+        role_format, length = self.plan.format_of(role, "forward"), self.plan.hadamard["forward"]
+        how: object = self.plan.rounding_ids[role_format]
+        if length or role_format.format.is_blocked:
+            how = (how, axis, groups, length)
         rounded = self._emulation.rounded.find(tensor, role, how)
         if rounded is None:
-            rounded = self._quantize(tensor, role, axis, groups, "")
-            repeat = partial(self._quantize, role=role, axis=axis, groups=groups, part="")
+
+            def repeat(tensor: Tensor) -> Tensor:
+                return self._quantize(before(tensor), role, axis, groups, part, "forward")
+
+            before = partial(self._transformed, axis=axis, groups=groups, phase="forward")
+            rounded = repeat(tensor)
             self._emulation.rounded.keep(tensor, role, how, rounded, repeat)
-            self._probe(tensor, rounded, role)
+            if self._sees_before:
+                self._probe(before(tensor), rounded, role, "forward")
         self.show(rounded, role)
         return rounded
 
@@ -225,7 +280,7 @@ class Site:
         data = tensor.data  # not detach(), which would change the version, and autograd would report a user's change
         before = data.clone() if self._sees_before else data
         quantize(data, role_format.format, rounding=role_format.rounding_mode, key=key, out=data)
-        self._emulation.rounded.keep(tensor, role, self.plan.rounding_ids[role], tensor)
+        self._emulation.rounded.keep(tensor, role, self.plan.rounding_ids[role_format], tensor)
         self._probe(before, data, role)
         self.show(tensor, role)
 
@@ -240,10 +295,10 @@ class Site:
         pairs = self._emulation.pair_observers
         return self._emulation.probe is not None or any(observer.wants_pairs for observer in pairs)
 
-    def _probe(self, before: Tensor, after: Tensor, role: Role) -> None:
+    def _probe(self, before: Tensor, after: Tensor, role: Role, phase: ProductPhase | None = None) -> None:
         probe = self._emulation.probe
         if probe is not None and self._training:
-            probe(self._layer, role, before.detach(), after.detach(), self.plan.numerics.format_of(role).format)
+            probe(self._layer, role, before.detach(), after.detach(), self.plan.format_of(role, phase).format)
         for observer in self._emulation.pair_observers if self._training else ():
             if observer.wants_pairs:
                 observer.pair(self._step, self._layer, role, before.detach(), after.detach())
@@ -263,18 +318,22 @@ class Site:
         """Whether a tensor of this role is rounded separately for each product, along that product's axis."""
         return role in self.plan.regrouped_roles
 
-    def regroup(self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1, product: Phase) -> Tensor:
-        """A saved tensor for a backward product: rounded along that product's axis, or as it was rounded before."""
-        return self._quantize(tensor, role, axis, groups, product) if self.regroups(role) else tensor
+    def regroup(
+        self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1, part: str, phase: ProductPhase
+    ) -> Tensor:
+        """A saved tensor for a backward product: rounded as that product asks for, or as it was rounded before."""
+        if not self.regroups(role):
+            return tensor
+        return self._quantize(self._transformed(tensor, axis, groups, phase), role, axis, groups, part, phase)
 
-    def multiply(self, product: Phase) -> Multiply | None:
-        """The multiplication of this product's MAC unit; None for torch's float32."""
+    def multiply(self, phase: ProductPhase, part: str = "") -> Multiply | None:
+        """The multiplication of a product's MAC unit; None for torch's float32."""
         if self.plan.is_exact:
             return None
-        mac = self.plan.numerics.mac_of(product)
+        mac = self.plan.numerics.mac_of(phase)
         if mac.is_float32:
             return None
-        key = self._key(f"mac/{product}") if mac.is_stochastic else None
+        key = self._key(f"mac/{part or phase}") if mac.is_stochastic else None
         watcher = self._emulation.watcher
 
         def multiply(a: Tensor, b: Tensor) -> Tensor:
@@ -285,12 +344,25 @@ class Site:
 
         return multiply
 
-    def _quantize(self, tensor: Tensor, role: Role, axis: int, groups: int, part: str) -> Tensor:
-        if role not in self.plan.active_roles:
+    def transforms(self, phase: ProductPhase) -> bool:
+        """Whether the operands of a product are transformed."""
+        return self.plan.hadamard[phase] > 1
+
+    def _transformed(self, tensor: Tensor, axis: int, groups: int, phase: ProductPhase | None) -> Tensor:
+        """An operand after the product's Hadamard transform along its reduction axis, within groups of channels."""
+        if phase is None or not self.transforms(phase):
+            return tensor
+        length = gcd(self.plan.hadamard[phase], tensor.shape[axis] // groups)
+        return transform(tensor.detach(), axis, length, self._emulation.seed)
+
+    def _quantize(
+        self, tensor: Tensor, role: Role, axis: int, groups: int, part: str, phase: ProductPhase | None = None
+    ) -> Tensor:
+        role_format = self.plan.format_of(role, phase)
+        if role_format.format == _FLOAT32:
             return tensor
         tensor = _without_sharing(tensor, role)
-        role_format = self.plan.numerics.format_of(role)
-        quick = self.plan.rounders.get(role)
+        quick = self.plan.rounders.get(role_format)
         if quick is not None:
             return quick(tensor)
         key = self._key(f"{role}/{part}") if role_format.is_stochastic else None

@@ -38,6 +38,7 @@ from presilicon.records.foreign import Coverage, ForeignTime, ForeignTimes
 from presilicon.records.frames import ArrayFrames, CellFrame
 from presilicon.records.graph import (
     PHASES,
+    PRODUCT_PHASES,
     ROLES,
     Convolution,
     Ends,
@@ -45,6 +46,7 @@ from presilicon.records.graph import (
     Op,
     OpKind,
     Phase,
+    ProductPhase,
     Role,
     StepGraph,
     TensorRef,
@@ -74,6 +76,7 @@ from presilicon.records.trace import (
 __all__ = [
     "MEMORY_PARTS",
     "PHASES",
+    "PRODUCT_PHASES",
     "ROLES",
     "AnyEvent",
     "Area",
@@ -140,6 +143,7 @@ __all__ = [
     "PowerTrace",
     "Probability",
     "Problem",
+    "ProductPhase",
     "RankingChange",
     "RankingSensitivity",
     "ReadingFigure",

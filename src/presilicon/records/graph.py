@@ -12,6 +12,10 @@ from msgspec import Struct
 Phase = Literal["forward", "input_grad", "weight_grad", "update"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
+ProductPhase = Literal["forward", "input_grad", "weight_grad"]
+"""The phases that multiply weights, activations and errors."""
+PRODUCT_PHASES: tuple[ProductPhase, ...] = get_args(ProductPhase)
+
 Role = Literal["weight", "activation", "error", "gradient", "master", "state"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
@@ -107,6 +111,11 @@ class Op(Struct, frozen=True, kw_only=True, gc=False):
     gemm: Gemm | None = None
     """The matrix product that it is; for a convolution, the im2col form of this phase."""
     convolution: Convolution | None = None
+
+    @property
+    def product_phase(self) -> Phase | None:
+        """The phase of a matrix product; None for any other op."""
+        return None if self.gemm is None else self.phase
 
     @property
     def elements_in(self) -> int:

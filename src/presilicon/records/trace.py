@@ -9,7 +9,7 @@ from msgspec import Struct, json
 from msgspec.structs import replace
 
 from presilicon.records.finding import Finding, RoleShares
-from presilicon.records.graph import Role
+from presilicon.records.graph import ProductPhase, Role
 
 Ending = Literal["target", "budget", "hopeless", "diverged"]
 """`hopeless`: the run was stopped because it could not reach the target any more, by the rule of its workload."""
@@ -22,6 +22,8 @@ class LayerFact(Struct, frozen=True, kw_only=True):
 
     layer: str
     role: Role
+    product: ProductPhase | None = None
+    """The product in which operands of the role have this format, or None for all that have no fact of their own."""
     format: str | None = None
     """Spelling of the format in use, or None for the design's own."""
     stored_bits: int | None = None

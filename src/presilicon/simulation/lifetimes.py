@@ -42,10 +42,11 @@ def find_lifetimes(
         for tensor in op.inputs:
             key = _key(tensor.id, tensor.role, parts)
             if key not in current:
-                current[key] = initial[key] = _Data(tensor.role, formats.bytes_of(tensor, op.layer), 0.0, "")
+                size_bytes = formats.bytes_of(tensor, op.layer, op.product_phase)
+                current[key] = initial[key] = _Data(tensor.role, size_bytes, 0.0, "")
             data = current[key]
             data.read_s, data.reader = price.end_s, op.name
-            data.size_bytes = max(data.size_bytes, formats.bytes_of(tensor, op.layer))
+            data.size_bytes = max(data.size_bytes, formats.bytes_of(tensor, op.layer, op.product_phase))
         for tensor in op.outputs:
             key = _key(tensor.id, tensor.role, parts)
             if key in current and tensor.elements < elements[key]:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from presilicon.designs import Design, StepFormats, load_design
-from presilicon.records import StepFacts
+from presilicon.records import LayerFact, StepFacts
 from presilicon.simulation import memory_timeline, simulate
 from presilicon.workloads import capture
 
@@ -46,3 +46,24 @@ def test_traffic_and_memory_follow() -> None:
     assert relu[0].bytes_dram - relu[1].bytes_dram == 32 * 64 * bits / 8
     assert twice.memory_bytes > once.memory_bytes
     assert memory_timeline(GRAPH, design(), twice).peak_bytes == pytest.approx(twice.memory_bytes)
+
+
+def test_products_with_formats_of_their_own_have_copies_and_bytes_of_their_own() -> None:
+    settings = ["numerics.activation=e4m3fn", "numerics.weight_grad.activation=bfloat16", "numerics.weight=e4m3fn"]
+    chosen = load_design("fp32-systolic", settings)
+    formats = StepFormats(chosen.numerics, StepFacts(), GRAPH)
+    hidden = next(op for op in GRAPH.ops if op.operator.startswith("aten.relu")).outputs[0]
+    assert formats.written_bytes(hidden, "") == hidden.elements * (1 + 2)
+    assert [formats.bytes_of(hidden, "", phase) / hidden.elements for phase in ("forward", "weight_grad")] == [1, 2]
+    mixed, narrow = (simulate(GRAPH, load_design("fp32-systolic", settings[:count] + settings[2:])) for count in (2, 1))
+    before = {op.name: op for op in narrow.ops}
+    moves_more = {op.phase for op in mixed.ops if op.unit == "array" and op.bytes_sram > before[op.name].bytes_sram}
+    assert moves_more == {"weight_grad"}
+
+
+def test_a_fact_of_one_product_replaces_its_format_alone() -> None:
+    fact = LayerFact(layer="0", role="activation", product="weight_grad", format="bfloat16")
+    formats = StepFormats(load_design("fp8-systolic").numerics, StepFacts(layers=(fact,)), GRAPH)
+    assert str(formats.format_of("activation", "0", "weight_grad")) == "bfloat16"
+    assert str(formats.format_of("activation", "0", "forward")) != "bfloat16"
+    assert str(formats.format_of("activation", "2", "weight_grad")) != "bfloat16"

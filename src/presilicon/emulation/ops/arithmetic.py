@@ -38,7 +38,8 @@ class Arithmetic:
             return multiply_emulated(call, roles, site)
         operands = dict.fromkeys(roles)
         later: tuple[Role, ...] = ("error", "gradient") if "weight" in operands else ("error",)
-        forward, backward = site.plan.spell(operands), site.plan.spell([*operands, *later])
+        forward = site.plan.spell(operands, ["forward"])
+        backward = site.plan.spell([*operands, *later], ["input_grad", "weight_grad"])
         with self._region(operator, forward, backward):
             return multiply_emulated(call, roles, site)
 

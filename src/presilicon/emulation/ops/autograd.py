@@ -12,7 +12,7 @@ from presilicon.emulation.ops.calls import Call
 from presilicon.emulation.ops.products import Product
 from presilicon.emulation.site import refuse_second_derivative
 from presilicon.formats import UserFormat
-from presilicon.records import Role
+from presilicon.records import ProductPhase, Role
 
 if TYPE_CHECKING:
     from presilicon.emulation.site import Site
@@ -82,6 +82,11 @@ class _UserLog(Function):
         return error / x, None
 
 
+def _gradient_phase(role: Role) -> ProductPhase:
+    """The phase of the product that computes an operand's gradient; attention has input gradients for both."""
+    return "weight_grad" if role == "weight" else "input_grad"
+
+
 class _EmulatedProduct(Function):
     @staticmethod
     def forward(
@@ -97,7 +102,7 @@ class _EmulatedProduct(Function):
         a_role, b_role, *_ = roles
         rounded_a = site.round_operand(a, a_role, axes.a_forward, groups=product.groups)
         b_groups = product.groups if axes.b_forward == 0 else 1
-        rounded_b = site.round_operand(b, b_role, axes.b_forward, groups=b_groups)
+        rounded_b = site.round_operand(b, b_role, axes.b_forward, groups=b_groups, part="b" * (a_role == b_role))
         ctx.roles, ctx.product, ctx.site = roles, product, site
         ctx.bias_shape = None if bias is None else bias.shape
         # Operands that the backward products group along another axis are saved unrounded.
@@ -117,10 +122,11 @@ class _EmulatedProduct(Function):
         a_role, b_role, bias_is_parameter, later = ctx.roles
         axes, groups = product.axes, product.groups
         needs_a, needs_b, needs_bias = ctx.needs_input_grad[:3]
+        a_phase, b_phase = _gradient_phase(a_role), _gradient_phase(b_role)
         grad_a = grad_b = grad_bias = None
         rounded: Tensor | None = None
         if site.shares_operands:
-            rounded = site.round(error, "error", axes.error_input, groups=groups)
+            rounded = site.round(error, "error", axes.error_input, groups=groups, phase=a_phase)
             gradients = product.gradients(rounded, a, b, (needs_a, needs_b, needs_bias))
             if gradients is not None:
                 grad_a, grad_b, grad_bias = gradients
@@ -132,21 +138,24 @@ class _EmulatedProduct(Function):
                     grad_bias = site.round_gradient(grad_bias, rounded, "bias")
                 return grad_a, grad_b, grad_bias, None, None, None
         if rounded is None and (needs_a or needs_bias or not site.regroups("error")):
-            rounded = site.round(error, "error", axes.error_input, groups=groups)
+            rounded = site.round(error, "error", axes.error_input, groups=groups, phase=a_phase)
         if needs_a and rounded is not None:
             b_groups = groups if axes.b_input == 0 else 1
-            b_again = site.regroup(b, b_role, axes.b_input, groups=b_groups, product="input_grad")
-            grad_a = product.input_grad(rounded, b_again, a.shape, site.multiply("input_grad"))
+            b_again = site.regroup(b, b_role, axes.b_input, groups=b_groups, part="input_grad", phase=a_phase)
+            grad_a = product.input_grad(rounded, b_again, a.shape, site.multiply(a_phase, "input_grad"))
             grad_a = site.round(grad_a, "gradient") if a_role == "weight" and not later else grad_a
         if needs_b:
-            a_again = site.regroup(product.rows(a), a_role, axes.a_weight, product="weight_grad")
+            a_again = site.regroup(product.rows(a), a_role, axes.a_weight, part="weight_grad", phase=b_phase)
             if rounded is None or site.regroups("error"):
-                e_again = site.regroup(product.rows(error), "error", axes.error_weight, product="weight_grad")
+                rows = product.rows(error)
+                e_again = site.regroup(rows, "error", axes.error_weight, part="weight_grad", phase=b_phase)
             else:
                 e_again = product.rows(rounded)
-            grad_b = product.weight_grad(a_again, e_again, b.shape, site.multiply("weight_grad"))
+            grad_b = product.weight_grad(a_again, e_again, b.shape, site.multiply(b_phase, "weight_grad"))
             grad_b = site.round(grad_b, "gradient") if b_role == "weight" and not later else grad_b
         if needs_bias and rounded is not None:
+            if site.transforms(a_phase):  # the bias adds up errors, not their transforms
+                rounded = site.round(error, "error", axes.error_input, groups=groups, part="bias")
             grad_bias = product.bias_grad(rounded, ctx.bias_shape)
             grad_bias = site.round(grad_bias, "gradient", part="bias") if bias_is_parameter else grad_bias
         return grad_a, grad_b, grad_bias, None, None, None

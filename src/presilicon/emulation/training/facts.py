@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
 from presilicon.designs import RoleFormat
 from presilicon.emulation.emulation import Emulation
-from presilicon.records import LayerFact, Role, StepFacts
+from presilicon.records import LayerFact, ProductPhase, Role, StepFacts
 
 
 class FormatFacts:
@@ -29,16 +27,23 @@ class FormatFacts:
         if key not in self._known:
             self._known[key] = StepFacts(
                 layers=tuple(
-                    LayerFact(layer=layer, role=role, format=str(changed.format), stored_bits=changed.stored_bits)
+                    LayerFact(
+                        layer=layer,
+                        role=role,
+                        product=product,
+                        format=str(changed.format),
+                        stored_bits=changed.stored_bits,
+                    )
                     for layer in dict.fromkeys((*self._emulation.layers_seen, *used))
-                    for role, changed in self._changed(layer, step, dict(used.get(layer, ())))
+                    for (role, product), changed in self._changed(layer, step, dict(used.get(layer, ())))
                 )
             )
         return self._known[key]
 
-    def _changed(self, layer: str, step: int, used: Mapping[Role, RoleFormat]) -> list[tuple[Role, RoleFormat]]:
+    def _changed(
+        self, layer: str, step: int, used: Mapping[Role, RoleFormat]
+    ) -> list[tuple[tuple[Role, ProductPhase | None], RoleFormat]]:
         if not used and not self._numerics.schedule:
             return []
         static, scheduled = (self._numerics.in_force(layer, at, self._emulation.ends) for at in (0, step))
-        changed: dict[str, RoleFormat] = {str(role): role_format for role, role_format in used.items()}
-        return list(replace(scheduled, **changed).formats_differing(static).items())
+        return list(scheduled.changed({str(role): used[role] for role in used}).formats_differing(static).items())

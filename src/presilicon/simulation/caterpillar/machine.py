@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from presilicon.designs import Design, Machine, MachineStep, StepPrice, Technology, UpdateRule
-from presilicon.records import PHASES, Area
+from presilicon.records import PRODUCT_PHASES, Area
 from presilicon.simulation.area import OPERANDS, mac_area_um2, register_area_um2, sram_area_um2
 from presilicon.simulation.systolic.machine import Positive, Size
 
@@ -88,9 +88,9 @@ class CaterpillarMachine(
         assert technology.area is not None
         banks = self.mem_a_banks
         macs, bits = [], []
-        for numerics, phase in product(design.numerics.variants(), PHASES[:3]):
+        for numerics, phase in product(design.numerics.variants(), PRODUCT_PHASES):
             mac = numerics.mac_of(phase)
-            left, right = (numerics.format_of(role).format for role in OPERANDS[phase])
+            left, right = (numerics.operand(role, phase).format for role in OPERANDS[phase])
             macs.append(mac_area_um2(left, right, mac.accumulate, technology))
             operands = left.bits_per_element + right.bits_per_element
             bits.append(self.mac_stages * operands + 3 * mac.accumulate.bits_per_element)

@@ -71,8 +71,8 @@ class PassPlanner:
         )
 
     def _product(self, op: Op, gemm: Gemm, cores: int) -> Moves:
-        a, b = (self.step.formats.format_of(tensor.role, op.layer) for tensor in op.inputs[:2])
-        mac = self.step.design.numerics.mac_of(op.phase)
+        a, b = (self.step.formats.format_of(tensor.role, op.layer, op.phase) for tensor in op.inputs[:2])
+        mac = self.step.formats.numerics_of(op.layer).mac_of(op.phase)
         if mac.passes(a.significand_bits, b.significand_bits) != 1:
             raise ConfigError(
                 f"numerics.mac.slice_bits is {mac.slice_bits}, but CATERPILLAR multiplies in one pass: leave it out"
@@ -103,8 +103,9 @@ class PassPlanner:
     def _bytes_by_memory(self, op: Op) -> tuple[float, float]:
         """Bytes of one pass's operands and results in MEM A, and in MEM B."""
         mem_a = mem_b = 0.0
-        for tensor in op.inputs + op.outputs:
-            size = self.step.formats.bytes_of(tensor, op.layer)
+        operands = [(tensor, op.product_phase) for tensor in op.inputs]
+        for tensor, phase in [*operands, *((tensor, None) for tensor in op.outputs)]:
+            size = self.step.formats.bytes_of(tensor, op.layer, phase)
             if tensor.role in IN_MEM_A:
                 mem_a += size
             else:
@@ -172,7 +173,7 @@ class PassPlanner:
     def _waiting_bytes(self, delays: Mapping[str, int]) -> float:
         """Activations that wait for their errors: those of samples within a layer's delay and the current one."""
         return sum(
-            self.step.formats.bytes_of(op.inputs[0], op.layer) / self.samples * (delays.get(op.layer, 0) + 1)
+            self.step.formats.bytes_of(op.inputs[0], op.layer, op.phase) / self.samples * (delays.get(op.layer, 0) + 1)
             for op in self.step.executed
             if op.phase == "weight_grad" and op.gemm is not None
         )

@@ -149,10 +149,10 @@ def _energy_j(
     other operation costs as much as an addition at the accumulator's width.
     """
     op, op_pass, moves = entry.op, entry.op_pass, entry.op_pass.moves
-    accumulate = step.design.numerics.mac_of(op.phase).accumulate
+    accumulate = step.formats.numerics_of(op.layer).mac_of(op.phase).accumulate
     mac_j = register_bits = 0.0
     if op_pass.macs:
-        a, b = (step.formats.format_of(tensor.role, op.layer) for tensor in op.inputs[:2])
+        a, b = (step.formats.format_of(tensor.role, op.layer, op.phase) for tensor in op.inputs[:2])
         mac_j = op_pass.macs * mac_pj(a, b, accumulate, technology)
         register_bits = op_pass.macs * (a.bits_per_element + b.bits_per_element + accumulate.bits_per_element)
     picojoules = {

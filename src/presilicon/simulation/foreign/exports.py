@@ -54,8 +54,8 @@ def _node(chakra: Any, op: Op, price: OpCost, formats: StepFormats, present: set
         data_deps=[index for index in op.depends_on if index in present],
         start_time_micros=start,
         duration_micros=end - start,
-        inputs=_tensors(chakra, op.inputs, op.layer, formats),
-        outputs=_tensors(chakra, op.outputs, op.layer, formats),
+        inputs=_tensors(chakra, op.inputs, op, formats),
+        outputs=_tensors(chakra, op.outputs, op, formats),
     )
     node.attr.extend(
         [
@@ -73,15 +73,16 @@ def _node(chakra: Any, op: Op, price: OpCost, formats: StepFormats, present: set
     return node
 
 
-def _tensors(chakra: Any, tensors: Sequence[TensorRef], layer: str, formats: StepFormats) -> Any:
-    widths = [formats.format_of(tensor.role, layer).bits_per_element / 8 for tensor in tensors]
+def _tensors(chakra: Any, tensors: Sequence[TensorRef], op: Op, formats: StepFormats) -> Any:
+    stored = [formats.format_of(tensor.role, op.layer, op.product_phase) for tensor in tensors]
+    widths = [fmt.bits_per_element / 8 for fmt in stored]
     values = [
         [tensor.id, tensor.id, 0, tensor.elements, width, "npu"] for tensor, width in zip(tensors, widths, strict=True)
     ]
     return chakra.IOInfo(
         values=json.dumps(values),
         shapes=json.dumps([tensor.shape for tensor in tensors]),
-        types=json.dumps([f"Tensor({formats.format_of(tensor.role, layer)})" for tensor in tensors]),
+        types=json.dumps([f"Tensor({fmt})" for fmt in stored]),
     )
 
 

@@ -186,7 +186,7 @@ def _winograd(op: Op) -> int:
 
 def _unit(op: Op, machine: RooflineMachine, formats: StepFormats) -> tuple[str, MatrixRate]:
     a, b = op.inputs[:2]
-    return machine.rate(formats.format_of(a.role, op.layer), formats.format_of(b.role, op.layer))
+    return machine.rate(formats.format_of(a.role, op.layer, op.phase), formats.format_of(b.role, op.layer, op.phase))
 
 
 def _unaligned(op: Op, gemm: Gemm, layout: Layout, machine: RooflineMachine) -> int:

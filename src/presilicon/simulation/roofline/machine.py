@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from presilicon.base import ConfigError, FormatError
-from presilicon.designs import Design, Label, Machine, MachineStep, StepPrice, Technology, UpdateRule
+from presilicon.designs import Design, Label, Machine, MachineStep, Numerics, StepPrice, Technology, UpdateRule
 from presilicon.formats import Format, parse
 from presilicon.records import Area
 
@@ -159,6 +159,13 @@ class RooflineMachine(
         from presilicon.simulation.roofline.pricing import price_roofline
 
         return price_roofline(step, self)
+
+    def numerics_remarks(self, numerics: Numerics) -> tuple[str, ...]:
+        """All products move data in the width of the activations, whatever formats single products have."""
+        remarks = super().numerics_remarks(numerics)
+        if all(part.has_formats_by_role for part in numerics.variants()):
+            return remarks
+        return (*remarks, "products with formats of their own run at their rate, but move data as wide as activations")
 
     def area(self, design: Design, technology: Technology | None) -> Area:
         """The area of all dies, where the machine gives it."""

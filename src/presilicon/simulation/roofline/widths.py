@@ -46,7 +46,9 @@ def lay_out_tensors(ops: Sequence[Op], numerics: Numerics, formats: StepFormats)
 
 
 def _bits(tensors: Sequence[TensorRef], op: Op, formats: StepFormats) -> tuple[float, ...]:
-    return tuple(8 * formats.bytes_of(tensor, op.layer) / max(tensor.elements, 1) for tensor in tensors)
+    return tuple(
+        8 * formats.bytes_of(tensor, op.layer, op.product_phase) / max(tensor.elements, 1) for tensor in tensors
+    )
 
 
 class _Mixed:

@@ -4,7 +4,7 @@ from itertools import product
 
 from presilicon.designs import Design, Technology
 from presilicon.formats import parse
-from presilicon.records import PHASES, Area
+from presilicon.records import PRODUCT_PHASES, Area
 from presilicon.simulation.area import (
     OPERANDS,
     area_table,
@@ -29,10 +29,10 @@ def systolic_area(design: Design, machine: SystolicMachine, technology: Technolo
     macs, first, second, sums = [], [], [], []
     flows: list[Dataflow] = []
     variants = design.numerics.variants()
-    for numerics, phase in product(variants, PHASES[:3]):
+    for numerics, phase in product(variants, PRODUCT_PHASES):
         mac = numerics.mac_of(phase)
         flows.append(getattr(machine.dataflow, phase))
-        a, b = (numerics.format_of(role).format for role in OPERANDS[phase])
+        a, b = (numerics.operand(role, phase).format for role in OPERANDS[phase])
         macs.append(mac_area_um2(a, b, mac.accumulate, technology, slice_bits=mac.slice_bits))
         first.append(a.bits_per_element)
         second.append(b.bits_per_element)
@@ -53,7 +53,7 @@ def systolic_area(design: Design, machine: SystolicMachine, technology: Technolo
         units = [cost for operator in operators for cost in (operator.cost, operator.backward_cost) if cost is not None]
         parts["operators"] = machine.vector_lanes * sum(operator_area_um2(cost, technology) for cost in units)
     if machine.transpose == "transposer":
-        weight_bits = max(numerics.weight.format.bits_per_element for numerics in variants)
+        weight_bits = max(numerics.operand("weight", "input_grad").format.bits_per_element for numerics in variants)
         parts["transposer"] = count * register_area_um2(weight_bits, technology)
     parts["control and wiring"] = area_table(technology).overhead.share * sum(parts.values())
     parts["sram"] = sram_area_um2(machine.sram_kib, technology)

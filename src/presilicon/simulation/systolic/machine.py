@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from presilicon.base import ConfigError
 from presilicon.designs import Design, Machine, MachineStep, StepPrice, Technology
-from presilicon.records import PHASES, Area, ArrayFrames, Gemm, StepFacts
+from presilicon.records import PRODUCT_PHASES, Area, ArrayFrames, Gemm, StepFacts
 
 Dataflow = Literal["weight-stationary", "input-stationary", "output-stationary"]
 Reduction = Literal["rows", "columns"]
@@ -75,7 +75,7 @@ class SystolicMachine(
 
     def check_design(self, design: Design) -> None:
         """A MAC unit that adds in the order of the array must have the array's rows."""
-        for phase in PHASES[:3]:
+        for phase in PRODUCT_PHASES:
             mac = design.numerics.mac_of(phase)
             if mac.order == "systolic" and mac.rows != self.rows:
                 raise ConfigError(
@@ -123,7 +123,7 @@ class SystolicMachine(
         if sides is not None:
             settings += [f"machine.rows={sides[0]}", f"machine.cols={sides[1]}"]
         if dataflow is not None:
-            settings += [f"machine.dataflow.{phase}={dataflow}" for phase in PHASES[:3]]
+            settings += [f"machine.dataflow.{phase}={dataflow}" for phase in PRODUCT_PHASES]
         if overlap is not None:
             settings.append(f"machine.fold_overlap={str(overlap).lower()}")
         return settings

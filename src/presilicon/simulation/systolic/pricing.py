@@ -98,7 +98,9 @@ def _demands(
     for op, work in zip(executed, works, strict=True):
         early = 0.0
         if machine.prefetch:
-            waiting = sum(formats.bytes_of(tensor, op.layer) for tensor in op.inputs if tensor.id not in written)
+            waiting = sum(
+                formats.bytes_of(tensor, op.layer, op.product_phase) for tensor in op.inputs if tensor.id not in written
+            )
             early = min(waiting, machine.sram_kib * 1024 / 2)
             written = {tensor.id for tensor in op.outputs}
         yield Demand(

@@ -60,8 +60,9 @@ def array_work(
 
     # A product's inputs begin with its two factors; then comes what is added to it.
     (a, b), rest = op.inputs[:2], op.inputs[2:]
-    b_bytes = formats.bytes_of(b, op.layer)
-    a_format, b_format = formats.format_of(a.role, op.layer), formats.format_of(b.role, op.layer)
+    b_bytes = formats.bytes_of(b, op.layer, op.phase)
+    a_format = formats.format_of(a.role, op.layer, op.phase)
+    b_format = formats.format_of(b.role, op.layer, op.phase)
     transposes = op.phase == "input_grad" and b.role == "weight"
     in_place = transposes and machine.transpose == "in-place"
     reuses_tile = convention == "exact" and resident is not None and resident == _resident_weights(op, machine, formats)
@@ -170,7 +171,7 @@ def _resident_weights(op: Op, machine: SystolicMachine, formats: StepFormats) ->
         height=gemm.n if backward else gemm.k,
         width=gemm.k if backward else gemm.n,
         transposed=backward and machine.transpose != "in-place",
-        format=formats.format_of(weight.role, op.layer),
+        format=formats.format_of(weight.role, op.layer, op.phase),
     )
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from presilicon.base import ConfigError
-from presilicon.designs import Numerics, RoleFormat, load_design
+from presilicon.designs import Numerics, ProductNumerics, RoleFormat, load_design
 from presilicon.emulation import emulate_
 from presilicon.formats import MacUnit, UserFormat, matmul, parse, quantize
 
@@ -76,7 +76,7 @@ MAC = MacUnit(accumulate=parse("float(exponent=6, mantissa=9)"), order="chunked"
 @pytest.mark.parametrize("phase", ["forward", "input_grad", "weight_grad"])
 def test_each_product_has_its_own_mac_unit(phase: str) -> None:
     plain = linear(Numerics())
-    out, weight_grad, input_grad, x, w, e = linear(Numerics(**{f"mac_{phase}": MAC}))
+    out, weight_grad, input_grad, x, w, e = linear(Numerics(**{phase: ProductNumerics(mac=MAC)}))
     expected = {"forward": plain[0], "weight_grad": plain[1], "input_grad": plain[2]}
     expected[phase] = {
         "forward": lambda: matmul(x, w.t(), MAC),
@@ -134,7 +134,7 @@ master = "float32"
 accumulate = "float(exponent=6, mantissa=9)"
 order = "chunked"
 chunk = 64
-[numerics.mac_weight_grad]
+[numerics.weight_grad.mac]
 accumulate = "float32"
 """
     )
