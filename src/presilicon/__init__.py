@@ -45,6 +45,7 @@ _HOMES = {
     "emulate_": "presilicon.emulation",
     "emulate_optimizer_": "presilicon.emulation",
     "emulated": "presilicon.emulation",
+    "monitor": "presilicon.emulation",
     "restore_": "presilicon.emulation",
     "train": "presilicon.emulation",
     "memory_timeline": "presilicon.simulation",
@@ -59,7 +60,7 @@ __all__ = ["__version__", *_HOMES]
 if TYPE_CHECKING:
     from presilicon.base import ConfigError, MissingToolError, PresiliconError
     from presilicon.designs import Design, Numerics, System, load_design, load_numerics, load_system
-    from presilicon.emulation import coverage, emulate_, emulate_optimizer_, emulated, restore_, train
+    from presilicon.emulation import coverage, emulate_, emulate_optimizer_, emulated, monitor, restore_, train
     from presilicon.formats import Format, parse, quantize
     from presilicon.operators import Operator, operator
     from presilicon.records import Cost, Result, StepFacts, StepGraph, Trace

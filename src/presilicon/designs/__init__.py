@@ -19,7 +19,15 @@ from presilicon.designs.instrument import (
 )
 from presilicon.designs.machine import MACHINES, MINIBATCH, Machine, UpdateRule
 from presilicon.designs.method import METHODS, AttachedMethod, Capture, Method, Proceed, TrainingRun, TrainingStep
-from presilicon.designs.numerics import Change, Numerics, Override, ProductNumerics, RoleFormat, decode_format
+from presilicon.designs.numerics import (
+    Change,
+    Numerics,
+    Override,
+    ProductNumerics,
+    RoleFormat,
+    decode_format,
+    unmatched_pattern,
+)
 from presilicon.designs.operators import Operators, OperatorSpec
 from presilicon.designs.pricing import Convention, MachineStep, StepPrice, op_cost
 from presilicon.designs.recipe import Recipe, load_numerics, load_recipe, recipe_label, recipe_names, write_numerics
@@ -113,6 +121,7 @@ __all__ = [
     "recipe_names",
     "system_names",
     "technology_names",
+    "unmatched_pattern",
     "vary_designs",
     "write_numerics",
 ]

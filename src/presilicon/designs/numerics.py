@@ -1,6 +1,6 @@
 """Numerics: the format of each role that a number can play in a training step, in every layer, over time."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Literal, cast
@@ -322,12 +322,7 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         names = list(layers)
         for entry in (*self.overrides, *self.schedule):
             if not any(entry.matches(name, ends) for name in names):
-                near = get_close_matches(entry.layers, names, n=5, cutoff=0.4) or [name for name in names if name][:5]
-                listing = ", ".join(f'"{name}"' for name in near)
-                raise ConfigError(
-                    f'numerics: the pattern "{entry.layers}" matches none of the {len(names)} layers; '
-                    f"near it: {listing}"
-                )
+                raise unmatched_pattern("numerics", entry.layers, names)
 
     def make_operators(self) -> tuple[Operator, ...]:
         """The operators that replace functions."""
@@ -366,6 +361,13 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 _OPERAND_ROLES: tuple[Role, ...] = ("weight", "activation", "error")
 _NOTHING = ProductNumerics()
+
+
+def unmatched_pattern(where: str, pattern: str, layers: Sequence[str]) -> ConfigError:
+    """The error for a pattern that matches none of a model's layers, with the names near it."""
+    near = get_close_matches(pattern, layers, n=5, cutoff=0.4) or [name for name in layers if name][:5]
+    listing = ", ".join(f'"{name}"' for name in near)
+    return ConfigError(f'{where}: the pattern "{pattern}" matches none of the {len(layers)} layers; near it: {listing}')
 
 
 def decode_format(kind: type, value: Any) -> Any:

@@ -4,6 +4,7 @@ from presilicon.emulation.attach import emulate_, emulation_of, restore_
 from presilicon.emulation.coverage import coverage, coverage_workload
 from presilicon.emulation.emulation import UncoveredWarning
 from presilicon.emulation.losses import emulated
+from presilicon.emulation.monitoring.monitor import Monitor, monitor
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.emulation.training.checkpoint import Checkpoint, read_trace
 from presilicon.emulation.training.hopeless import HOPELESS_RULE
@@ -17,6 +18,7 @@ __all__ = [
     "HOPELESS_RULE",
     "Checkpoint",
     "LossScaler",
+    "Monitor",
     "PassOn",
     "UncoveredWarning",
     "coverage",
@@ -26,6 +28,7 @@ __all__ = [
     "emulated",
     "emulation_of",
     "identity",
+    "monitor",
     "read_trace",
     "restore_",
     "take_turns",

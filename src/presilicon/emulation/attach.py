@@ -26,7 +26,7 @@ class _Enter:
 
     def __call__(self, module: nn.Module, args: Any) -> None:
         self.emulation.enter(self.layer, training=module.training and torch.is_grad_enabled())
-        if not self.emulation.is_idle:
+        if not self.emulation.is_idle or self.emulation.asks_what_if:
             self.emulation.origins.note_constants(module)
 
 
@@ -36,6 +36,8 @@ class _Leave:
         self.layer = layer
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
+        if self.emulation.recorders and not module._modules:
+            self.emulation.show_module(self.layer, module, args, output)
         self.emulation.leave(self.layer, output)
 
 

@@ -9,17 +9,17 @@ from types import FrameType
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 from torch.utils import _pytree as pytree
 
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat
+from presilicon.emulation.monitoring.recorder import Recorder
 from presilicon.emulation.operators.replacement import Replacements
 from presilicon.emulation.origins import Origins
 from presilicon.emulation.recomputation import Moment, checkpointed_region, continue_from, moments_of
 from presilicon.emulation.site import LayerPlan, Rounded, Site
-from presilicon.emulation.training.probe import Probe
 from presilicon.operators import Operator
 from presilicon.records import Ends, Observer, PairObserver, Role
 
@@ -72,8 +72,10 @@ class Emulation:
         follows; forward passes under `torch.no_grad` do not count.
         """
         self.watcher: Watcher | None = None
-        self.probe: Probe | None = None
-        """Sees tensors before and after rounding, at the steps that a diagnosis inspects."""
+        self.recorders: tuple[Recorder, ...] = ()
+        """See tensors before and after rounding: monitors, and the probe of a step that a diagnosis inspects."""
+        self.asks_what_if = False
+        """Whether a recorder of the running step sees formats that the model does not compute in, in every layer."""
         self.rounded = Rounded()
         self.origins = Origins()
         self.operators = Replacements([*numerics.make_operators(), *operators])
@@ -111,7 +113,7 @@ class Emulation:
             "rounded": Rounded(),
             "origins": Origins(),
             "watcher": None,
-            "probe": None,
+            "recorders": (),
         }
         return self.__dict__ | fresh
 
@@ -193,11 +195,26 @@ class Emulation:
 
     def _turn_on(self, training: bool) -> None:
         self._training = training
-        if not self.is_idle:
+        self.asks_what_if = any(
+            recorder.is_due(self.step) and recorder.what_if_plan("", self.step) for recorder in self.recorders
+        )
+        if not self.is_idle or self.asks_what_if:
             from presilicon.emulation.mode import EmulationMode
 
             self._mode = EmulationMode(self, training)
             self._mode.__enter__()
+
+    def show_module(self, layer: str, module: nn.Module, inputs: Any, output: Any) -> None:
+        """Show a module's forward pass to the recorders of this step."""
+        for recorder in self.recorders if self._training else ():
+            if recorder.is_due(self.step):
+                recorder.see_module(self.step, layer, module, inputs, output)
+
+    def show_relu(self, output: Tensor) -> None:
+        """Show the result of a ReLU of the running layer to the recorders of this step."""
+        for recorder in self.recorders if self._training else ():
+            if recorder.is_due(self.step):
+                recorder.see_relu(self.layer, output)
 
     def _note_region(self) -> None:
         """Remember the state at the start of a checkpointed region, for its recomputation in the backward pass."""

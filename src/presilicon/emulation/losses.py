@@ -60,6 +60,7 @@ class EmulatedLoss(nn.Module):
         training = self.training and torch.is_grad_enabled()
         if self._shared is not None:
             emulation.step, emulation.watcher = self._shared.step, self._shared.watcher
+            emulation.recorders = self._shared.recorders
         emulation.enter(LAYER, training, counts=self._shared is None)
         try:
             return self.loss(*args, **kwargs)

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.emulation import losses
 from presilicon.emulation.emulation import Emulation
+from presilicon.emulation.monitoring.recorder import RELUS
 from presilicon.emulation.ops import attention, grouped, recurrent
 from presilicon.emulation.ops.arithmetic import Arithmetic
 from presilicon.emulation.ops.calls import readers, uncovered
@@ -106,6 +107,8 @@ class EmulationMode(TorchFunctionMode):
             out = func(*args, **kwargs)
         else:
             out = handler(self._arithmetic, func, *args, **kwargs)
+        if self._emulation.recorders and func in RELUS:
+            self._emulation.show_relu(out)
         multiplies = _multiplying.get(func, False) if handler is None else handler not in _VECTOR
         self._emulation.origins.note_result(func, args, kwargs, out, multiplies=multiplies)
         return out
@@ -128,7 +131,8 @@ class EmulationMode(TorchFunctionMode):
 
     def _is_plain(self) -> bool:
         """Whether nothing is rounded or observed in the running layer."""
-        return not self._emulation.observers and self._arithmetic.plan.is_idle
+        emulation = self._emulation
+        return not emulation.observers and not emulation.asks_what_if and self._arithmetic.plan.is_idle
 
 
 def _named(func: Callable[..., Any]) -> Handler | None:

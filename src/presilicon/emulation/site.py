@@ -3,9 +3,10 @@
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from copy import copy
 from functools import partial
 from math import gcd
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from presilicon.records import PHASES, PRODUCT_PHASES, ROLES, ProductPhase, Role
 
 if TYPE_CHECKING:
     from presilicon.emulation.emulation import Emulation
+    from presilicon.emulation.monitoring.recorder import Recorder
 
 _FLOAT32 = parse("float32")
 
@@ -203,6 +205,15 @@ class Rounded:
         self._recent.clear()
 
 
+class Use(NamedTuple):
+    """The role of a tensor, the product that it is an operand of, and the axis that this reduces."""
+
+    role: Role
+    axis: int = -1
+    groups: int = 1
+    phase: ProductPhase | None = None
+
+
 class Site:
     """One op of one layer at one step; rounds its tensors in the forward and backward pass."""
 
@@ -230,9 +241,8 @@ class Site:
         As an operand of the product of `phase` it has that product's format, and is transformed first where the
         product asks for it. Weight gradients are not reduced again, so their blocks follow the format's own axis.
         """
-        tensor = self._transformed(tensor, axis, groups, phase)
-        rounded = self._quantize(tensor, role, axis, groups, part, phase)
-        self._probe(tensor, rounded, role, phase)
+        rounded = self._quantize(self._transformed(tensor, axis, groups, phase), role, axis, groups, part, phase)
+        self._probe(tensor, rounded, Use(role, axis, groups, phase))
         self.show(rounded, role)
         return rounded
 
@@ -247,7 +257,9 @@ class Site:
 
     def round_operand(self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1, part: str = "") -> Tensor:
         """Like `round`, for the forward product: a tensor that was rounded in this pass is not rounded again."""
+        use = Use(role, axis, groups, "forward")
         if self.plan.is_used_as_is(role, "forward"):
+            self._probe_again(tensor, tensor, use)
             self.show(tensor, role)
             return tensor if self.plan.is_exact else _without_sharing(tensor, role)
         role_format, length = self.plan.format_of(role, "forward"), self.plan.hadamard["forward"]
@@ -263,8 +275,9 @@ class Site:
             before = partial(self._transformed, axis=axis, groups=groups, phase="forward")
             rounded = repeat(tensor)
             self._emulation.rounded.keep(tensor, role, how, rounded, repeat)
-            if self._sees_before:
-                self._probe(before(tensor), rounded, role, "forward")
+            self._probe(tensor, rounded, use)
+        else:
+            self._probe_again(tensor, rounded, use)
         self.show(rounded, role)
         return rounded
 
@@ -281,7 +294,7 @@ class Site:
         before = data.clone() if self._sees_before else data
         quantize(data, role_format.format, rounding=role_format.rounding_mode, key=key, out=data)
         self._emulation.rounded.keep(tensor, role, self.plan.rounding_ids[role_format], tensor)
-        self._probe(before, data, role)
+        self._probe(before, data, Use(role))
         self.show(tensor, role)
 
     def round_error(self, error: Tensor) -> Tensor:
@@ -291,17 +304,47 @@ class Site:
 
     @property
     def _sees_before(self) -> bool:
-        """Whether a probe or an observer needs tensors before they are rounded."""
+        """Whether a recorder or an observer needs tensors before they are rounded."""
         pairs = self._emulation.pair_observers
-        return self._emulation.probe is not None or any(observer.wants_pairs for observer in pairs)
+        return any(recorder.is_due(self._step) for recorder in self._emulation.recorders) or any(
+            observer.wants_pairs for observer in pairs
+        )
 
-    def _probe(self, before: Tensor, after: Tensor, role: Role, phase: ProductPhase | None = None) -> None:
-        probe = self._emulation.probe
-        if probe is not None and self._training:
-            probe(self._layer, role, before.detach(), after.detach(), self.plan.format_of(role, phase).format)
-        for observer in self._emulation.pair_observers if self._training else ():
+    def _probe(self, tensor: Tensor, after: Tensor, use: "Use") -> None:
+        """Show a tensor, before it is transformed, and its rounded copy to recorders and observers, in training."""
+        if not self._training:
+            return
+        for recorder in self._emulation.recorders:
+            self._record(recorder, tensor, after, use)
+        for observer in self._emulation.pair_observers:
             if observer.wants_pairs:
-                observer.pair(self._step, self._layer, role, before.detach(), after.detach())
+                before = self._transformed(tensor, use.axis, use.groups, use.phase)
+                observer.pair(self._step, self._layer, use.role, before.detach(), after.detach())
+
+    def _probe_again(self, tensor: Tensor, after: Tensor, use: "Use", product: ProductPhase | None = None) -> None:
+        """Show a tensor that is exact, or that was rounded before, to the recorders that see all tensors."""
+        if self._training:
+            for recorder in self._emulation.recorders:
+                if recorder.sees_all:
+                    self._record(recorder, tensor, after, use, product)
+
+    def _record(
+        self, recorder: "Recorder", tensor: Tensor, after: Tensor, use: "Use", product: ProductPhase | None = None
+    ) -> None:
+        role, axis, groups, phase = use
+        if not recorder.is_due(self._step) or not recorder.wants(self._layer, role):
+            return
+        site, plan = self, recorder.what_if_plan(self._layer, self._step)
+        if plan is not None:
+            site = copy(self)
+            site.plan = plan
+        before = site._transformed(tensor, axis, groups, phase)
+        if plan is not None:
+            if product is not None and not site.regroups(role):
+                return
+            after = site._quantize(before, role, axis, groups, product or "", phase)
+        split, fmt = site._oriented(before, role, axis, groups, phase)
+        recorder.see_rounding(self._step, self._layer, role, product, split, after.reshape(split.shape), fmt)
 
     def show(self, tensor: Tensor, role: Role) -> None:
         """Pass a rounded tensor to the observers, in training."""
@@ -324,7 +367,10 @@ class Site:
         """A saved tensor for a backward product: rounded as that product asks for, or as it was rounded before."""
         if not self.regroups(role):
             return tensor
-        return self._quantize(self._transformed(tensor, axis, groups, phase), role, axis, groups, part, phase)
+        before = self._transformed(tensor, axis, groups, phase)
+        rounded = self._quantize(before, role, axis, groups, part, phase)
+        self._probe_again(tensor, rounded, Use(role, axis, groups, phase), phase)
+        return rounded
 
     def multiply(self, phase: ProductPhase, part: str = "") -> Multiply | None:
         """The multiplication of a product's MAC unit; None for torch's float32."""
@@ -368,13 +414,21 @@ class Site:
         key = self._key(f"{role}/{part}") if role_format.is_stochastic else None
         if not role_format.format.is_blocked:
             return quantize(tensor.detach(), role_format.format, rounding=role_format.rounding_mode, key=key)
+        split, oriented = self._oriented(tensor, role, axis, groups, phase)
+        return quantize(split.detach(), oriented, rounding=role_format.rounding_mode, key=key).view(tensor.shape)
+
+    def _oriented(
+        self, tensor: Tensor, role: Role, axis: int, groups: int, phase: ProductPhase | None
+    ) -> tuple[Tensor, Format]:
+        """The tensor in the shape in which it is rounded, and its format with blocks along the axis in that shape."""
+        fmt = self.plan.format_of(role, phase).format
+        if not fmt.is_blocked:
+            return tensor, fmt
         # Blocks must not extend from one group of channels into the next.
         split = tensor.unflatten(axis, (groups, -1)) if groups > 1 else tensor
         if role == "gradient":
-            oriented = fitting(role_format.format, split)
-        else:
-            oriented = role_format.format.along(axis + 1 if groups > 1 else axis)
-        return quantize(split.detach(), oriented, rounding=role_format.rounding_mode, key=key).view(tensor.shape)
+            return split, fitting(fmt, split)
+        return split, fmt.along(axis + 1 if groups > 1 else axis)
 
     def _key(self, name: str) -> Key:
         purpose = "" if self._training else "evaluation/"

@@ -20,7 +20,15 @@ from presilicon.formats.families.scaled import Scaled
 from presilicon.formats.families.table import Table
 from presilicon.formats.families.user import UserFormat
 from presilicon.formats.format import Format
-from presilicon.formats.grammar import FAMILIES, NAMED_FORMATS, named_formats, parse, parse_rounding, register
+from presilicon.formats.grammar import (
+    FAMILIES,
+    NAMED_FORMATS,
+    named_formats,
+    parse,
+    parse_rounding,
+    register,
+    short_name,
+)
 from presilicon.formats.kernels.passes import has_numba
 from presilicon.formats.kernels.reference import quantize_value
 from presilicon.formats.kernels.threads import split_over_threads
@@ -63,5 +71,6 @@ __all__ = [
     "quantize_value",
     "register",
     "rounder",
+    "short_name",
     "split_over_threads",
 ]

@@ -213,6 +213,11 @@ class Format(ABC):
         """The scale of element `index` of a row; only for formats with shared scales."""
         raise FormatError(f"{self}: this format has no shared scales")
 
+    def scaled_groups(self, x: "Tensor") -> "tuple[Tensor, Tensor, float] | None":
+        """For scales that depend on the data: the numbers of each group (..., groups, members), the groups' scales, and
+        the largest magnitude under the scale 1. Short groups are padded by zeros."""
+        return None
+
     def values_at_scale(self, scale: float) -> list[float] | None:
         """All values under a shared scale in ascending order; None if they are too many to list."""
         return None

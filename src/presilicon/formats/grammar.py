@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from presilicon.base import ExtensionPoint, FormatError, did_you_mean
 from presilicon.formats.families.integer import wider_integer
-from presilicon.formats.format import Format
+from presilicon.formats.format import Format, spell_value
 from presilicon.formats.rounding import Stochastic, check_rounding
 
 if TYPE_CHECKING:
@@ -54,6 +54,24 @@ def name_of(fmt: Format) -> str | None:
     """The name of a format that has one, unless another family has the same name."""
     named = (name for name, known in _names_of(type(fmt)).items() if known == fmt)
     return next((name for name in named if NAMED_FORMATS.get(name, fmt) == fmt), None)
+
+
+@cache
+def short_name(fmt: Format) -> str:
+    """The shortest text that `parse` reads as this format: its spelling, or a name with changed options.
+
+    >>> short_name(parse("e4m3fn(overflow=saturate)")), short_name(parse("float(6, 9)"))
+    ('e4m3fn(overflow=saturate)', 'float(exponent=6, mantissa=9)')
+    """
+    texts = [str(fmt)]
+    options = {argument.name for argument in fields(fmt) if argument.default is not MISSING}  # type: ignore[arg-type]
+    for name, known in _names_of(type(fmt)).items():
+        own = known.arguments()
+        changed = {key: value for key, value in fmt.arguments().items() if own.get(key) != value}
+        text = f"{name}({', '.join(f'{key}={spell_value(value)}' for key, value in changed.items())})"
+        if changed.keys() <= options and len(text) < len(texts[-1]) and parse(text) == fmt:
+            texts.append(text)
+    return texts[-1]
 
 
 def register(fmt: "UserFormat") -> "UserFormat":

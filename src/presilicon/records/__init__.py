@@ -53,6 +53,16 @@ from presilicon.records.graph import (
 )
 from presilicon.records.interval import Interval, Probability
 from presilicon.records.memory import MEMORY_PARTS, Lifetime, MemoryPart, MemoryPoint, MemoryTimeline
+from presilicon.records.monitoring import (
+    DeadUnits,
+    Failure,
+    FailureKind,
+    Limits,
+    MonitoredRole,
+    MonitorReport,
+    RoleStatistics,
+    TensorStatistics,
+)
 from presilicon.records.operator_cost import OperatorCost
 from presilicon.records.panel import Curve, Panel
 from presilicon.records.protocols import AttachedHook, Observer, PairObserver, PassiveHook, Stateful, TrainingHook
@@ -95,6 +105,7 @@ __all__ = [
     "Crossing",
     "Curve",
     "CurvePoint",
+    "DeadUnits",
     "DesignEvent",
     "Direction",
     "EmulationCoverage",
@@ -104,6 +115,8 @@ __all__ = [
     "EvaluationEvent",
     "Event",
     "FactsRun",
+    "Failure",
+    "FailureKind",
     "Fairness",
     "Finding",
     "FindingEvent",
@@ -122,6 +135,7 @@ __all__ = [
     "Interval",
     "LayerFact",
     "Lifetime",
+    "Limits",
     "LockEvent",
     "MemoryPart",
     "MemoryPoint",
@@ -129,6 +143,8 @@ __all__ = [
     "MethodFact",
     "Milestone",
     "Mode",
+    "MonitorReport",
+    "MonitoredRole",
     "Observer",
     "Op",
     "OpCost",
@@ -153,6 +169,7 @@ __all__ = [
     "ResultEvent",
     "Role",
     "RoleShares",
+    "RoleStatistics",
     "RoundingEvent",
     "Schedule",
     "ScheduleCost",
@@ -171,6 +188,7 @@ __all__ = [
     "TapLosses",
     "Task",
     "TensorRef",
+    "TensorStatistics",
     "Trace",
     "TrainingHook",
     "excludes_one",

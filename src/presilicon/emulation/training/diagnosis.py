@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from presilicon.designs import LossScale, Numerics
 from presilicon.emulation.emulation import Emulation
-from presilicon.emulation.training.probe import RELUS, Probe, WatchedFunctions, is_finite, name_layer, running_layer
+from presilicon.emulation.monitoring.recorder import RELUS
+from presilicon.emulation.training.probe import Probe, WatchedFunctions, is_finite, name_layer, running_layer
 from presilicon.records import Finding, Role, RoleShares
 from presilicon.workloads import Splits, resident_pair
 
@@ -64,15 +65,15 @@ class Diagnosis:
         return step % EVERY == 0
 
     @contextmanager
-    def probing(self, model: nn.Module, emulation: Emulation, step: int) -> Iterator[Probe]:
+    def probing(self, emulation: Emulation, step: int) -> Iterator[Probe]:
         """A context in which a probe inspects the step."""
         probe = Probe(step)
-        emulation.probe = probe
+        before = emulation.recorders
+        emulation.recorders = (*before, probe)
         try:
-            with probe.watching(model):
-                yield probe
+            yield probe
         finally:
-            emulation.probe = None
+            emulation.recorders = before
             self.shares += probe.shares()
 
     def check_data(self, data: Splits, numerics: Numerics) -> None:

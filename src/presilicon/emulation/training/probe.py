@@ -4,162 +4,136 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-import torch
-from msgspec import Struct
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from presilicon.emulation.monitoring.recorder import ModuleRun, Recorder, Rounding
+from presilicon.emulation.monitoring.statistics import Measurement
 from presilicon.formats import Format
-from presilicon.records import BugClass, Finding, Role, RoleShares
+from presilicon.records import BugClass, Finding, MonitoredRole, RoleShares
 
 UNDERFLOW, OVERFLOW, SATURATION = 0.5, 0.001, 0.05
 """Shares of a layer's numbers above which rounding is reported."""
 
 
-class _Count(Struct):
-    """Numbers of one layer and role that rounding changed."""
-
-    nonzero: int = 0
-    finite: int = 0
-    underflowed: int = 0
-    overflowed: int = 0
-    saturated: int = 0
-    fits_data: bool = False
-    """Whether the format has a scale or a shared exponent that follows the data."""
-
-
-_SUMMED = ("nonzero", "finite", "underflowed", "overflowed", "saturated")
-
-
-class Probe:
+class Probe(Recorder):
     """Sees the tensors of one step before and after they are rounded."""
 
     def __init__(self, step: int) -> None:
+        super().__init__()
         self.step = step
-        self.counts: dict[tuple[str, Role], _Count] = {}
-        self.first: Finding | None = None
+        self._measurements: dict[tuple[str, MonitoredRole], Measurement] = {}
+        self._formats: dict[tuple[str, MonitoredRole], Format] = {}
+        self._first: Finding | None = None
 
-    @torch.no_grad()
-    def __call__(self, layer: str, role: Role, before: Tensor, after: Tensor, fmt: Format) -> None:
-        """Count the effects of rounding one tensor."""
-        finite_before, finite_after = before.isfinite(), after.isfinite()
-        count = self.counts.setdefault((layer, role), _Count())
-        count.nonzero += int((before != 0).sum())
-        count.finite += int(finite_before.sum())
-        count.underflowed += int(((before != 0) & (after == 0)).sum())
-        overflowed = int((finite_before & ~finite_after).sum())
-        count.overflowed += overflowed
-        largest = getattr(fmt, "max", None)
-        if isinstance(largest, float):
-            count.saturated += int(((before.abs() > largest) & (after.abs() == largest)).sum())
-        count.fits_data = fmt.is_blocked or getattr(fmt, "scale", None) in ("tensor", "channel")
-        if overflowed:
+    @property
+    def first(self) -> Finding | None:
+        """The first number that is not finite; later ones are consequences of it."""
+        self._read()
+        return self._first
+
+    @first.setter
+    def first(self, finding: Finding) -> None:
+        self._read()
+        self._first = finding
+
+    def _read(self) -> None:
+        for entry in self.drain():
+            if isinstance(entry, Rounding):
+                key = (entry.layer, entry.role)
+                self._measurements[key] = self._measurements.get(key, Measurement()).plus(entry.measurement)
+                self._formats[key] = entry.format
+            if self._first is None:
+                self._first = self._blame_rounding(entry) if isinstance(entry, Rounding) else self._blame_module(entry)
+
+    def _blame_rounding(self, rounding: Rounding) -> Finding | None:
+        layer, role, numbers = rounding.layer, rounding.role, rounding.measurement
+        if numbers.overflowed:
             message = (
-                f"{role} of {name_layer(layer)} overflowed {fmt}; a format with more exponent bits, or a smaller loss "
+                f"{role} of {name_layer(layer)} overflowed {rounding.format}; a format with more exponent bits, or a "
+                "smaller loss scale, would hold it"
             )
-            share = overflowed / before.numel()
-            self._blame("produced", "conceptual", layer, role, message + "scale, would hold it", share)
-        elif not bool(finite_before.all()):
+            share = numbers.overflowed / numbers.numbers
+            return self._not_finite("produced", "conceptual", layer, role, message, share)
+        if numbers.nonfinite:
             message = f"{role} of {name_layer(layer)} was not finite when it came in, and nothing rounded before it was"
-            self._blame("passed on", "structural", layer, role, message)
+            return self._not_finite("passed on", "structural", layer, role, message)
+        return None
 
-    def _blame(
+    def _blame_module(self, run: ModuleRun) -> Finding | None:
+        if run.bad_inputs:
+            message = (
+                f"{name_layer(run.layer)} was handed numbers that are not finite, and no layer before it made them: "
+                "look at what the model computes between its layers"
+            )
+            return self._not_finite("passed on", "structural", run.layer, "activation", message)
+        if run.bad_outputs:
+            message = f"{name_layer(run.layer)} ({run.kind}) made a number that is not finite of finite ones"
+            return self._not_finite("produced", "structural", run.layer, "activation", message)
+        return None
+
+    def _not_finite(
         self,
         origin: Literal["produced", "passed on"],
         bug: BugClass,
         layer: str,
-        role: Role,
+        role: Any,
         message: str,
         share: float | None = None,
-    ) -> None:
-        """Keep the first number that is not finite; later ones are consequences of it."""
-        if self.first is None:
-            self.first = Finding(
-                step=self.step,
-                symptom="non-finite",
-                bug=bug,
-                layer=layer,
-                role=role,
-                origin=origin,
-                share=share,
-                message=message,
-            )
-
-    @contextmanager
-    def watching(self, model: nn.Module) -> Iterator[None]:
-        """A context that also inspects inputs and outputs of layers, to find one that produces non-finite numbers."""
-        names = {module: name for name, module in model.named_modules()}
-        leaves = [module for module in names if not any(module.children())]
-
-        def look(module: nn.Module, inputs: Any, output: Any) -> None:
-            if self.first is not None:
-                return
-            layer = names[module]
-            if not is_finite(inputs):
-                message = (
-                    f"{name_layer(layer)} was handed numbers that are not finite, and no layer before it made them: "
-                )
-                advice = "look at what the model computes between its layers"
-                self._blame("passed on", "structural", layer, "activation", message + advice)
-            elif not is_finite(output):
-                message = (
-                    f"{name_layer(layer)} ({type(module).__name__}) made a number that is not finite of finite ones"
-                )
-                self._blame("produced", "structural", layer, "activation", message)
-
-        handles = [module.register_forward_hook(look) for module in leaves]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+    ) -> Finding:
+        return Finding(
+            step=self.step,
+            symptom="non-finite",
+            bug=bug,
+            layer=layer,
+            role=role,
+            origin=origin,
+            share=share,
+            message=message,
+        )
 
     def shares(self) -> list[RoleShares]:
         """Shares over all layers, for each role that was rounded."""
-        totals: dict[Role, _Count] = {}
-        for (_, role), count in self.counts.items():
-            total = totals.setdefault(role, _Count())
-            for field in _SUMMED:
-                setattr(total, field, getattr(total, field) + getattr(count, field))
+        self._read()
+        totals: dict[MonitoredRole, Measurement] = {}
+        for (_, role), measurement in self._measurements.items():
+            totals[role] = totals.get(role, Measurement()).plus(measurement)
         return [
             RoleShares(
                 step=self.step,
-                role=role,
-                underflow=count.underflowed / max(count.nonzero, 1),
-                overflow=count.overflowed / max(count.finite, 1),
-                saturation=count.saturated / max(count.finite, 1),
+                role=role,  # type: ignore[arg-type]
+                underflow=total.underflow,
+                overflow=total.overflow,
+                saturation=total.saturation,
             )
-            for role, count in totals.items()
+            for role, total in totals.items()
         ]
 
     def findings(self) -> Iterator[Finding]:
         """Findings for layers whose numbers underflow, overflow or saturate too often."""
-        for (layer, role), count in self.counts.items():
+        self._read()
+        for (layer, role), numbers in self._measurements.items():
+            fmt = self._formats[layer, role]
+            fits_data = fmt.is_blocked or getattr(fmt, "scale", None) in ("tensor", "channel")
             for symptom, share, limit, words in (
-                ("underflow", count.underflowed / max(count.nonzero, 1), UNDERFLOW, "became zero"),
-                ("overflow", count.overflowed / max(count.finite, 1), OVERFLOW, "overflowed"),
-                ("saturation", count.saturated / max(count.finite, 1), SATURATION, "were held at the largest value"),
+                ("underflow", numbers.underflow, UNDERFLOW, "became zero"),
+                ("overflow", numbers.overflow, OVERFLOW, "overflowed"),
+                ("saturation", numbers.saturation, SATURATION, "were held at the largest value"),
             ):
                 if share > limit:
                     small = symptom == "underflow" and role in ("error", "gradient")
                     advice = "a loss scale lifts them" if small else "more exponent bits hold them"
-                    if count.fits_data:
+                    if fits_data:
                         advice = "smaller groups, or more bits, hold them"
                     yield Finding(
                         step=self.step,
                         symptom=symptom,  # type: ignore[arg-type]
                         bug="conceptual",
                         layer=layer,
-                        role=role,
+                        role=role,  # type: ignore[arg-type]
                         share=share,
                         message=f"{share:.0%} of the {role} of {name_layer(layer)} {words} in rounding; {advice}",
                     )
-
-
-RELUS = frozenset(
-    (functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, functional.relu6)
-)
 
 
 class WatchedFunctions(TorchFunctionMode):

@@ -169,7 +169,7 @@ class StepTrainer:
 
     def _forward_and_backward(self, step: TrainingStep, work: StepWork, is_probed: bool) -> Probe | None:
         """Add the gradients of a piece of the batch, weighted by its share; the probe is None at most steps."""
-        probing = self._diagnosis.probing(self._model, self._emulation, step.number) if is_probed else nullcontext()
+        probing = self._diagnosis.probing(self._emulation, step.number) if is_probed else nullcontext()
         with probing as probe:
             watching = self._diagnosis.watching_relus(self._model, step.number) if probe else nullcontext()
             with watching, nullcontext() if self.stale is None else self.stale.swapped_in():
@@ -252,7 +252,7 @@ class StepTrainer:
         """Repeat a failed pass with a probe; the run ends here, so this disturbs nothing."""
         self._emulation.begin_step(step.number, work.passes - 1)
         self._optimizer.zero_grad()
-        with self._diagnosis.probing(self._model, self._emulation, step.number) as probe:
+        with self._diagnosis.probing(self._emulation, step.number) as probe:
             with nullcontext() if self.stale is None else self.stale.swapped_in():
                 self._forward(step)
             if backward:

@@ -128,6 +128,17 @@ class PowerBlocks(BlockFormat):
             values = torch.where((codes.scales == 255).unsqueeze(-1), torch.nan, values)
         return back(values)
 
+    def scaled_groups(self, x: "Tensor") -> "tuple[Tensor, Tensor, float]":
+        """Blocks and their powers of two."""
+        import torch
+
+        from presilicon.formats.kernels.torch_blocks import shared_exponents, to_groups
+        from presilicon.formats.kernels.torch_kernels import power_of_two
+
+        blocks, _ = to_groups(x.to(torch.float64), self)
+        exponents, _, _ = shared_exponents(blocks, block_grid_of(self))
+        return blocks, power_of_two(exponents), float(self.unit_limit(negative=False))
+
     def shared_scale(self, codes: "BlockCodes", index: int) -> float:
         """The power of two of the element's block."""
         code = int(codes.scales.reshape(-1)[index // self.group_size])

@@ -110,6 +110,14 @@ class Integer(Format):
         scale = (largest / largest.new_tensor(self.codes.max)).to(torch.float32).to(x.dtype)
         return torch.where(scale > 0, scale, 1.0)
 
+    def scaled_groups(self, x: "Tensor") -> "tuple[Tensor, Tensor, float] | None":
+        """The channels, or the whole tensor as one group."""
+        if not self.has_shared_scales:
+            return None
+        axis = self._channel_axis(x)
+        groups = x.reshape(1, -1) if axis is None else x.movedim(axis, 0).reshape(x.shape[axis], -1)
+        return groups, self.scale_for(x).reshape(-1), self.codes.max
+
     def _channel_axis(self, x: "Tensor") -> int | None:
         """The axis whose indices have their own scales, counted from 0; None: one scale for the tensor."""
         if self.scale != "channel" or x.dim() == 0:

@@ -113,6 +113,13 @@ class Nvfp4(BlockFormat):
         scales = round_to_grid(ratio, grid_of(SCALE_FORMAT), "nearest-even").clamp(min=2.0**-9)
         return scales, tensor
 
+    def scaled_groups(self, x: "Tensor") -> "tuple[Tensor, Tensor, float]":
+        """Blocks, and their scales times the tensor's."""
+        from presilicon.formats.kernels.torch_blocks import to_groups
+
+        scales, tensor = self.scales_of(x)
+        return to_groups(x, self)[0], scales * tensor, ELEMENT_FORMAT.max
+
     def round_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key", out: "Tensor | None") -> "Tensor":
         """Division by the scales, one pass over the element's grid, product with the scales."""
         passes = cpu_passes_for(x, mode)

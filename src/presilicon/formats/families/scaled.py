@@ -199,6 +199,18 @@ class Scaled(BlockFormat):
         blocks, back = to_groups(x, self)
         return back(factor.unsqueeze(-1).expand_as(blocks))
 
+    def scaled_groups(self, x: "Tensor") -> "tuple[Tensor, Tensor, float]":
+        """The groups, and the numbers that their elements are multiplied by."""
+        from presilicon.formats.kernels.torch_blocks import block_axis, to_groups
+
+        _, scales = self.factors(self.amax_of(x))
+        if self.per == "tensor":
+            return x.reshape(1, -1), scales.reshape(1), self.element.max
+        if self.per == "row":
+            lines = x.movedim(block_axis(tuple(x.shape), self), -1) if x.dim() else x.reshape(1)
+            return lines.unsqueeze(-2), scales, self.element.max
+        return to_groups(x, self)[0], scales, self.element.max
+
     # Rounding
 
     def round_tensor(self, x: "Tensor", mode: "str | Stochastic", key: Key, out: "Tensor | None") -> "Tensor":

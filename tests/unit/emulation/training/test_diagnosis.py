@@ -259,8 +259,8 @@ def test_numbers_far_from_the_largest_do_not_saturate() -> None:
     probe = diagnosis.Probe(0)
     fmt = load_recipe("fp8-hybrid").numerics.weight.format
     data = torch.linspace(-0.29, 0.29, 100)
-    probe("layer", "weight", data, data.round(decimals=1), fmt)
+    probe.see_rounding(0, "layer", "weight", None, data, data.round(decimals=1), fmt)
     assert probe.shares()[0].saturation == 0.0
     held = torch.full((10,), 1000.0)
-    probe("layer", "weight", held, torch.full((10,), fmt.max), fmt)
+    probe.see_rounding(0, "layer", "weight", None, held, torch.full((10,), fmt.max), fmt)
     assert probe.shares()[0].saturation == pytest.approx(10 / 110)

@@ -1,0 +1,1 @@
+"""Statistics of the tensors of an emulated model."""

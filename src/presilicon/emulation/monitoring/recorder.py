@@ -1,0 +1,117 @@
+"""Recording of tensors in the order in which a model computes them, on their devices."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils import _pytree as pytree
+
+from presilicon.emulation.monitoring.statistics import Measurement, measure
+from presilicon.formats import Format
+from presilicon.records import MonitoredRole, ProductPhase, Role
+
+if TYPE_CHECKING:
+    from presilicon.emulation.site import LayerPlan
+
+RELUS = frozenset(
+    (functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_, functional.relu6)
+)
+
+
+class Rounding(NamedTuple):
+    """A tensor that was rounded."""
+
+    step: int
+    layer: str
+    role: MonitoredRole
+    product: ProductPhase | None
+    """The backward product that it was rounded for again; None for the first rounding."""
+    format: Format
+    measurement: Measurement = Measurement()
+
+
+class ModuleRun(NamedTuple):
+    """A forward pass of a module without children."""
+
+    step: int
+    layer: str
+    kind: str
+    """Class of the module."""
+    bad_inputs: float = 0.0
+    """Numbers that are not finite."""
+    bad_outputs: float = 0.0
+
+
+class Recorder:
+    """Sees the tensors of monitored steps before and after rounding; nothing waits for the device until `drain`."""
+
+    sees_all = False
+    """Whether operands that are exact, or that an earlier product has rounded, are seen too."""
+    measures_blocks = False
+
+    def __init__(self) -> None:
+        self._pending: list[tuple[Rounding | ModuleRun, Tensor]] = []
+
+    def is_due(self, step: int) -> bool:
+        """Whether a step is recorded."""
+        return True
+
+    def wants(self, layer: str, role: MonitoredRole) -> bool:
+        """Whether tensors of a role are recorded in a layer."""
+        return True
+
+    def what_if_plan(self, layer: str, step: int) -> "LayerPlan | None":
+        """The plan whose formats are recorded, if they are not those that the model computes in."""
+        return None
+
+    def see_rounding(
+        self,
+        step: int,
+        layer: str,
+        role: Role,
+        product: ProductPhase | None,
+        before: Tensor,
+        after: Tensor,
+        fmt: Format,
+    ) -> None:
+        """Record a tensor before and after it was rounded to a format."""
+        row = measure(before, after, fmt, blocks=self.measures_blocks)
+        self._pending.append((Rounding(step, layer, role, product, fmt), row))
+
+    def see_module(self, step: int, layer: str, module: nn.Module, inputs: Any, output: Any) -> None:
+        """Record the inputs and outputs of a module without children."""
+        inside, outside = _floating(inputs), _floating(output)
+        if outside:
+            row = torch.stack([_not_finite(tensors, outside[0]) for tensors in (inside, outside)])
+            self._pending.append((ModuleRun(step, layer, type(module).__name__), row))
+
+    def see_relu(self, layer: str, output: Tensor) -> None:
+        """Called with the result of a ReLU."""
+
+    def drain(self) -> Iterator[Rounding | ModuleRun]:
+        """What was recorded since the last call, in order; waits once for each device."""
+        pending, self._pending = self._pending, []
+        devices = {row.device for _, row in pending}
+        values = {
+            device: iter(torch.cat([row for _, row in pending if row.device == device]).tolist()) for device in devices
+        }
+        for entry, row in pending:
+            numbers = [next(values[row.device]) for _ in range(len(row))]
+            if isinstance(entry, Rounding):
+                yield entry._replace(measurement=Measurement(*numbers))
+            else:
+                yield entry._replace(bad_inputs=numbers[0], bad_outputs=numbers[1])
+
+
+def _floating(value: Any) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+
+
+def _not_finite(tensors: list[Tensor], like: Tensor) -> Tensor:
+    """The number of infinities and NaN, as float64 on the device of `like`."""
+    total = torch.zeros((), dtype=torch.float64, device=like.device)
+    for tensor in tensors:
+        total = total + (~tensor.detach().isfinite()).sum().to(like.device, non_blocking=True)
+    return total

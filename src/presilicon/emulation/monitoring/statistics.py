@@ -1,0 +1,176 @@
+"""Statistics of a tensor before and after rounding, computed on its device without waiting for it."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from presilicon.formats import Format
+from presilicon.records import TensorStatistics
+
+
+class Measurement(NamedTuple):
+    """Sums and extremes of one tensor, or of several; the order is that of a row of `measure`."""
+
+    numbers: float = 0.0
+    nonzero: float = 0.0
+    finite: float = 0.0
+    nans: float = 0.0
+    underflowed: float = 0.0
+    overflowed: float = 0.0
+    saturated: float = 0.0
+    total: float = 0.0
+    absolute: float = 0.0
+    square: float = 0.0
+    signal: float = 0.0
+    """Sum of the squares of numbers that are finite before and after rounding."""
+    error: float = 0.0
+    """Sum of their squared rounding errors."""
+    blocks: float = 0.0
+    clipped: float = 0.0
+    maximum: float = -math.inf
+    largest: float = -math.inf
+    scale_max: float = -math.inf
+    block_range: float = -math.inf
+    minimum: float = math.inf
+    smallest: float = math.inf
+    scale_min: float = math.inf
+
+    def plus(self, other: "Measurement") -> "Measurement":
+        """The measurement of both tensors together."""
+        sums = [a + b for a, b in zip(self[:_SUMS], other[:_SUMS], strict=True)]
+        highs = [max(a, b) for a, b in zip(self[_SUMS:_HIGHS], other[_SUMS:_HIGHS], strict=True)]
+        lows = [min(a, b) for a, b in zip(self[_HIGHS:], other[_HIGHS:], strict=True)]
+        return Measurement(*sums, *highs, *lows)
+
+    @property
+    def underflow(self) -> float:
+        """Share of the nonzero numbers that became zero."""
+        return self.underflowed / max(self.nonzero, 1)
+
+    @property
+    def overflow(self) -> float:
+        """Share of the finite numbers that became infinite or NaN."""
+        return self.overflowed / max(self.finite, 1)
+
+    @property
+    def saturation(self) -> float:
+        """Share of the finite numbers that were held at the largest value."""
+        return self.saturated / max(self.finite, 1)
+
+    @property
+    def nonfinite(self) -> int:
+        """Infinities and NaN before rounding."""
+        return int(self.numbers - self.finite)
+
+    def statistics(self) -> TensorStatistics:
+        """The measurement as a record."""
+        count, mean = max(self.finite, 1.0), self.total / max(self.finite, 1.0)
+        variance = max(self.square - count * mean * mean, 0.0) / max(count - 1, 1.0)
+        is_lossy = self.error > 0 and self.signal > 0
+        has_range = 0 < self.smallest <= self.largest < math.inf
+        return TensorStatistics(
+            numbers=int(self.numbers),
+            sqnr_db=10 * math.log10(self.signal / self.error) if is_lossy else None,
+            mse=self.error / count,
+            underflow=self.underflow,
+            overflow=self.overflow,
+            saturation=self.saturation,
+            nans=int(self.nans),
+            infinities=self.nonfinite - int(self.nans),
+            largest=self.largest if self.finite else None,
+            smallest=_finite(self.smallest),
+            minimum=self.minimum if self.finite else None,
+            maximum=self.maximum if self.finite else None,
+            mean=mean if self.finite else None,
+            std=math.sqrt(variance) if self.finite else None,
+            l1_norm=self.absolute,
+            l2_norm=math.sqrt(self.square),
+            dynamic_range=math.log2(self.largest) - math.log2(self.smallest) if has_range else None,
+            clipped_blocks=self.clipped / self.blocks if self.blocks else None,
+            block_dynamic_range=_finite(self.block_range),
+            scale_min=_finite(self.scale_min),
+            scale_max=_finite(self.scale_max),
+        )
+
+
+_SUMS = Measurement._fields.index("maximum")
+_HIGHS = Measurement._fields.index("minimum")
+_CLIPPED = 1 + 2.0**-20
+"""Scales are rounded numbers: a block's largest magnitude may exceed its limit by an error of float32."""
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+@torch.no_grad()
+def measure(before: Tensor, after: Tensor, fmt: Format, *, blocks: bool = False) -> Tensor:
+    """The `Measurement` of a tensor and its rounded copy, as a float64 row on their device.
+
+    `blocks` asks for the scales and the clipping of blocks too.
+    """
+    x, y = before.detach(), after.detach()
+    if x.numel() == 0:
+        return _as_row({}, x)
+    is_finite, nonzero = x.isfinite(), x != 0
+    stays_finite = is_finite & y.isfinite()
+    values = torch.where(is_finite, x, 0.0).to(torch.float64)
+    kept = torch.where(stays_finite, x, 0.0).to(torch.float64)
+    magnitude = values.abs()
+    high, low = torch.where(is_finite, x, -math.inf).amax(), torch.where(is_finite, x, math.inf).amin()
+    sums: dict[str, Tensor | float] = {
+        "numbers": float(x.numel()),
+        "nonzero": nonzero.sum(),
+        "finite": is_finite.sum(),
+        "nans": x.isnan().sum(),
+        "underflowed": (nonzero & (y == 0)).sum(),
+        "overflowed": (is_finite & ~stays_finite).sum(),
+        "saturated": _saturated(x, y, fmt),
+        "total": values.sum(),
+        "absolute": magnitude.sum(),
+        "square": values.square().sum(),
+        "signal": kept.square().sum(),
+        "error": (kept - torch.where(stays_finite, y, 0.0)).square().sum(),
+    }
+    extremes: dict[str, Tensor | float] = {
+        "maximum": high,
+        "minimum": low,
+        "largest": torch.maximum(high, -low),
+        "smallest": torch.where(magnitude > 0, magnitude, math.inf).amin(),
+    }
+    return _as_row(sums | extremes | (_measure_blocks(x, fmt) if blocks else {}), x)
+
+
+def _as_row(values: dict[str, Tensor | float], like: Tensor) -> Tensor:
+    """Values as one tensor; numbers of the host are filled in without waiting for the device."""
+    filled = (Measurement()._asdict() | values).values()
+    return torch.stack(
+        [
+            value.to(torch.float64) if isinstance(value, Tensor) else like.new_full((), value, dtype=torch.float64)
+            for value in filled
+        ]
+    )
+
+
+def _saturated(x: Tensor, y: Tensor, fmt: Format) -> Tensor | float:
+    largest = getattr(fmt, "max", None)
+    return ((x.abs() > largest) & (y.abs() == largest)).sum() if isinstance(largest, float) else 0.0
+
+
+def _measure_blocks(x: Tensor, fmt: Format) -> dict[str, Tensor | float]:
+    scaled = fmt.scaled_groups(x)
+    if scaled is None:
+        return {}
+    groups, scales, limit = scaled
+    magnitude = torch.where(groups.isfinite(), groups.abs(), 0.0)
+    largest = magnitude.amax(-1)
+    smallest = torch.where(magnitude > 0, magnitude, math.inf).amin(-1)
+    return {
+        "blocks": float(largest.numel()),
+        "clipped": (largest > scales * (limit * _CLIPPED)).sum(),
+        "scale_max": scales.amax(),
+        "scale_min": scales.amin(),
+        "block_range": torch.where(largest > 0, largest.log2() - smallest.log2(), -math.inf).amax(),
+    }
