@@ -11,7 +11,7 @@ from msgspec.structs import force_setattr, replace
 from presilicon.base import ConfigError
 from presilicon.designs.operators import Operators
 from presilicon.designs.scaling import LossScale
-from presilicon.formats import Format, MacUnit, Rounding, Stochastic, parse, parse_rounding
+from presilicon.formats import Format, MacUnit, Rounding, Scaled, Stochastic, parse, parse_rounding
 from presilicon.operators import Operator
 from presilicon.records import PHASES, PRODUCT_PHASES, ROLES, Ends, Phase, ProductPhase, Role
 
@@ -43,7 +43,7 @@ class RoleFormat(Struct, frozen=True, forbid_unknown_fields=True):
         """The rounding must be one that exists, and the format must fit in the bits that it is stored in."""
         if self.rounding is not None:
             parse_rounding(self.rounding)
-        if self.amax_history is not None and getattr(self.format, "per", None) != "tensor":
+        if self.amax_history is not None and not (isinstance(self.format, Scaled) and self.format.per == "tensor"):
             raise ConfigError(
                 f"amax_history: delayed scaling needs one scale per tensor, which {self.format} has not; "
                 'try format = "scaled(element=e4m3fn)"'
@@ -240,6 +240,11 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             largest = getattr(numerics.error.format, "max", None)
             if isinstance(largest, float):
                 self.loss_scale.check_range(largest, str(numerics.error.format))
+            for role in ("master", "state"):
+                if numerics.format_of(role).amax_history is not None:
+                    raise ConfigError(
+                        f"{role}: delayed scaling is for tensors that a pass computes; leave out amax_history"
+                    )
         for name, entries in (("overrides", self.overrides), ("schedule", self.schedule)):
             for index, entry in enumerate(entries):
                 changes = entry.changes()

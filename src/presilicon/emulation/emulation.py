@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat
+from presilicon.emulation.amax import AmaxHistories
 from presilicon.emulation.monitoring.recorder import Recorder
 from presilicon.emulation.operators.replacement import Replacements
 from presilicon.emulation.origins import Origins
@@ -76,6 +77,8 @@ class Emulation:
         """See tensors before and after rounding: monitors, and the probe of a step that a diagnosis inspects."""
         self.asks_what_if = False
         """Whether a recorder of the running step sees formats that the model does not compute in, in every layer."""
+        self.amax = AmaxHistories()
+        """Magnitudes for delayed scaling."""
         self.rounded = Rounded()
         self.origins = Origins()
         self.operators = Replacements([*numerics.make_operators(), *operators])
@@ -189,6 +192,8 @@ class Emulation:
                     self.step, self._pass = self._pinned, self._passes
                     self._passes += 1
             self._calls = {}
+            if training and not recomputes:
+                self.amax.advance()
             self._turn_on(training)
         self._note_region()
         self._layers.append(layer)

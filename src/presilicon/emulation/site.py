@@ -14,7 +14,7 @@ from torch import Tensor
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.hadamard import transform
 from presilicon.emulation.ops.products import Multiply
-from presilicon.formats import Format, Key, matmul, parse, quantize, rounder
+from presilicon.formats import Format, Key, Scaled, matmul, parse, quantize, rounder
 from presilicon.records import PHASES, PRODUCT_PHASES, ROLES, ProductPhase, Role
 
 if TYPE_CHECKING:
@@ -412,6 +412,8 @@ class Site:
         if quick is not None:
             return quick(tensor)
         key = self._key(f"{role}/{part}") if role_format.is_stochastic else None
+        if role_format.amax_history is not None:
+            return self._quantize_delayed(tensor.detach(), f"{role}/{part}", role_format, key)
         if not role_format.format.is_blocked:
             return quantize(tensor.detach(), role_format.format, rounding=role_format.rounding_mode, key=key)
         split, oriented = self._oriented(tensor, role, axis, groups, phase)
@@ -429,6 +431,14 @@ class Site:
         if role == "gradient":
             return split, fitting(fmt, split)
         return split, fmt.along(axis + 1 if groups > 1 else axis)
+
+    def _quantize_delayed(self, tensor: Tensor, name: str, role_format: RoleFormat, key: Key | None) -> Tensor:
+        """`tensor` with the scale that follows from earlier passes."""
+        fmt = role_format.format
+        assert isinstance(fmt, Scaled)
+        name = f"{self._layer}/{self._call}/{name}"
+        amax = self._emulation.amax.scale_amax(name, tensor, role_format, record=self._training)
+        return fmt.round_with(tensor, amax, rounding=role_format.rounding_mode, key=key)
 
     def _key(self, name: str) -> Key:
         purpose = "" if self._training else "evaluation/"
