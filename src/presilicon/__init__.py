@@ -46,6 +46,7 @@ _HOMES = {
     "emulate_optimizer_": "presilicon.emulation",
     "emulated": "presilicon.emulation",
     "monitor": "presilicon.emulation",
+    "next_step": "presilicon.emulation",
     "restore_": "presilicon.emulation",
     "train": "presilicon.emulation",
     "memory_timeline": "presilicon.simulation",
@@ -60,7 +61,16 @@ __all__ = ["__version__", *_HOMES]
 if TYPE_CHECKING:
     from presilicon.base import ConfigError, MissingToolError, PresiliconError
     from presilicon.designs import Design, Numerics, System, load_design, load_numerics, load_system
-    from presilicon.emulation import coverage, emulate_, emulate_optimizer_, emulated, monitor, restore_, train
+    from presilicon.emulation import (
+        coverage,
+        emulate_,
+        emulate_optimizer_,
+        emulated,
+        monitor,
+        next_step,
+        restore_,
+        train,
+    )
     from presilicon.formats import Format, parse, quantize
     from presilicon.operators import Operator, operator
     from presilicon.records import Cost, Result, StepFacts, StepGraph, Trace

@@ -1,11 +1,12 @@
 """Emulation of a design's numerics in the training of any torch model."""
 
-from presilicon.emulation.attach import emulate_, emulation_of, restore_
+from presilicon.emulation.attach import emulate_, emulation_of, next_step, restore_
 from presilicon.emulation.coverage import coverage, coverage_workload
 from presilicon.emulation.emulation import UncoveredWarning
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.monitoring.monitor import Monitor, monitor
 from presilicon.emulation.optimizers import emulate_optimizer_
+from presilicon.emulation.steps import StepWarning
 from presilicon.emulation.training.checkpoint import Checkpoint, read_trace
 from presilicon.emulation.training.hopeless import HOPELESS_RULE
 from presilicon.emulation.training.identity import identity
@@ -20,6 +21,7 @@ __all__ = [
     "LossScaler",
     "Monitor",
     "PassOn",
+    "StepWarning",
     "UncoveredWarning",
     "coverage",
     "coverage_workload",
@@ -29,6 +31,7 @@ __all__ = [
     "emulation_of",
     "identity",
     "monitor",
+    "next_step",
     "read_trace",
     "restore_",
     "take_turns",

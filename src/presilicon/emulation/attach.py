@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics
+from presilicon.emulation.compilation import uncompiled
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.site import round_in_place
 from presilicon.operators import Operator
@@ -24,7 +25,10 @@ class _Enter:
         self.emulation = emulation
         self.layer = layer
 
+    @uncompiled
     def __call__(self, module: nn.Module, args: Any) -> None:
+        if not self.emulation.is_inside:
+            self.emulation.count.watch(module)
         self.emulation.enter(self.layer, training=module.training and torch.is_grad_enabled())
         if not self.emulation.is_idle or self.emulation.asks_what_if:
             self.emulation.origins.note_constants(module)
@@ -35,6 +39,7 @@ class _Leave:
         self.emulation = emulation
         self.layer = layer
 
+    @uncompiled
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
         if self.emulation.recorders and not module._modules:
             self.emulation.show_module(self.layer, module, args, output)
@@ -93,6 +98,7 @@ def emulate_(
     ends = ends_of(model)
     numerics.check_layers((name for name, _ in named_layers(model)), ends)
     emulation = Emulation(numerics, seed, observers, ends, operators)
+    emulation.count.watch(model)
     for name, module in named_layers(model):
         module.register_forward_pre_hook(_Enter(emulation, name))
         module.register_forward_hook(_Leave(emulation, name), always_call=True)
@@ -117,6 +123,34 @@ def emulation_of(model: nn.Module) -> Emulation | None:
             if isinstance(hook, _Enter):
                 return hook.emulation
     return None
+
+
+def next_step(model: nn.Module, number: int | None = None) -> None:
+    """End the training step of an emulated model, after an update that no torch optimizer made.
+
+    Steps of torch optimizers that have a parameter of the model are noticed without this. With `number`, the next step
+    has that number; 0 starts the count again, for example after loading a checkpoint to fine-tune it.
+
+    Raises:
+        ConfigError: the model is not emulated, or the number is negative.
+
+    >>> from presilicon.designs import load_recipe
+    >>> model = emulate_(nn.Linear(2, 2), load_recipe("bf16").numerics)
+    >>> for _ in range(3):
+    ...     out = model(torch.ones(1, 2))
+    ...     next_step(model)
+    >>> emulation_of(model).step
+    2
+    """
+    emulation = emulation_of(model)
+    if emulation is None:
+        raise ConfigError("next_step takes an emulated model; call emulate_ first")
+    if number is None:
+        emulation.count.note_update()
+    elif number < 0:
+        raise ConfigError(f"the number of a step must be at least 0, not {number}")
+    else:
+        emulation.count.restart(number)
 
 
 def round_master_(model: nn.Module, numerics: Numerics, *, seed: int = 0, step: int = 0) -> None:

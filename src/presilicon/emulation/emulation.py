@@ -21,6 +21,7 @@ from presilicon.emulation.operators.replacement import Replacements
 from presilicon.emulation.origins import Origins
 from presilicon.emulation.recomputation import Moment, checkpointed_region, continue_from, moments_of
 from presilicon.emulation.site import LayerPlan, Rounded, Site
+from presilicon.emulation.steps import StepCount
 from presilicon.operators import Operator
 from presilicon.records import Ends, Observer, PairObserver, Role
 
@@ -66,12 +67,12 @@ class Emulation:
         self.observers: tuple[Observer, ...] = tuple(observers)
         self.pair_observers = tuple(observer for observer in self.observers if isinstance(observer, PairObserver))
         self.ends = ends
-        self.step = 0
-        """Index of the training step in progress.
-
-        A step begins with each forward pass in training mode, and with one in evaluation mode if a backward pass
-        follows; forward passes under `torch.no_grad` do not count.
+        self.count = StepCount()
+        """Counts forward passes in training mode, and those in evaluation mode that a backward pass follows; forward
+        passes under `torch.no_grad` do not count.
         """
+        self.step = 0
+        """Index of the training step of the last forward pass."""
         self.watcher: Watcher | None = None
         self.recorders: tuple[Recorder, ...] = ()
         """See tensors before and after rounding: monitors, and the probe of a step that a diagnosis inspects."""
@@ -90,9 +91,7 @@ class Emulation:
         """Whether vector ops are rounded or replaced in any layer, or computed by a user-defined format."""
         self.stale_weights = False
         """Whether weights change between the forward and the backward pass, which then rounds them anew."""
-        self._pinned: int | None = None
-        self._pass = self._passes = 0
-        self._begun = 0
+        self._pass = self._repeat = 0
         self._awaits_backward = False
         self._layers: list[str] = []
         self._mode: AbstractContextManager[Any] | None = None
@@ -138,7 +137,12 @@ class Emulation:
     @property
     def stream(self) -> str:
         """Prefix of the random streams of this forward pass: empty for the first pass of a step."""
-        return f"pass{self._pass}/" if self._pass else ""
+        return (f"pass{self._pass}/" if self._pass else "") + (f"repeat{self._repeat}/" if self._repeat else "")
+
+    def follow(self, model: "Emulation", repeat: int) -> None:
+        """Compute as part of the last forward pass of `model`; each `repeat` has random numbers of its own."""
+        self.step, self._pass, self._repeat = model.step, model._pass, repeat
+        self.watcher, self.recorders = model.watcher, model.recorders
 
     def plan(self, layer: str) -> LayerPlan:
         """The plan of a layer at this step."""
@@ -169,7 +173,7 @@ class Emulation:
         return {layer: formats for layer, formats in self._set_formats.items() if formats}
 
     def enter(self, layer: str, training: bool, *, counts: bool = True) -> None:
-        """Called when a module's forward begins; the outermost turns emulation on and begins a step if it `counts`."""
+        """Called when a module's forward begins; the outermost turns emulation on and counts if it `counts`."""
         if not self._layers:
             # Inside a backward pass this is a recomputation (activation checkpointing) of the step in progress.
             recomputes = torch._C._current_graph_task_id() != -1
@@ -184,13 +188,10 @@ class Emulation:
             self._awaits_backward = False
             self.formats_used = self.set_formats
             if counts and torch.is_grad_enabled() and not recomputes:
-                if self._pinned is None:
-                    self.step = self._begun
-                    self._begun += int(training)
-                    self._awaits_backward = not training
-                else:
-                    self.step, self._pass = self._pinned, self._passes
-                    self._passes += 1
+                self.step, self._pass = self.count.upcoming
+                self._awaits_backward = not training and not self.count.is_pinned
+                if not self._awaits_backward:
+                    self.count.begin(self.step, self._pass)
             self._calls = {}
             if training and not recomputes:
                 self.amax.advance()
@@ -262,7 +263,7 @@ class Emulation:
 
     def begin_step(self, step: int, passes: int = 0) -> None:
         """Count all forward passes from now on as passes of training step `step`, of which `passes` are done."""
-        self._pinned, self._passes = step, passes
+        self.count.pin(step, passes)
 
     def leave(self, layer: str, output: Any = None) -> None:
         """Called when a module's forward ends or fails; ignored if a user's hook stopped it before `enter`."""
@@ -270,7 +271,7 @@ class Emulation:
             return
         self._layers.pop()
         if not self._layers:
-            if self._awaits_backward:
+            if self._awaits_backward or (self.numerics.schedule and not self.count.seen_update):
                 self._await_backward(output)
             self.rounded.clear()
             self.origins.clear()
@@ -279,11 +280,15 @@ class Emulation:
                 self._mode = None
 
     def _await_backward(self, output: Any) -> None:
-        """Count the step of a forward pass in evaluation mode when its backward pass begins."""
-        step = self.step
+        """Count a forward pass in evaluation mode when its backward pass begins."""
+        count, is_uncounted = self.count, self._awaits_backward
+        running = self.step, self._pass
 
         def begin(error: Tensor) -> None:
-            self.step, self._begun = step, max(self._begun, step + 1)
+            if is_uncounted:
+                count.begin(*running)
+            if self.numerics.schedule and not count.is_pinned:
+                count.note_backward()
 
         for leaf in pytree.tree_leaves(output):
             if isinstance(leaf, Tensor) and leaf.requires_grad:

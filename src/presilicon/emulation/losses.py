@@ -49,6 +49,8 @@ class EmulatedLoss(nn.Module):
         super().__init__()
         self.loss = loss
         self._shared = shared
+        self._last_pass: tuple[int, str] | None = None
+        self._repeats = 0
         self._emulation = Emulation(replace(numerics, vector="round-results"), seed)
         if shared is not None:
             self._emulation.ends, self._emulation.observers = shared.ends, shared.observers
@@ -59,13 +61,19 @@ class EmulatedLoss(nn.Module):
         emulation = self._emulation
         training = self.training and torch.is_grad_enabled()
         if self._shared is not None:
-            emulation.step, emulation.watcher = self._shared.step, self._shared.watcher
-            emulation.recorders = self._shared.recorders
+            emulation.follow(self._shared, self._count_call(self._shared) if training else 0)
         emulation.enter(LAYER, training, counts=self._shared is None)
         try:
             return self.loss(*args, **kwargs)
         finally:
             emulation.leave(LAYER)
+
+    def _count_call(self, shared: Emulation) -> int:
+        """The number of earlier calls since the model's last forward pass."""
+        last_pass = (shared.step, shared.stream)
+        self._repeats = self._repeats + 1 if last_pass == self._last_pass else 0
+        self._last_pass = last_pass
+        return self._repeats
 
 
 def cross_entropy(do: Arithmetic, input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Tensor:

@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.emulation import losses
+from presilicon.emulation.compilation import uncompiled
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.monitoring.recorder import RELUS
 from presilicon.emulation.ops import attention, grouped, recurrent
@@ -96,6 +97,7 @@ class EmulationMode(TorchFunctionMode):
         self._arithmetic = Arithmetic(emulation, training)
         self._handlers = handlers() if emulation.touches_vectors else product_handlers()
 
+    @uncompiled
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:

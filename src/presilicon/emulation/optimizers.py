@@ -58,6 +58,7 @@ def emulate_optimizer_(
 
 def _attach(optimizer: Optimizer, update: "_Update") -> None:
     inner = optimizer.step
+    update.watch(optimizer)
 
     @wraps(getattr(inner, "__func__", inner))
     def step(self: Optimizer, closure: Callable[[], Any] | None = None) -> Any:
@@ -119,11 +120,14 @@ class _Update:
         self._names = {parameter: name for name, parameter in named_parameters(model)} if model is not None else {}
         self._emulation: Emulation | None = None if model is None else emulation_of(model)
         self._ends = Ends() if model is None else ends_of(model)
-        self._count = 0
+        self._count = self._step = 0
+        self._stream = ""
         self._warned: set[Any] = set()
-        self._drawn: tuple[int, str] | None = None
-        self._repeats = 0
-        """Number of updates since the last forward pass, each with random numbers of its own."""
+
+    def watch(self, optimizer: Optimizer) -> None:
+        """Let the steps of `optimizer` end those of the model."""
+        if self._emulation is not None:
+            self._emulation.count.watch(optimizer)
 
     def copied(self, optimizer: Optimizer, memo: dict[int, Any]) -> "_Update":
         """The update of a copy of the optimizer, whose parameters are copies in `memo`."""
@@ -143,14 +147,11 @@ class _Update:
     @contextmanager
     def running(self) -> Iterator["_UpdateMode"]:
         """Context of one step: every write is tracked, and tensors still unrounded at the end are rounded."""
-        step = self._count if self._emulation is None else self._emulation.step
-        drawn = (step, "" if self._emulation is None else self._emulation.stream)
-        self._repeats = self._repeats + 1 if drawn == self._drawn else 0
-        self._drawn = drawn
+        self.read_step()
         groups = self.optimizer.param_groups
         switches = ("foreach", "fused")
         settings: list[dict[str, Any]] = [{key: group[key] for key in switches if key in group} for group in groups]
-        mode = _UpdateMode(self, step)
+        mode = _UpdateMode(self)
         try:
             for group, values in zip(groups, settings, strict=True):
                 group.update(dict.fromkeys(values, False))
@@ -162,12 +163,22 @@ class _Update:
                 group.update(values)
             self._count += 1
 
-    def round(self, known: _Known, step: int) -> None:
+    def read_step(self) -> None:
+        """Take step and random stream from the model's last forward pass.
+
+        Updates that follow one another without a pass between them have streams of their own.
+        """
+        self._step, self._stream = self._count, ""
+        if self._emulation is not None:
+            count = self._emulation.count
+            self._step = count.step
+            self._stream = f"pass{count.last_pass}/" if count.last_pass else ""
+            self._stream += f"repeat{count.updates}/" if count.updates else ""
+
+    def round(self, known: _Known) -> None:
         """Round a tensor in place."""
-        role = self.numerics.resolve(known.role, known.layer, step, self._ends)
-        stream = "" if self._emulation is None else self._emulation.stream
-        stream += f"repeat{self._repeats}/" if self._repeats else ""
-        round_in_place(known.tensor, role, known.role, f"{stream}{known.name}", self.seed, step)
+        role = self.numerics.resolve(known.role, known.layer, self._step, self._ends)
+        round_in_place(known.tensor, role, known.role, f"{self._stream}{known.name}", self.seed, self._step)
 
     def warn(self, func: Any) -> None:
         """Warn once that a product inside the optimizer, as in Muon, is not emulated."""
@@ -188,9 +199,9 @@ class _Update:
 class _UpdateMode(TorchDispatchMode):
     """Rounds each tensor that a step has written when it is next read."""
 
-    def __init__(self, update: _Update, step: int) -> None:
+    def __init__(self, update: _Update) -> None:
         super().__init__()
-        self._update, self._step = update, step
+        self._update = update
         self._known: dict[int, _Known] = {}
         self._gradients: dict[int, tuple[str, str]] = {}
         self._unrounded: set[int] = set()
@@ -219,6 +230,7 @@ class _UpdateMode(TorchDispatchMode):
                 return closure()
             finally:
                 self._paused = False
+                self._update.read_step()
                 self._learn()
 
         return run
@@ -251,13 +263,13 @@ class _UpdateMode(TorchDispatchMode):
     def _settle(self, address: int) -> None:
         if address in self._unrounded:
             self._unrounded.discard(address)
-            self._update.round(self._known[address], self._step)
+            self._update.round(self._known[address])
 
     def finish(self) -> None:
         """Round all persistent tensors, whether or not a write to them was seen."""
         self._learn()
         for known in self._known.values():
-            self._update.round(known, self._step)
+            self._update.round(known)
 
 
 def _address(tensor: Tensor) -> int:

@@ -1,0 +1,122 @@
+"""The count of training steps: a step ends when an optimizer has updated the model."""
+
+import warnings
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+_PATIENCE = 256
+"""Backward passes without an update after which numerics that change with the step are called out."""
+
+
+class StepWarning(UserWarning):
+    """The numerics depend on the training step, but no step ends or the steps of two runs do not fit."""
+
+
+class StepCount:
+    """Training steps of a model and the forward passes of each.
+
+    The passes between two updates belong to one step: micro-batches, several calls of the model, the closure of LBFGS.
+    Several updates between two passes (one optimizer per group of parameters) end one step. Updates are those of torch
+    optimizers that have a parameter of the model; `next_step` tells of others.
+    """
+
+    def __init__(self) -> None:
+        self.step = 0
+        """Index of the step in progress."""
+        self.passes = 0
+        """Forward passes that the step has begun."""
+        self.updates = 0
+        """Updates since the last forward pass."""
+        self.is_pinned = False
+        """Whether a training loop numbers the steps itself."""
+        self.seen_update = False
+        self._backwards = 0
+        self._backward = -1
+        self._register()
+
+    def _register(self) -> None:
+        self._models: WeakSet[nn.Module] = WeakSet()
+        self._optimizers: WeakSet[Optimizer] = WeakSet()
+        _counts.add(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_models", "_optimizers")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._register()
+
+    @property
+    def upcoming(self) -> tuple[int, int]:
+        """Step and number of the next forward pass."""
+        is_over = self.updates > 0 and self.passes > 0 and not self.is_pinned
+        return (self.step + 1, 0) if is_over else (self.step, self.passes)
+
+    @property
+    def last_pass(self) -> int:
+        """Number of the last forward pass of this step; 0 if none has begun."""
+        return max(self.passes - 1, 0)
+
+    def begin(self, step: int, pass_number: int) -> None:
+        """Count a forward pass; one that is older than the last is ignored."""
+        if (step, pass_number) >= self.upcoming:
+            self.step, self.passes, self.updates = step, pass_number + 1, 0
+
+    def pin(self, step: int, passes: int) -> None:
+        """Count all forward passes from now on as passes of `step`, of which `passes` are done."""
+        self.step, self.passes, self.updates, self.is_pinned = step, passes, 0, True
+
+    def restart(self, step: int) -> None:
+        """Begin `step` with the next forward pass."""
+        self.step, self.passes, self.updates = step, 0, 0
+
+    def note_update(self) -> None:
+        """Count an update of the model."""
+        self.updates += 1
+        self.seen_update = True
+
+    def note_backward(self) -> None:
+        """Warn once if many backward passes, but no update, were seen."""
+        backward = torch._C._current_graph_task_id()
+        if backward == self._backward or self.seen_update:
+            return
+        self._backward = backward
+        self._backwards += 1
+        if self._backwards == _PATIENCE:
+            message = (
+                f"{_PATIENCE} backward passes and no step of a torch optimizer: the schedule of the numerics stays at "
+                "its first step; call presilicon.next_step(model) after each update of your own"
+            )
+            warnings.warn(message, StepWarning, stacklevel=2)
+
+    def watch(self, trained: nn.Module | Optimizer) -> None:
+        """Count the updates of this module's parameters, or those of this optimizer."""
+        if isinstance(trained, nn.Module):
+            self._models.add(trained)
+        else:
+            self._optimizers.add(trained)
+
+    def is_updated_by(self, optimizer: Optimizer) -> bool:
+        """Whether an optimizer has a parameter of the model; a loss that has no parameters goes with any optimizer."""
+        if optimizer in self._optimizers:
+            return True
+        owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        models = [model for model in self._models if next(model.parameters(), None) is not None]
+        return not models or any(id(parameter) in owned for model in models for parameter in model.parameters())
+
+
+_counts: WeakSet[StepCount] = WeakSet()
+
+
+def _after_update(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    for count in list(_counts):
+        if count.is_updated_by(optimizer):
+            count.note_update()
+
+
+register_optimizer_step_post_hook(_after_update)
