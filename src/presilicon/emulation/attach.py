@@ -11,6 +11,7 @@ from presilicon.designs import Numerics
 from presilicon.emulation.compilation import uncompiled
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.site import round_in_place
+from presilicon.emulation.state import no_longer_save_with, save_with
 from presilicon.operators import Operator
 from presilicon.records import PHASES, Observer
 from presilicon.workloads import ends_of, named_layers, plain_name
@@ -102,13 +103,17 @@ def emulate_(
     for name, module in named_layers(model):
         module.register_forward_pre_hook(_Enter(emulation, name))
         module.register_forward_hook(_Leave(emulation, name), always_call=True)
+    # Inside the wrappers of torch, because `state_dict` of the model itself is what loops save.
+    save_with([module for name, module in named_layers(model) if not name][-1], emulation)
     round_master_(model, numerics, seed=seed)
     return model
 
 
 def restore_(model: ModelT) -> ModelT:
     """Remove emulation from a model, in place; master weights keep their values. A plain model is not changed."""
+    emulation = emulation_of(model)
     for module in model.modules():
+        no_longer_save_with(module, emulation)
         for hooks in (module._forward_pre_hooks, module._forward_hooks):
             for key in [key for key, hook in hooks.items() if isinstance(hook, _Enter | _Leave)]:
                 del hooks[key]

@@ -21,9 +21,9 @@ from presilicon.emulation.operators.replacement import Replacements
 from presilicon.emulation.origins import Origins
 from presilicon.emulation.recomputation import Moment, checkpointed_region, continue_from, moments_of
 from presilicon.emulation.site import LayerPlan, Rounded, Site
-from presilicon.emulation.steps import StepCount
+from presilicon.emulation.steps import StepCount, StepWarning
 from presilicon.operators import Operator
-from presilicon.records import Ends, Observer, PairObserver, Role
+from presilicon.records import Ends, Observer, PairObserver, Role, Stateful
 
 RoleFormats = tuple[tuple[Role, RoleFormat], ...]
 
@@ -104,6 +104,9 @@ class Emulation:
         self.formats_used: dict[str, RoleFormats] = {}
         """The formats that were set when the last forward pass began."""
         self._warned: set[tuple[str, str]] = set()
+        self._parts: dict[str, Stateful] = {}
+        self._loaded: dict[str, Any] = {}
+        """Loaded states of parts that are not there yet."""
 
     def __getstate__(self) -> dict[str, Any]:
         fresh: dict[str, Any] = {
@@ -260,6 +263,40 @@ class Emulation:
             if mode is not None:
                 mode.__exit__(None, None, None)
             self.__dict__.update(before)
+
+    def add_state(self, name: str, part: Stateful) -> None:
+        """Save and load the state of `part` with the model's `state_dict`; a part of that name is replaced."""
+        self._parts[name] = part
+        if name in self._loaded:
+            part.load_state_dict(self._loaded.pop(name))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the numerics carry from one step to the next; empty if they carry nothing.
+
+        Where a training loop numbers the steps itself, it also saves their number.
+        """
+        state: dict[str, Any] = {}
+        if (self.numerics.is_stochastic() or self.numerics.schedule) and not self.count.is_pinned:
+            state |= {"count": self.count.state_dict(), "seed": self.seed}
+        if self._parts or self._loaded:
+            state["parts"] = self._loaded | {name: part.state_dict() for name, part in self._parts.items()}
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a state; parts that are not there yet are loaded when they are added."""
+        if "count" in state:
+            self.count.load_state_dict(state["count"])
+            self.step, self._pass = self.count.step, self.count.last_pass
+        if state.get("seed", self.seed) != self.seed and self.numerics.is_stochastic():
+            message = (
+                f"this state is of a run that rounded with seed {state['seed']}, but the model has seed {self.seed}: "
+                f"it does not continue to the same bits; call emulate_(..., seed={state['seed']})"
+            )
+            warnings.warn(message, StepWarning, stacklevel=3)
+        self._loaded = dict(state.get("parts", {}))
+        for name, part in self._parts.items():
+            if name in self._loaded:
+                part.load_state_dict(self._loaded.pop(name))
 
     def begin_step(self, step: int, passes: int = 0) -> None:
         """Count all forward passes from now on as passes of training step `step`, of which `passes` are done."""

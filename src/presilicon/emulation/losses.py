@@ -13,6 +13,7 @@ from presilicon.designs import Numerics
 from presilicon.emulation.attach import emulation_of
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.ops.arithmetic import Arithmetic
+from presilicon.emulation.state import save_with
 
 LAYER = "loss"
 """Layer name of an emulated loss, for overrides, observers and coverage."""
@@ -52,7 +53,9 @@ class EmulatedLoss(nn.Module):
         self._last_pass: tuple[int, str] | None = None
         self._repeats = 0
         self._emulation = Emulation(replace(numerics, vector="round-results"), seed)
-        if shared is not None:
+        if shared is None:
+            save_with(self, self._emulation)
+        else:
             self._emulation.ends, self._emulation.observers = shared.ends, shared.observers
             self._emulation.operators = shared.operators
 

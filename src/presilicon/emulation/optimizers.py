@@ -18,6 +18,7 @@ from presilicon.designs import Numerics, Override
 from presilicon.emulation.attach import emulation_of, named_parameters, owner_of, state_tensors
 from presilicon.emulation.emulation import Emulation, UncoveredWarning
 from presilicon.emulation.site import round_in_place
+from presilicon.emulation.state import ENTRY
 from presilicon.formats import parse
 from presilicon.records import Ends, Role
 from presilicon.workloads import describe_operator, ends_of
@@ -59,6 +60,9 @@ def emulate_optimizer_(
 def _attach(optimizer: Optimizer, update: "_Update") -> None:
     inner = optimizer.step
     update.watch(optimizer)
+    if update.counts_steps:
+        optimizer.register_state_dict_post_hook(lambda _, state: state.update({ENTRY: {"step": update.count}}))
+        optimizer.register_load_state_dict_pre_hook(lambda _, state: update.load_count(state.get(ENTRY)))
 
     @wraps(getattr(inner, "__func__", inner))
     def step(self: Optimizer, closure: Callable[[], Any] | None = None) -> Any:
@@ -120,7 +124,8 @@ class _Update:
         self._names = {parameter: name for name, parameter in named_parameters(model)} if model is not None else {}
         self._emulation: Emulation | None = None if model is None else emulation_of(model)
         self._ends = Ends() if model is None else ends_of(model)
-        self._count = self._step = 0
+        self.count = self._step = 0
+        """Updates so far."""
         self._stream = ""
         self._warned: set[Any] = set()
 
@@ -128,6 +133,17 @@ class _Update:
         """Let the steps of `optimizer` end those of the model."""
         if self._emulation is not None:
             self._emulation.count.watch(optimizer)
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether roundings depend on the number of updates, which `state_dict` then contains."""
+        depends = bool(self.numerics.schedule) or self.numerics.is_stochastic(("master", "state"))
+        return depends and self._emulation is None
+
+    def load_count(self, entry: dict[str, int] | None) -> None:
+        """Continue the count of a saved optimizer."""
+        if entry is not None:
+            self.count = int(entry["step"])
 
     def copied(self, optimizer: Optimizer, memo: dict[int, Any]) -> "_Update":
         """The update of a copy of the optimizer, whose parameters are copies in `memo`."""
@@ -161,14 +177,14 @@ class _Update:
         finally:
             for group, values in zip(groups, settings, strict=True):
                 group.update(values)
-            self._count += 1
+            self.count += 1
 
     def read_step(self) -> None:
         """Take step and random stream from the model's last forward pass.
 
         Updates that follow one another without a pass between them have streams of their own.
         """
-        self._step, self._stream = self._count, ""
+        self._step, self._stream = self.count, ""
         if self._emulation is not None:
             count = self._emulation.count
             self._step = count.step

@@ -94,6 +94,14 @@ class StepCount:
             )
             warnings.warn(message, StepWarning, stacklevel=2)
 
+    def state_dict(self) -> dict[str, Any]:
+        """The count so far."""
+        return {"step": self.step, "passes": self.passes, "updates": self.updates}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue an earlier count."""
+        self.step, self.passes, self.updates = int(state["step"]), int(state["passes"]), int(state["updates"])
+
     def watch(self, trained: nn.Module | Optimizer) -> None:
         """Count the updates of this module's parameters, or those of this optimizer."""
         if isinstance(trained, nn.Module):

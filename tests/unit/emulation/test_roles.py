@@ -8,7 +8,7 @@ from torch import nn
 from presilicon.base import ConfigError, Source, decode_config, parse_toml, to_plain, to_toml
 from presilicon.designs import Change, Numerics, Override, RoleFormat, load_design
 from presilicon.designs.numerics import decode_format
-from presilicon.emulation import emulate_, train
+from presilicon.emulation import emulate_, next_step, train
 from presilicon.formats import MacUnit, parse, quantize
 from presilicon.simulation import simulate
 from presilicon.workloads import capture_workload, load_workload
@@ -84,6 +84,7 @@ def weights_seen(net: nn.Module, numerics: Numerics, steps: int = 1) -> list[dic
     emulate_(net, numerics, observers=[observe])
     for _ in range(steps):
         net(torch.randn(2, 6)).sum().backward()
+        next_step(net)
     return seen
 
 

@@ -197,6 +197,37 @@ def _read(path: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     return document
 
 
+def pack(state: Mapping[str, Any]) -> bytes:
+    """A state of dicts, lists, tuples, tensors, numbers, strings and None as bytes, without pickle.
+
+    >>> unpack(pack({"step": 3, "scales": [1.0, torch.ones(2)]}))
+    {'step': 3, 'scales': [1.0, tensor([1., 1.])]}
+    """
+    from safetensors.torch import save
+
+    tensors: dict[str, Tensor] = {}
+    document = json.dumps(_plain(state, "", tensors), allow_nan=False)
+    return bytes(save(tensors, {"state": document}))
+
+
+def unpack(data: bytes) -> dict[str, Any]:
+    """The inverse of `pack`.
+
+    Raises:
+        ValueError: these bytes are no packed state.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        size = int.from_bytes(data[:8], "little")
+        document = json.loads(data[8 : 8 + size])["__metadata__"]["state"]
+        state: dict[str, Any] = _with_tensors(json.loads(document), load(data))
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise ValueError(f"no packed state: {error}") from None
+    return state
+
+
 def _digest(document: str, tensors: Mapping[str, Tensor]) -> str:
     """The SHA-256 of a checkpoint's contents: its document, and name, type, shape and bytes of each tensor."""
     digest = sha256(document.encode())
