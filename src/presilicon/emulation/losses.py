@@ -54,6 +54,7 @@ class EmulatedLoss(nn.Module):
         self._repeats = 0
         self._emulation = Emulation(replace(numerics, vector="round-results"), seed)
         if shared is None:
+            self._emulation.count.follows_all = True
             save_with(self, self._emulation)
         else:
             self._emulation.ends, self._emulation.observers = shared.ends, shared.observers

@@ -34,6 +34,8 @@ class StepCount:
         """Updates since the last forward pass."""
         self.is_pinned = False
         """Whether a training loop numbers the steps itself."""
+        self.follows_all = False
+        """Whether the steps of every optimizer count, for a loss that has no parameters."""
         self.seen_update = False
         self._backwards = 0
         self._backward = -1
@@ -110,12 +112,11 @@ class StepCount:
             self._optimizers.add(trained)
 
     def is_updated_by(self, optimizer: Optimizer) -> bool:
-        """Whether an optimizer has a parameter of the model; a loss that has no parameters goes with any optimizer."""
-        if optimizer in self._optimizers:
+        """Whether an optimizer has a parameter of the model, as far as the model has run or was emulated here."""
+        if self.follows_all or optimizer in self._optimizers:
             return True
         owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        models = [model for model in self._models if next(model.parameters(), None) is not None]
-        return not models or any(id(parameter) in owned for model in models for parameter in model.parameters())
+        return any(id(parameter) in owned for model in self._models for parameter in model.parameters())
 
 
 _counts: WeakSet[StepCount] = WeakSet()

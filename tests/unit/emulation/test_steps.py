@@ -39,6 +39,14 @@ def backward(model: nn.Module) -> torch.Tensor:
     return out.detach()
 
 
+def squares(output: torch.Tensor) -> torch.Tensor:
+    return functional.mse_loss(output, torch.zeros_like(output), reduction="none")
+
+
+def all_differ(tensors: list[torch.Tensor]) -> bool:
+    return not any(torch.equal(a, b) for index, a in enumerate(tensors) for b in tensors[:index])
+
+
 def test_micro_batches_are_passes_of_one_step_with_random_numbers_of_their_own() -> None:
     model = make()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
@@ -49,7 +57,7 @@ def test_micro_batches_are_passes_of_one_step_with_random_numbers_of_their_own()
             moments.append(moment(model))
         optimizer.step()
     assert moments == [(step, stream) for step in (0, 1) for stream in ("", "pass1/", "pass2/")]
-    assert all(not torch.equal(a, b) for index, a in enumerate(outputs) for b in outputs[:index])
+    assert all_differ(outputs)
 
 
 def test_several_optimizers_between_two_passes_end_one_step() -> None:
@@ -210,15 +218,28 @@ def test_a_schedule_that_sees_no_update_is_named_once() -> None:
 def test_an_emulated_loss_draws_anew_in_every_pass_and_call() -> None:
     numerics = Numerics(activation=RANDOM, vector="round-results")
     model = make(numerics)
-    loss = emulated(functional.mse_loss, model)
-    target = torch.zeros(3, 4)
+    loss = emulated(squares, model)
     output = model(X).detach()
-    values = [loss(output, target), loss(output, target)]
+    values = [loss(output), loss(output)]
     model(X)
-    values.append(loss(output, target))
-    assert len({float(value) for value in values}) == 3
+    values.append(loss(output))
+    assert all_differ(values)
     with torch.no_grad():
-        assert loss(output, target) == loss(output, target)
+        assert torch.equal(loss(output), loss(output))
+
+
+def test_a_loss_of_its_own_counts_the_steps_of_any_optimizer() -> None:
+    loss = emulated(squares, Numerics(activation=RANDOM))
+    parameter = nn.Parameter(torch.randn(3, 4))
+    optimizer = torch.optim.SGD([parameter], lr=0.0)
+    values = []
+    for _ in range(2):
+        for _ in range(2):
+            values.append(loss(parameter))
+            values[-1].sum().backward()
+        optimizer.step()
+    assert all_differ(values)
+    assert loss._emulation.step == 1
 
 
 def test_recomputation_continues_its_own_pass_of_the_step() -> None:
