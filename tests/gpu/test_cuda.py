@@ -29,7 +29,9 @@ FORMATS = [
     "fixed(8, 4)", "int8", "int(8, scale=tensor)", "int(5, scale=channel)", "float(exponent=6, mantissa=9)",
     "bfp(mantissa=4, group=16)", "bfp(mantissa=3, group=5, axis=0)", "bfp(mantissa=4, exponent=3, below=flush)",
     "bfp(mantissa=2, square=true)", "mxfp8_e5m2", "mxfp8_e4m3", "mxfp6_e3m2", "mxfp4", "mxint8", "nvfp4",
-    "posit(8, 1)", "lns(4, 3)",
+    "nvfp4(square=true)", "nvfp4(apply=reciprocal)", "nvfp4(axis=0, apply=multiply)", "scaled(e4m3fn)",
+    "scaled(e4m3fn, per=row)", "scaled(e5m2, per=row, axis=0, scale=e8m0)", "scaled(e4m3fn, per=block, apply=divide)",
+    "scaled(e4m3fn, per=tile, apply=multiply, least=1e-4)", "posit(8, 1)", "lns(4, 3)",
 ]  # fmt: skip
 
 

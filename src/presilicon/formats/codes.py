@@ -21,7 +21,7 @@ class BlockCodes:
     """Codes of the elements, in the tensor's shape."""
     scales: "Tensor"
     """Codes of the groups' exponents or scales: the tensor's shape with the axis counted in groups and moved last
-    (rows and columns of tiles for square groups). For scaled integers, the float32 scales themselves."""
+    (rows and columns of tiles for square groups). For scaled integers and floats, the float32 scales themselves."""
     tensor_scale: float = 1.0
     """A factor of the whole tensor: the power of two of exponent code 0, or NVFP4's scale."""
 

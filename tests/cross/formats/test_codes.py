@@ -71,7 +71,9 @@ def test_wide_codes_round_trip(name: str) -> None:
     "spelling",
     ["bfp(4)", "bfp(2, axis=0)", "bfp(4, group=4, square=true)", "bfp(4, exponent=3)",
      "bfp(3, exponent=2, below=flush)", "bfp(4, exponent=4, top=2)", "mxfp8_e4m3", "mxfp8_e5m2(scale=rceil)",
-     "mxfp4", "mxint8", "nvfp4", "nvfp4(axis=0)",
+     "mxfp4", "mxint8", "nvfp4", "nvfp4(axis=0)", "nvfp4(square=true)",
+     "scaled(e4m3fn)", "scaled(e5m2, per=row, axis=0)", "scaled(e4m3fn, per=block, block=16)",
+     "scaled(e4m3fn, per=tile)",
      "int8(scale=tensor)", "int8(scale=channel, axis=1)"],
 )  # fmt: skip
 def test_block_codes_round_trip(spelling: str, rounding: str) -> None:

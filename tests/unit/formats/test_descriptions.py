@@ -9,7 +9,9 @@ from presilicon.formats import NAMED_FORMATS, Fixed, describe, parse
 
 SPELLINGS = [
     "fixed(8, 4)", "fixed(integer=4, fraction=3, signed=false, overflow=wrap)", "int(8, scale=0.1)", "bfp(4)",
-    "bfp(mantissa=4, exponent=8, group=16)", "bfp(2, 3, 16, 0, square=true, top=-4, below=flush)", "nvfp4(axis=1)",
+    "bfp(mantissa=4, exponent=8, group=16)", "bfp(2, 3, 16, 0, square=true, top=-4, below=flush)", "nvfp4(axis=1)", "nvfp4(square=true, apply=multiply)",
+    "scaled(e4m3fn)", "scaled(e5m2, per=row, axis=0, scale=e8m0, apply=divide, least=1e-12, margin=2)",
+    "scaled(fixed(8, 0), per=tile, block=64)",
     "mx(element=e4m3fn, scale=even)", "mx(element=fixed(2, 2), block=8)", "mxfp4(axis=0)", "posit(16, 1)", "posit(8)",
     "lns(5, 3)", "table([1, 2.5, -3])", "int8(scale=channel, axis=1)",
 ]  # fmt: skip
@@ -31,6 +33,8 @@ def test_spellings_are_read_back(spelling: str) -> None:
         ("int8", 8.0, 8, 0), ("fixed(8, 4)", 12.0, 12, 0), ("bfp(2, exponent=3)", 3 + 3 / 16, 2, 0),
         ("bfp(4, exponent=3)", 5 + 3 / 16, 4, 0), ("bfp(4, square=true)", 5 + 8 / 256, 4, 0),
         ("mxfp8_e4m3", 8.25, 4, 4), ("mxfp6_e2m3", 6.25, 4, 2), ("mxfp4", 4.25, 2, 2), ("mxint8", 8.25, 8, 0),
+        ("scaled(e4m3fn)", 8.0, 4, 4), ("scaled(e5m2, per=block)", 8.25, 3, 5), ("nvfp4(square=true)", 4 + 1 / 32, 2, 2),
+        ("scaled(e4m3fn, per=tile, block=4, scale=e8m0)", 8.5, 4, 4), ("scaled(e4m3fn, per=row)", 8.0, 4, 4),
         ("nvfp4", 4.5, 2, 2), ("posit(16, 2)", 16.0, 12, 7), ("lns(5, 3)", 9.0, 4, 5), ("table([0, 1, 2])", 2.0, 1, 1),
     ],
 )  # fmt: skip
@@ -61,6 +65,13 @@ def test_widths(spelling: str, bits: float, significand: int, exponent: int) -> 
         ("mxfp4(block=0)", "block must be an integer from 1 to 1048576, not 0"),
         ("mxfp4(scale=flor)", 'did you mean "floor"'),
         ("nvfp4(block=0)", "block must be an integer from 1 to 1048576, not 0"),
+        ("nvfp4(apply=divde)", 'did you mean "divide"'),
+        ("scaled(float32)", "element must have at most 16 significant bits, not 24"),
+        ("scaled(mxfp4)", "element must be a float or a signed"),
+        ("scaled(e4m3fn, per=rows)", 'did you mean "row"'),
+        ("scaled(e4m3fn, scale=e8m1)", 'did you mean "e8m0"'),
+        ("scaled(e4m3fn, least=-1)", "least must be a number from 0 to 1, not -1"),
+        ("scaled(e4m3fn, margin=40)", "margin must be an integer from 0 to 32, not 40"),
         ("posit(32, 3)", "values must be at most 2^126"),
         ("posit(2)", "bits must be an integer from 3 to 32, not 2"),
         ("lns(9, 3)", "integer must be an integer from 2 to 7, not 9"),
@@ -99,7 +110,10 @@ def test_describe_every_format(spelling: str) -> None:
         assert shown.above is None or shown.above > shown.value
 
 
-@pytest.mark.parametrize("spelling", ["nvfp4", "int8(scale=tensor)", "int(8, scale=0.1)", "e5m2", "posit(8)", "mxfp4"])
+@pytest.mark.parametrize(
+    "spelling",
+    ["nvfp4", "int8(scale=tensor)", "int(8, scale=0.1)", "e5m2", "posit(8)", "mxfp4", "scaled(e4m3fn, per=block)"],
+)
 def test_neighbours_are_next_to_the_value(spelling: str) -> None:
     """Numbers between the value and its neighbours are rounded to one of them, and to nothing between."""
     fmt, numbers = parse(spelling), [0.7, -1.3, 0.123, 57.3]

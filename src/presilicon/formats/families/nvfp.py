@@ -2,36 +2,45 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from presilicon.base import FormatError
 from presilicon.formats.families.block import BlockFormat
 from presilicon.formats.families.float import Float
-from presilicon.formats.format import Format, require_bool, require_integer
-from presilicon.formats.kernels.grid import grid_of
+from presilicon.formats.format import Format, require_bool, require_integer, require_word
+from presilicon.formats.kernels.grid import LARGEST_BITS, grid_of, value_of_bits
 from presilicon.formats.kernels.passes import cpu_passes_for, deliver, round_on_grid
 from presilicon.formats.kernels.reference import float32, word_of
+from presilicon.formats.rounding import Key
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from presilicon.formats.codes import BlockCodes
-    from presilicon.formats.rounding import Key, Stochastic
+    from presilicon.formats.rounding import Stochastic
 
 SCALE_FORMAT = Float(4, 3, specials="fn", overflow="saturate")
 """NVFP4's scale of a block."""
 ELEMENT_FORMAT = Float(2, 1, specials="none")
 """NVFP4's elements."""
+_LEAST_SCALES = {"divide": 2.0**-9, "reciprocal": 0.0, "multiply": 2.0**-6}
+"""Lower limit of a block's scale, by `Nvfp4.apply`."""
+_LARGEST = value_of_bits(LARGEST_BITS)
 
 
 @dataclass(frozen=True, slots=True)
 class Nvfp4(BlockFormat):
     """NVFP4: fp4_e2m1 elements, an e4m3fn scale per block of 16, a float32 scale per tensor.
 
-    With A the tensor's and a the block's largest magnitude: t = A / 2688, s = e4m3fn(a / 6 / t) held within
-    [2^-9, 448], x becomes fp4(x / (s * t)) * (s * t), every operation rounded to float32. The scales are rounded to
-    nearest-even; the asked rounding is that of the elements. NaN counts as 0 and infinities saturate; a tensor of
-    zeros has t = 1.
+    With A the tensor's and a the block's largest magnitude, every operation rounded to float32, x becomes
+
+    - `apply = "divide"`: fp4(x / (s * t)) * (s * t) with t = A / 2688 and s = e4m3fn(a / 6 / t), at least 2^-9;
+    - `apply = "reciprocal"`: fp4(x * (1 / (s * t))) * (s * t) with T = 2688 / A, t = 1 / T and s = e4m3fn(a / 6 * T)
+      (Transformer Engine);
+    - `apply = "multiply"`: fp4(x * (1 / t / s)) * (s * t) with t and s as in `divide`, but s at least 2^-6 (torchao).
+
+    s is at most 448. The scales are rounded to nearest-even; the asked rounding is that of the elements. NaN counts as
+    0 and infinities saturate; a tensor of zeros has t = 1.
 
     >>> Nvfp4().bits_per_element
     4.5
@@ -47,6 +56,8 @@ class Nvfp4(BlockFormat):
     """False: t = 1."""
     square: bool = False
     """True: blocks are tiles of `block` x `block` over the last two axes, and `axis` is not used."""
+    apply: Literal["divide", "reciprocal", "multiply"] = "divide"
+    """How the scales are computed and applied."""
 
     def __post_init__(self) -> None:
         name = f"nvfp(block={self.block})"
@@ -54,6 +65,7 @@ class Nvfp4(BlockFormat):
         require_integer(name, "axis", self.axis, -8, 7)
         require_bool(name, "tensor_scale", self.tensor_scale)
         require_bool(name, "square", self.square)
+        require_word(name, "apply", self.apply, ("divide", "reciprocal", "multiply"))
 
     @classmethod
     def names(cls) -> dict[str, Format]:
@@ -90,28 +102,34 @@ class Nvfp4(BlockFormat):
         """Exponent bits of the element."""
         return ELEMENT_FORMAT.exponent_bits
 
-    def scale_of_tensor(self, largest: "Tensor") -> "Tensor":
-        """The tensor's scale, from its largest finite magnitude."""
+    def scales_of(self, largest: "Tensor") -> "tuple[Tensor, Tensor]":
+        """The e4m3fn scales of blocks with these largest magnitudes, and the tensor's scale, as float32."""
         import torch
 
-        one = torch.ones_like(largest)
-        # A tensor as divisor: CUDA multiplies by the rounded reciprocal of a Python number.
-        scale = largest / largest.new_tensor(2688.0) if self.tensor_scale else one
-        return torch.where(scale >= 2.0**-126, scale, one)
+        # Tensors as operands: CUDA multiplies by the rounded reciprocal of a divisor that is a Python number.
+        top = largest.amax() if largest.numel() else largest.new_zeros(())
+        ratio, one, most = largest / torch.full_like(largest, 6.0), torch.ones_like(top), torch.full_like(top, 2688.0)
+        if self.apply == "reciprocal":
+            encoding = (most / top).clamp(max=_LARGEST) if self.tensor_scale else one
+            tensor, ratio = torch.where(top > 0, one / encoding, one), ratio * encoding
+        else:
+            tensor = top / most if self.tensor_scale else one
+            tensor = torch.where(tensor >= 2.0**-126, tensor, one)
+            ratio = ratio / tensor
+        scales = round_on_grid(ratio, grid_of(SCALE_FORMAT), "nearest-even", Key(), None)
+        return scales.clamp(min=_LEAST_SCALES[self.apply]), tensor
 
-    def scales_of(self, x: "Tensor") -> "tuple[Tensor, Tensor]":
-        """The e4m3fn scale of each block (..., blocks) and the tensor's scale, as float32."""
+    def factors(self, scales: "Tensor", tensor: "Tensor") -> "tuple[Tensor, Tensor]":
+        """The number that elements are divided by (`divide`) or multiplied by, and the one that brings them back."""
         import torch
 
-        from presilicon.formats.kernels.torch_blocks import to_groups
-        from presilicon.formats.kernels.torch_kernels import round_to_grid
-
-        finite = torch.where(torch.isfinite(x), x.abs(), 0.0).to(torch.float32)
-        blocks, _ = to_groups(finite, self)
-        tensor = self.scale_of_tensor(finite.amax() if x.numel() else finite.new_zeros(()))
-        ratio = blocks.amax(-1) / tensor.new_tensor(6.0) / tensor
-        scales = round_to_grid(ratio, grid_of(SCALE_FORMAT), "nearest-even").clamp(min=2.0**-9)
-        return scales, tensor
+        whole = scales * tensor
+        match self.apply:
+            case "divide":
+                return whole, whole
+            case "reciprocal":
+                return (torch.ones_like(whole) / whole).clamp(max=_LARGEST), whole
+        return torch.ones_like(tensor) / tensor / scales, whole
 
     def scaled_groups(self, x: "Tensor") -> "tuple[Tensor, Tensor, float]":
         """Blocks, and their scales times the tensor's."""
@@ -121,26 +139,35 @@ class Nvfp4(BlockFormat):
         return to_groups(x, self)[0], scales * tensor, ELEMENT_FORMAT.max
 
     def round_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key", out: "Tensor | None") -> "Tensor":
-        """Division by the scales, one pass over the element's grid, product with the scales."""
+        """One pass for the largest magnitudes and one over the elements."""
         passes = cpu_passes_for(x, mode)
         if passes is not None:
             result: Tensor = passes.round_nvfp4(x, self, mode, key, out)
             return result
-        return deliver(self._round_scaled(x, mode, key), out)
+        if x.numel() == 0:
+            return deliver(x.clone(), out)
+        units, scales, tensor = self._units(x, mode, key)
+        return deliver((units * self._over(x, scales * tensor)).to(x.dtype), out)
 
-    def _round_scaled(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "Tensor":
+    def _units(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "tuple[Tensor, Tensor, Tensor]":
+        """The elements before they are scaled back, the scales of the blocks, and that of the tensor."""
         import torch
 
         from presilicon.formats.kernels.torch_blocks import to_groups
 
-        if x.numel() == 0:
-            return x.clone()
-        scales, tensor = self.scales_of(x)
-        blocks, back = to_groups(x.to(torch.float32), self)
-        divisor = back((scales * tensor).unsqueeze(-1).expand_as(blocks))
+        finite = torch.where(torch.isfinite(x), x.abs(), 0.0).to(torch.float32)
+        scales, tensor = self.scales_of(to_groups(finite, self)[0].amax(-1))
+        factor = self._over(x, self.factors(scales, tensor)[0])
         clean = x.to(torch.float32).nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
-        elements = round_on_grid((clean / divisor).contiguous(), grid_of(ELEMENT_FORMAT), mode, key, None)
-        return (elements * divisor).to(x.dtype)
+        ratio = clean / factor if self.apply == "divide" else clean * factor
+        return round_on_grid(ratio.contiguous(), grid_of(ELEMENT_FORMAT), mode, key, None), scales, tensor
+
+    def _over(self, x: "Tensor", factor: "Tensor") -> "Tensor":
+        """Numbers of blocks in the shape of `x`."""
+        from presilicon.formats.kernels.torch_blocks import to_groups
+
+        blocks, back = to_groups(x, self)
+        return back(factor.unsqueeze(-1).expand_as(blocks))
 
     def round_value(self, x: float, mode: "str | Stochastic", word: int) -> float:
         """Not available: the scales come from a whole tensor; see `round_values`."""
@@ -151,16 +178,25 @@ class Nvfp4(BlockFormat):
     ) -> list[float]:
         """The definition, one number at a time."""
         magnitudes = [abs(x) if math.isfinite(x) else 0.0 for x in values]
-        tensor = float32(max(magnitudes, default=0.0) / 2688) if self.tensor_scale else 1.0
+        top = max(magnitudes, default=0.0)
+        encoding = min(float32(2688 / top), _LARGEST) if top and self.tensor_scale else 1.0
+        tensor = float32(top / 2688) if self.tensor_scale else 1.0
         tensor = tensor if tensor >= 2.0**-126 else 1.0
+        if self.apply == "reciprocal":
+            tensor = float32(1 / encoding)
         results = [0.0] * len(values)
         for members in self.members(shape):
-            largest = max(magnitudes[i] for i in members)
-            ratio = float32(float32(largest / 6) / tensor)
-            whole = float32(max(SCALE_FORMAT.round_value(ratio, "nearest-even", 0), 2.0**-9) * tensor)
+            ratio = float32(max(magnitudes[i] for i in members) / 6)
+            ratio = float32(ratio * encoding if self.apply == "reciprocal" else ratio / tensor)
+            scale = max(SCALE_FORMAT.round_value(ratio, "nearest-even", 0), _LEAST_SCALES[self.apply])
+            whole = float32(scale * tensor)
+            inverse = min(float32(1 / whole), _LARGEST) if whole else _LARGEST
+            if self.apply == "multiply":
+                inverse = float32(float32(1 / tensor) / scale)
             for i in members:
                 x = 0.0 if math.isnan(values[i]) else values[i]
-                unit = ELEMENT_FORMAT.round_value(float32(x / whole), mode, word_of(key, i, mode))
+                scaled = float32(x / whole if self.apply == "divide" else x * inverse)
+                unit = ELEMENT_FORMAT.round_value(scaled, mode, word_of(key, i, mode))
                 results[i] = float32(unit * whole)
         return results
 
@@ -170,26 +206,18 @@ class Nvfp4(BlockFormat):
 
     def encode_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "BlockCodes":
         """fp4_e2m1 elements and e4m3fn scales."""
-        import torch
-
         from presilicon.formats.codes import BlockCodes
-        from presilicon.formats.kernels.torch_blocks import to_groups
 
-        scales, tensor = self.scales_of(x)
-        values, back = to_groups(self.round_tensor(x, mode, key, None).to(torch.float32), self)
-        units = torch.round(values / (scales * tensor).unsqueeze(-1) * 2) / 2
-        return BlockCodes(back(ELEMENT_FORMAT.codes_of(units)), SCALE_FORMAT.codes_of(scales), float(tensor))
+        units, scales, tensor = self._units(x, mode, key)
+        return BlockCodes(ELEMENT_FORMAT.codes_of(units), SCALE_FORMAT.codes_of(scales), float(tensor))
 
     def decode_tensor(self, codes: "BlockCodes") -> "Tensor":
         """Elements times scales, in float32."""
         import torch
 
-        from presilicon.formats.kernels.torch_blocks import to_groups
-
-        elements, back = to_groups(codes.elements, self)
+        units = ELEMENT_FORMAT.decode_tensor(codes.elements).to(torch.float32)
         scales = SCALE_FORMAT.decode_tensor(codes.scales.to(torch.int64)).to(torch.float32)
-        whole = scales * torch.tensor(codes.tensor_scale, dtype=torch.float32, device=scales.device)
-        return back(ELEMENT_FORMAT.decode_tensor(elements).to(torch.float32) * whole.unsqueeze(-1))
+        return units * self._over(units, scales * torch.full_like(scales, codes.tensor_scale))
 
     def shared_scale(self, codes: "BlockCodes", index: int) -> float:
         """The block's scale times the tensor's."""

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from presilicon.formats.families.block import PowerBlocks
-from presilicon.formats.families.nvfp import ELEMENT_FORMAT, SCALE_FORMAT, Nvfp4
+from presilicon.formats.families.nvfp import ELEMENT_FORMAT, Nvfp4
 from presilicon.formats.families.scaled import Scaled
 from presilicon.formats.format import Format
 from presilicon.formats.kernels import numba_kernels, torch_kernels
 from presilicon.formats.kernels.cores import LFSR, core_for, is_plain, mode_number
 from presilicon.formats.kernels.grid import Grid, block_grid_of, grid_of
-from presilicon.formats.kernels.numba_kernels import DIVIDE, DIVIDE_NUMBERS, MULTIPLY
+from presilicon.formats.kernels.numba_kernels import DIVIDE, DIVIDE_NUMBERS, MULTIPLY, MULTIPLY_NUMBERS
 from presilicon.formats.kernels.step_tables import step_table
 from presilicon.formats.kernels.threads import split_over_threads
 from presilicon.formats.kernels.torch_blocks import block_axis
@@ -164,11 +164,9 @@ def round_by_channel(
 def round_nvfp4(x: Tensor, fmt: Nvfp4, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
     """`x` in NVFP4; `x` is not empty."""
     layout = _layout(x, fmt)
-    largest = _largest(x, layout)
-    tensor = fmt.scale_of_tensor(largest.amax())
-    ratio = largest / 6.0 / tensor
-    scales = round_elements(ratio, grid_of(SCALE_FORMAT), "nearest-even", key, ratio).clamp_(min=2.0**-9) * tensor
-    return _round_scaled(x, scales, scales, layout, DIVIDE_NUMBERS, grid_of(ELEMENT_FORMAT), mode, key, out)
+    forward, back = fmt.factors(*fmt.scales_of(_largest(x, layout)))
+    how = DIVIDE_NUMBERS if fmt.apply == "divide" else MULTIPLY_NUMBERS
+    return _round_scaled(x, forward, back, layout, how, grid_of(ELEMENT_FORMAT), mode, key, out)
 
 
 def round_scaled(
@@ -176,8 +174,7 @@ def round_scaled(
 ) -> Tensor:
     """`x` in a scaled format, with the largest magnitudes of `x` or a given one; `x` is not empty."""
     layout = _layout(x, fmt)
-    largest = _largest(x, layout, finite=False) if amax is None else amax.to(torch.float32)
-    forward, back = fmt.factors(largest)
+    forward, back = fmt.factors(_largest(x, layout, finite=False) if amax is None else amax)
     how = DIVIDE if fmt.apply == "divide" else MULTIPLY
     return _round_scaled(x, forward, back, layout, how, grid_of(fmt.unit_format), mode, key, out)
 

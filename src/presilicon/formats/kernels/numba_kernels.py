@@ -358,8 +358,8 @@ def largest_by_column(
             most[j] = max(most[j], np.uint32(0) if magnitude >= limit else magnitude)
 
 
-DIVIDE, DIVIDE_NUMBERS, MULTIPLY = range(3)
-"""How `scaled_kernel` applies a factor: x / f, x / f with NaN as 0, or x * f."""
+DIVIDE, MULTIPLY, DIVIDE_NUMBERS, MULTIPLY_NUMBERS = range(4)
+"""How `scaled_kernel` applies a factor: x / f or x * f, and the same with NaN as 0."""
 
 
 @compiled
@@ -368,8 +368,8 @@ def round_unit(
 ) -> Any:
     """A number over or times its factor, rounded, times `back`, each in float32."""
     is_nan = np.uint32(bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
-    value = np.uint32(np.uint32(0) if is_nan and how == DIVIDE_NUMBERS else bits).view(np.float32)
-    ratio = np.float32(value * factor) if how == MULTIPLY else np.float32(value / factor)
+    value = np.uint32(np.uint32(0) if is_nan and how >= DIVIDE_NUMBERS else bits).view(np.float32)
+    ratio = np.float32(value * factor) if how in (MULTIPLY, MULTIPLY_NUMBERS) else np.float32(value / factor)
     unit = round_bits(
         np.float32(ratio).view(np.uint32), word, core, mode, plain, grid[0], grid[1], grid[2], grid[3], grid[4],
         grid[5], grid[6], grid[7], grid[8],
