@@ -9,7 +9,8 @@ from presilicon.formats import NAMED_FORMATS, Fixed, describe, parse
 
 SPELLINGS = [
     "fixed(8, 4)", "fixed(integer=4, fraction=3, signed=false, overflow=wrap)", "int(8, scale=0.1)", "bfp(4)",
-    "bfp(mantissa=4, exponent=8, group=16)", "bfp(2, 3, 16, 0, square=true, top=-4, below=flush)", "nvfp4(axis=1)", "nvfp4(square=true, apply=multiply)",
+    "bfp(mantissa=4, exponent=8, group=16)", "bfp(2, 3, 16, 0, square=true, top=-4, below=flush)", "nvfp4(axis=1)",
+    "nvfp4(square=true, apply=multiply)",
     "scaled(e4m3fn)", "scaled(e5m2, per=row, axis=0, scale=e8m0, apply=divide, least=1e-12, margin=2)",
     "scaled(fixed(8, 0), per=tile, block=64)",
     "mx(element=e4m3fn, scale=even)", "mx(element=fixed(2, 2), block=8)", "mxfp4(axis=0)", "posit(16, 1)", "posit(8)",
@@ -33,7 +34,8 @@ def test_spellings_are_read_back(spelling: str) -> None:
         ("int8", 8.0, 8, 0), ("fixed(8, 4)", 12.0, 12, 0), ("bfp(2, exponent=3)", 3 + 3 / 16, 2, 0),
         ("bfp(4, exponent=3)", 5 + 3 / 16, 4, 0), ("bfp(4, square=true)", 5 + 8 / 256, 4, 0),
         ("mxfp8_e4m3", 8.25, 4, 4), ("mxfp6_e2m3", 6.25, 4, 2), ("mxfp4", 4.25, 2, 2), ("mxint8", 8.25, 8, 0),
-        ("scaled(e4m3fn)", 8.0, 4, 4), ("scaled(e5m2, per=block)", 8.25, 3, 5), ("nvfp4(square=true)", 4 + 1 / 32, 2, 2),
+        ("scaled(e4m3fn)", 8.0, 4, 4), ("scaled(e5m2, per=block)", 8.25, 3, 5),
+        ("nvfp4(square=true)", 4 + 1 / 32, 2, 2),
         ("scaled(e4m3fn, per=tile, block=4, scale=e8m0)", 8.5, 4, 4), ("scaled(e4m3fn, per=row)", 8.0, 4, 4),
         ("nvfp4", 4.5, 2, 2), ("posit(16, 2)", 16.0, 12, 7), ("lns(5, 3)", 9.0, 4, 5), ("table([0, 1, 2])", 2.0, 1, 1),
     ],
