@@ -16,7 +16,8 @@ from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.monitoring.recorder import RELUS
 from presilicon.emulation.ops import attention, grouped, recurrent
 from presilicon.emulation.ops.arithmetic import Arithmetic
-from presilicon.emulation.ops.calls import readers, uncovered
+from presilicon.emulation.ops.calls import Call, readers, uncovered
+from presilicon.emulation.ops.sparse import sparse_call
 from presilicon.emulation.ops.vector import vector_functions
 from presilicon.workloads import describe_operator
 
@@ -29,6 +30,7 @@ def handlers() -> Mapping[Callable[..., Any], Handler]:
     """The handler of each torch function that emulation computes or warns about."""
     table: dict[Callable[..., Any], Handler] = dict.fromkeys(vector_functions(), _vector)
     table |= dict.fromkeys(uncovered(), _uncovered)
+    table |= dict.fromkeys(_MATRIX_PRODUCTS, _sparse_product)
     table |= dict.fromkeys(readers(), _product)
     table |= {torch.einsum: _einsum, functional.embedding: _embedding}
     table |= {functional.bilinear: _bilinear, torch.bilinear: _bilinear, torch.tensordot: _tensordot}
@@ -150,12 +152,41 @@ def _with_fallback(handler: Handler) -> Handler:
 
     @wraps(handler)
     def checked(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("out") is None and len(args) == 2 and not kwargs and (call := _sparse(func, *args)) is not None:
+            return do.multiply(call, func.__name__)
         if kwargs.get("out") is not None or any(map(_is_unsupported, (*args, *kwargs.values()))):
             return _uncovered(do, func, *args, **kwargs)
         kwargs.pop("out", None)
         return handler(do, func, *args, **kwargs)
 
     return checked
+
+
+_MATRIX_PRODUCTS = frozenset(
+    getattr(home, name)
+    for home, names in (
+        (torch, "mm matmul smm spmm"),
+        (torch.Tensor, "mm matmul __matmul__ smm"),
+        (torch.linalg, "matmul"),
+        (torch.sparse, "mm"),
+    )
+    for name in names.split()
+)
+"""Functions that multiply two matrices, of which one may be sparse."""
+
+
+def _sparse(func: Callable[..., Any], a: Any, b: Any) -> Call | None:
+    """The call of a sparse product that is emulated."""
+    tensors = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+    if not tensors or func not in _MATRIX_PRODUCTS or (a.layout is torch.strided and b.layout is torch.strided):
+        return None
+    return None if a.is_complex() or b.is_complex() or a.dtype != b.dtype else sparse_call(a, b)
+
+
+@_with_fallback
+def _sparse_product(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """A function of `torch.sparse` that is not a plain product of two matrices."""
+    return _uncovered(do, func, *args, **kwargs)
 
 
 def _is_unsupported(value: Any) -> bool:

@@ -209,8 +209,8 @@ BEYOND = {
     "mm.default": lambda x, w: torch.ops.aten.mm.default(x, w),
     "convolution": lambda x, w: torch.convolution(x[None], w[..., None], None, [1], [0], [1], False, [0], 1),
     "matrix_power": lambda x, w: torch.matrix_power(w, 3),
-    "_sparse_mm": lambda x, w: torch.sparse.mm(x.to_sparse(), w),
-    "matmul": lambda x, w: x.to_sparse() @ w,
+    "_sparse_addmm": lambda x, w: torch.sparse.addmm(w, x.to_sparse(), w),
+    "matmul": lambda x, w: (x.to_sparse() @ w.to_sparse()).to_dense(),
     "addr": lambda x, w: torch.addr(w, x[0], x[1]),
 }
 

@@ -32,6 +32,10 @@ class Arithmetic:
 
     def multiply(self, call: Call, operator: str = "matmul") -> Tensor:
         """A matrix product, with its backward pass."""
+        if self._is_constant(call):
+            with self._region(operator, "constants float32", "constants float32"):
+                out = call.product.forward(call.a, call.b, call.bias, None)
+                return out if call.finish is None else call.finish(out)
         site = self.emulation.site(self.training)
         roles = self._roles(call)
         if self.emulation.watcher is None:
@@ -42,6 +46,11 @@ class Arithmetic:
         backward = site.plan.spell([*operands, *later], ["input_grad", "weight_grad"])
         with self._region(operator, forward, backward):
             return multiply_emulated(call, roles, site)
+
+    def _is_constant(self, call: Call) -> bool:
+        """Whether a product has neither weights nor data: positions by the frequencies of a rotary embedding."""
+        origins, operands = self.emulation.origins, call.sources or (call.a, call.b)
+        return call.roles[1] is None and all(origins.of(operand) == "constant" for operand in operands)
 
     def _roles(self, call: Call) -> tuple[Role, Role]:
         """Roles of the two operands: what is computed from weights alone is a weight."""

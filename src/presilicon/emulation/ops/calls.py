@@ -63,9 +63,9 @@ def uncovered() -> frozenset[Callable[..., Any]]:
     """Torch functions that multiply matrices and are not emulated."""
     named = [
         (torch, "cdist cov corrcoef quantized_lstm quantized_gru _trilinear lobpcg svd_lowrank pca_lowrank"),
-        (torch, "addr convolution _convolution conv_tbc matrix_power matrix_exp inverse smm sspaddmm hspmm"),
-        (torch.sparse, "mm addmm"),
-        (torch.Tensor, "addmm_ addbmm_ baddbmm_ addmv_ addr addr_ cov corrcoef matrix_power matrix_exp inverse smm"),
+        (torch, "addr convolution _convolution conv_tbc matrix_power matrix_exp inverse sspaddmm hspmm"),
+        (torch.sparse, "addmm"),
+        (torch.Tensor, "addmm_ addbmm_ baddbmm_ addmv_ addr addr_ cov corrcoef matrix_power matrix_exp inverse"),
         (torch.linalg, "matrix_power matrix_exp inv solve lstsq pinv svd qr eigh cholesky householder_product"),
         (functional, "pdist"),
         (torch, "_scaled_mm _scaled_grouped_mm _scaled_grouped_mm_v2"),

@@ -16,12 +16,12 @@ def origin_of_result(function: str, origins: Iterable[Origin], *, multiplies: bo
 
     A result of weights and constants alone is a weight: a masked weight, stacked or gathered experts, a product of two
     weights. A matrix product of a constant, such as an initial state, and a weight is not. Integers do not count, so a
-    weight that is indexed by data is a weight, except for embedding tables.
+    weight that is indexed by data is a weight, except for embedding tables, and positions are constants.
 
     >>> origin_of_result("mul", ["weight", "constant"]), origin_of_result("mul", ["weight", "data"])
     ('weight', 'data')
     """
     present = set(origins)
-    if "data" in present or function.strip("_") in _LOOKUPS or (multiplies and "constant" in present):
+    if "data" in present or function.strip("_") in _LOOKUPS or (multiplies and present == {"constant", "weight"}):
         return "data"
     return "weight" if "weight" in present else "constant"
