@@ -281,6 +281,16 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Whether no product has formats of its own: each role has one format in all of them."""
         return all(getattr(self.product(phase), role) is None for phase in PRODUCT_PHASES for role in _OPERAND_ROLES)
 
+    @property
+    def delays_scales(self) -> bool:
+        """Whether any tensor has a scale that follows from earlier passes."""
+        return any(
+            role_format.amax_history is not None
+            for part in self.variants()
+            for role in ROLES
+            for role_format in (part.format_of(role), *(part.operand(role, phase) for phase in PRODUCT_PHASES))
+        )
+
     def is_stochastic(self, roles: Iterable[Role] = ROLES) -> bool:
         """Whether any layer draws random numbers, at any step, to round these roles or its sums."""
         chosen = tuple(roles)

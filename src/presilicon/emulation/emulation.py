@@ -107,6 +107,8 @@ class Emulation:
         self._parts: dict[str, Stateful] = {}
         self._loaded: dict[str, Any] = {}
         """Loaded states of parts that are not there yet."""
+        if numerics.delays_scales:
+            self.add_state("amax histories", self.amax)
 
     def __getstate__(self) -> dict[str, Any]:
         fresh: dict[str, Any] = {

@@ -227,6 +227,7 @@ class Applied(nn.Module):
         return self.function(x, self.weight)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
 @pytest.mark.parametrize("name", BEYOND)
 def test_products_by_other_doors_are_uncovered_and_warned_about(name: str) -> None:
     x = torch.randn(8, 8)

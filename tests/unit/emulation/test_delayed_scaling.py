@@ -112,3 +112,16 @@ def test_recomputation_uses_the_scales_of_its_pass() -> None:
         checkpoint(models[1], x, use_reentrant=False).square().sum().backward()
         for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True):
             assert torch.equal(a.grad, b.grad)
+
+
+def test_histories_are_part_of_the_models_state() -> None:
+    torch.manual_seed(0)
+    plain = nn.Linear(8, 5, bias=False)
+    layer, fresh = (emulate_(copy.deepcopy(plain), numerics()) for _ in range(2))
+    batches = [(torch.randn(6, 8) * size, torch.randn(6, 5) * size) for size in GROWING]
+    for x, error in batches[:3]:
+        a_pass(layer, x.clone(), error)
+    fresh.load_state_dict(copy.deepcopy(layer.state_dict()))
+    for x, error in batches[3:]:
+        mine, its = (a_pass(model, x.clone(), error) for model in (layer, fresh))
+        assert all(map(torch.equal, mine, its))
