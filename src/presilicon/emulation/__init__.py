@@ -3,6 +3,7 @@
 from presilicon.emulation.attach import emulate_, emulation_of, next_step, restore_
 from presilicon.emulation.coverage import coverage, coverage_workload
 from presilicon.emulation.emulation import UncoveredWarning
+from presilicon.emulation.exact import exact
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.monitoring.monitor import Monitor, monitor
 from presilicon.emulation.optimizers import emulate_optimizer_
@@ -29,6 +30,7 @@ __all__ = [
     "emulate_optimizer_",
     "emulated",
     "emulation_of",
+    "exact",
     "identity",
     "monitor",
     "next_step",

@@ -19,6 +19,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import Numerics
 from presilicon.emulation.attach import emulate_, emulation_of, named_parameters, owner_of, restore_
 from presilicon.emulation.emulation import Emulation, UncoveredWarning
+from presilicon.emulation.exact import EXACT
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.records import CoverageStatus, CoveredOp, EmulationCoverage, Role, Stage
@@ -280,4 +281,4 @@ class _Listing(TorchDispatchMode):
 
 def _rounds(formats: str) -> bool:
     """Whether any role in a text has a format other than float32."""
-    return any(not part.endswith(" float32") for part in formats.split(", "))
+    return formats != EXACT and any(not part.endswith(" float32") for part in formats.split(", "))

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat
 from presilicon.emulation.amax import AmaxHistories
+from presilicon.emulation.exact import exactly, refuse_reentrant_checkpoint, was_exact_before
 from presilicon.emulation.monitoring.recorder import Recorder
 from presilicon.emulation.operators.replacement import Replacements
 from presilicon.emulation.origins import Origins
@@ -179,6 +180,7 @@ class Emulation:
 
     def enter(self, layer: str, training: bool, *, counts: bool = True) -> None:
         """Called when a module's forward begins; the outermost turns emulation on and counts if it `counts`."""
+        refuse_reentrant_checkpoint()
         if not self._layers:
             # Inside a backward pass this is a recomputation (activation checkpointing) of the step in progress.
             recomputes = torch._C._current_graph_task_id() != -1
@@ -241,6 +243,7 @@ class Emulation:
             calls=dict(self._calls),
             rounded=self.rounded.emptied(),
             origins=self.origins.copied(),
+            is_exact=was_exact_before(region),
         )
         moments.append(moment)
         if len(moments) == 1:
@@ -259,7 +262,8 @@ class Emulation:
         if first.layers:
             self._turn_on(first.training)
         try:
-            yield
+            with exactly(first.is_exact):
+                yield
         finally:
             mode: AbstractContextManager[Any] | None = self._mode
             if mode is not None:

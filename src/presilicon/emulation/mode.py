@@ -1,6 +1,7 @@
 """The function mode of an emulated model: intercepts torch functions and computes them in their formats."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, wraps
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from presilicon.emulation import losses
 from presilicon.emulation.compilation import uncompiled
 from presilicon.emulation.emulation import Emulation
+from presilicon.emulation.exact import EXACT, is_exact
 from presilicon.emulation.monitoring.recorder import RELUS
 from presilicon.emulation.ops import attention, grouped, recurrent
 from presilicon.emulation.ops.arithmetic import Arithmetic
@@ -105,17 +107,27 @@ class EmulationMode(TorchFunctionMode):
     ) -> Any:
         handler = self._handlers.get(func) or _named(func)
         kwargs = kwargs or {}
-        if handler is None:
+        if is_exact():
+            with self._exact_region(func):
+                out = func(*args, **kwargs)
+        elif handler is None:
             out = self._observe(func, args, kwargs) if _multiplying.get(func, True) else func(*args, **kwargs)
         elif self._is_plain() and not self._emulation.operators.reaches(func):
             out = func(*args, **kwargs)
         else:
             out = handler(self._arithmetic, func, *args, **kwargs)
-        if self._emulation.recorders and func in RELUS:
+        if self._emulation.recorders and func in RELUS and not is_exact():
             self._emulation.show_relu(out)
         multiplies = _multiplying.get(func, False) if handler is None else handler not in _VECTOR
         self._emulation.origins.note_result(func, args, kwargs, out, multiplies=multiplies)
         return out
+
+    def _exact_region(self, func: Callable[..., Any]) -> AbstractContextManager[None]:
+        """A context that tells coverage that a function is not emulated, by request."""
+        emulation = self._emulation
+        if emulation.watcher is None or not emulation.is_inside:
+            return nullcontext()
+        return emulation.watcher.region(emulation.layer, func.__name__, EXACT, EXACT)
 
     def _observe(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run a function that emulation does not know; warn if it multiplies, which its first call shows."""

@@ -30,6 +30,8 @@ class Moment:
     calls: dict[str, int]
     rounded: "Rounded"
     origins: Origins
+    is_exact: bool
+    """Whether the region is inside `exact()`."""
 
 
 def checkpointed_region() -> Any | None:
