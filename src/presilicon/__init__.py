@@ -41,6 +41,7 @@ _HOMES = {
     "capture": "presilicon.workloads",
     "load_metric": "presilicon.workloads",
     "load_workload": "presilicon.workloads",
+    "LossScaler": "presilicon.emulation",
     "coverage": "presilicon.emulation",
     "emulate_": "presilicon.emulation",
     "emulate_optimizer_": "presilicon.emulation",
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from presilicon.base import ConfigError, MissingToolError, PresiliconError
     from presilicon.designs import Design, Numerics, System, load_design, load_numerics, load_system
     from presilicon.emulation import (
+        LossScaler,
         coverage,
         emulate_,
         emulate_optimizer_,

@@ -7,13 +7,13 @@ from presilicon.emulation.exact import exact
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.monitoring.monitor import Monitor, monitor
 from presilicon.emulation.optimizers import emulate_optimizer_
+from presilicon.emulation.scaling import LossScaler
 from presilicon.emulation.steps import StepWarning
 from presilicon.emulation.training.checkpoint import Checkpoint, read_trace
 from presilicon.emulation.training.hopeless import HOPELESS_RULE
 from presilicon.emulation.training.identity import identity
 from presilicon.emulation.training.loop import train
 from presilicon.emulation.training.methods import transform_model
-from presilicon.emulation.training.scaling import LossScaler
 from presilicon.emulation.training.turns import PassOn, take_turns
 
 __all__ = [

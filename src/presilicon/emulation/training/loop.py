@@ -13,6 +13,7 @@ from presilicon.designs import MINIBATCH, Method, Numerics, RoleFormat, Training
 from presilicon.emulation.attach import emulate_, emulation_of
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.optimizers import emulate_optimizer_
+from presilicon.emulation.scaling import AdaptiveScale
 from presilicon.emulation.training.batches import EvaluationData, TrainingData, evaluate_split
 from presilicon.emulation.training.checkpoint import (
     Checkpoint,
@@ -29,7 +30,6 @@ from presilicon.emulation.training.facts import FormatFacts
 from presilicon.emulation.training.hopeless import hopeless_reason
 from presilicon.emulation.training.identity import identity
 from presilicon.emulation.training.methods import AttachedMethods, SetFormats, transform_model
-from presilicon.emulation.training.scaling import LossScaler
 from presilicon.emulation.training.step import DivergedError, StepTrainer
 from presilicon.emulation.training.work import Counts, StepWork
 from presilicon.operators import Operator
@@ -162,7 +162,7 @@ class Training:
         self._emulation = emulation
         self.optimizer = workload.optimizer(self.model.parameters())
         emulate_optimizer_(self.optimizer, numerics, model=self.model, seed=rounding_seed)
-        self._scaler = LossScaler(numerics.loss_scale)
+        self._scaler = AdaptiveScale(numerics.loss_scale)
         self._diagnosis = Diagnosis(numerics, on_finding)
         self._formats = FormatFacts(emulation)
         self._generators = Generators(device)

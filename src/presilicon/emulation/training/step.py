@@ -12,12 +12,12 @@ from torch.optim import Optimizer
 from presilicon.base import ConfigError
 from presilicon.designs import MINIBATCH, TrainingStep, UpdateRule
 from presilicon.emulation.emulation import Emulation
+from presilicon.emulation.scaling import AdaptiveScale
 from presilicon.emulation.training.captured import EAGER_STEPS, CapturedStep, can_capture, has_constant_update
 from presilicon.emulation.training.diagnosis import Diagnosis
 from presilicon.emulation.training.methods import AttachedMethods
 from presilicon.emulation.training.pipeline import StaleWeights
 from presilicon.emulation.training.probe import Probe
-from presilicon.emulation.training.scaling import LossScaler
 from presilicon.emulation.training.work import StepWork
 from presilicon.workloads import Workload, capture
 
@@ -34,7 +34,7 @@ class StepTrainer:
         *,
         emulation: Emulation,
         update_rule: UpdateRule,
-        scaler: LossScaler,
+        scaler: AdaptiveScale,
         diagnosis: Diagnosis,
         methods: AttachedMethods,
         may_capture: bool,
@@ -128,7 +128,7 @@ class StepTrainer:
         if not self._captured.update():
             self._apply_gradients()
         work.updates += 1
-        self._diagnosis.after_update(step.number, True, self._scaler.scale)
+        self._diagnosis.after_update(step.number, True, self._scaler.factor)
 
     def _set_learning_rate(self, step: TrainingStep) -> None:
         """The rate of the schedule, in place of the optimizer's own; a rate that was set since becomes the new base."""
@@ -152,7 +152,7 @@ class StepTrainer:
         for step.inputs, step.targets in pieces:
             step.loss = None
             is_due = self._diagnosis.is_due(step.number) and not work.samples
-            step.share, step.loss_scale = len(step.inputs) / samples, self._scaler.scale
+            step.share, step.loss_scale = len(step.inputs) / samples, self._scaler.factor
             seen = self._forward_and_backward(step, work, is_due)
             probe = seen or probe
         is_finite = self._scaler.unscale_(self._model.parameters())
@@ -162,7 +162,7 @@ class StepTrainer:
         if is_finite:
             self._run_update(step, probe, work)
         self._scaler.update(is_finite, step.number)
-        failure = self._diagnosis.after_update(step.number, is_finite, self._scaler.scale)
+        failure = self._diagnosis.after_update(step.number, is_finite, self._scaler.factor)
         if failure is not None:
             seen = self._probe_again(step, work, backward=True)
             raise DivergedError(f"{failure}; {self._diagnosis.fail(seen, self._model, step.inputs).message}")
