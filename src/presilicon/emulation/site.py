@@ -212,6 +212,7 @@ class Use(NamedTuple):
     axis: int = -1
     groups: int = 1
     phase: ProductPhase | None = None
+    part: str = ""
 
 
 class Site:
@@ -225,6 +226,8 @@ class Site:
         self._step = emulation.step
         self._stream = emulation.stream
         self._training = training
+        self._delays = True
+        """Whether scales may follow earlier passes; formats that are only asked about have no history."""
 
     def round(
         self,
@@ -242,7 +245,7 @@ class Site:
         product asks for it. Weight gradients are not reduced again, so their blocks follow the format's own axis.
         """
         rounded = self._quantize(self._transformed(tensor, axis, groups, phase), role, axis, groups, part, phase)
-        self._probe(tensor, rounded, Use(role, axis, groups, phase))
+        self._probe(tensor, rounded, Use(role, axis, groups, phase, part))
         self.show(rounded, role)
         return rounded
 
@@ -257,7 +260,7 @@ class Site:
 
     def round_operand(self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1, part: str = "") -> Tensor:
         """Like `round`, for the forward product: a tensor that was rounded in this pass is not rounded again."""
-        use = Use(role, axis, groups, "forward")
+        use = Use(role, axis, groups, "forward", part)
         if self.plan.is_used_as_is(role, "forward"):
             self._probe_again(tensor, tensor, use)
             self.show(tensor, role)
@@ -331,20 +334,21 @@ class Site:
     def _record(
         self, recorder: "Recorder", tensor: Tensor, after: Tensor, use: "Use", product: ProductPhase | None = None
     ) -> None:
-        role, axis, groups, phase = use
+        role, axis, groups, phase, part = use
         if not recorder.is_due(self._step) or not recorder.wants(self._layer, role):
             return
         site, plan = self, recorder.what_if_plan(self._layer, self._step)
         if plan is not None:
             site = copy(self)
-            site.plan = plan
-        before = site._transformed(tensor, axis, groups, phase)
-        if plan is not None:
+            site.plan, site._delays = plan, False
             if product is not None and not site.regroups(role):
                 return
-            after = site._quantize(before, role, axis, groups, product or "", phase)
+        before = site._transformed(tensor, axis, groups, phase)
+        if plan is not None:
+            after = site._quantize(before, role, axis, groups, part, phase)
         split, fmt = site._oriented(before, role, axis, groups, phase)
-        recorder.see_rounding(self._step, self._layer, role, product, split, after.reshape(split.shape), fmt)
+        amax = site._delayed_amax(before, f"{role}/{part}", self.plan.format_of(role, phase), record=False)
+        recorder.see_rounding(self._step, self._layer, role, product, split, after.reshape(split.shape), fmt, amax)
 
     def show(self, tensor: Tensor, role: Role) -> None:
         """Pass a rounded tensor to the observers, in training."""
@@ -369,7 +373,7 @@ class Site:
             return tensor
         before = self._transformed(tensor, axis, groups, phase)
         rounded = self._quantize(before, role, axis, groups, part, phase)
-        self._probe_again(tensor, rounded, Use(role, axis, groups, phase), phase)
+        self._probe_again(tensor, rounded, Use(role, axis, groups, phase, part), phase)
         return rounded
 
     def multiply(self, phase: ProductPhase, part: str = "") -> Multiply | None:
@@ -412,8 +416,10 @@ class Site:
         if quick is not None:
             return quick(tensor)
         key = self._key(f"{role}/{part}") if role_format.is_stochastic else None
-        if role_format.amax_history is not None:
-            return self._quantize_delayed(tensor.detach(), f"{role}/{part}", role_format, key)
+        amax = self._delayed_amax(tensor.detach(), f"{role}/{part}", role_format, record=self._training)
+        if amax is not None:
+            assert isinstance(role_format.format, Scaled)
+            return role_format.format.round_with(tensor.detach(), amax, rounding=role_format.rounding_mode, key=key)
         if not role_format.format.is_blocked:
             return quantize(tensor.detach(), role_format.format, rounding=role_format.rounding_mode, key=key)
         split, oriented = self._oriented(tensor, role, axis, groups, phase)
@@ -432,13 +438,12 @@ class Site:
             return split, fitting(fmt, split)
         return split, fmt.along(axis + 1 if groups > 1 else axis)
 
-    def _quantize_delayed(self, tensor: Tensor, name: str, role_format: RoleFormat, key: Key | None) -> Tensor:
-        """`tensor` with the scale that follows from earlier passes."""
-        fmt = role_format.format
-        assert isinstance(fmt, Scaled)
+    def _delayed_amax(self, tensor: Tensor, name: str, role_format: RoleFormat, *, record: bool) -> Tensor | None:
+        """The magnitude that the scale follows, from earlier passes; None if the scale is not delayed."""
+        if role_format.amax_history is None or not self._delays:
+            return None
         name = f"{self._layer}/{self._call}/{name}"
-        amax = self._emulation.amax.scale_amax(name, tensor, role_format, record=self._training)
-        return fmt.round_with(tensor, amax, rounding=role_format.rounding_mode, key=key)
+        return self._emulation.amax.scale_amax(name, tensor, role_format, record=record)
 
     def _key(self, name: str) -> Key:
         purpose = "" if self._training else "evaluation/"

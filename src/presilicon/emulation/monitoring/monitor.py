@@ -66,7 +66,8 @@ def monitor(
         stop: the step before which monitoring ends.
         what_if: numerics, a recipe's name or its file: statistics of what their formats would do to the tensors, which
             the model computes in its own. Float32 layers are then seen too; attention and recurrent layers in float32
-            are decomposed in monitored steps, and may differ in the last bit.
+            are decomposed in monitored steps, and may differ in the last bit. Delayed scaling is asked about with the
+            scale of the tensor itself.
         limits: shares above which overflow and underflow are failures.
 
     Raises:

@@ -75,9 +75,10 @@ class Recorder:
         before: Tensor,
         after: Tensor,
         fmt: Format,
+        amax: Tensor | None = None,
     ) -> None:
-        """Record a tensor before and after it was rounded to a format."""
-        row = measure(before, after, fmt, blocks=self.measures_blocks)
+        """Record a tensor before and after it was rounded to a format; `amax` is what a delayed scale follows."""
+        row = measure(before, after, fmt, blocks=self.measures_blocks, amax=amax)
         self._pending.append((Rounding(step, layer, role, product, fmt), row))
 
     def see_module(self, step: int, layer: str, module: nn.Module, inputs: Any, output: Any) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from presilicon.formats import Format
+from presilicon.formats import Format, Scaled
 from presilicon.records import TensorStatistics
 
 
@@ -106,10 +106,11 @@ def _finite(value: float) -> float | None:
 
 
 @torch.no_grad()
-def measure(before: Tensor, after: Tensor, fmt: Format, *, blocks: bool = False) -> Tensor:
+def measure(before: Tensor, after: Tensor, fmt: Format, *, blocks: bool = False, amax: Tensor | None = None) -> Tensor:
     """The `Measurement` of a tensor and its rounded copy, as a float64 row on their device.
 
-    `blocks` asks for the scales and the clipping of blocks too.
+    `blocks` asks for the scales and the clipping of blocks too. `amax` is the magnitude that a scale follows, if it is
+    not the tensor's own.
     """
     x, y = before.detach(), after.detach()
     if x.numel() == 0:
@@ -140,7 +141,7 @@ def measure(before: Tensor, after: Tensor, fmt: Format, *, blocks: bool = False)
         "largest": torch.maximum(high, -low),
         "smallest": torch.where(magnitude > 0, magnitude, math.inf).amin(),
     }
-    return _as_row(sums | extremes | (_measure_blocks(x, fmt) if blocks else {}), x)
+    return _as_row(sums | extremes | (_measure_blocks(x, fmt, amax) if blocks else {}), x)
 
 
 def _as_row(values: dict[str, Tensor | float], like: Tensor) -> Tensor:
@@ -159,17 +160,20 @@ def _saturated(x: Tensor, y: Tensor, fmt: Format) -> Tensor | float:
     return ((x.abs() > largest) & (y.abs() == largest)).sum() if isinstance(largest, float) else 0.0
 
 
-def _measure_blocks(x: Tensor, fmt: Format) -> dict[str, Tensor | float]:
-    scaled = fmt.scaled_groups(x)
+def _measure_blocks(x: Tensor, fmt: Format, amax: Tensor | None) -> dict[str, Tensor | float]:
+    scaled = fmt.scaled_groups(x, amax) if isinstance(fmt, Scaled) else fmt.scaled_groups(x)
     if scaled is None:
         return {}
     groups, scales, limit = scaled
     magnitude = torch.where(groups.isfinite(), groups.abs(), 0.0)
-    largest = magnitude.amax(-1)
+    largest, limits = magnitude.amax(-1), scales * (limit * _CLIPPED)
     smallest = torch.where(magnitude > 0, magnitude, math.inf).amin(-1)
+    # Scales that follow the data clip by rule, at most the top of a block; one that does not may clip any number.
+    saturated = {"saturated": (magnitude > limits.unsqueeze(-1)).sum()} if amax is not None else {}
     return {
+        **saturated,
         "blocks": float(largest.numel()),
-        "clipped": (largest > scales * (limit * _CLIPPED)).sum(),
+        "clipped": (largest > limits).sum(),
         "scale_max": scales.amax(),
         "scale_min": scales.amin(),
         "block_range": torch.where(largest > 0, largest.log2() - smallest.log2(), -math.inf).amax(),

@@ -199,11 +199,11 @@ class Scaled(BlockFormat):
         blocks, back = to_groups(x, self)
         return back(factor.unsqueeze(-1).expand_as(blocks))
 
-    def scaled_groups(self, x: "Tensor") -> "tuple[Tensor, Tensor, float]":
-        """The groups, and the numbers that their elements are multiplied by."""
+    def scaled_groups(self, x: "Tensor", amax: "Tensor | None" = None) -> "tuple[Tensor, Tensor, float]":
+        """The groups, and the numbers that their elements are multiplied by; `amax` as in `round_with`."""
         from presilicon.formats.kernels.torch_blocks import block_axis, to_groups
 
-        _, scales = self.factors(self.amax_of(x))
+        _, scales = self.factors(self.amax_of(x) if amax is None else amax)
         if self.per == "tensor":
             return x.reshape(1, -1), scales.reshape(1), self.element.max
         if self.per == "row":

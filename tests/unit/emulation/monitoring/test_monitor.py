@@ -105,8 +105,8 @@ def test_overflow_and_numbers_that_are_not_finite_are_counted() -> None:
 
 
 def test_a_mutated_count_does_not_pass_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(before: Tensor, after: Tensor, fmt: Any, *, blocks: bool = False) -> Tensor:
-        row = measure(before, after, fmt, blocks=blocks)
+    def wrong(*args: Any, **kwargs: Any) -> Tensor:
+        row = measure(*args, **kwargs)
         row[Measurement._fields.index("error")] *= 1.001
         return row
 
@@ -186,6 +186,42 @@ def test_the_scales_of_every_family_explain_its_rounding(spelling: str) -> None:
     assert groups.numel() == x.numel()
     assert float(units.max()) <= limit * (1 + 1e-6)
     assert float(units.amax(-1).min()) > limit / 2.1  # each group uses its range
+
+
+def test_a_delayed_scale_is_that_of_earlier_passes() -> None:
+    model = emulate_(nn.Sequential(nn.Linear(8, 2)), ps.load_numerics("fp8-delayed"))
+    first, second = torch.randn(4, 8), torch.randn(4, 8)
+    second[0, :3] = 100.0
+    with ps.monitor(model, roles=["activation"]) as monitor:
+        for x in (first, second):
+            model(x)
+    scale = float(first.abs().max()) / 448
+    scalars = monitor.scalars()
+    assert scalars["0/activation/scale_max"] == pytest.approx(scale, rel=1e-6)
+    beyond = float((second.abs() > first.abs().max()).float().mean())
+    assert scalars["0/activation/saturation"] == pytest.approx(beyond)
+    assert beyond >= 3 / 32
+
+
+def test_asking_about_delayed_scaling_leaves_the_histories_of_the_model_alone() -> None:
+    models = [emulate_(small_model(), ps.load_numerics("fp8-delayed")) for _ in range(2)]
+    with ps.monitor(models[0], what_if="fp8-delayed") as monitor:
+        outputs = [[model(x * 10.0**i) for i, x in enumerate(torch.ones(3, 4, 6))] for model in models]
+    assert all(torch.equal(*pair) for pair in zip(*outputs, strict=True))
+    assert entry(monitor.report(), "0", "activation").statistics.saturation == 0.0
+
+
+def test_a_transformed_operand_is_measured_as_it_is_rounded() -> None:
+    model = emulate_(nn.Sequential(*[nn.Linear(16, 16) for _ in range(3)]), ps.load_numerics("nvfp4"))
+    with ps.monitor(model, layers="1") as monitor:
+        x = torch.randn(16, 16)
+        x[:, 0] = 50.0
+        model(x).square().mean().backward()
+    plain, transformed = (
+        entry(monitor.report(), "1", "activation", product).statistics for product in (None, "weight_grad")
+    )
+    assert plain.l2_norm == pytest.approx(transformed.l2_norm, rel=1e-5)  # a Hadamard transform is orthogonal
+    assert plain.largest != transformed.largest
 
 
 def test_a_tensor_rounded_again_for_a_backward_product_has_an_entry_of_its_own() -> None:
