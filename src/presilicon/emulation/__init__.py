@@ -8,7 +8,7 @@ from presilicon.emulation.losses import emulated
 from presilicon.emulation.monitoring.monitor import Monitor, monitor
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.emulation.scaling import LossScaler
-from presilicon.emulation.steps import StepWarning
+from presilicon.emulation.steps import StepWarning, UnscaledWarning
 from presilicon.emulation.training.checkpoint import Checkpoint, read_trace
 from presilicon.emulation.training.hopeless import HOPELESS_RULE
 from presilicon.emulation.training.identity import identity
@@ -24,6 +24,7 @@ __all__ = [
     "PassOn",
     "StepWarning",
     "UncoveredWarning",
+    "UnscaledWarning",
     "coverage",
     "coverage_workload",
     "emulate_",

@@ -68,7 +68,8 @@ def emulate_(
     Every module is hooked, so calling a submodule directly is emulated too. Layers have the names that they have in the
     model itself, inside or outside of DDP, FSDP and torch.compile. The loss and the optimizer are not part of
     the model: see `emulated` and `emulate_optimizer_`. An `UncoveredWarning` names products that emulation does not
-    reach; `coverage` lists every op beforehand. `restore_` removes emulation.
+    reach; `coverage` lists every op beforehand. The loss scale of the numerics is applied by `LossScaler`; an
+    `UnscaledWarning` at the first optimizer step tells if nothing does. `restore_` removes emulation.
 
     Args:
         model: a float32 module (or float64, if all MAC units add in float32).
@@ -100,6 +101,7 @@ def emulate_(
     numerics.check_layers((name for name, _ in named_layers(model)), ends)
     emulation = Emulation(numerics, seed, observers, ends, operators)
     emulation.count.watch(model)
+    emulation.count.expects_scale = numerics.loss_scale.kind != "none"
     for name, module in named_layers(model):
         module.register_forward_pre_hook(_Enter(emulation, name))
         module.register_forward_hook(_Leave(emulation, name), always_call=True)

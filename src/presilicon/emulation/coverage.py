@@ -116,6 +116,7 @@ class _Step:
         emulate_(self.model, numerics)
         emulation = emulation_of(self.model)
         assert emulation is not None
+        emulation.count.expects_scale = False  # a scale has no op of its own
         self.emulation: Emulation = emulation
         self.optimizer = optimizer(self.model.parameters())
         emulate_optimizer_(self.optimizer, numerics, model=self.model)

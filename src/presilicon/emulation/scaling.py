@@ -12,6 +12,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import LossScale, Numerics
 from presilicon.emulation.attach import emulation_of
 from presilicon.emulation.emulation import Emulation
+from presilicon.emulation.steps import scaled_optimizers
 
 LossT = TypeVar("LossT")
 
@@ -102,7 +103,8 @@ class LossScaler:
         scaler.update()
 
     `step` leaves an update out if a gradient is not finite. Several optimizers, and several losses of one update, work
-    as with GradScaler. Numerics without a loss scale change nothing.
+    as with GradScaler. Numerics without a loss scale change nothing. The scaler of a model is saved and loaded with the
+    model's `state_dict`; one made from numerics has only its own.
 
     Raises:
         ConfigError: made from something that is neither an emulated model nor numerics.
@@ -127,6 +129,9 @@ class LossScaler:
         """Whether the gradients of each optimizer that was unscaled since the last update are finite."""
         self._is_pending = False
         """Whether a loss was scaled since the last update."""
+        if self._emulation is not None and self.is_enabled():
+            self._emulation.count.expects_scale = False
+            self._emulation.add_state("loss_scale", self._scale)
 
     @property
     def skipped(self) -> tuple[int, ...]:
@@ -166,7 +171,12 @@ class LossScaler:
             return optimizer.step()
         if id(optimizer) not in self._finite:
             self.unscale_(optimizer)
-        return optimizer.step() if self._finite[id(optimizer)] else None
+        if self._finite[id(optimizer)]:
+            scaled_optimizers.add(optimizer)
+            return optimizer.step()
+        if self._emulation is not None:
+            self._emulation.count.note_update()  # the step is over, although it has no update
+        return None
 
     def update(self) -> None:
         """Adapt the scale, after the steps of all optimizers."""

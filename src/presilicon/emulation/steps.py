@@ -1,5 +1,6 @@
 """The count of training steps: a step ends when an optimizer has updated the model."""
 
+import sys
 import warnings
 from typing import Any
 from weakref import WeakSet
@@ -15,6 +16,10 @@ _PATIENCE = 256
 
 class StepWarning(UserWarning):
     """The numerics depend on the training step, but no step ends or the steps of two runs do not fit."""
+
+
+class UnscaledWarning(UserWarning):
+    """The numerics have a loss scale that the training loop does not apply."""
 
 
 class StepCount:
@@ -37,6 +42,8 @@ class StepCount:
         self.follows_all = False
         """Whether the steps of every optimizer count, for a loss that has no parameters."""
         self.seen_update = False
+        self.expects_scale = False
+        """Whether the first update must be one of a scaled loss."""
         self._backwards = 0
         self._backward = -1
         self._register()
@@ -122,10 +129,31 @@ class StepCount:
 _counts: WeakSet[StepCount] = WeakSet()
 
 
+scaled_optimizers: WeakSet[Optimizer] = WeakSet()
+"""The optimizers that a `LossScaler` steps."""
+
+
 def _after_update(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     for count in list(_counts):
         if count.is_updated_by(optimizer):
             count.note_update()
+            if count.expects_scale and not count.is_pinned and not _is_scaled(optimizer):
+                message = (
+                    "the numerics have a loss scale, and nothing applies it: use presilicon.LossScaler(model), as "
+                    "torch's GradScaler is used, or numerics without loss_scale"
+                )
+                warnings.warn(message, UnscaledWarning, stacklevel=2)
+            count.expects_scale = False
+
+
+def _is_scaled(optimizer: Optimizer) -> bool:
+    """Whether a scaler steps this optimizer: ours, or a GradScaler that is running."""
+    frame = sys._getframe(1)
+    while optimizer not in scaled_optimizers and frame is not None:
+        if isinstance(frame.f_locals.get("self"), torch.amp.GradScaler):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None
 
 
 register_optimizer_step_post_hook(_after_update)

@@ -1,5 +1,6 @@
 """Loss scaling: torch's GradScaler is the judge."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import presilicon as ps
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, load_design, load_recipe
 from presilicon.designs.scaling import LossScale, Rise
-from presilicon.emulation import train
+from presilicon.emulation import UnscaledWarning, emulation_of, train
 from presilicon.emulation.scaling import AdaptiveScale, LossScaler
 from presilicon.workloads import load_workload
 
@@ -218,3 +219,82 @@ def test_mistakes_are_explained(call: Callable[[], None], words: str) -> None:
     with pytest.raises(ConfigError) as error:
         call()
     assert words in str(error.value)
+
+
+def emulated_step(numerics: Numerics, step: Callable[[nn.Module, torch.optim.Optimizer], None]) -> list[str]:
+    """The warnings of three updates of a model."""
+    model = ps.emulate_(nn.Linear(2, 2), numerics)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            optimizer.zero_grad()
+            step(model, optimizer)
+    return [str(warning.message) for warning in caught if warning.category is UnscaledWarning]
+
+
+FP16 = ps.load_numerics("fp16-mixed")
+
+
+def plain_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+
+
+def step_with(scaler: Any) -> Callable[[nn.Module, torch.optim.Optimizer], None]:
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        scaler.scale(model(torch.ones(1, 2)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    return step
+
+
+def test_a_loss_scale_that_nobody_applies_is_named_once() -> None:
+    (message,) = emulated_step(FP16, plain_step)
+    assert "presilicon.LossScaler(model)" in message
+    assert not emulated_step(replace(FP16, loss_scale=LossScale()), plain_step)
+
+
+def test_a_loss_scale_that_somebody_applies_is_not() -> None:
+    assert not emulated_step(FP16, step_with(LossScaler(FP16)))
+    assert not emulated_step(FP16, step_with(torch.amp.GradScaler("cpu")))
+    made: dict[nn.Module, LossScaler] = {}
+
+    def own(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        step_with(made.setdefault(model, LossScaler(model)))(model, optimizer)
+
+    assert not emulated_step(FP16, own)
+
+
+def test_the_scaler_of_a_model_is_saved_with_it() -> None:
+    numerics = replace(FP16, loss_scale=RULE)
+
+    def build() -> tuple[nn.Module, LossScaler]:
+        torch.manual_seed(0)
+        model = ps.emulate_(nn.Linear(2, 2), numerics)
+        return model, LossScaler(model)
+
+    model, scaler = build()
+    step = step_with(scaler)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(6):
+        step(model, optimizer)
+    again, fresh = build()
+    again.load_state_dict(model.state_dict())
+    assert fresh.state_dict() == scaler.state_dict()
+    assert fresh.get_scale() == 2.0**11
+
+
+def test_a_skipped_update_ends_the_step() -> None:
+    model = ps.emulate_(nn.Linear(2, 2), replace(FP16, loss_scale=RULE))
+    scaler, optimizer = LossScaler(model), torch.optim.SGD(model.parameters(), lr=0.1)
+    steps = []
+    for factor in (1.0, float("inf"), 1.0):
+        scaler.scale(model(torch.ones(1, 2)).sum() * factor).backward()
+        steps.append(emulation_of(model).step)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    assert steps == [0, 1, 2]
+    assert scaler.skipped == (1,)

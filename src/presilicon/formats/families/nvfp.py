@@ -133,10 +133,13 @@ class Nvfp4(BlockFormat):
 
     def scaled_groups(self, x: "Tensor") -> "tuple[Tensor, Tensor, float]":
         """Blocks, and their scales times the tensor's."""
+        import torch
+
         from presilicon.formats.kernels.torch_blocks import to_groups
 
-        scales, tensor = self.scales_of(x)
-        return to_groups(x, self)[0], scales * tensor, ELEMENT_FORMAT.max
+        blocks, _ = to_groups(x.to(torch.float32), self)
+        scales, tensor = self.scales_of(torch.where(blocks.isfinite(), blocks.abs(), 0.0).amax(-1))
+        return blocks, scales * tensor, ELEMENT_FORMAT.max
 
     def round_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key", out: "Tensor | None") -> "Tensor":
         """One pass for the largest magnitudes and one over the elements."""

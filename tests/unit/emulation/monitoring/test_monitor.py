@@ -168,6 +168,7 @@ def test_clipped_blocks_and_scales_follow_the_definition_of_mx() -> None:
         "int(8, scale=tensor)",
         "int(8, scale=channel)",
         "nvfp4",
+        "nvfp4(square=true, apply=divide)",
         "bfp(4)",
         "scaled(e4m3fn)",
         "scaled(e4m3fn, per=row)",
@@ -192,9 +193,11 @@ def test_a_delayed_scale_is_that_of_earlier_passes() -> None:
     model = emulate_(nn.Sequential(nn.Linear(8, 2)), ps.load_numerics("fp8-delayed"))
     first, second = torch.randn(4, 8), torch.randn(4, 8)
     second[0, :3] = 100.0
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     with ps.monitor(model, roles=["activation"]) as monitor:
         for x in (first, second):
-            model(x)
+            model(x).sum().backward()
+            optimizer.step()
     scale = float(first.abs().max()) / 448
     scalars = monitor.scalars()
     assert scalars["0/activation/scale_max"] == pytest.approx(scale, rel=1e-6)
@@ -331,7 +334,7 @@ def test_channels_are_the_units_of_a_convolution() -> None:
 
 
 def train(watch: Callable[[nn.Module], Any]) -> dict[str, Tensor]:
-    model = emulate_(small_model(), ps.load_numerics("fp8-chunked"), seed=3)
+    model = emulate_(small_model(), ps.load_numerics("nvfp4"), seed=3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     watch(model)
     generator = torch.Generator().manual_seed(1)
