@@ -32,7 +32,7 @@ class _Enter:
             self.emulation.count.watch(module)
         self.emulation.enter(self.layer, training=module.training and torch.is_grad_enabled())
         if not self.emulation.is_idle or self.emulation.asks_what_if:
-            self.emulation.origins.note_constants(module)
+            self.emulation.origins.note_members(module)
 
 
 class _Leave:

@@ -21,6 +21,7 @@ from presilicon.emulation.ops.arithmetic import Arithmetic
 from presilicon.emulation.ops.calls import Call, readers, uncovered
 from presilicon.emulation.ops.sparse import sparse_call
 from presilicon.emulation.ops.vector import vector_functions
+from presilicon.emulation.transforms import refuse_transforms
 from presilicon.workloads import describe_operator
 
 Handler = Callable[..., Any]
@@ -115,6 +116,7 @@ class EmulationMode(TorchFunctionMode):
         elif self._is_plain() and not self._emulation.operators.reaches(func):
             out = func(*args, **kwargs)
         else:
+            refuse_transforms(self._emulation.layer, func, (*args, *kwargs.values()))
             out = handler(self._arithmetic, func, *args, **kwargs)
         if self._emulation.recorders and func in RELUS and not is_exact():
             self._emulation.show_relu(out)

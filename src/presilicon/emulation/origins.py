@@ -15,10 +15,11 @@ class Origins:
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Tensor], Origin]] = {}
+        self._substitutes: dict[int, weakref.ref[Tensor]] = {}
 
     def of(self, tensor: Tensor) -> Origin:
         """The origin of a tensor: parameters are weights, views are what they are views of."""
-        if isinstance(tensor, nn.Parameter):
+        if self.is_parameter(tensor):
             return "weight"
         known = self._known.get(id(tensor))
         if known is not None and known[0]() is tensor:
@@ -26,12 +27,23 @@ class Origins:
         base = tensor._base
         return "data" if base is None else self.of(base)
 
+    def is_parameter(self, value: Any) -> bool:
+        """Whether a value is a parameter, or a tensor that `torch.func.functional_call` put in its place."""
+        if isinstance(value, nn.Parameter):
+            return True
+        substitute = self._substitutes.get(id(value)) if self._substitutes else None
+        return substitute is not None and substitute() is value
+
     def role_of(self, operand: Tensor) -> Role:
         """The role of an operand of a product."""
         return "weight" if self.of(operand) == "weight" else "activation"
 
-    def note_constants(self, module: nn.Module) -> None:
-        """Register the tensors that a module holds."""
+    def note_members(self, module: nn.Module) -> None:
+        """Register the tensors that a module holds: constants, and those in place of parameters."""
+        members: Iterable[Tensor | None] = module._parameters.values()
+        for value in members:
+            if value is not None and not isinstance(value, nn.Parameter):
+                self._substitutes[id(value)] = weakref.ref(value)
         for tensor in constants_of([module]):
             if tensor.is_floating_point() and not tensor.requires_grad:
                 self._note(tensor, "constant")
@@ -62,18 +74,19 @@ class Origins:
         origin = origin_of_result(name, origins, multiplies=multiplies)
         if origin != "data":
             for tensor in _tensors(result if isinstance(result, list | tuple) else (result,)):
-                if tensor.is_floating_point() and not isinstance(tensor, nn.Parameter):
+                if tensor.is_floating_point() and not self.is_parameter(tensor):
                     self._note(tensor, origin)
 
     def copied(self) -> "Origins":
         """A copy, for a forward pass that continues from here."""
         copy = Origins()
-        copy._known = dict(self._known)
+        copy._known, copy._substitutes = dict(self._known), dict(self._substitutes)
         return copy
 
     def clear(self) -> None:
         """Forget everything at the end of the forward pass."""
         self._known.clear()
+        self._substitutes.clear()
 
     def _forget(self, tensor: Tensor) -> None:
         self._known.pop(id(tensor), None)

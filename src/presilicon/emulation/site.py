@@ -14,6 +14,7 @@ from torch import Tensor
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.hadamard import transform
 from presilicon.emulation.ops.products import Multiply
+from presilicon.emulation.transforms import refuse_second_derivative
 from presilicon.formats import Format, Key, Scaled, matmul, parse, quantize, rounder
 from presilicon.records import PHASES, PRODUCT_PHASES, ROLES, ProductPhase, Role
 
@@ -302,7 +303,7 @@ class Site:
 
     def round_error(self, error: Tensor) -> Tensor:
         """The rounded error of a vector op's result."""
-        refuse_second_derivative()
+        refuse_second_derivative(error)
         return self.round(error, "error")
 
     @property
@@ -462,16 +463,6 @@ def _without_sharing(tensor: Tensor, role: Role) -> Tensor:
 
 def _is_distributed() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-def refuse_second_derivative() -> None:
-    """Check, in a backward pass, that it is not being differentiated.
-
-    Raises:
-        RuntimeError: it is, and rounding has no derivative.
-    """
-    if torch.is_grad_enabled():
-        raise RuntimeError("an emulated backward pass cannot be differentiated again (create_graph=True)")
 
 
 def fitting(fmt: Format, tensor: Tensor) -> Format:

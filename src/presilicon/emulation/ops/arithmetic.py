@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from presilicon.emulation.emulation import Emulation
@@ -38,14 +38,15 @@ class Arithmetic:
                 return out if call.finish is None else call.finish(out)
         site = self.emulation.site(self.training)
         roles = self._roles(call)
+        is_parameter = self.emulation.origins.is_parameter(call.bias)
         if self.emulation.watcher is None:
-            return multiply_emulated(call, roles, site)
+            return multiply_emulated(call, roles, site, bias_is_parameter=is_parameter)
         operands = dict.fromkeys(roles)
         later: tuple[Role, ...] = ("error", "gradient") if "weight" in operands else ("error",)
         forward = site.plan.spell(operands, ["forward"])
         backward = site.plan.spell([*operands, *later], ["input_grad", "weight_grad"])
         with self._region(operator, forward, backward):
-            return multiply_emulated(call, roles, site)
+            return multiply_emulated(call, roles, site, bias_is_parameter=is_parameter)
 
     def _is_constant(self, call: Call) -> bool:
         """Whether a product has neither weights nor data: positions by the frequencies of a rotary embedding."""
@@ -121,7 +122,7 @@ class Arithmetic:
 
     def _parameter(self, value: Any) -> Any:
         """A parameter with a rounded gradient; any other value is returned unchanged."""
-        if isinstance(value, nn.Parameter) and value.requires_grad and torch.is_grad_enabled():
+        if self.emulation.origins.is_parameter(value) and value.requires_grad and torch.is_grad_enabled():
             return gradient_rounded(value, self.emulation.site(self.training, "vector"))
         return value
 
@@ -135,7 +136,7 @@ class Arithmetic:
     def _vector_region(self, name: str, plan: LayerPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.emulation.watcher is None:
             return _NO_REGION
-        trained = any(isinstance(value, nn.Parameter) for value in (*args, *kwargs.values()))
+        trained = any(map(self.emulation.origins.is_parameter, (*args, *kwargs.values())))
         return self._region(
             name, plan.spell(["activation"]), plan.spell(["error", "gradient"] if trained else ["error"])
         )

@@ -10,7 +10,7 @@ from torch.autograd import Function
 
 from presilicon.emulation.ops.calls import Call
 from presilicon.emulation.ops.products import Product
-from presilicon.emulation.site import refuse_second_derivative
+from presilicon.emulation.transforms import refuse_second_derivative
 from presilicon.formats import UserFormat
 from presilicon.records import ProductPhase, Role
 
@@ -24,9 +24,9 @@ def first_derivative(backward: Callable[..., ResultT]) -> Callable[..., ResultT]
     """Decorates a `backward` that cannot be differentiated; torch's `once_differentiable` misses constant errors."""
 
     @wraps(backward)
-    def checked(*args: Any) -> ResultT:
-        refuse_second_derivative()
-        return backward(*args)
+    def checked(ctx: Any, error: Tensor) -> ResultT:
+        refuse_second_derivative(error)
+        return backward(ctx, error)
 
     return checked
 
@@ -35,9 +35,9 @@ Roles = tuple[Role, Role, bool, bool]
 """Roles of the two operands, whether the addend is a parameter, and whether gradients are rounded later."""
 
 
-def multiply_emulated(call: Call, roles: tuple[Role, Role], site: "Site") -> Tensor:
+def multiply_emulated(call: Call, roles: tuple[Role, Role], site: "Site", *, bias_is_parameter: bool) -> Tensor:
     """The result of `call` on rounded operands, with a backward pass that rounds its operands too."""
-    facts: Roles = (*roles, isinstance(call.bias, torch.nn.Parameter), call.gradient_later)
+    facts: Roles = (*roles, bias_is_parameter, call.gradient_later)
     out: Tensor = _EmulatedProduct.apply(call.a, call.b, call.bias, facts, call.product, site)
     return out if call.finish is None else call.finish(out)
 

@@ -241,6 +241,8 @@ def _digest(document: str, tensors: Mapping[str, Tensor]) -> str:
 def _plain(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     """A state as JSON in which tensors are referred to by name; the tensors are added to `tensors`."""
     if isinstance(value, Tensor):
+        while path in tensors:  # a key may contain the separator
+            path += "+"
         tensors[path] = value.detach().cpu().clone().contiguous()
         return {"tensor": path}
     if isinstance(value, Mapping):
