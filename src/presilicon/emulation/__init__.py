@@ -6,6 +6,7 @@ from presilicon.emulation.emulation import UncoveredWarning
 from presilicon.emulation.exact import exact
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.monitoring.monitor import Monitor, monitor
+from presilicon.emulation.monitoring.trainers import monitor_trainer
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.emulation.scaling import LossScaler
 from presilicon.emulation.steps import StepWarning, UnscaledWarning
@@ -34,6 +35,7 @@ __all__ = [
     "exact",
     "identity",
     "monitor",
+    "monitor_trainer",
     "next_step",
     "read_trace",
     "restore_",

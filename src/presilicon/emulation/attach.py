@@ -132,6 +132,15 @@ def emulation_of(model: nn.Module) -> Emulation | None:
     return None
 
 
+def emulated_part(model: nn.Module) -> nn.Module | None:
+    """The module that `emulate_` was called with: the model itself, a part of it, or the model in a wrapper."""
+    for module in model.modules():
+        for hook in module._forward_pre_hooks.values():
+            if isinstance(hook, _Enter) and not hook.layer:
+                return module
+    return None
+
+
 def next_step(model: nn.Module, number: int | None = None) -> None:
     """End the training step of an emulated model, after an update that no torch optimizer made.
 

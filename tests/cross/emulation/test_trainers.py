@@ -7,14 +7,16 @@ import logging
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from presilicon.base import ConfigError
 from presilicon.designs import Change, Numerics, RoleFormat
-from presilicon.emulation import emulate_, emulate_optimizer_, emulation_of
+from presilicon.emulation import emulate_, emulate_optimizer_, emulation_of, monitor_trainer
 from presilicon.emulation.state import ENTRY
 from presilicon.formats import parse
 
@@ -34,7 +36,7 @@ def trained(model: nn.Module) -> Trained:
     return emulation.step, emulation.stream, [parameter.detach().clone() for parameter in model.parameters()]
 
 
-def train_with_transformers(folder: Path, checkpoint: Path | None) -> Trained:
+def train_with_transformers(folder: Path, checkpoint: Path | None, watch: bool = False) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         transformers = pytest.importorskip("transformers")
@@ -48,13 +50,14 @@ def train_with_transformers(folder: Path, checkpoint: Path | None) -> Trained:
     rows = torch.randint(0, 32, (16, 8), generator=torch.Generator().manual_seed(0))
     arguments = transformers.TrainingArguments(
         output_dir=str(folder), per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=STEPS,
-        save_steps=SAVED, learning_rate=1e-2, lr_scheduler_type="constant", report_to=[], use_cpu=True,
-        disable_tqdm=True, logging_strategy="no",
+        save_steps=SAVED, learning_rate=1e-2, lr_scheduler_type="constant", use_cpu=True, disable_tqdm=True,
+        report_to=["tensorboard"] if watch else [], logging_strategy="no",
     )  # fmt: skip
     trainer = transformers.Trainer(model, arguments, train_dataset=[{"input_ids": row, "labels": row} for row in rows])
     emulate_optimizer_(trainer.create_optimizer(), NUMERICS, model=model, seed=3)
+    watched = monitor_trainer(trainer, every=2, layers="*.q_proj", roles=["weight"]) if watch else None
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    return trained(model)
+    return trained(model) if watched is None else watched.monitor
 
 
 def remove_from_safetensors(checkpoint: Path) -> None:
@@ -66,7 +69,7 @@ def remove_from_safetensors(checkpoint: Path) -> None:
     save_file(state, file, {"format": "pt"})
 
 
-def train_with_lightning(folder: Path, checkpoint: Path | None) -> Trained:
+def train_with_lightning(folder: Path, checkpoint: Path | None, watch: bool = False) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         lightning = pytest.importorskip("lightning")
@@ -93,11 +96,13 @@ def train_with_lightning(folder: Path, checkpoint: Path | None) -> Trained:
         auto_insert_metric_name=False,
     )  # fmt: skip
     trainer = lightning.Trainer(
-        max_steps=STEPS, accumulate_grad_batches=2, default_root_dir=folder, logger=False, enable_progress_bar=False,
+        max_steps=STEPS, accumulate_grad_batches=2, default_root_dir=folder, enable_progress_bar=False,
+        logger=lightning.pytorch.loggers.TensorBoardLogger(folder) if watch else False,
         enable_model_summary=False, accelerator="cpu", callbacks=[saving],
     )  # fmt: skip
+    watched = monitor_trainer(trainer, every=2, layers="net.0", roles=["weight"]) if watch else None
     trainer.fit(model, loader, ckpt_path=None if checkpoint is None else checkpoint.with_suffix(".ckpt"))
-    return trained(model)
+    return trained(model) if watched is None else watched.monitor
 
 
 def remove_from_lightning(checkpoint: Path) -> None:
@@ -123,3 +128,38 @@ def test_a_resumed_trainer_gives_the_same_bits(
     remove(checkpoint)
     lost = train(tmp_path / "lost", checkpoint)
     assert not any(torch.equal(a, b) for a, b in zip(expected, lost[2], strict=True) if a.dim() > 1)
+
+
+def logged(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """The scalars in the TensorBoard files of a folder."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    scalars: dict[str, list[tuple[int, float]]] = {}
+    for file in sorted(folder.rglob("events.out.tfevents*")):
+        events = accumulator.EventAccumulator(str(file)).Reload()
+        for tag in events.Tags()["scalars"]:
+            scalars.setdefault(tag, []).extend((event.step, event.value) for event in events.Scalars(tag))
+    return scalars
+
+
+@pytest.mark.parametrize(
+    ("train", "name"),
+    [
+        (train_with_transformers, "train/numerics/model.layers.0.self_attn.q_proj/weight/sqnr_db"),
+        (train_with_lightning, "numerics/net.0/weight/sqnr_db"),
+    ],
+)
+def test_a_monitored_trainer_logs_each_step_once_with_its_own_loggers(
+    train: Callable[..., Any], name: str, tmp_path: Path
+) -> None:
+    monitor = train(tmp_path, None, watch=True)
+    scalars = logged(tmp_path)
+    assert [step for step, _ in scalars[name]] == [1, 3, 5]  # steps 0, 2 and 4, counted when they are over
+    own = monitor.scalars("train/numerics/" if name.startswith("train/") else "numerics/")
+    assert scalars[name][-1][1] == pytest.approx(own[name])
+    assert monitor.report().steps == (0, 2, 4)
+    assert monitor.report().roles[0].tensors == 2 * 3  # both micro-batches of each monitored step
+
+
+def test_other_objects_have_no_monitor() -> None:
+    with pytest.raises(ConfigError, match=r"monitor\(model\)"):
+        monitor_trainer(nn.Linear(2, 2))

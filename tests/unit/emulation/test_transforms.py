@@ -21,7 +21,10 @@ NUMERICS = {
     "results": Numerics(weight="e4m3", activation="e4m3", error="e5m2", gradient="bfloat16", vector="round-results"),
     "sums": Numerics(mac=MacUnit(accumulate=parse("bfloat16"))),
 }
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own forward mode uses it
+pytestmark = [  # warnings of torch's own forward mode
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated"),
+    pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr"),
+]
 X = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
 
 
