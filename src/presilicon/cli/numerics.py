@@ -44,3 +44,46 @@ def diff(left: str, right: str, as_json: bool) -> None:
     from presilicon.designs import diff_plain, load_numerics
 
     print_differences(diff_plain(to_plain(load_numerics(left)), to_plain(load_numerics(right))), as_json)
+
+
+@command.command("sensitivity")
+@click.argument("workload")
+@click.option(
+    "--format",
+    "formats",
+    multiple=True,
+    required=True,
+    metavar="FORMAT",
+    help="A format to try, as in --format e4m3fn. May be repeated.",
+)
+@click.option("--numerics", default="fp32", show_default=True, metavar="NAME", help="Formats of everything else.")
+@click.option("--layers", multiple=True, default=("*",), metavar="PATTERN", help="Layers to try. May be repeated.")
+@click.option("--by-role", is_flag=True, help="Try weights, activations and errors one by one.")
+@click.option(
+    "--threshold", default=0.1, show_default=True, help="Largest relative error of the gradients that passes."
+)
+@json_option
+def sensitivity(
+    workload: str,
+    formats: tuple[str, ...],
+    numerics: str,
+    layers: tuple[str, ...],
+    by_role: bool,
+    threshold: float,
+    as_json: bool,
+) -> None:
+    """Put one layer of WORKLOAD at a time in each format, and print how far the gradients of its first step move."""
+    from presilicon.base import to_plain
+    from presilicon.designs import load_numerics
+    from presilicon.emulation import workload_sensitivity
+    from presilicon.workloads import load_workload
+
+    result = workload_sensitivity(
+        load_workload(workload),
+        formats,
+        load_numerics(numerics),
+        layers=layers,
+        by_role=by_role,
+        threshold=threshold,
+    )
+    print_document("sensitivity", to_plain(result), f"{result}\n", as_json)

@@ -6,6 +6,7 @@ from presilicon.emulation.emulation import UncoveredWarning
 from presilicon.emulation.exact import exact
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.monitoring.monitor import Monitor, monitor
+from presilicon.emulation.monitoring.sensitivity import format_sensitivity, workload_sensitivity
 from presilicon.emulation.monitoring.trainers import monitor_trainer
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.emulation.scaling import LossScaler
@@ -33,6 +34,7 @@ __all__ = [
     "emulated",
     "emulation_of",
     "exact",
+    "format_sensitivity",
     "identity",
     "monitor",
     "monitor_trainer",
@@ -42,4 +44,5 @@ __all__ = [
     "take_turns",
     "train",
     "transform_model",
+    "workload_sensitivity",
 ]

@@ -1,6 +1,7 @@
 """Turns emulation of a model on and off, in place."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -121,6 +122,25 @@ def restore_(model: ModelT) -> ModelT:
                 del hooks[key]
                 module._forward_hooks_always_called.pop(key, None)
     return model
+
+
+@contextmanager
+def lent_to(model: nn.Module, other: Emulation) -> Iterator[None]:
+    """A context in which an emulated model computes with another emulation than its own."""
+    hooks = [
+        hook
+        for module in model.modules()
+        for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+        if isinstance(hook, _Enter | _Leave)
+    ]
+    own = [hook.emulation for hook in hooks]
+    try:
+        for hook in hooks:
+            hook.emulation = other
+        yield
+    finally:
+        for hook, emulation in zip(hooks, own, strict=True):
+            hook.emulation = emulation
 
 
 def emulation_of(model: nn.Module) -> Emulation | None:

@@ -35,6 +35,7 @@ from presilicon.records.fairness import Fairness, Pair, excludes_one
 from presilicon.records.figure import ReadingFigure
 from presilicon.records.finding import BugClass, Finding, RoleShares
 from presilicon.records.foreign import Coverage, ForeignTime, ForeignTimes
+from presilicon.records.format_sensitivity import FormatSensitivity, FormatTrial, LayerSensitivity, SensitivityMetric
 from presilicon.records.frames import ArrayFrames, CellFrame
 from presilicon.records.graph import (
     PHASES,
@@ -122,6 +123,8 @@ __all__ = [
     "FindingEvent",
     "ForeignTime",
     "ForeignTimes",
+    "FormatSensitivity",
+    "FormatTrial",
     "Gemm",
     "Histogram",
     "InstrumentAggregation",
@@ -134,6 +137,7 @@ __all__ = [
     "InstrumentWarning",
     "Interval",
     "LayerFact",
+    "LayerSensitivity",
     "Lifetime",
     "Limits",
     "LockEvent",
@@ -179,6 +183,7 @@ __all__ = [
     "SeedResult",
     "SeedsAdded",
     "Sensitivity",
+    "SensitivityMetric",
     "Stage",
     "Started",
     "Stateful",

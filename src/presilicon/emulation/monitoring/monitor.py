@@ -10,10 +10,11 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from presilicon.base import ConfigError, to_plain, unknown
-from presilicon.designs import Numerics, Override, load_numerics, unmatched_pattern
+from presilicon.designs import Numerics, load_numerics
 from presilicon.emulation.attach import emulation_of
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.monitoring.failure import failures_of
+from presilicon.emulation.monitoring.layers import select_layers
 from presilicon.emulation.monitoring.logging import log_scalars
 from presilicon.emulation.monitoring.recorder import Recorder, Rounding
 from presilicon.emulation.monitoring.statistics import Measurement, measure
@@ -82,8 +83,6 @@ def monitor(
     step 0: activations of 0 overflow e4m3fn(overflow=saturate): 100% above 448, largest 1e+04
     """
     emulation = _emulation_of(model)
-    names = [name for name, _ in named_layers(model)]
-    patterns = [layers] if isinstance(layers, str) else list(layers)
     chosen = frozenset(roles)
     for role in sorted(chosen - set(_ALLOWED)):
         raise unknown("role", role, _ALLOWED)
@@ -91,8 +90,8 @@ def monitor(
         raise ConfigError(f"every must be at least 1 and start at least 0, not {every} and {start}")
     numerics = load_numerics(what_if) if isinstance(what_if, str | Path) else what_if
     if numerics is not None:
-        numerics.check_layers(names, emulation.ends)
-    selection = _select(patterns, names, emulation)
+        numerics.check_layers((name for name, _ in named_layers(model)), emulation.ends)
+    selection = select_layers(layers, model, emulation.ends)
     return Monitor(emulation, _Choice(selection, chosen, every, start, stop), numerics, limits)
 
 
@@ -104,18 +103,6 @@ def _emulation_of(model: nn.Module) -> Emulation:
             'numerics "fp32" change no bit, and what_if="mxfp8" tells what other formats would do'
         )
     return emulation
-
-
-def _select(patterns: list[str], names: list[str], emulation: Emulation) -> frozenset[str]:
-    """The layers that patterns match; "*" matches the model itself and an emulated loss too."""
-    selection: set[str] = set()
-    for pattern in patterns:
-        override = Override(layers=pattern)
-        matches = {name for name in names if pattern == "*" or override.matches(name, emulation.ends)}
-        if not matches:
-            raise unmatched_pattern("layers", pattern, names)
-        selection |= matches | ({"loss"} if pattern in ("*", "loss") else set())
-    return frozenset(selection)
 
 
 class _Choice:
