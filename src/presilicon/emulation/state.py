@@ -22,6 +22,8 @@ def save_with(module: nn.Module, owner: Stateful) -> None:
     """Make the state of `owner` an entry of the module's `state_dict`, unless it is empty."""
     module.register_state_dict_post_hook(_Save(owner))
     module.register_load_state_dict_pre_hook(_Load(owner))
+    # torch.distributed.checkpoint looks up each entry as an attribute.
+    setattr(module, ENTRY, owner)
 
 
 def no_longer_save_with(module: nn.Module, owner: Stateful | None) -> None:
@@ -32,6 +34,7 @@ def no_longer_save_with(module: nn.Module, owner: Stateful | None) -> None:
             own = getattr(hook, "hook", hook)
             if isinstance(own, _Save | _Load) and own.owner is owner:
                 del hooks[key]
+                vars(module).pop(ENTRY, None)
 
 
 class _Save:

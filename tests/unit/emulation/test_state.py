@@ -134,6 +134,7 @@ def test_checkpoints_of_plain_models_can_be_loaded() -> None:
     make().load_state_dict(state)
     assert not plain._state_dict_hooks
     assert not plain._load_state_dict_pre_hooks
+    assert not hasattr(plain, ENTRY)
     with pytest.raises(RuntimeError, match=ENTRY):
         plain.load_state_dict(make().state_dict())
     plain.load_state_dict(make().state_dict(), strict=False)
