@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx
+from torch.autograd import Function
 from torch.utils import _pytree as pytree
 
 from presilicon.base import ConfigError
@@ -30,6 +30,10 @@ RoleFormats = tuple[tuple[Role, RoleFormat], ...]
 
 _ROUNDED_IN_PASSES: tuple[Role, ...] = ("weight", "activation", "error", "gradient")
 """Roles that the model rounds; the others belong to the optimizer."""
+
+
+_APPLY = Function.apply.__func__.__code__  # type: ignore[attr-defined]
+"""Calls the forward pass of a custom autograd function."""
 
 
 class UncoveredWarning(UserWarning):
@@ -352,8 +356,7 @@ class Emulation:
             return
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            names = frame.f_code.co_varnames[:1]
-            if names and isinstance(frame.f_locals.get(names[0]), FunctionCtx):
+            if frame.f_code is _APPLY:
                 self._warned.add(key)
                 message = (
                     f'layer "{key[0]}": the backward products of a custom autograd function that calls {func.__name__} '

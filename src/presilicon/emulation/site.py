@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from copy import copy
 from functools import partial
 from math import gcd
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -474,10 +474,23 @@ def fitting(fmt: Format, tensor: Tensor) -> Format:
     return fmt if -tensor.dim() <= axis < tensor.dim() else fmt.along(-1)
 
 
+def _shard_of(tensor: Any) -> str:
+    """The position of this process's part of a distributed tensor (FSDP2), whose parts draw different numbers."""
+    mesh = getattr(tensor, "device_mesh", None)
+    if mesh is None:
+        return ""
+    positions = [
+        str(position)
+        for position, placement in zip(mesh.get_coordinate() or (), tensor.placements, strict=False)
+        if placement.is_shard()
+    ]
+    return f"/shard {'.'.join(positions)}" if positions else ""
+
+
 def round_in_place(tensor: Tensor, role_format: RoleFormat, role: Role, name: str, seed: int, step: int) -> None:
     """Round a tensor that persists from step to step: master weights, optimizer state."""
     if role_format.format != _FLOAT32:
-        key = Key(seed, step, f"{name}/{role}") if role_format.is_stochastic else None
+        key = Key(seed, step, f"{name}/{role}{_shard_of(tensor)}") if role_format.is_stochastic else None
         data = tensor.data
         # FSDP2's parameters are distributed tensors, of which each process rounds its own part.
         data = getattr(data, "_local_tensor", data)

@@ -13,7 +13,7 @@ from torch import distributed, nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from presilicon.designs import Numerics, Override
+from presilicon.designs import Numerics, Override, RoleFormat
 from presilicon.emulation import emulate_, emulate_optimizer_
 from presilicon.emulation.attach import emulation_of
 from presilicon.formats import MacUnit, parse
@@ -67,6 +67,20 @@ WRAPPERS: dict[str, Callable[[nn.Module], nn.Module]] = {
 }
 
 
+def shards_draw_alike() -> bool:
+    """Whether the parts of a distributed weight, equal before, are equal after stochastic rounding."""
+    numerics = Numerics(master=RoleFormat(parse("bfloat16"), "stochastic"))
+    model = nn.Linear(64, 8, bias=False)
+    nn.init.ones_(model.weight)
+    model = emulate_(fully_shard(model), numerics)
+    optimizer = emulate_optimizer_(torch.optim.SGD(model.parameters(), lr=2.0**-11), numerics, model=model)
+    model(torch.ones(1, 64)).sum().backward()
+    optimizer.step()
+    first, second = model.weight.full_tensor().chunk(2)
+    assert not torch.equal(first, torch.ones_like(first))
+    return torch.equal(first, second)
+
+
 def differing(rank: int, store: str) -> list[str]:
     """Wrappers under which two processes compute other bits than one does without a wrapper."""
     shared = distributed.FileStore(store, 2)
@@ -82,6 +96,7 @@ def differing(rank: int, store: str) -> list[str]:
                 model = wrap(emulate_(make(), used)) if order == "before" else emulate_(wrap(make()), used)
                 if not all(map(torch.equal, outputs(model, used), wanted)):
                     names.append(f"{name} {order}")
+    names += ["shards"] if shards_draw_alike() else []
     distributed.destroy_process_group()
     return names
 

@@ -114,6 +114,18 @@ class Own(torch.autograd.Function):
         return error @ w.t(), x.t() @ error
 
 
+class OwnWithContext(torch.autograd.Function):
+    @staticmethod
+    def forward(x, w):
+        return x @ w
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    backward = Own.backward
+
+
 class Unknown(nn.Module):
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -128,6 +140,8 @@ class Unknown(nn.Module):
                 out = torch.sparse.addmm(x, torch.eye(len(x)).to_sparse(), x @ self.weight)
             case "custom function":
                 out = Own.apply(x, self.weight)
+            case "custom function with setup_context":
+                out = OwnWithContext.apply(x, self.weight)
             case "custom op":
                 out = mix(x, self.weight.detach())
             case _:
@@ -135,7 +149,9 @@ class Unknown(nn.Module):
         return out + self.weight.sum()
 
 
-@pytest.mark.parametrize("kind", ["cdist", "sparse", "custom function", "custom op", "solve"])
+@pytest.mark.parametrize(
+    "kind", ["cdist", "sparse", "custom function", "custom function with setup_context", "custom op", "solve"]
+)
 def test_products_that_are_not_emulated_are_named_and_refused(kind: str) -> None:
     torch.manual_seed(0)
     x = torch.randn(5, 8)
