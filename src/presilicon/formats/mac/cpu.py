@@ -17,6 +17,7 @@ from presilicon.formats.mac.numba_kernels import (
     TILE,
     WIDE,
     exact_kernel,
+    floors_of,
     lean_kernel,
     wide_grid,
 )
@@ -48,7 +49,7 @@ def multiply(a: Tensor, b: Tensor, plan: MacPlan, key: Key) -> Tensor:
     )
     exact = exact_kernel(ORDER_NUMBERS[plan.order], has_product, *modes)
     grids = tuple(wide_grid(grid) for grid in (plan.product or plan.partial, plan.partial, plan.total))
-    steps = _lean_steps(plan)
+    steps, floors = _lean_steps(plan), floors_of(plan)
 
     def work(start: int, stop: int) -> None:
         for step in steps:
@@ -56,7 +57,7 @@ def multiply(a: Tensor, b: Tensor, plan: MacPlan, key: Key) -> Tensor:
             kernel(left, right, target, done, start, stop, chunk, *_lean_arguments(plan, step), grids[2], *draws)
             if done[start:stop].all():
                 return
-        exact(left, right, target, done, start, stop, chunk, plan.width, plan.align_bits, *grids, *draws)
+        exact(left, right, target, done, start, stop, chunk, plan.width, plan.align_bits, floors, *grids, *draws)
 
     split_over_threads(work, batches * rows, multiple=1, weight=columns * depth)
     return out

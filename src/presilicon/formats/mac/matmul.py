@@ -7,6 +7,7 @@ from presilicon.base import FormatError
 from presilicon.formats.kernels.passes import has_numba, has_triton
 from presilicon.formats.mac.plan import plan_of
 from presilicon.formats.mac.unit import MacUnit
+from presilicon.formats.quantization import quantize
 from presilicon.formats.rounding import Key
 
 if TYPE_CHECKING:
@@ -69,6 +70,11 @@ def matmul(
     if library and mac.is_float32:
         return torch.matmul(a, b) if out is None else out.detach().copy_(torch.matmul(a, b))
     left, right = _as_batches(a, b)
+    if plan is not None and mac.left is not None and mac.right is not None:
+        native = _on_tensor_cores(left, right, mac)
+        if native is not None:
+            return native.reshape(shape) if out is None else out.detach().copy_(native.reshape(shape))
+        left, right = quantize(left, mac.left), quantize(right, mac.right)
     if plan is None:
         from presilicon.formats.mac.user import multiply_codes
 
@@ -88,6 +94,16 @@ def matmul(
         result = plain.multiply(left, right, plan, key or Key())
     result = result.reshape(shape)
     return result if out is None else out.detach().copy_(result)
+
+
+def _on_tensor_cores(a: "Tensor", b: "Tensor", mac: MacUnit) -> "Tensor | None":
+    """The product on a GPU whose tensor cores add up as the unit does; None elsewhere."""
+    if a.device.type != "cuda" or not has_triton():
+        return None
+    from presilicon.formats.mac import tensor_core_gpu
+
+    instructions = tensor_core_gpu.instructions_of(mac) if tensor_core_gpu.has_tensor_cores(a.device) else None
+    return None if instructions is None else tensor_core_gpu.multiply(a, b, mac, instructions)
 
 
 def _check_operand(name: str, x: "Tensor", mac: MacUnit) -> "Tensor":

@@ -9,6 +9,7 @@ A tile is one output row by `TILE` columns. Everything compiled lives in this on
 generator: Numba's cache on disk is renewed when the file changes.
 """
 
+import math
 from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any
@@ -19,6 +20,7 @@ from numba.extending import intrinsic
 from presilicon.formats.kernels.cores import COUNTER, DOWN, LFSR, NEAREST_AWAY, NEAREST_EVEN, TOWARD_ZERO, UP
 from presilicon.formats.kernels.grid import Grid
 from presilicon.formats.kernels.numba_kernels import compiled, random_word
+from presilicon.formats.mac.plan import SUM_FLOOR, SUM_LIMIT, ZERO_EXPONENT, MacPlan
 from presilicon.formats.rounding import WEYL
 
 LIFTED = 7
@@ -180,23 +182,36 @@ def add_line(line: Any, other: Any, index: Any, keys: Any, states: Any, bits: An
 
 @compiled
 def align_lines(
-    total: Any, products: Any, factors: Any, b: Any, begin: Any, left: Any, align_bits: Any, top: Any, infinite: Any
+    total: Any,
+    products: Any,
+    factors: Any,
+    b: Any,
+    begin: Any,
+    left: Any,
+    align_bits: Any,
+    top: Any,
+    infinite: Any,
+    floors: Any,
 ) -> None:
     """A line of totals plus a few lines of products, aligned and cut; `factors` times rows of `b` are the products.
 
     Cut terms are integers below 2^(align_bits + 2), and at most 1,025 of them: their sum is exact in float64.
-    `top` and `infinite` are room for a line of exponents, and of what is not finite.
+    `top` and `infinite` are room for a line of exponents, and of what is not finite. `floors` are the exponents of
+    subnormal operands, of subnormal sums and of zeros, that of a zero beside the terms, and the magnitude from which
+    sums are infinite: see `floors_of`.
     """
-    nothing = np.int64(-2000)
+    nothing, (left_floor, right_floor, sum_floor, zero, empty, limit) = np.int64(-2000), floors
     for j in range(total.size):
-        top[j] = exponent_of(total[j]) if total[j] != 0.0 else nothing
+        top[j] = max(exponent_of(total[j]), sum_floor) if total[j] != 0.0 else zero
+        top[j] = max(top[j], empty)
         infinite[j] = 0.0 if abs(total[j]) < np.inf else total[j]
     for term in range(factors.size):
-        side, line = exponent_of(np.float64(factors[term])), b[begin + term, left : left + total.size]
+        side = max(exponent_of(np.float64(factors[term])), left_floor)
+        line = b[begin + term, left : left + total.size]
         product = products[term, : total.size]
         for j in range(total.size):
-            exponent = side + exponent_of(np.float64(line[j]))
-            top[j] = max(top[j], exponent) if product[j] != 0.0 else top[j]
+            exponent = side + max(exponent_of(np.float64(line[j])), right_floor)
+            top[j] = max(top[j], exponent if product[j] != 0.0 else zero)
             infinite[j] += 0.0 if abs(product[j]) < np.inf else product[j]
     for j in range(total.size):
         top[j] = np.int64(0) if top[j] == nothing else top[j]
@@ -206,7 +221,18 @@ def align_lines(
         for j in range(total.size):
             total[j] += np.trunc(product[j] * power_of_two(align_bits - top[j]))
     for j in range(total.size):
-        total[j] = infinite[j] if infinite[j] != 0.0 else total[j] * power_of_two(top[j] - align_bits)
+        total[j] = total[j] * power_of_two(top[j] - align_bits)
+        total[j] = math.copysign(np.inf, total[j]) if abs(total[j]) >= limit else total[j]
+        total[j] = infinite[j] if infinite[j] != 0.0 else total[j]
+
+
+def floors_of(plan: MacPlan) -> tuple[Any, ...]:
+    """The limits of exponents that `align_lines` takes."""
+    nothing = np.int64(-2000)
+    if plan.floors is None:
+        return nothing, nothing, nothing, nothing, np.inf
+    left, right = plan.floors
+    return np.int64(left), np.int64(right), np.int64(SUM_FLOOR), np.int64(ZERO_EXPONENT), SUM_LIMIT
 
 
 @cache
@@ -215,7 +241,7 @@ def exact_kernel(order: int, has_product: bool, product_mode: int, partial_mode:
 
     def kernel(
         a: Any, b: Any, out: Any, done: Any, start: Any, stop: Any, chunk: Any, width: Any, align_bits: Any,
-        product_grid: Any, partial_grid: Any, total_grid: Any, keys: Any, states: Any, bits: Any,
+        floors: Any, product_grid: Any, partial_grid: Any, total_grid: Any, keys: Any, states: Any, bits: Any,
     ) -> None:  # fmt: skip
         rows, depth, columns = a.shape[1], a.shape[2], b.shape[2]
         stride = np.int64(a.shape[0]) * rows * columns
@@ -258,8 +284,15 @@ def exact_kernel(order: int, has_product: bool, product_mode: int, partial_mode:
                         if order == ALIGNED and (k % width == width - 1 or k == size - 1):
                             begin, end = first + k - k % width, first + k + 1
                             factors = a[batch, i, begin:end]
-                            align_lines(base, products, factors, b[batch], begin, left, align_bits, top, infinite)
+                            empty = floors[3] if end - begin < width else np.int64(-2000)
+                            limits = (floors[0], floors[1], floors[2], floors[3], empty, floors[4])
+                            align_lines(
+                                base, products, factors, b[batch], begin, left, align_bits, top, infinite, limits
+                            )
                             round_line(base, index, keys, states, bits, partial_mode, partial_grid)
+                            if floors[4] < np.inf:
+                                for j in range(span):
+                                    base[j] += 0.0  # a tensor core has no negative zero
                             index += stride
                     if order == PAIRWISE and size == 1:
                         round_line(base, index, keys, states, bits, partial_mode, partial_grid)

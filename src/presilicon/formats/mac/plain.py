@@ -9,8 +9,11 @@ from torch import Tensor
 
 from presilicon.formats.kernels.grid import Grid
 from presilicon.formats.kernels.torch_kernels import power_of_two, random_words, round_to_grid
-from presilicon.formats.mac.plan import MacPlan
+from presilicon.formats.mac.plan import SUM_FLOOR, SUM_LIMIT, ZERO_EXPONENT, MacPlan
 from presilicon.formats.rounding import Key, Stochastic
+
+_NOTHING = -2000
+"""Exponent where there is none."""
 
 
 def multiply(a: Tensor, b: Tensor, plan: MacPlan, key: Key) -> Tensor:
@@ -83,26 +86,40 @@ class _Unit:
         for start in range(0, len(chunk), self.plan.width):
             group = chunk[start : start + self.plan.width]
             terms = [total, *(self._product(k) for k in group)]
-            sides = [(exponent_of(self.a[:, :, k, None]), exponent_of(self.b[:, k, None, :])) for k in group]
-            exponents = [exponent_of(total), *(left + right for left, right in sides)]
-            exact = _add_cut(terms, exponents, self.plan.align_bits)
+            left, right = self.plan.floors or (_NOTHING, _NOTHING)
+            sides = [
+                (
+                    exponent_of(self.a[:, :, k, None]).clamp(min=left),
+                    exponent_of(self.b[:, k, None, :]).clamp(min=right),
+                )
+                for k in group
+            ]
+            is_core = self.plan.floors is not None
+            first = exponent_of(total).clamp(min=SUM_FLOOR if is_core else _NOTHING)
+            exponents = [first, *(one + other for one, other in sides)]
+            exact = _add_cut(terms, exponents, self.plan.align_bits, is_core, len(group) < self.plan.width)
             total = self.round(exact, self.plan.partial, self.plan.partial_mode)
+            total = total + 0.0 if is_core else total  # a tensor core has no negative zero
         return total
 
 
-def _add_cut(terms: list[Tensor], exponents: list[Tensor], align_bits: int) -> Tensor:
+def _add_cut(terms: list[Tensor], exponents: list[Tensor], align_bits: int, is_core: bool, has_zero: bool) -> Tensor:
     """The terms aligned to the largest exponent, cut and added; infinities and NaN pass all others."""
     infinite = torch.zeros_like(terms[0])
-    top = torch.full_like(terms[0], -2000, dtype=torch.int64)
+    top = torch.full_like(terms[0], ZERO_EXPONENT if is_core and has_zero else _NOTHING, dtype=torch.int64)
     for term, exponent in zip(terms, exponents, strict=True):
         finite = term.abs() < torch.inf
         infinite = infinite + torch.where(finite, 0.0, term)
-        top = torch.where(finite & (term != 0), torch.maximum(top, exponent), top)
-    top = torch.where(top == -2000, 0, top)
+        zero = top.clamp(min=ZERO_EXPONENT) if is_core else top
+        top = torch.where(finite & (term != 0), torch.maximum(top, exponent), torch.where(term == 0, zero, top))
+    top = torch.where(top == _NOTHING, 0, top)
     units = torch.zeros_like(infinite)
     for term in terms:
         units = units + torch.trunc(term * power_of_two(align_bits - top))
-    return torch.where(infinite != 0, infinite, units * power_of_two(top - align_bits))
+    total = units * power_of_two(top - align_bits)
+    if is_core:
+        total = torch.where(total.abs() >= SUM_LIMIT, total.sign() * torch.inf, total)
+    return torch.where(infinite != 0, infinite, total)
 
 
 def exponent_of(x: Tensor) -> Tensor:

@@ -13,6 +13,10 @@ from presilicon.formats.rounding import Stochastic
 
 NEAREST_EVEN = "nearest-even"
 
+ZERO_EXPONENT, SUM_FLOOR = -133, -126
+SUM_LIMIT: float = 2.0**128
+"""Exponent of a zero in a tensor core, that of a subnormal sum, and the magnitude from which sums are infinite."""
+
 MOST_LEAN_BITS = 11
 """Significant bits of sums up to which a float32 sum may be rounded again: 2 x 11 + 1 = 23."""
 
@@ -33,6 +37,8 @@ class MacPlan:
     chunk: int | None
     width: int
     align_bits: int
+    floors: tuple[int, int] | None
+    """The exponents of a tensor core's subnormal operands; None for other units."""
 
     @property
     def source(self) -> Stochastic | None:
@@ -132,7 +138,7 @@ def plan_of(mac: MacUnit) -> MacPlan:
     total = sum_grid("accumulate", mac.accumulate)
     partial, partial_mode = total, mode
     if mac.partial is not None:
-        partial, partial_mode = sum_grid("partial", mac.partial), NEAREST_EVEN
+        partial, partial_mode = sum_grid("partial", mac.partial), mac.partial_rounding or NEAREST_EVEN
     product, product_mode = None, mode
     if mac.multiply is not None:
         product = sum_grid("multiply", mac.multiply)
@@ -149,7 +155,13 @@ def plan_of(mac: MacUnit) -> MacPlan:
         chunk=mac.rows if mac.order == "systolic" else mac.chunk,
         width=mac.width,
         align_bits=mac.align_bits or 0,
+        floors=None if mac.left is None or mac.right is None else (_floor(mac.left), _floor(mac.right)),
     )
+
+
+def _floor(fmt: Format) -> int:
+    """The exponent of the smallest normal number of a float."""
+    return 1 - fmt.exponent_bias
 
 
 def sum_grid(name: str, fmt: Format) -> Grid:

@@ -224,3 +224,57 @@ def native_kernel(
         total = _round_wide(joined, word, MODE, DRAW_BITS, integers + 6, reals + 12).to(tl.float32)
         index += outputs
     tl.store(out + element, total, mask=inside)
+
+
+@triton.jit
+def dot_kernel(
+    a, b, out, rows, columns, depth, chunk, splits,
+    a_batch, a_row, a_depth, b_batch, b_depth, b_column, out_split, out_batch,
+    PROMOTION: tl.constexpr, EVEN: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """Products on tensor cores, instruction after instruction along the reduction axis, which may be split in chunks.
+
+    The sums of each chunk go to a matrix of their own. `EVEN`: tiles divide all sizes, so nothing is masked.
+    """
+    down, across = tl.cdiv(rows, ROWS), tl.cdiv(columns, COLUMNS)
+    program = tl.program_id(0)
+    # Programs of a group of row tiles run side by side, so that they find the same columns in the cache.
+    group = program // (GROUP * across)
+    height = tl.minimum(down - group * GROUP, GROUP)
+    tile_row = group * GROUP + (program % (GROUP * across)) % height
+    tile_column = (program % (GROUP * across)) // height
+    batch, split = (tl.program_id(1) // splits).to(tl.int64), (tl.program_id(1) % splits).to(tl.int64)
+    i = tile_row * ROWS + tl.arange(0, ROWS)
+    j = tile_column * COLUMNS + tl.arange(0, COLUMNS)
+    k = tl.arange(0, DEPTH)
+    first = split * chunk
+    size = tl.minimum(depth - first, chunk)
+    left = a + batch * a_batch + i[:, None].to(tl.int64) * a_row + (first + k)[None, :] * a_depth
+    right = b + batch * b_batch + (first + k)[:, None] * b_depth + j[None, :].to(tl.int64) * b_column
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for start in range(0, size, DEPTH):
+        if EVEN:
+            x, y = tl.load(left), tl.load(right)
+        else:
+            x = tl.load(left, mask=(i[:, None] < rows) & (k[None, :] < size - start), other=0.0)
+            y = tl.load(right, mask=(k[:, None] < size - start) & (j[None, :] < columns), other=0.0)
+        total = tl.dot(x, y, total, max_num_imprecise_acc=PROMOTION)
+        left += DEPTH * a_depth
+        right += DEPTH * b_depth
+    target = out + split * out_split + batch * out_batch + i[:, None].to(tl.int64) * columns + j[None, :]
+    if EVEN:
+        tl.store(target, total)
+    else:
+        tl.store(target, total, mask=(i[:, None] < rows) & (j[None, :] < columns))
+
+
+@triton.jit
+def add_chunks_kernel(parts, out, count, splits, BLOCK: tl.constexpr):
+    """The sums of chunks added one after another."""
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < count
+    total = tl.load(parts + index, mask=inside)
+    for split in range(1, splits):
+        total += tl.load(parts + split.to(tl.int64) * count + index, mask=inside)
+    tl.store(out + index, total, mask=inside)

@@ -37,7 +37,9 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
       after another. (An array whose outputs stay in place adds sequentially.)
     - `aligned`: as tensor cores do. The running sum and the next `width` products are aligned to the largest exponent
       among them, each is cut toward zero to `align_bits` bits below that exponent, and they are added as integers;
-      the result is rounded once. The exponent of a product is the sum of its operands' exponents.
+      the result is rounded once. The exponent of a product is the sum of its operands' exponents. With `left` and
+      `right`, the unit is a tensor core whose operands have these formats: a subnormal number has the exponent of the
+      smallest normal one, a zero that of 2^-133, and a sum beyond the range is infinite in every rounding mode.
 
     `pairwise` and `aligned` may be chunked too.
 
@@ -52,8 +54,10 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     accumulate: Format = FLOAT32
     """The format of every sum."""
     partial: Format | None = None
-    """The format of sums inside a chunk or a tile, always rounded to nearest-even; None is `accumulate`, with its
+    """The format of sums inside a chunk or a tile, rounded to `partial_rounding`; None is `accumulate`, with its
     `rounding`. With `partial=float32` rounding happens at chunk boundaries only."""
+    partial_rounding: str | None = None
+    """A rounding mode for sums in the format `partial`; nearest-even if none is named."""
     order: Order = "sequential"
     chunk: int | None = None
     """Products per chunk; None does not chunk. A `sequential` unit with chunks is a `chunked` one."""
@@ -66,6 +70,10 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format of the sum. None: whether `multiply` is None."""
     align_bits: int | None = None
     """Bits kept below the largest exponent (`aligned`)."""
+    left: Format | None = None
+    """The format in which the first operand enters a tensor core (`aligned`)."""
+    right: Format | None = None
+    """The format in which the second operand enters a tensor core (`aligned`)."""
     rounding: str = "nearest-even"
     """A rounding mode for products and sums; `stochastic(bits=8, source=lfsr)` names the random source."""
     slice_bits: int | None = None
@@ -75,6 +83,10 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def check(self) -> None:
         """Raise `FormatError` if fields are out of range or contradict each other."""
         parse_rounding(self.rounding)
+        if self.partial_rounding is not None and (
+            self.partial is None or isinstance(parse_rounding(self.partial_rounding), Stochastic)
+        ):
+            raise FormatError("partial_rounding is the deterministic rounding of sums in the format partial; name both")
         if self.order not in ORDERS:
             raise FormatError(f'order="{self.order}": {did_you_mean(str(self.order), ORDERS)}')
         self._check_number("chunk", self.chunk, 2**31)
@@ -87,6 +99,7 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         self._check_number("align_bits", self.align_bits, MOST_ALIGN_BITS)
         self._check_number("slice_bits", self.slice_bits, 24)
         self._check_order()
+        self._check_operands()
         if self.fused and self.multiply is not None:
             raise FormatError(
                 f"fused=true and multiply={self.multiply} exclude each other: a fused unit does not round the product"
@@ -118,10 +131,19 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "align_bits": self.align_bits is not None and self.order != "aligned",
             "chunk": self.chunk is not None and self.order == "systolic",
             "width": self.width != 1 and self.order in ("pairwise", "systolic"),
+            "left": self.left is not None and self.order != "aligned",
+            "right": self.right is not None and self.order != "aligned",
         }
         for name, is_unused in unused.items():
             if is_unused:
                 raise FormatError(f"order={self.order} has no {name}; leave out {name}={getattr(self, name)}")
+
+    def _check_operands(self) -> None:
+        if (self.left is None) != (self.right is None):
+            raise FormatError("left and right are the formats of a tensor core's operands; name both")
+        for name, fmt in (("left", self.left), ("right", self.right)):
+            if fmt is not None and not isinstance(fmt, Float):
+                raise FormatError(f"{name} must be a floating-point format, not {fmt}")
 
     @property
     def rounding_mode(self) -> str | Stochastic:
@@ -174,7 +196,10 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         elif self.fused is False:
             parts.append("products rounded")
         if self.partial is not None:
-            parts.append(f"partial sums in {self.partial}")
+            mode = "" if self.partial_rounding is None else f" ({self.partial_rounding})"
+            parts.append(f"partial sums in {self.partial}{mode}")
+        if self.left is not None:
+            parts.append(f"operands {self.left} by {self.right}")
         if self.rounding != "nearest-even":
             parts.append(self.rounding)
         if self.slice_bits is not None:

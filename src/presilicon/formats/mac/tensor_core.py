@@ -1,0 +1,110 @@
+"""The tensor cores of NVIDIA's Hopper GPUs as MAC units, instruction by instruction.
+
+An instruction multiplies exactly, aligns its products and the running sum to the largest exponent among them, cuts them
+toward zero and adds: 25 bits below that exponent and a float32 sum for bf16, fp16 and tf32 operands, 13 bits and a sum
+of 13 mantissa bits for FP8 (`wgmma`). A kernel feeds instructions along the reduction axis one after another. FP8 sums
+are moved to float32 sums ("promoted") every so many products, as CUTLASS and DeepSeek-V3 do. Long reductions are split
+in chunks whose sums are added in float32, one after another.
+
+The figures are those of MMA-Sim (P. Xie et al., 2025), and an H200 agrees: benchmarks/tensor_cores.py compares 10^9 dot
+products per instruction.
+"""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from presilicon.base import FormatError
+from presilicon.formats.families.float import Float
+from presilicon.formats.format import Format
+from presilicon.formats.mac.unit import FLOAT32, MacUnit
+
+SPLIT = 4096
+"""Products per chunk of a long reduction."""
+PROMOTION = 128
+"""Products whose FP8 sum is kept in the tensor core."""
+
+_FP8_SUM = Float(8, 13)
+
+
+class Instruction(NamedTuple):
+    """A kind of operand that the tensor core multiplies."""
+
+    name: str
+    operand: Float
+    width: int
+    """Products that are added at once."""
+    align_bits: int
+    is_fp8: bool = False
+
+
+INSTRUCTIONS: tuple[Instruction, ...] = (
+    Instruction("e4m3", Float(4, 3, specials="fn"), 32, 13, True),
+    Instruction("e5m2", Float(5, 2), 32, 13, True),
+    Instruction("bf16", Float(8, 7), 16, 25),
+    Instruction("fp16", Float(5, 10), 16, 25),
+    Instruction("tf32", Float(8, 10), 8, 25),
+)
+"""The instructions of a Hopper GPU, the narrowest operands first."""
+
+
+@lru_cache(maxsize=256)
+def tensor_core(
+    left: Format, right: Format, *, split: int | None = SPLIT, promotion: int | None = PROMOTION
+) -> MacUnit:
+    """The unit that multiplies numbers of two formats on a Hopper GPU.
+
+    Two FP8 formats have an instruction of their own; other pairs take the narrowest of bf16, fp16 and tf32 that holds
+    both exactly. `split` and `promotion` are the products per chunk and per FP8 sum; None does neither.
+
+    >>> from presilicon.formats import parse
+    >>> str(tensor_core(parse("bfloat16"), parse("e4m3fn"), split=None))
+    'float32, aligned(width=16, align_bits=25), operands bfloat16 by bfloat16, toward-zero'
+
+    Raises:
+        FormatError: no instruction holds both formats.
+    """
+    one, other = instruction_of(left), instruction_of(right)
+    if one.is_fp8 != other.is_fp8 or (not one.is_fp8 and one != other):
+        shared = [entry for entry in INSTRUCTIONS if not entry.is_fp8 and holds(entry, left) and holds(entry, right)]
+        if not shared:
+            raise FormatError(f"no instruction of a tensor core holds both {left} and {right}")
+        one = other = shared[0]
+    sums: dict[str, Any] = {
+        "width": one.width,
+        "align_bits": one.align_bits,
+        "left": one.operand,
+        "right": other.operand,
+    }
+    if one.is_fp8 and promotion is not None:
+        return MacUnit(order="aligned", partial=_FP8_SUM, partial_rounding="toward-zero", chunk=promotion, **sums)
+    if one.is_fp8:
+        return MacUnit(order="aligned", accumulate=_FP8_SUM, rounding="toward-zero", **sums)
+    if split is None:
+        return MacUnit(order="aligned", rounding="toward-zero", **sums)
+    return MacUnit(order="aligned", partial=FLOAT32, partial_rounding="toward-zero", chunk=split, **sums)
+
+
+def instruction_of(fmt: Format) -> Instruction:
+    """The instruction with the narrowest operands that hold every number of a format exactly.
+
+    Raises:
+        FormatError: there is none.
+    """
+    for instruction in INSTRUCTIONS:
+        if holds(instruction, fmt):
+            return instruction
+    raise FormatError(
+        f"no instruction of a tensor core holds {fmt}: it has {fmt.significand_bits} significant bits, and tf32 has 11"
+    )
+
+
+def holds(instruction: Instruction, fmt: Format) -> bool:
+    """Whether an instruction's operands have every finite number of a format."""
+    grid, operand = fmt.grid(), instruction.operand
+    if grid is None or fmt.is_blocked:
+        return False
+    own = operand.grid()
+    assert own is not None
+    last, its_last = grid.low - grid.mantissa, own.low - own.mantissa
+    largest = max(grid.max_positive, grid.max_negative)
+    return grid.mantissa <= own.mantissa and last >= its_last and largest <= own.max_positive
