@@ -7,13 +7,23 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec import structs
 from safetensors import safe_open
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from presilicon.base import ConfigError
-from presilicon.designs import Change, Numerics, RoleFormat
-from presilicon.emulation import StepWarning, emulate_, emulate_optimizer_, emulated, emulation_of, restore_, train
+from presilicon.designs import Change, LossScale, Numerics, RoleFormat, load_numerics
+from presilicon.emulation import (
+    LossScaler,
+    StepWarning,
+    emulate_,
+    emulate_optimizer_,
+    emulated,
+    emulation_of,
+    restore_,
+    train,
+)
 from presilicon.emulation.state import ENTRY
 from presilicon.emulation.training.checkpoint import Checkpoint
 from presilicon.formats import parse
@@ -74,6 +84,40 @@ def test_a_resumed_loop_gives_the_same_bits() -> None:
     assert all(map(torch.equal, first.model.parameters(), again.model.parameters()))
     lost = Run().load(saved, without=(ENTRY,))
     assert not any(map(torch.equal, expected, lost.train(DATA[4:])))
+
+
+@pytest.mark.parametrize("recipe", ["fp8-delayed", "fp8-hybrid", "nvfp4", "fp8-chunked"])
+def test_recipes_with_amax_histories_and_loss_scales_resume_to_the_same_bits(recipe: str) -> None:
+    """The scale of the loss changes every second update."""
+    numerics = structs.replace(
+        load_numerics(recipe), loss_scale=LossScale(kind="dynamic", initial=4.0, interval=2), overrides=()
+    )
+
+    def begin() -> tuple[nn.Module, torch.optim.Optimizer, LossScaler]:
+        model = make(numerics)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
+        return model, emulate_optimizer_(optimizer, numerics, model=model, seed=3), LossScaler(model)
+
+    def run(model: nn.Module, optimizer: torch.optim.Optimizer, scaler: LossScaler, batches: Tensor) -> list[Tensor]:
+        gradients = []
+        for number, batch in enumerate(batches):
+            optimizer.zero_grad()
+            scaler.scale(model(batch * (1 + number)).square().mean()).backward()
+            gradients += [parameter.grad.clone() for parameter in model.parameters()]
+            scaler.step(optimizer)
+            scaler.update()
+        return gradients
+
+    first = begin()
+    run(*first, DATA[:5])
+    saved = copy.deepcopy([part.state_dict() for part in first[:2]])
+    expected = run(*first, DATA[5:10])
+    for is_whole in (True, False):
+        model, optimizer, scaler = begin()
+        model.load_state_dict({key: value for key, value in saved[0].items() if is_whole or key != ENTRY})
+        optimizer.load_state_dict(copy.deepcopy(saved[1]))
+        again = run(model, optimizer, scaler, DATA[5:10])
+        assert all(map(torch.equal, again, expected)) == is_whole
 
 
 def test_evaluation_after_resuming_gives_the_same_bits() -> None:
