@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 
-from presilicon.emulation.monitoring.statistics import Measurement, measure
+from presilicon.emulation.monitoring.statistics import Measurement, is_surely_finite, measure
 from presilicon.formats import Format
 from presilicon.records import MonitoredRole, ProductPhase, Role
 
@@ -114,5 +114,7 @@ def _not_finite(tensors: list[Tensor], like: Tensor) -> Tensor:
     """The number of infinities and NaN, as float64 on the device of `like`."""
     total = torch.zeros((), dtype=torch.float64, device=like.device)
     for tensor in tensors:
+        if is_surely_finite(tensor.detach()):
+            continue
         total = total + (~tensor.detach().isfinite()).sum().to(like.device, non_blocking=True)
     return total

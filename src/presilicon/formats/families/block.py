@@ -135,8 +135,9 @@ class PowerBlocks(BlockFormat):
         from presilicon.formats.kernels.torch_blocks import shared_exponents, to_groups
         from presilicon.formats.kernels.torch_kernels import power_of_two
 
-        blocks, _ = to_groups(x.to(torch.float64), self)
-        exponents, _, _ = shared_exponents(blocks, block_grid_of(self))
+        blocks, _ = to_groups(x, self)
+        largest = torch.where(blocks.isfinite(), blocks.abs(), 0.0).amax(-1, keepdim=True).to(torch.float64)
+        exponents, _, _ = shared_exponents(largest, block_grid_of(self))
         return blocks, power_of_two(exponents), float(self.unit_limit(negative=False))
 
     def shared_scale(self, codes: "BlockCodes", index: int) -> float:

@@ -17,7 +17,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override
 from presilicon.emulation import emulate_, emulation_of
 from presilicon.emulation.monitoring.monitor import Monitor
-from presilicon.emulation.monitoring.statistics import Measurement, measure
+from presilicon.emulation.monitoring.statistics import Measurement, _measure_any, _measure_finite, measure
 from presilicon.formats import parse, quantize
 from presilicon.records import Limits, MonitorReport, RoleStatistics
 
@@ -102,6 +102,23 @@ def test_overflow_and_numbers_that_are_not_finite_are_counted() -> None:
     assert_equal_statistics(only.statistics, judge(x.numpy(), ml_dtypes.float8_e4m3fn))
     assert (only.statistics.nans, only.statistics.infinities) == (1, 1)
     assert only.statistics.overflow == pytest.approx(1 / 46)
+
+
+@pytest.mark.parametrize(
+    "spelling", ["float32", "e4m3fn(overflow=saturate)", "bfloat16", "mxfp4", "int8", "posit(8, 1)"]
+)
+def test_the_fast_measurement_of_finite_numbers_is_that_of_any(spelling: str) -> None:
+    fmt = parse(spelling)
+    x = torch.randn(64, 32) * torch.logspace(-8, 4, 64).unsqueeze(1)
+    x[3, :5] = 0.0
+    y = quantize(x, fmt)
+    fast, slow = (Measurement(*measured(x, y, fmt)) for measured in (_rows(_measure_finite), _rows(_measure_any)))
+    assert fast == pytest.approx(slow, rel=1e-12)
+    assert fast.nonzero == x.numel() - 5
+
+
+def _rows(function: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
+    return lambda *args: (Measurement()._asdict() | {k: float(v) for k, v in function(*args).items()}).values()
 
 
 def test_a_mutated_count_does_not_pass_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,6 +414,9 @@ def test_nothing_waits_for_the_device_until_it_is_asked(monkeypatch: pytest.Monk
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("reads a number from the device")
 
+    # Without the shortcut that the CPU takes, since it has nothing to wait for.
+    for module in ("statistics", "recorder"):
+        monkeypatch.setattr(f"presilicon.emulation.monitoring.{module}.is_surely_finite", lambda tensor: False)
     with ps.monitor(model) as monitor:
         for name in ("item", "tolist", "__bool__", "__int__", "__float__"):
             monkeypatch.setattr(Tensor, name, refuse)
