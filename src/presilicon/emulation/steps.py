@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from collections.abc import Set
 from typing import Any
 from weakref import WeakSet
 
@@ -118,12 +119,16 @@ class StepCount:
         else:
             self._optimizers.add(trained)
 
-    def is_updated_by(self, optimizer: Optimizer) -> bool:
-        """Whether an optimizer has a parameter of the model, as far as the model has run or was emulated here."""
+    def is_updated_by(self, optimizer: Optimizer, parameters: Set[int]) -> bool:
+        """Whether an optimizer has a parameter of the model, as far as the model has run or was emulated here.
+
+        `parameters` are the ids of the optimizer's. A loop that numbers its steps has no use for other optimizers than
+        those that are emulated.
+        """
         if self.follows_all or optimizer in self._optimizers:
             return True
-        owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        return any(id(parameter) in owned for model in self._models for parameter in model.parameters())
+        mine = (parameter for model in self._models for parameter in model.parameters())
+        return not self.is_pinned and any(id(parameter) in parameters for parameter in mine)
 
 
 _counts: WeakSet[StepCount] = WeakSet()
@@ -134,8 +139,9 @@ scaled_optimizers: WeakSet[Optimizer] = WeakSet()
 
 
 def _after_update(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    parameters = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     for count in list(_counts):
-        if count.is_updated_by(optimizer):
+        if count.is_updated_by(optimizer, parameters):
             count.note_update()
             if count.expects_scale and not count.is_pinned and not _is_scaled(optimizer):
                 message = (
