@@ -62,7 +62,9 @@ def emulate_(
     of their roles in the forward pass, the input gradient and the weight gradient, and their products are accumulated
     by the MAC unit of each. With `numerics.vector = "round-results"` the results of all other ops (norms, activations,
     softmax, pooling, sums of tensors, embeddings) are rounded too. The parameters themselves remain the master weights:
-    `state_dict`, the optimizer and the training loop do not change. A model whose roles and units are all float32
+    the optimizer and the training loop do not change. `state_dict` does not either, unless the numerics depend on the
+    training step: then it has an entry with their state. A step ends when an optimizer of the model has stepped; see
+    `next_step`. A model whose roles and units are all float32
     computes the same bits as before (with `observers`, attention and recurrent layers are decomposed so that observers
     see inside, and may differ in the last bit).
 
