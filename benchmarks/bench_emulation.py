@@ -2,10 +2,12 @@
 
     python benchmarks/bench_emulation.py             # ours
     python benchmarks/bench_emulation.py --peers     # and qtorch, in build/peers (bench_formats.py --peers makes it)
+    python benchmarks/bench_emulation.py --recipes   # a Llama and a ResNet-7 with every recipe without a MAC unit
 
 Weights, activations, errors and gradients of every product in e5m2, float32 sums, one thread. Emulated and native steps
 take turns in this process, qtorch's and native ones in another; ratios are those of the best times. Memory is the most
-that a step holds, by torch's own account.
+that a step holds, by torch's own account. Recipes are compared by the median ratio of the CPU times
+of steps that follow each other.
 """
 
 import argparse
@@ -17,11 +19,13 @@ from pathlib import Path
 import torch
 from emulation_models import MODELS, peak_bytes, stepper
 from msgspec.structs import replace
-from timing import take_turns
+from recipe_models import MODELS as RECIPE_MODELS
+from timing import median_ratios, take_turns
 
-from presilicon.designs import Numerics, RoleFormat
+from presilicon.designs import LossScale, Numerics, RoleFormat, load_numerics, recipe_names
 from presilicon.emulation import emulate_
 from presilicon.formats import parse
+from presilicon.records import PHASES
 
 ROOT = Path(__file__).resolve().parent.parent
 E5M2 = RoleFormat(parse("e5m2"))
@@ -40,6 +44,19 @@ def measure_ours(name: str, repeats: int) -> dict[str, float]:
     return times | {f"{key}_bytes": peak_bytes(step) for key, step in steps.items()}
 
 
+def measure_recipes(name: str, names: list[str], repeats: int) -> dict[str, float]:
+    """The time of a step with each recipe over that of a native one."""
+    torch.manual_seed(0)
+    model, inputs, targets = RECIPE_MODELS[name]()
+    steps = {"native": stepper(copy.deepcopy(model), inputs, targets)}
+    for recipe in names:
+        numerics = load_numerics(recipe)
+        if all(unit.is_float32 for unit in (numerics.mac_of(phase) for phase in PHASES)):
+            numerics = replace(numerics, loss_scale=LossScale())  # the loop of the benchmark has none
+            steps[recipe] = stepper(emulate_(copy.deepcopy(model), numerics), inputs, targets)
+    return median_ratios(steps, "native", repeats)
+
+
 def measure_peer(repeats: int) -> dict[str, dict[str, float]]:
     python = ROOT / "build" / "peers" / "bin" / "python"
     worker = ROOT / "benchmarks" / "emulation_peer.py"
@@ -51,9 +68,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--recipes", nargs="*", help="recipes to compare, all if none is named")
     parser.add_argument("--json", action="store_true", help="data on stdout in place of the table")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    if arguments.recipes is not None:
+        for name in RECIPE_MODELS:
+            ratios = measure_recipes(name, arguments.recipes or recipe_names(), arguments.repeats)
+            print(f"{name}: a step over a native one, at most 1.5x wanted")
+            for recipe, ratio in ratios.items():
+                print(f"  {recipe:18} {ratio:5.2f}x")
+        return
     ours = {name: measure_ours(name, arguments.repeats) for name in MODELS}
     peers = measure_peer(arguments.repeats) if arguments.peers else {}
     if arguments.json:

@@ -534,7 +534,7 @@ def tile_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable[.
         first, second, mask = draw[0], draw[1], draw[2]
         word, weyl = np.uint32(0), np.uint32(WEYL)
         any_mode = np.int64(mode)  # not a constant to the compiler: one slow path serves all modes
-        magnitudes, raws = np.empty(RUN, np.uint32), np.empty(RUN, np.int64)
+        magnitudes, raws, is_fast = np.empty(RUN, np.uint32), np.empty(RUN, np.int64), np.empty(RUN, np.bool_)
         across, down = -(-width // columns), -(-rows // tile_rows)
         tile = begin
         while tile < end:
@@ -558,22 +558,23 @@ def tile_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable[.
                             target[here + j] = bits
                         largest = max(largest, np.uint32(bits & np.uint32(0x7FFFFFFF)))
                     magnitudes[t] = largest
-            fast = True
             for t in range(run):
                 largest = magnitudes[t]
                 if largest > np.uint32(0x7F800000) and not poison:
                     left = tile_column * columns + np.int64(t) * np.int64(wide)
                     largest = largest_in_tile(target, top, bottom, width, left, np.int64(wide))
                 raw = scale_exponent(largest, poison, emax, bump)
+                if magnitudes[t] == np.uint32(0):  # zeros are zeros under every scale
+                    raw = max(first_fast, lowest)
                 k = min(max(raw, lowest), highest)
                 raws[t] = raw
-                fast &= (magnitudes[t] < np.uint32(0x7F800000)) & (first_fast <= k) & (k <= last_fast)
-                fast &= (flush == 0) | (raw >= lowest)
+                in_range = (magnitudes[t] < np.uint32(0x7F800000)) & (first_fast <= k) & (k <= last_fast)
+                is_fast[t] = in_range & ((flush == 0) | (raw >= lowest))
             for r in range(top, bottom):
                 base = np.uint64(r * width + tile_column * columns)
                 for t in range(run):
                     here = np.uint64(base + t * wide)
-                    if not fast:
+                    if not is_fast[t]:
                         for j in range(wide):
                             target[here + j] = round_slowly(
                                 target[here + j], here + j, magnitudes[t], raws[t], any_mode, grid, block, draw, states
@@ -616,7 +617,7 @@ def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable
         first, second, mask = draw[0], draw[1], draw[2]
         word, weyl = np.uint32(0), np.uint32(WEYL)
         any_mode = np.int64(mode)  # not a constant to the compiler: one slow path serves all modes
-        magnitudes, raws = np.empty(strip, np.uint32), np.empty(strip, np.int64)
+        magnitudes, raws, is_fast = np.empty(strip, np.uint32), np.empty(strip, np.int64), np.empty(strip, np.bool_)
         offsets, exponents = np.empty(strip, np.uint32), np.empty(strip, np.uint32)
         across, down = -(-width // strip), -(-rows // group)
         for number in range(begin, end):
@@ -634,27 +635,34 @@ def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable
                     if not in_place:
                         target[base + j] = bits
                     magnitudes[j] = max(magnitudes[j], np.uint32(bits & np.uint32(0x7FFFFFFF)))
-            fast = True
+            special = False
             for j in range(count):
-                fast &= magnitudes[j] < np.uint32(0x7F800000)
+                special |= magnitudes[j] >= np.uint32(0x7F800000)
                 raws[j] = scale_exponent(magnitudes[j], poison, emax, bump)
-            if not fast and not poison:
+            if special and not poison:
                 for j in range(count):
                     largest = largest_in_tile(target, top, bottom, width, strip_number * strip + np.int64(j), 1)
                     raws[j] = scale_exponent(largest, poison, emax, bump)
+            fast = True
             for j in range(count):
-                k = min(max(raws[j], lowest), highest)
+                raw = raws[j]
+                if magnitudes[j] == np.uint32(0):  # zeros are zeros under every scale
+                    raw = max(first_fast, lowest)
+                k = min(max(raw, lowest), highest)
+                raws[j] = raw
                 offsets[j] = np.uint32(np.int32(k) << np.int32(23))
                 exponents[j] = np.uint32(low + np.uint32(np.int32(k)))
-                fast &= (first_fast <= k) & (k <= last_fast) & ((flush == 0) | (raws[j] >= lowest))
+                in_range = (magnitudes[j] < np.uint32(0x7F800000)) & (first_fast <= k) & (k <= last_fast)
+                is_fast[j] = in_range & ((flush == 0) | (raw >= lowest))
+                fast &= is_fast[j]
             for r in range(top, bottom):
                 base = np.uint64(r * width + strip_number * strip)
                 if not fast:
                     for j in range(count):
-                        target[base + j] = round_slowly(
-                            target[base + j], base + j, magnitudes[j], raws[j], any_mode, grid, block, draw, states
-                        )
-                    continue
+                        if not is_fast[j]:
+                            target[base + j] = round_slowly(
+                                target[base + j], base + j, magnitudes[j], raws[j], any_mode, grid, block, draw, states
+                            )
                 counter = np.uint32(np.uint32(np.uint32(base) * weyl) + first)
                 for j in range(count):
                     if mode == COUNTER:
@@ -665,10 +673,12 @@ def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable
                     moved = offsets[j]
                     cut = np.uint32(tiny + moved) if tiny else np.uint32(0)
                     positive, negative = np.uint32(max_positive + moved), np.uint32(max_negative + moved)
-                    target[base + j] = round_bits(
-                        target[base + j], word, core, mode, plain, mantissa, exponents[j], cut, positive, negative,
-                        positive, negative, nan, negative_zero,
+                    bits = target[base + j]
+                    value = round_bits(
+                        bits, word, core, mode, plain, mantissa, exponents[j], cut, positive, negative, positive,
+                        negative, nan, negative_zero,
                     )  # fmt: skip
+                    target[base + j] = value if is_fast[j] else bits
 
     return compiled(kernel)
 
