@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 from presilicon.formats.families.fixed import Fixed
@@ -56,7 +57,7 @@ class BlockFormat(Format):
 
     def along(self, axis: int) -> Self:
         """The same format with blocks along another axis; itself if its blocks do not lie along an axis."""
-        return cast(Self, replace(cast(Any, self), axis=axis)) if self.is_oriented else self
+        return cast(Self, _along(self, axis)) if self.is_oriented else self
 
     def members(self, shape: tuple[int, ...]) -> list[list[int]]:
         """The row-major indices of the elements of each block, for the reference."""
@@ -70,6 +71,11 @@ class BlockFormat(Format):
             return ()
         axes = [len(shape) - 1, len(shape) - 2] if self.is_square else [self.axis % len(shape)]
         return tuple(n // self.group_size if axis in axes else n for axis, n in enumerate(position))
+
+
+@lru_cache(maxsize=1024)
+def _along(fmt: BlockFormat, axis: int) -> BlockFormat:
+    return cast(BlockFormat, replace(cast(Any, fmt), axis=axis))
 
 
 class PowerBlocks(BlockFormat):

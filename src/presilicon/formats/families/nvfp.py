@@ -23,7 +23,7 @@ SCALE_FORMAT = Float(4, 3, specials="fn", overflow="saturate")
 """NVFP4's scale of a block."""
 ELEMENT_FORMAT = Float(2, 1, specials="none")
 """NVFP4's elements."""
-_LEAST_SCALES = {"divide": 2.0**-9, "reciprocal": 0.0, "multiply": 2.0**-6}
+LEAST_SCALES = {"divide": 2.0**-9, "reciprocal": 0.0, "multiply": 2.0**-6}
 """Lower limit of a block's scale, by `Nvfp4.apply`."""
 _LARGEST = value_of_bits(LARGEST_BITS)
 
@@ -117,7 +117,7 @@ class Nvfp4(BlockFormat):
             tensor = torch.where(tensor >= 2.0**-126, tensor, one)
             ratio = ratio / tensor
         scales = round_on_grid(ratio, grid_of(SCALE_FORMAT), "nearest-even", Key(), None)
-        return scales.clamp(min=_LEAST_SCALES[self.apply]), tensor
+        return scales.clamp(min=LEAST_SCALES[self.apply]), tensor
 
     def factors(self, scales: "Tensor", tensor: "Tensor") -> "tuple[Tensor, Tensor]":
         """The number that elements are divided by (`divide`) or multiplied by, and the one that brings them back."""
@@ -191,7 +191,7 @@ class Nvfp4(BlockFormat):
         for members in self.members(shape):
             ratio = float32(max(magnitudes[i] for i in members) / 6)
             ratio = float32(ratio * encoding if self.apply == "reciprocal" else ratio / tensor)
-            scale = max(SCALE_FORMAT.round_value(ratio, "nearest-even", 0), _LEAST_SCALES[self.apply])
+            scale = max(SCALE_FORMAT.round_value(ratio, "nearest-even", 0), LEAST_SCALES[self.apply])
             whole = float32(scale * tensor)
             inverse = min(float32(1 / whole), _LARGEST) if whole else _LARGEST
             if self.apply == "multiply":

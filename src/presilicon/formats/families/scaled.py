@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from presilicon.base import FormatError
@@ -128,7 +129,7 @@ class Scaled(BlockFormat):
     @property
     def unit_format(self) -> Float | Fixed:
         """The element, saturating."""
-        return replace(self.element, overflow="saturate")
+        return _saturating(self.element)
 
     # Scales
 
@@ -164,6 +165,10 @@ class Scaled(BlockFormat):
         """
         import torch
 
+        passes = cpu_passes_for(amax, "nearest-even")
+        if passes is not None:
+            compiled: tuple[Tensor, Tensor] = passes.scale_factors(amax, self)
+            return compiled
         top, spread = self.element.max, 2.0**self.margin
         if self.apply == "reciprocal":
             largest = amax.to(torch.float64).clamp(min=self.least)
@@ -336,3 +341,8 @@ class Scaled(BlockFormat):
         from presilicon.formats.kernels.value_lists import scaled_values
 
         return scaled_values(self.element, scale)
+
+
+@lru_cache(maxsize=256)
+def _saturating(element: Float | Fixed) -> Float | Fixed:
+    return replace(element, overflow="saturate")

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,12 +11,12 @@ import torch
 from torch import Tensor
 
 from presilicon.formats.families.block import PowerBlocks
-from presilicon.formats.families.nvfp import ELEMENT_FORMAT, Nvfp4
+from presilicon.formats.families.nvfp import ELEMENT_FORMAT, LEAST_SCALES, SCALE_FORMAT, Nvfp4
 from presilicon.formats.families.scaled import Scaled
 from presilicon.formats.format import Format
 from presilicon.formats.kernels import numba_kernels, torch_kernels
 from presilicon.formats.kernels.cores import LFSR, core_for, is_plain, mode_number
-from presilicon.formats.kernels.grid import Grid, block_grid_of, grid_of
+from presilicon.formats.kernels.grid import BlockGrid, Grid, block_grid_of, grid_of
 from presilicon.formats.kernels.numba_kernels import DIVIDE, DIVIDE_NUMBERS, MULTIPLY, MULTIPLY_NUMBERS
 from presilicon.formats.kernels.step_tables import step_table
 from presilicon.formats.kernels.threads import split_over_threads
@@ -30,10 +32,10 @@ def round_elements(x: Tensor, grid: Grid, mode: str | Stochastic, key: Key, out:
     if out is None:
         out = torch.empty_like(x)
     if x.stride() == out.stride() and _is_flat(x, row_major=isinstance(mode, Stochastic)):
-        _element_pass(_words(x), _words(out), grid, mode, key)
+        _element_pass(x, out, grid, mode, key)
         return out
     dense, fresh = _dense(x, out)
-    _element_pass(_words(dense), _words(fresh), grid, mode, key)
+    _element_pass(dense, fresh, grid, mode, key)
     return out if fresh is out else out.copy_(fresh)
 
 
@@ -44,7 +46,7 @@ def round_blocks(x: Tensor, fmt: PowerBlocks, mode: str | Stochastic, key: Key, 
     axis = block_axis(tuple(x.shape), fmt)
     if x.numel():
         dense, fresh = _dense(x, out)
-        _block_pass(_words(dense), _words(fresh), tuple(x.shape), axis, fmt, mode, key)
+        _block_pass(dense, fresh, axis, fmt, mode, key)
         out = out if fresh is out else out.copy_(fresh)
     return out
 
@@ -101,16 +103,21 @@ class _Layout:
         return self.width, self.length, self.size, self.height, self.tall, self.scales
 
     @property
+    def usual(self) -> int:
+        """The size of short rows that deserve a kernel of their own, else 0."""
+        return self.size if self.size == 16 else 0
+
+    @property
     def weight(self) -> int:
         """Elements in a row."""
         return self.width or self.size
 
 
 def _by_channel(shape: tuple[int, ...], axis: int | None) -> _Layout:
-    count = int(np.prod(shape, dtype=np.int64))
+    count = prod(shape)
     if axis is None:
         return _Layout(False, -(-count // _NEAR), 0, count, _NEAR, 1)
-    inner = int(np.prod(shape[axis + 1 :], dtype=np.int64))
+    inner = prod(shape[axis + 1 :])
     if inner == 1:
         rows = count // shape[axis]
         return _Layout(True, rows, shape[axis], rows, rows, shape[axis])
@@ -119,8 +126,8 @@ def _by_channel(shape: tuple[int, ...], axis: int | None) -> _Layout:
 
 def _by_block(shape: tuple[int, ...], axis: int, size: int) -> _Layout:
     length = shape[axis] if shape else 1
-    inner = int(np.prod(shape[axis + 1 :], dtype=np.int64))
-    lines = int(np.prod(shape, dtype=np.int64)) // length
+    inner = prod(shape[axis + 1 :])
+    lines = prod(shape) // length
     scales = lines * -(-length // size)
     if inner == 1:
         return _Layout(False, scales, 0, length, size, scales)
@@ -129,7 +136,7 @@ def _by_block(shape: tuple[int, ...], axis: int, size: int) -> _Layout:
 
 def _by_tile(shape: tuple[int, ...], size: int) -> _Layout:
     height, length = (1, 1, *shape)[-2:]
-    lines = int(np.prod(shape, dtype=np.int64)) // length
+    lines = prod(shape) // length
     groups, bands = -(-length // size), -(-height // size)
     return _Layout(False, lines * groups, 0, length, size, lines // height * bands * groups, height, size)
 
@@ -164,9 +171,25 @@ def round_by_channel(
 def round_nvfp4(x: Tensor, fmt: Nvfp4, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
     """`x` in NVFP4; `x` is not empty."""
     layout = _layout(x, fmt)
-    forward, back = fmt.factors(*fmt.scales_of(_largest(x, layout)))
+    largest = _largest(x, layout)
+    forward, back = torch.empty_like(largest), torch.empty_like(largest)
+    numba_kernels.nvfp4_factors(
+        largest.numpy(), forward.numpy(), back.numpy(), fmt.tensor_scale, fmt.apply == "divide",
+        fmt.apply == "reciprocal", np.float32(LEAST_SCALES[fmt.apply]), numba_kernels.grid_words(grid_of(SCALE_FORMAT)),
+    )  # fmt: skip
     how = DIVIDE_NUMBERS if fmt.apply == "divide" else MULTIPLY_NUMBERS
     return _round_scaled(x, forward, back, layout, how, grid_of(ELEMENT_FORMAT), mode, key, out)
+
+
+def scale_factors(amax: Tensor, fmt: Scaled) -> tuple[Tensor, Tensor]:
+    """`Scaled.factors` of largest magnitudes."""
+    amax = amax.contiguous()
+    forward, back = torch.empty_like(amax), torch.empty_like(amax)
+    numba_kernels.scale_factors(
+        _numbers(amax), _numbers(forward), _numbers(back), fmt.element.max, 2.0**fmt.margin, fmt.least,
+        fmt.apply == "reciprocal", fmt.apply == "divide", fmt.scale == "e8m0",
+    )  # fmt: skip
+    return forward, back
 
 
 def round_scaled(
@@ -182,7 +205,8 @@ def round_scaled(
 def _largest(x: Tensor, layout: _Layout, finite: bool = True) -> Tensor:
     read = _words(x.contiguous())
     limit = np.uint32(0x7F800000 if finite else 0xFFFFFFFF)
-    find: Callable[..., None] = numba_kernels.largest_by_column if layout.columns else numba_kernels.largest_by_row
+    by_row = numba_kernels.largest_by_row(layout.usual)
+    find: Callable[..., None] = numba_kernels.largest_by_column if layout.columns else by_row
     shares = []
 
     def work(start: int, stop: int) -> None:
@@ -205,7 +229,10 @@ def _round_scaled(
     factors, scales = forward.reshape(-1).numpy(), back.reshape(-1).numpy()
     number = mode_number(mode)
     core, plain = core_for(grid, number), is_plain(grid)
-    kernel = numba_kernels.scaled_kernel(number, core, plain, layout.columns, how, _is_one(read, write))
+    if layout.columns:
+        kernel = numba_kernels.scaled_column_kernel(number, core, plain, how, _is_one(dense, fresh))
+    else:
+        kernel = numba_kernels.scaled_kernel(number, core, plain, how, _is_one(dense, fresh), layout.usual)
     words, states = numba_kernels.grid_words(grid), numba_kernels.lfsr_table(number == LFSR)
     draw = numba_kernels.draw_words(mode, key, 0)
 
@@ -235,13 +262,18 @@ def _is_flat(x: Tensor, row_major: bool) -> bool:
 
 
 def _words(x: Tensor) -> Any:
-    return x.as_strided((x.numel(),), (1,)).numpy().view(np.uint32)
+    return _numbers(x).view(np.uint32)
 
 
-def _element_pass(read: Any, write: Any, grid: Grid, mode: str | Stochastic, key: Key) -> None:
+def _numbers(x: Tensor) -> Any:
+    return x.as_strided((x.numel(),), (1,)).numpy()
+
+
+def _element_pass(x: Tensor, out: Tensor, grid: Grid, mode: str | Stochastic, key: Key) -> None:
+    read, write = _words(x), _words(out)
     number = mode_number(mode)
     core, plain = core_for(grid, number), is_plain(grid)
-    kernel = numba_kernels.element_kernel(number, core, plain, _is_one(read, write))
+    kernel = numba_kernels.element_kernel(number, core, plain, _is_one(x, out))
     words, states = numba_kernels.grid_words(grid), numba_kernels.lfsr_table(number == LFSR)
     for block in range(-(-read.size // 2**32)):
         draw = numba_kernels.draw_words(mode, key, block)
@@ -253,21 +285,26 @@ def _element_pass(read: Any, write: Any, grid: Grid, mode: str | Stochastic, key
         split_over_threads(work, min(read.size - base, 2**32))
 
 
-def _block_pass(
-    read: Any, write: Any, shape: tuple[int, ...], axis: int, fmt: PowerBlocks, mode: str | Stochastic, key: Key
-) -> None:
+@lru_cache(maxsize=1024)
+def _block_words(fmt: PowerBlocks, number: int) -> tuple[BlockGrid, int, bool, Any, Any]:
+    """The block grid of a format, the core and whether it is plain, and the words that the kernels take."""
     block = block_grid_of(fmt)
+    core = core_for(block.grid, number)
+    limits = numba_kernels.block_words(block, core, block.lowest)
+    return block, core, is_plain(block.grid), numba_kernels.grid_words(block.grid), limits
+
+
+def _block_pass(x: Tensor, out: Tensor, axis: int, fmt: PowerBlocks, mode: str | Stochastic, key: Key) -> None:
     number = mode_number(mode)
-    core, plain = core_for(block.grid, number), is_plain(block.grid)
-    lowest = block.lowest
+    block, core, plain, grid, limits = _block_words(fmt, number)
+    read, write, shape = _words(x), _words(out), tuple(x.shape)
     if block.window:
         top = int(numba_kernels.largest_number(read))
         exponent = int(numba_kernels.scale_exponent(np.uint32(top), block.poison, block.emax, block.bump))
-        lowest = max(lowest, exponent - block.window)
-    grid, limits = numba_kernels.grid_words(block.grid), numba_kernels.block_words(block, core, lowest)
+        limits = numba_kernels.block_words(block, core, max(block.lowest, exponent - block.window))
     draw, states = numba_kernels.draw_words(mode, key, 0), numba_kernels.lfsr_table(number == LFSR)
-    size, square, in_place = fmt.group_size, fmt.is_square, _is_one(read, write)
-    after = int(np.prod(shape[axis + 1 :], dtype=np.int64))
+    size, square, in_place = fmt.group_size, fmt.is_square, _is_one(x, out)
+    after = prod(shape[axis + 1 :])
     if square or after == 1:
         rows = shape[-2] if square and len(shape) > 1 else 1
         width, tile_rows = (shape[axis] if shape else 1), (size if square else 1)
@@ -292,5 +329,5 @@ def _block_pass(
     split_over_threads(column_work, count, multiple=1, weight=size * min(strip, width))
 
 
-def _is_one(read: Any, write: Any) -> bool:
-    return bool(read.ctypes.data == write.ctypes.data)
+def _is_one(x: Tensor, out: Tensor) -> bool:
+    return x.data_ptr() == out.data_ptr()

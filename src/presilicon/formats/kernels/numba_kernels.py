@@ -320,27 +320,34 @@ def scale_of_line(line: Any, groups: Any, height: Any, tall: Any, turns: Any) ->
     return (((line // height) * bands + (line % height) // tall) * groups) % turns
 
 
-@compiled
-def largest_by_row(
-    source: Any, begin: Any, end: Any, width: Any, length: Any, size: Any, height: Any, tall: Any, turns: Any,
-    limit: Any, into: Any,
-) -> None:  # fmt: skip
-    """The largest magnitude below `limit` of rows `begin` to `end`, as `scaled_kernel` counts rows of one scale."""
-    groups = -(-length // size)
-    row = begin
-    while row < end:
-        line, group = row // groups, row % groups
-        base = scale_of_line(line, groups, height, tall, turns)
-        for g in range(group, min(groups, group + end - row)):
-            here = line * length + g * size
-            values = source[here : here + min(size, length - g * size)]
-            largest = np.uint32(0)
-            for j in range(values.size):
-                magnitude = np.uint32(values[j] & np.uint32(0x7FFFFFFF))
-                largest = max(largest, np.uint32(0) if magnitude >= limit else magnitude)
-            scale = base + g if base + g < turns else (base + g) % turns
-            into[scale] = max(into[scale], largest)
-        row += groups - group
+@cache
+def largest_by_row(usual: int) -> Callable[..., None]:
+    """The search for largest magnitudes below a limit in rows of one scale, as `scaled_kernel` counts them.
+
+    `usual` is the size of most rows, or 0: a loop of constant length becomes straight code.
+    """
+
+    def kernel(
+        source: Any, begin: Any, end: Any, width: Any, length: Any, size: Any, height: Any, tall: Any, turns: Any,
+        limit: Any, into: Any,
+    ) -> None:  # fmt: skip
+        groups = -(-length // size)
+        row = begin
+        while row < end:
+            line, group = row // groups, row % groups
+            base = scale_of_line(line, groups, height, tall, turns)
+            for g in range(group, min(groups, group + end - row)):
+                here = line * length + g * size
+                wide = min(size, length - g * size)
+                values, largest = source[here : here + wide], np.uint32(0)
+                for j in range(usual if wide == usual else wide):
+                    magnitude = np.uint32(values[j] & np.uint32(0x7FFFFFFF))
+                    largest = max(largest, np.uint32(0) if magnitude >= limit else magnitude)
+                scale = base + g if base + g < turns else (base + g) % turns
+                into[scale] = max(into[scale], largest)
+            row += groups - group
+
+    return compiled(kernel)
 
 
 @compiled
@@ -358,6 +365,61 @@ def largest_by_column(
             most[j] = max(most[j], np.uint32(0) if magnitude >= limit else magnitude)
 
 
+@compiled
+def scale_factors(
+    largest: Any, forward: Any, back: Any, top: Any, spread: Any, least: Any, inverts: Any, divides: Any, powers: Any
+) -> None:
+    """`Scaled.factors`: `inverts` for its `reciprocal`, `divides` for its `divide`, `powers` for scales of e8m0."""
+    one, smallest, infinity = np.float32(1), np.float32(2.0**-126), np.float32(np.inf)
+    most = np.uint32(0x7F7FFFFF).view(np.float32)
+    for i in range(largest.size):
+        amax = largest[i]
+        if not amax < infinity:
+            forward[i] = back[i] = np.float32(np.nan)
+            continue
+        if inverts:
+            floor = max(np.float64(amax), least)
+            scale = np.float32((top / spread) / floor)
+        else:
+            floor = np.float64(max(amax, np.float32(least)))
+            scale = np.float32(np.float32(floor / top) * np.float32(spread))
+        scale = min(max(scale, smallest), most)
+        if powers:
+            bits = np.uint32(np.float32(scale).view(np.uint32) + np.uint32(0 if inverts else 0x7FFFFF))
+            scale = min(np.uint32(bits & np.uint32(0x7F800000)).view(np.float32), np.float32(2.0**127))
+        scale = one if floor == 0.0 else np.float32(scale)
+        inverse = np.float32(one / scale)
+        forward[i] = scale if inverts or divides else inverse
+        back[i] = inverse if inverts else scale
+
+
+@compiled
+def nvfp4_factors(
+    largest: Any, forward: Any, back: Any, scaled: Any, divides: Any, inverts: Any, least: Any, grid: Any
+) -> None:
+    """`Nvfp4.factors` of `Nvfp4.scales_of`: `scaled` for a tensor scale, `divides` and `inverts` for its `apply`."""
+    one, most, top = np.float32(1), np.uint32(0x7F7FFFFF).view(np.float32), np.float32(0)
+    for i in range(largest.size):
+        top = max(top, largest[i])
+    encoding = min(np.float32(np.float32(2688) / top), most) if scaled else one
+    tensor = np.float32(top / np.float32(2688)) if scaled else one
+    tensor = tensor if tensor >= np.float32(2.0**-126) else one
+    if inverts:
+        tensor = np.float32(one / encoding) if top > np.float32(0) else one
+    for i in range(largest.size):
+        ratio = np.float32(largest[i] / np.float32(6))
+        ratio = np.float32(ratio * encoding) if inverts else np.float32(ratio / tensor)
+        bits = round_bits(
+            np.float32(ratio).view(np.uint32), np.uint32(0), LIFTED, NEAREST_EVEN, True, grid[0], grid[1], grid[2],
+            grid[3], grid[4], grid[5], grid[6], grid[7], grid[8],
+        )  # fmt: skip
+        scale = max(np.uint32(bits).view(np.float32), least)
+        whole = np.float32(scale * tensor)
+        inverse = min(np.float32(one / whole), most) if inverts else np.float32(np.float32(one / tensor) / scale)
+        forward[i] = whole if divides else inverse
+        back[i] = whole
+
+
 DIVIDE, MULTIPLY, DIVIDE_NUMBERS, MULTIPLY_NUMBERS = range(4)
 """How `scaled_kernel` applies a factor: x / f or x * f, and the same with NaN as 0."""
 
@@ -369,7 +431,8 @@ def round_unit(
     """A number over or times its factor, rounded, times `back`, each in float32."""
     is_nan = np.uint32(bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
     value = np.uint32(np.uint32(0) if is_nan and how >= DIVIDE_NUMBERS else bits).view(np.float32)
-    ratio = np.float32(value * factor) if how in (MULTIPLY, MULTIPLY_NUMBERS) else np.float32(value / factor)
+    multiplies = how in (MULTIPLY, MULTIPLY_NUMBERS)
+    ratio = np.float32(value * factor) if multiplies else np.float32(value / factor)
     unit = round_bits(
         np.float32(ratio).view(np.uint32), word, core, mode, plain, grid[0], grid[1], grid[2], grid[3], grid[4],
         grid[5], grid[6], grid[7], grid[8],
@@ -378,13 +441,12 @@ def round_unit(
 
 
 @cache
-def scaled_kernel(mode: int, core: int, plain: bool, columns: bool, how: int, in_place: bool) -> Callable[..., None]:
+def scaled_kernel(mode: int, core: int, plain: bool, how: int, in_place: bool, usual: int) -> Callable[..., None]:
     """The pass over elements with a scale, rows `begin` to `end`: a factor before rounding, another one after it.
 
-    Without `columns` a row has one scale: lines of `length` elements are cut into rows of `size`, the last shorter, and
-    row r takes scale r modulo `turns`; with tiles, `tall` lines of the `height` of a matrix share their scales.
-    With `columns` rows are `width` wide and each column has its scale: `length` rows make a matrix, and `size` of them,
-    the last group shorter, share a row of scales.
+    A row has one scale: lines of `length` elements are cut into rows of `size`, the last shorter, and row r takes scale
+    r modulo `turns`; with tiles, `tall` lines of the `height` of a matrix share their scales. `usual` is as in
+    `largest_by_row`.
     """
 
     def kernel(
@@ -396,32 +458,56 @@ def scaled_kernel(mode: int, core: int, plain: bool, columns: bool, how: int, in
         word, weyl = np.uint32(0), np.uint32(WEYL)
         row = begin
         while row < end:
-            if columns:
-                line, first, last = row, 0, 1
-                base = (((row // length) * groups + (row % length) // size) * width) % turns
-            else:
-                line, first = row // groups, row % groups
-                last = min(groups, first + end - row)
-                base = scale_of_line(line, groups, height, tall, turns)
-            row += last - first
-            for g in range(first, last):
-                here = line * width if columns else line * length + g * size
-                wide = width if columns else min(size, length - g * size)
+            line, group = row // groups, row % groups
+            base = scale_of_line(line, groups, height, tall, turns)
+            for g in range(group, min(groups, group + end - row)):
+                here = line * length + g * size
+                wide = min(size, length - g * size)
                 scale = base + g if base + g < turns else (base + g) % turns
-                befores, afters = factors[scale : scale + width], scales[scale : scale + width]
-                before, after = factors[scale], scales[scale]
                 write = target[here : here + wide]
                 read = write if in_place else source[here : here + wide]
+                factor, back = factors[scale], scales[scale]
                 counter = np.uint32(np.uint32(np.uint32(here) * weyl) + draw[0])
-                for j in range(write.size):
+                for j in range(wide):
                     if mode == COUNTER:
                         word = np.uint32(random_word(counter, draw[1]) & draw[2])
                         counter = np.uint32(counter + weyl)
                     elif mode == LFSR:
                         word = element_word(here + j, mode, draw, states)
-                    if columns:
-                        before, after = befores[j], afters[j]
-                    write[j] = round_unit(read[j], before, after, how, word, core, mode, plain, grid)
+                    write[j] = round_unit(read[j], factor, back, how, word, core, mode, plain, grid)
+            row += groups - group
+
+    return compiled(kernel)
+
+
+@cache
+def scaled_column_kernel(mode: int, core: int, plain: bool, how: int, in_place: bool) -> Callable[..., None]:
+    """The pass over elements where each column has its scale, rows `begin` to `end` of `width` elements.
+
+    `length` rows make a matrix, and `size` of them, the last group shorter, share a row of scales.
+    """
+
+    def kernel(
+        source: Any, target: Any, begin: Any, end: Any, width: Any, length: Any, size: Any, height: Any, tall: Any,
+        turns: Any, factors: Any, scales: Any, words: Any, draw: Any, states: Any,
+    ) -> None:  # fmt: skip
+        grid = (words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7], words[8])
+        groups = -(-length // size)
+        word, weyl = np.uint32(0), np.uint32(WEYL)
+        for row in range(begin, end):
+            here = row * width
+            scale = (((row // length) * groups + (row % length) // size) * width) % turns
+            befores, afters = factors[scale : scale + width], scales[scale : scale + width]
+            write = target[here : here + width]
+            read = write if in_place else source[here : here + width]
+            counter = np.uint32(np.uint32(np.uint32(here) * weyl) + draw[0])
+            for j in range(write.size):
+                if mode == COUNTER:
+                    word = np.uint32(random_word(counter, draw[1]) & draw[2])
+                    counter = np.uint32(counter + weyl)
+                elif mode == LFSR:
+                    word = element_word(here + j, mode, draw, states)
+                write[j] = round_unit(read[j], befores[j], afters[j], how, word, core, mode, plain, grid)
 
     return compiled(kernel)
 
