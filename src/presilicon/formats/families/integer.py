@@ -7,7 +7,7 @@ from presilicon.base import FormatError
 from presilicon.formats.families.fixed import Fixed
 from presilicon.formats.format import Format, require, require_bool, require_integer, require_word
 from presilicon.formats.kernels.grid import grid_of
-from presilicon.formats.kernels.passes import cpu_passes_for, deliver, round_on_grid
+from presilicon.formats.kernels.passes import deliver, round_on_grid, scaled_passes_for
 from presilicon.formats.kernels.reference import float32
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Integer(Format):
         if not isinstance(self.scale, str):
             return torch.tensor(self.scale, dtype=torch.float32, device=x.device).to(x.dtype)
         axis = self._channel_axis(x)
-        passes = cpu_passes_for(x, "nearest-even")
+        passes = scaled_passes_for(x, "nearest-even")
         if passes is not None:
             shape = [n if d == axis else 1 for d, n in enumerate(x.shape)]
             largest = passes.largest_by_channel(x, axis).view(() if axis is None else shape)
@@ -131,7 +131,7 @@ class Integer(Format):
         if self.scale == 1.0:
             return round_on_grid(x, grid_of(self.codes), mode, key, out)
         scale = self.scale_for(x)
-        passes = cpu_passes_for(x, mode)
+        passes = scaled_passes_for(x, mode)
         if passes is not None:
             result: Tensor = passes.round_by_channel(
                 x, scale, self._channel_axis(x), grid_of(self.codes), mode, key, out

@@ -9,7 +9,7 @@ from presilicon.formats.families.block import BlockFormat
 from presilicon.formats.families.float import Float
 from presilicon.formats.format import Format, require_bool, require_integer, require_word
 from presilicon.formats.kernels.grid import LARGEST_BITS, grid_of, value_of_bits
-from presilicon.formats.kernels.passes import cpu_passes_for, deliver, round_on_grid
+from presilicon.formats.kernels.passes import deliver, round_on_grid, scaled_passes_for
 from presilicon.formats.kernels.reference import float32, word_of
 from presilicon.formats.rounding import Key
 
@@ -143,7 +143,7 @@ class Nvfp4(BlockFormat):
 
     def round_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key", out: "Tensor | None") -> "Tensor":
         """One pass for the largest magnitudes and one over the elements."""
-        passes = cpu_passes_for(x, mode)
+        passes = scaled_passes_for(x, mode)
         if passes is not None:
             result: Tensor = passes.round_nvfp4(x, self, mode, key, out)
             return result

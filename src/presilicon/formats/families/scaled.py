@@ -12,7 +12,7 @@ from presilicon.formats.families.float import Float
 from presilicon.formats.families.mx import element_of
 from presilicon.formats.format import require, require_integer, require_word
 from presilicon.formats.kernels.grid import LARGEST_BITS, grid_of, value_of_bits
-from presilicon.formats.kernels.passes import cpu_passes_for, deliver, round_on_grid
+from presilicon.formats.kernels.passes import deliver, round_on_grid, scaled_passes_for
 from presilicon.formats.kernels.reference import float32, word_of
 from presilicon.formats.rounding import Key, Rounding, Stochastic, check_rounding
 
@@ -141,7 +141,7 @@ class Scaled(BlockFormat):
         import torch
 
         x = x.detach().to(torch.float32)
-        passes = cpu_passes_for(x, "nearest-even") if self.per == "tensor" else None
+        passes = scaled_passes_for(x, "nearest-even") if self.per == "tensor" else None
         if passes is not None:
             largest: Tensor = passes.largest_magnitude(x)
             return largest
@@ -165,7 +165,7 @@ class Scaled(BlockFormat):
         """
         import torch
 
-        passes = cpu_passes_for(amax, "nearest-even")
+        passes = scaled_passes_for(amax, "nearest-even")
         if passes is not None:
             compiled: tuple[Tensor, Tensor] = passes.scale_factors(amax, self)
             return compiled
@@ -248,7 +248,7 @@ class Scaled(BlockFormat):
     def _round(
         self, x: "Tensor", amax: "Tensor | None", mode: "str | Stochastic", key: Key, out: "Tensor | None"
     ) -> "Tensor":
-        passes = cpu_passes_for(x, mode)
+        passes = scaled_passes_for(x, mode)
         if passes is not None:
             result: Tensor = passes.round_scaled(x, self, amax, mode, key, out)
             return result

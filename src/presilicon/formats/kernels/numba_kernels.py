@@ -320,34 +320,26 @@ def scale_of_line(line: Any, groups: Any, height: Any, tall: Any, turns: Any) ->
     return (((line // height) * bands + (line % height) // tall) * groups) % turns
 
 
-@cache
-def largest_by_row(usual: int) -> Callable[..., None]:
-    """The search for largest magnitudes below a limit in rows of one scale, as `scaled_kernel` counts them.
-
-    `usual` is the size of most rows, or 0: a loop of constant length becomes straight code.
-    """
-
-    def kernel(
-        source: Any, begin: Any, end: Any, width: Any, length: Any, size: Any, height: Any, tall: Any, turns: Any,
-        limit: Any, into: Any,
-    ) -> None:  # fmt: skip
-        groups = -(-length // size)
-        row = begin
-        while row < end:
-            line, group = row // groups, row % groups
-            base = scale_of_line(line, groups, height, tall, turns)
-            for g in range(group, min(groups, group + end - row)):
-                here = line * length + g * size
-                wide = min(size, length - g * size)
-                values, largest = source[here : here + wide], np.uint32(0)
-                for j in range(usual if wide == usual else wide):
-                    magnitude = np.uint32(values[j] & np.uint32(0x7FFFFFFF))
-                    largest = max(largest, np.uint32(0) if magnitude >= limit else magnitude)
-                scale = base + g if base + g < turns else (base + g) % turns
-                into[scale] = max(into[scale], largest)
-            row += groups - group
-
-    return compiled(kernel)
+@compiled
+def largest_by_row(
+    source: Any, begin: Any, end: Any, width: Any, length: Any, size: Any, height: Any, tall: Any, turns: Any,
+    limit: Any, into: Any,
+) -> None:  # fmt: skip
+    """The largest magnitude below `limit` of rows `begin` to `end`, as `scaled_kernel` counts rows."""
+    groups = -(-length // size)
+    row = begin
+    while row < end:
+        line, group = row // groups, row % groups
+        base = scale_of_line(line, groups, height, tall, turns)
+        for g in range(group, min(groups, group + end - row)):
+            here = line * length + g * size
+            values, largest = source[here : here + min(size, length - g * size)], np.uint32(0)
+            for j in range(values.size):
+                magnitude = np.uint32(values[j] & np.uint32(0x7FFFFFFF))
+                largest = max(largest, np.uint32(0) if magnitude >= limit else magnitude)
+            scale = base + g if base + g < turns else (base + g) % turns
+            into[scale] = max(into[scale], largest)
+        row += groups - group
 
 
 @compiled
@@ -441,12 +433,11 @@ def round_unit(
 
 
 @cache
-def scaled_kernel(mode: int, core: int, plain: bool, how: int, in_place: bool, usual: int) -> Callable[..., None]:
+def scaled_kernel(mode: int, core: int, plain: bool, how: int, in_place: bool) -> Callable[..., None]:
     """The pass over elements with a scale, rows `begin` to `end`: a factor before rounding, another one after it.
 
     A row has one scale: lines of `length` elements are cut into rows of `size`, the last shorter, and row r takes scale
-    r modulo `turns`; with tiles, `tall` lines of the `height` of a matrix share their scales. `usual` is as in
-    `largest_by_row`.
+    r modulo `turns`; with tiles, `tall` lines of the `height` of a matrix share their scales.
     """
 
     def kernel(
@@ -462,19 +453,18 @@ def scaled_kernel(mode: int, core: int, plain: bool, how: int, in_place: bool, u
             base = scale_of_line(line, groups, height, tall, turns)
             for g in range(group, min(groups, group + end - row)):
                 here = line * length + g * size
-                wide = min(size, length - g * size)
                 scale = base + g if base + g < turns else (base + g) % turns
-                write = target[here : here + wide]
-                read = write if in_place else source[here : here + wide]
-                factor, back = factors[scale], scales[scale]
+                before, after = factors[scale], scales[scale]
+                write = target[here : here + min(size, length - g * size)]
+                read = write if in_place else source[here : here + write.size]
                 counter = np.uint32(np.uint32(np.uint32(here) * weyl) + draw[0])
-                for j in range(wide):
+                for j in range(write.size):
                     if mode == COUNTER:
                         word = np.uint32(random_word(counter, draw[1]) & draw[2])
                         counter = np.uint32(counter + weyl)
                     elif mode == LFSR:
                         word = element_word(here + j, mode, draw, states)
-                    write[j] = round_unit(read[j], factor, back, how, word, core, mode, plain, grid)
+                    write[j] = round_unit(read[j], before, after, how, word, core, mode, plain, grid)
             row += groups - group
 
     return compiled(kernel)

@@ -46,10 +46,19 @@ def compiled_passes(x: "Tensor") -> ModuleType | None:
 
 
 def cpu_passes_for(x: "Tensor", mode: str | Stochastic) -> ModuleType | None:
-    """The compiled passes for value lists and for scales that are not powers of two, which only CPUs have."""
+    """The compiled passes for value lists, which only CPUs have."""
     if x.device.type != "cpu" or x.numel() == 0 or (isinstance(mode, Stochastic) and x.numel() > 2**32):
         return None
     return compiled_passes(x)
+
+
+def scaled_passes_for(x: "Tensor", mode: str | Stochastic) -> ModuleType | None:
+    """The compiled passes for scales that are not powers of two, which only CPUs have."""
+    if cpu_passes_for(x, mode) is None:
+        return None
+    from presilicon.formats.kernels import scaled_passes
+
+    return scaled_passes
 
 
 def deliver(result: "Tensor", out: "Tensor | None") -> "Tensor":
