@@ -33,11 +33,10 @@ def uncompiled(function: Callable[ArgumentsT, ResultT]) -> Callable[ArgumentsT, 
 
 
 def _skip(code: CodeType) -> None:
-    """Make torch.compile run frames of this code as they are."""
+    """Make torch.compile run frames of this code as they are; without it, it compiles them and breaks off at once."""
     frames: Any = torch._C._dynamo.eval_frame
     if hasattr(frames, "skip_code"):  # torch 2.6
         frames.skip_code(code)
-    else:
-        frames.set_code_exec_strategy(
-            code, frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT)
-        )
+    elif hasattr(frames, "set_code_exec_strategy"):
+        skip, default = frames._FrameAction.SKIP, frames._FrameAction.DEFAULT
+        frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, default))
