@@ -43,7 +43,7 @@ def multiply(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], per_a: str, per
     kinds = {"block": recipes.BlockWise1x128, "tile": recipes.BlockWise128x128}
     # Scales of 1x128 blocks lie along the rows, those of tiles along the reduction axis.
     a_scale = a_scale.mT.contiguous().mT
-    b_scale = b_scale.mT if per_b == "tile" else b_scale.mT.contiguous()
+    b_scale = b_scale.mT if per_b == "tile" else b_scale.mT.contiguous().mT
     return scaled_mm(
         a[0], b[0].mT, a_scale, kinds[per_a], b_scale, kinds[per_b], output_dtype=torch.bfloat16
     )  # fmt: skip

@@ -8,15 +8,16 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr, replace
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, FormatError
 from presilicon.designs.operators import Operators
 from presilicon.designs.scaling import LossScale
-from presilicon.formats import Format, MacUnit, Rounding, Scaled, Stochastic, parse, parse_rounding
+from presilicon.formats import Format, MacUnit, Rounding, Scaled, Stochastic, parse, parse_rounding, tensor_core
 from presilicon.operators import Operator
 from presilicon.records import PHASES, PRODUCT_PHASES, ROLES, Ends, Phase, ProductPhase, Role
 
 Grouping = Literal["per-product", "fixed"]
 Vector = Literal["float32", "round-results"]
+Sums = Literal["float32", "tensor-core"]
 
 
 class RoleFormat(Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,6 +158,7 @@ class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     state: RoleFormat | None = None
     vector: Vector | None = None
     mac: MacUnit | None = None
+    sums: Sums | None = None
     forward: ProductNumerics | None = None
     input_grad: ProductNumerics | None = None
     weight_grad: ProductNumerics | None = None
@@ -218,6 +220,10 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     A block format belongs to the operand of a product: where a role has one, vector results of it stay as they are."""
     mac: MacUnit = MacUnit()
     """Accumulation of products, in all three phases."""
+    sums: Sums = "float32"
+    """Sums of MAC units that only add in float32. `float32`: in an order of the library's own. `tensor-core`: as the
+    instructions of a Hopper GPU add, which is the same on every machine, and fast on that GPU. Operands that no
+    instruction holds are added in float32."""
     forward: ProductNumerics = ProductNumerics()
     """Other formats and another MAC unit for the forward product, where they are set."""
     input_grad: ProductNumerics = ProductNumerics()
@@ -361,6 +367,16 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def mac_of(self, phase: Phase) -> MacUnit:
         """The MAC unit of a product."""
         return self.product(phase).mac or self.mac
+
+    def unit_of(self, phase: Phase, left: Role, right: Role) -> MacUnit:
+        """The MAC unit of a product whose factors have these roles."""
+        mac = self.mac_of(phase)
+        if self.sums == "float32" or not mac.is_float32:
+            return mac
+        try:
+            return tensor_core(self.operand(left, phase).format, self.operand(right, phase).format)
+        except FormatError:
+            return mac
 
     def formats_differing(self, other: "Numerics") -> dict[tuple[Role, ProductPhase | None], RoleFormat]:
         """The roles whose format is another than in `other`, and the operands that then have a format of their own."""

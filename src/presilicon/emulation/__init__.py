@@ -2,7 +2,7 @@
 
 from presilicon.emulation.attach import emulate_, emulation_of, next_step, restore_
 from presilicon.emulation.coverage import coverage, coverage_workload
-from presilicon.emulation.emulation import UncoveredWarning
+from presilicon.emulation.emulation import TensorCoreWarning, UncoveredWarning
 from presilicon.emulation.exact import exact
 from presilicon.emulation.losses import emulated
 from presilicon.emulation.monitoring.monitor import Monitor, monitor
@@ -25,6 +25,7 @@ __all__ = [
     "Monitor",
     "PassOn",
     "StepWarning",
+    "TensorCoreWarning",
     "UncoveredWarning",
     "UnscaledWarning",
     "coverage",

@@ -90,7 +90,9 @@ def emulate_(
         types = " and ".join(type(argument).__name__ for argument in arguments)
         raise ConfigError(f"emulate_ takes a torch.nn.Module and a design's numerics (design.numerics), not {types}")
     by_layer = [numerics, *(numerics.in_force(name, 2**63) for name, _ in named_layers(model))]
-    exact = all(layer.mac_of(phase).is_float32 for layer in by_layer for phase in PHASES)
+    exact = all(layer.mac_of(phase).is_float32 for layer in by_layer for phase in PHASES) and all(
+        layer.sums == "float32" for layer in by_layer
+    )
     for name, parameter in model.named_parameters():
         if parameter.dtype == torch.float64 and not exact:
             raise ConfigError(f"{name} is torch.float64, but MAC units multiply float32; try model.float()")

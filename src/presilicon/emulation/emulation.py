@@ -23,6 +23,7 @@ from presilicon.emulation.origins import Origins
 from presilicon.emulation.recomputation import Moment, checkpointed_region, continue_from, moments_of
 from presilicon.emulation.site import LayerPlan, Rounded, Site
 from presilicon.emulation.steps import StepCount, StepWarning
+from presilicon.formats import MacUnit, has_tensor_cores
 from presilicon.operators import Operator
 from presilicon.records import Ends, Observer, PairObserver, Role, Stateful
 
@@ -38,6 +39,10 @@ _APPLY = Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 class UncoveredWarning(UserWarning):
     """A model computes matrix products that are not emulated."""
+
+
+class TensorCoreWarning(UserWarning):
+    """Sums of tensor cores are slow on this device, or replaced by float32 sums."""
 
 
 class Watcher(Protocol):
@@ -348,6 +353,20 @@ class Emulation:
             self._warned.add(key)
             message = f'layer "{layer}": the matrix products of {name} are not emulated and stay in float32'
             warnings.warn(message, UncoveredWarning, stacklevel=4)
+
+    def unit_on(self, device: torch.device, core: MacUnit) -> MacUnit:
+        """The unit that adds as a tensor core does, on this device: a card with another one adds in float32."""
+        is_modelled = device.type != "cuda" or has_tensor_cores(device)
+        key = (str(device), "tensor core")
+        if key not in self._warned and (device.type == "cpu" or not is_modelled):
+            self._warned.add(key)
+            words = (
+                "the CPU runs a model of the tensor core, about 35 times slower than float32 sums"
+                if is_modelled
+                else f"the tensor cores of {torch.cuda.get_device_name(device)} are not modelled: sums are float32"
+            )
+            warnings.warn(f'sums = "tensor-core": {words}', TensorCoreWarning, stacklevel=2)
+        return core if is_modelled else MacUnit()
 
     def check_custom_function(self, func: Callable[..., Any]) -> None:
         """Warn once per layer if a product runs in a custom autograd function, whose backward pass is not emulated."""

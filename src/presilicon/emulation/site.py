@@ -56,7 +56,9 @@ class LayerPlan:
             or (stale_weights and role == "weight" and self._is_active(role))
         )
         rounds = any(map(self._is_active, _USES)) or "gradient" in self.active_roles
-        self.is_exact = all(numerics.mac_of(phase).is_float32 for phase in PHASES)
+        self.is_exact = all(
+            numerics.unit_of(phase, left, right).is_float32 for phase in PHASES for left in _USES for right in _USES
+        )
         """Whether products are accumulated in float32."""
         self.is_idle = self.is_exact and not rounds
         """Whether nothing is rounded, so that torch can compute the layer."""
@@ -377,18 +379,19 @@ class Site:
         self._probe_again(tensor, rounded, Use(role, axis, groups, phase, part), phase)
         return rounded
 
-    def multiply(self, phase: ProductPhase, part: str = "") -> Multiply | None:
-        """The multiplication of a product's MAC unit; None for torch's float32."""
+    def multiply(self, phase: ProductPhase, left: Role, right: Role, part: str = "") -> Multiply | None:
+        """The multiplication of the MAC unit for factors of these roles; None for torch's float32."""
         if self.plan.is_exact:
             return None
-        mac = self.plan.numerics.mac_of(phase)
+        mac = self.plan.numerics.unit_of(phase, left, right)
         if mac.is_float32:
             return None
         key = self._key(f"mac/{part or phase}") if mac.is_stochastic else None
         watcher = self._emulation.watcher
 
         def multiply(a: Tensor, b: Tensor) -> Tensor:
-            out = matmul(a, b, mac, key=key)
+            unit = mac if mac.left is None else self._emulation.unit_on(a.device, mac)
+            out = matmul(a, b, unit, key=key)
             if watcher is not None:
                 watcher.note_product(2 * out.numel() * a.shape[-1])
             return out

@@ -33,6 +33,7 @@ from presilicon.formats.kernels.passes import has_numba
 from presilicon.formats.kernels.reference import quantize_value
 from presilicon.formats.kernels.threads import split_over_threads
 from presilicon.formats.mac.matmul import matmul
+from presilicon.formats.mac.tensor_core import has_tensor_cores, tensor_core
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.quantization import quantize
 from presilicon.formats.rounder import rounder
@@ -63,6 +64,7 @@ __all__ = [
     "describe",
     "encode",
     "has_numba",
+    "has_tensor_cores",
     "matmul",
     "named_formats",
     "parse",
@@ -73,4 +75,5 @@ __all__ = [
     "rounder",
     "short_name",
     "split_over_threads",
+    "tensor_core",
 ]

@@ -109,7 +109,7 @@ class _EmulatedProduct(Function):
         saved_a = a if site.regroups(a_role) else rounded_a
         saved_b = b if site.regroups(b_role) else rounded_b
         ctx.save_for_backward(saved_a, saved_b)
-        out = product.forward(rounded_a, rounded_b, bias, site.multiply("forward"))
+        out = product.forward(rounded_a, rounded_b, bias, site.multiply("forward", a_role, b_role))
         # Autograd refuses in-place ops on views that a function returns; `.data` is the same memory and no view.
         return out.data if out._is_view() else out
 
@@ -142,7 +142,9 @@ class _EmulatedProduct(Function):
         if needs_a and rounded is not None:
             b_groups = groups if axes.b_input == 0 else 1
             b_again = site.regroup(b, b_role, axes.b_input, groups=b_groups, part="input_grad", phase=a_phase)
-            grad_a = product.input_grad(rounded, b_again, a.shape, site.multiply(a_phase, "input_grad"))
+            grad_a = product.input_grad(
+                rounded, b_again, a.shape, site.multiply(a_phase, "error", b_role, "input_grad")
+            )
             grad_a = site.round(grad_a, "gradient") if a_role == "weight" and not later else grad_a
         if needs_b:
             a_again = site.regroup(product.rows(a), a_role, axes.a_weight, part="weight_grad", phase=b_phase)
@@ -151,7 +153,8 @@ class _EmulatedProduct(Function):
                 e_again = site.regroup(rows, "error", axes.error_weight, part="weight_grad", phase=b_phase)
             else:
                 e_again = product.rows(rounded)
-            grad_b = product.weight_grad(a_again, e_again, b.shape, site.multiply(b_phase, "weight_grad"))
+            factors: tuple[Role, Role] = ("error", a_role) if product.error_first else (a_role, "error")
+            grad_b = product.weight_grad(a_again, e_again, b.shape, site.multiply(b_phase, *factors, "weight_grad"))
             grad_b = site.round(grad_b, "gradient") if b_role == "weight" and not later else grad_b
         if needs_bias and rounded is not None:
             if site.transforms(a_phase):  # the bias adds up errors, not their transforms

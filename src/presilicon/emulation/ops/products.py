@@ -43,6 +43,8 @@ class Product(ABC):
     axes: Axes
     groups: int = 1
     """Number of groups of a grouped convolution."""
+    error_first: bool = False
+    """Whether the error is the left factor of the weight gradient, for a MAC unit."""
 
     @abstractmethod
     def forward(self, a: Tensor, b: Tensor, bias: Tensor | None, multiply: Multiply | None) -> Tensor:
@@ -73,6 +75,7 @@ class LinearProduct(Product):
     """Activations (..., k) by weights (n, k)."""
 
     axes = Axes(a_forward=-1, b_forward=1, error_input=-1, b_input=0, a_weight=0, error_weight=0)
+    error_first = True
 
     def forward(self, a: Tensor, b: Tensor, bias: Tensor | None, multiply: Multiply | None) -> Tensor:
         if multiply is None:
@@ -129,6 +132,7 @@ class ConvolutionProduct(Product):
     def __init__(self, geometry: ConvolutionGeometry) -> None:
         self.geometry = geometry
         self.groups = geometry.groups
+        self.error_first = not geometry.transposed
         b_forward, b_input = (0, 1) if geometry.transposed else (1, 0)
         self.axes = Axes(1, b_forward, 1, b_input, 0, 0)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from presilicon.base import FormatError
 from presilicon.formats.kernels.passes import has_numba, has_triton
 from presilicon.formats.mac.plan import plan_of
+from presilicon.formats.mac.tensor_core import has_tensor_cores
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.quantization import quantize
 from presilicon.formats.rounding import Key
@@ -98,11 +99,11 @@ def matmul(
 
 def _on_tensor_cores(a: "Tensor", b: "Tensor", mac: MacUnit) -> "Tensor | None":
     """The product on a GPU whose tensor cores add up as the unit does; None elsewhere."""
-    if a.device.type != "cuda" or not has_triton():
+    if not has_tensor_cores(a.device):
         return None
     from presilicon.formats.mac import tensor_core_gpu
 
-    instructions = tensor_core_gpu.instructions_of(mac) if tensor_core_gpu.has_tensor_cores(a.device) else None
+    instructions = tensor_core_gpu.instructions_of(mac)
     return None if instructions is None else tensor_core_gpu.multiply(a, b, mac, instructions)
 
 

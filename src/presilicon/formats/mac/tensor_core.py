@@ -11,13 +11,19 @@ products per instruction.
 """
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from presilicon.base import FormatError
+from presilicon.formats.families.block import PowerBlocks
 from presilicon.formats.families.float import Float
 from presilicon.formats.format import Format
+from presilicon.formats.kernels.passes import has_triton
 from presilicon.formats.mac.unit import FLOAT32, MacUnit
 
+if TYPE_CHECKING:
+    import torch
+
+_HOPPER = (9, 0)
 SPLIT = 4096
 """Products per chunk of a long reduction."""
 PROMOTION = 128
@@ -84,6 +90,13 @@ def tensor_core(
     return MacUnit(order="aligned", partial=FLOAT32, partial_rounding="toward-zero", chunk=split, **sums)
 
 
+def has_tensor_cores(device: "torch.device") -> bool:
+    """Whether a device has the tensor cores that are modelled."""
+    import torch
+
+    return device.type == "cuda" and has_triton() and torch.cuda.get_device_capability(device) == _HOPPER
+
+
 def instruction_of(fmt: Format) -> Instruction:
     """The instruction with the narrowest operands that hold every number of a format exactly.
 
@@ -99,8 +112,13 @@ def instruction_of(fmt: Format) -> Instruction:
 
 
 def holds(instruction: Instruction, fmt: Format) -> bool:
-    """Whether an instruction's operands have every finite number of a format."""
+    """Whether an instruction's operands have every finite number of a format.
+
+    Those of a block format with power-of-two scales are held down to the smallest numbers of bf16 and tf32.
+    """
     grid, operand = fmt.grid(), instruction.operand
+    if isinstance(fmt, PowerBlocks):  # scales move numbers through the whole range of float32
+        return operand.exponent == 8 and fmt.unit_format().significand_bits <= operand.significand_bits
     if grid is None or fmt.is_blocked:
         return False
     own = operand.grid()

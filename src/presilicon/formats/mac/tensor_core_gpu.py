@@ -10,7 +10,6 @@ from presilicon.formats.mac.tensor_core import INSTRUCTIONS, Instruction, tensor
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.quantization import quantize
 
-_HOPPER = (9, 0)
 _TYPES = {
     "e4m3": torch.float8_e4m3fn,
     "e5m2": torch.float8_e5m2,
@@ -20,11 +19,6 @@ _TYPES = {
 }
 GROUP = 8
 """Row tiles whose programs run side by side."""
-
-
-def has_tensor_cores(device: torch.device) -> bool:
-    """Whether a device has the tensor cores that are modelled."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) == _HOPPER
 
 
 def instructions_of(mac: MacUnit) -> tuple[Instruction, Instruction] | None:
