@@ -57,6 +57,8 @@ class Net(nn.Module):
                 return self.after(self.decorated(self.before(x)))
 
             return checkpoint(region, x, use_reentrant=False)
+        if self.how == "first in a region":
+            return checkpoint(lambda x: self.after(self.decorated(x)), self.before(x), use_reentrant=False)
         return self.after(self.middle(self.before(x)))
 
 
@@ -80,7 +82,7 @@ class Parts(nn.Module):
         return self.net.after(self.net.route(self.net.before(x)))
 
 
-HOWS = ["with", "decorator", "nested", "checkpointed", "in checkpoint", "in a region"]
+HOWS = ["with", "decorator", "nested", "checkpointed", "in checkpoint", "in a region", "first in a region"]
 
 
 @pytest.mark.parametrize("how", HOWS)
