@@ -18,6 +18,7 @@ _COMMANDS = {
     "simulate": "presilicon.cli.simulate",
     "schedule": "presilicon.cli.schedule",
     "quantize": "presilicon.cli.quantize",
+    "replay": "presilicon.cli.replay",
     "instrument": "presilicon.cli.instrument",
     "rtl": "presilicon.cli.rtl",
     "design": "presilicon.cli.design",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from presilicon.study.characterization import characterize, to_table
     from presilicon.study.evaluation import Evaluated, Study, carry_out, compare, evaluate
     from presilicon.study.instrumented import compare_with_stream, layers_of_workload, stream_file, train_watched
+    from presilicon.study.replaying import Replay, ReplayPoint, replay
     from presilicon.study.scheduling import (
         MODELS,
         SIZINGS,
@@ -36,6 +37,7 @@ __getattr__ = deferred(
         "characterization": ("characterize", "to_table"),
         "evaluation": ("Evaluated", "Study", "carry_out", "compare", "evaluate"),
         "instrumented": ("compare_with_stream", "layers_of_workload", "stream_file", "train_watched"),
+        "replaying": ("Replay", "ReplayPoint", "replay"),
         "scheduling": (
             "MODELS",
             "MODELS",
@@ -58,6 +60,8 @@ __all__ = [
     "EvaluateRequest",
     "Evaluated",
     "Plan",
+    "Replay",
+    "ReplayPoint",
     "ScheduleRequest",
     "Scheduled",
     "Sizing",
@@ -83,6 +87,7 @@ __all__ = [
     "price_trace",
     "problem_of",
     "read_request",
+    "replay",
     "schedule",
     "sensitivity",
     "step_sensitivity",
