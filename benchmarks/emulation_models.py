@@ -60,7 +60,7 @@ class Gpt(nn.Module):
         self.norm, self.scores = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        place = torch.arange(tokens.shape[1])
+        place = torch.arange(tokens.shape[1], device=tokens.device)
         features = self.norm(self.blocks(self.words(tokens) + self.places(place)))
         return self.scores(features).flatten(0, 1)
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 
-from presilicon.emulation.monitoring.statistics import Measurement, is_surely_finite, measure
+from presilicon.emulation.monitoring.statistics import Measurement, Row, is_surely_finite, measure
 from presilicon.formats import Format
 from presilicon.records import MonitoredRole, ProductPhase, Role
 
@@ -52,7 +52,7 @@ class Recorder:
     measures_blocks = False
 
     def __init__(self) -> None:
-        self._pending: list[tuple[Rounding | ModuleRun, Tensor]] = []
+        self._pending: list[tuple[Rounding | ModuleRun, Row]] = []
 
     def is_due(self, step: int) -> bool:
         """Whether a step is recorded."""
@@ -85,7 +85,8 @@ class Recorder:
         """Record the inputs and outputs of a module without children."""
         inside, outside = _floating(inputs), _floating(output)
         if outside:
-            row = torch.stack([_not_finite(tensors, outside[0]) for tensors in (inside, outside)])
+            values = torch.stack([_not_finite(tensors, outside[0]) for tensors in (inside, outside)])
+            row = Row(("bad_inputs", "bad_outputs"), values, {})
             self._pending.append((ModuleRun(step, layer, type(module).__name__), row))
 
     def see_relu(self, layer: str, output: Tensor) -> None:
@@ -94,14 +95,14 @@ class Recorder:
     def drain(self) -> Iterator[Rounding | ModuleRun]:
         """What was recorded since the last call, in order; waits once for each device."""
         pending, self._pending = self._pending, []
-        devices = {row.device for _, row in pending}
-        values = {
-            device: iter(torch.cat([row for _, row in pending if row.device == device]).tolist()) for device in devices
-        }
+        by_device: dict[torch.device, list[Tensor]] = {}
+        for _, row in pending:
+            by_device.setdefault(row.values.device, []).append(row.values)
+        values = {device: iter(torch.cat(rows).tolist()) for device, rows in by_device.items()}
         for entry, row in pending:
-            numbers = [next(values[row.device]) for _ in range(len(row))]
+            numbers = [next(values[row.values.device]) for _ in row.names]
             if isinstance(entry, Rounding):
-                yield entry._replace(measurement=Measurement(*numbers))
+                yield entry._replace(measurement=row.read(numbers))
             else:
                 yield entry._replace(bad_inputs=numbers[0], bad_outputs=numbers[1])
 

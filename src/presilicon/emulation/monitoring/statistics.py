@@ -1,6 +1,7 @@
 """Statistics of a tensor before and after rounding, computed on its device without waiting for it."""
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from presilicon.records import TensorStatistics
 
 
 class Measurement(NamedTuple):
-    """Sums and extremes of one tensor, or of several; the order is that of a row of `measure`."""
+    """Sums and extremes of one tensor, or of several: first sums, then largest, then smallest values."""
 
     numbers: float = 0.0
     nonzero: float = 0.0
@@ -105,9 +106,23 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+class Row(NamedTuple):
+    """A measurement whose numbers are on a device in part."""
+
+    names: tuple[str, ...]
+    values: Tensor
+    """Of these names, as float64."""
+    known: dict[str, float]
+    """The others that are not at their default."""
+
+    def read(self, values: Iterable[float]) -> Measurement:
+        """The measurement, when the values have come from the device."""
+        return Measurement(**self.known, **dict(zip(self.names, values, strict=True)))
+
+
 @torch.no_grad()
-def measure(before: Tensor, after: Tensor, fmt: Format, *, blocks: bool = False, amax: Tensor | None = None) -> Tensor:
-    """The `Measurement` of a tensor and its rounded copy, as a float64 row on their device.
+def measure(before: Tensor, after: Tensor, fmt: Format, *, blocks: bool = False, amax: Tensor | None = None) -> Row:
+    """The measurement of a tensor and its rounded copy; nothing waits for their device.
 
     `blocks` asks for the scales and the clipping of blocks too. `amax` is the magnitude that a scale follows, if it is
     not the tensor's own.
@@ -131,7 +146,7 @@ def _measure_any(x: Tensor, y: Tensor, fmt: Format) -> dict[str, Tensor | float]
     stays_finite = is_finite & y.isfinite()
     values = torch.where(is_finite, x, 0.0).to(torch.float64)
     kept = torch.where(stays_finite, x, 0.0).to(torch.float64)
-    magnitude = values.abs()
+    magnitude = torch.where(nonzero & is_finite, x.abs(), math.inf)
     high, low = torch.where(is_finite, x, -math.inf).amax(), torch.where(is_finite, x, math.inf).amin()
     return {
         "numbers": float(x.numel()),
@@ -142,14 +157,14 @@ def _measure_any(x: Tensor, y: Tensor, fmt: Format) -> dict[str, Tensor | float]
         "overflowed": (is_finite & ~stays_finite).sum(),
         "saturated": _saturated(x, y, fmt),
         "total": values.sum(),
-        "absolute": magnitude.sum(),
-        "square": values.square().sum(),
-        "signal": kept.square().sum(),
-        "error": (kept - torch.where(stays_finite, y, 0.0)).square().sum(),
+        "absolute": torch.linalg.vector_norm(values, 1),
+        "square": torch.linalg.vector_norm(values).square(),
+        "signal": torch.linalg.vector_norm(kept).square(),
+        "error": torch.linalg.vector_norm(kept - torch.where(stays_finite, y, 0.0)).square(),
         "maximum": high,
         "minimum": low,
         "largest": torch.maximum(high, -low),
-        "smallest": torch.where(magnitude > 0, magnitude, math.inf).amin(),
+        "smallest": magnitude.amin(),
     }
 
 
@@ -181,15 +196,16 @@ def _measure_finite(x: Tensor, y: Tensor, fmt: Format) -> dict[str, Tensor | flo
     }
 
 
-def _as_row(values: dict[str, Tensor | float], like: Tensor) -> Tensor:
-    """Values as one tensor; numbers of the host are filled in without waiting for the device."""
-    filled = (Measurement()._asdict() | values).values()
-    return torch.stack(
-        [
-            value.to(torch.float64) if isinstance(value, Tensor) else like.new_full((), value, dtype=torch.float64)
-            for value in filled
-        ]
-    )
+def _as_row(values: dict[str, Tensor | float], like: Tensor) -> Row:
+    """Values by name as a row, with one stack for each type of number rather than a conversion of each."""
+    on_device = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+    names, parts = [], [like.new_zeros(0, dtype=torch.float64)]
+    for dtype in dict.fromkeys(value.dtype for value in on_device.values()):
+        own = {name: value for name, value in on_device.items() if value.dtype == dtype}
+        names += list(own)
+        parts.append(torch.stack(list(own.values())).to(torch.float64))
+    known = {name: float(value) for name, value in values.items() if not isinstance(value, Tensor)}
+    return Row(tuple(names), torch.cat(parts), known)
 
 
 def _saturated(x: Tensor, y: Tensor, fmt: Format) -> Tensor | float:

@@ -107,7 +107,7 @@ class Integer(Format):
             else:
                 largest = magnitude.amax(others, keepdim=axis is not None) if others else magnitude
         # A tensor as divisor: CUDA multiplies by the rounded reciprocal of a Python number.
-        scale = (largest / largest.new_tensor(self.codes.max)).to(torch.float32).to(x.dtype)
+        scale = (largest / torch.full_like(largest, self.codes.max)).to(torch.float32).to(x.dtype)
         return torch.where(scale > 0, scale, 1.0)
 
     def scaled_groups(self, x: "Tensor") -> "tuple[Tensor, Tensor, float] | None":

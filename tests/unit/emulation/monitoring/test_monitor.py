@@ -17,7 +17,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override
 from presilicon.emulation import emulate_, emulation_of
 from presilicon.emulation.monitoring.monitor import Monitor
-from presilicon.emulation.monitoring.statistics import Measurement, _measure_any, _measure_finite, measure
+from presilicon.emulation.monitoring.statistics import Measurement, Row, _measure_any, _measure_finite, measure
 from presilicon.formats import parse, quantize
 from presilicon.records import Limits, MonitorReport, RoleStatistics
 
@@ -122,9 +122,9 @@ def _rows(function: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
 
 
 def test_a_mutated_count_does_not_pass_the_judge(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(*args: Any, **kwargs: Any) -> Tensor:
+    def wrong(*args: Any, **kwargs: Any) -> Row:
         row = measure(*args, **kwargs)
-        row[Measurement._fields.index("error")] *= 1.001
+        row.values[row.names.index("error")] *= 1.001
         return row
 
     monkeypatch.setattr("presilicon.emulation.monitoring.recorder.measure", wrong)
