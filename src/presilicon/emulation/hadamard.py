@@ -1,12 +1,12 @@
 """Random Hadamard transforms of the operands of a product, which spread outliers over a block."""
 
 from functools import lru_cache
-from math import sqrt
+from math import prod, sqrt
 
 import torch
 from torch import Tensor
 
-from presilicon.formats import Key
+from presilicon.formats import Key, has_numba
 
 
 def transform(x: Tensor, axis: int, length: int, seed: int) -> Tensor:
@@ -24,7 +24,13 @@ def transform(x: Tensor, axis: int, length: int, seed: int) -> Tensor:
         return x
     axis %= x.dim()
     signs = _signs(length, seed, x.device, x.dtype).view(-1, *[1] * (x.dim() - 1 - axis))
-    mixed = x.unflatten(axis, (-1, length)) * signs
+    mixed: Tensor = x.unflatten(axis, (-1, length)) * signs
+    if x.device.type == "cpu" and x.dtype == torch.float32 and has_numba() and x.numel():
+        from presilicon.emulation.hadamard_numba import mix_blocks_
+
+        mixed = mixed.contiguous()
+        mix_blocks_(mixed, length, prod(x.shape[axis + 1 :]), 1 / sqrt(length))
+        return mixed.view(x.shape)
     half = 1
     while half < length:
         pairs = mixed.unflatten(axis + 1, (-1, 2, half))

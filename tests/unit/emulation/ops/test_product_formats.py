@@ -177,6 +177,19 @@ def matrix(length: int, seed: int) -> Tensor:
     return h * signs / length**0.5
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis", "length"), [((64, 100), 0, 16), ((3, 32, 5), 1, 8), ((2, 3, 48), -1, 16), ((0, 16), 1, 16)]
+)
+def test_compiled_transforms_have_the_bits_of_those_in_torch(shape, axis, length, monkeypatch) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 1e3
+    compiled = hadamard.transform(x, axis, length, 3)
+    strided = hadamard.transform(x.mT.contiguous().mT, axis, length, 3)
+    monkeypatch.setattr(hadamard, "has_numba", lambda: False)
+    plain = hadamard.transform(x, axis, length, 3)
+    assert torch.equal(compiled.view(torch.int32), plain.contiguous().view(torch.int32))
+    assert torch.equal(strided, plain)
+
+
 @pytest.mark.parametrize(("shape", "axis"), [((32, 5), 0), ((3, 48), 1), ((2, 16, 4), -2), ((64,), 0)])
 @pytest.mark.parametrize("length", [1, 2, 16])
 def test_a_transform_is_the_product_with_an_orthogonal_matrix(shape, axis, length) -> None:
