@@ -43,6 +43,7 @@ def reports(recipe: str) -> tuple[MonitorReport, MonitorReport]:
     return found[0], found[1]
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("recipe", ["fp8-hybrid", "mxfp8", "nvfp4", "fp8-delayed", "fp8-rowwise", "int8"])
 def test_a_monitored_step_does_not_wait_and_agrees_with_the_cpu(recipe: str) -> None:
     ours, judge = reports(recipe)

@@ -1,10 +1,10 @@
 """Loss scaling: the rule that adapts the scale, and a scaler for any training loop."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
@@ -60,7 +60,8 @@ class AdaptiveScale:
             values = parameter.grad._values() if parameter.grad.is_sparse else parameter.grad
             if self.is_active:
                 values.mul_(1.0 / self.factor)
-            flags.append(values.isfinite().all())
+            # FSDP2's gradients are distributed tensors, of which each process checks its own part.
+            flags.append(getattr(values, "_local_tensor", values).isfinite().all())
         return not flags or bool(torch.stack([flag.to(flags[0].device) for flag in flags]).all())
 
     def update(self, finite: bool, step: int | None = None) -> float:
@@ -160,7 +161,7 @@ class LossScaler:
             if not self._is_pending:
                 raise ConfigError("no loss was scaled since the last update: call scaler.scale(loss).backward() first")
             parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            self._finite[id(optimizer)] = self._scale.unscale_(parameters)
+            self._finite[id(optimizer)] = _in_all_processes(self._scale.unscale_(parameters), parameters)
 
     def step(self, optimizer: Optimizer) -> Any:
         """Unscale the gradients, unless that was done, and call `optimizer.step()` if all of them are finite.
@@ -193,6 +194,15 @@ class LossScaler:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state."""
         self._scale.load_state_dict(state)
+
+
+def _in_all_processes(is_finite: bool, parameters: Sequence[nn.Parameter]) -> bool:
+    """Whether gradients are finite in every process: with FSDP each has only a part, and all must skip together."""
+    if not distributed.is_available() or not distributed.is_initialized() or not parameters:
+        return is_finite
+    flag = torch.tensor(float(is_finite), device=parameters[0].device)
+    distributed.all_reduce(flag, distributed.ReduceOp.MIN)
+    return bool(flag)
 
 
 def _rule_of(source: Any, emulation: Emulation | None) -> LossScale:

@@ -13,8 +13,8 @@ from torch import distributed, nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from presilicon.designs import Numerics, Override, RoleFormat
-from presilicon.emulation import emulate_, emulate_optimizer_
+from presilicon.designs import LossScale, Numerics, Override, RoleFormat
+from presilicon.emulation import LossScaler, emulate_, emulate_optimizer_
 from presilicon.emulation.attach import emulation_of
 from presilicon.formats import MacUnit, parse
 from presilicon.workloads import ends_of
@@ -81,6 +81,17 @@ def shards_draw_alike() -> bool:
     return torch.equal(first, second)
 
 
+def scaler_skips_alone() -> bool:
+    """Whether a gradient that is infinite in one process's part makes only that process skip the update."""
+    numerics = Numerics(loss_scale=LossScale(kind="dynamic", initial=8.0))
+    model = fully_shard(emulate_(nn.Linear(4, 2, bias=False), numerics))
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), LossScaler(model)
+    scaler.scale((model(torch.ones(1, 4)) * torch.tensor([1.0, float("inf")])).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    return scaler.skipped != (0,) or scaler.get_scale() != 4.0
+
+
 def differing(rank: int, store: str) -> list[str]:
     """Wrappers under which two processes compute other bits than one does without a wrapper."""
     shared = distributed.FileStore(store, 2)
@@ -97,6 +108,7 @@ def differing(rank: int, store: str) -> list[str]:
                 if not all(map(torch.equal, outputs(model, used), wanted)):
                     names.append(f"{name} {order}")
     names += ["shards"] if shards_draw_alike() else []
+    names += ["scaler"] if scaler_skips_alone() else []
     distributed.destroy_process_group()
     return names
 
