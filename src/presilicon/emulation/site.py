@@ -15,7 +15,7 @@ from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.hadamard import transform
 from presilicon.emulation.ops.products import Multiply
 from presilicon.emulation.transforms import refuse_second_derivative
-from presilicon.formats import Format, Key, Scaled, matmul, parse, quantize, rounder
+from presilicon.formats import Format, Key, Scaled, has_tensor_cores, matmul, parse, quantize, round_operand, rounder
 from presilicon.records import PHASES, PRODUCT_PHASES, ROLES, ProductPhase, Role
 
 if TYPE_CHECKING:
@@ -60,6 +60,13 @@ class LayerPlan:
             numerics.unit_of(phase, left, right).is_float32 for phase in PHASES for left in _USES for right in _USES
         )
         """Whether products are accumulated in float32."""
+        self.is_on_tensor_cores = numerics.sums == "tensor-core" and all(
+            numerics.unit_of(phase, left, right).left is not None
+            for phase in PRODUCT_PHASES
+            for left in _USES
+            for right in _USES
+        )
+        """Whether tensor cores have an instruction for every product."""
         self.is_idle = self.is_exact and not rounds
         """Whether nothing is rounded, so that torch can compute the layer."""
         self.rounds_results = numerics.vector == "round-results"
@@ -230,6 +237,7 @@ class Site:
         self._stream = emulation.stream
         self._training = training
         self._delays = True
+        self._has_types = False
         """Whether scales may follow earlier passes; formats that are only asked about have no history."""
 
     def round(
@@ -270,8 +278,8 @@ class Site:
             return tensor if self.plan.is_exact else _without_sharing(tensor, role)
         role_format, length = self.plan.format_of(role, "forward"), self.plan.hadamard["forward"]
         how: object = self.plan.rounding_ids[role_format]
-        if length or role_format.format.is_blocked:
-            how = (how, axis, groups, length)
+        if length or role_format.format.is_blocked or self._has_types:
+            how = (how, axis, groups, length, self._has_types)
         rounded = self._emulation.rounded.find(tensor, role, how)
         if rounded is None:
 
@@ -416,6 +424,10 @@ class Site:
         if role_format.format == _FLOAT32:
             return tensor
         tensor = _without_sharing(tensor, role)
+        if self._has_types and phase is not None:
+            typed = self._as_operand(tensor, role, axis, groups, part, phase)
+            if typed is not None:
+                return typed
         quick = self.plan.rounders.get(role_format)
         if quick is not None:
             return quick(tensor)
@@ -428,6 +440,23 @@ class Site:
             return quantize(tensor.detach(), role_format.format, rounding=role_format.rounding_mode, key=key)
         split, oriented = self._oriented(tensor, role, axis, groups, phase)
         return quantize(split.detach(), oriented, rounding=role_format.rounding_mode, key=key).view(tensor.shape)
+
+    def use_types(self, device: torch.device) -> None:
+        """Round operands to tensors of the types that tensor cores read, where these compute the products."""
+        emulation = self._emulation
+        if self.plan.is_on_tensor_cores and not emulation.observers and not emulation.recorders:
+            self._has_types = has_tensor_cores(device)
+
+    def _as_operand(
+        self, tensor: Tensor, role: Role, axis: int, groups: int, part: str, phase: ProductPhase
+    ) -> Tensor | None:
+        role_format = self.plan.format_of(role, phase)
+        if role_format.amax_history is not None:
+            return None
+        key = self._key(f"{role}/{part}") if role_format.is_stochastic else None
+        split, oriented = self._oriented(tensor, role, axis, groups, phase)
+        typed = round_operand(split.detach(), oriented, role_format.rounding_mode, key)
+        return None if typed is None else typed.view(tensor.shape)
 
     def _oriented(
         self, tensor: Tensor, role: Role, axis: int, groups: int, phase: ProductPhase | None

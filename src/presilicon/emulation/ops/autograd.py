@@ -100,6 +100,8 @@ class _EmulatedProduct(Function):
     ) -> Tensor:
         axes = product.axes
         a_role, b_role, *_ = roles
+        if product.takes_types:
+            site.use_types(a.device)
         rounded_a = site.round_operand(a, a_role, axes.a_forward, groups=product.groups)
         b_groups = product.groups if axes.b_forward == 0 else 1
         rounded_b = site.round_operand(b, b_role, axes.b_forward, groups=b_groups, part="b" * (a_role == b_role))
@@ -159,6 +161,6 @@ class _EmulatedProduct(Function):
         if needs_bias and rounded is not None:
             if site.transforms(a_phase):  # the bias adds up errors, not their transforms
                 rounded = site.round(error, "error", axes.error_input, groups=groups, part="bias")
-            grad_bias = product.bias_grad(rounded, ctx.bias_shape)
+            grad_bias = product.bias_grad(rounded.to(error.dtype), ctx.bias_shape)
             grad_bias = site.round(grad_bias, "gradient", part="bias") if bias_is_parameter else grad_bias
         return grad_a, grad_b, grad_bias, None, None, None

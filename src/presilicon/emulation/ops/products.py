@@ -43,6 +43,8 @@ class Product(ABC):
     axes: Axes
     groups: int = 1
     """Number of groups of a grouped convolution."""
+    takes_types: bool = False
+    """Whether operands may be tensors of the types that tensor cores read."""
     error_first: bool = False
     """Whether the error is the left factor of the weight gradient, for a MAC unit."""
 
@@ -76,6 +78,7 @@ class LinearProduct(Product):
 
     axes = Axes(a_forward=-1, b_forward=1, error_input=-1, b_input=0, a_weight=0, error_weight=0)
     error_first = True
+    takes_types = True
 
     def forward(self, a: Tensor, b: Tensor, bias: Tensor | None, multiply: Multiply | None) -> Tensor:
         if multiply is None:
@@ -106,6 +109,7 @@ class MatmulProduct(Product):
     """Matrices (..., m, k) by (..., k, n); leading dimensions and the addend are broadcast."""
 
     axes = Axes(a_forward=-1, b_forward=-2, error_input=-1, b_input=-1, a_weight=-2, error_weight=-2)
+    takes_types = True
 
     def forward(self, a: Tensor, b: Tensor, bias: Tensor | None, multiply: Multiply | None) -> Tensor:
         out = (multiply or torch.matmul)(a, b)

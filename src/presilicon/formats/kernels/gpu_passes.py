@@ -110,7 +110,9 @@ def _core(grid: Grid, number: int) -> int:
 
 
 def _prepare(x: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Row-major words to read and to write, and where the result goes."""
+    """Row-major words to read and to write, and where the result goes; an `out` of another type has numbers of it."""
+    if out is not None and out.dtype is not torch.float32:
+        return x.contiguous().view(-1).view(torch.int32), out.view(-1), out
     if out is None:
         out = torch.empty_like(x, memory_format=torch.contiguous_format)
     fresh = out if out.is_contiguous() else torch.empty_like(x, memory_format=torch.contiguous_format)

@@ -186,6 +186,15 @@ def round_bits(
     )
 
 
+@triton.jit
+def _store(target, bits, inside):
+    """Store float32 bits as they are, or as numbers of a narrower type that holds them."""
+    if target.dtype.element_ty == tl.int32:
+        tl.store(target, bits.to(tl.int32, bitcast=True), mask=inside)
+    else:
+        tl.store(target, bits.to(tl.float32, bitcast=True).to(target.dtype.element_ty), mask=inside)
+
+
 @triton.jit(do_not_specialize=["first", "second"])
 def element_kernel(
     source,
@@ -229,7 +238,7 @@ def element_kernel(
             bits, word, CORE, MODE, PLAIN, MANTISSA, LOW, TINY, MAX_POSITIVE, MAX_NEGATIVE, OVER_POSITIVE,
             OVER_NEGATIVE, NAN, NEGATIVE_ZERO,
         )  # fmt: skip
-    tl.store(target + offset, result.to(tl.int32, bitcast=True), mask=inside)
+    _store(target + offset, result, inside)
 
 
 @triton.jit
@@ -382,4 +391,4 @@ def block_kernel(
             bits, word, lowest, EMAX, BUMP, HIGHEST, FLUSH, POISON, MODE, MANTISSA, LOW, TINY, MAX_POSITIVE,
             MAX_NEGATIVE, OVER_POSITIVE, OVER_NEGATIVE, NAN, NEGATIVE_ZERO,
         )  # fmt: skip
-    tl.store(target + offset, result.to(tl.int32, bitcast=True), mask=inside)
+    _store(target + offset, result, inside)

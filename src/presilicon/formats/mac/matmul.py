@@ -75,7 +75,7 @@ def matmul(
         native = _on_tensor_cores(left, right, mac)
         if native is not None:
             return native.reshape(shape) if out is None else out.detach().copy_(native.reshape(shape))
-        left, right = quantize(left, mac.left), quantize(right, mac.right)
+        left, right = quantize(left.to(torch.float32), mac.left), quantize(right.to(torch.float32), mac.right)
     if plan is None:
         from presilicon.formats.mac.user import multiply_codes
 
@@ -117,13 +117,14 @@ def _check_operand(name: str, x: "Tensor", mac: MacUnit) -> "Tensor":
         problem = f" of layout {x.layout} cannot be multiplied; allowed: strided tensors"
     elif x.device.type not in ("cpu", "cuda"):
         problem = f" on device {x.device} cannot be multiplied; allowed: cpu, cuda"
-    elif x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        problem = f" and type {x.dtype} cannot be multiplied; allowed: float32, float16, bfloat16"
+    elif x.dtype not in (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
+        problem = f" and type {x.dtype} cannot be multiplied; allowed: float32, float16, bfloat16, float8"
     elif x.dim() == 0:
         problem = " has no axis to reduce; allowed: one dimension or more"
     if problem:
         raise FormatError(f"{mac}: {name} of shape {tuple(x.shape)}{problem}")
-    return x.detach().to(torch.float32)
+    is_operand = mac.left is not None and has_tensor_cores(x.device)
+    return x.detach() if is_operand else x.detach().to(torch.float32)
 
 
 def _result_shape(a: "Tensor", b: "Tensor", mac: MacUnit) -> "tuple[int, ...]":

@@ -23,6 +23,8 @@ from presilicon.formats.mac.unit import FLOAT32, MacUnit
 if TYPE_CHECKING:
     import torch
 
+    from presilicon.formats.rounding import Key, Rounding, Stochastic
+
 _HOPPER = (9, 0)
 SPLIT = 4096
 """Products per chunk of a long reduction."""
@@ -95,6 +97,18 @@ def has_tensor_cores(device: "torch.device") -> bool:
     import torch
 
     return device.type == "cuda" and has_triton() and torch.cuda.get_device_capability(device) == _HOPPER
+
+
+def round_operand(
+    x: "torch.Tensor", fmt: Format, mode: "Rounding | Stochastic | None", key: "Key | None"
+) -> "torch.Tensor | None":
+    """A tensor on a GPU with tensor cores in a format, as numbers of the type that they read.
+
+    None if no instruction holds the format, or only tf32, whose operands are float32.
+    """
+    from presilicon.formats.mac import tensor_core_gpu
+
+    return tensor_core_gpu.round_operand(x, fmt, mode, key)
 
 
 def instruction_of(fmt: Format) -> Instruction:

@@ -5,10 +5,12 @@ import math
 import torch
 from torch import Tensor
 
+from presilicon.formats.format import Format
 from presilicon.formats.mac import triton_kernels
-from presilicon.formats.mac.tensor_core import INSTRUCTIONS, Instruction, tensor_core
+from presilicon.formats.mac.tensor_core import INSTRUCTIONS, Instruction, holds, tensor_core
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.quantization import quantize
+from presilicon.formats.rounding import Key, Stochastic
 
 _TYPES = {
     "e4m3": torch.float8_e4m3fn,
@@ -39,9 +41,23 @@ def operand_type(instruction: Instruction) -> torch.dtype:
     return _TYPES[instruction.name]
 
 
+def round_operand(x: Tensor, fmt: Format, mode: str | Stochastic | None, key: Key | None) -> Tensor | None:
+    """A float32 tensor in a format, as numbers of the type that tensor cores read; None if no instruction holds it."""
+    instruction = next((entry for entry in INSTRUCTIONS if holds(entry, fmt)), None)
+    if instruction is None or instruction.name == "tf32" or x.dtype is not torch.float32 or x.numel() == 0:
+        return None
+    dtype = operand_type(instruction)
+    if fmt == instruction.operand and mode in (None, "nearest-even") and not instruction.is_fp8:
+        return x.to(dtype)
+    out = torch.empty(x.shape, dtype=dtype, device=x.device)
+    return fmt.round_tensor(x, fmt.own_rounding if mode is None else mode, key or Key(), out)
+
+
 def multiply(a: Tensor, b: Tensor, mac: MacUnit, instructions: tuple[Instruction, Instruction]) -> Tensor:
     """The product of (batches, M, K) and (batches, K, N) tensors whose numbers the instructions hold."""
     left, right = _enter(a, instructions[0]), _enter(b, instructions[1])
+    if instructions[0].operand.bits != 16:  # only 16-bit operands may lie along rows or columns
+        left, right = left.contiguous(), right.mT.contiguous().mT
     batches, rows, depth = left.shape
     columns = right.shape[2]
     out = torch.empty(batches, rows, columns, device=a.device)
