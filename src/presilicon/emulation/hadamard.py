@@ -23,14 +23,12 @@ def transform(x: Tensor, axis: int, length: int, seed: int) -> Tensor:
     if length == 1:
         return x
     axis %= x.dim()
-    signs = _signs(length, seed, x.device, x.dtype).view(-1, *[1] * (x.dim() - 1 - axis))
-    mixed: Tensor = x.unflatten(axis, (-1, length)) * signs
+    signs = _signs(length, seed, x.device, x.dtype)
     if x.device.type == "cpu" and x.dtype == torch.float32 and has_numba() and x.numel():
-        from presilicon.emulation.hadamard_numba import mix_blocks_
+        from presilicon.emulation.hadamard_numba import mixed_blocks
 
-        mixed = mixed.contiguous()
-        mix_blocks_(mixed, length, prod(x.shape[axis + 1 :]), 1 / sqrt(length))
-        return mixed.view(x.shape)
+        return mixed_blocks(x, signs, prod(x.shape[axis + 1 :]), 1 / sqrt(length))
+    mixed: Tensor = x.unflatten(axis, (-1, length)) * signs.view(-1, *[1] * (x.dim() - 1 - axis))
     half = 1
     while half < length:
         pairs = mixed.unflatten(axis + 1, (-1, 2, half))

@@ -4,6 +4,7 @@ from typing import Any
 
 import numba
 import numpy as np
+import torch
 from torch import Tensor
 
 from presilicon.formats import split_over_threads
@@ -13,8 +14,9 @@ _STRIP = 64
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _butterflies(numbers: Any, begin: Any, end: Any, length: Any, inner: Any, factor: Any) -> None:
-    """Blocks `begin` to `end` of `length` x `inner` numbers, transformed along their first axis in place."""
+def _butterflies(numbers: Any, begin: Any, end: Any, signs: Any, inner: Any, factor: Any) -> None:
+    """Blocks `begin` to `end` of rows of `inner` numbers, as many as signs, transformed in place along the rows."""
+    length = signs.size
     strips = -(-inner // _STRIP)
     for part in range(begin * strips, end * strips):
         block, left = part // strips, (part % strips) * _STRIP
@@ -26,8 +28,11 @@ def _butterflies(numbers: Any, begin: Any, end: Any, length: Any, inner: Any, fa
                 row = (pair // half) * 2 * half + pair % half
                 upper = numbers[base + row * inner : base + row * inner + wide]
                 lower = numbers[base + (row + half) * inner : base + (row + half) * inner + wide]
+                one, other = np.float32(1), np.float32(1)
+                if half == 1:
+                    one, other = signs[row], signs[row + 1]
                 for j in range(wide):
-                    first, second = upper[j], lower[j]
+                    first, second = np.float32(upper[j] * one), np.float32(lower[j] * other)
                     upper[j], lower[j] = np.float32(first + second), np.float32(first - second)
             half *= 2
         for row in range(length):
@@ -36,11 +41,14 @@ def _butterflies(numbers: Any, begin: Any, end: Any, length: Any, inner: Any, fa
                 line[j] = np.float32(line[j] * factor)
 
 
-def mix_blocks_(x: Tensor, length: int, inner: int, factor: float) -> None:
-    """Blocks of `length` rows of `inner` numbers in a row-major float32 tensor, transformed in place."""
-    numbers = x.view(-1).numpy()
+def mixed_blocks(x: Tensor, signs: Tensor, inner: int, factor: float) -> Tensor:
+    """`x` (float32 on the CPU, row-major in the result) in blocks of rows of `inner` numbers, one row per sign."""
+    out = x.clone(memory_format=torch.contiguous_format)
+    numbers, factors = out.view(-1).numpy(), signs.view(-1).numpy()
 
     def work(begin: int, end: int) -> None:
-        _butterflies(numbers, begin, end, length, inner, np.float32(factor))
+        _butterflies(numbers, begin, end, factors, inner, np.float32(factor))
 
-    split_over_threads(work, numbers.size // (length * inner), multiple=1, weight=length * inner)
+    weight = factors.size * inner
+    split_over_threads(work, numbers.size // weight, multiple=1, weight=weight)
+    return out

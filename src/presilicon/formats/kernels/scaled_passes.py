@@ -74,6 +74,8 @@ def _by_block(shape: tuple[int, ...], axis: int, size: int) -> _Layout:
 def _by_tile(shape: tuple[int, ...], size: int) -> _Layout:
     height, length = (1, 1, *shape)[-2:]
     lines = prod(shape) // length
+    if max(height, length) <= size:  # a matrix is one tile
+        return _Layout(False, lines // height, 0, height * length, height * length, lines // height)
     groups, bands = -(-length // size), -(-height // size)
     return _Layout(False, lines * groups, 0, length, size, lines // height * bands * groups, height, size)
 
