@@ -115,7 +115,7 @@ def from_types(a: Tensor, b: Tensor, unit: MacUnit) -> Tensor:
     if key not in _converted:
         _converted.clear()
         _converted[key] = tuple(
-            x[None].to(tensor_core_gpu.operand_type(entry)) for x, entry in zip((a, b), instructions, strict=True)
+            x[None, None].to(tensor_core_gpu.operand_type(entry)) for x, entry in zip((a, b), instructions, strict=True)
         )
     return tensor_core_gpu.multiply(*_converted[key], unit, instructions)
 

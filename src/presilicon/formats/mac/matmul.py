@@ -70,11 +70,12 @@ def matmul(
         )
     if library and mac.is_float32:
         return torch.matmul(a, b) if out is None else out.detach().copy_(torch.matmul(a, b))
-    left, right = _as_batches(a, b)
-    if plan is not None and mac.left is not None and mac.right is not None:
-        native = _on_tensor_cores(left, right, mac)
+    if plan is not None and mac.left is not None:
+        native = _on_tensor_cores(a, b, mac)
         if native is not None:
             return native.reshape(shape) if out is None else out.detach().copy_(native.reshape(shape))
+    left, right = _as_batches(a, b)
+    if plan is not None and mac.left is not None and mac.right is not None:
         left, right = quantize(left.to(torch.float32), mac.left), quantize(right.to(torch.float32), mac.right)
     if plan is None:
         from presilicon.formats.mac.user import multiply_codes
@@ -104,7 +105,12 @@ def _on_tensor_cores(a: "Tensor", b: "Tensor", mac: MacUnit) -> "Tensor | None":
     from presilicon.formats.mac import tensor_core_gpu
 
     instructions = tensor_core_gpu.instructions_of(mac)
-    return None if instructions is None else tensor_core_gpu.multiply(a, b, mac, instructions)
+    if instructions is None:
+        return None
+    if a.dim() == b.dim() == 4 and a.shape[:2] == b.shape[:2]:
+        return tensor_core_gpu.multiply(a, b, mac, instructions)
+    left, right = _as_batches(a, b)
+    return tensor_core_gpu.multiply(left.unsqueeze(0), right.unsqueeze(0), mac, instructions)
 
 
 def _check_operand(name: str, x: "Tensor", mac: MacUnit) -> "Tensor":

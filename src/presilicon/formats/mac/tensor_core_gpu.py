@@ -54,25 +54,25 @@ def round_operand(x: Tensor, fmt: Format, mode: str | Stochastic | None, key: Ke
 
 
 def multiply(a: Tensor, b: Tensor, mac: MacUnit, instructions: tuple[Instruction, Instruction]) -> Tensor:
-    """The product of (batches, M, K) and (batches, K, N) tensors whose numbers the instructions hold."""
+    """The product of (batches, stacks, M, K) and (batches, stacks, K, N) tensors, as an instruction adds it up."""
     left, right = _enter(a, instructions[0]), _enter(b, instructions[1])
     if instructions[0].operand.bits != 16:  # only 16-bit operands may lie along rows or columns
         left, right = left.contiguous(), right.mT.contiguous().mT
-    batches, rows, depth = left.shape
-    columns = right.shape[2]
-    out = torch.empty(batches, rows, columns, device=a.device)
+    batches, stacks, rows, depth = left.shape
+    matrices, columns = batches * stacks, right.shape[3]
+    out = torch.empty(matrices, rows, columns, device=a.device)
     if out.numel() == 0 or depth == 0:
         return out.zero_()
     is_fp8 = instructions[0].is_fp8
     chunk = depth if is_fp8 or mac.chunk is None else min(mac.chunk, depth)
     splits = math.ceil(depth / chunk)
-    parts = out if splits == 1 else torch.empty(splits, batches, rows, columns, device=a.device)
-    tile_rows, tile_columns, warps, stages = _tile(rows, columns, batches * splits, instructions[0])
+    parts = out if splits == 1 else torch.empty(splits, *out.shape, device=a.device)
+    tile_rows, tile_columns, warps, stages = _tile(rows, columns, matrices * splits, instructions[0])
     tile_depth = _depth(instructions[0])
     even = not (rows % tile_rows or columns % tile_columns or chunk % tile_depth or depth % chunk)
     tiles = math.ceil(rows / tile_rows) * math.ceil(columns / tile_columns)
-    triton_kernels.dot_kernel[(tiles, batches * splits)](
-        left, right, parts, rows, columns, depth, chunk, splits, *left.stride(), *right.stride(), out.numel(),
+    triton_kernels.dot_kernel[(tiles * matrices * splits,)](
+        left, right, parts, rows, columns, depth, chunk, splits, stacks, *left.stride(), *right.stride(), out.numel(),
         rows * columns, PROMOTION=mac.chunk if is_fp8 else None, EVEN=even, ROWS=tile_rows, COLUMNS=tile_columns,
         DEPTH=tile_depth, GROUP=GROUP, num_warps=warps, num_stages=stages,
     )  # fmt: skip

@@ -228,8 +228,8 @@ def native_kernel(
 
 @triton.jit
 def dot_kernel(
-    a, b, out, rows, columns, depth, chunk, splits,
-    a_batch, a_row, a_depth, b_batch, b_depth, b_column, out_split, out_batch,
+    a, b, out, rows, columns, depth, chunk, splits, stacks,
+    a_batch, a_stack, a_row, a_depth, b_batch, b_stack, b_depth, b_column, out_split, out_matrix,
     PROMOTION: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
@@ -238,20 +238,23 @@ def dot_kernel(
     The sums of each chunk go to a matrix of their own. `EVEN`: tiles divide all sizes, so nothing is masked.
     """
     down, across = tl.cdiv(rows, ROWS), tl.cdiv(columns, COLUMNS)
-    program = tl.program_id(0)
+    program = tl.program_id(0) % (down * across)
+    copy = tl.program_id(0) // (down * across)
     # Programs of a group of row tiles run side by side, so that they find the same columns in the cache.
     group = program // (GROUP * across)
     height = tl.minimum(down - group * GROUP, GROUP)
     tile_row = group * GROUP + (program % (GROUP * across)) % height
     tile_column = (program % (GROUP * across)) // height
-    batch, split = (tl.program_id(1) // splits).to(tl.int64), (tl.program_id(1) % splits).to(tl.int64)
+    batch, split = (copy // splits).to(tl.int64), (copy % splits).to(tl.int64)
     i = tile_row * ROWS + tl.arange(0, ROWS)
     j = tile_column * COLUMNS + tl.arange(0, COLUMNS)
     k = tl.arange(0, DEPTH)
     first = split * chunk
     size = tl.minimum(depth - first, chunk)
-    left = a + batch * a_batch + i[:, None].to(tl.int64) * a_row + (first + k)[None, :] * a_depth
-    right = b + batch * b_batch + (first + k)[:, None] * b_depth + j[None, :].to(tl.int64) * b_column
+    left = a + (batch // stacks) * a_batch + (batch % stacks) * a_stack
+    right = b + (batch // stacks) * b_batch + (batch % stacks) * b_stack
+    left += i[:, None].to(tl.int64) * a_row + (first + k)[None, :] * a_depth
+    right += (first + k)[:, None] * b_depth + j[None, :].to(tl.int64) * b_column
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in range(0, size, DEPTH):
         if EVEN:
@@ -262,7 +265,7 @@ def dot_kernel(
         total = tl.dot(x, y, total, max_num_imprecise_acc=PROMOTION)
         left += DEPTH * a_depth
         right += DEPTH * b_depth
-    target = out + split * out_split + batch * out_batch + i[:, None].to(tl.int64) * columns + j[None, :]
+    target = out + split * out_split + batch * out_matrix + i[:, None].to(tl.int64) * columns + j[None, :]
     if EVEN:
         tl.store(target, total)
     else:
