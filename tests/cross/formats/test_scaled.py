@@ -246,6 +246,22 @@ def test_nvfp4_equals_torchao() -> None:
     assert not torch.equal(encode(x, Nvfp4(apply="reciprocal")).scales, ours.scales)
 
 
+@pytest.mark.parametrize("per", ["tensor", "row"])
+def test_torch_multiplies_our_codes_and_scales(per: str) -> None:
+    x, w, fmt = data(), data(128) * 0.3, parse(f"scaled(e4m3fn, per={per})")
+    (a, b), values = (encode(x, fmt), encode(w, fmt)), [quantize(tensor, fmt).double() for tensor in (x, w)]
+    assert isinstance(a, BlockCodes)
+    assert isinstance(b, BlockCodes)
+    codes = [codes.elements.view(torch.float8_e4m3fn) for codes in (a, b)]
+    scale = b.scales.mT.contiguous() if per == "row" else b.scales
+    kind = torch.bfloat16 if per == "row" else torch.float32
+    product = torch._scaled_mm(codes[0], codes[1].mT, a.scales, scale, out_dtype=kind).double()
+    exact, largest = values[0] @ values[1].mT, values[0].abs() @ values[1].abs().mT
+    bound = largest * x.shape[1] * 2.0**-23 + exact.abs() * (2.0**-8 if per == "row" else 0.0)
+    assert ((product - exact).abs() <= bound).all()
+    assert ((product * 1.01 - exact).abs() > bound).any()
+
+
 # Scales from outside
 
 
