@@ -13,7 +13,7 @@ from torch import Tensor
 
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.hadamard import transform
-from presilicon.emulation.ops.products import Multiply
+from presilicon.emulation.ops.products import ConvolutionProduct, Multiply, Product
 from presilicon.emulation.transforms import refuse_second_derivative
 from presilicon.formats import Format, Key, Scaled, has_tensor_cores, matmul, parse, quantize, round_operand, rounder
 from presilicon.records import PHASES, PRODUCT_PHASES, ROLES, ProductPhase, Role
@@ -237,7 +237,7 @@ class Site:
         self._stream = emulation.stream
         self._training = training
         self._delays = True
-        self._has_types = False
+        self._has_types = self._is_convolution = False
         """Whether scales may follow earlier passes; formats that are only asked about have no history."""
 
     def round(
@@ -441,10 +441,11 @@ class Site:
         split, oriented = self._oriented(tensor, role, axis, groups, phase)
         return quantize(split.detach(), oriented, rounding=role_format.rounding_mode, key=key).view(tensor.shape)
 
-    def use_types(self, device: torch.device) -> None:
-        """Round operands to tensors of the types that tensor cores read, where these compute the products."""
+    def prepare(self, product: Product, device: torch.device) -> None:
+        """Learn the kind of the product; operands of some become tensors of the types that tensor cores read."""
         emulation = self._emulation
-        if self.plan.is_on_tensor_cores and not emulation.observers and not emulation.recorders:
+        self._is_convolution = isinstance(product, ConvolutionProduct)
+        if product.takes_types and self.plan.is_on_tensor_cores and not emulation.observers and not emulation.recorders:
             self._has_types = has_tensor_cores(device)
 
     def _as_operand(
@@ -465,6 +466,8 @@ class Site:
         fmt = self.plan.format_of(role, phase).format
         if not fmt.is_blocked:
             return tensor, fmt
+        if role == "weight" and tensor.dim() > 2 and not fmt.is_oriented and self._is_convolution:
+            return tensor.flatten(1), fmt  # the matrix of kernels: output channels by input channels and positions
         # Blocks must not extend from one group of channels into the next.
         split = tensor.unflatten(axis, (groups, -1)) if groups > 1 else tensor
         if role == "gradient":

@@ -100,8 +100,7 @@ class _EmulatedProduct(Function):
     ) -> Tensor:
         axes = product.axes
         a_role, b_role, *_ = roles
-        if product.takes_types:
-            site.use_types(a.device)
+        site.prepare(product, a.device)
         rounded_a = site.round_operand(a, a_role, axes.a_forward, groups=product.groups)
         b_groups = product.groups if axes.b_forward == 0 else 1
         rounded_b = site.round_operand(b, b_role, axes.b_forward, groups=b_groups, part="b" * (a_role == b_role))

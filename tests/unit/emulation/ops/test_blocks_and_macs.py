@@ -70,6 +70,16 @@ def test_blocks_of_a_grouped_convolution_stay_inside_their_group() -> None:
     assert torch.allclose(layer(x), expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("spelling", ["nvfp4(square=true)", "scaled(e4m3fn, per=tile, block=8)"])
+def test_square_tiles_of_a_convolution_lie_over_the_matrix_of_its_kernels(spelling: str) -> None:
+    torch.manual_seed(0)
+    layer, x = nn.Conv2d(6, 20, 3, bias=False), torch.randn(2, 6, 5, 5)
+    fmt = parse(spelling)
+    kernels = quantize(layer.weight.flatten(1), fmt).view(layer.weight.shape)
+    assert not torch.equal(kernels, quantize(layer.weight, fmt))
+    assert torch.equal(emulate_(layer, Numerics(weight=RoleFormat(fmt)))(x), functional.conv2d(x, kernels))
+
+
 MAC = MacUnit(accumulate=parse("float(exponent=6, mantissa=9)"), order="chunked", chunk=4)
 
 
