@@ -92,6 +92,7 @@ def tensor_core(
     return MacUnit(order="aligned", partial=FLOAT32, partial_rounding="toward-zero", chunk=split, **sums)
 
 
+@lru_cache(maxsize=32)
 def has_tensor_cores(device: "torch.device") -> bool:
     """Whether a device has the tensor cores that are modelled."""
     import torch
@@ -125,6 +126,7 @@ def instruction_of(fmt: Format) -> Instruction:
     )
 
 
+@lru_cache(maxsize=1024)
 def holds(instruction: Instruction, fmt: Format) -> bool:
     """Whether an instruction's operands have every finite number of a format.
 

@@ -1,6 +1,7 @@
 """Matrix products on the tensor cores of a Hopper GPU, with the sums of `tensor_core`'s units."""
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ GROUP = 8
 """Row tiles whose programs run side by side."""
 
 
+@lru_cache(maxsize=256)
 def instructions_of(mac: MacUnit) -> tuple[Instruction, Instruction] | None:
     """The operands of a unit that a Hopper GPU has; None for all others."""
     left, right = (next((i for i in INSTRUCTIONS if i.operand == fmt), None) for fmt in (mac.left, mac.right))
@@ -43,7 +45,7 @@ def operand_type(instruction: Instruction) -> torch.dtype:
 
 def round_operand(x: Tensor, fmt: Format, mode: str | Stochastic | None, key: Key | None) -> Tensor | None:
     """A float32 tensor in a format, as numbers of the type that tensor cores read; None if no instruction holds it."""
-    instruction = next((entry for entry in INSTRUCTIONS if holds(entry, fmt)), None)
+    instruction = _instruction_of(fmt)
     if instruction is None or instruction.name == "tf32" or x.dtype is not torch.float32 or x.numel() == 0:
         return None
     dtype = operand_type(instruction)
@@ -51,6 +53,11 @@ def round_operand(x: Tensor, fmt: Format, mode: str | Stochastic | None, key: Ke
         return x.to(dtype)
     out = torch.empty(x.shape, dtype=dtype, device=x.device)
     return fmt.round_tensor(x, fmt.own_rounding if mode is None else mode, key or Key(), out)
+
+
+@lru_cache(maxsize=256)
+def _instruction_of(fmt: Format) -> Instruction | None:
+    return next((entry for entry in INSTRUCTIONS if holds(entry, fmt)), None)
 
 
 def multiply(a: Tensor, b: Tensor, mac: MacUnit, instructions: tuple[Instruction, Instruction]) -> Tensor:
