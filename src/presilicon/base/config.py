@@ -110,6 +110,17 @@ def decode_config(data: Mapping[str, Any], kind: type[T], source: Source, hook: 
     return value
 
 
+def check_built(value: msgspec.Struct, name: str) -> None:
+    """Check a struct that was built in Python as one from a file is: types and limits of all fields, and `check()`.
+
+    Raises:
+        ConfigError: a field has a wrong type or an impossible value, with its path below `name`.
+    """
+    source = Source(name)
+    _check_fields(value, "$", source)
+    _check(value, "$", source)
+
+
 def apply_settings(data: Mapping[str, Any], settings: Iterable[str], kind: type, source: Source) -> dict[str, Any]:
     """`data` with `machine.rows=128`-like settings applied; the values are TOML, or else plain text.
 
@@ -252,8 +263,7 @@ def _expand(data: Any, kind: Any, path: str, source: Source, build: Build | None
         kind = get_args(kind)[0]
     if isinstance(data, float) and not math.isfinite(data):
         raise ConfigError(f"{source.locate(path)}: given {data}, expected a finite number")
-    if get_origin(kind) is Literal and data not in get_args(kind):
-        raise ConfigError(f"{source.locate(path)}: given {data!r}; {did_you_mean(str(data), map(str, get_args(kind)))}")
+    _check_word(data, kind, path, source)
     struct = _struct_for(kind, data, path, source)
     if struct is not None:
         shorthand = getattr(struct, "shorthand", None)
@@ -283,6 +293,16 @@ def _expand(data: Any, kind: Any, path: str, source: Source, build: Build | None
     if origin in (list, tuple) and isinstance(data, list):
         return [_expand(value, arguments[0], f"{path}[{index}]", source, build) for index, value in enumerate(data)]
     return data
+
+
+def _check_word(data: Any, kind: Any, path: str, source: Source) -> None:
+    """A field that takes one of some words must have one of them, or None where that is allowed."""
+    options = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    if not all(option is type(None) or get_origin(option) is Literal for option in options):
+        return
+    words = [word for option in options for word in get_args(option)]
+    if data not in words and not (data is None and type(None) in options):
+        raise ConfigError(f"{source.locate(path)}: given {data!r}; {did_you_mean(str(data), map(str, words))}")
 
 
 def _check_item(value: Any, kind: Any, path: str, source: Source) -> None:
@@ -401,6 +421,31 @@ def _line_of(text: str, path: str) -> int | None:
         if len(here) > best_depth and keys[: len(here)] == here:
             best, best_depth = number, len(here)
     return best
+
+
+def _check_fields(value: Any, path: str, source: Source) -> None:
+    if isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            _check_fields(item, f"{path}[{index}]", source)
+    if not isinstance(value, msgspec.Struct):
+        return
+    fields = {name: getattr(value, name) for name in value.__struct_fields__}
+    for name, kind in get_type_hints(type(value), include_extras=True).items():
+        if name in fields:
+            _check_word(fields[name], kind, f"{path}.{name}", source)
+    try:
+        converted = msgspec.convert(fields, type(value), dec_hook=_wrap(_refuse))
+    except msgspec.ValidationError as error:
+        raise _explain(error, fields, source, path) from None
+    for name, field in fields.items():
+        struct = type(getattr(converted, name))
+        if isinstance(field, dict) and struct is not dict:
+            raise ConfigError(f"{source.locate(f'{path}.{name}')}: given {field!r}, expected a {struct.__name__}")
+        _check_fields(field, f"{path}.{name}", source)
+
+
+def _refuse(kind: type, value: Any) -> Any:
+    raise ConfigError(f"given {value!r}, expected a {kind.__name__}")
 
 
 def _check(value: Any, path: str, source: Source) -> None:

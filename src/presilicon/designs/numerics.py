@@ -49,6 +49,8 @@ class RoleFormat(Struct, frozen=True, forbid_unknown_fields=True):
                 f"amax_history: delayed scaling needs one scale per tensor, which {self.format} has not; "
                 'try format = "scaled(element=e4m3fn)"'
             )
+        if self.amax_rule is not None and self.amax_history is None:
+            raise ConfigError("amax_rule: only delayed scaling has a rule; set amax_history as well")
         needed = self.format.bits_per_element
         if self.stored_bits is not None and self.stored_bits < needed:
             raise ConfigError(f"stored_bits: given {self.stored_bits}, but {self.format} needs {needed:g}")
@@ -397,7 +399,9 @@ _NOTHING = ProductNumerics()
 def unmatched_pattern(where: str, pattern: str, layers: Sequence[str]) -> ConfigError:
     """The error for a pattern that matches none of a model's layers, with the names near it."""
     near = get_close_matches(pattern, layers, n=5, cutoff=0.4) or [name for name in layers if name][:5]
-    listing = ", ".join(f'"{name}"' for name in near)
+    listing = ", ".join(f'"{name}"' for name in near if name)
+    if not listing:
+        return ConfigError(f'{where}: the pattern "{pattern}" matches no layer; the model is one layer, named "*"')
     return ConfigError(f'{where}: the pattern "{pattern}" matches none of the {len(layers)} layers; near it: {listing}')
 
 

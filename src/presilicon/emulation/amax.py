@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from presilicon.designs import RoleFormat
@@ -14,11 +15,14 @@ class AmaxHistories:
 
     The semantics are those of Transformer Engine's `DelayedScaling`: a pass records magnitudes while it uses the scales
     of the passes before, a tensor that was not seen yet has the scale 1, and magnitudes that are zero or not finite
-    leave a scale as it is. All tensors stay on their device, and no pass waits for the host.
+    leave a scale as it is. All tensors stay on their device, and no pass waits for the host, except in a distributed
+    run: there the processes first agree on the tensors, because each may have run other layers, or in another order.
     """
 
     def __init__(self) -> None:
         self._tables: dict[str, _Table] = {}
+        self._order: Tensor | None = None
+        """The rows of all tables in the order that the processes agreed on."""
 
     def scale_amax(self, name: str, x: Tensor, role_format: RoleFormat, *, record: bool) -> Tensor:
         """The magnitude that the scale of tensor `name` follows in this pass; `record` that of `x` for later ones."""
@@ -36,6 +40,8 @@ class AmaxHistories:
 
     def advance(self) -> None:
         """Begin a pass: scales follow what the passes before it recorded."""
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            self._share()
         for table in self._tables.values():
             table.advance()
 
@@ -48,12 +54,53 @@ class AmaxHistories:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        self._tables = {}
+        self._tables, self._order = {}, None
         for key, saved in state.items():
             length, rule, device = key.split()
             table = self._tables[key] = _Table(int(length), rule, torch.device(device))
             table.rows = {name: row for row, name in enumerate(saved["names"])}
             table.history, table.in_use = (saved[part].to(table.in_use.device) for part in ("history", "in_use"))
+
+    def _share(self) -> None:
+        """Replace the magnitudes of the pass that ends by the largest of all processes."""
+        device = _communication_device() if not self._tables else next(iter(self._tables.values())).history.device
+        sizes = [len(table.rows) for table in self._tables.values()]
+        is_changed = torch.tensor(float(self._order is None or len(self._order) != sum(sizes)), device=device)
+        dist.all_reduce(is_changed, dist.ReduceOp.MAX)
+        if is_changed.item():
+            self._agree(device)
+            sizes = [len(table.rows) for table in self._tables.values()]
+        order = self._order
+        assert order is not None
+        if not len(order):
+            return
+        columns = torch.cat([table.history[:, 0].to(device) for table in self._tables.values()])
+        largest = columns[order]
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+        columns[order] = largest
+        for table, column in zip(self._tables.values(), columns.split(sizes), strict=True):
+            table.history[:, 0] = column.to(table.history.device)
+
+    def _agree(self, device: torch.device) -> None:
+        """Give every tensor that a process knows a row in all of them, and sort the rows by name."""
+        own = set(self._names())
+        gathered: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(gathered, own)
+        union = sorted(set().union(*gathered))
+        for length, rule, name in (tensor for tensor in union if tensor not in own):
+            key = f"{length} {rule} {device}"
+            self._tables.setdefault(key, _Table(length, rule, device)).row(name)
+        rows = {name: row for row, name in enumerate(self._names())}
+        self._order = torch.tensor([rows[name] for name in union], dtype=torch.long, device=device)
+
+    def _names(self) -> list[tuple[int, str, str]]:
+        """Length of history, rule and name of every row, in the order of the tables."""
+        return [(table.history.shape[1], table.rule, name) for table in self._tables.values() for name in table.rows]
+
+
+def _communication_device() -> torch.device:
+    """A device whose tensors the processes can exchange."""
+    return torch.device("cuda", torch.cuda.current_device()) if "nccl" in dist.get_backend() else torch.device("cpu")
 
 
 class _Table:
@@ -63,7 +110,7 @@ class _Table:
         self.rows: dict[str, int] = {}
         self.history = torch.zeros(0, length, device=device)
         self.in_use = torch.zeros(0, device=device)
-        self._rule = rule
+        self.rule = rule
 
     def row(self, name: str) -> int:
         row = self.rows.get(name)
@@ -76,11 +123,7 @@ class _Table:
     def advance(self) -> None:
         """Take the scales from the histories and make room for the next pass, in rows that recorded something."""
         history, current = self.history, self.history[:, 0]
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            current = current.contiguous()
-            torch.distributed.all_reduce(current, torch.distributed.ReduceOp.MAX)
-            history[:, 0] = current
-        amax = history.amax(1) if self._rule == "max" else current
+        amax = history.amax(1) if self.rule == "max" else current
         self.in_use.copy_(torch.where(amax.isfinite() & (amax > 0), amax, self.in_use))
         rolled = history.roll(-1, 1)
         rolled[:, 0] = 0

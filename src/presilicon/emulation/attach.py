@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, check_built
 from presilicon.designs import Numerics
 from presilicon.emulation.compilation import uncompiled
 from presilicon.emulation.emulation import Emulation
@@ -82,13 +82,19 @@ def emulate_(
         operators: replace functions such as tanh wherever the model computes them, in addition to those of `numerics`.
 
     Raises:
-        ConfigError: the model is already emulated, its parameters are neither float32 nor float64, or a pattern of the
-            overrides matches none of its layers.
+        ConfigError: the numerics hold an impossible value, the model is already emulated, its parameters are neither
+            float32 nor float64, or a pattern of the overrides matches none of its layers.
     """
     arguments: tuple[Any, Any] = (model, numerics)
     if not isinstance(arguments[0], nn.Module) or not isinstance(arguments[1], Numerics):
         types = " and ".join(type(argument).__name__ for argument in arguments)
         raise ConfigError(f"emulate_ takes a torch.nn.Module and a design's numerics (design.numerics), not {types}")
+    check_built(numerics, "numerics")
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ConfigError(
+                f'layer "{name}" is compiled by TorchScript, which hides its products; use the original module'
+            )
     by_layer = [numerics, *(numerics.in_force(name, 2**63) for name, _ in named_layers(model))]
     exact = all(layer.mac_of(phase).is_float32 for layer in by_layer for phase in PHASES) and all(
         layer.sums == "float32" for layer in by_layer

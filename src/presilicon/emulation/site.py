@@ -372,6 +372,11 @@ class Site:
         """Whether torch can compute both backward products in one call: same tensors, float32 accumulation."""
         return self.plan.is_exact and not self.plan.regrouped_roles
 
+    @property
+    def leaves_sums_of_errors(self) -> bool:
+        """Whether the gradient of a bias adds up errors that are not rounded: block formats are for products only."""
+        return self.plan.format_of("error", "input_grad").format.is_blocked
+
     def regroups(self, role: Role) -> bool:
         """Whether a tensor of this role is rounded separately for each product, along that product's axis."""
         return role in self.plan.regrouped_roles

@@ -21,12 +21,12 @@ def step(model: nn.Module) -> list[torch.Tensor]:
     x = (torch.randn(32, 64) * torch.logspace(-2, 2, 32)[:, None]).requires_grad_()
     out = model(x)
     out.backward(torch.randn(32, 48) * torch.logspace(-3, 1, 48))
-    return [out.detach(), x.grad, model[0].weight.grad]
+    return [out.detach(), x.grad, model[0].weight.grad, model[0].bias.grad]
 
 
 def pair(numerics: Numerics, recipe: str) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     torch.manual_seed(0)
-    plain = nn.Sequential(nn.Linear(64, 48, bias=False))
+    plain = nn.Sequential(nn.Linear(64, 48))
     config = replace(Float8LinearConfig.from_recipe_name(recipe), emulate=True)
     return step(emulate_(copy.deepcopy(plain), numerics)), step(convert_to_float8_training(plain, config=config))
 

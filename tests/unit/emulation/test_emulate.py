@@ -8,7 +8,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from presilicon.base import ConfigError
-from presilicon.designs import Change, Numerics, RoleFormat, load_design
+from presilicon.designs import Change, Numerics, Override, ProductNumerics, RoleFormat, load_design
 from presilicon.emulation import (
     UncoveredWarning,
     emulate_,
@@ -295,3 +295,29 @@ def test_a_users_hook_that_raises_is_heard() -> None:
             model(torch.ones(1, 2))
         handle.remove()
         model(torch.ones(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"sums": "tensorcore"}, r'\$\.sums: given .tensorcore.; did you mean "tensor-core"'),
+        ({"vector": "round"}, r"\$\.vector: given .round."),
+        ({"weight": RoleFormat(parse("e4m3"), amax_history=4)}, "needs one scale per tensor, which e4m3 has not"),
+        ({"weight": RoleFormat(parse("scaled(e4m3fn)"), amax_rule="max")}, "set amax_history as well"),
+        ({"weight": RoleFormat("e4m3")}, r"\$\.weight\.format: given .e4m3., expected a Format"),
+        ({"weight_grad": ProductNumerics(hadamard=12)}, "hadamard: must be a power of two, not 12"),
+        ({"weight_grad": {"hadamard": 16}}, "expected a ProductNumerics"),
+        ({"overrides": (Override(layers="*", sums="none"),)}, r"\$\.overrides\[0\]\.sums: given .none."),
+    ],
+)
+def test_numerics_that_are_built_in_python_are_checked_like_files(fields: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        emulate_(nn.Linear(4, 4), Numerics(**fields))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_torchscript_is_refused_and_leaves_no_hooks() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), torch.jit.trace(nn.Linear(4, 4), torch.ones(1, 4)))
+    with pytest.raises(ConfigError, match='layer "1" is compiled by TorchScript'):
+        emulate_(model, Numerics(weight="e4m3"))
+    assert not model[0]._forward_pre_hooks

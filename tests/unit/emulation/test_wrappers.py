@@ -92,6 +92,33 @@ def scaler_skips_alone() -> bool:
     return scaler.skipped != (0,) or scaler.get_scale() != 4.0
 
 
+SIZES = {"a": 1.0, "b": 10.0, "c": 100.0}
+
+
+class Experts(nn.ModuleDict):
+    """Layers that see inputs of other sizes; the argument names those that run, in their order."""
+
+    def __init__(self) -> None:
+        super().__init__({name: nn.Linear(2, 2) for name in SIZES})
+
+    def forward(self, names: str, size: float) -> torch.Tensor:
+        return sum(self[name](torch.full((1, 2), size * SIZES[name])) for name in names)
+
+
+def histories_mix(rank: int) -> bool:
+    """Whether layers that the processes run in another order, or alone, follow the magnitudes of other layers."""
+    role = RoleFormat(parse("scaled(element=e4m3fn)"), amax_history=4)
+    model = emulate_(Experts(), Numerics(activation=role))
+    if rank == 0:
+        with torch.no_grad():
+            model("b", 1.0)
+    for _ in range(3):
+        model(("ab", "bac")[rank], 1.0 + rank)
+    (table,) = emulation_of(model).amax.state_dict().values()
+    magnitudes = dict(zip(table["names"], table["in_use"].tolist(), strict=True))
+    return magnitudes != {f"{name}/0/activation/": 2 * size for name, size in SIZES.items()}
+
+
 def differing(rank: int, store: str) -> list[str]:
     """Wrappers under which two processes compute other bits than one does without a wrapper."""
     shared = distributed.FileStore(store, 2)
@@ -109,6 +136,7 @@ def differing(rank: int, store: str) -> list[str]:
                     names.append(f"{name} {order}")
     names += ["shards"] if shards_draw_alike() else []
     names += ["scaler"] if scaler_skips_alone() else []
+    names += ["histories"] if histories_mix(rank) else []
     distributed.destroy_process_group()
     return names
 

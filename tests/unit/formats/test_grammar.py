@@ -25,6 +25,7 @@ def test_names_take_changed_options() -> None:
         ("flaot(5, 2)", ['did you mean "float"']),
         ("float(5)", ["lacks mantissa"]),
         ("float", ["lacks exponent, mantissa"]),
+        ("scaled(e4m3fn, block=64)", ["block=64 needs per=block or per=tile"]),
         ("float(5, 2, mantisa=3)", ['did you mean "mantissa"']),
         ("float(5, 2, exponent=3)", ["given twice"]),
         ("float(1, 2, 3, 4, 5, 6, 7, 8)", ["at most 7"]),

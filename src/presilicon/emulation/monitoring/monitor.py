@@ -89,6 +89,10 @@ def monitor(
     if every < 1 or start < 0:
         raise ConfigError(f"every must be at least 1 and start at least 0, not {every} and {start}")
     numerics = load_numerics(what_if) if isinstance(what_if, str | Path) else what_if
+    if numerics is not None and not isinstance(numerics, Numerics):
+        raise ConfigError(f"what_if must be numerics, a recipe's name or its file, not {numerics!r}")
+    if not isinstance(limits, Limits):
+        raise ConfigError(f"limits must be Limits, as in Limits(overflow=0.01), not {limits!r}")
     if numerics is not None:
         numerics.check_layers((name for name, _ in named_layers(model)), emulation.ends)
     selection = select_layers(layers, model, emulation.ends)

@@ -5,7 +5,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from msgspec.structs import replace
@@ -71,6 +71,8 @@ def format_sensitivity(
     for role in chosen:
         if role not in _ALLOWED:
             raise unknown("role", role, _ALLOWED)
+    if metric not in get_args(SensitivityMetric):
+        raise unknown("metric", metric, get_args(SensitivityMetric))
     if not isinstance(model, nn.Module):
         raise ConfigError(f"format_sensitivity takes a torch.nn.Module, not {type(model).__name__}")
     step = TrialStep(model, batch, loss)

@@ -126,17 +126,20 @@ class _EmulatedProduct(Function):
         a_phase, b_phase = _gradient_phase(a_role), _gradient_phase(b_role)
         grad_a = grad_b = grad_bias = None
         rounded: Tensor | None = None
+        if needs_bias and site.leaves_sums_of_errors:
+            grad_bias, needs_bias = product.bias_grad(error, ctx.bias_shape), False
+            grad_bias = site.round(grad_bias, "gradient", part="bias") if bias_is_parameter else grad_bias
         if site.shares_operands:
             rounded = site.round(error, "error", axes.error_input, groups=groups, phase=a_phase)
             gradients = product.gradients(rounded, a, b, (needs_a, needs_b, needs_bias))
             if gradients is not None:
-                grad_a, grad_b, grad_bias = gradients
+                grad_a, grad_b, summed = gradients
                 if grad_a is not None and a_role == "weight" and not later:
                     grad_a = site.round_gradient(grad_a, rounded)
                 if grad_b is not None and b_role == "weight" and not later:
                     grad_b = site.round_gradient(grad_b, rounded)
-                if grad_bias is not None and bias_is_parameter:
-                    grad_bias = site.round_gradient(grad_bias, rounded, "bias")
+                if summed is not None:
+                    grad_bias = site.round_gradient(summed, rounded, "bias") if bias_is_parameter else summed
                 return grad_a, grad_b, grad_bias, None, None, None
         if rounded is None and (needs_a or needs_bias or not site.regroups("error")):
             rounded = site.round(error, "error", axes.error_input, groups=groups, phase=a_phase)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
-from presilicon.base import ConfigError, derive_seed, unknown
+from presilicon.base import ConfigError, check_built, derive_seed, unknown
 from presilicon.designs import MINIBATCH, Method, Numerics, RoleFormat, TrainingStep, UpdateRule
 from presilicon.emulation.attach import emulate_, emulation_of
 from presilicon.emulation.losses import emulated
@@ -95,7 +95,7 @@ def train(
     cuda = [torch.device(device).index or 0] if device.startswith("cuda") else []
     with torch.random.fork_rng(devices=cuda), _deterministic_convolutions():
         workload.require_data()
-        numerics.check()
+        check_built(numerics, "numerics")
         replaced = tuple(operators)
         run_identity = (
             identity(workload, numerics, seed, device, replaced, hooks, update_rule, methods) if checkpoint else {}

@@ -76,6 +76,8 @@ class Scaled(BlockFormat):
         object.__setattr__(self, "element", element_of(self.element, name))
         require_word(name, "per", self.per, ("tensor", "row", "block", "tile"))
         require_integer(name, "block", self.block, 1, 1 << 20)
+        is_used = self.per in ("block", "tile") or self.block == 128
+        require(is_used, name, f"block={self.block} needs per=block or per=tile")
         require_integer(name, "axis", self.axis, -8, 7)
         require_word(name, "scale", self.scale, ("float32", "e8m0"))
         require_word(name, "apply", self.apply, ("reciprocal", "divide", "multiply"))

@@ -474,3 +474,9 @@ def test_mistakes_are_explained_in_one_line(call: Callable[[], Monitor], words: 
         call()
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("options", [{"what_if": parse("e4m3")}, {"limits": 0.1}])
+def test_options_of_a_wrong_type_are_refused(options: dict) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(options))} must be"):
+        ps.monitor(emulate_(nn.Linear(4, 4), Numerics()), **options)

@@ -294,3 +294,8 @@ def test_a_mistake_leaves_a_plain_model_plain() -> None:
         sensitivity(model=model, layers="frist")
     assert emulation_of(model) is None
     assert model.state_dict().keys() == twin.state_dict().keys()
+
+
+def test_an_unknown_metric_is_refused() -> None:
+    with pytest.raises(ConfigError, match='unknown metric "loss": Allowed: gradient_error, loss_change'):
+        ps.format_sensitivity(two_layers(), batch_of(), FORMATS, loss=functional.mse_loss, metric="loss")

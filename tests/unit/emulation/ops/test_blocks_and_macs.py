@@ -58,6 +58,15 @@ def test_square_tiles_need_no_second_copy() -> None:
     assert torch.equal(weight_grad, rounded["e"].t() @ rounded["x"])
 
 
+def test_biases_add_up_errors_that_block_formats_leave_to_the_products() -> None:
+    errors = torch.randn(6, 5)
+    for spelling in ("mxfp4", "nvfp4", "scaled(element=e5m2)", "e5m2"):
+        layer = emulate_(nn.Linear(8, 5), Numerics(error=spelling))
+        layer(torch.randn(6, 8)).backward(errors)
+        summed = quantize(errors, parse("e5m2")) if spelling == "e5m2" else errors
+        assert torch.equal(layer.bias.grad, summed.sum(0))
+
+
 def test_blocks_of_a_grouped_convolution_stay_inside_their_group() -> None:
     torch.manual_seed(0)
     layer = nn.Conv2d(12, 12, 3, groups=2, bias=False)
