@@ -169,6 +169,7 @@ class _Listing(TorchDispatchMode):
     def __init__(self, step: _Step) -> None:
         super().__init__()
         self.stage: Stage = "forward"
+        self._is_paused = False
         self._step = step
         self._layers = Layers(step.model)
         self._regions: list[_Region] = []
@@ -205,6 +206,15 @@ class _Listing(TorchDispatchMode):
         """List a product of a MAC unit."""
         self._count(self._treatment(multiplies=True), "presilicon.matmul", flops)
 
+    @contextmanager
+    def unlisted(self) -> Iterator[None]:
+        """A context whose ops are no part of the model."""
+        before, self._is_paused = self._is_paused, True
+        try:
+            yield
+        finally:
+            self._is_paused = before
+
     def learn_owners(self) -> None:
         """Find the layer of each tensor in the update."""
         for name, parameter in named_parameters(self._step.model):
@@ -216,6 +226,8 @@ class _Listing(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the op, and list it if it is arithmetic."""
         out = func(*args, **(kwargs or {}))
+        if self._is_paused:
+            return out
         operator = describe_operator(func)
         results = [leaf for leaf in pytree.tree_leaves(out) if isinstance(leaf, Tensor)]
         inputs = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]

@@ -3,7 +3,7 @@
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import FrameType
 from typing import Any, Protocol
@@ -54,6 +54,10 @@ class Watcher(Protocol):
 
     def note_product(self, flops: int) -> None:
         """Called when a MAC unit multiplies, which no torch operator shows."""
+
+    def unlisted(self) -> AbstractContextManager[None]:
+        """A context whose ops are no part of the model."""
+        ...
 
 
 def _has_logarithm(part: Numerics | Override) -> bool:
@@ -210,10 +214,15 @@ class Emulation:
                     self.count.begin(self.step, self._pass)
             self._calls = {}
             if training and not recomputes:
-                self.amax.advance()
+                with self.bookkeeping():
+                    self.amax.advance()
             self._turn_on(training)
         self._note_region()
         self._layers.append(layer)
+
+    def bookkeeping(self) -> AbstractContextManager[None]:
+        """A context for ops of emulation itself, which coverage does not list."""
+        return nullcontext() if self.watcher is None else self.watcher.unlisted()
 
     def _turn_on(self, training: bool) -> None:
         self._training = training

@@ -484,7 +484,8 @@ class Site:
         if role_format.amax_history is None or not self._delays:
             return None
         name = f"{self._layer}/{self._call}/{name}"
-        return self._emulation.amax.scale_amax(name, tensor, role_format, record=record)
+        with self._emulation.bookkeeping():
+            return self._emulation.amax.scale_amax(name, tensor, role_format, record=record)
 
     def _key(self, name: str) -> Key:
         purpose = "" if self._training else "evaluation/"

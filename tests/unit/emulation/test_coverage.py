@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base import ConfigError
-from presilicon.designs import Numerics, Override, RoleFormat
+from presilicon.designs import Numerics, Override, RoleFormat, load_numerics
 from presilicon.emulation import UncoveredWarning, coverage, coverage_workload, emulate_, emulate_optimizer_, emulated
 from presilicon.formats import MacUnit, parse
 from presilicon.workloads import load_workload
@@ -283,3 +283,12 @@ def test_the_model_is_left_alone() -> None:
     assert all(torch.equal(model.state_dict()[key], value) for key, value in before.items())
     with pytest.raises(ConfigError, match="no trainable"):
         coverage(nn.ReLU(), ALL, torch.randn(2, 3))
+
+
+def test_amax_histories_are_no_ops_of_the_model() -> None:
+    def listed(recipe: str) -> set[tuple[str, str, str, int]]:
+        numerics = replace(load_numerics(recipe), vector="round-results")
+        ops = coverage(nn.Linear(8, 4), numerics, torch.randn(5, 8), strict=True).ops
+        return {(op.layer, op.stage, op.operator, op.flops) for op in ops}
+
+    assert listed("fp8-delayed") == listed("fp8-current")
