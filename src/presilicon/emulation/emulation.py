@@ -363,6 +363,17 @@ class Emulation:
             message = f'layer "{layer}": the matrix products of {name} are not emulated and stay in float32'
             warnings.warn(message, UncoveredWarning, stacklevel=4)
 
+    def _warn_of_autocast(self) -> None:
+        """Warn once that torch.autocast rounds operands and results on its own."""
+        key = ("", "autocast")
+        if key not in self._warned:
+            self._warned.add(key)
+            message = (
+                "torch.autocast casts the operands and results of emulated ops, so that they are not in the formats of "
+                "the numerics; leave it off, and name such formats in the numerics"
+            )
+            warnings.warn(message, UncoveredWarning, stacklevel=4)
+
     def unit_on(self, device: torch.device, core: MacUnit) -> MacUnit:
         """The unit that adds as a tensor core does, on this device: a card with another one adds in float32."""
         is_modelled = device.type != "cuda" or has_tensor_cores(device)
@@ -396,6 +407,8 @@ class Emulation:
 
     def site(self, training: bool, kind: str = "") -> Site:
         """The site of the running layer's next op; `kind` distinguishes vector ops from products."""
+        if torch._C._is_any_autocast_enabled():
+            self._warn_of_autocast()
         self._note_region()
         layer = self._layers[-1]
         counter = layer + kind

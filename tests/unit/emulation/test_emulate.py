@@ -321,3 +321,13 @@ def test_torchscript_is_refused_and_leaves_no_hooks() -> None:
     with pytest.raises(ConfigError, match='layer "1" is compiled by TorchScript'):
         emulate_(model, Numerics(weight="e4m3"))
     assert not model[0]._forward_pre_hooks
+
+
+def test_autocast_around_an_emulated_model_is_a_warning() -> None:
+    model = emulate_(nn.Linear(4, 4), Numerics(weight="e4m3"))
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        pytest.warns(UncoveredWarning, match=r"torch\.autocast casts") as warned,
+    ):
+        model(model(torch.ones(1, 4)))
+    assert len(warned) == 1
