@@ -239,7 +239,7 @@ class _Listing(TorchDispatchMode):
         products = [part.product for part in parts if part.product]
         if self.stage == "update":  # Adafactor's outer product adds nothing up
             products = [product for product in products if product.gemm is None or product.gemm.k > 1]
-        multiplies = operator.hides_products or bool(products)
+        multiplies = operator.hides_products or bool(products) or _is_weighted_bag(func, args)
         treatment = self._in_update(inputs, multiplies) if self.stage == "update" else self._treatment(multiplies, func)
         if is_complex and treatment.status == "emulated":  # formats are of real numbers
             treatment = _Treatment(treatment.layer, _FLOAT32, "uncovered")
@@ -290,6 +290,11 @@ class _Listing(TorchDispatchMode):
         return _Treatment(self._last, text, "emulated" if _rounds(text) else "float32")
 
     _last = ""
+
+
+def _is_weighted_bag(func: Any, args: Any) -> bool:
+    """Whether an op adds up rows of a table, each times a weight of the sample's own."""
+    return "embedding_bag" in str(func) and len(args) > 6 and isinstance(args[6], Tensor)
 
 
 def _rounds(formats: str) -> bool:

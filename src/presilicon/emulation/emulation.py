@@ -23,9 +23,9 @@ from presilicon.emulation.origins import Origins
 from presilicon.emulation.recomputation import Moment, checkpointed_region, continue_from, moments_of
 from presilicon.emulation.site import LayerPlan, Rounded, Site
 from presilicon.emulation.steps import StepCount, StepWarning
-from presilicon.formats import MacUnit, has_tensor_cores
+from presilicon.formats import MacUnit, has_tensor_cores, parse
 from presilicon.operators import Operator
-from presilicon.records import Ends, Observer, PairObserver, Role, Stateful
+from presilicon.records import Ends, Observer, PairObserver, ProductPhase, Role, Stateful
 
 RoleFormats = tuple[tuple[Role, RoleFormat], ...]
 
@@ -39,6 +39,15 @@ _APPLY = Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 class UncoveredWarning(UserWarning):
     """A model computes matrix products that are not emulated."""
+
+
+_FLOAT32 = parse("float32")
+_PRODUCTS: tuple[tuple[ProductPhase, Role, Role], ...] = (
+    ("forward", "activation", "weight"),
+    ("input_grad", "error", "weight"),
+    ("weight_grad", "error", "activation"),
+)
+"""The three products of a layer, and the roles of their factors."""
 
 
 class TensorCoreWarning(UserWarning):
@@ -170,7 +179,21 @@ class Emulation:
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = LayerPlan(self.numerics_of(layer), self.stale_weights)
+            self._warn_of_sums(plan.numerics)
         return plan
+
+    def _warn_of_sums(self, numerics: Numerics) -> None:
+        """Warn once for each pair of formats that is to be added as tensor cores do, but has no instruction."""
+        if numerics.sums != "tensor-core":
+            return
+        for phase, left, right in _PRODUCTS:
+            formats = [numerics.operand(role, phase).format for role in (left, right)]
+            key = (f"{formats[0]} by {formats[1]}", "sums")
+            is_plain = all(fmt == _FLOAT32 for fmt in formats)
+            if numerics.unit_of(phase, left, right).is_float32 and not is_plain and key not in self._warned:
+                self._warned.add(key)
+                message = f'sums = "tensor-core": no instruction multiplies {key[0]}, so these sums are float32'
+                warnings.warn(message, TensorCoreWarning, stacklevel=2)
 
     def numerics_of(self, layer: str) -> Numerics:
         """The numerics of a layer at this step, with the formats that were set."""

@@ -35,7 +35,7 @@ def handlers() -> Mapping[Callable[..., Any], Handler]:
     table |= dict.fromkeys(uncovered(), _uncovered)
     table |= dict.fromkeys(_MATRIX_PRODUCTS, _sparse_product)
     table |= dict.fromkeys(readers(), _product)
-    table |= {torch.einsum: _einsum, functional.embedding: _embedding}
+    table |= {torch.einsum: _einsum, functional.embedding: _embedding, functional.embedding_bag: _embedding_bag}
     table |= {functional.bilinear: _bilinear, torch.bilinear: _bilinear, torch.tensordot: _tensordot}
     table |= dict.fromkeys([torch.inner, torch.Tensor.inner], _inner)
     table |= dict.fromkeys([torch.dot, torch.vdot, torch.Tensor.dot, torch.Tensor.vdot], _dot)
@@ -229,6 +229,12 @@ def _vector(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: A
 
 def _embedding(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return do.embed(*args, **kwargs)
+
+
+def _embedding_bag(do: Arithmetic, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """A sum of rows; with weights of the samples it is a product, which is not emulated."""
+    weighted = kwargs.get("per_sample_weights") is not None or (len(args) > 8 and args[8] is not None)
+    return _uncovered(do, func, *args, **kwargs) if weighted else func(*args, **kwargs)
 
 
 _VECTOR = (_vector, _embedding)

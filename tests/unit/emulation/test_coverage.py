@@ -212,6 +212,9 @@ BEYOND = {
     "_sparse_addmm": lambda x, w: torch.sparse.addmm(w, x.to_sparse(), w),
     "matmul": lambda x, w: (x.to_sparse() @ w.to_sparse()).to_dense(),
     "addr": lambda x, w: torch.addr(w, x[0], x[1]),
+    "embedding_bag": lambda x, w: nn.functional.embedding_bag(
+        torch.zeros(4, 3, dtype=torch.long), w, per_sample_weights=x[:4, :3], mode="sum"
+    ),
 }
 
 
