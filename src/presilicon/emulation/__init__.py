@@ -10,7 +10,7 @@ from presilicon.emulation.monitoring.sensitivity import format_sensitivity, work
 from presilicon.emulation.monitoring.trainers import monitor_trainer
 from presilicon.emulation.optimizers import emulate_optimizer_
 from presilicon.emulation.scaling import LossScaler
-from presilicon.emulation.steps import StepWarning, UnscaledWarning
+from presilicon.emulation.state.steps import StepWarning, UnscaledWarning
 from presilicon.emulation.training.checkpoint import Checkpoint, read_trace
 from presilicon.emulation.training.hopeless import HOPELESS_RULE
 from presilicon.emulation.training.identity import identity

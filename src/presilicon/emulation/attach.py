@@ -12,7 +12,7 @@ from presilicon.designs import Numerics
 from presilicon.emulation.compilation import uncompiled
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.site import round_in_place
-from presilicon.emulation.state import no_longer_save_with, save_with
+from presilicon.emulation.state.entry import no_longer_save_with, save_with
 from presilicon.operators import Operator
 from presilicon.records import PHASES, Observer
 from presilicon.workloads import ends_of, named_layers, plain_name

@@ -15,14 +15,14 @@ from torch.utils import _pytree as pytree
 
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat
-from presilicon.emulation.amax import AmaxHistories
 from presilicon.emulation.exact import exactly, refuse_reentrant_checkpoint, was_exact_before
 from presilicon.emulation.monitoring.recorder import Recorder
 from presilicon.emulation.operators.replacement import Replacements
 from presilicon.emulation.origins import Origins
-from presilicon.emulation.recomputation import Moment, checkpointed_region, continue_from, moments_of
 from presilicon.emulation.site import LayerPlan, Rounded, Site
-from presilicon.emulation.steps import StepCount, StepWarning
+from presilicon.emulation.state.amax import AmaxHistories
+from presilicon.emulation.state.recomputation import Moment, checkpointed_region, continue_from, moments_of
+from presilicon.emulation.state.steps import StepCount, StepWarning
 from presilicon.formats import MacUnit, has_tensor_cores, parse
 from presilicon.operators import Operator
 from presilicon.records import Ends, Observer, PairObserver, ProductPhase, Role, Stateful

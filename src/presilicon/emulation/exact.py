@@ -12,7 +12,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from presilicon.base import ConfigError
 from presilicon.emulation.compilation import uncompiled
-from presilicon.emulation.recomputation import checkpointed_region
+from presilicon.emulation.state.recomputation import checkpointed_region
 
 EXACT = "float32 (exact by request)"
 """Formats of ops inside `exact`, in a coverage listing."""

@@ -13,7 +13,7 @@ from presilicon.designs import Numerics
 from presilicon.emulation.attach import emulation_of
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.ops.arithmetic import Arithmetic
-from presilicon.emulation.state import save_with
+from presilicon.emulation.state.entry import save_with
 
 LAYER = "loss"
 """Layer name of an emulated loss, for overrides, observers and coverage."""

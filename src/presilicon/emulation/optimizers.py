@@ -18,7 +18,7 @@ from presilicon.designs import Numerics, Override
 from presilicon.emulation.attach import emulation_of, named_parameters, owner_of, state_tensors
 from presilicon.emulation.emulation import Emulation, UncoveredWarning
 from presilicon.emulation.site import round_in_place
-from presilicon.emulation.state import ENTRY
+from presilicon.emulation.state.entry import ENTRY
 from presilicon.formats import parse
 from presilicon.records import Ends, Role
 from presilicon.workloads import describe_operator, ends_of

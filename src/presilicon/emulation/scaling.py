@@ -12,7 +12,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import LossScale, Numerics
 from presilicon.emulation.attach import emulation_of
 from presilicon.emulation.emulation import Emulation
-from presilicon.emulation.steps import scaled_optimizers
+from presilicon.emulation.state.steps import scaled_optimizers
 
 LossT = TypeVar("LossT")
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from presilicon.designs import Numerics, RoleFormat
-from presilicon.emulation.hadamard import transform
+from presilicon.emulation.ops.hadamard import transform
 from presilicon.emulation.ops.products import ConvolutionProduct, Multiply, Product
 from presilicon.emulation.transforms import refuse_second_derivative
 from presilicon.formats import Format, Key, Scaled, has_tensor_cores, matmul, parse, quantize, round_operand, rounder

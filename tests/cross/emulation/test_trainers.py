@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from presilicon.base import ConfigError
 from presilicon.designs import Change, Numerics, RoleFormat
 from presilicon.emulation import emulate_, emulate_optimizer_, emulation_of, monitor_trainer
-from presilicon.emulation.state import ENTRY
+from presilicon.emulation.state.entry import ENTRY
 from presilicon.formats import parse
 
 RANDOM = RoleFormat(parse("e4m3"), "stochastic")

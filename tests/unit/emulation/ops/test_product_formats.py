@@ -10,7 +10,8 @@ from torch.nn import functional
 
 from presilicon.base import ConfigError, Source, decode_config
 from presilicon.designs import Numerics, Override, ProductNumerics, RoleFormat, decode_format, write_numerics
-from presilicon.emulation import coverage, emulate_, hadamard
+from presilicon.emulation import coverage, emulate_
+from presilicon.emulation.ops import hadamard
 from presilicon.formats import Key, Stochastic, parse, quantize
 from presilicon.records import PRODUCT_PHASES
 

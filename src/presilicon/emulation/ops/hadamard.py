@@ -25,7 +25,7 @@ def transform(x: Tensor, axis: int, length: int, seed: int) -> Tensor:
     axis %= x.dim()
     signs = _signs(length, seed, x.device, x.dtype)
     if x.device.type == "cpu" and x.dtype == torch.float32 and has_numba() and x.numel():
-        from presilicon.emulation.hadamard_numba import mixed_blocks
+        from presilicon.emulation.ops.hadamard_numba import mixed_blocks
 
         return mixed_blocks(x, signs, prod(x.shape[axis + 1 :]), 1 / sqrt(length))
     mixed: Tensor = x.unflatten(axis, (-1, length)) * signs.view(-1, *[1] * (x.dim() - 1 - axis))

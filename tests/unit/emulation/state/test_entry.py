@@ -24,7 +24,7 @@ from presilicon.emulation import (
     restore_,
     train,
 )
-from presilicon.emulation.state import ENTRY
+from presilicon.emulation.state.entry import ENTRY
 from presilicon.emulation.training.checkpoint import Checkpoint
 from presilicon.formats import parse
 from presilicon.workloads import load_workload

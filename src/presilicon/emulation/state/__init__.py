@@ -1,0 +1,1 @@
+"""State that emulation carries from pass to pass and from step to step."""
