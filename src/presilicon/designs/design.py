@@ -181,10 +181,14 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _flatten(plain: Any, path: str = "") -> dict[str, Any]:
-    if not isinstance(plain, dict):
-        return {path: plain}
-    fields: dict[str, Any] = {}
-    for key, value in plain.items():
-        fields |= _flatten(value, f"{path}.{key}" if path else str(key))
-    return fields
+def _flatten(value: Any, path: str = "") -> dict[str, Any]:
+    """The leaves of a document by path; the items of a list of tables have their index in it."""
+    if value in ({}, []):
+        return {}
+    if isinstance(value, dict):
+        return {leaf: item for key in value for leaf, item in _flatten(value[key], f"{path}.{key}".lstrip(".")).items()}
+    if isinstance(value, list) and isinstance(value[0], dict):
+        return {
+            leaf: item for index, row in enumerate(value) for leaf, item in _flatten(row, f"{path}[{index}]").items()
+        }
+    return {path: value}

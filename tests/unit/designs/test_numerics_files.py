@@ -82,3 +82,9 @@ def test_the_command_shows_checks_and_compares(file):
     differences = json.loads(run("numerics", "diff", "fp8-hybrid", file, "--json"))["differences"]
     assert {row["path"]: row["right"] for row in differences}["gradient.format"] == "float32"
     assert json.loads(run("numerics", "show", "bf16", "--json"))["numerics"]["weight"]["format"] == "bfloat16"
+
+
+def test_a_diff_names_the_fields_of_overrides() -> None:
+    lines = run("numerics", "diff", "nvfp4", "mxfp8").splitlines()
+    assert any(line.split() == ["overrides[1].layers", "last", "->", "(absent)"] for line in lines)
+    assert not any(line.startswith("overrides ") for line in lines)
