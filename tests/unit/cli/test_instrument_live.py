@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -65,10 +66,9 @@ def wait_for_event(out: Path, name: str, count: int = 1) -> None:
     pytest.fail(f"no event {name}")
 
 
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
-    """An evaluation that trains until it is told to stop; the tests of this module use it in their order."""
-    folder = tmp_path_factory.mktemp("live")
+@contextmanager
+def evaluating(folder: Path) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """An evaluation that trains until it is told to stop."""
     (folder / "watched.toml").write_text(DESIGN)
     words = ["evaluate", str(folder / "watched.toml"), "--workload", "digits-mlp", "--seeds", "1", "--jobs", "1"]
     words += ["--target", "0.99999", "--max-steps", "1000000", "--out", str(folder / "runs")]
@@ -83,12 +83,29 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, subpr
         process.wait()
 
 
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, subprocess.Popen[bytes]]]:
+    """An evaluation that goes on; tests may use it in any order, and none may end it."""
+    with evaluating(tmp_path_factory.mktemp("live")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The runs folder of an evaluation that was interrupted."""
+    with evaluating(tmp_path_factory.mktemp("ended")) as (out, process):
+        wait_for_event(out, "instrument", 24)
+        os.kill(process.pid, signal.SIGINT)
+        process.wait(timeout=60)
+        yield out
+
+
 def events(out: Path, name: str) -> list[dict[str, Any]]:
     found = [json.loads(line) for path in out.glob("*/events.jsonl") for line in path.read_text().splitlines()]
     return [event for event in found if event["event"] == name]
 
 
-def test_a_tap_is_programmed_while_training_goes_on(invoke, live) -> None:
+def test_a_tap_is_programmed_and_watched_while_training_goes_on(invoke, live) -> None:
     out, process = live
     done = invoke("instrument", "program", "latest", "--tap", "in.output", "--aggregation", "distribution",
                   "--option", "bins=32", "--option", "high=4", "--out", str(out))  # fmt: skip
@@ -102,6 +119,16 @@ def test_a_tap_is_programmed_while_training_goes_on(invoke, live) -> None:
     assert {event["aggregation"] for event in seen if event["step"] < at} == {"summary"}
     assert {event["aggregation"] for event in seen if event["step"] >= at} == {"distribution"}
     assert len(seen[-1]["histogram"]["counts"]) == 32
+    shown = invoke("instrument", "watch", "latest", "--once", "--out", str(out)).out
+    assert "running" in shown
+    assert "in.output" in shown
+    assert "histogram" in shown
+    assert "dropped on the chip:" in shown
+    document = invoke("instrument", "watch", "latest", "--once", "--json", "--out", str(out)).document
+    taps = document["streams"][0]["taps"]
+    assert {"in.output", "slope"} < set(taps)
+    assert taps["in.output"]["seen"] == ["summary", "distribution"]
+    assert not document["streams"][0]["ended"]
     assert process.poll() is None
 
 
@@ -154,24 +181,8 @@ def test_the_learning_rate_and_the_pace_of_looks(invoke, live) -> None:
     assert invoke("instrument", "sample", "latest", "--tap", "slope", "--every", "0", "--out", str(out)).code == 0
 
 
-def test_watching_a_run_that_goes_on(invoke, live) -> None:
-    out, _ = live
-    shown = invoke("instrument", "watch", "latest", "--once", "--out", str(out)).out
-    assert "running" in shown
-    assert "in.output" in shown
-    assert "histogram" in shown
-    assert "dropped on the chip:" in shown
-    document = invoke("instrument", "watch", "latest", "--once", "--json", "--out", str(out)).document
-    taps = document["streams"][0]["taps"]
-    assert {"in.output", "slope"} < set(taps)
-    assert taps["in.output"]["seen"] == ["summary", "distribution"]
-    assert not document["streams"][0]["ended"]
-
-
-def test_when_it_is_over(invoke, live, tmp_path: Path) -> None:
-    out, process = live
-    os.kill(process.pid, signal.SIGINT)
-    process.wait(timeout=60)
+def test_when_it_is_over(invoke, ended) -> None:
+    out = ended
     done = invoke("instrument", "set", "latest", "--learning-rate", "0.1", "--out", str(out))
     assert done.code == 2
     assert "is over (interrupted)" in done.err
@@ -182,8 +193,8 @@ def test_when_it_is_over(invoke, live, tmp_path: Path) -> None:
     assert "no difference" in same.out
 
 
-def test_a_recorded_stream_is_listened_to(invoke, live) -> None:
-    out, _ = live
+def test_a_recorded_stream_is_listened_to(invoke, ended) -> None:
+    out = ended
     (stream,) = out.glob("*/stream-*.bin")
     given = ("--design", str(out.parent / "watched.toml"), "--workload", "digits-mlp", "--seconds", "0.3")
     done = invoke("instrument", "listen", str(stream), *given, "--json")
