@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import torch
 from emulation_models import Gpt
+from gpu_steps import as_graph
 from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.nn import functional
@@ -54,19 +55,6 @@ def stepper(model: nn.Module, inputs: Tensor, targets: Tensor, autocast: bool = 
         optimizer.step()
 
     return step
-
-
-def graphed(step: Callable[[], None]) -> Callable[[], None]:
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
 
 
 def timed(step: Callable[[], object], repeats: int = 5) -> float:
@@ -129,7 +117,7 @@ def main() -> None:
         graphs = {}
         for key, step in steps.items():
             try:
-                graphs[key] = graphed(step)
+                graphs[key] = as_graph(step)
             except Exception as error:
                 print(f"{name}, {key}: no graph ({str(error)[:200]})")
         captured = best(graphs)

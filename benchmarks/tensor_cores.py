@@ -2,7 +2,7 @@
 
 python benchmarks/tensor_cores.py judge          10^9 dot products per instruction against an integer model, on the card
 python benchmarks/tensor_cores.py hash           hashes of 10^7 dot products per instruction: the same on CPU and card
-python benchmarks/tensor_cores.py speed          products against torch's own, on the card
+python benchmarks/tensor_cores.py speed          products against torch's own, on the card or one CPU thread
 """
 
 import argparse
@@ -91,6 +91,8 @@ def digest(x: Tensor) -> str:
 
 def speed() -> None:
     """Times of products by torch and by the modelled units."""
+    if DEVICE == "cpu":
+        return speed_on_cpu()
     shapes = [(4096, 4096, 4096), (16384, 2048, 512), (16384, 512, 2048), (512, 2048, 16384), (16384, 1536, 512)]
     for m, n, k in shapes:
         a, b = torch.randn(m, k, device=DEVICE), torch.randn(k, n, device=DEVICE)
@@ -103,6 +105,23 @@ def speed() -> None:
         times |= {name: timed(from_types, a, b, unit) for name, unit in units.items()}
         line = ", ".join(f"{name} {seconds * 1e6:.0f} us" for name, seconds in times.items())
         print(f"{m} x {n} x {k}: {line}; bf16 unit / torch bf16 {times['bf16'] / times['torch bf16']:.2f}", flush=True)
+
+
+def speed_on_cpu() -> None:
+    """How many times as long as a float32 product a modelled one takes: medians of turns."""
+    torch.set_num_threads(1)
+    for name in FORMATS:
+        a, b = numbers(name, 512, 512, 0, 0), numbers(name, 512, 512, 0, 1)
+        unit = tensor_core(parse(FORMATS[name]), parse(FORMATS[name]))
+        turns = [(seconds(torch.matmul, a, b), seconds(matmul, a, b, unit)) for _ in range(8)][1:]
+        ratio = sorted(modelled / plain for plain, modelled in turns)[len(turns) // 2]
+        print(f"512 x 512 x 512 in {name}: {ratio:.0f} times a float32 product", flush=True)
+
+
+def seconds(work: Callable[..., object], *arguments: object) -> float:
+    start = time.perf_counter()
+    work(*arguments)
+    return time.perf_counter() - start
 
 
 def from_types(a: Tensor, b: Tensor, unit: MacUnit) -> Tensor:
