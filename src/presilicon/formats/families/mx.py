@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from presilicon.formats.families.block import PowerBlocks
+from presilicon.formats.families.element import ElementFields, element_of
 from presilicon.formats.families.fixed import Fixed
 from presilicon.formats.families.float import Float
 from presilicon.formats.format import Format, require, require_integer, require_word
@@ -16,24 +17,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def element_of(element: object, name: str) -> Float | Fixed:
-    """The element of the scaled format `name`, parsed if it is text. Raises `FormatError` if it cannot be scaled."""
-    if isinstance(element, str):
-        from presilicon.formats.grammar import parse
-
-        element = parse(element)
-    usable = isinstance(element, Float) or (
-        isinstance(element, Fixed) and element.signed and element.overflow == "saturate"
-    )
-    require(usable, name, f"element must be a float or a signed, saturating fixed format, not {element!r}")
-    assert isinstance(element, Float | Fixed)
-    width = element.significand_bits
-    require(width <= 16, name, f"element must have at most 16 significant bits, not {width}")
-    return element
-
-
 @dataclass(frozen=True, slots=True)
-class Mx(PowerBlocks):
+class Mx(ElementFields, PowerBlocks):
     """OCP microscaling: `element` numbers with one power-of-two scale (E8M0) per block.
 
     The scale is 2^k, k from -127 to 127, found from the block's largest magnitude amax and the element's largest value
@@ -83,29 +68,9 @@ class Mx(PowerBlocks):
         return self.block
 
     @property
-    def bits(self) -> int:
-        """Width of an element."""
-        return self.element.bits
-
-    @property
     def bits_per_element(self) -> float:
         """Bits of the element, and 8 bits of scale per block."""
         return self.element.bits_per_element + 8 / self.block
-
-    @property
-    def significand_bits(self) -> int:
-        """Significand bits of the element."""
-        return self.element.significand_bits
-
-    @property
-    def exponent_bits(self) -> int:
-        """Exponent bits of the element."""
-        return self.element.exponent_bits
-
-    @property
-    def has_negative_zero(self) -> bool:
-        """Whether the element has -0."""
-        return self.element.has_negative_zero
 
     @property
     def _amax_bits(self) -> int:

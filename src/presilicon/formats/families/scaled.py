@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from presilicon.base import FormatError
 from presilicon.formats.families.block import BlockFormat
+from presilicon.formats.families.element import ElementFields, element_of
 from presilicon.formats.families.fixed import Fixed
 from presilicon.formats.families.float import Float
-from presilicon.formats.families.mx import element_of
 from presilicon.formats.format import require, require_integer, require_word
 from presilicon.formats.kernels.grid import LARGEST_BITS, grid_of, value_of_bits
 from presilicon.formats.kernels.passes import deliver, round_on_grid, scaled_passes_for
@@ -26,7 +26,7 @@ _SMALLEST, _LARGEST = 2.0**-126, value_of_bits(LARGEST_BITS)
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled(BlockFormat):
+class Scaled(ElementFields, BlockFormat):
     """`element` numbers with one scale per tensor, row, block or tile, fitted to the data.
 
     With a the largest magnitude of a group, not less than `least`, and M the largest value of the element, every
@@ -103,32 +103,11 @@ class Scaled(BlockFormat):
         return self.per in ("row", "block")
 
     @property
-    def bits(self) -> int:
-        """Width of an element."""
-        return self.element.bits
-
-    @property
     def bits_per_element(self) -> float:
         """Bits of the element, and 32 or 8 bits of scale per block or tile; scales of rows and tensors are left out."""
         members = {"block": self.block, "tile": self.block**2}.get(self.per, math.inf)
         return self.element.bits_per_element + (8 if self.scale == "e8m0" else 32) / members
 
-    @property
-    def significand_bits(self) -> int:
-        """Significand bits of the element."""
-        return self.element.significand_bits
-
-    @property
-    def exponent_bits(self) -> int:
-        """Exponent bits of the element."""
-        return self.element.exponent_bits
-
-    @property
-    def has_negative_zero(self) -> bool:
-        """Whether the element has -0."""
-        return self.element.has_negative_zero
-
-    @property
     def unit_format(self) -> Float | Fixed:
         """The element, saturating."""
         return _saturating(self.element)
@@ -267,7 +246,7 @@ class Scaled(BlockFormat):
         forward, back = self.factors(self.amax_of(x) if amax is None else amax)
         factor = self._over(x, forward)
         ratio = x / factor if self.apply == "divide" else x * factor
-        return round_on_grid(ratio.contiguous(), grid_of(self.unit_format), mode, key, None), back
+        return round_on_grid(ratio.contiguous(), grid_of(self.unit_format()), mode, key, None), back
 
     def round_value(self, x: float, mode: "str | Stochastic", word: int) -> float:
         """Not available: the scale comes from a whole tensor; see `round_values`."""
@@ -286,7 +265,7 @@ class Scaled(BlockFormat):
                 forward, back = self._factors_of(max(magnitudes))
             for i in members:
                 ratio = float32(values[i] / forward if self.apply == "divide" else values[i] * forward)
-                unit = self.unit_format.round_value(ratio, mode, word_of(key, i, mode))
+                unit = self.unit_format().round_value(ratio, mode, word_of(key, i, mode))
                 results[i] = float32(unit * back)
         return results
 

@@ -157,7 +157,7 @@ def _scale_factors(largest: Any, fmt: Scaled) -> tuple[Any, Any]:
 
 @lru_cache(maxsize=256)
 def _scaled_facts(fmt: Scaled) -> tuple[Any, ...]:
-    how, grid = DIVIDE if fmt.apply == "divide" else MULTIPLY, grid_of(fmt.unit_format)
+    how, grid = DIVIDE if fmt.apply == "divide" else MULTIPLY, grid_of(fmt.unit_format())
     rules = fmt.apply == "reciprocal", fmt.apply == "divide", fmt.scale == "e8m0"
     return how, grid, fmt.element.max, 2.0**fmt.margin, fmt.least, *rules
 
