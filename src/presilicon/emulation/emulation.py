@@ -25,7 +25,7 @@ from presilicon.emulation.state.recomputation import Moment, checkpointed_region
 from presilicon.emulation.state.steps import StepCount, StepWarning
 from presilicon.formats import MacUnit, has_tensor_cores, parse
 from presilicon.operators import Operator
-from presilicon.records import Ends, Observer, PairObserver, ProductPhase, Role, Stateful
+from presilicon.records import OPERANDS, Ends, Observer, PairObserver, Role, Stateful
 
 RoleFormats = tuple[tuple[Role, RoleFormat], ...]
 
@@ -42,12 +42,6 @@ class UncoveredWarning(UserWarning):
 
 
 _FLOAT32 = parse("float32")
-_PRODUCTS: tuple[tuple[ProductPhase, Role, Role], ...] = (
-    ("forward", "activation", "weight"),
-    ("input_grad", "error", "weight"),
-    ("weight_grad", "error", "activation"),
-)
-"""The three products of a layer, and the roles of their factors."""
 
 
 class TensorCoreWarning(UserWarning):
@@ -186,7 +180,7 @@ class Emulation:
         """Warn once for each pair of formats that is to be added as tensor cores do, but has no instruction."""
         if numerics.sums != "tensor-core":
             return
-        for phase, left, right in _PRODUCTS:
+        for phase, (left, right) in OPERANDS.items():
             formats = [numerics.operand(role, phase).format for role in (left, right)]
             key = (f"{formats[0]} by {formats[1]}", "sums")
             is_plain = all(fmt == _FLOAT32 for fmt in formats)
@@ -404,7 +398,7 @@ class Emulation:
         if key not in self._warned and (device.type == "cpu" or not is_modelled):
             self._warned.add(key)
             words = (
-                "the CPU runs a model of the tensor core, about 35 times slower than float32 sums"
+                "the CPU runs a model of the tensor core, about 30 times slower than float32 sums"
                 if is_modelled
                 else f"the tensor cores of {torch.cuda.get_device_name(device)} are not modelled: sums are float32"
             )

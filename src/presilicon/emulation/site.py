@@ -13,9 +13,9 @@ from torch import Tensor
 
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.ops.hadamard import transform
-from presilicon.emulation.ops.products import ConvolutionProduct, Multiply, Product
+from presilicon.emulation.ops.products import Multiply, Product
 from presilicon.emulation.transforms import refuse_second_derivative
-from presilicon.formats import Format, Key, Scaled, has_tensor_cores, matmul, parse, quantize, round_operand, rounder
+from presilicon.formats import Format, Key, Scaled, has_tensor_cores, matmul, parse, quantize, rounder, typed_operand
 from presilicon.records import PHASES, PRODUCT_PHASES, ROLES, ProductPhase, Role
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class Site:
         self._stream = emulation.stream
         self._training = training
         self._delays = True
-        self._has_types = self._is_convolution = False
+        self._has_types = self._has_kernels = False
         """Whether scales may follow earlier passes; formats that are only asked about have no history."""
 
     def round(
@@ -447,21 +447,22 @@ class Site:
         return quantize(split.detach(), oriented, rounding=role_format.rounding_mode, key=key).view(tensor.shape)
 
     def prepare(self, product: Product, device: torch.device) -> None:
-        """Learn the kind of the product; operands of some become tensors of the types that tensor cores read."""
+        """Note whether the product has kernels of a convolution, and operands of the types that tensor cores read."""
         emulation = self._emulation
-        self._is_convolution = isinstance(product, ConvolutionProduct)
+        self._has_kernels = product.has_kernels
         if product.takes_types and self.plan.is_on_tensor_cores and not emulation.observers and not emulation.recorders:
             self._has_types = has_tensor_cores(device)
 
     def _as_operand(
         self, tensor: Tensor, role: Role, axis: int, groups: int, part: str, phase: ProductPhase
     ) -> Tensor | None:
+        """The rounded operand in the type that tensor cores read; None if they have no type that holds its format."""
         role_format = self.plan.format_of(role, phase)
         if role_format.amax_history is not None:
             return None
         key = self._key(f"{role}/{part}") if role_format.is_stochastic else None
         split, oriented = self._oriented(tensor, role, axis, groups, phase)
-        typed = round_operand(split.detach(), oriented, role_format.rounding_mode, key)
+        typed = typed_operand(split.detach(), oriented, role_format.rounding_mode, key)
         return None if typed is None else typed.view(tensor.shape)
 
     def _oriented(
@@ -471,7 +472,7 @@ class Site:
         fmt = self.plan.format_of(role, phase).format
         if not fmt.is_blocked:
             return tensor, fmt
-        if role == "weight" and tensor.dim() > 2 and not fmt.is_oriented and self._is_convolution:
+        if role == "weight" and tensor.dim() > 2 and not fmt.is_oriented and self._has_kernels:
             return tensor.flatten(1), fmt  # the matrix of kernels: output channels by input channels and positions
         # Blocks must not extend from one group of channels into the next.
         split = tensor.unflatten(axis, (groups, -1)) if groups > 1 else tensor

@@ -33,7 +33,7 @@ from presilicon.formats.kernels.passes import has_numba
 from presilicon.formats.kernels.reference import quantize_value
 from presilicon.formats.kernels.threads import split_over_threads
 from presilicon.formats.mac.matmul import matmul
-from presilicon.formats.mac.tensor_core import has_tensor_cores, round_operand, tensor_core
+from presilicon.formats.mac.tensor_core import has_tensor_cores, tensor_core, typed_operand
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.quantization import quantize
 from presilicon.formats.rounder import rounder
@@ -72,9 +72,9 @@ __all__ = [
     "quantize",
     "quantize_value",
     "register",
-    "round_operand",
     "rounder",
     "short_name",
     "split_over_threads",
     "tensor_core",
+    "typed_operand",
 ]

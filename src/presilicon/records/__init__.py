@@ -38,6 +38,7 @@ from presilicon.records.foreign import Coverage, ForeignTime, ForeignTimes
 from presilicon.records.format_sensitivity import FormatSensitivity, FormatTrial, LayerSensitivity, SensitivityMetric
 from presilicon.records.frames import ArrayFrames, CellFrame
 from presilicon.records.graph import (
+    OPERANDS,
     PHASES,
     PRODUCT_PHASES,
     ROLES,
@@ -86,6 +87,7 @@ from presilicon.records.trace import (
 
 __all__ = [
     "MEMORY_PARTS",
+    "OPERANDS",
     "PHASES",
     "PRODUCT_PHASES",
     "ROLES",

@@ -19,6 +19,13 @@ PRODUCT_PHASES: tuple[ProductPhase, ...] = get_args(ProductPhase)
 Role = Literal["weight", "activation", "error", "gradient", "master", "state"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
+OPERANDS: dict[ProductPhase, tuple[Role, Role]] = {
+    "forward": ("activation", "weight"),
+    "input_grad": ("error", "weight"),
+    "weight_grad": ("activation", "error"),
+}
+"""The roles of the two factors of each product of a layer."""
+
 OpKind = Literal[
     "gemm",
     "convolution",

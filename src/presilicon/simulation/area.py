@@ -5,14 +5,7 @@ from typing import NamedTuple
 from presilicon.base import ConfigError
 from presilicon.designs import AreaTable, Design, Technology, curve_um2
 from presilicon.formats import Format
-from presilicon.records import Area, OperatorCost, Phase, Role
-
-OPERANDS: dict[Phase, tuple[Role, Role]] = {
-    "forward": ("activation", "weight"),
-    "input_grad": ("error", "weight"),
-    "weight_grad": ("activation", "error"),
-}
-"""The roles of the two factors of each product of a layer."""
+from presilicon.records import Area, OperatorCost
 
 
 def area(design: Design, technology: Technology | None = None) -> Area:

@@ -15,7 +15,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import Numerics
 from presilicon.emulation import TensorCoreWarning, emulate_
 from presilicon.formats import has_tensor_cores
-from presilicon.records import Role
+from presilicon.records import OPERANDS
 from presilicon.workloads import load_workload
 
 BATCH, RATE = 64, 2.0**-3
@@ -114,14 +114,9 @@ def _train_step(model: nn.Module, inputs: Tensor, wanted: Tensor) -> Tensor:
 
 def _check(numerics: Numerics, device: torch.device) -> str:
     """The unit of the forward products; every product must have one that is modelled."""
-    pairs: tuple[tuple[str, Role, Role], ...] = (
-        ("forward", "activation", "weight"),
-        ("input_grad", "error", "weight"),
-        ("weight_grad", "error", "activation"),
-    )
-    for phase, left, right in pairs:
-        if numerics.unit_of(phase, left, right).is_float32:  # type: ignore[arg-type]
-            operands = " and ".join(str(numerics.operand(role, phase)) for role in (left, right))  # type: ignore[arg-type]
+    for phase, (left, right) in OPERANDS.items():
+        if numerics.unit_of(phase, left, right).is_float32:
+            operands = " and ".join(str(numerics.operand(role, phase)) for role in (left, right))
             raise ConfigError(
                 f"a replay needs operands that tensor cores multiply, and the {phase} product has {operands}; "
                 "try the numerics bf16 or fp8-hybrid"

@@ -43,6 +43,8 @@ class Product(ABC):
     axes: Axes
     groups: int = 1
     """Number of groups of a grouped convolution."""
+    has_kernels: bool = False
+    """Whether the weights are kernels of a convolution, which have more than two axes."""
     takes_types: bool = False
     """Whether operands may be tensors of the types that tensor cores read."""
     error_first: bool = False
@@ -132,6 +134,8 @@ class ConvolutionProduct(Product):
     convolution of the dilated error with the mirrored kernels, so that the unit computes every sum. Block formats group
     along the channels (which each kernel position reduces) and, for the weight gradient, along the batch.
     """
+
+    has_kernels = True
 
     def __init__(self, geometry: ConvolutionGeometry) -> None:
         self.geometry = geometry

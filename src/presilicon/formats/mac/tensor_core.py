@@ -100,7 +100,7 @@ def has_tensor_cores(device: "torch.device") -> bool:
     return device.type == "cuda" and has_triton() and torch.cuda.get_device_capability(device) == _HOPPER
 
 
-def round_operand(
+def typed_operand(
     x: "torch.Tensor", fmt: Format, mode: "Rounding | Stochastic | None", key: "Key | None"
 ) -> "torch.Tensor | None":
     """A tensor on a GPU with tensor cores in a format, as numbers of the type that they read.
@@ -109,7 +109,7 @@ def round_operand(
     """
     from presilicon.formats.mac import tensor_core_gpu
 
-    return tensor_core_gpu.round_operand(x, fmt, mode, key)
+    return tensor_core_gpu.typed_operand(x, fmt, mode, key)
 
 
 def instruction_of(fmt: Format) -> Instruction:

@@ -43,7 +43,7 @@ def operand_type(instruction: Instruction) -> torch.dtype:
     return _TYPES[instruction.name]
 
 
-def round_operand(x: Tensor, fmt: Format, mode: str | Stochastic | None, key: Key | None) -> Tensor | None:
+def typed_operand(x: Tensor, fmt: Format, mode: str | Stochastic | None, key: Key | None) -> Tensor | None:
     """A float32 tensor in a format, as numbers of the type that tensor cores read; None if no instruction holds it."""
     instruction = _instruction_of(fmt)
     if instruction is None or instruction.name == "tf32" or x.dtype is not torch.float32 or x.numel() == 0:

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from presilicon.designs import Design, Machine, MachineStep, StepPrice, Technology, UpdateRule
-from presilicon.records import PRODUCT_PHASES, Area
-from presilicon.simulation.area import OPERANDS, mac_area_um2, register_area_um2, sram_area_um2
+from presilicon.records import OPERANDS, PRODUCT_PHASES, Area
+from presilicon.simulation.area import mac_area_um2, register_area_um2, sram_area_um2
 from presilicon.simulation.systolic.machine import Positive, Size
 
 Schedule = Literal["sgd", "minibatch", "pipelined"]

@@ -4,9 +4,8 @@ from itertools import product
 
 from presilicon.designs import Design, Technology
 from presilicon.formats import parse
-from presilicon.records import PRODUCT_PHASES, Area
+from presilicon.records import OPERANDS, PRODUCT_PHASES, Area
 from presilicon.simulation.area import (
-    OPERANDS,
     area_table,
     mac_area_um2,
     operator_area_um2,
