@@ -41,6 +41,16 @@ class Mixer(nn.Module):
         return self.last((x @ x.mT) @ x)
 
 
+CONVOLUTIONS = {
+    "convolution": (lambda: nn.Conv2d(24, 16, 3, bias=False), (24, 9, 9), (16, 7, 7)),
+    "with a stride": (lambda: nn.Conv2d(64, 32, 3, 2, 1), (64, 9, 9), (32, 5, 5)),
+    "of groups": (lambda: nn.Conv2d(64, 64, 3, groups=2, dilation=2), (64, 9, 9), (64, 5, 5)),
+    "transposed": (lambda: nn.ConvTranspose2d(24, 16, 3, 2), (24, 5, 5), (16, 11, 11)),
+    "1-D": (lambda: nn.Conv1d(24, 16, 3, padding=1), (24, 9), (16, 9)),
+    "3-D": (lambda: nn.Conv3d(4, 16, 3), (4, 5, 5, 5), (16, 3, 3, 3)),
+}
+
+
 def step(model: nn.Module, x: Tensor, error: Tensor) -> list[Tensor]:
     x = x.clone().requires_grad_()
     out = model(x)
@@ -51,13 +61,14 @@ def step(model: nn.Module, x: Tensor, error: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("name", NUMERICS)
-@pytest.mark.parametrize("kind", ["mixer", "convolution"])
+@pytest.mark.parametrize("kind", ["mixer", *CONVOLUTIONS])
 def test_a_model_has_the_same_bits_on_the_card(name: str, kind: str) -> None:
     torch.manual_seed(0)
     if kind == "mixer":
         model, x, error = Mixer(), torch.randn(3, 50, 200) / 8, torch.randn(3, 50, 40)
     else:
-        model, x, error = nn.Conv2d(24, 16, 3, bias=False), torch.randn(4, 24, 9, 9), torch.randn(4, 16, 7, 7)
+        model, shape, results = CONVOLUTIONS[kind]
+        model, x, error = model(), torch.randn(4, *shape), torch.randn(4, *results)
     numerics = Numerics(
         **{field: getattr(NUMERICS[name], field) for field in ("weight", "activation", "error")}, sums="tensor-core"
     )

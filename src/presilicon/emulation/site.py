@@ -15,7 +15,18 @@ from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.ops.hadamard import transform
 from presilicon.emulation.ops.products import Multiply, Product
 from presilicon.emulation.transforms import refuse_second_derivative
-from presilicon.formats import Format, Key, Scaled, has_tensor_cores, matmul, parse, quantize, rounder, typed_operand
+from presilicon.formats import (
+    Format,
+    Key,
+    Patches,
+    Scaled,
+    has_tensor_cores,
+    matmul,
+    parse,
+    quantize,
+    rounder,
+    typed_operand,
+)
 from presilicon.records import PHASES, PRODUCT_PHASES, ROLES, ProductPhase, Role
 
 if TYPE_CHECKING:
@@ -402,9 +413,9 @@ class Site:
         key = self._key(f"mac/{part or phase}") if mac.is_stochastic else None
         watcher = self._emulation.watcher
 
-        def multiply(a: Tensor, b: Tensor) -> Tensor:
+        def multiply(a: Tensor | Patches, b: Tensor | Patches, bias: Tensor | None = None) -> Tensor:
             unit = mac if mac.left is None else self._emulation.unit_on(a.device, mac)
-            out = matmul(a, b, unit, key=key)
+            out = matmul(a, b, unit, key=key, bias=bias)
             if watcher is not None:
                 watcher.note_product(2 * out.numel() * a.shape[-1])
             return out

@@ -33,6 +33,7 @@ from presilicon.formats.kernels.passes import has_numba
 from presilicon.formats.kernels.reference import quantize_value
 from presilicon.formats.kernels.threads import split_over_threads
 from presilicon.formats.mac.matmul import matmul
+from presilicon.formats.mac.patches import Patches
 from presilicon.formats.mac.tensor_core import has_tensor_cores, tensor_core, typed_operand
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.quantization import quantize
@@ -54,6 +55,7 @@ __all__ = [
     "MacUnit",
     "Mx",
     "Nvfp4",
+    "Patches",
     "Posit",
     "Rounding",
     "Scaled",

@@ -25,29 +25,38 @@ def scaled_dot_product(
     if enable_gqa:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    mask: Tensor | None
     if is_causal:
-        attn_mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
-    mask = None if attn_mask is None else _additive(attn_mask, query, hides=False)
-    probabilities = _probabilities(do, query, key, mask, dropout_p, scale)
+        mask = query.new_full((query.shape[-2], key.shape[-2]), -math.inf).triu(1)
+    else:
+        mask = None if attn_mask is None else _additive(attn_mask, query, hides=False)
+    probabilities = _probabilities(do, query, key, mask, dropout_p, scale, has_blind_rows=not is_causal)
     return do.matmul(probabilities, value)
 
 
 def _probabilities(
-    do: Arithmetic, query: Tensor, key: Tensor, mask: Tensor | None, dropout: float, scale: float | None = None
+    do: Arithmetic,
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    dropout: float,
+    scale: float | None = None,
+    *,
+    has_blind_rows: bool = True,
 ) -> Tensor:
-    """Softmax of the scaled and masked scores; a row that is masked completely gives zeros."""
+    """Softmax of the scaled and masked scores; a row that is masked completely, if there is any, gives zeros."""
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = do.matmul(query, key.transpose(-2, -1))
     blind: Tensor | None = None
     if mask is None:
         scores = do.apply(torch.Tensor.mul_, scores, factor)
     else:
-        hidden = mask == -math.inf
-        blind = hidden.all(-1, keepdim=True)
-        if blind.device.type == "cpu" and not blind.any():
-            blind = None
-        else:
-            mask = mask.masked_fill(blind, 0.0)
+        if has_blind_rows:
+            blind = (mask == -math.inf).all(-1, keepdim=True)
+            if blind.device.type == "cpu" and not blind.any():
+                blind = None
+            else:
+                mask = mask.masked_fill(blind, 0.0)
         scores = do.apply(torch.add, mask, scores, alpha=factor)
         if do.plan.rounds_vector("activation"):
             # In a format without infinities, masked scores have become finite.

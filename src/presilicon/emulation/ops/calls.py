@@ -9,8 +9,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from presilicon.emulation.ops.einsum import Arrangement
-from presilicon.emulation.ops.patches import ConvolutionGeometry
-from presilicon.emulation.ops.products import ConvolutionProduct, LinearProduct, MatmulProduct, Product
+from presilicon.emulation.ops.products import (
+    ConvolutionGeometry,
+    ConvolutionProduct,
+    LinearProduct,
+    MatmulProduct,
+    Product,
+)
 from presilicon.records import Role
 
 

@@ -6,17 +6,20 @@ error. Block formats group along the axis that a multiplication reduces.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from presilicon.emulation.ops.patches import ConvolutionGeometry, dilate, patches
+from presilicon.formats import Patches
 
-Multiply = Callable[[Tensor, Tensor], Tensor]
-"""Multiplies (..., m, k) by (..., k, n) as a MAC unit does; None instead means torch's own product."""
+
+class Multiply(Protocol):
+    """Multiplies (..., m, k) by (..., k, n) as a MAC unit does, and adds a bias of n numbers in float32."""
+
+    def __call__(self, a: Tensor | Patches, b: Tensor | Patches, bias: Tensor | None = None) -> Tensor: ...
 
 
 Needs = tuple[bool, bool, bool]
@@ -85,8 +88,7 @@ class LinearProduct(Product):
     def forward(self, a: Tensor, b: Tensor, bias: Tensor | None, multiply: Multiply | None) -> Tensor:
         if multiply is None:
             return functional.linear(a, b, bias)
-        out = multiply(self.rows(a), b.t()).view(*a.shape[:-1], b.shape[0])
-        return out if bias is None else out + bias
+        return multiply(self.rows(a), b.t(), bias).view(*a.shape[:-1], b.shape[0])
 
     def input_grad(self, error: Tensor, b: Tensor, shape: torch.Size, multiply: Multiply | None) -> Tensor:
         return (multiply or torch.matmul)(self.rows(error), b).view(shape)
@@ -127,6 +129,36 @@ class MatmulProduct(Product):
         return error.sum_to_size(shape)
 
 
+@dataclass(frozen=True)
+class ConvolutionGeometry:
+    """Stride, padding, dilation and groups; one entry per spatial dimension. Padding is the same on both sides."""
+
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int = 1
+    transposed: bool = False
+    output_padding: tuple[int, ...] = ()
+
+    def output_size(self, size: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
+        """Spatial size of the result."""
+        axes = list(zip(size, kernel, self.stride, self.padding, self.dilation, strict=True))
+        if not self.transposed:
+            return tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in axes)
+        sizes = ((n - 1) * s - 2 * p + d * (k - 1) + 1 for n, k, s, p, d in axes)
+        return tuple(n + o for n, o in zip(sizes, self.output_padding, strict=True))
+
+    def gathered(self, x: Tensor, kernel: tuple[int, ...], size: tuple[int, ...]) -> Patches:
+        """What a plain convolution reads for a result of `size`."""
+        ones = (1,) * len(kernel)
+        return Patches(x, kernel, size, self.stride, self.padding, self.dilation, ones, self.groups)
+
+    def spread(self, x: Tensor, kernel: tuple[int, ...], size: tuple[int, ...]) -> Patches:
+        """What the transpose of a convolution reads with mirrored kernels, for a result of `size`."""
+        reach = tuple(d * (k - 1) - p for k, p, d in zip(kernel, self.padding, self.dilation, strict=True))
+        return Patches(x, kernel, size, (1,) * len(kernel), reach, self.dilation, self.stride, self.groups)
+
+
 class ConvolutionProduct(Product):
     """Activations (batch, channels, ...) by kernels (out channels, in channels / groups, ...).
 
@@ -136,6 +168,7 @@ class ConvolutionProduct(Product):
     """
 
     has_kernels = True
+    takes_types = True
 
     def __init__(self, geometry: ConvolutionGeometry) -> None:
         self.geometry = geometry
@@ -150,23 +183,23 @@ class ConvolutionProduct(Product):
             return torch.convolution(
                 a, b, bias, g.stride, g.padding, g.dilation, g.transposed, g.output_padding, g.groups
             )
-        out = self._spread(a, b, multiply) if g.transposed else self._gather(a, b, multiply)
-        return out if bias is None else out + bias.view(-1, *[1] * (out.dim() - 2))
+        size = g.output_size(a.shape[2:], b.shape[2:])
+        return (self._spread if g.transposed else self._gather)(a, b, bias, size, multiply)
 
     def input_grad(self, error: Tensor, b: Tensor, shape: torch.Size, multiply: Multiply | None) -> Tensor:
         if multiply is None:
             return self._backward(error, error.new_empty(shape), b, 0)
-        if self.geometry.transposed:
-            return self._gather(error, b, multiply, tuple(shape[2:]))
-        return self._spread(error, b, multiply, tuple(shape[2:]))
+        return (self._gather if self.geometry.transposed else self._spread)(error, b, None, shape[2:], multiply)
 
     def weight_grad(self, a: Tensor, error: Tensor, shape: torch.Size, multiply: Multiply | None) -> Tensor:
         if multiply is None:
             return self._backward(error, a, error.new_empty(shape), 1)
         small, large = (a, error) if self.geometry.transposed else (error, a)
-        columns = patches(large, tuple(shape[2:]), self.geometry, tuple(small.shape[2:]))
-        rows = _by_group(small, self.geometry.groups)
-        return multiply(rows.mT, columns).reshape(shape)
+        columns = self.geometry.gathered(large, shape[2:], small.shape[2:])
+        rows = small.movedim(1, -1).flatten(0, -2).unflatten(1, (self.geometry.groups, -1))
+        gradient = multiply(rows.permute(1, 2, 0), columns)
+        gradient = gradient.reshape(shape[0], *shape[2:], shape[1]).movedim(-1, 1)
+        return gradient if _is_channels_last(a) or _is_channels_last(error) else gradient.contiguous()
 
     def bias_grad(self, error: Tensor, shape: torch.Size) -> Tensor:
         return error.sum([0, *range(2, error.dim())])
@@ -187,44 +220,33 @@ class ConvolutionProduct(Product):
         )[which]
         return gradient
 
-    def _output_size(self, a: Tensor, b: Tensor) -> tuple[int, ...]:
-        """Spatial size of a transposed convolution's result."""
-        g = self.geometry
-        return tuple(
-            (size - 1) * s - 2 * p + d * (k - 1) + o + 1
-            for size, k, s, p, d, o in zip(
-                a.shape[2:], b.shape[2:], g.stride, g.padding, g.dilation, g.output_padding, strict=True
-            )
-        )
-
-    def _gather(self, a: Tensor, b: Tensor, multiply: Multiply, size: tuple[int, ...] | None = None) -> Tensor:
+    def _gather(self, a: Tensor, b: Tensor, bias: Tensor | None, size: tuple[int, ...], multiply: Multiply) -> Tensor:
         """A plain convolution: patches of `a` by the kernels."""
-        g = self.geometry
-        size = size or g.output_size(a.shape[2:], b.shape[2:])
-        columns = patches(a, tuple(b.shape[2:]), g, size)
-        kernels = b.reshape(g.groups, b.shape[0] // g.groups, -1)
-        return _from_groups(multiply(columns, kernels.mT), a.shape[0], size)
+        columns = self.geometry.gathered(a, b.shape[2:], size)
+        kernels = b.movedim(1, -1).reshape(self.groups, b.shape[0] // self.groups, -1)
+        return self._result(columns, kernels.mT, bias, _is_channels_last(a) or _is_channels_last(b), multiply)
 
-    def _spread(self, a: Tensor, b: Tensor, multiply: Multiply, size: tuple[int, ...] | None = None) -> Tensor:
+    def _spread(self, a: Tensor, b: Tensor, bias: Tensor | None, size: tuple[int, ...], multiply: Multiply) -> Tensor:
         """The transpose of a convolution: patches of the dilated `a` by the mirrored kernels."""
-        g = self.geometry
-        kernel = tuple(b.shape[2:])
-        size = size or self._output_size(a, b)
-        columns = patches(dilate(a, kernel, size, g), kernel, g.unit_stride(), size)
-        mirrored = b.flip(list(range(2, b.dim())))
-        per_group = mirrored.reshape(g.groups, b.shape[0] // g.groups, *b.shape[1:])
-        kernels = per_group.movedim(2, -1).reshape(g.groups, -1, b.shape[1])
-        return _from_groups(multiply(columns, kernels), a.shape[0], size)
+        columns = self.geometry.spread(a, b.shape[2:], size)
+        mirrored = b.flip(list(range(2, b.dim()))) if b.shape[2:].numel() > 1 else b
+        per_group = mirrored.unflatten(0, (self.groups, -1))  # (groups, in, out, kernel...)
+        kernels = per_group.movedim((1, 2), (-2, -1)).reshape(self.groups, -1, b.shape[1])
+        return self._result(columns, kernels, bias, _is_channels_last(a) or _is_channels_last(b), multiply)
+
+    def _result(
+        self, columns: Patches, kernels: Tensor, bias: Tensor | None, channels_last: bool, multiply: Multiply
+    ) -> Tensor:
+        """(batch, channels, ...), with channels last in memory if torch would have them there."""
+        groups = multiply(columns, kernels, bias if self.groups == 1 else None)
+        spread: Tensor = groups.transpose(0, 1).reshape(len(columns.x), *columns.positions, -1)
+        out = (spread if bias is None or self.groups == 1 else spread + bias).movedim(-1, 1)
+        return out if channels_last else out.contiguous()
 
 
-def _by_group(tensor: Tensor, groups: int) -> Tensor:
-    """(batch, channels, ...) as (groups, batch * positions, channels / groups)."""
-    split: Tensor = tensor.flatten(2).unflatten(1, (groups, -1))
-    return split.permute(1, 0, 3, 2).flatten(1, 2)
-
-
-def _from_groups(tensor: Tensor, batch: int, size: tuple[int, ...]) -> Tensor:
-    """(groups, batch * positions, channels / groups) as (batch, channels, ...)."""
-    groups, _, channels = tensor.shape
-    spread: Tensor = tensor.view(groups, batch, -1, channels).permute(1, 0, 3, 2)
-    return spread.reshape(batch, groups * channels, *size)
+def _is_channels_last(tensor: Tensor) -> bool:
+    """Whether a tensor of pictures has its channels last in memory, by the strides that torch gives it."""
+    if tensor.dim() != 4:
+        return False
+    _, channels, height, width = tensor.shape
+    return tensor.stride() == (channels * height * width, 1, channels * width, channels)

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from presilicon.base import FormatError
 from presilicon.formats.kernels.passes import has_numba, has_triton
-from presilicon.formats.mac.plan import plan_of
+from presilicon.formats.mac.patches import Patches
+from presilicon.formats.mac.plan import MacPlan, plan_of
 from presilicon.formats.mac.tensor_core import has_tensor_cores
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.quantization import quantize
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
 
 
 def matmul(
-    a: "Tensor",
-    b: "Tensor",
+    a: "Tensor | Patches",
+    b: "Tensor | Patches",
     mac: MacUnit,
     *,
     key: Key | None = None,
+    bias: "Tensor | None" = None,
     out: "Tensor | None" = None,
     library: bool = True,
 ) -> "Tensor":
@@ -31,12 +33,13 @@ def matmul(
 
     Args:
         a: A float32 tensor (..., M, K) of any strides; float16 and bfloat16 are widened. One-dimensional tensors and
-            broadcasting work as in `torch.matmul`.
-        b: A float32 tensor (..., K, N).
+            broadcasting work as in `torch.matmul`. `Patches` stand for the matrices of a convolution's inputs.
+        b: A float32 tensor (..., K, N), or `Patches`.
         mac: The unit.
         key: Seed, step and tensor of stochastic rounding; None is `Key()`. The roundings of an output are numbered in
             the order in which they happen; rounding t of output e (its row-major index) draws the random word of
             index t x outputs + e.
+        bias: Numbers added in float32 to each row of the result, which has at least two dimensions then.
         out: Where to write, of the result's shape; it must not overlap `a` or `b`.
         library: A unit that just adds in float32 (`mac.is_float32`) is left to `torch.matmul`, whose order of
             additions is its own: results are equal where every partial sum is exact, else they differ in the last
@@ -59,6 +62,14 @@ def matmul(
     import torch
 
     plan = None if mac.is_user_defined else plan_of(mac)
+    if isinstance(a, Patches) or isinstance(b, Patches):
+        if mac.left is not None and out is None and has_tensor_cores(a.device):
+            from presilicon.formats.mac import tensor_core_gpu
+
+            result = tensor_core_gpu.convolve(a, b, mac, bias)
+            if result is not None:
+                return result
+        a, b = (x.dense() if isinstance(x, Patches) else x for x in (a, b))
     a, b = _check_operand("a", a, mac), _check_operand("b", b, mac)
     if a.device != b.device:
         raise FormatError(f"{mac}: a is on {a.device} and b on {b.device}; both must be on the same device")
@@ -68,49 +79,46 @@ def matmul(
             f"{mac}: out is {tuple(out.shape)} {out.dtype} on {out.device}; "
             f"needed: {tuple(shape)} torch.float32 on {a.device}"
         )
+    bias = None if bias is None else bias.detach()
+    if bias is not None and (bias.shape != shape[-1:] or len(shape) < 2):
+        raise FormatError(f"{mac}: bias of shape {tuple(bias.shape)} must have the {shape[-1]} columns of the result")
+    result = None
     if library and mac.is_float32:
-        return torch.matmul(a, b) if out is None else out.detach().copy_(torch.matmul(a, b))
-    if plan is not None and mac.left is not None:
-        native = _on_tensor_cores(a, b, mac)
-        if native is not None:
-            return native.reshape(shape) if out is None else out.detach().copy_(native.reshape(shape))
-    left, right = _as_batches(a, b)
+        result = torch.matmul(a, b)
+    elif plan is not None and mac.left is not None and has_tensor_cores(a.device):
+        from presilicon.formats.mac import tensor_core_gpu
+
+        result = tensor_core_gpu.product(a, b, mac, bias)
+        bias = None if result is not None else bias
+    result = _emulated(a, b, mac, plan, key or Key()) if result is None else result
+    result = result.reshape(shape)
+    result = result if bias is None else result.add_(bias)
+    return result if out is None else out.detach().copy_(result)
+
+
+def _emulated(a: "Tensor", b: "Tensor", mac: MacUnit, plan: "MacPlan | None", key: Key) -> "Tensor":
+    """The product by the fastest implementation for the device that computes every sum as the unit does."""
+    import torch
+
+    left, right = as_batches(a, b)
     if plan is not None and mac.left is not None and mac.right is not None:
         left, right = quantize(left.to(torch.float32), mac.left), quantize(right.to(torch.float32), mac.right)
     if plan is None:
         from presilicon.formats.mac.user import multiply_codes
 
         mac.check()
-        result = multiply_codes(left, right, mac)
-    elif a.device.type == "cpu" and has_numba():
-        from presilicon.formats.mac.cpu import multiply
+        return multiply_codes(left, right, mac)
+    if a.device.type == "cpu" and has_numba():
+        from presilicon.formats.mac import cpu
 
-        result = multiply(left, right, plan, key or Key())
-    elif a.device.type == "cuda" and has_triton():
+        return cpu.multiply(left, right, plan, key)
+    if a.device.type == "cuda" and has_triton():
         from presilicon.formats.mac import gpu
 
-        result = gpu.multiply(left, right, plan, key or Key())
-    else:
-        from presilicon.formats.mac import plain
+        return gpu.multiply(left, right, plan, key)
+    from presilicon.formats.mac import plain
 
-        result = plain.multiply(left, right, plan, key or Key())
-    result = result.reshape(shape)
-    return result if out is None else out.detach().copy_(result)
-
-
-def _on_tensor_cores(a: "Tensor", b: "Tensor", mac: MacUnit) -> "Tensor | None":
-    """The product on a GPU whose tensor cores add up as the unit does; None elsewhere."""
-    if not has_tensor_cores(a.device):
-        return None
-    from presilicon.formats.mac import tensor_core_gpu
-
-    instructions = tensor_core_gpu.instructions_of(mac)
-    if instructions is None:
-        return None
-    if a.dim() == b.dim() == 4 and a.shape[:2] == b.shape[:2]:
-        return tensor_core_gpu.multiply(a, b, mac, instructions)
-    left, right = _as_batches(a, b)
-    return tensor_core_gpu.multiply(left.unsqueeze(0), right.unsqueeze(0), mac, instructions)
+    return plain.multiply(left, right, plan, key)
 
 
 def _check_operand(name: str, x: "Tensor", mac: MacUnit) -> "Tensor":
@@ -137,17 +145,22 @@ def _result_shape(a: "Tensor", b: "Tensor", mac: MacUnit) -> "tuple[int, ...]":
     """The shape of the product, by the rules of `torch.matmul`."""
     import torch
 
-    if a.dim() == b.dim() == 2 and a.shape[1] == b.shape[0]:
-        return torch.Size((a.shape[0], b.shape[1]))
+    rows = a.shape[-2:-1]
+    depth, columns = (b.shape[0], b.shape[1:1]) if b.dim() == 1 else (b.shape[-2], b.shape[-1:])
+    batches = a.shape[:-2]
     try:
-        return torch.matmul(a.to("meta"), b.to("meta")).shape
+        if a.shape[-1] != depth:
+            raise RuntimeError
+        if b.shape[:-2] != batches:
+            batches = torch.broadcast_shapes(batches, b.shape[:-2])  # type: ignore[no-untyped-call]
     except RuntimeError:
         raise FormatError(
             f"{mac}: shapes {tuple(a.shape)} and {tuple(b.shape)} do not fit; needed: (..., M, K) and (..., K, N)"
         ) from None
+    return batches + rows + columns
 
 
-def _as_batches(a: "Tensor", b: "Tensor") -> "tuple[Tensor, Tensor]":
+def as_batches(a: "Tensor", b: "Tensor") -> "tuple[Tensor, Tensor]":
     """The operands as (batches, M, K) and (batches, K, N), or one batch where `b` is shared."""
     import torch
 

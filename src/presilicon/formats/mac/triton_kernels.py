@@ -228,9 +228,9 @@ def native_kernel(
 
 @triton.jit
 def dot_kernel(
-    a, b, out, rows, columns, depth, chunk, splits, stacks,
+    a, b, out, bias, rows, columns, depth, chunk, splits, stacks,
     a_batch, a_stack, a_row, a_depth, b_batch, b_stack, b_depth, b_column, out_split, out_matrix,
-    PROMOTION: tl.constexpr, EVEN: tl.constexpr,
+    HAS_BIAS: tl.constexpr, PROMOTION: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """Products on tensor cores, instruction after instruction along the reduction axis, which may be split in chunks.
@@ -265,6 +265,8 @@ def dot_kernel(
         total = tl.dot(x, y, total, max_num_imprecise_acc=PROMOTION)
         left += DEPTH * a_depth
         right += DEPTH * b_depth
+    if HAS_BIAS:
+        total += tl.load(bias + j, mask=j < columns, other=0.0)[None, :]
     target = out + split * out_split + batch * out_matrix + i[:, None].to(tl.int64) * columns + j[None, :]
     if EVEN:
         tl.store(target, total)
@@ -273,11 +275,94 @@ def dot_kernel(
 
 
 @triton.jit
-def add_chunks_kernel(parts, out, count, splits, BLOCK: tl.constexpr):
-    """The sums of chunks added one after another."""
+def _input(place, GAP: tl.constexpr, size):
+    """The input at a place of the spread inputs, and whether there is one."""
+    if GAP == 1:
+        return place, (place >= 0) & (place < size)
+    return place // GAP, (place >= 0) & (place % GAP == 0) & (place // GAP < size)
+
+
+@triton.jit
+def _corner(x, position, across, down, step_y, step_x, pad_y, pad_x, x_image):
+    """The column and row of the input under a kernel's first element, and its image."""
+    image, place = position // (across * down), position % (across * down)
+    return (place % across) * step_x - pad_x, (place // across) * step_y - pad_y, x + image.to(tl.int64) * x_image
+
+
+@triton.jit
+def convolution_kernel(
+    x, other, out, bias, rows, columns, depth, chunk, splits, channels, height, width, across, down, kernel_width,
+    x_image, x_channel, x_row, x_column, other_group, other_outer, other_depth, out_split, out_group, out_row,
+    step_y, step_x, pad_y, pad_x, dilation_y, dilation_x, GAP_Y: tl.constexpr, GAP_X: tl.constexpr,
+    ON_RIGHT: tl.constexpr, UNIFORM: tl.constexpr, HAS_BIAS: tl.constexpr, PROMOTION: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """`dot_kernel` with patches (positions, taps) as the left operand, or `ON_RIGHT` as the right one.
+
+    A tap is an element of the kernel and a channel. `UNIFORM`: all taps of a tile have the same element.
+    """
+    tiles = tl.cdiv(rows, ROWS) * tl.cdiv(columns, COLUMNS)
+    program, copy = tl.program_id(0) % tiles, tl.program_id(0) // tiles
+    group, split = (copy // splits).to(tl.int64), (copy % splits).to(tl.int64)
+    # Columns vary fastest, so that programs side by side read the same patches.
+    i = (program // tl.cdiv(columns, COLUMNS)) * ROWS + tl.arange(0, ROWS)
+    j = (program % tl.cdiv(columns, COLUMNS)) * COLUMNS + tl.arange(0, COLUMNS)
+    k = tl.arange(0, DEPTH)
+    first = (copy % splits) * chunk
+    size = tl.minimum(depth - first, chunk)
+    x += group * channels * x_channel
+    other += group * other_group
+    end = first + size
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    if not ON_RIGHT:
+        left_column, left_y, base = _corner(x, i, across, down, step_y, step_x, pad_y, pad_x, x_image)
+    for begin in range(first, end, DEPTH):
+        at = begin + k
+        if ON_RIGHT:
+            left_column, left_y, base = _corner(x, at, across, down, step_y, step_x, pad_y, pad_x, x_image)
+            tap, has_tap, has_position = j, j < columns, at < end
+            first_tap = (program % tl.cdiv(columns, COLUMNS)) * COLUMNS
+        else:
+            tap, has_tap, has_position, first_tap = at, at < end, i < rows, begin
+        if UNIFORM:
+            element = first_tap // channels
+            y, has_y = _input(left_y + (element // kernel_width) * dilation_y, GAP_Y, height)
+            column, has_x = _input(left_column + (element % kernel_width) * dilation_x, GAP_X, width)
+            channel = tap - element * channels
+            source = (base + y * x_row + column * x_column)[:, None] + (channel * x_channel)[None, :]
+            inside = (has_y & has_x & has_position)[:, None] & has_tap[None, :]
+        else:
+            element = tap // channels
+            y, has_y = _input(left_y[:, None] + ((element // kernel_width) * dilation_y)[None, :], GAP_Y, height)
+            across_kernel = (element % kernel_width) * dilation_x
+            column, has_x = _input(left_column[:, None] + across_kernel[None, :], GAP_X, width)
+            source = base[:, None] + y * x_row + column * x_column + ((tap % channels) * x_channel)[None, :]
+            inside = has_y & has_x & has_position[:, None] & has_tap[None, :]
+        patch = tl.load(source, mask=inside, other=0.0)
+        if ON_RIGHT:
+            left = other + i[:, None].to(tl.int64) * other_outer + at[None, :].to(tl.int64) * other_depth
+            error = tl.load(left, mask=(i < rows)[:, None] & has_position[None, :], other=0.0)
+            total = tl.dot(error, patch, total, max_num_imprecise_acc=PROMOTION)
+        else:
+            right = other + at[:, None] * other_depth + j[None, :] * other_outer
+            weight = tl.load(right, mask=has_tap[:, None] & (j < columns)[None, :], other=0.0)
+            total = tl.dot(patch, weight, total, max_num_imprecise_acc=PROMOTION)
+    if HAS_BIAS:
+        total += tl.load(bias + group * columns + j, mask=j < columns, other=0.0)[None, :]
+    target = out + split * out_split + group * out_group + i[:, None].to(tl.int64) * out_row + j[None, :]
+    tl.store(target, total, mask=(i[:, None] < rows) & (j[None, :] < columns))
+
+
+@triton.jit
+def add_chunks_kernel(parts, out, bias, count, columns, splits, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):
+    """The sums of chunks added one after another, and the bias of the column."""
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = index < count
-    total = tl.load(parts + index, mask=inside)
-    for split in range(1, splits):
-        total += tl.load(parts + split.to(tl.int64) * count + index, mask=inside)
+    source = parts + index
+    total = tl.load(source, mask=inside)
+    for _ in range(1, splits):
+        source += count
+        total += tl.load(source, mask=inside)
+    if HAS_BIAS:
+        total += tl.load(bias + index % columns, mask=inside)
     tl.store(out + index, total, mask=inside)

@@ -128,8 +128,10 @@ def test_convolutions_run_through_the_mac_unit() -> None:
     ]:
         assert not torch.equal(found, exact)
         assert torch.allclose(found, exact, rtol=0.03, atol=0.03 * float(exact.abs().max()))
-    columns = nn.functional.unfold(x.detach(), 3, padding=1, stride=2).transpose(1, 2)
-    expected = matmul(columns.reshape(-1, 27), layer.weight.detach().view(4, 27).t(), MAC)
+    # The unit adds up all channels of an element of the kernel before the next element.
+    columns = nn.functional.unfold(x.detach(), 3, padding=1, stride=2).view(2, 3, 9, 9).permute(0, 3, 2, 1)
+    kernels = layer.weight.detach().view(4, 3, 9).mT.reshape(4, 27)
+    expected = matmul(columns.reshape(-1, 27), kernels.t(), MAC)
     expected = expected.view(2, 9, 4).transpose(1, 2).reshape(2, 4, 3, 3) + layer.bias.detach().view(1, 4, 1, 1)
     assert torch.equal(out.detach(), expected)
 

@@ -62,9 +62,10 @@ def test_a_convolution_runs_on_tensor_cores() -> None:
     torch.manual_seed(0)
     layer, x = nn.Conv2d(8, 6, 3, bias=False), torch.randn(2, 8, 6, 6)
     out = emulate_(layer, Numerics(weight="bfloat16", activation="bfloat16", sums="tensor-core"))(x)
-    columns = nn.functional.unfold(on(x, "bfloat16"), 3).mT
+    # Channels vary fastest, as in the memory of channels-last tensors.
+    columns = nn.functional.unfold(on(x, "bfloat16"), 3).view(2, 8, 9, 16).permute(0, 3, 2, 1).flatten(2)
     unit = tensor_core(parse("bfloat16"), parse("bfloat16"))
-    rows = matmul(columns, on(layer.weight, "bfloat16").reshape(6, -1).t(), unit)
+    rows = matmul(columns, on(layer.weight, "bfloat16").permute(0, 2, 3, 1).reshape(6, -1).t(), unit)
     assert torch.equal(out, rows.mT.reshape(2, 6, 4, 4))
 
 
