@@ -3,8 +3,10 @@
     PYTHONPATH=src python benchmarks/gpu_formats.py            # 2^28 elements
     PYTHONPATH=src python benchmarks/gpu_formats.py --power 26
 
-Prints a table of time, bandwidth (bytes read plus written) and the fraction of `out.copy_(x)` in the same run. Before
-anything is timed, each format's bits are compared with the CPU's, on random float32 patterns and normal numbers.
+Prints a table of time, bandwidth (bytes of one reading and one writing) and the fraction of `out.copy_(x)`, timed right
+before each row. Rows with one scale for the tensor read it twice: first for the largest magnitude. "^T": the tensor is
+the transpose of a row-major one. Before anything is timed, each format's bits are compared with the CPU's, on random
+float32 patterns and normal numbers.
 """
 
 import argparse
@@ -13,23 +15,33 @@ import sys
 
 import torch
 
-from presilicon.formats import Key, parse, quantize
+from presilicon.formats import Key, Stochastic, parse, quantize
 
+NEAREST, CUT, RANDOM = "nearest-even", "toward-zero", "stochastic"
+GROUPED = ["bfp(mantissa=4)", "mxfp8_e4m3", "nvfp(tensor_scale=false)", "scaled(e4m3fn, per=block)"]
 ROWS = [
-    ("e5m2", "nearest-even"),
-    ("e4m3fn", "nearest-even"),
-    ("bfloat16", "nearest-even"),
-    ("float(exponent=6, mantissa=9)", "nearest-even"),
-    ("fixed(8, 4)", "nearest-even"),
-    ("int8", "nearest-even"),
-    ("e5m2", "stochastic"),
-    ("bfloat16", "stochastic"),
-    ("bfp(mantissa=4, group=16)", "nearest-even"),
-    ("bfp(mantissa=4, group=16)", "stochastic"),
-    ("mxfp8_e4m3", "nearest-even"),
-    ("mxfp4", "nearest-even"),
-    ("mxint8", "nearest-even"),
-    ("nvfp4", "nearest-even"),
+    *((name, NEAREST) for name in ("e5m2", "e4m3fn", "bfloat16", "float(6, 9)", "fixed(8, 4)", "int8")),
+    *((name, CUT) for name in ("e5m2", "bfloat16")),
+    *((name, RANDOM) for name in ("e5m2", "bfloat16")),
+    ("e5m2", Stochastic(source="lfsr")),
+    *((name, mode) for name in GROUPED for mode in (NEAREST, CUT, RANDOM)),
+    *((str(parse(name).along(0)), mode) for name in GROUPED for mode in (NEAREST, CUT, RANDOM)),
+    *((name + "^T", mode) for name in GROUPED for mode in (NEAREST, RANDOM)),
+    ("mxfp4", NEAREST),
+    ("mxint8", NEAREST),
+    ("nvfp(square=true, tensor_scale=false)", NEAREST),
+    ("scaled(e4m3fn, per=row)", NEAREST),
+    ("scaled(e4m3fn, per=tile)", NEAREST),
+    ("scaled(e4m3fn, per=tile, scale=e8m0, apply=divide)", NEAREST),
+    # two passes
+    *(("nvfp4", mode) for mode in (NEAREST, CUT, RANDOM)),
+    *((f"nvfp4(apply={apply})", NEAREST) for apply in ("reciprocal", "multiply")),
+    ("nvfp4(axis=0)", NEAREST),
+    ("nvfp4^T", NEAREST),
+    ("scaled(e4m3fn)", NEAREST),
+    ("scaled(e4m3fn, per=row, axis=0)", NEAREST),
+    ("bfp(mantissa=4, exponent=5)", NEAREST),
+    ("int(8, scale=tensor)", NEAREST),
 ]
 
 
@@ -68,22 +80,25 @@ def main() -> int:
     x = torch.randn(1 << options.power, device="cuda").view(-1, 1024)
     out = torch.empty_like(x)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, 2^{options.power} float32 elements")
-    copy = milliseconds(lambda: out.copy_(x), options.repeats)
     size = 2 * x.numel() * 4
-    print(f"{'format':32} {'rounding':14} {'ms':>8} {'GB/s':>7} {'of copy':>8}  bits")
-    print(f"{'out.copy_(x)':32} {'':14} {copy:8.3f} {size / copy / 1e6:7.0f} {1:8.1%}")
+    print(f"{'format':52} {'rounding':24} {'ms':>8} {'GB/s':>7} {'of copy':>8}  bits")
     native = milliseconds(lambda: x.to(torch.float8_e5m2).to(torch.float32), options.repeats)
-    print(f"{'torch .to(e5m2).to(float32)':32} {'':14} {native:8.3f} {size / native / 1e6:7.0f} {copy / native:8.1%}")
+    copy = milliseconds(lambda: out.copy_(x), options.repeats)
+    print(f"{'out.copy_(x)':52} {'':24} {copy:8.3f} {size / copy / 1e6:7.0f} {1:8.1%}")
+    print(f"{'torch .to(e5m2).to(float32)':52} {'':24} {native:8.3f} {size / native / 1e6:7.0f} {copy / native:8.1%}")
     for name, rounding in ROWS:
-        fmt = parse(name)
+        fmt, is_turned = parse(name.removesuffix("^T")), name.endswith("^T")
         sample = torch.cat([patterns(1 << 20), torch.randn(1 << 20, device="cuda")]).view(-1, 1024)
-        fast = quantize(sample, fmt, rounding=rounding, key=key)
+        sample = sample.t() if is_turned else sample
+        fast = quantize(sample, fmt, rounding=rounding, key=key).cpu()
         other = quantize(sample.cpu(), fmt, rounding=rounding, key=key)
-        equal = torch.equal(fast.cpu().view(torch.int32), other.view(torch.int32))
+        equal = bool(((fast == other) & (fast.signbit() == other.signbit()) | fast.isnan() & other.isnan()).all())
         wrong += not equal
-        time = milliseconds(lambda: quantize(x, fmt, rounding=rounding, key=key, out=out), options.repeats)  # noqa: B023
+        source, target = (x.t(), out.t()) if is_turned else (x, out)
+        copy = milliseconds(lambda: out.copy_(x), options.repeats)
+        time = milliseconds(lambda: quantize(source, fmt, rounding=rounding, key=key, out=target), options.repeats)  # noqa: B023
         verdict = "equal" if equal else "DIFFERENT"
-        print(f"{name:32} {rounding:14} {time:8.3f} {size / time / 1e6:7.0f} {copy / time:8.1%}  {verdict}")
+        print(f"{name:52} {rounding!s:24} {time:8.3f} {size / time / 1e6:7.0f} {copy / time:8.1%}  {verdict}")
     return 1 if wrong else 0
 
 

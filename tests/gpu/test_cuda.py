@@ -6,7 +6,7 @@ from torch import nn
 
 from presilicon.designs import Numerics, RoleFormat, load_design
 from presilicon.emulation import emulate_
-from presilicon.formats import Key, MacUnit, Stochastic, matmul, parse, quantize
+from presilicon.formats import Key, MacUnit, Stochastic, matmul, parse, quantize, typed_operand
 
 pytestmark = [
     pytest.mark.gpu,
@@ -29,9 +29,11 @@ FORMATS = [
     "fixed(8, 4)", "int8", "int(8, scale=tensor)", "int(5, scale=channel)", "float(exponent=6, mantissa=9)",
     "bfp(mantissa=4, group=16)", "bfp(mantissa=3, group=5, axis=0)", "bfp(mantissa=4, exponent=3, below=flush)",
     "bfp(mantissa=2, square=true)", "mxfp8_e5m2", "mxfp8_e4m3", "mxfp6_e3m2", "mxfp4", "mxint8", "nvfp4",
-    "nvfp4(square=true)", "nvfp4(apply=reciprocal)", "nvfp4(axis=0, apply=multiply)", "scaled(e4m3fn)",
-    "scaled(e4m3fn, per=row)", "scaled(e5m2, per=row, axis=0, scale=e8m0)", "scaled(e4m3fn, per=block, apply=divide)",
-    "scaled(e4m3fn, per=tile, apply=multiply, least=1e-4)", "posit(8, 1)", "lns(4, 3)",
+    "nvfp4(square=true)", "nvfp4(apply=reciprocal)", "nvfp4(axis=0, apply=multiply)", "nvfp(tensor_scale=false)",
+    "scaled(e4m3fn)", "scaled(e4m3fn, per=row)", "scaled(e5m2, per=row, axis=0, scale=e8m0)",
+    "scaled(e4m3fn, per=block, apply=divide)", "scaled(e4m3fn, per=block, axis=0, scale=e8m0, apply=divide)",
+    "scaled(e4m3fn, per=tile, apply=multiply, least=1e-4)", "scaled(fixed(2, 6), per=tile, block=4, margin=1)",
+    "scaled(e4m3fn, per=block, block=2048)", "posit(8, 1)", "lns(4, 3)",
 ]  # fmt: skip
 
 
@@ -55,6 +57,43 @@ def test_rounding(name: str) -> None:
             assert equal(quantize(x.cuda(), fmt, rounding=mode, key=KEY), expected), mode
             strided = x.cuda().t().contiguous().t()
             assert equal(quantize(strided, fmt, rounding=mode, key=KEY), expected), mode
+
+
+@pytest.mark.parametrize("name", ["e5m2", "bfp(mantissa=4)", "mxfp8_e4m3", "nvfp4", "scaled(e4m3fn, per=row, axis=1)"])
+def test_the_order_of_memory_is_kept_and_changes_no_bits(name: str) -> None:
+    fmt = parse(name)
+    images = torch.randn(3, 8, 5, 7).contiguous(memory_format=torch.channels_last)
+    for x in (images, torch.randn(4, 96, 33).mT, torch.randn(7, 6, 5).permute(1, 2, 0)):
+        for mode in ("nearest-even", "stochastic"):
+            found = quantize(x.cuda(), fmt, rounding=mode, key=KEY)
+            assert found.stride() == x.stride()
+            assert equal(found.contiguous(), quantize(x, fmt, rounding=mode, key=KEY).contiguous()), mode
+
+
+@pytest.mark.parametrize(
+    "name", ["mxfp8_e4m3", "mxfp4", "bfp(mantissa=4)", "bfp(mantissa=4, axis=0)", "e5m2", "bfloat16"]
+)
+def test_operands_of_tensor_cores_are_written_in_their_type(name: str) -> None:
+    fmt = parse(name)
+    x = torch.randn(96, 160)
+    for mode in ("nearest-even", "stochastic"):
+        typed = typed_operand(x.cuda(), fmt, mode, KEY)
+        assert typed is not None
+        assert typed.dtype is not torch.float32
+        assert equal(typed.float(), quantize(x, fmt, rounding=mode, key=KEY)), mode
+        assert torch.equal(typed_operand(x.cuda().t().contiguous().t(), fmt, mode, KEY).float(), typed.float())
+
+
+@pytest.mark.parametrize("name", ["bfp(mantissa=4, exponent=3)", "nvfp4", "scaled(e4m3fn)", "scaled(e4m3fn, per=row)"])
+def test_no_rounding_waits_for_the_gpu(name: str) -> None:
+    """CUDA refuses to record a stream that anything waits for."""
+    fmt, x = parse(name), torch.randn(64, 64, device="cuda")
+    expected, out, graph = quantize(x, fmt), torch.empty_like(x), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        quantize(x, fmt, out=out)
+    x.mul_(2.0)
+    graph.replay()
+    assert torch.equal(out, 2.0 * expected)
 
 
 @pytest.mark.parametrize(

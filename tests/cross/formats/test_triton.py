@@ -14,7 +14,7 @@ import warnings
 warnings.filterwarnings("ignore", module="triton")
 import torch
 from presilicon.formats import Key, Stochastic, parse, quantize
-from presilicon.formats.kernels import gpu_passes
+from presilicon.formats.kernels import gpu_passes, gpu_scaled_passes
 from presilicon.formats.kernels.grid import grid_of
 
 KEY = Key(seed=3, step=5, tensor="w")
@@ -29,7 +29,8 @@ def patterns(*shape):
 
 
 def differing(found, expected):
-    return int((found.view(torch.int32) != expected.view(torch.int32)).sum())
+    same = found.contiguous().view(torch.int32) == expected.contiguous().view(torch.int32)
+    return int((~same & ~(found.isnan() & expected.isnan())).sum())
 """
 
 ELEMENTS = """
@@ -44,22 +45,60 @@ for name in {names}:
     in_place = x.clone()
     gpu_passes.round_elements(in_place, grid, "nearest-even", KEY, in_place)
     assert not differing(in_place, quantize(x, parse(name)))
-transposed = torch.randn(30, 40).t()
-found = gpu_passes.round_elements(transposed, grid_of(parse("e5m2")), Stochastic(), KEY, None)
-assert not differing(found, quantize(transposed, parse("e5m2"), rounding="stochastic", key=KEY).contiguous())
+permuted = torch.randn(4, 5, 6).permute(1, 2, 0)
+for x in (torch.randn(30, 40).t(), torch.randn(3, 4, 50).mT, permuted, torch.randn(40)[::2]):
+    found = gpu_passes.round_elements(x, grid_of(parse("e5m2")), Stochastic(), KEY, None)
+    assert not differing(found, quantize(x, parse("e5m2"), rounding="stochastic", key=KEY))
 print("equal")
 """
 
 BLOCKS = """
 inputs = [torch.randn(24, 40), patterns(3, 8, 40), torch.exp(torch.randn(24, 40) * 30), torch.randn(3, 17, 35) * 1e-38,
           3e38 * torch.rand(24, 40)]
+if {is_quick}:
+    inputs = [patterns(3, 8, 40), torch.randn(3, 35, 17).mT * 1e-38]
+else:
+    inputs += [torch.randn(3, 35, 17).mT, torch.randn(2, 6, 5, 3).contiguous(memory_format=torch.channels_last),
+               torch.zeros(4, 16), torch.randn(4, 5, 6).permute(1, 2, 0), torch.randn(8, 40)[:, ::2]]
 for name in {names}:
     fmt = parse(name)
     for x in inputs:
         for mode in MODES:
             expected = quantize(x, fmt, rounding=mode, key=KEY)
-            wrong = differing(gpu_passes.round_blocks(x, fmt, mode, KEY, None), expected)
+            if fmt.kind == "nvfp":
+                found = gpu_scaled_passes.round_nvfp4(x, fmt, mode, KEY, None)
+            elif fmt.kind == "scaled":
+                found = gpu_scaled_passes.round_scaled(x, fmt, None, mode, KEY, None)
+            elif fmt.kind == "int":
+                axis, grid = fmt._channel_axis(x), grid_of(fmt.codes)
+                found = gpu_scaled_passes.round_by_channel(x, fmt.scale_for(x), axis, grid, mode, KEY, None)
+                finite = torch.where(x.isfinite(), x.abs(), 0.0)
+                largest = finite.amax([d for d in range(x.dim()) if d != axis], keepdim=True)
+                assert not differing(gpu_scaled_passes.largest_by_channel(x, axis).view(largest.shape), largest)
+            else:
+                found = gpu_passes.round_blocks(x, fmt, mode, KEY, None)
+            wrong = differing(found, expected)
             assert not wrong, (name, mode, tuple(x.shape), wrong)
+            assert found.stride() == x.stride() or not x.is_contiguous()
+print("equal")
+"""
+
+OTHERS = """
+x = torch.randn(40, 48) * 3
+narrow = torch.empty(48, 40, dtype=torch.bfloat16).t()
+fmt = parse("mxfp8_e4m3")
+gpu_passes.round_blocks(x.t().contiguous().t(), fmt, "nearest-even", KEY, narrow)
+assert not differing(narrow.float(), quantize(x, fmt))
+fmt = parse("scaled(e4m3fn)")
+amax = torch.tensor(2.5)
+expected = fmt.round_with(x, amax, rounding="stochastic", key=KEY)
+assert not differing(gpu_scaled_passes.round_scaled(x, fmt, amax, Stochastic(), KEY, None), expected)
+assert gpu_scaled_passes.largest_magnitude(x).item() == x.abs().max().item()
+long = torch.randn(3, 1100)
+for name in ("scaled(e5m2, per=row)", "scaled(e5m2, per=row, axis=0)"):
+    for x in (long, long.t()):
+        assert not differing(gpu_scaled_passes.round_scaled(x, parse(name), None, "up", KEY, None),
+                             quantize(x, parse(name), rounding="up"))
 print("equal")
 """
 
@@ -79,9 +118,24 @@ def test_elements(name: str, interpret: Interpret) -> None:
     assert interpret(PRELUDE + FEW + ELEMENTS.replace("{names}", repr([name]))) == "equal"
 
 
-@pytest.mark.parametrize("name", ["bfp(mantissa=4, exponent=3, group=5, below=flush)", "mxint8"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bfp(mantissa=4, exponent=3, group=5, below=flush)",
+        "mxint8(axis=0)",
+        "nvfp4(axis=-2)",
+        "nvfp4(square=true, apply=reciprocal)",
+        "scaled(e4m3fn, per=tile, block=16, apply=multiply, least=1e-4)",
+        "int(8, scale=channel)",
+    ],
+)
 def test_blocks(name: str, interpret: Interpret) -> None:
-    assert interpret(PRELUDE + FEW + BLOCKS.replace("{names}", repr([name]))) == "equal"
+    code = BLOCKS.replace("{names}", repr([name])).replace("{is_quick}", "True")
+    assert interpret(PRELUDE + FEW + code) == "equal"
+
+
+def test_narrow_outputs_given_magnitudes_and_long_rows(interpret: Interpret) -> None:
+    assert interpret(PRELUDE + OTHERS) == "equal"
 
 
 @pytest.mark.slow
@@ -106,11 +160,18 @@ def test_all_elements(names: list[str], interpret: Interpret) -> None:
         ["bfp(mantissa=2, group=4, square=true)", "mxfp8_e5m2", "mxint8"],
         ["mxfp8_e4m3", "mxfp6_e3m2", "mxfp4(scale=rceil)"],
         ["mxfp4(scale=ceil, axis=1)", "mxfp8_e4m3(scale=even)", "mxfp6_e2m3"],
+        ["nvfp4", "nvfp4(apply=reciprocal)", "nvfp4(apply=multiply, axis=0)", "nvfp(tensor_scale=false, block=5)"],
+        ["scaled(e4m3fn)", "scaled(e5m2, per=row)", "scaled(e4m3fn, per=row, axis=0, scale=e8m0)"],
+        [
+            "scaled(e4m3fn, per=block, block=8, apply=divide)",
+            "scaled(fixed(2, 6), per=tile, block=4, margin=1, least=1e-12)",
+        ],
+        ["scaled(e4m3fn, per=block, block=5, axis=0, scale=e8m0, apply=divide)", "int(5, scale=tensor)"],
     ],
     ids=lambda names: names[0],
 )
 def test_all_blocks(names: list[str], interpret: Interpret) -> None:
-    assert interpret(PRELUDE + BLOCKS.replace("{names}", repr(names))) == "equal"
+    assert interpret(PRELUDE + BLOCKS.replace("{names}", repr(names)).replace("{is_quick}", "False")) == "equal"
 
 
 def test_the_comparison_can_fail(interpret: Interpret) -> None:

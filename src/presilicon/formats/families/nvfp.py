@@ -143,7 +143,7 @@ class Nvfp4(BlockFormat):
 
     def round_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key", out: "Tensor | None") -> "Tensor":
         """One pass for the largest magnitudes and one over the elements."""
-        passes = scaled_passes_for(x, mode)
+        passes = scaled_passes_for(x, mode, self)
         if passes is not None:
             result: Tensor = passes.round_nvfp4(x, self, mode, key, out)
             return result

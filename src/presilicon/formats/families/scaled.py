@@ -146,7 +146,7 @@ class Scaled(ElementFields, BlockFormat):
         """
         import torch
 
-        passes = scaled_passes_for(amax, "nearest-even")
+        passes = scaled_passes_for(amax, "nearest-even") if amax.device.type == "cpu" else None
         if passes is not None:
             compiled: tuple[Tensor, Tensor] = passes.scale_factors(amax, self)
             return compiled
@@ -229,7 +229,7 @@ class Scaled(ElementFields, BlockFormat):
     def _round(
         self, x: "Tensor", amax: "Tensor | None", mode: "str | Stochastic", key: Key, out: "Tensor | None"
     ) -> "Tensor":
-        passes = scaled_passes_for(x, mode)
+        passes = scaled_passes_for(x, mode, self)
         if passes is not None:
             result: Tensor = passes.round_scaled(x, self, amax, mode, key, out)
             return result

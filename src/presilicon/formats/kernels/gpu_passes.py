@@ -1,7 +1,6 @@
-"""The Triton passes over whole GPU tensors: float32 in memory order."""
+"""The Triton passes over whole GPU tensors: float32 in memory order, into float32 or a type that holds the format."""
 
 from functools import lru_cache
-from math import prod
 from typing import Any
 
 import torch
@@ -15,146 +14,126 @@ from presilicon.formats.kernels.cores import (
     GENERAL,
     LEVEL,
     LIFTED,
+    NEAREST_EVEN,
+    TOWARD_ZERO,
     core_for,
     fast_scales,
     is_plain,
     mode_number,
 )
-from presilicon.formats.kernels.grid import BlockGrid, Grid, block_grid_of
+from presilicon.formats.kernels.gpu_layout import ELEMENTS, WARPS, grouped_passage, passage
+from presilicon.formats.kernels.grid import Grid, block_grid_of
 from presilicon.formats.kernels.torch_blocks import block_axis
 from presilicon.formats.rounding import LFSR_BITS, Key, Stochastic, lfsr_states
 
-_ELEMENTS, _WARPS = 512, 2
-"""Elements that one program rounds, and its warps: small ones keep more loads in flight (measured on an H200)."""
+_AMAX_ELEMENTS, _AMAX_PROGRAMS = 4096, 1056
+"""Elements that a program searches at once, and programs that share a tensor: eight per processor of an H200."""
 _LAUNCH = 1 << 30
 """Elements in one launch of the element kernel: offsets within it fit 32 bits."""
 
 
 def round_elements(x: Tensor, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
     """`x` on a grid, into `out` or a new tensor; random words follow the row-major index."""
-    source, target, out = _prepare(x, out)
-    number, mask, states = _random(mode, x.device)
+    is_random = isinstance(mode, Stochastic)
+    way = passage(x, out, is_random, in_rows=is_random and x.numel() > _LAUNCH)
+    rows, cols = way.turned or (1, 1)
+    states, constants = facts(grid, mode, x.device)
     for begin in range(0, x.numel(), _LAUNCH):
         count = min(_LAUNCH, x.numel() - begin)
-        first, second = key.words(begin >> 32)
-        triton_kernels.element_kernel[(triton.cdiv(count, _ELEMENTS),)](
-            source[begin : begin + count],
-            target[begin : begin + count],
+        triton_kernels.element_kernel[(triton.cdiv(count, ELEMENTS),)](
+            way.source[begin : begin + count],
+            way.target[begin : begin + count],
             states,
             count,
             _signed(begin & 0xFFFFFFFF),
-            _signed(first),
-            _signed(second),
-            MASK=mask,
-            STATES=2**LFSR_BITS - 1,
-            MODE=number,
-            CORE=_core(grid, number),
-            **_constants(grid),
-            BLOCK=_ELEMENTS,
-            num_warps=_WARPS,
+            rows,
+            cols,
+            *key_words(mode, key, begin >> 32),
+            IS_TURNED=way.turned is not None,
+            **constants,
+            BLOCK=ELEMENTS,
+            num_warps=WARPS,
         )
-    return _finish(target, out)
+    return way.finish()
 
 
 def round_blocks(x: Tensor, fmt: PowerBlocks, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
     """`x` in a block format, into `out` or a new tensor."""
     axis = block_axis(tuple(x.shape), fmt)
-    source, target, out = _prepare(x, out)
     if x.numel() == 0:
-        return out
-    block = block_grid_of(fmt)
-    rows, cols, tile_rows, tile_cols = _tiling(tuple(x.shape), axis, fmt)
-    tiles = x.numel() // (rows * cols) * triton.cdiv(rows, tile_rows) * triton.cdiv(cols, tile_cols)
-    members = triton.next_power_of_2(tile_rows * tile_cols)
-    groups = max(1, _ELEMENTS // members)
-    number, mask, states = _random(mode, x.device)
-    core = _core(block.grid, number)
-    first_fast, last_fast = fast_scales(block, core)
-    first, second = key.words(0)
-    triton_kernels.block_kernel[(triton.cdiv(tiles, groups),)](
-        source,
-        target,
+        return passage(x, out, is_random=False).finish()
+    way, steps = grouped_passage(x, out, axis, fmt.group_size, fmt.is_square, isinstance(mode, Stochastic))
+    states, constants = facts(block_grid_of(fmt).grid, mode, x.device)
+    block = _block_facts(fmt, constants["CORE"])
+    # NaN does not count, and infinities are the largest number.
+    top = largest_of_all(way.source, limit=0x7F800001) if block["WINDOW"] else states
+    triton_kernels.block_kernel[(steps.programs,)](
+        way.source,
+        way.target,
         states,
-        tiles,
-        rows,
-        cols,
-        _signed(first),
-        _signed(second),
-        _lowest(x, block),
-        TILE_ROWS=tile_rows,
-        TILE_COLS=tile_cols,
-        FLAT=tile_rows == 1 and cols % tile_cols == 0,
-        EMAX=block.emax,
-        BUMP=block.bump,
-        HIGHEST=block.highest,
-        FLUSH=block.flush,
-        POISON=block.poison,
-        FIRST_FAST=first_fast,
-        LAST_FAST=last_fast,
-        MASK=mask,
-        STATES=2**LFSR_BITS - 1,
-        MODE=number,
-        CORE=core,
-        **_constants(block.grid),
-        GROUPS=groups,
-        MEMBERS=members,
-        num_warps=_WARPS,
+        top,
+        steps.tiles,
+        steps.rows,
+        steps.cols,
+        *key_words(mode, key),
+        **steps.constants,
+        **block,
+        **constants,
     )
-    return _finish(target, out)
+    return way.finish()
+
+
+def largest_of_all(words: Tensor, limit: int) -> Tensor:
+    """The bits of the largest magnitude below `limit` among float32 patterns, as one int32 number."""
+    return largest_of_lines(words, 1, words.numel(), 1, limit)
+
+
+def largest_of_lines(words: Tensor, lines: int, length: int, turns: int, limit: int) -> Tensor:
+    """The bits of the largest magnitudes below `limit` of lines, of every `turns`-th one together."""
+    largest = torch.zeros(turns, dtype=torch.int32, device=words.device)
+    block = min(_AMAX_ELEMENTS, triton.next_power_of_2(length))
+    parts = max(1, min(triton.cdiv(length, block), _AMAX_PROGRAMS // lines))
+    triton_kernels.largest_kernel[(lines * parts,)](
+        words, largest, length, parts, turns, LIMIT=limit, BLOCK=block, num_warps=max(1, block // 512)
+    )
+    return largest
+
+
+@lru_cache(maxsize=1024)
+def _block_facts(fmt: PowerBlocks, core: int) -> dict[str, Any]:
+    """The constants of a block format, with the range of exponents in which `core` is exact."""
+    block = block_grid_of(fmt)
+    names = ("emax", "bump", "lowest", "highest", "window", "flush", "poison")
+    first_fast, last_fast = fast_scales(block, core)
+    return {name.upper(): getattr(block, name) for name in names} | {"FIRST_FAST": first_fast, "LAST_FAST": last_fast}
 
 
 def _core(grid: Grid, number: int) -> int:
-    """The core for a grid and a mode; rounding at random by lifting is for CPUs."""
-    core = core_for(grid, number)
+    """The core for a grid and a mode; here toward-zero has those of nearest-even, and random modes are not lifted."""
+    core = core_for(grid, NEAREST_EVEN if number == TOWARD_ZERO else number)
     return GENERAL if number >= COUNTER and core in (LIFTED, LEVEL) else core
 
 
-def _prepare(x: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Row-major words to read and to write, and where the result goes; an `out` of another type has numbers of it."""
-    if out is not None and out.dtype is not torch.float32:
-        return x.contiguous().view(-1).view(torch.int32), out.view(-1), out
-    if out is None:
-        out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    fresh = out if out.is_contiguous() else torch.empty_like(x, memory_format=torch.contiguous_format)
-    return x.contiguous().view(-1).view(torch.int32), fresh.view(-1).view(torch.int32), out
+def facts(grid: Grid, mode: str | Stochastic, device: torch.device) -> tuple[Tensor, dict[str, Any]]:
+    """The shift register's states, and the constants of a grid and a mode."""
+    has_states = isinstance(mode, Stochastic) and mode.source == "lfsr"
+    return (_states if has_states else _no_states)(device), _constants(grid, mode)
 
 
-def _finish(target: Tensor, out: Tensor) -> Tensor:
-    if out.is_contiguous():
-        return out
-    return out.copy_(target.view(torch.float32).view(out.shape))
-
-
-def _tiling(shape: tuple[int, ...], axis: int, fmt: PowerBlocks) -> tuple[int, int, int, int]:
-    """Rows and columns of the stacked matrices, and of the tiles that share a scale."""
-    size = fmt.group_size
-    if fmt.is_square:
-        return (shape[-2] if len(shape) > 1 else 1), (shape[-1] if shape else 1), size, size
-    after = prod(shape[axis + 1 :])
-    if after == 1:
-        return 1, (shape[axis] if shape else 1), 1, size
-    return shape[axis], after, size, 1
-
-
-def _lowest(x: Tensor, block: BlockGrid) -> int:
-    """The lowest exponent of a scale; a window hangs below the largest of the tensor."""
-    if not block.window:
-        return block.lowest
-    finite = x.abs().nan_to_num(nan=0.0, posinf=torch.finfo(torch.float32).max).double().amax()
-    top = (int(finite.view(torch.int64)) + block.bump >> 52) - 1023 - block.emax
-    return max(block.lowest, top - block.window)
-
-
-def _random(mode: str | Stochastic, device: torch.device) -> tuple[int, int, Tensor]:
-    """The kernels' number of a mode, the mask of its random bits, and the shift register's states."""
+def key_words(mode: str | Stochastic, key: Key, block: int = 0) -> tuple[int, int]:
+    """The words of a key for 2^32 elements, as signed numbers; zeros where nothing is drawn."""
     if not isinstance(mode, Stochastic):
-        return mode_number(mode), 0, _no_states(device)
-    mask = (0xFFFFFFFF << (32 - mode.bits)) & 0xFFFFFFFF
-    return mode_number(mode), mask, _states(device) if mode.source == "lfsr" else _no_states(device)
+        return 0, 0
+    first, second = key.words(block)
+    return _signed(first), _signed(second)
 
 
-def _constants(grid: Grid) -> dict[str, Any]:
-    return {"PLAIN": is_plain(grid)} | {name.upper(): getattr(grid, name) for name in Grid.__slots__}
+@lru_cache(maxsize=1024)
+def _constants(grid: Grid, mode: str | Stochastic) -> dict[str, Any]:
+    number = mode_number(mode)
+    mask = (0xFFFFFFFF << (32 - mode.bits)) & 0xFFFFFFFF if isinstance(mode, Stochastic) else 0
+    constants = {"MASK": mask, "MODE": number, "CORE": _core(grid, number)}
+    return constants | {"PLAIN": is_plain(grid)} | {name.upper(): getattr(grid, name) for name in Grid.__slots__}
 
 
 def _signed(word: int) -> int:

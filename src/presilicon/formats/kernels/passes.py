@@ -11,7 +11,7 @@ from presilicon.formats.rounding import Key, Stochastic
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from presilicon.formats.families.block import PowerBlocks
+    from presilicon.formats.families.block import BlockFormat, PowerBlocks
     from presilicon.formats.format import Format
     from presilicon.formats.kernels.grid import Grid
 
@@ -52,13 +52,17 @@ def cpu_passes_for(x: "Tensor", mode: str | Stochastic) -> ModuleType | None:
     return compiled_passes(x)
 
 
-def scaled_passes_for(x: "Tensor", mode: str | Stochastic) -> ModuleType | None:
-    """The compiled passes for scales that are not powers of two, which only CPUs have."""
-    if cpu_passes_for(x, mode) is None:
+def scaled_passes_for(x: "Tensor", mode: str | Stochastic, fmt: "BlockFormat | None" = None) -> ModuleType | None:
+    """The compiled passes for scales that are not powers of two, of `fmt`'s groups if it has such."""
+    if x.numel() == 0 or compiled_passes(x) is None or (isinstance(mode, Stochastic) and x.numel() > 2**32):
         return None
-    from presilicon.formats.kernels import scaled_passes
+    if x.device.type == "cpu":
+        from presilicon.formats.kernels import scaled_passes
 
-    return scaled_passes
+        return scaled_passes
+    from presilicon.formats.kernels import gpu_scaled_passes
+
+    return gpu_scaled_passes if fmt is None or gpu_scaled_passes.holds_groups(fmt) else None
 
 
 def deliver(result: "Tensor", out: "Tensor | None") -> "Tensor":

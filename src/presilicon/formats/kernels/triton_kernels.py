@@ -17,13 +17,17 @@ def _random_word(index, first, second):
 
 
 @triton.jit
-def _word(index, states, first, second, inside, MASK: tl.constexpr, STATES: tl.constexpr, MODE: tl.constexpr):
-    """The random words of elements, by their index."""
+def random_words(index, states, first, second, inside, MASK: tl.constexpr, MODE: tl.constexpr):
+    """The random words of elements, by their index; `states` are the 2^16 - 1 of the shift register."""
     word = tl.zeros_like(index)
     if MODE == 5:
         word = _random_word(index, first.to(tl.uint32), second.to(tl.uint32)) & MASK
     elif MODE == 6:
-        position = (index.to(tl.int64) + first.to(tl.uint32).to(tl.int64)) % STATES
+        # The sum modulo 2^16 - 1, which is the sum of the halves.
+        start = first.to(tl.uint32)
+        position = (index & 0xFFFF) + (index >> 16) + (start & 0xFFFF) + (start >> 16)
+        position = (position & 0xFFFF) + (position >> 16)
+        position = tl.where(position >= 0xFFFF, position - 0xFFFF, position)
         word = tl.load(states + position, mask=inside, other=0).to(tl.uint32, bitcast=True) & MASK
     return word
 
@@ -71,11 +75,13 @@ def _round_general(magnitude, negative, word, low, MODE: tl.constexpr, MANTISSA:
 
 @triton.jit
 def _round_flat(magnitude, word, MODE: tl.constexpr, MANTISSA: tl.constexpr):
-    """Magnitudes in full binades, for nearest-even and random modes: one integer addition."""
+    """Magnitudes in full binades, for nearest-even, toward-zero and random modes: one integer addition."""
     spare: tl.constexpr = 23 - MANTISSA
     below: tl.constexpr = (1 << spare) - 1
     if spare == 0:
         result = magnitude
+    elif MODE == 2:
+        result = magnitude & (0xFFFFFFFF - below)
     elif MODE == 0:
         result = (magnitude + (below >> 1) + ((magnitude >> spare) & 1)) & (0xFFFFFFFF - below)
     else:
@@ -84,13 +90,20 @@ def _round_flat(magnitude, word, MODE: tl.constexpr, MANTISSA: tl.constexpr):
 
 
 @triton.jit
-def _round_lifted(magnitude, low, LEVEL: tl.constexpr, MANTISSA: tl.constexpr):
-    """Magnitudes to nearest-even by adding and subtracting a power of two whose last place is the wanted step."""
+def _round_lifted(magnitude, low, LEVEL: tl.constexpr, MODE: tl.constexpr, MANTISSA: tl.constexpr):
+    """Magnitudes to nearest-even by adding and subtracting a power of two whose last place is the wanted step.
+
+    Toward zero, a step is taken back where that went up.
+    """
     top = (tl.zeros_like(magnitude) + low) << 23
     if not LEVEL:
         top = tl.maximum(magnitude & 0x7F800000, top)
     lift = (top + ((23 - MANTISSA) << 23)).to(tl.float32, bitcast=True)
-    return ((magnitude.to(tl.float32, bitcast=True) + lift) - lift).to(tl.uint32, bitcast=True)
+    value = magnitude.to(tl.float32, bitcast=True)
+    result = (value + lift) - lift
+    if MODE == 2:
+        result = tl.where(result > value, result - (top - (MANTISSA << 23)).to(tl.float32, bitcast=True), result)
+    return result.to(tl.uint32, bitcast=True)
 
 
 @triton.jit
@@ -111,9 +124,9 @@ def _round_split(magnitude, word, low, MODE: tl.constexpr, MANTISSA: tl.constexp
 def _round_magnitude(magnitude, negative, word, low, CORE: tl.constexpr, MODE: tl.constexpr, MANTISSA: tl.constexpr):
     """Magnitudes on the grid, limits aside, by the core that the host chose."""
     if CORE == 1:
-        return _round_lifted(magnitude, low, False, MANTISSA)
+        return _round_lifted(magnitude, low, False, MODE, MANTISSA)
     elif CORE == 2:
-        return _round_lifted(magnitude, low, True, MANTISSA)
+        return _round_lifted(magnitude, low, True, MODE, MANTISSA)
     elif CORE == 3:
         return _round_flat(magnitude, word, MODE, MANTISSA)
     elif CORE == 4:
@@ -187,7 +200,7 @@ def round_bits(
 
 
 @triton.jit
-def _store(target, bits, inside):
+def store(target, bits, inside):
     """Store float32 bits as they are, or as numbers of a narrower type that holds them."""
     if target.dtype.element_ty == tl.int32:
         tl.store(target, bits.to(tl.int32, bitcast=True), mask=inside)
@@ -202,10 +215,12 @@ def element_kernel(
     states,
     count,
     start,
+    rows,
+    cols,
     first,
     second,
+    IS_TURNED: tl.constexpr,
     MASK: tl.constexpr,
-    STATES: tl.constexpr,
     CORE: tl.constexpr,
     MODE: tl.constexpr,
     PLAIN: tl.constexpr,
@@ -220,11 +235,18 @@ def element_kernel(
     NEGATIVE_ZERO: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Each element alone. Random rounding in full binades is one addition; programs that see no others take it."""
+    """Each element alone. Random rounding in full binades is one addition; programs that see no others take it.
+
+    `IS_TURNED`: the row-major indices are those of the transposes of stacked matrices of `rows` x `cols`.
+    """
     offset = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = offset < count
     bits = tl.load(source + offset, mask=inside, other=0).to(tl.uint32, bitcast=True)
-    word = _word((offset + start).to(tl.uint32), states, first, second, inside, MASK, STATES, MODE)
+    index = offset + start
+    if IS_TURNED:
+        row = index // cols
+        index = ((row // rows) * cols + index % cols) * rows + row % rows
+    word = random_words(index.to(tl.uint32), states, first, second, inside, MASK, MODE)
     full = False
     if MODE >= 5 and CORE != 3:
         full = tl.min((bits & 0x7FFFFFFF) - 1) >= (LOW << 23) - 1
@@ -238,7 +260,7 @@ def element_kernel(
             bits, word, CORE, MODE, PLAIN, MANTISSA, LOW, TINY, MAX_POSITIVE, MAX_NEGATIVE, OVER_POSITIVE,
             OVER_NEGATIVE, NAN, NEGATIVE_ZERO,
         )  # fmt: skip
-    _store(target + offset, result, inside)
+    store(target + offset, result, inside)
 
 
 @triton.jit
@@ -258,6 +280,7 @@ def _round_scaled(
     bits,
     word,
     lowest,
+    AXIS: tl.constexpr,
     EMAX: tl.constexpr,
     BUMP: tl.constexpr,
     HIGHEST: tl.constexpr,
@@ -282,10 +305,10 @@ def _round_scaled(
         clean = magnitude
     else:
         clean = tl.where(is_nan, 0, tl.minimum(magnitude, 0x7F7FFFFF)).to(tl.uint32)
-    largest = tl.max(clean, axis=1)[:, None]
+    largest = tl.max(clean, axis=AXIS, keep_dims=True)
     special = largest >= 0x7F800000
     raw = _scale_exponent(tl.where(special, 0, largest).to(tl.uint32), EMAX, BUMP)
-    exponent = tl.minimum(tl.maximum(raw, lowest.to(tl.int64)), HIGHEST)
+    exponent = tl.minimum(tl.maximum(raw, lowest), HIGHEST)
     # Scaling by a power of two is exact in float64, and in float32 except for underflow.
     scaled = (clean.to(tl.float32, bitcast=True).to(tl.float64) * _power_of_two(-exponent)).to(tl.float32)
     unit = scaled.to(tl.uint32, bitcast=True)
@@ -305,35 +328,93 @@ def _round_scaled(
     back = (value.to(tl.float32, bitcast=True).to(tl.float64) * _power_of_two(exponent)).to(tl.float32)
     result = back.to(tl.uint32, bitcast=True)
     if FLUSH:
-        result = tl.where(raw < lowest.to(tl.int64), sign, result).to(tl.uint32)
+        result = tl.where(raw < lowest, sign, result).to(tl.uint32)
     if POISON:
         return tl.where(special, 0x7FC00000, result).to(tl.uint32)
     return tl.where(is_nan, 0, result).to(tl.uint32)
 
 
-@triton.jit(do_not_specialize=["first", "second", "lowest"])
+@triton.jit
+def places(
+    tiles,
+    rows,
+    cols,
+    TILE_ROWS: tl.constexpr,
+    TILE_COLS: tl.constexpr,
+    WALK: tl.constexpr,
+    IS_TURNED: tl.constexpr,
+    IS_WIDE: tl.constexpr,
+    GROUPS: tl.constexpr,
+    MEMBERS: tl.constexpr,
+):
+    """Offsets of the elements of a program's groups, their row-major indices, which of them exist, the groups' lines.
+
+    The tensor is a stack of matrices of `rows` x `cols`, in tiles. `WALK` 0: tiles lie one after another in memory, a
+    group per row of the result; 1: tiles of any shape, likewise; 2: tiles of one column, a group per column of the
+    result. `IS_TURNED`: indices are those of the transposed matrices. `MEMBERS` is the size of a tile, rounded up to a
+    power of two. Programs run from the end of the tensor, which an earlier pass has left in the cache.
+    """
+    program = tl.num_programs(0) - 1 - tl.program_id(0)
+    if IS_WIDE:
+        program = program.to(tl.int64)
+    if WALK == 2:
+        member = tl.arange(0, MEMBERS)[:, None]
+        across = (cols + GROUPS - 1) // GROUPS
+        down = (rows + TILE_ROWS - 1) // TILE_ROWS
+        band = program // across
+        row = band % down * TILE_ROWS + member
+        col = program % across * GROUPS + tl.arange(0, GROUPS)[None, :]
+        inside = (member < TILE_ROWS) & (row < rows) & (col < cols)
+        matrix = band // down
+        line = matrix * cols + col
+    else:
+        tile = (program * GROUPS + tl.arange(0, GROUPS))[:, None]
+        member = tl.arange(0, MEMBERS)[None, :]
+        inside = (tile < tiles) & (member < TILE_ROWS * TILE_COLS)
+        across = (cols + TILE_COLS - 1) // TILE_COLS
+        down = (rows + TILE_ROWS - 1) // TILE_ROWS
+        line = tile // across
+        row = line % down * TILE_ROWS + member // TILE_COLS
+        col = tile % across * TILE_COLS + member % TILE_COLS
+        matrix = line // down
+        if WALK == 1:
+            inside = inside & (row < rows) & (col < cols)
+    if WALK == 0:
+        offset = tile * (TILE_ROWS * TILE_COLS) + member
+    else:
+        offset = (matrix * rows + row) * cols + col
+    index = offset
+    if IS_TURNED:
+        index = (matrix * cols + col) * rows + row
+    return offset, index.to(tl.uint32), inside, line
+
+
+@triton.jit(do_not_specialize=["first", "second"])
 def block_kernel(
     source,
     target,
     states,
+    top,
     tiles,
     rows,
     cols,
     first,
     second,
-    lowest,
     TILE_ROWS: tl.constexpr,
     TILE_COLS: tl.constexpr,
-    FLAT: tl.constexpr,
+    WALK: tl.constexpr,
+    IS_TURNED: tl.constexpr,
+    IS_WIDE: tl.constexpr,
     EMAX: tl.constexpr,
     BUMP: tl.constexpr,
+    LOWEST: tl.constexpr,
     HIGHEST: tl.constexpr,
+    WINDOW: tl.constexpr,
     FLUSH: tl.constexpr,
     POISON: tl.constexpr,
     FIRST_FAST: tl.constexpr,
     LAST_FAST: tl.constexpr,
     MASK: tl.constexpr,
-    STATES: tl.constexpr,
     CORE: tl.constexpr,
     MODE: tl.constexpr,
     PLAIN: tl.constexpr,
@@ -349,29 +430,24 @@ def block_kernel(
     GROUPS: tl.constexpr,
     MEMBERS: tl.constexpr,
 ):
-    """Tiles of a stack of matrices, each with a scale of its own; `FLAT` when they lie one after another in memory.
+    """Groups of a stack of matrices (see `places`), each with a power of two as its scale.
 
-    `MEMBERS` is the size of a tile, rounded up to a power of two.
+    With a `WINDOW`, the lowest exponent follows from the tensor's largest magnitude, whose bits `top` holds.
     """
-    tile = (tl.program_id(0).to(tl.int64) * GROUPS + tl.arange(0, GROUPS))[:, None]
-    member = tl.arange(0, MEMBERS)[None, :]
-    inside = (tile < tiles) & (member < TILE_ROWS * TILE_COLS)
-    if FLAT:
-        offset = tile * (TILE_ROWS * TILE_COLS) + member
-    else:
-        across = (cols + TILE_COLS - 1) // TILE_COLS
-        down = (rows + TILE_ROWS - 1) // TILE_ROWS
-        row = (tile // across) % down * TILE_ROWS + member // TILE_COLS
-        col = tile % across * TILE_COLS + member % TILE_COLS
-        inside = inside & (row < rows) & (col < cols)
-        offset = (tile // (across * down) * rows + row) * cols + col
+    AXIS: tl.constexpr = 0 if WALK == 2 else 1
+    offset, index, inside, _ = places(
+        tiles, rows, cols, TILE_ROWS, TILE_COLS, WALK, IS_TURNED, IS_WIDE, GROUPS, MEMBERS
+    )
     bits = tl.load(source + offset, mask=inside, other=0).to(tl.uint32, bitcast=True)
-    word = _word(offset.to(tl.uint32), states, first, second, inside, MASK, STATES, MODE)
+    word = random_words(index, states, first, second, inside, MASK, MODE)
+    lowest = LOWEST
+    if WINDOW > 0:
+        most = tl.minimum(tl.load(top), 0x7F7FFFFF).to(tl.uint32, bitcast=True)
+        lowest = tl.maximum(_scale_exponent(most, EMAX, BUMP).to(tl.int32) - WINDOW, LOWEST)
     magnitude = bits & 0x7FFFFFFF
     # Most groups need no scaling: the grid itself is moved to their exponent.
-    largest = tl.max(magnitude, axis=1)[:, None]
+    largest = tl.max(magnitude, axis=AXIS, keep_dims=True)
     moved = ((largest + (BUMP >> 29)) >> 23).to(tl.int32) - 127 - EMAX
-    lowest = lowest.to(tl.int32)
     exponent = tl.where(largest == 0, 0, tl.minimum(tl.maximum(moved, lowest), HIGHEST))
     fast = (exponent >= FIRST_FAST) & (exponent <= LAST_FAST) & (largest < 0x7F800000)
     fast = fast & ((largest >= 0x00800000) | (largest == 0))
@@ -388,7 +464,45 @@ def block_kernel(
         )  # fmt: skip
     else:
         result = _round_scaled(
-            bits, word, lowest, EMAX, BUMP, HIGHEST, FLUSH, POISON, MODE, MANTISSA, LOW, TINY, MAX_POSITIVE,
+            bits, word, lowest, AXIS, EMAX, BUMP, HIGHEST, FLUSH, POISON, MODE, MANTISSA, LOW, TINY, MAX_POSITIVE,
             MAX_NEGATIVE, OVER_POSITIVE, OVER_NEGATIVE, NAN, NEGATIVE_ZERO,
         )  # fmt: skip
-    _store(target + offset, result, inside)
+    store(target + offset, result, inside)
+
+
+@triton.jit
+def _magnitudes(source, offset, inside, LIMIT: tl.constexpr):
+    """Magnitudes as bits; those from `LIMIT` on count as 0."""
+    magnitude = tl.load(source + offset, mask=inside, other=0).to(tl.uint32, bitcast=True) & 0x7FFFFFFF
+    if LIMIT <= 0x7FFFFFFF:
+        magnitude = tl.where(magnitude >= LIMIT, 0, magnitude).to(tl.uint32)
+    return magnitude
+
+
+@triton.jit
+def largest_kernel(source, into, length, parts, turns, LIMIT: tl.constexpr, BLOCK: tl.constexpr):
+    """The largest magnitude of each line, in `parts` programs; line l counts for number l modulo `turns`."""
+    line = tl.program_id(0) // parts
+    begin = line.to(tl.int64) * length
+    most = tl.zeros([BLOCK], tl.uint32)
+    for start in range(tl.program_id(0) % parts * BLOCK, length, parts * BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        most = tl.maximum(most, _magnitudes(source + begin, column, column < length, LIMIT))
+    tl.atomic_max(into + line % turns, tl.max(most, axis=0).to(tl.int32, bitcast=True))
+
+
+@triton.jit
+def largest_column_kernel(source, into, rows, cols, parts, LIMIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """The largest magnitude of each column of stacked matrices, in `parts` programs per strip of columns."""
+    across = (cols + COLS - 1) // COLS
+    strip = tl.program_id(0) % across
+    band = tl.program_id(0) // across
+    matrix = (band // parts).to(tl.int64)
+    col = strip * COLS + tl.arange(0, COLS)[None, :]
+    most = tl.zeros([ROWS, COLS], tl.uint32)
+    for start in range(band % parts * ROWS, rows, parts * ROWS):
+        row = start + tl.arange(0, ROWS)[:, None]
+        offset = (matrix * rows + row) * cols + col
+        most = tl.maximum(most, _magnitudes(source, offset, (row < rows) & (col < cols), LIMIT))
+    largest = tl.max(most, axis=0, keep_dims=True).to(tl.int32, bitcast=True)
+    tl.atomic_max(into + matrix * cols + col, largest, mask=col < cols)

@@ -53,7 +53,7 @@ def typed_operand(x: Tensor, fmt: Format, mode: str | Stochastic | None, key: Ke
     dtype = operand_type(instruction)
     if fmt == instruction.operand and mode in (None, "nearest-even") and not instruction.is_fp8:
         return x.to(dtype)
-    out = torch.empty(x.shape, dtype=dtype, device=x.device)
+    out = torch.empty_like(x, dtype=dtype)
     return fmt.round_tensor(x, fmt.own_rounding if mode is None else mode, key or Key(), out)
 
 

@@ -1,0 +1,172 @@
+"""Ways of the GPU passes through a tensor: in the order of its memory, in groups that share a scale."""
+
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+FLAT, TILES, DOWN = range(3)
+"""`triton_kernels.places` describes them."""
+
+ELEMENTS, WARPS = 512, 2
+"""Elements that one program rounds, and its warps: small ones keep more loads in flight (measured on an H200)."""
+MOST_MEMBERS, MOST_ROWS, MOST_SIDE = 1 << 14, 1024, 128
+"""Elements of a group that one program can hold: side by side, a row apart, and along each side of a tile."""
+
+
+class Memory(NamedTuple):
+    """A tensor in the order of its memory."""
+
+    order: tuple[int, ...] | None
+    """Axes from the longest stride to the shortest; None if elements do not lie one after another."""
+    turned: tuple[int, int] | None
+    """Sizes of stacked matrices in memory whose transposes are the tensor; None: it is row-major, or neither."""
+
+
+@lru_cache(maxsize=1024)
+def _memory_of(shape: tuple[int, ...], stride: tuple[int, ...]) -> Memory:
+    order = tuple(sorted(range(len(shape)), key=lambda axis: (-stride[axis], axis) if shape[axis] > 1 else (0, axis)))
+    long = [axis for axis in order if shape[axis] > 1]
+    expected = 1
+    for axis in reversed(long):
+        if stride[axis] != expected:
+            return Memory(None, None)
+        expected *= shape[axis]
+    if long == sorted(long):
+        return Memory(tuple(range(len(shape))), None)
+    # Stacked transposes: the axes of some suffix are rotated.
+    same = next(i for i, (axis, place) in enumerate(zip(long, sorted(long), strict=True)) if axis != place)
+    suffix = long[same:]
+    cut = suffix.index(min(suffix))
+    rotated = suffix[cut:] + suffix[:cut] == sorted(suffix)
+    sizes = prod(shape[axis] for axis in suffix[:cut]), prod(shape[axis] for axis in suffix[cut:])
+    return Memory(order, sizes if rotated else None)
+
+
+class Passage(NamedTuple):
+    """A tensor to read and one to write, both as flat memory in the same order."""
+
+    source: Tensor
+    target: Tensor
+    out: Tensor
+    order: tuple[int, ...]
+    turned: tuple[int, int] | None
+
+    def finish(self) -> Tensor:
+        """The result; copied to `out` if this has another order."""
+        if self.target.data_ptr() != self.out.data_ptr():
+            self.out.copy_(self.target.view(self.out.dtype).view(self.out.shape))
+        return self.out
+
+
+def passage(x: Tensor, out: Tensor | None, is_random: bool, in_rows: bool = False) -> Passage:
+    """The passage of `x` into `out` or a new tensor, in the order of `x`'s memory if that is possible.
+
+    Random words follow the row-major index, which is known for transposes too. `in_rows` demands row-major order.
+    """
+    memory = _memory_of(tuple(x.shape), x.stride())
+    is_plain = memory.order is not None and (memory.turned is not None or not is_random or x.is_contiguous())
+    if not is_plain or (out is not None and out.stride() != x.stride()) or (in_rows and not x.is_contiguous()):
+        x = x.contiguous()
+        memory = Memory(tuple(range(x.dim())), None)
+    if out is None:
+        out = torch.empty_like(x)
+    fresh = out if out.stride() == x.stride() else torch.empty_like(x, dtype=out.dtype)
+    assert memory.order is not None
+    return Passage(_flat(x), _flat(fresh), out, memory.order, memory.turned if is_random else None)
+
+
+def _flat(x: Tensor) -> Tensor:
+    """The elements in the order of memory: float32 as words, numbers of other types as they are."""
+    flat = x.as_strided((x.numel(),), (1,))
+    return flat.view(torch.int32) if x.dtype is torch.float32 else flat
+
+
+class Walk(NamedTuple):
+    """A pass over a stack of matrices of `rows` x `cols` in tiles, as the kernels take it."""
+
+    tiles: int
+    rows: int
+    cols: int
+    programs: int
+    constants: dict[str, Any]
+    is_held: bool
+    """Whether a program holds whole groups; else it reads the largest magnitude of its line."""
+
+
+@lru_cache(maxsize=1024)
+def walk(
+    shape: tuple[int, ...], axis: int | None, size: int, is_square: bool, turned: tuple[int, int] | None
+) -> Walk | None:
+    """The pass over a row-major tensor in groups of `size` along `axis` (0: all of it), in tiles, or in one group.
+
+    None where the indices of a turned tensor do not follow from the groups' places.
+    """
+    count = prod(shape)
+    if axis is None:
+        rows, cols, tile_rows, tile_cols, kind, is_held = 1, count, 1, ELEMENTS, TILES, False
+    elif is_square:
+        rows, cols = (1, 1, *shape)[-2:]
+        tile_rows, tile_cols, kind, is_held = size, size, TILES, True
+    else:
+        length, inner = (shape[axis] if shape else 1), prod(shape[axis + 1 :])
+        group = size or length
+        is_held = triton.next_power_of_2(group) <= (MOST_MEMBERS if inner == 1 else MOST_ROWS)
+        if inner > 1:
+            rows, cols, tile_cols, kind = length, inner, 1, DOWN
+            tile_rows = group if is_held else 32
+        else:
+            rows, cols, tile_rows, kind = 1, length, 1, TILES
+            tile_cols = group if is_held else ELEMENTS
+    if turned is not None:
+        if rows == 1 and cols == turned[1]:
+            rows = turned[0]
+        if (rows, cols) != turned:
+            return None
+    elif tile_rows == 1 and cols % tile_cols == 0 and is_held:
+        kind = FLAT
+    members = triton.next_power_of_2(tile_rows * tile_cols)
+    groups, warps = _program(kind, members)
+    matrices, down = count // (rows * cols), triton.cdiv(rows, tile_rows)
+    tiles = matrices * down * triton.cdiv(cols, tile_cols)
+    programs = matrices * down * triton.cdiv(cols, groups) if kind == DOWN else triton.cdiv(tiles, groups)
+    constants = {
+        "TILE_ROWS": tile_rows,
+        "TILE_COLS": tile_cols,
+        "WALK": kind,
+        "IS_TURNED": turned is not None,
+        "IS_WIDE": count >= 1 << 31,
+        "GROUPS": groups,
+        "MEMBERS": members,
+        "num_warps": warps,
+    }
+    return Walk(tiles, rows, cols, programs, constants, is_held)
+
+
+def _program(kind: int, members: int) -> tuple[int, int]:
+    """Groups of a program, and its warps, as measured on an H200."""
+    if kind == DOWN:
+        groups = max(32, 2048 // members)
+        return groups, max(2, min(16, groups * members // 1024))
+    return max(1, 2 * ELEMENTS // members), max(WARPS, min(16, members // 256))
+
+
+def grouped_passage(
+    x: Tensor, out: Tensor | None, axis: int | None, size: int, is_square: bool, is_random: bool
+) -> tuple[Passage, Walk]:
+    """The passage of a tensor, and the walk over its groups (see `walk`)."""
+    for in_rows in (False, True):
+        way = passage(x, out, is_random, in_rows)
+        last = tuple(range(x.dim()))[-2:]
+        if is_square and tuple(sorted(way.order[-2:])) != last:
+            continue
+        shape = tuple(x.shape[place] for place in way.order)
+        steps = walk(
+            shape, None if axis is None else way.order.index(axis) if shape else 0, size, is_square, way.turned
+        )
+        if steps is not None:
+            return way, steps
+    raise AssertionError("a row-major tensor always has a walk")

@@ -1,0 +1,177 @@
+"""The Triton passes over GPU tensors in formats whose scales are numbers fitted to the data."""
+
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from presilicon.formats.families.block import BlockFormat
+from presilicon.formats.families.nvfp import ELEMENT_FORMAT, LEAST_SCALES, SCALE_FORMAT, Nvfp4
+from presilicon.formats.families.scaled import Scaled
+from presilicon.formats.kernels import triton_kernels, triton_scaled
+from presilicon.formats.kernels.cores import LIFTED
+from presilicon.formats.kernels.gpu_layout import (
+    DOWN,
+    MOST_ROWS,
+    MOST_SIDE,
+    Passage,
+    Walk,
+    grouped_passage,
+    passage,
+    walk,
+)
+from presilicon.formats.kernels.gpu_passes import facts, key_words, largest_of_all, largest_of_lines
+from presilicon.formats.kernels.grid import INFINITY_BITS, LARGEST_BITS, Grid, float_bits, grid_of, value_of_bits
+from presilicon.formats.kernels.reference import float32
+from presilicon.formats.kernels.torch_blocks import block_axis
+from presilicon.formats.rounding import Key, Stochastic
+
+_NUMBERS, _SCALED, _NVFP4 = range(3)
+_APPLY = {"divide": 0, "reciprocal": 1, "multiply": 2}
+_ALL = 0xFFFFFFFF
+_LARGEST = value_of_bits(LARGEST_BITS)
+_STRIP, _STRIP_ROWS, _STRIP_PROGRAMS = 128, 16, 2112
+"""Columns and rows that a program searches at once, and programs that share a tensor."""
+
+
+def holds_groups(fmt: BlockFormat) -> bool:
+    """Whether a program can hold a group of a format."""
+    return fmt.group_size <= (MOST_SIDE if fmt.is_square else MOST_ROWS)
+
+
+def largest_by_channel(x: Tensor, axis: int | None) -> Tensor:
+    """The largest finite magnitude of each channel along `axis`, or of the whole tensor; `x` is not empty."""
+    words = x.contiguous().view(-1).view(torch.int32)
+    if axis is None:
+        return largest_of_all(words, INFINITY_BITS).view(torch.float32)
+    channels, inner = x.shape[axis], prod(x.shape[axis + 1 :])
+    if inner == 1:
+        return _largest_of_columns(words, x.numel() // channels, channels, INFINITY_BITS).view(torch.float32)
+    return largest_of_lines(words, x.numel() // inner, inner, channels, INFINITY_BITS).view(torch.float32)
+
+
+def largest_magnitude(x: Tensor) -> Tensor:
+    """The largest magnitude, in a tensor of no dimension; NaN and infinities count. `x` is not empty."""
+    return largest_of_all(x.contiguous().view(-1).view(torch.int32), _ALL).view(torch.float32).view(())
+
+
+def round_by_channel(
+    x: Tensor, scale: Tensor, axis: int | None, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None
+) -> Tensor:
+    """`x` over its channels' scales, on a grid, times the scales."""
+    way = passage(x, out, isinstance(mode, Stochastic), in_rows=True)
+    count = x.numel()
+    inner = count if axis is None else prod(x.shape[axis + 1 :])
+    if inner == 1:
+        steps = walk((count // scale.numel(), scale.numel()), 0, 0, False, None)
+    else:
+        steps = walk((count // inner, inner), 1, 0, False, None)
+    assert steps is not None
+    given = scale.reshape(-1).to(torch.float32).view(torch.int32)
+    return _round(way, steps, grid, mode, key, given, {"FAMILY": _NUMBERS, "APPLY": 0, "IS_SHARED": True})
+
+
+def round_nvfp4(x: Tensor, fmt: Nvfp4, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
+    """`x` in NVFP4; `x` is not empty."""
+    axis = block_axis(tuple(x.shape), fmt)
+    way, steps = grouped_passage(x, out, axis, fmt.group_size, fmt.is_square, isinstance(mode, Stochastic))
+    given = largest_of_all(way.source, INFINITY_BITS) if fmt.tensor_scale else None
+    return _round(way, steps, grid_of(ELEMENT_FORMAT), mode, key, given, _nvfp4_facts(fmt))
+
+
+def round_scaled(
+    x: Tensor, fmt: Scaled, amax: Tensor | None, mode: str | Stochastic, key: Key, out: Tensor | None
+) -> Tensor:
+    """`x` in a scaled format, with the largest magnitudes of `x` or a given one; `x` is not empty."""
+    axis = None if fmt.per == "tensor" else block_axis(tuple(x.shape), fmt)
+    way, steps = grouped_passage(x, out, axis, fmt.group_size, fmt.is_square, isinstance(mode, Stochastic))
+    given = None
+    if amax is not None:
+        given = amax.to(torch.float32).view(1).view(torch.int32)
+    elif not steps.is_held:
+        given = _largest_of_walk(way, steps)
+    constants, numbers = _scaled_facts(fmt)
+    constants = constants | {"IS_SHARED": given is not None}
+    return _round(way, steps, grid_of(fmt.unit_format()), mode, key, given, constants, numbers)
+
+
+def _largest_of_walk(way: Passage, steps: Walk) -> Tensor:
+    """The bits of the largest magnitudes of lines that are too long for a program."""
+    if steps.constants["WALK"] == DOWN:
+        return _largest_of_columns(way.source, steps.rows, steps.cols, _ALL)
+    lines = way.source.numel() // steps.cols
+    return largest_of_lines(way.source, lines, steps.cols, lines, _ALL)
+
+
+def _largest_of_columns(words: Tensor, rows: int, cols: int, limit: int) -> Tensor:
+    matrices = words.numel() // (rows * cols)
+    largest = torch.zeros(matrices * cols, dtype=torch.int32, device=words.device)
+    strips = triton.cdiv(cols, _STRIP) * matrices
+    parts = max(1, min(triton.cdiv(rows, _STRIP_ROWS), _STRIP_PROGRAMS // strips))
+    triton_kernels.largest_column_kernel[(strips * parts,)](
+        words, largest, rows, cols, parts, LIMIT=limit, ROWS=_STRIP_ROWS, COLS=_STRIP, num_warps=4
+    )
+    return largest
+
+
+def _round(
+    way: Passage,
+    steps: Walk,
+    grid: Grid,
+    mode: str | Stochastic,
+    key: Key,
+    given: Tensor | None,
+    constants: dict[str, Any],
+    numbers: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0),
+) -> Tensor:
+    """One pass over the groups, with the bits of largest magnitudes, or the scales, that come from outside."""
+    states, grid_constants = facts(grid, mode, way.source.device)
+    triton_scaled.scaled_kernel[(steps.programs,)](
+        way.source,
+        way.target,
+        states,
+        states if given is None else given,
+        steps.tiles,
+        steps.rows,
+        steps.cols,
+        1 if given is None else given.numel(),
+        *key_words(mode, key),
+        *numbers,
+        **_NO_SCALES | constants,
+        **steps.constants,
+        **grid_constants,
+        enable_fp_fusion=False,
+    )
+    return way.finish()
+
+
+_NO_SCALES = {"HAS_POWERS": False, "HAS_TENSOR_SCALE": False, "IS_SHARED": False} | {
+    f"SCALE_{name}": 0 for name in ("CORE", "MANTISSA", "LOW", "MAX", "LEAST")
+}
+
+
+@lru_cache(maxsize=256)
+def _nvfp4_facts(fmt: Nvfp4) -> dict[str, Any]:
+    grid = grid_of(SCALE_FORMAT)
+    scales = {"CORE": LIFTED, "MANTISSA": grid.mantissa, "LOW": grid.low, "MAX": grid.max_positive}
+    scales["LEAST"] = float_bits(LEAST_SCALES[fmt.apply])
+    constants = {"FAMILY": _NVFP4, "APPLY": _APPLY[fmt.apply], "HAS_TENSOR_SCALE": fmt.tensor_scale}
+    return constants | {f"SCALE_{name}": value for name, value in scales.items()}
+
+
+@lru_cache(maxsize=256)
+def _scaled_facts(fmt: Scaled) -> tuple[dict[str, Any], tuple[float, ...]]:
+    """The constants of a scaled format, and its numbers: M, the least magnitude, the scale of that, the margin."""
+    constants = {"FAMILY": _SCALED, "APPLY": _APPLY[fmt.apply], "HAS_POWERS": fmt.scale == "e8m0"}
+    top, spread = fmt.element.max, 2.0**fmt.margin
+    if fmt.apply != "reciprocal":
+        return constants, (top, float32(fmt.least), 0.0, spread)
+    # `least` is compared in float64: a float32 number is above it if it is above the largest float32 not above it.
+    least = float32(fmt.least)
+    if least > fmt.least:
+        least = float(torch.nextafter(torch.tensor(least), torch.tensor(0.0)))
+    floor = float32(min(top / spread / fmt.least, _LARGEST)) if fmt.least else 1.0
+    return constants, (top / spread, least, floor, 1.0)
