@@ -20,7 +20,8 @@ def whole_numbers(*shape):  # their sums are exact in any order
 torch.manual_seed(0)
 unit = tensor_core(parse("float16"), parse("float16"), split={split})
 size, positions, groups = {size}, {positions}, {groups}
-patches = Patches(whole_numbers(2, {channels}, *size), {kernel}, positions, {step}, {padding}, {dilation}, {gap}, groups)
+x = whole_numbers(2, {channels}, *size)
+patches = Patches(x, {kernel}, positions, {step}, {padding}, {dilation}, {gap}, groups)
 dense = patches.dense()
 assert dense.shape == patches.shape
 kernels, bias = whole_numbers(groups, dense.shape[2], 5), whole_numbers(5) if groups == 1 else None

@@ -73,7 +73,7 @@ def matmul(
     a, b = _check_operand("a", a, mac), _check_operand("b", b, mac)
     if a.device != b.device:
         raise FormatError(f"{mac}: a is on {a.device} and b on {b.device}; both must be on the same device")
-    shape = _result_shape(a, b, mac)
+    shape = result_shape(a, b, mac)
     if out is not None and (out.shape, out.dtype, out.device) != (shape, torch.float32, a.device):
         raise FormatError(
             f"{mac}: out is {tuple(out.shape)} {out.dtype} on {out.device}; "
@@ -141,7 +141,7 @@ def _check_operand(name: str, x: "Tensor", mac: MacUnit) -> "Tensor":
     return x.detach() if is_operand else x.detach().to(torch.float32)
 
 
-def _result_shape(a: "Tensor", b: "Tensor", mac: MacUnit) -> "tuple[int, ...]":
+def result_shape(a: "Tensor", b: "Tensor", mac: MacUnit) -> "tuple[int, ...]":
     """The shape of the product, by the rules of `torch.matmul`."""
     import torch
 

@@ -1,14 +1,16 @@
 """Matrix products on the tensor cores of a Hopper GPU, with the sums of `tensor_core`'s units."""
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from presilicon.formats.format import Format
 from presilicon.formats.mac import triton_kernels
-from presilicon.formats.mac.matmul import as_batches
+from presilicon.formats.mac.matmul import as_batches, result_shape
 from presilicon.formats.mac.patches import Patches
 from presilicon.formats.mac.tensor_core import INSTRUCTIONS, Instruction, holds, tensor_core
 from presilicon.formats.mac.unit import MacUnit
@@ -68,33 +70,93 @@ def product(a: Tensor, b: Tensor, mac: MacUnit, bias: Tensor | None) -> Tensor |
     if instructions is None:
         return None
     left, right = _enter(a, instructions[0]), _enter(b, instructions[1])
-    if left.shape[:-2] != right.shape[:-2] or not 2 <= left.dim() <= 4:
+    batches = left.shape[:-2]
+    if right.shape[:-2] != batches or not 2 <= left.dim() <= 4:
+        batches = result_shape(left, right, mac)
         left, right = as_batches(left, right)
+    else:
+        batches += left.shape[-2:-1] + right.shape[-1:]
     if instructions[0].operand.bits != 16:  # only 16-bit operands may lie along rows or columns
-        left, right = left.contiguous(), right.mT.contiguous().mT
+        left, right = _along_rows(left), _along_rows(right.mT).mT
+    return _multiply(left, right, mac, instructions[0], bias).view(batches)
+
+
+def _along_rows(x: Tensor) -> Tensor:
+    """Matrices whose rows are contiguous in memory."""
+    if x.stride(-1) == 1 and x.is_contiguous():
+        return x
+    if not x.mT.is_contiguous() or x.element_size() != 1:
+        return x.contiguous()
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    rows, columns, tile = x.shape[-2], x.shape[-1], 128
+    grid = (math.ceil(rows / tile) * math.ceil(columns / tile), math.prod(x.shape[:-2]))
+    triton_kernels.transpose_kernel[grid](x.view(torch.uint8), out.view(torch.uint8), rows, columns, TILE=tile)
+    return out
+
+
+class _Launch(NamedTuple):
+    """A compiled product of operands of certain sizes and strides."""
+
+    mac: MacUnit
+    run: Callable[..., None]
+    shape: tuple[int, ...]
+    """The shape of the result, and before it the number of chunks if there are several."""
+    numbers: tuple[Any, ...]
+    """The arguments of the kernel that are not tensors."""
+
+
+_launches: dict[tuple[Any, ...], _Launch] = {}
+"""Python takes longer to find a kernel by its arguments than to start it."""
+_ALIGNED = 16
+"""Bytes to which tensors must be aligned for a launch to serve them all."""
+
+
+def _multiply(left: Tensor, right: Tensor, mac: MacUnit, instruction: Instruction, bias: Tensor | None) -> Tensor:
+    sizes = left.dtype, right.dtype, left.shape, right.shape, left.stride(), right.stride()
+    offset = left.data_ptr() | right.data_ptr() | (0 if bias is None else bias.data_ptr())
+    key = (id(mac), left.device.index, bias is None, *sizes)
+    launch = _launches.get(key)
+    if launch is None or launch.mac is not mac or offset % _ALIGNED:
+        return _compile(left, right, mac, instruction, bias, key)
+    parts = torch.empty(launch.shape, device=left.device)
+    launch.run(left, right, parts, bias, *launch.numbers)
+    return parts if parts.dim() == left.dim() else _add_chunks(parts, bias)
+
+
+def _compile(
+    left: Tensor, right: Tensor, mac: MacUnit, instruction: Instruction, bias: Tensor | None, key: tuple[Any, ...]
+) -> Tensor:
+    """The product, whose kernel is kept for the next operands of the same sizes."""
     *leading, rows, depth = left.shape
     columns, matrices, stacks = right.shape[-1], math.prod(leading), leading[-1] if leading else 1
-    out = torch.empty(*leading, rows, columns, device=a.device)
-    if out.numel() == 0 or depth == 0:
-        return out.zero_() if bias is None else out.copy_(bias)
+    shape = (*leading, rows, columns)
+    if math.prod(shape) == 0 or depth == 0:
+        out = torch.zeros(shape, device=left.device)
+        return out if bias is None else out.copy_(bias)
     outer = (0,) * (2 - len(leading))
-    is_fp8 = instructions[0].is_fp8
-    chunk = depth if is_fp8 or mac.chunk is None else min(mac.chunk, depth)
+    chunk = depth if instruction.is_fp8 or mac.chunk is None else min(mac.chunk, depth)
     splits = math.ceil(depth / chunk)
-    parts = out if splits == 1 else torch.empty(splits, *out.shape, device=a.device)
+    parts = torch.empty(shape if splits == 1 else (splits, *shape), device=left.device)
     tile_rows, tile_columns, warps, stages = _tile(rows, columns, matrices * splits)
-    tile_depth = _depth(instructions[0])
+    tile_depth = _depth(instruction)
     even = not (rows % tile_rows or columns % tile_columns or chunk % tile_depth or depth % chunk)
     tiles = math.ceil(rows / tile_rows) * math.ceil(columns / tile_columns)
-    triton_kernels.dot_kernel[(tiles * matrices * splits,)](
-        left, right, parts, bias, rows, columns, depth, chunk, splits, stacks, *outer, *left.stride(), *outer,
-        *right.stride(), out.numel(), rows * columns, HAS_BIAS=bias is not None and splits == 1,
-        PROMOTION=mac.chunk if is_fp8 else None, EVEN=even, ROWS=tile_rows, COLUMNS=tile_columns, DEPTH=tile_depth,
-        GROUP=GROUP, num_warps=warps, num_stages=stages,
+    numbers = (
+        rows, columns, depth, chunk, splits, stacks, *outer, *left.stride(), *outer, *right.stride(), math.prod(shape),
+        rows * columns,
     )  # fmt: skip
-    if splits > 1:
-        _add_chunks(parts, out, bias)
-    return out
+    constants = {
+        "HAS_BIAS": bias is not None and splits == 1, "PROMOTION": mac.chunk if instruction.is_fp8 else None,
+        "EVEN": even, "ROWS": tile_rows, "COLUMNS": tile_columns, "DEPTH": tile_depth, "GROUP": GROUP,
+    }  # fmt: skip
+    grid = (tiles * matrices * splits, 1, 1)
+    kernel = triton_kernels.dot_kernel[grid](
+        left, right, parts, bias, *numbers, **constants, num_warps=warps, num_stages=stages
+    )
+    aligned = all(x is None or x.data_ptr() % _ALIGNED == 0 for x in (left, right, bias))
+    if kernel is not None and aligned:  # Triton's interpreter returns no kernel
+        _launches[key] = _Launch(mac, kernel[grid], tuple(parts.shape), (*numbers, *constants.values()))
+    return parts if splits == 1 else _add_chunks(parts, bias)
 
 
 def convolve(a: Tensor | Patches, b: Tensor | Patches, mac: MacUnit, bias: Tensor | None) -> Tensor | None:
@@ -115,48 +177,50 @@ def convolve(a: Tensor | Patches, b: Tensor | Patches, mac: MacUnit, bias: Tenso
     x = _enter(patches.x, instructions[on_right])
     x = x if x.stride(1) == 1 else x.contiguous(memory_format=torch.channels_last)
     other = _enter(other, instructions[not on_right])
-    other = other.mT.contiguous().mT if instructions[0].is_fp8 and other.stride(1) != 1 else other
+    other = _along_rows(other.mT).mT if instructions[0].is_fp8 else other
     groups, positions, taps = patches.shape
     rows, columns, depth = (other.shape[1], taps, positions) if on_right else (positions, other.shape[2], taps)
     channels = x.shape[1] // groups
     # A plain convolution's results are written with the channels of all groups side by side.
-    out = torch.empty((groups, rows, columns) if on_right else (rows, groups, columns), device=x.device)
-    if out.numel() == 0 or depth == 0:
-        out = out.zero_() if bias is None else out.copy_(bias)
+    shape = (groups, rows, columns) if on_right else (rows, groups, columns)
+    if math.prod(shape) == 0 or depth == 0:
+        out = torch.zeros(shape, device=x.device) if bias is None else bias.expand(shape).clone()
         return out if on_right else out.transpose(0, 1)
     is_fp8 = instructions[0].is_fp8
     chunk = depth if is_fp8 or mac.chunk is None else min(mac.chunk, depth)
     splits = math.ceil(depth / chunk)
-    parts = out if splits == 1 else torch.empty(splits, *out.shape, device=x.device)
+    parts = torch.empty(shape if splits == 1 else (splits, *shape), device=x.device)
     tile_rows, tile_columns, warps, stages = _tile(rows, columns, groups * splits)
     tile_depth = _depth(instructions[0])
     if on_right:
         tile_columns = math.gcd(channels, tile_columns) if channels % 32 == 0 else tile_columns
         is_uniform = channels % tile_columns == 0
     else:
-        tile_depth = math.gcd(channels, tile_depth) if channels % 32 == 0 else tile_depth
+        if channels % 32 == 0 and not is_fp8:  # FP8 sums are promoted once per tile
+            tile_depth = math.gcd(channels, tile_depth)
         is_uniform = channels % tile_depth == 0
     tiles = math.ceil(rows / tile_rows) * math.ceil(columns / tile_columns)
     outer, inner = (other.stride(1), other.stride(2)) if on_right else (other.stride(2), other.stride(1))
     triton_kernels.convolution_kernel[(tiles * groups * splits,)](
         x, other, parts, bias, rows, columns, depth, chunk, splits, channels, *x.shape[2:], *patches.positions[::-1],
-        patches.kernel[1], *x.stride(), other.stride(0), outer, inner, out.numel(),
+        patches.kernel[1], *x.stride(), other.stride(0), outer, inner, math.prod(shape),
         rows * columns if on_right else columns, columns if on_right else groups * columns,
         *patches.step, *patches.padding, *patches.dilation, GAP_Y=patches.gap[0], GAP_X=patches.gap[1],
         ON_RIGHT=on_right, UNIFORM=is_uniform, HAS_BIAS=bias is not None and splits == 1,
         PROMOTION=mac.chunk if is_fp8 else None, ROWS=tile_rows, COLUMNS=tile_columns, DEPTH=tile_depth,
         num_warps=warps, num_stages=stages,
     )  # fmt: skip
-    if splits > 1:
-        _add_chunks(parts, out, bias)
+    out = parts if splits == 1 else _add_chunks(parts, bias)
     return out if on_right else out.transpose(0, 1)
 
 
-def _add_chunks(parts: Tensor, out: Tensor, bias: Tensor | None) -> None:
-    block = 1024
+def _add_chunks(parts: Tensor, bias: Tensor | None) -> Tensor:
+    """The sums of chunks added up, with the bias."""
+    out, block = torch.empty(parts.shape[1:], device=parts.device), 1024
     triton_kernels.add_chunks_kernel[(math.ceil(out.numel() / block),)](
         parts, out, bias, out.numel(), out.shape[-1], len(parts), HAS_BIAS=bias is not None, BLOCK=block
     )
+    return out
 
 
 def _enter(x: Tensor, instruction: Instruction) -> Tensor:

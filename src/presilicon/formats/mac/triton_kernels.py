@@ -354,6 +354,18 @@ def convolution_kernel(
 
 
 @triton.jit
+def transpose_kernel(x, out, rows, columns, TILE: tl.constexpr):
+    """Matrices (columns, rows) in memory as matrices (rows, columns)."""
+    matrix = tl.program_id(1).to(tl.int64) * rows * columns
+    across = tl.cdiv(columns, TILE)
+    i = (tl.program_id(0) // across) * TILE + tl.arange(0, TILE)
+    j = (tl.program_id(0) % across) * TILE + tl.arange(0, TILE)
+    inside = (j[:, None] < columns) & (i[None, :] < rows)
+    tile = tl.load(x + matrix + j[:, None].to(tl.int64) * rows + i[None, :], mask=inside)
+    tl.store(out + matrix + i[:, None].to(tl.int64) * columns + j[None, :], tl.trans(tile), mask=tl.trans(inside))
+
+
+@triton.jit
 def add_chunks_kernel(parts, out, bias, count, columns, splits, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):
     """The sums of chunks added one after another, and the bias of the column."""
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
