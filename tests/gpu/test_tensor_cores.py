@@ -18,6 +18,7 @@ pytestmark = [
     ),
     pytest.mark.filterwarnings("ignore::presilicon.emulation.TensorCoreWarning"),
 ]
+TENSOR, ROW, BLOCK = (f"scaled(e4m3fn, per={per})" for per in ("tensor", "row", "block"))
 DRAWN = RoleFormat(parse("e5m2"), rounding="stochastic")
 NUMERICS = {
     "bf16": Numerics(weight="bfloat16", activation="bfloat16", error="bfloat16"),
@@ -25,6 +26,10 @@ NUMERICS = {
     "fp8": Numerics(weight="e4m3fn", activation="e4m3fn", error="e5m2", gradient="bfloat16"),
     "fp8 at random": Numerics(weight="e4m3fn", activation="e4m3fn", error=DRAWN),
     "mxfp8": Numerics(weight="mxfp8_e4m3", activation="mxfp8_e4m3", error="mxfp8_e5m2"),
+    "scaled tensors": Numerics(weight=TENSOR, activation=TENSOR, error="scaled(e5m2)"),
+    "scaled rows": Numerics(weight=ROW, activation=ROW, error=ROW),
+    "scaled blocks": Numerics(weight="scaled(e4m3fn, per=tile)", activation=BLOCK, error=BLOCK),
+    "nvfp4": Numerics(weight="nvfp4", activation="nvfp4", error="nvfp4"),
     "bfp": Numerics(weight="bfp(mantissa=4, group=16)", activation="bfp(mantissa=4, group=16)", error="bfloat16"),
 }
 
@@ -60,8 +65,12 @@ def step(model: nn.Module, x: Tensor, error: Tensor) -> list[Tensor]:
     return [tensor.detach().cpu() for tensor in (out, x.grad, *weights)]
 
 
-@pytest.mark.parametrize("name", NUMERICS)
-@pytest.mark.parametrize("kind", ["mixer", *CONVOLUTIONS])
+CASES = [("mixer", name) for name in NUMERICS] + [
+    (kind, name) for kind in CONVOLUTIONS for name in ("bf16", "fp8", "mxfp8", "scaled tensors", "nvfp4")
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
 def test_a_model_has_the_same_bits_on_the_card(name: str, kind: str) -> None:
     torch.manual_seed(0)
     if kind == "mixer":

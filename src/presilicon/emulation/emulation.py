@@ -189,6 +189,14 @@ class Emulation:
                 message = f'sums = "tensor-core": no instruction multiplies {key[0]}, so these sums are float32'
                 warnings.warn(message, TensorCoreWarning, stacklevel=2)
 
+    def warn_of_scales(self, layer: str, is_convolution: bool) -> None:
+        """Warn once per layer that the sums of its products are not those of codes, which are scaled afterwards."""
+        if (layer, "scales") not in self._warned:
+            self._warned.add((layer, "scales"))
+            which = "of a convolution along channels" if is_convolution else "of other axes than the product reduces"
+            message = f'sums = "tensor-core", layer "{layer}": scales {which} stay in the operands; sums are float32'
+            warnings.warn(message, TensorCoreWarning, stacklevel=2)
+
     def numerics_of(self, layer: str) -> Numerics:
         """The numerics of a layer at this step, with the formats that were set."""
         in_force = self.numerics.in_force(layer, self.step, self.ends)

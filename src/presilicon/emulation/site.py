@@ -13,13 +13,17 @@ from torch import Tensor
 
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.ops.hadamard import transform
-from presilicon.emulation.ops.products import Multiply, Product
+from presilicon.emulation.ops.products import LinearProduct, Multiply, Product
 from presilicon.emulation.transforms import refuse_second_derivative
 from presilicon.formats import (
+    Factored,
     Format,
     Key,
+    MacUnit,
     Patches,
     Scaled,
+    code_format,
+    factored,
     has_tensor_cores,
     matmul,
     parse,
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
     from presilicon.emulation.monitoring.recorder import Recorder
 
 _FLOAT32 = parse("float32")
+
+Operand = Tensor | Factored
+"""A rounded operand of a product: numbers, or codes and scales."""
 
 _USES: dict[Role, tuple[ProductPhase, ...]] = {
     "weight": ("forward", "input_grad"),
@@ -71,6 +78,9 @@ class LayerPlan:
             numerics.unit_of(phase, left, right).is_float32 for phase in PHASES for left in _USES for right in _USES
         )
         """Whether products are accumulated in float32."""
+        self._units: dict[tuple[ProductPhase, Role, Role, type[Product]], MacUnit | None] = {}
+        self.float32_sums: set[tuple[ProductPhase, Role, Role, type[Product]]] = set()
+        """Products that an instruction could add up, if their scales were not in the operands."""
         self.is_on_tensor_cores = numerics.sums == "tensor-core" and all(
             numerics.unit_of(phase, left, right).left is not None
             for phase in PRODUCT_PHASES
@@ -78,6 +88,9 @@ class LayerPlan:
             for right in _USES
         )
         """Whether tensor cores have an instruction for every product."""
+        has_scales = any(code_format(role_format.format) is not None for role_format in self._operands.values())
+        self.has_codes = numerics.sums == "tensor-core" and has_scales
+        """Whether tensor cores multiply codes, whose scales are float32 numbers."""
         self.is_idle = self.is_exact and not rounds
         """Whether nothing is rounded, so that torch can compute the layer."""
         self.rounds_results = numerics.vector == "round-results"
@@ -100,6 +113,35 @@ class LayerPlan:
         """The format of a role, as an operand of the product of `phase` if one is named."""
         own = None if phase is None else self._operands.get((role, phase))
         return self.numerics.format_of(role) if own is None else own
+
+    def unit(self, phase: ProductPhase, left: Role, right: Role, product: type[Product]) -> MacUnit | None:
+        """The MAC unit of a product whose factors have these roles; None if it adds in float32."""
+        key = (phase, left, right, product)
+        if key not in self._units:
+            mac = self.numerics.unit_of(phase, left, right)
+            if mac.left is not None and not self._can_scale(phase, (left, right), product):
+                self.float32_sums.add(key)
+            self._units[key] = None if mac.is_float32 or key in self.float32_sums else mac
+        return self._units[key]
+
+    def _can_scale(self, phase: ProductPhase, roles: tuple[Role, Role], product: type[Product]) -> bool:
+        """Whether the sums of a product of codes can be multiplied by the scales."""
+        formats = {role: self._operands[role, phase].format for role in roles}
+        return all(code_format(fmt) is None or self.takes_apart(role, phase, product) for role, fmt in formats.items())
+
+    def takes_apart(self, role: Role, phase: ProductPhase, product: type[Product]) -> bool:
+        """Whether an operand becomes codes and float32 scales, which multiply the sums.
+
+        Scales of rows and blocks must lie along the reduced axis, and those of tiles over the axes of a matrix.
+        """
+        fmt = self._operands[role, phase].format
+        if not self.has_codes or code_format(fmt) is None:
+            return False
+        if not isinstance(fmt, Scaled) or fmt.per == "tensor":
+            return True
+        if product.has_kernels:
+            return False
+        return product.keeps_matrices or role == "weight" if fmt.per == "tile" else role in self.regrouped_roles
 
     def is_used_as_is(self, role: Role, phase: ProductPhase) -> bool:
         """Whether a product uses operands of this role neither rounded nor transformed."""
@@ -139,7 +181,7 @@ class _Copy:
     __slots__ = ("copy", "how", "is_own", "repeat", "source", "version")
 
     def __init__(
-        self, tensor: Tensor, how: object, copy: Tensor | None, repeat: Callable[[Tensor], Tensor] | None
+        self, tensor: Tensor, how: object, copy: Operand | None, repeat: Callable[[Tensor], Operand] | None
     ) -> None:
         self.source = weakref.ref(tensor)
         self.version = version(tensor)
@@ -156,7 +198,7 @@ class _Copy:
         entry.copy, entry.is_own, entry.repeat = None, self.is_own, self.repeat
         return entry
 
-    def of(self, tensor: Tensor) -> Tensor | None:
+    def of(self, tensor: Tensor) -> Operand | None:
         """The rounded copy if this is an entry of `tensor`, which was not written to since."""
         if self.version != version(tensor):
             return None
@@ -188,7 +230,7 @@ class Rounded:
         self._weights: dict[tuple[int, object], _Copy] = {}
         self._recent: deque[_Copy] = deque(maxlen=self.RECENT)
 
-    def find(self, tensor: Tensor, role: Role, how: object) -> Tensor | None:
+    def find(self, tensor: Tensor, role: Role, how: object) -> Operand | None:
         """The rounded copy of `tensor`, unless it was written to since."""
         if role == "weight":
             held = self._weights.get((id(tensor), how))
@@ -203,8 +245,8 @@ class Rounded:
         tensor: Tensor,
         role: Role,
         how: object,
-        copy: Tensor,
-        repeat: Callable[[Tensor], Tensor] | None = None,
+        copy: Operand,
+        repeat: Callable[[Tensor], Operand] | None = None,
     ) -> None:
         """Add the rounded copy of `tensor`; `repeat` computes it again, and is None if `copy` is the tensor itself."""
         entry = _Copy(tensor, how, copy, repeat)
@@ -248,8 +290,9 @@ class Site:
         self._stream = emulation.stream
         self._training = training
         self._delays = True
-        self._has_types = self._has_kernels = False
         """Whether scales may follow earlier passes; formats that are only asked about have no history."""
+        self._product: type[Product] = LinearProduct
+        self._has_types = False
 
     def round(
         self,
@@ -263,8 +306,23 @@ class Site:
     ) -> Tensor:
         """`tensor` in its role's format, with blocks along `axis`; observers see the result in training.
 
-        As an operand of the product of `phase` it has that product's format, and is transformed first where the
-        product asks for it. Weight gradients are not reduced again, so their blocks follow the format's own axis.
+        Weight gradients are not reduced again, so their blocks follow the format's own axis.
+        """
+        return _values(self.round_for(tensor, role, axis, groups=groups, part=part, phase=phase))
+
+    def round_for(
+        self,
+        tensor: Tensor,
+        role: Role,
+        axis: int,
+        *,
+        groups: int = 1,
+        part: str = "",
+        phase: ProductPhase | None,
+    ) -> Operand:
+        """Like `round`, for the product of `phase`, which may take codes and scales.
+
+        The operand has that product's format, and is transformed first where the product asks for it.
         """
         rounded = self._quantize(self._transformed(tensor, axis, groups, phase), role, axis, groups, part, phase)
         self._probe(tensor, rounded, Use(role, axis, groups, phase, part))
@@ -280,8 +338,8 @@ class Site:
         self.show(rounded, "gradient")
         return rounded
 
-    def round_operand(self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1, part: str = "") -> Tensor:
-        """Like `round`, for the forward product: a tensor that was rounded in this pass is not rounded again."""
+    def round_operand(self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1, part: str = "") -> Operand:
+        """Like `round_for`, for the forward product: a tensor that was rounded in this pass is not rounded again."""
         use = Use(role, axis, groups, "forward", part)
         if self.plan.is_used_as_is(role, "forward"):
             self._probe_again(tensor, tensor, use)
@@ -290,11 +348,11 @@ class Site:
         role_format, length = self.plan.format_of(role, "forward"), self.plan.hadamard["forward"]
         how: object = self.plan.rounding_ids[role_format]
         if length or role_format.format.is_blocked or self._has_types:
-            how = (how, axis, groups, length, self._has_types)
+            how = (how, axis, groups, length, self._has_types, self._takes_apart(role, "forward"))
         rounded = self._emulation.rounded.find(tensor, role, how)
         if rounded is None:
 
-            def repeat(tensor: Tensor) -> Tensor:
+            def repeat(tensor: Tensor) -> Operand:
                 return self._quantize(before(tensor), role, axis, groups, part, "forward")
 
             before = partial(self._transformed, axis=axis, groups=groups, phase="forward")
@@ -335,7 +393,7 @@ class Site:
             observer.wants_pairs for observer in pairs
         )
 
-    def _probe(self, tensor: Tensor, after: Tensor, use: "Use") -> None:
+    def _probe(self, tensor: Tensor, after: Operand, use: "Use") -> None:
         """Show a tensor, before it is transformed, and its rounded copy to recorders and observers, in training."""
         if not self._training:
             return
@@ -344,9 +402,9 @@ class Site:
         for observer in self._emulation.pair_observers:
             if observer.wants_pairs:
                 before = self._transformed(tensor, use.axis, use.groups, use.phase)
-                observer.pair(self._step, self._layer, use.role, before.detach(), after.detach())
+                observer.pair(self._step, self._layer, use.role, before.detach(), _values(after).detach())
 
-    def _probe_again(self, tensor: Tensor, after: Tensor, use: "Use", product: ProductPhase | None = None) -> None:
+    def _probe_again(self, tensor: Tensor, after: Operand, use: "Use", product: ProductPhase | None = None) -> None:
         """Show a tensor that is exact, or that was rounded before, to the recorders that see all tensors."""
         if self._training:
             for recorder in self._emulation.recorders:
@@ -354,7 +412,7 @@ class Site:
                     self._record(recorder, tensor, after, use, product)
 
     def _record(
-        self, recorder: "Recorder", tensor: Tensor, after: Tensor, use: "Use", product: ProductPhase | None = None
+        self, recorder: "Recorder", tensor: Tensor, after: Operand, use: "Use", product: ProductPhase | None = None
     ) -> None:
         role, axis, groups, phase, part = use
         if not recorder.is_due(self._step) or not recorder.wants(self._layer, role):
@@ -370,13 +428,14 @@ class Site:
             after = site._quantize(before, role, axis, groups, part, phase)
         split, fmt = site._oriented(before, role, axis, groups, phase)
         amax = site._delayed_amax(before, f"{role}/{part}", self.plan.format_of(role, phase), record=False)
-        recorder.see_rounding(self._step, self._layer, role, product, split, after.reshape(split.shape), fmt, amax)
+        rounded = _values(after).reshape(split.shape)
+        recorder.see_rounding(self._step, self._layer, role, product, split, rounded, fmt, amax)
 
-    def show(self, tensor: Tensor, role: Role) -> None:
+    def show(self, tensor: Operand, role: Role) -> None:
         """Pass a rounded tensor to the observers, in training."""
         if self._training and self._emulation.observers:
             for observer in self._emulation.observers:
-                observer(self._step, self._layer, role, tensor.detach())
+                observer(self._step, self._layer, role, _values(tensor).detach())
 
     @property
     def shares_operands(self) -> bool:
@@ -393,11 +452,12 @@ class Site:
         return role in self.plan.regrouped_roles
 
     def regroup(
-        self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1, part: str, phase: ProductPhase
-    ) -> Tensor:
+        self, tensor: Operand, role: Role, axis: int, *, groups: int = 1, part: str, phase: ProductPhase
+    ) -> Operand:
         """A saved tensor for a backward product: rounded as that product asks for, or as it was rounded before."""
         if not self.regroups(role):
             return tensor
+        assert isinstance(tensor, Tensor)
         before = self._transformed(tensor, axis, groups, phase)
         rounded = self._quantize(before, role, axis, groups, part, phase)
         self._probe_again(tensor, rounded, Use(role, axis, groups, phase, part), phase)
@@ -405,15 +465,15 @@ class Site:
 
     def multiply(self, phase: ProductPhase, left: Role, right: Role, part: str = "") -> Multiply | None:
         """The multiplication of the MAC unit for factors of these roles; None for torch's float32."""
-        if self.plan.is_exact:
-            return None
-        mac = self.plan.numerics.unit_of(phase, left, right)
-        if mac.is_float32:
+        mac = None if self.plan.is_exact else self.plan.unit(phase, left, right, self._product)
+        if mac is None:
+            if (phase, left, right, self._product) in self.plan.float32_sums:
+                self._emulation.warn_of_scales(self._layer, self._product.has_kernels)
             return None
         key = self._key(f"mac/{part or phase}") if mac.is_stochastic else None
         watcher = self._emulation.watcher
 
-        def multiply(a: Tensor | Patches, b: Tensor | Patches, bias: Tensor | None = None) -> Tensor:
+        def multiply(a: Operand | Patches, b: Operand | Patches, bias: Tensor | None = None) -> Tensor:
             unit = mac if mac.left is None else self._emulation.unit_on(a.device, mac)
             out = matmul(a, b, unit, key=key, bias=bias)
             if watcher is not None:
@@ -435,11 +495,13 @@ class Site:
 
     def _quantize(
         self, tensor: Tensor, role: Role, axis: int, groups: int, part: str, phase: ProductPhase | None = None
-    ) -> Tensor:
+    ) -> Operand:
         role_format = self.plan.format_of(role, phase)
         if role_format.format == _FLOAT32:
             return tensor
         tensor = _without_sharing(tensor, role)
+        if phase is not None and self._takes_apart(role, phase):
+            return self._take_apart(tensor, role, axis, groups, part, phase)
         if self._has_types and phase is not None:
             typed = self._as_operand(tensor, role, axis, groups, part, phase)
             if typed is not None:
@@ -457,10 +519,24 @@ class Site:
         split, oriented = self._oriented(tensor, role, axis, groups, phase)
         return quantize(split.detach(), oriented, rounding=role_format.rounding_mode, key=key).view(tensor.shape)
 
+    def _takes_apart(self, role: Role, phase: ProductPhase) -> bool:
+        return self.plan.has_codes and self.plan.takes_apart(role, phase, self._product)
+
+    def _take_apart(
+        self, tensor: Tensor, role: Role, axis: int, groups: int, part: str, phase: ProductPhase
+    ) -> Factored:
+        """The codes and scales of an operand."""
+        role_format = self.plan.format_of(role, phase)
+        key = self._key(f"{role}/{part}") if role_format.is_stochastic else None
+        amax = self._delayed_amax(tensor.detach(), f"{role}/{part}", role_format, record=self._training)
+        split, oriented = self._oriented(tensor, role, axis, groups, phase)
+        parts = factored(split.detach(), oriented, role_format.rounding_mode, key, amax=amax)
+        return parts if split is tensor else Factored(parts.codes.view(tensor.shape), parts.scales)
+
     def prepare(self, product: Product, device: torch.device) -> None:
-        """Note whether the product has kernels of a convolution, and operands of the types that tensor cores read."""
+        """Note the kind of product, and whether its operands have the types that tensor cores read."""
         emulation = self._emulation
-        self._has_kernels = product.has_kernels
+        self._product = type(product)
         if product.takes_types and self.plan.is_on_tensor_cores and not emulation.observers and not emulation.recorders:
             self._has_types = has_tensor_cores(device)
 
@@ -483,7 +559,7 @@ class Site:
         fmt = self.plan.format_of(role, phase).format
         if not fmt.is_blocked:
             return tensor, fmt
-        if role == "weight" and tensor.dim() > 2 and not fmt.is_oriented and self._has_kernels:
+        if role == "weight" and tensor.dim() > 2 and not fmt.is_oriented and self._product.has_kernels:
             return tensor.flatten(1), fmt  # the matrix of kernels: output channels by input channels and positions
         # Blocks must not extend from one group of channels into the next.
         split = tensor.unflatten(axis, (groups, -1)) if groups > 1 else tensor
@@ -502,6 +578,11 @@ class Site:
     def _key(self, name: str) -> Key:
         purpose = "" if self._training else "evaluation/"
         return Key(self._emulation.seed, self._step, f"{purpose}{self._stream}{self._layer}/{self._call}/{name}")
+
+
+def _values(operand: Operand) -> Tensor:
+    """The numbers of an operand."""
+    return operand.values() if isinstance(operand, Factored) else operand
 
 
 def _without_sharing(tensor: Tensor, role: Role) -> Tensor:

@@ -32,6 +32,7 @@ from presilicon.formats.grammar import (
 from presilicon.formats.kernels.passes import has_numba
 from presilicon.formats.kernels.reference import quantize_value
 from presilicon.formats.kernels.threads import split_over_threads
+from presilicon.formats.mac.factored import Factored, code_format, factored
 from presilicon.formats.mac.matmul import matmul
 from presilicon.formats.mac.patches import Patches
 from presilicon.formats.mac.tensor_core import has_tensor_cores, tensor_core, typed_operand
@@ -46,6 +47,7 @@ __all__ = [
     "BlockCodes",
     "BlockFloat",
     "Description",
+    "Factored",
     "Fixed",
     "Float",
     "Format",
@@ -62,9 +64,11 @@ __all__ = [
     "Stochastic",
     "Table",
     "UserFormat",
+    "code_format",
     "decode",
     "describe",
     "encode",
+    "factored",
     "has_numba",
     "has_tensor_cores",
     "matmul",

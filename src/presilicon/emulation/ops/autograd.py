@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.autograd import Function
 
 from presilicon.emulation.ops.calls import Call
-from presilicon.emulation.ops.products import Product
+from presilicon.emulation.ops.products import Multiply, Product
 from presilicon.emulation.transforms import refuse_second_derivative
-from presilicon.formats import UserFormat
+from presilicon.formats import Factored, UserFormat
 from presilicon.records import ProductPhase, Role
 
 if TYPE_CHECKING:
-    from presilicon.emulation.site import Site
+    from presilicon.emulation.site import Operand, Site
 
 ResultT = TypeVar("ResultT")
 
@@ -87,6 +87,48 @@ def _gradient_phase(role: Role) -> ProductPhase:
     return "weight_grad" if role == "weight" else "input_grad"
 
 
+def _save(ctx: Any, *operands: "Operand") -> None:
+    """Save operands for the backward pass."""
+    parts = [(x.codes, x.scales) if isinstance(x, Factored) else (x,) for x in operands]
+    ctx.blocks = [x.block if isinstance(x, Factored) else None for x in operands]
+    ctx.save_for_backward(*(tensor for part in parts for tensor in part))
+
+
+def _saved(ctx: Any) -> "list[Any]":
+    """The operands that `_save` has saved."""
+    tensors = iter(ctx.saved_tensors)
+    return [next(tensors) if block is None else Factored(next(tensors), next(tensors), block) for block in ctx.blocks]
+
+
+def _ready(multiply: Multiply | None, product: Product, *operands: "Operand") -> tuple[Multiply | None, Any, Any]:
+    """The multiplication and the operands as a product takes them: numbers, if torch multiplies.
+
+    A convolution spreads out the codes of tensors with one scale each, and its sums are scaled.
+    """
+    a, b = operands
+    if not isinstance(a, Factored) and not isinstance(b, Factored):
+        return multiply, a, b
+    if multiply is None:
+        return None, _numbers(a), _numbers(b)
+    if not product.has_kernels:
+        return multiply, a, b
+    scales = [x.scales for x in (a, b) if isinstance(x, Factored)]
+
+    def scaled(a: Any, b: Any, bias: Tensor | None = None) -> Tensor:
+        out = multiply(a, b) * (scales[0] * scales[-1] if len(scales) > 1 else scales[0])
+        return out if bias is None else out + bias
+
+    return scaled, _codes(a), _codes(b)
+
+
+def _numbers(operand: "Operand") -> Tensor:
+    return operand.values() if isinstance(operand, Factored) else operand
+
+
+def _codes(operand: "Operand") -> Tensor:
+    return operand.codes if isinstance(operand, Factored) else operand
+
+
 class _EmulatedProduct(Function):
     @staticmethod
     def forward(
@@ -109,15 +151,16 @@ class _EmulatedProduct(Function):
         # Operands that the backward products group along another axis are saved unrounded.
         saved_a = a if site.regroups(a_role) else rounded_a
         saved_b = b if site.regroups(b_role) else rounded_b
-        ctx.save_for_backward(saved_a, saved_b)
-        out = product.forward(rounded_a, rounded_b, bias, site.multiply("forward", a_role, b_role))
+        _save(ctx, saved_a, saved_b)
+        multiply, left, right = _ready(site.multiply("forward", a_role, b_role), product, rounded_a, rounded_b)
+        out = product.forward(left, right, bias, multiply)
         # Autograd refuses in-place ops on views that a function returns; `.data` is the same memory and no view.
         return out.data if out._is_view() else out
 
     @staticmethod
     @first_derivative
     def backward(ctx: Any, error: Tensor) -> tuple[Tensor | None, ...]:
-        a, b = ctx.saved_tensors
+        a, b = _saved(ctx)
         product: Product = ctx.product
         site: Site = ctx.site
         a_role, b_role, bias_is_parameter, later = ctx.roles
@@ -125,30 +168,30 @@ class _EmulatedProduct(Function):
         needs_a, needs_b, needs_bias = ctx.needs_input_grad[:3]
         a_phase, b_phase = _gradient_phase(a_role), _gradient_phase(b_role)
         grad_a = grad_b = grad_bias = None
-        rounded: Tensor | None = None
+        rounded: Operand | None = None
         if needs_bias and site.leaves_sums_of_errors:
             grad_bias, needs_bias = product.bias_grad(error, ctx.bias_shape), False
             grad_bias = site.round(grad_bias, "gradient", part="bias") if bias_is_parameter else grad_bias
         if site.shares_operands:
-            rounded = site.round(error, "error", axes.error_input, groups=groups, phase=a_phase)
-            gradients = product.gradients(rounded, a, b, (needs_a, needs_b, needs_bias))
+            rounded = errors = site.round(error, "error", axes.error_input, groups=groups, phase=a_phase)
+            gradients = product.gradients(errors, a, b, (needs_a, needs_b, needs_bias))
             if gradients is not None:
                 grad_a, grad_b, summed = gradients
                 if grad_a is not None and a_role == "weight" and not later:
-                    grad_a = site.round_gradient(grad_a, rounded)
+                    grad_a = site.round_gradient(grad_a, errors)
                 if grad_b is not None and b_role == "weight" and not later:
-                    grad_b = site.round_gradient(grad_b, rounded)
+                    grad_b = site.round_gradient(grad_b, errors)
                 if summed is not None:
-                    grad_bias = site.round_gradient(summed, rounded, "bias") if bias_is_parameter else summed
+                    grad_bias = site.round_gradient(summed, errors, "bias") if bias_is_parameter else summed
                 return grad_a, grad_b, grad_bias, None, None, None
         if rounded is None and (needs_a or needs_bias or not site.regroups("error")):
-            rounded = site.round(error, "error", axes.error_input, groups=groups, phase=a_phase)
+            rounded = site.round_for(error, "error", axes.error_input, groups=groups, phase=a_phase)
         if needs_a and rounded is not None:
             b_groups = groups if axes.b_input == 0 else 1
             b_again = site.regroup(b, b_role, axes.b_input, groups=b_groups, part="input_grad", phase=a_phase)
-            grad_a = product.input_grad(
-                rounded, b_again, a.shape, site.multiply(a_phase, "error", b_role, "input_grad")
-            )
+            multiply = site.multiply(a_phase, "error", b_role, "input_grad")
+            multiply, left, right = _ready(multiply, product, rounded, b_again)
+            grad_a = product.input_grad(left, right, a.shape, multiply)
             grad_a = site.round(grad_a, "gradient") if a_role == "weight" and not later else grad_a
         if needs_b:
             a_again = site.regroup(product.rows(a), a_role, axes.a_weight, part="weight_grad", phase=b_phase)
@@ -158,11 +201,13 @@ class _EmulatedProduct(Function):
             else:
                 e_again = product.rows(rounded)
             factors: tuple[Role, Role] = ("error", a_role) if product.error_first else (a_role, "error")
-            grad_b = product.weight_grad(a_again, e_again, b.shape, site.multiply(b_phase, *factors, "weight_grad"))
+            multiply = site.multiply(b_phase, *factors, "weight_grad")
+            multiply, left, right = _ready(multiply, product, a_again, e_again)
+            grad_b = product.weight_grad(left, right, b.shape, multiply)
             grad_b = site.round(grad_b, "gradient") if b_role == "weight" and not later else grad_b
         if needs_bias and rounded is not None:
             if site.transforms(a_phase):  # the bias adds up errors, not their transforms
                 rounded = site.round(error, "error", axes.error_input, groups=groups, part="bias")
-            grad_bias = product.bias_grad(rounded.to(error.dtype), ctx.bias_shape)
+            grad_bias = product.bias_grad(_numbers(rounded).to(error.dtype), ctx.bias_shape)
             grad_bias = site.round(grad_bias, "gradient", part="bias") if bias_is_parameter else grad_bias
         return grad_a, grad_b, grad_bias, None, None, None

@@ -7,20 +7,24 @@ error. Block formats group along the axis that a multiplication reduces.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from presilicon.formats import Patches
+from presilicon.formats import Factored, Patches
 
 
 class Multiply(Protocol):
     """Multiplies (..., m, k) by (..., k, n) as a MAC unit does, and adds a bias of n numbers in float32."""
 
-    def __call__(self, a: Tensor | Patches, b: Tensor | Patches, bias: Tensor | None = None) -> Tensor: ...
+    def __call__(
+        self, a: Tensor | Patches | Factored, b: Tensor | Patches | Factored, bias: Tensor | None = None
+    ) -> Tensor: ...
 
+
+OperandT = TypeVar("OperandT", bound=Tensor | Factored)
 
 Needs = tuple[bool, bool, bool]
 """Whether the gradients of a, b and the bias are needed."""
@@ -48,6 +52,8 @@ class Product(ABC):
     """Number of groups of a grouped convolution."""
     has_kernels: bool = False
     """Whether the weights are kernels of a convolution, which have more than two axes."""
+    keeps_matrices: bool = False
+    """Whether operands are multiplied as the matrices of their last two axes."""
     takes_types: bool = False
     """Whether operands may be tensors of the types that tensor cores read."""
     error_first: bool = False
@@ -73,7 +79,7 @@ class Product(ABC):
         """The gradients of `a`, `b` and the bias in one call, or None if torch has no such call."""
         return None
 
-    def rows(self, tensor: Tensor) -> Tensor:
+    def rows(self, tensor: OperandT) -> OperandT:
         """`a` or the error in the shape that the weight gradient reduces along the axis in `axes`."""
         return tensor
 
@@ -105,14 +111,16 @@ class LinearProduct(Product):
         grad_a = rows.mm(b).view(a.shape) if needs[0] else None
         return grad_a, rows.t().mm(flat) if needs[1] else None, rows.sum(0) if needs[2] else None
 
-    def rows(self, tensor: Tensor) -> Tensor:
-        return tensor.reshape(-1, tensor.shape[-1])
+    def rows(self, tensor: OperandT) -> OperandT:
+        rows: OperandT = tensor.reshape(-1, tensor.shape[-1])  # type: ignore[assignment]
+        return rows
 
 
 class MatmulProduct(Product):
     """Matrices (..., m, k) by (..., k, n); leading dimensions and the addend are broadcast."""
 
     axes = Axes(a_forward=-1, b_forward=-2, error_input=-1, b_input=-1, a_weight=-2, error_weight=-2)
+    keeps_matrices = True
     takes_types = True
 
     def forward(self, a: Tensor, b: Tensor, bias: Tensor | None, multiply: Multiply | None) -> Tensor:

@@ -14,6 +14,7 @@ from presilicon.formats.kernels.reference import float32, word_of
 from presilicon.formats.rounding import Key
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from presilicon.formats.codes import BlockCodes
@@ -151,6 +152,19 @@ class Nvfp4(BlockFormat):
             return deliver(x.clone(), out)
         units, scales, tensor = self._units(x, mode, key)
         return deliver((units * self._over(x, scales * tensor)).to(x.dtype), out)
+
+    def taken_apart(
+        self,
+        x: "Tensor",
+        mode: "str | Stochastic",
+        key: "Key",
+        amax: "Tensor | None" = None,
+        dtype: "torch.dtype | None" = None,
+    ) -> "tuple[Tensor, Tensor]":
+        """Elements times the scales of their blocks, in a type that holds them, and the scale of the tensor."""
+        units, scales, tensor = self._units(x, mode, key)
+        codes = units * self._over(x, scales)
+        return codes if dtype is None else codes.to(dtype), tensor
 
     def _units(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "tuple[Tensor, Tensor, Tensor]":
         """The elements before they are scaled back, the scales of the blocks, and that of the tensor."""

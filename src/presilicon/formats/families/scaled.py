@@ -17,6 +17,7 @@ from presilicon.formats.kernels.reference import float32, word_of
 from presilicon.formats.rounding import Key, Rounding, Stochastic, check_rounding
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from presilicon.formats.codes import BlockCodes
@@ -237,6 +238,30 @@ class Scaled(ElementFields, BlockFormat):
             return deliver(x.clone(), out)
         units, back = self._units(x, amax, mode, key)
         return deliver((units * self._over(x, back)).to(x.dtype), out)
+
+    def taken_apart(
+        self,
+        x: "Tensor",
+        mode: "str | Stochastic",
+        key: Key,
+        amax: "Tensor | None" = None,
+        dtype: "torch.dtype | None" = None,
+    ) -> "tuple[Tensor, Tensor]":
+        """The elements, in a type that holds them (float32 if none is named), and the scales that bring them back.
+
+        The scales have the axes of `x`, with one number per row or block; those of a tensor have none.
+        """
+        import torch
+
+        from presilicon.formats.kernels.torch_blocks import block_axis
+
+        x = x.to(torch.float32)
+        forward, back = self.factors(self.amax_of(x) if amax is None else amax.detach().view(()))
+        factor = self._over(x, forward)
+        ratio = x / factor if self.apply == "divide" else x * factor
+        out = None if dtype is None else torch.empty(x.shape, dtype=dtype, device=x.device)
+        units = self.unit_format().round_tensor(ratio.contiguous(), mode, key, out)
+        return units, back.movedim(-1, block_axis(tuple(x.shape), self)) if self.is_oriented else back
 
     def _units(self, x: "Tensor", amax: "Tensor | None", mode: "str | Stochastic", key: Key) -> "tuple[Tensor, Tensor]":
         """The elements before they are scaled back, and the scales that do it."""

@@ -1,10 +1,12 @@
 """`matmul`: matrix products as a MAC unit computes them."""
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING
 
 from presilicon.base import FormatError
 from presilicon.formats.kernels.passes import has_numba, has_triton
+from presilicon.formats.mac.factored import Factored, multiply_factored
 from presilicon.formats.mac.patches import Patches
 from presilicon.formats.mac.plan import MacPlan, plan_of
 from presilicon.formats.mac.tensor_core import has_tensor_cores
@@ -13,12 +15,13 @@ from presilicon.formats.quantization import quantize
 from presilicon.formats.rounding import Key
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
 def matmul(
-    a: "Tensor | Patches",
-    b: "Tensor | Patches",
+    a: "Tensor | Patches | Factored",
+    b: "Tensor | Patches | Factored",
     mac: MacUnit,
     *,
     key: Key | None = None,
@@ -33,8 +36,9 @@ def matmul(
 
     Args:
         a: A float32 tensor (..., M, K) of any strides; float16 and bfloat16 are widened. One-dimensional tensors and
-            broadcasting work as in `torch.matmul`. `Patches` stand for the matrices of a convolution's inputs.
-        b: A float32 tensor (..., K, N), or `Patches`.
+            broadcasting work as in `torch.matmul`. `Patches` stand for the matrices of a convolution's inputs; codes
+            of `Factored` numbers are multiplied by the unit, and sums of the codes by the scales.
+        b: A float32 tensor (..., K, N), `Patches` or `Factored` numbers.
         mac: The unit.
         key: Seed, step and tensor of stochastic rounding; None is `Key()`. The roundings of an output are numbered in
             the order in which they happen; rounding t of output e (its row-major index) draws the random word of
@@ -61,15 +65,19 @@ def matmul(
     """
     import torch
 
-    plan = None if mac.is_user_defined else plan_of(mac)
-    if isinstance(a, Patches) or isinstance(b, Patches):
-        if mac.left is not None and out is None and has_tensor_cores(a.device):
-            from presilicon.formats.mac import tensor_core_gpu
+    if mac.left is not None and has_tensor_cores(a.device):
+        from presilicon.formats.mac import tensor_core_gpu
 
-            result = tensor_core_gpu.convolve(a, b, mac, bias)
-            if result is not None:
-                return result
-        a, b = (x.dense() if isinstance(x, Patches) else x for x in (a, b))
+        quick = tensor_core_gpu.multiply(a, b, mac, bias)
+        if quick is not None:
+            return quick if out is None else out.detach().copy_(quick)
+    if isinstance(a, Patches) or isinstance(b, Patches):
+        left, right = (x.dense() if isinstance(x, Patches) else x for x in (a, b))
+        return matmul(left, right, mac, key=key, bias=bias, out=out, library=library)
+    if isinstance(a, Factored) or isinstance(b, Factored):
+        scaled = multiply_factored(a, b, mac, key, bias, matmul)
+        return scaled if out is None else out.detach().copy_(scaled)
+    plan = None if mac.is_user_defined else plan_of(mac)
     a, b = _check_operand("a", a, mac), _check_operand("b", b, mac)
     if a.device != b.device:
         raise FormatError(f"{mac}: a is on {a.device} and b on {b.device}; both must be on the same device")
@@ -82,16 +90,10 @@ def matmul(
     bias = None if bias is None else bias.detach()
     if bias is not None and (bias.shape != shape[-1:] or len(shape) < 2):
         raise FormatError(f"{mac}: bias of shape {tuple(bias.shape)} must have the {shape[-1]} columns of the result")
-    result = None
     if library and mac.is_float32:
         result = torch.matmul(a, b)
-    elif plan is not None and mac.left is not None and has_tensor_cores(a.device):
-        from presilicon.formats.mac import tensor_core_gpu
-
-        result = tensor_core_gpu.product(a, b, mac, bias)
-        bias = None if result is not None else bias
-    result = _emulated(a, b, mac, plan, key or Key()) if result is None else result
-    result = result.reshape(shape)
+    else:
+        result = _emulated(a, b, mac, plan, key or Key()).reshape(shape)
     result = result if bias is None else result.add_(bias)
     return result if out is None else out.detach().copy_(result)
 
@@ -131,7 +133,7 @@ def _check_operand(name: str, x: "Tensor", mac: MacUnit) -> "Tensor":
         problem = f" of layout {x.layout} cannot be multiplied; allowed: strided tensors"
     elif x.device.type not in ("cpu", "cuda"):
         problem = f" on device {x.device} cannot be multiplied; allowed: cpu, cuda"
-    elif x.dtype not in (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
+    elif x.dtype not in operand_types():
         problem = f" and type {x.dtype} cannot be multiplied; allowed: float32, float16, bfloat16, float8"
     elif x.dim() == 0:
         problem = " has no axis to reduce; allowed: one dimension or more"
@@ -139,6 +141,16 @@ def _check_operand(name: str, x: "Tensor", mac: MacUnit) -> "Tensor":
         raise FormatError(f"{mac}: {name} of shape {tuple(x.shape)}{problem}")
     is_operand = mac.left is not None and has_tensor_cores(x.device)
     return x.detach() if is_operand else x.detach().to(torch.float32)
+
+
+@cache
+def operand_types() -> "frozenset[torch.dtype]":
+    """The types of tensors that are multiplied."""
+    import torch
+
+    return frozenset(
+        (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),
+    )
 
 
 def result_shape(a: "Tensor", b: "Tensor", mac: MacUnit) -> "tuple[int, ...]":

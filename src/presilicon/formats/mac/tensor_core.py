@@ -18,6 +18,7 @@ from presilicon.formats.families.block import PowerBlocks
 from presilicon.formats.families.float import Float
 from presilicon.formats.format import Format
 from presilicon.formats.kernels.passes import has_triton
+from presilicon.formats.mac.factored import block_of, code_format
 from presilicon.formats.mac.unit import FLOAT32, MacUnit
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ def tensor_core(
     """The unit that multiplies numbers of two formats on a Hopper GPU.
 
     Two FP8 formats have an instruction of their own; other pairs take the narrowest of bf16, fp16 and tf32 that holds
-    both exactly. `split` and `promotion` are the products per chunk and per FP8 sum; None does neither.
+    both exactly. `split` and `promotion` are the products per chunk and per FP8 sum; None does neither. Of formats with
+    float32 scales the unit multiplies the codes (see `Factored`), and a chunk is a block that shares a scale.
 
     >>> from presilicon.formats import parse
     >>> str(tensor_core(parse("bfloat16"), parse("e4m3fn"), split=None))
@@ -71,6 +73,12 @@ def tensor_core(
     Raises:
         FormatError: no instruction holds both formats.
     """
+    blocks = {block_of(fmt) for fmt in (left, right)} - {0}
+    if len(blocks) > 1:
+        raise FormatError(f"no tensor core scales the sums of {left} by {right}: their blocks differ")
+    if blocks:
+        split = promotion = blocks.pop()
+    left, right = code_format(left) or left, code_format(right) or right
     one, other = instruction_of(left), instruction_of(right)
     if one.is_fp8 != other.is_fp8 or (not one.is_fp8 and one != other):
         shared = [entry for entry in INSTRUCTIONS if not entry.is_fp8 and holds(entry, left) and holds(entry, right)]

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from presilicon.formats.format import Format
 from presilicon.formats.mac import triton_kernels
-from presilicon.formats.mac.matmul import as_batches, result_shape
+from presilicon.formats.mac.factored import Factored, as_factored
+from presilicon.formats.mac.matmul import as_batches, operand_types, result_shape
 from presilicon.formats.mac.patches import Patches
 from presilicon.formats.mac.tensor_core import INSTRUCTIONS, Instruction, holds, tensor_core
 from presilicon.formats.mac.unit import MacUnit
@@ -28,18 +29,28 @@ GROUP = 8
 """Row tiles whose programs run side by side."""
 
 
-@lru_cache(maxsize=256)
+_units: dict[int, tuple[MacUnit, tuple[Instruction, Instruction] | None]] = {}
+"""Units by their identity, since products ask again and again, and hashing one takes as long as starting a kernel."""
+MOST_UNITS = 1024
+
+
 def instructions_of(mac: MacUnit) -> tuple[Instruction, Instruction] | None:
     """The operands of a unit that a Hopper GPU has; None for all others."""
+    entry = _units.get(id(mac))
+    if entry is None:
+        if len(_units) >= MOST_UNITS:
+            _units.clear()
+            _launches.clear()
+        entry = _units[id(mac)] = (mac, _find_instructions(mac))
+    return entry[1]
+
+
+def _find_instructions(mac: MacUnit) -> tuple[Instruction, Instruction] | None:
     left, right = (next((i for i in INSTRUCTIONS if i.operand == fmt), None) for fmt in (mac.left, mac.right))
-    if left is None or right is None:
+    if left is None or right is None or (mac.chunk is not None and mac.chunk % _least_depth(left)):
         return None
-    depth = _depth(left)
-    if mac.chunk is not None and mac.chunk % depth:
-        return None
-    return (
-        (left, right) if mac == tensor_core(left.operand, right.operand, split=mac.chunk, promotion=mac.chunk) else None
-    )
+    same = tensor_core(left.operand, right.operand, split=mac.chunk, promotion=mac.chunk)
+    return (left, right) if mac == same else None
 
 
 def operand_type(instruction: Instruction) -> torch.dtype:
@@ -59,26 +70,66 @@ def typed_operand(x: Tensor, fmt: Format, mode: str | Stochastic | None, key: Ke
     return fmt.round_tensor(x, fmt.own_rounding if mode is None else mode, key or Key(), out)
 
 
+def type_of(fmt: Format | None) -> torch.dtype | None:
+    """The type that tensor cores read for numbers of a format, float32 excepted."""
+    instruction = None if fmt is None else _instruction_of(fmt)
+    return None if instruction is None or instruction.name == "tf32" else operand_type(instruction)
+
+
 @lru_cache(maxsize=256)
 def _instruction_of(fmt: Format) -> Instruction | None:
     return next((entry for entry in INSTRUCTIONS if holds(entry, fmt)), None)
 
 
-def product(a: Tensor, b: Tensor, mac: MacUnit, bias: Tensor | None) -> Tensor | None:
-    """The product of (..., M, K) and (..., K, N) with a bias, as an instruction adds it up; None if there is none."""
+def multiply(
+    a: Tensor | Patches | Factored, b: Tensor | Patches | Factored, mac: MacUnit, bias: Tensor | None
+) -> Tensor | None:
+    """`matmul` for what tensor cores multiply; None for all else, and for operands that do not fit together."""
+    if isinstance(a, Patches) or isinstance(b, Patches):
+        return convolve(a, b, mac, bias)
+    scales = None
+    if isinstance(a, Factored) or isinstance(b, Factored):
+        left, right = as_factored(a).along(0), as_factored(b).along(1)
+        a, b, scales = left.codes, right.codes, (left.scales, right.scales)
+    if a.device != b.device or not a.dim() > 1 < b.dim() or a.shape[-1] != b.shape[-2]:
+        return None
+    if not {a.dtype, b.dtype} <= operand_types() or (bias is not None and bias.shape != b.shape[-1:]):
+        return None
+    return product(a, b, mac, bias, scales)
+
+
+def product(
+    a: Tensor, b: Tensor, mac: MacUnit, bias: Tensor | None, scales: tuple[Tensor, Tensor] | None = None
+) -> Tensor | None:
+    """The product of (..., M, K) and (..., K, N) with a bias, as an instruction adds it up; None if there is none.
+
+    `scales` multiply the sums: numbers of tensors, or of the rows and columns of two matrices; along the reduction
+    axis, one for all or one for each chunk of the unit.
+    """
     instructions = instructions_of(mac)
     if instructions is None:
         return None
     left, right = _enter(a, instructions[0]), _enter(b, instructions[1])
-    batches = left.shape[:-2]
-    if right.shape[:-2] != batches or not 2 <= left.dim() <= 4:
-        batches = result_shape(left, right, mac)
+    shape: tuple[int, ...] = (*left.shape[:-1], right.shape[-1])
+    if left.shape[:-2] != right.shape[:-2] or not 2 <= left.dim() <= 4:
+        shape = result_shape(left, right, mac)
         left, right = as_batches(left, right)
-    else:
-        batches += left.shape[-2:-1] + right.shape[-1:]
     if instructions[0].operand.bits != 16:  # only 16-bit operands may lie along rows or columns
         left, right = _along_rows(left), _along_rows(right.mT).mT
-    return _multiply(left, right, mac, instructions[0], bias).view(batches)
+    if scales is not None and not _can_scale(left, mac, instructions[0], scales):
+        return None
+    return _multiply(left, right, mac, instructions[0], bias, scales or ()).view(shape)
+
+
+def _can_scale(left: Tensor, mac: MacUnit, instruction: Instruction, scales: tuple[Tensor, Tensor]) -> bool:
+    """Whether the kernel can multiply sums by these scales."""
+    if not any(scale.dim() for scale in scales):
+        return instruction.is_fp8 or mac.chunk is None or left.shape[-1] <= mac.chunk
+    if left.dim() != 2:
+        return False
+    if max(scale.shape[axis] if scale.dim() else 1 for scale, axis in zip(scales, (-1, -2), strict=True)) == 1:
+        return instruction.is_fp8 or mac.chunk is None or left.shape[-1] <= mac.chunk
+    return mac.chunk in (32, 64, 128) and instruction.name != "tf32"
 
 
 def _along_rows(x: Tensor) -> Tensor:
@@ -97,7 +148,6 @@ def _along_rows(x: Tensor) -> Tensor:
 class _Launch(NamedTuple):
     """A compiled product of operands of certain sizes and strides."""
 
-    mac: MacUnit
     run: Callable[..., None]
     shape: tuple[int, ...]
     """The shape of the result, and before it the number of chunks if there are several."""
@@ -111,55 +161,80 @@ _ALIGNED = 16
 """Bytes to which tensors must be aligned for a launch to serve them all."""
 
 
-def _multiply(left: Tensor, right: Tensor, mac: MacUnit, instruction: Instruction, bias: Tensor | None) -> Tensor:
+def _multiply(
+    left: Tensor, right: Tensor, mac: MacUnit, instruction: Instruction, bias: Tensor | None, scales: tuple[Tensor, ...]
+) -> Tensor:
     sizes = left.dtype, right.dtype, left.shape, right.shape, left.stride(), right.stride()
-    offset = left.data_ptr() | right.data_ptr() | (0 if bias is None else bias.data_ptr())
-    key = (id(mac), left.device.index, bias is None, *sizes)
+    shared = tuple((scale.shape, scale.stride()) for scale in scales)
+    others = [tensor.data_ptr() for tensor in (bias, *scales) if tensor is not None]
+    key = (id(mac), left.device.index, bias is None, shared, *sizes)
     launch = _launches.get(key)
-    if launch is None or launch.mac is not mac or offset % _ALIGNED:
-        return _compile(left, right, mac, instruction, bias, key)
+    is_aligned = not any(pointer % _ALIGNED for pointer in (left.data_ptr(), right.data_ptr(), *others))
+    if launch is None or not is_aligned:
+        return _compile(left, right, mac, instruction, bias, scales, key if is_aligned else None)
     parts = torch.empty(launch.shape, device=left.device)
-    launch.run(left, right, parts, bias, *launch.numbers)
+    launch.run(left, right, parts, bias, *(scales or _NO_SCALES), *launch.numbers)
     return parts if parts.dim() == left.dim() else _add_chunks(parts, bias)
 
 
+_NO_SCALES = (None, None)
+
+
 def _compile(
-    left: Tensor, right: Tensor, mac: MacUnit, instruction: Instruction, bias: Tensor | None, key: tuple[Any, ...]
+    left: Tensor,
+    right: Tensor,
+    mac: MacUnit,
+    instruction: Instruction,
+    bias: Tensor | None,
+    scales: tuple[Tensor, ...],
+    key: tuple[Any, ...] | None,
 ) -> Tensor:
-    """The product, whose kernel is kept for the next operands of the same sizes."""
+    """The product, whose kernel is kept under `key` for the next operands of the same sizes."""
     *leading, rows, depth = left.shape
     columns, matrices, stacks = right.shape[-1], math.prod(leading), leading[-1] if leading else 1
     shape = (*leading, rows, columns)
     if math.prod(shape) == 0 or depth == 0:
         out = torch.zeros(shape, device=left.device)
         return out if bias is None else out.copy_(bias)
+    scale_strides = _scale_strides(*scales) if scales else (0, 0, 0, 0)
+    is_scaled_by_chunk = bool(scale_strides[1] or scale_strides[2])
     outer = (0,) * (2 - len(leading))
-    chunk = depth if instruction.is_fp8 or mac.chunk is None else min(mac.chunk, depth)
+    chunk = depth if instruction.is_fp8 or mac.chunk is None or is_scaled_by_chunk else min(mac.chunk, depth)
     splits = math.ceil(depth / chunk)
     parts = torch.empty(shape if splits == 1 else (splits, *shape), device=left.device)
     tile_rows, tile_columns, warps, stages = _tile(rows, columns, matrices * splits)
-    tile_depth = _depth(instruction)
+    tile_depth = mac.chunk if is_scaled_by_chunk and mac.chunk else _depth(instruction)
     even = not (rows % tile_rows or columns % tile_columns or chunk % tile_depth or depth % chunk)
     tiles = math.ceil(rows / tile_rows) * math.ceil(columns / tile_columns)
     numbers = (
         rows, columns, depth, chunk, splits, stacks, *outer, *left.stride(), *outer, *right.stride(), math.prod(shape),
-        rows * columns,
+        rows * columns, *scale_strides,
     )  # fmt: skip
     constants = {
-        "HAS_BIAS": bias is not None and splits == 1, "PROMOTION": mac.chunk if instruction.is_fp8 else None,
-        "EVEN": even, "ROWS": tile_rows, "COLUMNS": tile_columns, "DEPTH": tile_depth, "GROUP": GROUP,
+        "SCALES": 0 if not scales else 2 if is_scaled_by_chunk else 1, "HAS_BIAS": bias is not None and splits == 1,
+        "PROMOTION": mac.chunk if instruction.is_fp8 else None, "EVEN": even, "ROWS": tile_rows,
+        "COLUMNS": tile_columns, "DEPTH": tile_depth, "GROUP": GROUP,
     }  # fmt: skip
     grid = (tiles * matrices * splits, 1, 1)
     kernel = triton_kernels.dot_kernel[grid](
-        left, right, parts, bias, *numbers, **constants, num_warps=warps, num_stages=stages
-    )
-    aligned = all(x is None or x.data_ptr() % _ALIGNED == 0 for x in (left, right, bias))
-    if kernel is not None and aligned:  # Triton's interpreter returns no kernel
-        _launches[key] = _Launch(mac, kernel[grid], tuple(parts.shape), (*numbers, *constants.values()))
+        left, right, parts, bias, *(scales or _NO_SCALES), *numbers, **constants, num_warps=warps, num_stages=stages,
+        enable_fp_fusion=False,
+    )  # fmt: skip
+    if kernel is not None and key is not None:  # Triton's interpreter returns no kernel
+        _launches[key] = _Launch(kernel[grid], tuple(parts.shape), (*numbers, *constants.values()))
     return parts if splits == 1 else _add_chunks(parts, bias)
 
 
-def convolve(a: Tensor | Patches, b: Tensor | Patches, mac: MacUnit, bias: Tensor | None) -> Tensor | None:
+def _scale_strides(left: Tensor, right: Tensor) -> tuple[int, ...]:
+    """Distances of the scales of rows and of blocks, and of blocks and of columns; 0 where all share one."""
+    strides = [
+        [stride if size > 1 else 0 for size, stride in zip(scale.shape, scale.stride(), strict=True)] or [0, 0]
+        for scale in (left, right)
+    ]
+    return (*strides[0], *strides[1])
+
+
+def convolve(a: Any, b: Any, mac: MacUnit, bias: Tensor | None) -> Tensor | None:
     """The product of the patches of pictures and a tensor (groups, K, N) or (groups, M, K), patches read in place.
 
     None if the patches must be in memory: more than two spatial axes, operands of tf32, and FP8 operands that are
@@ -229,6 +304,11 @@ def _enter(x: Tensor, instruction: Instruction) -> Tensor:
     if instruction.name == "tf32":
         return quantize(x, instruction.operand)
     return x if x.dtype is dtype else x.to(dtype)
+
+
+def _least_depth(instruction: Instruction) -> int:
+    """Steps of the reduction of one instruction, at least."""
+    return 32 if instruction.is_fp8 else 16
 
 
 def _depth(instruction: Instruction) -> int:

@@ -227,15 +227,26 @@ def native_kernel(
 
 
 @triton.jit
+def _scales(a, b, i, j, rows, columns, a_row, b_column):
+    """The products of the scales of rows and columns."""
+    left = tl.load(a + i * a_row, mask=i < rows, other=0.0)
+    right = tl.load(b + j * b_column, mask=j < columns, other=0.0)
+    return left[:, None] * right[None, :]
+
+
+@triton.jit
 def dot_kernel(
-    a, b, out, bias, rows, columns, depth, chunk, splits, stacks,
+    a, b, out, bias, a_scales, b_scales, rows, columns, depth, chunk, splits, stacks,
     a_batch, a_stack, a_row, a_depth, b_batch, b_stack, b_depth, b_column, out_split, out_matrix,
-    HAS_BIAS: tl.constexpr, PROMOTION: tl.constexpr, EVEN: tl.constexpr,
+    a_scale_row, a_scale_block, b_scale_block, b_scale_column,
+    SCALES: tl.constexpr, HAS_BIAS: tl.constexpr, PROMOTION: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """Products on tensor cores, instruction after instruction along the reduction axis, which may be split in chunks.
 
     The sums of each chunk go to a matrix of their own. `EVEN`: tiles divide all sizes, so nothing is masked.
+    `SCALES` 1: sums are multiplied by the scales of rows and columns, 2: the sum of each tile of the reduction is.
+    Launch without the fusion of multiplications and additions.
     """
     down, across = tl.cdiv(rows, ROWS), tl.cdiv(columns, COLUMNS)
     program = tl.program_id(0) % (down * across)
@@ -262,9 +273,17 @@ def dot_kernel(
         else:
             x = tl.load(left, mask=(i[:, None] < rows) & (k[None, :] < size - start), other=0.0)
             y = tl.load(right, mask=(k[:, None] < size - start) & (j[None, :] < columns), other=0.0)
-        total = tl.dot(x, y, total, max_num_imprecise_acc=PROMOTION)
+        if SCALES == 2:
+            scale = _scales(a_scales, b_scales, i, j, rows, columns, a_scale_row, b_scale_column)
+            total += tl.dot(x, y) * scale
+            a_scales += a_scale_block
+            b_scales += b_scale_block
+        else:
+            total = tl.dot(x, y, total, max_num_imprecise_acc=PROMOTION)
         left += DEPTH * a_depth
         right += DEPTH * b_depth
+    if SCALES == 1:
+        total = total * _scales(a_scales, b_scales, i, j, rows, columns, a_scale_row, b_scale_column)
     if HAS_BIAS:
         total += tl.load(bias + j, mask=j < columns, other=0.0)[None, :]
     target = out + split * out_split + batch * out_matrix + i[:, None].to(tl.int64) * columns + j[None, :]

@@ -3,6 +3,7 @@
 from typing import Literal, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from presilicon.base import FormatError, did_you_mean
 from presilicon.formats.families.float import Float
@@ -169,6 +170,15 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """
         plain = MacUnit(order="sequential", slice_bits=self.slice_bits, fused=self.fused)
         return self == plain and self.fused is not False
+
+    def of_one_chunk(self) -> "MacUnit":
+        """The unit that adds up a chunk of this one, and rounds no further."""
+        if self.partial is None:
+            return replace(self, chunk=None)
+        return replace(
+            self, chunk=None, accumulate=self.partial, rounding=self.partial_rounding or self.rounding,
+            partial=None, partial_rounding=None,
+        )  # fmt: skip
 
     def passes(self, mantissa_a: int, mantissa_b: int) -> int:
         """Passes of the multiplier for one product of two significands of these widths.

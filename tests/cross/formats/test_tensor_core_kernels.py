@@ -1,4 +1,4 @@
-"""The GPU kernel of convolutions, run by Triton's interpreter on a CPU, against products of matrices in memory."""
+"""The kernels of tensor cores, run by Triton's interpreter on a CPU, on numbers whose sums are exact in any order."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -32,6 +32,31 @@ error = whole_numbers(groups, 5, dense.shape[1])
 assert torch.equal(convolve(error, patches, unit, None), error @ dense)
 print("equal")
 """
+SCALED = """
+import warnings
+warnings.filterwarnings("ignore", module="triton")
+import torch
+from presilicon.formats import Factored, parse, tensor_core
+from presilicon.formats.mac.tensor_core_gpu import multiply
+
+torch.manual_seed(0)
+a, b = torch.randint(-3, 4, (40, 200)).float(), torch.randint(-3, 4, (200, 24)).float()
+bias = torch.randn(24)
+
+def powers(*shape):  # of two, which scale without rounding
+    return 2.0 ** torch.randint(-3, 4, shape).float()
+
+for split, left, right in [
+    (None, powers(), powers()), (None, powers(40, 1), powers()), (None, powers(40, 1), powers(1, 24)),
+    (64, powers(40, 4), powers(4, 24)), (64, powers(40, 4), powers(1, 24)), (64, powers(), powers(4, 24)),
+]:
+    unit = tensor_core(parse("float16"), parse("float16"), split=split)
+    factors = Factored(a, left, 64), Factored(b, right, 64)
+    expected = factors[0].values() @ factors[1].values() + bias
+    assert torch.equal(multiply(*factors, unit, bias), expected), (left.shape, right.shape)
+    assert not torch.equal(multiply(Factored(a, left * 2, 64), factors[1], unit, bias), expected)
+print("equal")
+"""
 PLAIN = {
     "size": (7, 6), "positions": (4, 5), "kernel": (3, 3), "step": (1, 1), "padding": (1, 1), "dilation": (1, 1),
     "gap": (1, 1), "groups": 1, "channels": 3, "split": None,
@@ -50,3 +75,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_patches_read_in_place_equal_patches_in_memory(interpret: Callable[[str], str], case: str) -> None:
     assert interpret(SCRIPT.format(**PLAIN | CASES[case])) == "equal"
+
+
+def test_scales_of_tensors_rows_and_blocks_multiply_sums(interpret: Callable[[str], str]) -> None:
+    assert interpret(SCALED) == "equal"
