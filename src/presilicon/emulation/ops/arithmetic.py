@@ -30,6 +30,12 @@ class Arithmetic:
         """The plan of the running layer."""
         return self.emulation.plan(self.emulation.layer)
 
+    @property
+    def leaves_vectors(self) -> bool:
+        """Whether vector ops of the running layer are neither rounded, replaced nor listed."""
+        emulation = self.emulation
+        return not self.plan.rounds_results and not emulation.operators and emulation.watcher is None
+
     def multiply(self, call: Call, operator: str = "matmul") -> Tensor:
         """A matrix product, with its backward pass."""
         if self._is_constant(call):

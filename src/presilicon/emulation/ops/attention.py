@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from presilicon.emulation.ops import softmax
 from presilicon.emulation.ops.arithmetic import Arithmetic
 
 
@@ -25,12 +26,8 @@ def scaled_dot_product(
     if enable_gqa:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
-    mask: Tensor | None
-    if is_causal:
-        mask = query.new_full((query.shape[-2], key.shape[-2]), -math.inf).triu(1)
-    else:
-        mask = None if attn_mask is None else _additive(attn_mask, query, hides=False)
-    probabilities = _probabilities(do, query, key, mask, dropout_p, scale, has_blind_rows=not is_causal)
+    mask = None if attn_mask is None else _additive(attn_mask, query, hides=False)
+    probabilities = _probabilities(do, query, key, mask, dropout_p, scale, is_causal=is_causal)
     return do.matmul(probabilities, value)
 
 
@@ -42,16 +39,23 @@ def _probabilities(
     dropout: float,
     scale: float | None = None,
     *,
-    has_blind_rows: bool = True,
+    is_causal: bool = False,
 ) -> Tensor:
-    """Softmax of the scaled and masked scores; a row that is masked completely, if there is any, gives zeros."""
+    """Softmax of the scaled and masked scores; a row that is masked completely gives zeros."""
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = do.matmul(query, key.transpose(-2, -1))
+    if mask is None and do.leaves_vectors and softmax.fits(scores):
+        shares: Tensor = softmax.probabilities(scores, factor, is_causal=is_causal)
+        shares = do.apply(functional.dropout, shares, dropout) if dropout > 0 else shares
+        return shares
     blind: Tensor | None = None
+    probabilities: Tensor
+    if is_causal:
+        mask = query.new_full((query.shape[-2], key.shape[-2]), -math.inf).triu(1)
     if mask is None:
         scores = do.apply(torch.Tensor.mul_, scores, factor)
     else:
-        if has_blind_rows:
+        if not is_causal:
             blind = (mask == -math.inf).all(-1, keepdim=True)
             if blind.device.type == "cpu" and not blind.any():
                 blind = None
@@ -61,7 +65,7 @@ def _probabilities(
         if do.plan.rounds_vector("activation"):
             # In a format without infinities, masked scores have become finite.
             scores.data.masked_fill_(mask == -math.inf, -math.inf)
-    probabilities: Tensor = do.apply(functional.softmax, scores, -1)
+    probabilities = do.apply(functional.softmax, scores, -1)
     if blind is not None:
         probabilities = probabilities.masked_fill(blind, 0.0)
     if dropout > 0:

@@ -125,6 +125,11 @@ def _numbers(operand: "Operand") -> Tensor:
     return operand.values() if isinstance(operand, Factored) else operand
 
 
+def _summable(errors: Tensor) -> Tensor:
+    """Errors in a type that torch adds up: bf16 has every number of 8 bits."""
+    return errors.to(torch.bfloat16) if errors.dtype.itemsize == 1 else errors
+
+
 def _codes(operand: "Operand") -> Tensor:
     return operand.codes if isinstance(operand, Factored) else operand
 
@@ -208,6 +213,6 @@ class _EmulatedProduct(Function):
         if needs_bias and rounded is not None:
             if site.transforms(a_phase):  # the bias adds up errors, not their transforms
                 rounded = site.round(error, "error", axes.error_input, groups=groups, part="bias")
-            grad_bias = product.bias_grad(_numbers(rounded).to(error.dtype), ctx.bias_shape)
+            grad_bias = product.bias_grad(_summable(_numbers(rounded)), ctx.bias_shape).to(error.dtype)
             grad_bias = site.round(grad_bias, "gradient", part="bias") if bias_is_parameter else grad_bias
         return grad_a, grad_b, grad_bias, None, None, None

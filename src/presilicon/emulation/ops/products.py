@@ -103,7 +103,7 @@ class LinearProduct(Product):
         return (multiply or torch.matmul)(error.t(), a)
 
     def bias_grad(self, error: Tensor, shape: torch.Size) -> Tensor:
-        return self.rows(error).sum(0)
+        return self.rows(error).sum(0, dtype=torch.float32 if error.dtype.itemsize < 4 else None)
 
     def gradients(self, error: Tensor, a: Tensor, b: Tensor, needs: Needs) -> Gradients | None:
         rows = error if error.dim() == 2 else self.rows(error)
@@ -134,7 +134,7 @@ class MatmulProduct(Product):
         return (multiply or torch.matmul)(a.mT, error).sum_to_size(shape)
 
     def bias_grad(self, error: Tensor, shape: torch.Size) -> Tensor:
-        return error.sum_to_size(shape)
+        return (error.float() if error.dtype.itemsize < 4 else error).sum_to_size(shape)
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class ConvolutionProduct(Product):
         return gradient if _is_channels_last(a) or _is_channels_last(error) else gradient.contiguous()
 
     def bias_grad(self, error: Tensor, shape: torch.Size) -> Tensor:
-        return error.sum([0, *range(2, error.dim())])
+        return error.sum([0, *range(2, error.dim())], dtype=torch.float32 if error.dtype.itemsize < 4 else None)
 
     def gradients(self, error: Tensor, a: Tensor, b: Tensor, needs: Needs) -> Gradients | None:
         g = self.geometry

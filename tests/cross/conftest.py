@@ -7,7 +7,8 @@ import pytest
 
 from interpreter import Interpreter
 
-sys.path.insert(0, str(Path(__file__).parent))
+_FORMATS = Path(__file__).parent / "formats"
+sys.path.insert(0, str(_FORMATS))
 
 
 @pytest.fixture(scope="session")
@@ -16,7 +17,7 @@ def interpret() -> Iterator[Callable[[str], str]]:
 
     The interpreter must be asked for before Triton is imported: that needs a process of its own.
     """
-    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(_FORMATS), os.environ.get("PYTHONPATH", "")])
     with Interpreter(os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": path}) as interpreter:
 
         def run(code: str) -> str:
