@@ -204,7 +204,7 @@ def round_master_(model: nn.Module, numerics: Numerics, *, seed: int = 0, step: 
     ends = ends_of(model)
     for name, parameter in named_parameters(model):
         master = numerics.resolve("master", owner_of(name), step, ends)
-        round_in_place(parameter, master, "master", name, seed, step)
+        round_in_place([(parameter, name)], master, "master", seed, step)
 
 
 _SCALARS = frozenset(["step", "eta", "mu", "mu_product"])

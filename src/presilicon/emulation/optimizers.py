@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
 from types import MethodType
@@ -14,10 +14,10 @@ from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base import ConfigError
-from presilicon.designs import Numerics, Override
+from presilicon.designs import Numerics, Override, RoleFormat
 from presilicon.emulation.attach import emulation_of, named_parameters, owner_of, state_tensors
 from presilicon.emulation.emulation import Emulation, UncoveredWarning
-from presilicon.emulation.site import round_in_place
+from presilicon.emulation.site import round_in_place, version
 from presilicon.emulation.state.entry import ENTRY
 from presilicon.formats import parse
 from presilicon.records import Ends, Role
@@ -34,8 +34,9 @@ def emulate_optimizer_(
     Each tensor that persists from step to step is rounded once per step, after its update is complete and before it is
     read. So each of the three AXPYs of momentum is rounded: the gradient with its weight decay (to the format of the
     state), the momentum, and the weight. Temporary results within a step stay in float32. Any torch optimizer works; it
-    updates one parameter at a time (`foreach` and `fused` off). `state_dict`, learning-rate schedulers and `GradScaler`
-    work as before. A deep copy, or the result of `torch.load`, is emulated too; copy it together with its model.
+    updates all parameters together on a GPU (`foreach`, unless that is False), rounding them by a few launches, and one
+    parameter at a time elsewhere; `fused` is off. `state_dict`, learning-rate schedulers and `GradScaler` work as
+    before. A deep copy, or the result of `torch.load`, is emulated too; copy it together with its model.
 
     With `model`, parameters have names and layers, so that overrides apply to them, and the schedule follows the steps
     of the emulated model; without it, parameters are numbered.
@@ -128,6 +129,7 @@ class _Update:
         """Updates so far."""
         self._stream = ""
         self._warned: set[Any] = set()
+        self._formats: dict[tuple[Role, str, int], RoleFormat] = {}
 
     def watch(self, optimizer: Optimizer) -> None:
         """Let the steps of `optimizer` end those of the model."""
@@ -167,10 +169,11 @@ class _Update:
         groups = self.optimizer.param_groups
         switches = ("foreach", "fused")
         settings: list[dict[str, Any]] = [{key: group[key] for key in switches if key in group} for group in groups]
-        mode = _UpdateMode(self)
+        in_lists = takes_lists(self.optimizer)
+        mode = _UpdateMode(self, in_lists)
         try:
             for group, values in zip(groups, settings, strict=True):
-                group.update(dict.fromkeys(values, False))
+                group.update({key: in_lists and key == "foreach" for key in values})
             with mode:
                 yield mode
             mode.finish()
@@ -191,10 +194,22 @@ class _Update:
             self._stream = f"pass{count.last_pass}/" if count.last_pass else ""
             self._stream += f"repeat{count.updates}/" if count.updates else ""
 
-    def round(self, known: _Known) -> None:
-        """Round a tensor in place."""
-        role = self.numerics.resolve(known.role, known.layer, self._step, self._ends)
-        round_in_place(known.tensor, role, known.role, f"{self._stream}{known.name}", self.seed, self._step)
+    def round(self, known: Iterable[_Known]) -> None:
+        """Round tensors in place, those of one format together."""
+        groups: dict[tuple[Role, int], tuple[RoleFormat, list[tuple[Tensor, str]]]] = {}
+        for tensor, role, name, layer in known:
+            role_format = self._format_of(role, layer)
+            # By identity, because formats take long to hash.
+            groups.setdefault((role, id(role_format)), (role_format, []))[1].append((tensor, f"{self._stream}{name}"))
+        for (role, _), (role_format, tensors) in groups.items():
+            round_in_place(tensors, role_format, role, self.seed, self._step)
+
+    def _format_of(self, role: Role, layer: str) -> RoleFormat:
+        """The format in force, which changes with the stage of the schedule only."""
+        key = role, layer, self.numerics.stage(self._step)
+        if key not in self._formats:
+            self._formats[key] = self.numerics.resolve(role, layer, self._step, self._ends)
+        return self._formats[key]
 
     def warn(self, func: Any) -> None:
         """Warn once that a product inside the optimizer, as in Muon, is not emulated."""
@@ -215,17 +230,23 @@ class _Update:
 class _UpdateMode(TorchDispatchMode):
     """Rounds each tensor that a step has written when it is next read."""
 
-    def __init__(self, update: _Update) -> None:
+    def __init__(self, update: _Update, in_lists: bool) -> None:
+        """`in_lists`: the optimizer keeps the tensors of its state from step to step."""
         super().__init__()
         self._update = update
         self._known: dict[int, _Known] = {}
         self._gradients: dict[int, tuple[str, str]] = {}
         self._unrounded: set[int] = set()
+        self._rounded: dict[int, int] = {}
+        """Version of each tensor that was rounded in this step."""
+        self._replaced: set[int] = set()
+        """Results that replace gradients; written to again, they are temporary results as others are."""
         self._paused = False
         self._learn()
         state = update.optimizer.state
         self._creates_state = any(not state.get(parameter) for parameter, _ in update.parameters())
         """Whether this step creates state of some parameter, which is learned when it is first written to."""
+        self._learns_last = self._creates_state or not in_lists
 
     def _learn(self) -> None:
         """Register parameters and state, which have a format, and gradients, to recognise results of them."""
@@ -254,38 +275,77 @@ class _UpdateMode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Round the tensors that the op reads, run it, and note the tensors that it wrote."""
         kwargs = kwargs or {}
-        if self._paused:
+        if self._paused or (func is _READS_NUMBER and _address(args[0]) not in self._unrounded):
             return func(*args, **kwargs)
-        inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-        written = {_address(args[index]) for index in _written(func) if isinstance(args[index], Tensor)}
-        for tensor in inputs:
-            if _address(tensor) not in written:
-                self._settle(_address(tensor))
+        inputs = _tensors((*args, *kwargs.values()))
+        written = {_address(tensor) for tensor in _tensors(args[index] for index in _written(func))}
+        replaced = written & self._replaced
+        if self._unrounded:
+            self._settle({_address(tensor) for tensor in inputs} - written | replaced)
+        for address in replaced:
+            del self._known[address]
+        self._replaced -= replaced
         if self._creates_state and not written <= self._known.keys():
             self._learn()
         if describe_operator(func).multiplies and not (inputs[-1].dim() > 1 and inputs[-1].shape[-2] == 1):
             self._update.warn(func)  # Adafactor's outer product adds nothing up
         out = func(*args, **kwargs)
         self._unrounded |= written & self._known.keys()
-        if func in _REPLACES_GRADIENT and isinstance(out, Tensor):
-            sources = [self._gradients[_address(t)] for t in inputs if _address(t) in self._gradients]
-            if sources:
-                name, layer = sources[0]
-                # Referenced until the end of the step, so that its address is not reused.
-                self._known[_address(out)] = _Known(out, "state", f"{name}.decayed", layer)
-                self._unrounded.add(_address(out))
+        if func in _REPLACES_GRADIENT:
+            results = _tensors((out,))
+            for number, result in enumerate(results):
+                self._note_gradient(result, inputs[number :: len(results)])
         return out
 
-    def _settle(self, address: int) -> None:
-        if address in self._unrounded:
-            self._unrounded.discard(address)
-            self._update.round(self._known[address])
+    def _note_gradient(self, result: Tensor, inputs: list[Tensor]) -> None:
+        """Register a result as state if it was computed from a gradient."""
+        sources = [self._gradients[_address(tensor)] for tensor in inputs if _address(tensor) in self._gradients]
+        if sources:
+            name, layer = sources[0]
+            # Referenced until the end of the step, so that its address is not reused.
+            self._known[_address(result)] = _Known(result, "state", f"{name}.decayed", layer)
+            self._unrounded.add(_address(result))
+            self._replaced.add(_address(result))
+
+    def _settle(self, addresses: set[int]) -> None:
+        """Round those of some tensors that were written to."""
+        due = sorted(addresses & self._unrounded)
+        if due:
+            self._unrounded.difference_update(due)
+            self._update.round(self._known[address] for address in due)
+            self._rounded.update((address, version(self._known[address].tensor)) for address in due)
 
     def finish(self) -> None:
-        """Round all persistent tensors, whether or not a write to them was seen."""
-        self._learn()
-        for known in self._known.values():
-            self._update.round(known)
+        """Round all persistent tensors that may have changed since, whether or not a write to them was seen."""
+        if self._learns_last:
+            self._learn()
+        self._update.round(
+            known for address, known in self._known.items() if self._rounded.get(address) != version(known.tensor)
+        )
+
+
+def takes_lists(optimizer: Optimizer) -> bool:
+    """Whether an optimizer can update all parameters together, which saves launches on a GPU."""
+    return all(
+        group.get("foreach") is not False and all(map(_is_plain, group["params"])) for group in optimizer.param_groups
+    )
+
+
+def _is_plain(parameter: Tensor) -> bool:
+    """Whether a parameter is on a GPU, all of it in this process, with a gradient that is not sparse."""
+    has_own_memory = parameter.is_cuda and not hasattr(parameter, "_local_tensor")
+    return has_own_memory and (parameter.grad is None or parameter.grad.layout == torch.strided)
+
+
+def _tensors(values: Iterable[Any]) -> list[Tensor]:
+    """The tensors among values and in lists of them."""
+    tensors: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            tensors.append(value)
+        elif isinstance(value, list | tuple):
+            tensors.extend(item for item in value if isinstance(item, Tensor))
+    return tensors
 
 
 def _address(tensor: Tensor) -> int:
@@ -294,7 +354,9 @@ def _address(tensor: Tensor) -> int:
     return local.data_ptr()
 
 
-_REPLACES_GRADIENT = (torch.ops.aten.add.Tensor, torch.ops.aten.clone.default)
+_READS_NUMBER = torch.ops.aten._local_scalar_dense.default
+"""`item()`, which Adam calls for the step of every parameter."""
+_REPLACES_GRADIENT = (torch.ops.aten.add.Tensor, torch.ops.aten.clone.default, torch.ops.aten._foreach_add.List)
 """Ops whose result replaces the gradient in the update: with weight decay added, or as the first momentum."""
 
 

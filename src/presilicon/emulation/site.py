@@ -2,7 +2,7 @@
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import partial
 from math import gcd
@@ -28,6 +28,7 @@ from presilicon.formats import (
     matmul,
     parse,
     quantize,
+    quantize_all_,
     rounder,
     typed_operand,
 )
@@ -621,15 +622,26 @@ def _shard_of(tensor: Any) -> str:
     return f"/shard {'.'.join(positions)}" if positions else ""
 
 
-def round_in_place(tensor: Tensor, role_format: RoleFormat, role: Role, name: str, seed: int, step: int) -> None:
-    """Round a tensor that persists from step to step: master weights, optimizer state."""
-    if role_format.format != _FLOAT32:
-        key = Key(seed, step, f"{name}/{role}{_shard_of(tensor)}") if role_format.is_stochastic else None
-        data = tensor.data
-        # FSDP2's parameters are distributed tensors, of which each process rounds its own part.
-        data = getattr(data, "_local_tensor", data)
-        with torch.no_grad():
-            copy = data.clone() if _is_distributed() else data
-            quantize(copy, fitting(role_format.format, data), rounding=role_format.rounding_mode, key=key, out=copy)
-            if copy is not data:
-                data.copy_(copy)
+def round_in_place(
+    tensors: Sequence[tuple[Tensor, str]], role_format: RoleFormat, role: Role, seed: int, step: int
+) -> None:
+    """Round named tensors that persist from step to step: master weights, optimizer state."""
+    if role_format.format == _FLOAT32:
+        return
+    # FSDP2's parameters are distributed tensors, of which each process rounds its own part.
+    parts: list[Tensor] = [getattr(tensor.data, "_local_tensor", tensor.data) for tensor, _ in tensors]
+    groups: dict[int, tuple[Format, list[int]]] = {}
+    for index, part in enumerate(parts):
+        fmt = fitting(role_format.format, part)
+        groups.setdefault(id(fmt), (fmt, []))[1].append(index)  # by identity, because formats take long to hash
+    with torch.no_grad():
+        for fmt, members in groups.values():
+            copies = [_without_sharing(parts[index], "weight") for index in members]
+            keys = None
+            if role_format.is_stochastic:
+                named = [tensors[index] for index in members]
+                keys = [Key(seed, step, f"{name}/{role}{_shard_of(tensor)}") for tensor, name in named]
+            quantize_all_(copies, fmt, rounding=role_format.rounding_mode, keys=keys)
+            for index, rounded in zip(members, copies, strict=True):
+                if rounded is not parts[index]:
+                    parts[index].copy_(rounded)

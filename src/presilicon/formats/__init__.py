@@ -37,7 +37,7 @@ from presilicon.formats.mac.matmul import matmul
 from presilicon.formats.mac.patches import Patches
 from presilicon.formats.mac.tensor_core import has_tensor_cores, tensor_core, typed_operand
 from presilicon.formats.mac.unit import MacUnit
-from presilicon.formats.quantization import quantize
+from presilicon.formats.quantization import quantize, quantize_all_
 from presilicon.formats.rounder import rounder
 from presilicon.formats.rounding import Key, Rounding, Stochastic
 
@@ -77,6 +77,7 @@ __all__ = [
     "parse",
     "parse_rounding",
     "quantize",
+    "quantize_all_",
     "quantize_value",
     "register",
     "rounder",

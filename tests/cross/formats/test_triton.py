@@ -102,6 +102,19 @@ for name in ("scaled(e5m2, per=row)", "scaled(e5m2, per=row, axis=0)"):
 print("equal")
 """
 
+LISTS = """
+from presilicon.formats.kernels.gpu_lists import round_list
+tensors = [torch.randn(shape) for shape in [(1,), (3000,), (33, 70)]] + [patterns(2048)]
+keys = [Key(1, 2, number) for number in range(len(tensors))]
+for name in ("bfloat16", "e5m2"):
+    for mode in MODES:
+        found = [x.clone() for x in tensors]
+        round_list(found, grid_of(parse(name)), mode, keys)
+        for x, y, key in zip(tensors, found, keys):
+            assert not differing(y, quantize(x, parse(name), rounding=mode, key=key)), (name, mode, x.shape)
+print("equal")
+"""
+
 MUTANT = """
 from dataclasses import replace
 x = torch.randn(4000)
@@ -136,6 +149,10 @@ def test_blocks(name: str, interpret: Interpret) -> None:
 
 def test_narrow_outputs_given_magnitudes_and_long_rows(interpret: Interpret) -> None:
     assert interpret(PRELUDE + OTHERS) == "equal"
+
+
+def test_lists_of_tensors(interpret: Interpret) -> None:
+    assert interpret(PRELUDE + FEW + LISTS) == "equal"
 
 
 @pytest.mark.slow

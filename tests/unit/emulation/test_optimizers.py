@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, Override, RoleFormat
-from presilicon.emulation import emulate_, emulate_optimizer_
+from presilicon.emulation import emulate_, emulate_optimizer_, optimizers
 from presilicon.formats import parse, quantize
 
 HALF = RoleFormat(parse("float(exponent=6, mantissa=9)"))
@@ -295,3 +295,46 @@ def test_updates_without_a_forward_pass_draw_anew() -> None:
     assert not torch.equal(results[1], results[2])
     mean = torch.stack(results).mean()
     assert mean == pytest.approx(0.997, abs=1e-4)
+
+
+class Count(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.updates = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.updates += (
+            func.name().split("::")[1].startswith(("add_", "addcdiv_", "_foreach_add_", "_foreach_addcdiv_"))
+        )
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+        lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.01),
+        lambda p: torch.optim.AdamW(p, lr=0.01, amsgrad=True),
+        lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9, centered=True),
+        lambda p: torch.optim.Adagrad(p, lr=0.1),
+    ],
+)
+def test_parameters_updated_together_have_the_bits_of_those_updated_alone(make, monkeypatch) -> None:
+    """As on a GPU, where lists of tensors save launches."""
+    rounded = RoleFormat(parse("float(exponent=6, mantissa=9)"), "stochastic")
+    weights, updates = [], []
+    for in_lists in (False, True):
+        monkeypatch.setattr(optimizers, "takes_lists", lambda optimizer, in_lists=in_lists: in_lists)
+        torch.manual_seed(0)
+        model, x = nn.Sequential(nn.Linear(7, 6), nn.Tanh(), nn.Linear(6, 5)), torch.randn(4, 7)
+        numerics = Numerics(master=rounded, state=rounded)
+        emulate_(model, numerics)
+        optimizer = emulate_optimizer_(make(model.parameters()), numerics, model=model)
+        for _ in range(4):
+            backward(model, x)
+            with Count() as count:
+                optimizer.step()
+        weights.append([*model.parameters(), *(value for s in optimizer.state.values() for value in s.values())])
+        updates.append(count.updates)
+    assert all(map(torch.equal, *weights))
+    assert updates[1] < updates[0]

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from presilicon.base import FormatError
-from presilicon.formats import Key, Stochastic, parse, quantize
+from presilicon.formats import Key, Stochastic, parse, quantize, quantize_all_
 
 E5M2 = parse("e5m2")
 
@@ -139,7 +139,23 @@ def test_few_random_bits_give_few_probabilities() -> None:
     assert ups[1].item() == pytest.approx(0.5, abs=0.01)
 
 
+@pytest.mark.parametrize("name", ["e5m2", "fixed(8, 4)", "bfp(4)", "bfp(4, axis=0)"])
+def test_the_shift_register_begins_again_after_its_last_state(name: str) -> None:
+    x = torch.randn(300, 512, generator=torch.Generator().manual_seed(2))
+    mode = Stochastic(source="lfsr")
+    expected = quantize(x.double(), parse(name), rounding=mode, key=Key(3, 5, "w")).float()  # by plain torch operations
+    assert torch.equal(quantize(x, parse(name), rounding=mode, key=Key(3, 5, "w")), expected)
+
+
 def test_lfsr_has_its_full_period() -> None:
     x = torch.full((65535,), 1.125)
     ups = (quantize(x, E5M2, rounding=Stochastic(source="lfsr")) > 1).sum().item()
     assert ups == 32768
+
+
+def test_many_tensors_have_the_bits_of_each() -> None:
+    tensors = [torch.randn(3, 50), torch.randn(40).double(), torch.randn(20, 30).t()]
+    keys = [Key(tensor=name) for name in "abc"]
+    expected = [quantize(x, E5M2, rounding="stochastic", key=key) for x, key in zip(tensors, keys, strict=True)]
+    quantize_all_(tensors, E5M2, rounding="stochastic", keys=keys)
+    assert all(map(torch.equal, tensors, expected))

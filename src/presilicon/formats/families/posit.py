@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 from presilicon.formats.format import Format, require, require_integer
+from presilicon.formats.kernels.passes import cpu_passes_for, round_to_values
 from presilicon.formats.kernels.reference import goes_away_randomly, points_away
 from presilicon.formats.rounding import Stochastic
 
@@ -83,6 +84,14 @@ class Posit(Format):
         from presilicon.formats.kernels.torch_kernels import draw_words
 
         return self.codes_of(x.double(), mode, draw_words(x, mode, key))
+
+    def round_tensor(self, x: "Tensor", mode: str | Stochastic, key: "Key", out: "Tensor | None") -> "Tensor":
+        """Integer arithmetic on float32 patterns where it is compiled; random rounding looks among the values."""
+        passes = None if isinstance(mode, Stochastic) else cpu_passes_for(x, mode)
+        if passes is None:
+            return round_to_values(x, self, mode, key, out)
+        result: Tensor = passes.round_posits(x, self.bits, self.es, mode, out)
+        return result
 
     def round_plain(self, x: "Tensor", mode: str | Stochastic, words: "Tensor | None") -> "Tensor":
         """The values of the codes."""

@@ -65,6 +65,21 @@ def round_steps(x: Tensor, fmt: Format, mode: str | Stochastic, key: Key, out: T
     return out if fresh is out else out.copy_(fresh)
 
 
+def round_posits(x: Tensor, bits: int, es: int, mode: str, out: Tensor | None) -> Tensor:
+    """`x` as posits, into `out` or a new tensor; not for random modes."""
+    if out is None:
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    source, fresh = dense(x, out)
+    read, write = words_of(source), words_of(fresh)
+    kernel = numba_kernels.posit_kernel(mode_number(mode), is_one(source, fresh))
+
+    def work(start: int, stop: int) -> None:
+        kernel(read[start:stop], write[start:stop], bits, es)
+
+    split_over_threads(work, read.size)
+    return out if fresh is out else out.copy_(fresh)
+
+
 def wrap(values: Tensor, integer: int, signed: bool) -> Tensor:
     """Rounded values modulo 2^integer, in place."""
     span = 2.0**integer

@@ -8,7 +8,7 @@ import torch
 import triton
 from torch import Tensor
 
-FLAT, TILES, DOWN = range(3)
+FLAT, TILES, BANDS, DOWN = range(4)
 """`triton_kernels.places` describes them."""
 
 ELEMENTS, WARPS = 512, 2
@@ -130,15 +130,19 @@ def walk(
         kind = FLAT
     members = triton.next_power_of_2(tile_rows * tile_cols)
     groups, warps = _program(kind, members)
-    matrices, down = count // (rows * cols), triton.cdiv(rows, tile_rows)
-    tiles = matrices * down * triton.cdiv(cols, tile_cols)
-    programs = matrices * down * triton.cdiv(cols, groups) if kind == DOWN else triton.cdiv(tiles, groups)
+    matrices, down, across = count // (rows * cols), triton.cdiv(rows, tile_rows), triton.cdiv(cols, tile_cols)
+    if kind == TILES and across >= groups:
+        kind = BANDS
+    tiles = matrices * down * across
+    programs = matrices * down * triton.cdiv(across, groups) if kind >= BANDS else triton.cdiv(tiles, groups)
+    has_whole_tiles = members == tile_rows * tile_cols and not (rows % tile_rows or cols % tile_cols)
     constants = {
         "TILE_ROWS": tile_rows,
         "TILE_COLS": tile_cols,
         "WALK": kind,
         "IS_TURNED": turned is not None,
         "IS_WIDE": count >= 1 << 31,
+        "IS_EVEN": has_whole_tiles and (across if kind >= BANDS else tiles) % groups == 0,
         "GROUPS": groups,
         "MEMBERS": members,
         "num_warps": warps,
@@ -151,7 +155,8 @@ def _program(kind: int, members: int) -> tuple[int, int]:
     if kind == DOWN:
         groups = max(32, 2048 // members)
         return groups, max(2, min(16, groups * members // 1024))
-    return max(1, 2 * ELEMENTS // members), max(WARPS, min(16, members // 256))
+    size = ELEMENTS if kind == FLAT else 2 * ELEMENTS
+    return max(1, size // members), max(WARPS, min(16, members // 256))
 
 
 def grouped_passage(

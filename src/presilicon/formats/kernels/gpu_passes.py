@@ -15,6 +15,7 @@ from presilicon.formats.kernels.cores import (
     LEVEL,
     LIFTED,
     NEAREST_EVEN,
+    SPLIT,
     TOWARD_ZERO,
     core_for,
     fast_scales,
@@ -26,8 +27,10 @@ from presilicon.formats.kernels.grid import Grid, block_grid_of
 from presilicon.formats.kernels.torch_blocks import block_axis
 from presilicon.formats.rounding import LFSR_BITS, Key, Stochastic, lfsr_states
 
-_AMAX_ELEMENTS, _AMAX_PROGRAMS = 4096, 1056
-"""Elements that a program searches at once, and programs that share a tensor: eight per processor of an H200."""
+_LEVEL_SPLIT = 5
+"""The kernels' id of `SPLIT` for grids with one step, which have no full binades."""
+_AMAX_ELEMENTS, _AMAX_PROGRAMS = 4096, 2112
+"""Elements that a program searches at once, and programs that share a tensor (measured on an H200)."""
 _LAUNCH = 1 << 30
 """Elements in one launch of the element kernel: offsets within it fit 32 bits."""
 
@@ -111,6 +114,8 @@ def _block_facts(fmt: PowerBlocks, core: int) -> dict[str, Any]:
 def _core(grid: Grid, number: int) -> int:
     """The core for a grid and a mode; here toward-zero has those of nearest-even, and random modes are not lifted."""
     core = core_for(grid, NEAREST_EVEN if number == TOWARD_ZERO else number)
+    if core == SPLIT and max(grid.max_positive, grid.max_negative) >> 23 < grid.low:
+        return _LEVEL_SPLIT
     return GENERAL if number >= COUNTER and core in (LIFTED, LEVEL) else core
 
 

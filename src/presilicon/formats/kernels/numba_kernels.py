@@ -238,9 +238,14 @@ def element_kernel(mode: int, core: int, plain: bool, in_place: bool = False) ->
         first, second, mask = draw[0], draw[1], draw[2]
         word, weyl = np.uint32(0), np.uint32(WEYL)
         counter = np.uint32(np.uint32(np.uint32(start) * weyl) + first)
-        for begin in range(0, source.size, span):
-            write = target[begin : begin + span]
-            read = write if in_place else source[begin : begin + span]
+        position, begin = (np.int64(start) + np.int64(first)) % states.size, 0
+        while begin < source.size:
+            # The shift register's states lie side by side until they begin again.
+            size = min(span, source.size - begin, states.size - position if mode == LFSR else span)
+            write, words = target[begin : begin + size], states[position : position + size]
+            read = write if in_place else source[begin : begin + size]
+            begin += size
+            position = 0
             if mode == COUNTER and core == LIFTED and fills_binades(read, low):
                 for i in range(read.size):
                     word = np.uint32(random_word(counter, second) & mask)
@@ -255,7 +260,7 @@ def element_kernel(mode: int, core: int, plain: bool, in_place: bool = False) ->
                     word = np.uint32(random_word(counter, second) & mask)
                     counter = np.uint32(counter + weyl)
                 elif mode == LFSR:
-                    word = np.uint32(states[(np.int64(start) + np.int64(first) + begin + i) % states.size] & mask)
+                    word = np.uint32(words[i] & mask)
                 write[i] = round_bits(
                     read[i], word, core, mode, plain, mantissa, low, tiny, max_positive, max_negative,
                     over_positive, over_negative, nan, negative_zero,
@@ -300,6 +305,62 @@ def step_kernel(mode: int, halvings: int) -> Callable[..., None]:
             up = np.int64(value >= above) | (between & (away ^ positive ^ np.int64(1)))
             one = np.uint32(-up)
             target[i] = np.uint32(np.uint32(high[step] & one) | np.uint32(low[step] & np.uint32(~one)))
+
+    return compiled(kernel)
+
+
+@compiled
+def round_posit(bits: Any, width: Any, exponent: Any, mode: Any) -> Any:
+    """One float32 bit pattern as a posit of `width` bits with `exponent` exponent bits; random modes aside.
+
+    A posit's exponent and fraction are the low bits of the float32 pattern without its bias, cut where the regime
+    leaves no room. A carry out of them goes to the next regime, as it does in the pattern.
+    """
+    one, bias, infinity = np.int32(1), np.int32(0x3F800000), np.int32(0x7F800000)
+    magnitude = np.int32(bits & np.uint32(0x7FFFFFFF))
+    negative = np.uint32(bits >> np.uint32(31)) != np.uint32(0)
+    payload = np.int32(np.int32(23) + exponent)
+    count = np.int32(magnitude - bias)
+    regime = np.int32(
+        min(max(np.int32(count >> payload), np.int32(np.int32(2) - width)), np.int32(width - np.int32(3)))
+    )
+    length = np.int32(regime + np.int32(2)) if regime >= np.int32(0) else np.int32(one - regime)
+    room = np.int32(np.int32(width - one) - length)
+    drop = np.int32(max(np.int32(payload - room), np.int32(0)) & np.int32(31))
+    below = np.int32(np.int32(one << drop) - one)
+    if mode == NEAREST_EVEN:
+        # Without room, the last bit of the code is that of the regime.
+        odd = np.int32(np.int32(count >> drop) & one) if room > np.int32(0) else np.int32(regime < np.int32(0))
+        bump = np.int32(np.int32(np.int32(below >> one) + odd) & below)
+    elif mode == NEAREST_AWAY:
+        bump = np.int32(np.int32(one << drop) >> one)
+    elif mode == TOWARD_ZERO:
+        bump = np.int32(0)
+    elif mode == UP:
+        bump = np.int32(0) if negative else below
+    else:
+        bump = below if negative else np.int32(0)
+    span = np.int32(np.int32(width - np.int32(2)) << payload)
+    smallest, largest = np.int32(bias - span), np.int32(bias + span)
+    value = np.int32(np.int32(np.int32(np.int32(count + bump) >> drop) << drop) + bias)
+    value = np.int32(min(max(value, smallest), largest))
+    if mode in (TOWARD_ZERO, UP, DOWN):
+        goes_out = mode != TOWARD_ZERO and negative == (mode == DOWN)
+        value = np.int32(0) if magnitude < smallest and not goes_out else value
+    value = np.int32(0) if magnitude == np.int32(0) else value
+    result = np.uint32(np.uint32(value) | np.uint32(bits & np.uint32(0x80000000)))
+    result = np.uint32(0) if value == np.int32(0) else result
+    return np.uint32(0x7FC00000) if magnitude >= infinity else result
+
+
+@cache
+def posit_kernel(mode: int, in_place: bool) -> Callable[..., None]:
+    """The pass that rounds each element to a posit."""
+
+    def kernel(source: Any, target: Any, width: Any, exponent: Any) -> None:
+        for i in range(target.size):
+            bits = target[i] if in_place else source[i]
+            target[i] = round_posit(bits, np.int32(width), np.int32(exponent), mode)
 
     return compiled(kernel)
 
@@ -568,7 +629,14 @@ def element_word(index: Any, mode: Any, draw: Any, states: Any) -> Any:
         counter = np.uint32(np.uint32(np.uint32(index) * np.uint32(WEYL)) + draw[0])
         return np.uint32(random_word(counter, draw[1]) & draw[2])
     if mode == LFSR:
-        return np.uint32(states[(np.int64(index) + np.int64(draw[0])) % states.size] & draw[2])
+        # The sum modulo 2^16 - 1, the number of states, which is the sum of the halves.
+        half, low = np.uint32(16), np.uint32(0xFFFF)
+        count, start = np.uint32(index), draw[0]
+        place = np.uint32(np.uint32(count & low) + np.uint32(count >> half))
+        place = np.uint32(place + np.uint32(np.uint32(start & low) + np.uint32(start >> half)))
+        place = np.uint32(np.uint32(place & low) + np.uint32(place >> half))
+        place = np.uint32(place - low) if place >= low else place
+        return np.uint32(states[np.uint64(place)] & draw[2])
     return np.uint32(0)
 
 

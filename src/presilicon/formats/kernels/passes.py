@@ -1,5 +1,6 @@
 """The choice between the compiled passes and plain torch for a tensor."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from types import ModuleType
@@ -63,6 +64,19 @@ def scaled_passes_for(x: "Tensor", mode: str | Stochastic, fmt: "BlockFormat | N
     from presilicon.formats.kernels import gpu_scaled_passes
 
     return gpu_scaled_passes if fmt is None or gpu_scaled_passes.holds_groups(fmt) else None
+
+
+def lists_for(tensors: "Sequence[Tensor]", fmt: "Format") -> set[int]:
+    """Which tensors one launch of a compiled pass can round together: several on a GPU, without shared scales."""
+    import torch
+
+    if len(tensors) < 2 or fmt.grid() is None or fmt.wraps or fmt.is_blocked or not has_triton():
+        return set()
+    return {
+        index
+        for index, x in enumerate(tensors)
+        if x.device.type == "cuda" and x.dtype is torch.float32 and x.is_contiguous() and 0 < x.numel() < 1 << 31
+    }
 
 
 def deliver(result: "Tensor", out: "Tensor | None") -> "Tensor":

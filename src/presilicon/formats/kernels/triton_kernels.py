@@ -107,17 +107,20 @@ def _round_lifted(magnitude, low, LEVEL: tl.constexpr, MODE: tl.constexpr, MANTI
 
 
 @triton.jit
-def _round_split(magnitude, word, low, MODE: tl.constexpr, MANTISSA: tl.constexpr):
-    """Magnitudes rounded at random, at most 7 mantissa bits: an addition in full binades, fixed point below."""
+def _round_split(magnitude, word, low, LEVEL: tl.constexpr, MODE: tl.constexpr, MANTISSA: tl.constexpr):
+    """Magnitudes rounded at random, at most 7 mantissa bits: an addition in full binades, fixed point below.
+
+    With `LEVEL` there are no full binades. Magnitudes there become the largest integer, which is above the limit too.
+    """
     zero = tl.zeros_like(magnitude)
     grains = ((zero + 278 + MANTISSA - low) << 23).to(tl.float32, bitcast=True)
     step = ((zero + low - MANTISSA) << 23).to(tl.float32, bitcast=True)
     below = magnitude < (zero + low) << 23
-    small = tl.where(below, magnitude, 0).to(tl.uint32)
+    small = magnitude if LEVEL else tl.where(below, magnitude, 0).to(tl.uint32)
     fixed = (small.to(tl.float32, bitcast=True) * grains).to(tl.int32).to(tl.uint32, bitcast=True)
     rounded = ((fixed + (word >> 8)) >> 24).to(tl.int32, bitcast=True)
     part = (rounded.to(tl.float32) * step).to(tl.uint32, bitcast=True)
-    return tl.where(below, part, _round_flat(magnitude, word, MODE, MANTISSA))
+    return part if LEVEL else tl.where(below, part, _round_flat(magnitude, word, MODE, MANTISSA))
 
 
 @triton.jit
@@ -130,7 +133,9 @@ def _round_magnitude(magnitude, negative, word, low, CORE: tl.constexpr, MODE: t
     elif CORE == 3:
         return _round_flat(magnitude, word, MODE, MANTISSA)
     elif CORE == 4:
-        return _round_split(magnitude, word, low, MODE, MANTISSA)
+        return _round_split(magnitude, word, low, False, MODE, MANTISSA)
+    elif CORE == 5:
+        return _round_split(magnitude, word, low, True, MODE, MANTISSA)
     return _round_general(magnitude, negative, word, low, MODE, MANTISSA)
 
 
@@ -200,12 +205,50 @@ def round_bits(
 
 
 @triton.jit
-def store(target, bits, inside):
+def store(target, bits, inside, IS_EVEN: tl.constexpr = False):
     """Store float32 bits as they are, or as numbers of a narrower type that holds them."""
     if target.dtype.element_ty == tl.int32:
-        tl.store(target, bits.to(tl.int32, bitcast=True), mask=inside)
+        values = bits.to(tl.int32, bitcast=True)
     else:
-        tl.store(target, bits.to(tl.float32, bitcast=True).to(target.dtype.element_ty), mask=inside)
+        values = bits.to(tl.float32, bitcast=True).to(target.dtype.element_ty)
+    if IS_EVEN:
+        tl.store(target, values)
+    else:
+        tl.store(target, values, mask=inside)
+
+
+@triton.jit
+def _round_elements(
+    bits,
+    word,
+    CORE: tl.constexpr,
+    MODE: tl.constexpr,
+    PLAIN: tl.constexpr,
+    MANTISSA: tl.constexpr,
+    LOW: tl.constexpr,
+    TINY: tl.constexpr,
+    MAX_POSITIVE: tl.constexpr,
+    MAX_NEGATIVE: tl.constexpr,
+    OVER_POSITIVE: tl.constexpr,
+    OVER_NEGATIVE: tl.constexpr,
+    NAN: tl.constexpr,
+    NEGATIVE_ZERO: tl.constexpr,
+):
+    """Each element alone. Random rounding in full binades is one addition; programs that see no others take it."""
+    full = False
+    if MODE >= 5 and CORE != 3:
+        full = tl.min((bits & 0x7FFFFFFF) - 1) >= (LOW << 23) - 1
+    if full:
+        result = round_bits(
+            bits, word, 3, MODE, PLAIN, MANTISSA, LOW, TINY, MAX_POSITIVE, MAX_NEGATIVE, OVER_POSITIVE, OVER_NEGATIVE,
+            NAN, NEGATIVE_ZERO,
+        )  # fmt: skip
+    else:
+        result = round_bits(
+            bits, word, CORE, MODE, PLAIN, MANTISSA, LOW, TINY, MAX_POSITIVE, MAX_NEGATIVE, OVER_POSITIVE,
+            OVER_NEGATIVE, NAN, NEGATIVE_ZERO,
+        )  # fmt: skip
+    return result
 
 
 @triton.jit(do_not_specialize=["first", "second"])
@@ -235,7 +278,7 @@ def element_kernel(
     NEGATIVE_ZERO: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Each element alone. Random rounding in full binades is one addition; programs that see no others take it.
+    """Each element of a tensor alone.
 
     `IS_TURNED`: the row-major indices are those of the transposes of stacked matrices of `rows` x `cols`.
     """
@@ -247,20 +290,55 @@ def element_kernel(
         row = index // cols
         index = ((row // rows) * cols + index % cols) * rows + row % rows
     word = random_words(index.to(tl.uint32), states, first, second, inside, MASK, MODE)
-    full = False
-    if MODE >= 5 and CORE != 3:
-        full = tl.min((bits & 0x7FFFFFFF) - 1) >= (LOW << 23) - 1
-    if full:
-        result = round_bits(
-            bits, word, 3, MODE, PLAIN, MANTISSA, LOW, TINY, MAX_POSITIVE, MAX_NEGATIVE, OVER_POSITIVE, OVER_NEGATIVE,
-            NAN, NEGATIVE_ZERO,
-        )  # fmt: skip
-    else:
-        result = round_bits(
-            bits, word, CORE, MODE, PLAIN, MANTISSA, LOW, TINY, MAX_POSITIVE, MAX_NEGATIVE, OVER_POSITIVE,
-            OVER_NEGATIVE, NAN, NEGATIVE_ZERO,
-        )  # fmt: skip
+    result = _round_elements(
+        bits, word, CORE, MODE, PLAIN, MANTISSA, LOW, TINY, MAX_POSITIVE, MAX_NEGATIVE, OVER_POSITIVE, OVER_NEGATIVE,
+        NAN, NEGATIVE_ZERO,
+    )  # fmt: skip
     store(target + offset, result, inside)
+
+
+@triton.jit
+def list_kernel(
+    tensors,
+    chunks,
+    keys,
+    states,
+    MASK: tl.constexpr,
+    CORE: tl.constexpr,
+    MODE: tl.constexpr,
+    PLAIN: tl.constexpr,
+    MANTISSA: tl.constexpr,
+    LOW: tl.constexpr,
+    TINY: tl.constexpr,
+    MAX_POSITIVE: tl.constexpr,
+    MAX_NEGATIVE: tl.constexpr,
+    OVER_POSITIVE: tl.constexpr,
+    OVER_NEGATIVE: tl.constexpr,
+    NAN: tl.constexpr,
+    NEGATIVE_ZERO: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Each element of many tensors alone, in place, a chunk of a tensor per program.
+
+    `tensors` has addresses and numbers of elements, `chunks` the tensor and the first element of each program, `keys`
+    the two random words of each tensor.
+    """
+    tensor = tl.load(chunks + 2 * tl.program_id(0))
+    offset = tl.load(chunks + 2 * tl.program_id(0) + 1).to(tl.int32) + tl.arange(0, BLOCK)
+    words = tl.load(tensors + 2 * tensor).to(tl.pointer_type(tl.int32)) + offset
+    inside = offset < tl.load(tensors + 2 * tensor + 1)
+    bits = tl.load(words, mask=inside, other=0).to(tl.uint32, bitcast=True)
+    first = tl.zeros([1], tl.int32)
+    second = first
+    if MODE >= 5:
+        first = tl.load(keys + 2 * tensor)
+        second = tl.load(keys + 2 * tensor + 1)
+    word = random_words(offset.to(tl.uint32), states, first, second, inside, MASK, MODE)
+    result = _round_elements(
+        bits, word, CORE, MODE, PLAIN, MANTISSA, LOW, TINY, MAX_POSITIVE, MAX_NEGATIVE, OVER_POSITIVE, OVER_NEGATIVE,
+        NAN, NEGATIVE_ZERO,
+    )  # fmt: skip
+    store(words, result, inside)
 
 
 @triton.jit
@@ -350,43 +428,50 @@ def places(
     """Offsets of the elements of a program's groups, their row-major indices, which of them exist, the groups' lines.
 
     The tensor is a stack of matrices of `rows` x `cols`, in tiles. `WALK` 0: tiles lie one after another in memory, a
-    group per row of the result; 1: tiles of any shape, likewise; 2: tiles of one column, a group per column of the
-    result. `IS_TURNED`: indices are those of the transposed matrices. `MEMBERS` is the size of a tile, rounded up to a
-    power of two. Programs run from the end of the tensor, which an earlier pass has left in the cache.
+    group per row of the result; 1: tiles of any shape, likewise; 2: the same, side by side in one band of the matrix;
+    3: tiles of one column, a group per column of the result. `IS_TURNED`: indices are those of the transposed
+    matrices. `MEMBERS` is the size of a tile, rounded up to a power of two. Programs run from the end of the tensor,
+    which an earlier pass has left in the cache.
     """
     program = tl.num_programs(0) - 1 - tl.program_id(0)
     if IS_WIDE:
         program = program.to(tl.int64)
-    if WALK == 2:
-        member = tl.arange(0, MEMBERS)[:, None]
-        across = (cols + GROUPS - 1) // GROUPS
-        down = (rows + TILE_ROWS - 1) // TILE_ROWS
-        band = program // across
-        row = band % down * TILE_ROWS + member
-        col = program % across * GROUPS + tl.arange(0, GROUPS)[None, :]
-        inside = (member < TILE_ROWS) & (row < rows) & (col < cols)
-        matrix = band // down
-        line = matrix * cols + col
-    else:
+    across = (cols + TILE_COLS - 1) // TILE_COLS
+    down = (rows + TILE_ROWS - 1) // TILE_ROWS
+    if WALK <= 1:
         tile = (program * GROUPS + tl.arange(0, GROUPS))[:, None]
-        member = tl.arange(0, MEMBERS)[None, :]
-        inside = (tile < tiles) & (member < TILE_ROWS * TILE_COLS)
-        across = (cols + TILE_COLS - 1) // TILE_COLS
-        down = (rows + TILE_ROWS - 1) // TILE_ROWS
+        exists = tile < tiles
         line = tile // across
-        row = line % down * TILE_ROWS + member // TILE_COLS
-        col = tile % across * TILE_COLS + member % TILE_COLS
-        matrix = line // down
-        if WALK == 1:
-            inside = inside & (row < rows) & (col < cols)
-    if WALK == 0:
-        offset = tile * (TILE_ROWS * TILE_COLS) + member
+        tile_col = tile % across
     else:
-        offset = (matrix * rows + row) * cols + col
+        strips = (across + GROUPS - 1) // GROUPS
+        line = program // strips
+        tile_col = program % strips * GROUPS + tl.arange(0, GROUPS)
+        tile_col = tile_col[None, :] if WALK == 3 else tile_col[:, None]
+        exists = tile_col < across
+    matrix = line // down
+    member = tl.arange(0, MEMBERS)[:, None] if WALK == 3 else tl.arange(0, MEMBERS)[None, :]
+    row = line % down * TILE_ROWS + member // TILE_COLS
+    col = tile_col * TILE_COLS + member % TILE_COLS
+    inside = exists & (member < TILE_ROWS * TILE_COLS) & (row < rows) & (col < cols)
+    offset = (matrix * rows + row) * cols + col
+    if WALK == 3:
+        line = matrix * cols + tile_col
+    if WALK == 0:
+        inside = exists & (member < TILE_ROWS * TILE_COLS)
+        offset = tile * (TILE_ROWS * TILE_COLS) + member
     index = offset
     if IS_TURNED:
         index = (matrix * cols + col) * rows + row
     return offset, index.to(tl.uint32), inside, line
+
+
+@triton.jit
+def load(source, offset, inside, IS_EVEN: tl.constexpr):
+    """The bits of elements; with `IS_EVEN` all of them exist."""
+    if IS_EVEN:
+        return tl.load(source + offset).to(tl.uint32, bitcast=True)
+    return tl.load(source + offset, mask=inside, other=0).to(tl.uint32, bitcast=True)
 
 
 @triton.jit(do_not_specialize=["first", "second"])
@@ -405,6 +490,7 @@ def block_kernel(
     WALK: tl.constexpr,
     IS_TURNED: tl.constexpr,
     IS_WIDE: tl.constexpr,
+    IS_EVEN: tl.constexpr,
     EMAX: tl.constexpr,
     BUMP: tl.constexpr,
     LOWEST: tl.constexpr,
@@ -434,12 +520,11 @@ def block_kernel(
 
     With a `WINDOW`, the lowest exponent follows from the tensor's largest magnitude, whose bits `top` holds.
     """
-    AXIS: tl.constexpr = 0 if WALK == 2 else 1
+    AXIS: tl.constexpr = 0 if WALK == 3 else 1
     offset, index, inside, _ = places(
         tiles, rows, cols, TILE_ROWS, TILE_COLS, WALK, IS_TURNED, IS_WIDE, GROUPS, MEMBERS
     )
-    bits = tl.load(source + offset, mask=inside, other=0).to(tl.uint32, bitcast=True)
-    word = random_words(index, states, first, second, inside, MASK, MODE)
+    bits = load(source, offset, inside, IS_EVEN)
     lowest = LOWEST
     if WINDOW > 0:
         most = tl.minimum(tl.load(top), 0x7F7FFFFF).to(tl.uint32, bitcast=True)
@@ -453,6 +538,8 @@ def block_kernel(
     fast = fast & ((largest >= 0x00800000) | (largest == 0))
     if FLUSH:
         fast = fast & ((moved >= lowest) | (largest == 0))
+    # Not sooner, or the words of all elements would wait in registers.
+    word = random_words(index, states, first, second, inside, MASK, MODE)
     if tl.min(fast.to(tl.int32)) == 1:
         shift = (exponent << 23).to(tl.uint32, bitcast=True)
         low = (LOW + exponent).to(tl.uint32, bitcast=True)
@@ -467,7 +554,7 @@ def block_kernel(
             bits, word, lowest, AXIS, EMAX, BUMP, HIGHEST, FLUSH, POISON, MODE, MANTISSA, LOW, TINY, MAX_POSITIVE,
             MAX_NEGATIVE, OVER_POSITIVE, OVER_NEGATIVE, NAN, NEGATIVE_ZERO,
         )  # fmt: skip
-    store(target + offset, result, inside)
+    store(target + offset, result, inside, IS_EVEN)
 
 
 @triton.jit

@@ -7,7 +7,7 @@ multiplications and additions, which would round once where the definition round
 import triton
 import triton.language as tl
 
-from presilicon.formats.kernels.triton_kernels import places, random_words, round_bits, store
+from presilicon.formats.kernels.triton_kernels import load, places, random_words, round_bits, store
 
 
 @triton.jit
@@ -114,6 +114,7 @@ def scaled_kernel(
     WALK: tl.constexpr,
     IS_TURNED: tl.constexpr,
     IS_WIDE: tl.constexpr,
+    IS_EVEN: tl.constexpr,
     MASK: tl.constexpr,
     CORE: tl.constexpr,
     MODE: tl.constexpr,
@@ -139,14 +140,13 @@ def scaled_kernel(
     offset, index, inside, line = places(
         tiles, rows, cols, TILE_ROWS, TILE_COLS, WALK, IS_TURNED, IS_WIDE, GROUPS, MEMBERS
     )
-    bits = tl.load(source + offset, mask=inside, other=0).to(tl.uint32, bitcast=True)
+    bits = load(source, offset, inside, IS_EVEN)
     magnitude = bits & 0x7FFFFFFF
-    word = random_words(index, states, first, second, inside, MASK, MODE)
     if IS_SHARED:
         largest = tl.load(given + line % turns).to(tl.uint32, bitcast=True)
     else:
         counted = tl.where(magnitude >= 0x7F800000, 0, magnitude).to(tl.uint32) if FAMILY == 2 else magnitude
-        largest = tl.max(counted, axis=0 if WALK == 2 else 1, keep_dims=True)
+        largest = tl.max(counted, axis=0 if WALK == 3 else 1, keep_dims=True)
     if FAMILY == 0:
         forward = largest.to(tl.float32, bitcast=True)
         back = forward
@@ -164,9 +164,11 @@ def scaled_kernel(
         ratio = tl.div_rn(value, tl.broadcast_to(forward, value.shape))
     else:
         ratio = value * forward
+    # Not sooner, or the words of all elements would wait in registers.
+    word = random_words(index, states, first, second, inside, MASK, MODE)
     unit = round_bits(
         ratio.to(tl.uint32, bitcast=True), word, CORE, MODE, PLAIN, MANTISSA, LOW, TINY, MAX_POSITIVE, MAX_NEGATIVE,
         OVER_POSITIVE, OVER_NEGATIVE, NAN, NEGATIVE_ZERO,
     )  # fmt: skip
     result = unit.to(tl.float32, bitcast=True) * back
-    store(target + offset, result.to(tl.uint32, bitcast=True), inside)
+    store(target + offset, result.to(tl.uint32, bitcast=True), inside, IS_EVEN)
