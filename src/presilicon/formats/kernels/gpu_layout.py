@@ -153,10 +153,9 @@ def walk(
 def _program(kind: int, members: int) -> tuple[int, int]:
     """Groups of a program, and its warps, as measured on an H200."""
     if kind == DOWN:
-        groups = max(32, 2048 // members)
+        groups = 64 if members <= 32 else 32
         return groups, max(2, min(16, groups * members // 1024))
-    size = ELEMENTS if kind == FLAT else 2 * ELEMENTS
-    return max(1, size // members), max(WARPS, min(16, members // 256))
+    return max(1, 2 * ELEMENTS // members), max(WARPS, min(16, members // 256))
 
 
 def grouped_passage(

@@ -16,7 +16,7 @@ from presilicon.formats.mac.patches import Patches
 from presilicon.formats.mac.tensor_core import INSTRUCTIONS, Instruction, holds, tensor_core
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.quantization import quantize
-from presilicon.formats.rounding import Key, Stochastic
+from presilicon.formats.rounding import Key, Stochastic, check_rounding
 
 _TYPES = {
     "e4m3": torch.float8_e4m3fn,
@@ -67,7 +67,7 @@ def typed_operand(x: Tensor, fmt: Format, mode: str | Stochastic | None, key: Ke
     if fmt == instruction.operand and mode in (None, "nearest-even") and not instruction.is_fp8:
         return x.to(dtype)
     out = torch.empty_like(x, dtype=dtype)
-    return fmt.round_tensor(x, fmt.own_rounding if mode is None else mode, key or Key(), out)
+    return fmt.round_tensor(x, fmt.own_rounding if mode is None else check_rounding(mode), key or Key(), out)
 
 
 def type_of(fmt: Format | None) -> torch.dtype | None:
