@@ -72,12 +72,12 @@ def main() -> None:
                 for group in optimizer.param_groups:
                     group["foreach"] = True
 
-                def step() -> None:
+                def run() -> None:
                     optimizer.zero_grad()
                     workload.loss(model(inputs), targets).backward()
                     optimizer.step()
 
-                return step
+                return run
 
             native = stepper(workload.model().cuda())
             step = stepper(emulate_(model, numerics))
@@ -86,7 +86,7 @@ def main() -> None:
             few, many = (min(trained(workload, numerics, steps, splits) for _ in range(2)) for steps in STEPS)
             each = (many - few) / (STEPS[1] - STEPS[0])
             print(
-                f"{name}, {recipe}: native eager {bare['native'] * 1e3:.3f} ms, emulated eager {bare['eager'] * 1e3:.3f}, "
+                f"{name}, {recipe}: native eager {bare['native'] * 1e3:.3f} ms, eager {bare['eager'] * 1e3:.3f}, "
                 f"graph {graph * 1e3:.3f} ({graph / bare['native']:.2f} x native eager), "
                 f"train {each * 1e3:.3f} ({each / graph:.2f} x graph)",
                 flush=True,

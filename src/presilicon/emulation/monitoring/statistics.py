@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from presilicon.formats import Format, Scaled
+from presilicon.formats import Format, Scaled, has_triton
 from presilicon.records import TensorStatistics
 
 
@@ -98,6 +98,12 @@ class Measurement(NamedTuple):
 
 _SUMS = Measurement._fields.index("maximum")
 _HIGHS = Measurement._fields.index("minimum")
+_MEASURED = (
+    "nonzero", "finite", "nans", "underflowed", "overflowed", "saturated", "total", "absolute", "square", "signal",
+    "error", "maximum", "minimum", "smallest",
+)  # fmt: skip
+"""What the kernel measures, in its order."""
+_BLOCK, _PROGRAMS = 1024, 1056
 _CLIPPED = 1 + 2.0**-20
 """Scales are rounded numbers: a block's largest magnitude may exceed its limit by an error of float32."""
 
@@ -130,14 +136,34 @@ def measure(before: Tensor, after: Tensor, fmt: Format, *, blocks: bool = False,
     x, y = before.detach(), after.detach()
     if x.numel() == 0:
         return _as_row({}, x)
-    is_plain = is_surely_finite(x) and is_surely_finite(y)
-    values = (_measure_finite if is_plain else _measure_any)(x, y, fmt)
+    if x.is_cuda and has_triton() and x.dtype is y.dtype is torch.float32:
+        values = measure_in_one_pass(x, y, fmt)
+    else:
+        is_plain = is_surely_finite(x) and is_surely_finite(y)
+        values = (_measure_finite if is_plain else _measure_any)(x, y, fmt)
     return _as_row(values | (_measure_blocks(x, fmt, amax) if blocks else {}), x)
 
 
 def is_surely_finite(x: Tensor) -> bool:
     """Whether all numbers are known to be finite, by one pass on the CPU; False on devices that would have to wait."""
     return x.device.type == "cpu" and math.isfinite(x.sum())
+
+
+def measure_in_one_pass(x: Tensor, y: Tensor, fmt: Format) -> dict[str, Tensor | float]:
+    """The measurement of float32 numbers by a kernel."""
+    from presilicon.emulation.monitoring.triton_statistics import measure_kernel
+
+    limit = getattr(fmt, "max", None)
+    programs = min(-(-x.numel() // _BLOCK), _PROGRAMS)
+    parts = torch.empty(len(_MEASURED), programs, dtype=torch.float64, device=x.device)
+    turns = -(-x.numel() // (_BLOCK * programs))
+    measure_kernel[(programs,)](
+        x.contiguous(), y.contiguous(), parts, x.numel(), limit if isinstance(limit, float) else math.inf, turns,
+        BLOCK=_BLOCK, num_warps=4,
+    )  # fmt: skip
+    sums, high, lows = parts[:-3].sum(1), parts[-3].amax(), parts[-2:].amin(1)
+    values: dict[str, Tensor | float] = dict(zip(_MEASURED, (*sums, high, *lows), strict=True))
+    return values | {"numbers": float(x.numel()), "largest": torch.maximum(high, -lows[0])}
 
 
 def _measure_any(x: Tensor, y: Tensor, fmt: Format) -> dict[str, Tensor | float]:

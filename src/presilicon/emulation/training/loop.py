@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from msgspec.structs import replace
+from torch.optim import Optimizer
 
 from presilicon.base import ConfigError, check_built, derive_seed, unknown
 from presilicon.designs import MINIBATCH, Method, Numerics, RoleFormat, TrainingStep, UpdateRule
@@ -124,6 +125,13 @@ def _deterministic_convolutions() -> Iterator[None]:
         cudnn.deterministic, cudnn.allow_tf32 = before
 
 
+def _update_together(optimizer: Optimizer) -> None:
+    """Let torch update many parameters in one kernel, where the workload only wanted separate ops in its graph."""
+    for group in optimizer.param_groups:
+        if group.get("foreach") is False and not group.get("fused"):
+            group["foreach"] = None
+
+
 class Training:
     """One training run in memory: the model, and everything that is carried from step to step."""
 
@@ -161,6 +169,8 @@ class Training:
         assert emulation is not None
         self._emulation = emulation
         self.optimizer = workload.optimizer(self.model.parameters())
+        if device.startswith("cuda"):
+            _update_together(self.optimizer)
         emulate_optimizer_(self.optimizer, numerics, model=self.model, seed=rounding_seed)
         self._scaler = AdaptiveScale(numerics.loss_scale)
         self._diagnosis = Diagnosis(numerics, on_finding)

@@ -202,7 +202,7 @@ def _compile(
     chunk = depth if instruction.is_fp8 or mac.chunk is None or is_scaled_by_chunk else min(mac.chunk, depth)
     splits = math.ceil(depth / chunk)
     parts = torch.empty(shape if splits == 1 else (splits, *shape), device=left.device)
-    tile_rows, tile_columns, warps, stages = _tile(rows, columns, matrices * splits)
+    tile_rows, tile_columns, warps, stages = _tile(rows, columns, matrices * splits, instruction)
     tile_depth = mac.chunk if is_scaled_by_chunk and mac.chunk else _depth(instruction)
     even = not (rows % tile_rows or columns % tile_columns or chunk % tile_depth or depth % chunk)
     tiles = math.ceil(rows / tile_rows) * math.ceil(columns / tile_columns)
@@ -326,9 +326,13 @@ def _patch_tile(rows: int, columns: int, copies: int, on_right: bool) -> tuple[i
     return (128, 128, 8, 3) if tiles >= 132 else (64, 128, 4, 2)
 
 
-def _tile(rows: int, columns: int, copies: int) -> tuple[int, int, int, int]:
-    """Rows and columns of a program's outputs, its warps and stages: large tiles unless they leave the chip idle."""
-    for tile_rows, tile_columns, warps, stages in ((128, 256, 8, 3), (128, 128, 4, 4), (64, 128, 4, 4)):
+def _tile(rows: int, columns: int, copies: int, instruction: Instruction) -> tuple[int, int, int, int]:
+    """Rows and columns of a program's outputs, its warps and stages: large tiles unless they leave the chip idle.
+
+    FP8 sums are held twice, in the tensor core and promoted: larger tiles do not fit in registers.
+    """
+    large = (128, 128, 4, 3) if instruction.is_fp8 else (128, 256, 8, 3)
+    for tile_rows, tile_columns, warps, stages in (large, (128, 128, 4, 4), (64, 128, 4, 4)):
         if math.ceil(rows / tile_rows) * math.ceil(columns / tile_columns) * copies >= 132:
             return tile_rows, tile_columns, warps, stages
     return 64, 64, 4, 4

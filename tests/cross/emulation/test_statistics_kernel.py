@@ -1,0 +1,37 @@
+"""The kernel of the statistics, run by Triton's interpreter on a CPU, against their definition."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import pytest
+
+pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+
+SCRIPT = """
+import warnings
+warnings.filterwarnings("ignore", module="triton")
+import math
+import torch
+from presilicon.emulation.monitoring import statistics
+from presilicon.formats import parse, quantize
+
+statistics._PROGRAMS = 2
+torch.manual_seed(0)
+fmt = parse("{fmt}")
+x = torch.randn({count}) * 200
+x[0::7], x[1], x[2], x[3] = 0.0, math.nan, math.inf, 1e-9
+y = quantize(x, fmt)
+found, expected = statistics.measure_in_one_pass(x, y, fmt), statistics._measure_any(x, y, fmt)
+assert found.keys() == expected.keys()
+for name in expected:
+    assert math.isclose(found[name], expected[name], rel_tol=1e-12), (name, found[name], expected[name])
+other = statistics.measure_in_one_pass(x, x, fmt)
+assert not math.isclose(other["error"], expected["error"])
+print("equal")
+"""
+
+
+@pytest.mark.parametrize("fmt", ["e4m3fn", "e5m2", "bfloat16"])
+@pytest.mark.parametrize("count", [10, 3000])
+def test_one_pass_measures_what_the_definition_does(interpret: Callable[[str], str], fmt: str, count: int) -> None:
+    assert interpret(SCRIPT.format(fmt=fmt, count=count)) == "equal"
