@@ -1,10 +1,11 @@
 """Emulated training steps with the sums of tensor cores over native ones, on the GPU at hand.
 
-    PYTHONPATH=src:benchmarks python benchmarks/gpu_steps_emulated.py [--profile]
+    PYTHONPATH=src:benchmarks python benchmarks/gpu_steps_emulated.py [--profile] [--torchao]
 
 A GPT of 6 layers of 512 with 64 x 256 tokens, and ResNet-18 with 256 pictures of 28 x 28. Native bf16 is torch's
 autocast; native float32 has TF32 off. Eager steps are compared with eager ones, captured CUDA graphs with graphs; the
-times are the best of several, in turns.
+times are the best of several, in turns. With `--torchao`, torchao's emulated FP8 (a scale per tensor) in autocast: it
+multiplies numbers that are scaled back in bf16, linear layers only.
 """
 
 import argparse
@@ -97,6 +98,7 @@ def peak(step: Callable[[], object]) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--torchao", action="store_true")
     parser.add_argument("--models", default="gpt,resnet18")
     parser.add_argument("--recipes", default=",".join(RECIPES))
     arguments = parser.parse_args()
@@ -112,6 +114,11 @@ def main() -> None:
         for recipe in arguments.recipes.split(","):
             emulated = emulate_(copy.deepcopy(model), numerics_of(recipe, "tensor-core"))
             steps[recipe] = stepper(emulated, inputs, targets)
+        if arguments.torchao:
+            from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+            peer = convert_to_float8_training(copy.deepcopy(model), config=Float8LinearConfig(emulate=True))
+            steps["torchao FP8"] = stepper(peer, inputs, targets, autocast=True)
         times = best(steps)
         memory = {key: peak(step) for key, step in steps.items()}
         graphs = {}
