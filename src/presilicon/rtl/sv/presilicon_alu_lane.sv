@@ -19,6 +19,8 @@ module presilicon_alu_lane #(
     output logic [WORD-1:0] early,
     output logic [WORD-1:0] late
 );
+  `include "presilicon_format.svh"
+  localparam int FORMAT = ieee_format(EXPONENT, FRACTION, BIAS);
   generate
     if (FLOAT) begin : floats
       logic [WORD-1:0] extreme;
@@ -36,10 +38,13 @@ module presilicon_alu_lane #(
       logic [WORD-1:0] sum, product;
       if (FUNCTIONS[0] || FUNCTIONS[1]) begin : adder
         presilicon_float_add #(
-            .EXPONENT(EXPONENT),
-            .MANTISSA(FRACTION)
+            .X(FORMAT),
+            .Y(FORMAT),
+            .OUT(FORMAT)
         ) add (
             .clock,
+            .enable(1'b1),
+            .draw('0),
             .x,
             .y({s[WORD-1] ^ sub, s[WORD-2:0]}),
             .sum
@@ -49,11 +54,14 @@ module presilicon_alu_lane #(
       end
       if (FUNCTIONS[2]) begin : multiplier
         presilicon_float_multiply #(
-            .EXPONENT(EXPONENT),
-            .MANTISSA(FRACTION),
-            .BIAS(BIAS)
+            .X(FORMAT),
+            .Y(FORMAT),
+            .OUT(FORMAT),
+            .HALVES(1)
         ) multiply (
             .clock,
+            .enable(1'b1),
+            .draw('0),
             .x,
             .y(s),
             .product

@@ -11,18 +11,20 @@ module presilicon_count #(
     input  logic [COUNT-1:0] count,
     output logic [ WORD-1:0] word
 );
+  `include "presilicon_format.svh"
+  localparam int FORMAT = ieee_format(EXPONENT, FRACTION, BIAS);
   generate
     if (FLOAT) begin : floats
-      localparam int BITS = COUNT + FRACTION + 4;
       presilicon_float_pack #(
-          .EXPONENT(EXPONENT),
-          .MANTISSA(FRACTION),
-          .BITS(BITS)
+          .FORMAT(FORMAT),
+          .BITS(COUNT)
       ) pack (
           .clock,
+          .enable(1'b1),
+          .draw('0),
           .sign(1'b0),
           .top(12'(BIAS + COUNT - 1)),
-          .significand({count, {(FRACTION + 4) {1'b0}}}),
+          .significand(count),
           .nan(1'b0),
           .infinity(1'b0),
           .word

@@ -14,6 +14,8 @@ module presilicon_tree_nodes #(
     input  logic [2*PAIRS*WORD-1:0] in,
     output logic [  PAIRS*WORD-1:0] out
 );
+  `include "presilicon_format.svh"
+  localparam int FORMAT = ieee_format(EXPONENT, FRACTION, BIAS);
   generate
     for (genvar pair = 0; pair < PAIRS; pair++) begin : node
       wire [WORD-1:0] x = in[2*pair*WORD+:WORD];
@@ -52,21 +54,27 @@ module presilicon_tree_nodes #(
         );
       end else if (KIND == 1) begin : float_products
         presilicon_float_multiply #(
-            .EXPONENT(EXPONENT),
-            .MANTISSA(FRACTION),
-            .BIAS(BIAS)
+            .X(FORMAT),
+            .Y(FORMAT),
+            .OUT(FORMAT),
+            .HALVES(1)
         ) multiply (
             .clock,
+            .enable(1'b1),
+            .draw('0),
             .x,
             .y,
             .product(out[pair*WORD+:WORD])
         );
       end else begin : float_sums
         presilicon_float_add #(
-            .EXPONENT(EXPONENT),
-            .MANTISSA(FRACTION)
+            .X(FORMAT),
+            .Y(FORMAT),
+            .OUT(FORMAT)
         ) add (
             .clock,
+            .enable(1'b1),
+            .draw('0),
             .x,
             .y,
             .sum(out[pair*WORD+:WORD])

@@ -1,0 +1,163 @@
+"""Arithmetic units in Verilator: several circuits side by side, fed row by row."""
+
+import ctypes
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from presilicon.rtl.sources import SIMULATION, SOURCES
+from presilicon.rtl.verilator import build
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+BENCH = "presilicon_units"
+_LEAST_BITS = 65
+"""Verilator has ports of this width and more as arrays of 32-bit words."""
+
+
+class Port(Struct, frozen=True):
+    """A port of a circuit: `count` codes of `bits` each, the first in the lowest bits."""
+
+    name: str
+    bits: int
+    count: int = 1
+
+
+class Circuit(Struct, frozen=True, kw_only=True):
+    """A module with its parameters. Beside its ports it has `clock` and `enable`, and `reset` if it has state."""
+
+    module: str
+    parameters: tuple[tuple[str, int], ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    latency: int
+    """Enabled cycles from the operands to the result."""
+    has_reset: bool = False
+
+
+def simulate_circuits(
+    circuits: Sequence[Circuit],
+    inputs: "Sequence[Mapping[str, NDArray[np.int64]]]",
+    *,
+    gap: float = 0.0,
+    seed: int = 0,
+    sources: Path = SOURCES,
+) -> "list[dict[str, NDArray[np.int64]]]":
+    """The outputs of each circuit for a row of inputs per enabled cycle, `latency` cycles later.
+
+    A port's rows are [rows], or [rows, count]; ports that are not named are 0. `gap` is the share of cycles in which
+    the circuits stand still. The circuits are compiled together, once for each content.
+    """
+    import numpy as np
+
+    rows = [max(len(column) for column in columns.values()) for columns in inputs]
+    total = max(count + circuit.latency for count, circuit in zip(rows, circuits, strict=True))
+    parts = [
+        _bits(port, columns.get(port.name), total)
+        for circuit, columns in zip(circuits, inputs, strict=True)
+        for port in circuit.inputs
+    ]
+    fed = _words(np.concatenate(parts, axis=1))
+    out_bits = max(_LEAST_BITS, sum(_width(circuit.outputs) for circuit in circuits))
+    noted = np.zeros((total, -(-out_bits // 32)), np.uint32)
+    library = _library(tuple(circuits), sources)
+    library.units_run(
+        *(ctypes.c_int64(total), ctypes.c_int64(fed.shape[1]), ctypes.c_void_p(fed.ctypes.data)),
+        *(ctypes.c_int64(noted.shape[1]), ctypes.c_void_p(noted.ctypes.data)),
+        *(ctypes.c_uint64(seed), ctypes.c_uint32(min(int(gap * 65536), 65000))),
+    )
+    bits = np.unpackbits(noted.view(np.uint8), axis=1, bitorder="little")
+    results, low = [], 0
+    for circuit, count in zip(circuits, rows, strict=True):
+        columns = {}
+        for port in circuit.outputs:
+            width = port.bits * port.count
+            rows_of_port = bits[circuit.latency : circuit.latency + count, low : low + width]
+            codes = rows_of_port.reshape(count, port.count, port.bits).astype(np.int64) @ _weights(port.bits)
+            columns[port.name] = codes[:, 0] if port.count == 1 else codes
+            low += width
+        results.append(columns)
+    return results
+
+
+def _weights(bits: int) -> "NDArray[np.int64]":
+    import numpy as np
+
+    return np.left_shift(np.int64(1), np.arange(bits, dtype=np.int64))
+
+
+def _width(ports: Sequence[Port]) -> int:
+    return sum(port.bits * port.count for port in ports)
+
+
+def _bits(port: Port, column: "NDArray[np.int64] | None", rows: int) -> "NDArray[np.uint8]":
+    """A column as bits, one row of them per cycle."""
+    import numpy as np
+
+    codes = np.zeros((rows, port.count), np.int64)
+    if column is not None:
+        codes[: len(column)] = np.asarray(column, np.int64).reshape(len(column), port.count)
+    return (codes[:, :, None] >> np.arange(port.bits) & 1).astype(np.uint8).reshape(rows, -1)
+
+
+def _words(bits: "NDArray[np.uint8]") -> "NDArray[np.uint32]":
+    import numpy as np
+
+    wide = -(-max(_LEAST_BITS, bits.shape[1]) // 32) * 32
+    padded = np.pad(bits, ((0, 0), (0, wide - bits.shape[1])))
+    return np.ascontiguousarray(np.packbits(padded, axis=1, bitorder="little")).view(np.uint32)
+
+
+@cache
+def _library(circuits: tuple[Circuit, ...], sources: Path) -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory() as temporary:
+        top = Path(temporary) / f"{BENCH}.sv"
+        top.write_text(bench_text(circuits))
+        files = [*sorted(sources.rglob("presilicon_*.sv")), top]
+        return build(BENCH, {}, files, sorted(sources.glob("presilicon_*.svh")), SIMULATION / "units.cpp")
+
+
+def bench_text(circuits: Sequence[Circuit]) -> str:
+    """A module with all circuits side by side between one row of input bits and one of output bits."""
+    in_bits = max(_LEAST_BITS, sum(_width(circuit.inputs) for circuit in circuits))
+    out_bits = max(_LEAST_BITS, sum(_width(circuit.outputs) for circuit in circuits))
+    lines = [
+        f"module {BENCH} (",
+        "    input logic clock, input logic reset, input logic enable,",
+        f"    input logic [{in_bits - 1}:0] in, output logic [{out_bits - 1}:0] out",
+        ");",
+    ]
+    low_in = low_out = 0
+    for index, circuit in enumerate(circuits):
+        pins = ["      .clock, .enable" + (", .reset" if circuit.has_reset else "")]
+        for port in circuit.inputs:
+            pins.append(f"      .{port.name}(in[{low_in}+:{port.bits * port.count}])")
+            low_in += port.bits * port.count
+        for port in circuit.outputs:
+            pins.append(f"      .{port.name}(out[{low_out}+:{port.bits * port.count}])")
+            low_out += port.bits * port.count
+        lines.append(instance_text(circuit, f"unit_{index}", pins))
+    if low_out < out_bits:
+        lines.append(f"  assign out[{out_bits - 1}:{low_out}] = '0;")
+    return "\n".join([*lines, "endmodule", ""])
+
+
+def instance_text(circuit: Circuit, name: str, pins: Sequence[str]) -> str:
+    """An instance of a circuit with these connections."""
+    settings = ", ".join(f".{parameter}({literal(value)})" for parameter, value in circuit.parameters)
+    return f"  {circuit.module} #({settings}) {name} (\n" + ",\n".join(pins) + "\n  );"
+
+
+def literal(value: int) -> str:
+    """An integer in SystemVerilog.
+
+    >>> literal(-3), literal(2**40)
+    ('-3', "256'h10000000000")
+    """
+    return str(value) if -(2**31) <= value < 2**31 else f"256'h{value:x}"
