@@ -16,6 +16,7 @@ extern "C" void units_run(int64_t rows, int64_t in_words, const uint32_t* in, in
         top->clock = 0;
         top->eval();
     };
+    std::memcpy(&top->in[0], in, in_words * 4);
     top->clock = 0;
     top->reset = top->enable = 1;
     top->eval();

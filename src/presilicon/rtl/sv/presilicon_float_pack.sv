@@ -91,7 +91,8 @@ module presilicon_float_pack #(
   // A mantissa that overflows carries into the exponent by itself.
   wire [CODE-1:0] rounded = code_1 + CODE'(away_1);
   wire too_large = rounded > CODE'(LARGEST);
-  wire stops = (MODE == TOWARD_ZERO) || (MODE == UP && sign_1) || (MODE == DOWN && !sign_1);
+  wire stops = (ROUNDING >> 8) == 0
+      && (MODE == TOWARD_ZERO || (MODE == UP && sign_1) || (MODE == DOWN && !sign_1));
   wire is_zero = rounded == '0 || (format_flushes(FORMAT) != 0 && rounded[CODE-1:MANTISSA] == '0);
   logic [WORD-1:0] chosen;
   always_comb

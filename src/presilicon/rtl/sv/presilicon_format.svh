@@ -11,6 +11,7 @@
 //         29     NaN becomes the largest number, not zero, where it has no code
 // rounding 2:0   0 to nearest even, 1 to nearest away, 2 toward zero, 3 up, 4 down, 5 stochastic
 //          7:3   random bits
+//          8     numbers beyond the largest overflow in every mode, as in a tensor core
 //
 // Numbers on their way are terms: a sign, a significand, the exponent of its highest bit (signed, 12 bits), and two
 // flags for NaN and infinity. A zero that was normalized has the exponent ZERO_EXPONENT, below that of every number.
