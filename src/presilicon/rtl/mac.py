@@ -2,11 +2,14 @@
 
 from presilicon.base import ConfigError
 from presilicon.formats import Fixed, Float, Format, Integer, MacUnit
+from presilicon.rtl.group import check_group, group_parameters, operand_of
 from presilicon.rtl.units import Circuit, Port
 from presilicon.rtl.words import format_word, jump_matrix, rounding_word
 
 MOST_FIXED_BITS = 24
 """Magnitude bits of a fixed-point sum that emulation, in float32, holds exactly."""
+OVERFLOWS = 1 << 8
+"""In the word of a rounding: numbers beyond the largest overflow in every mode."""
 
 
 def mac_circuit(left: Format, right: Format, mac: MacUnit, *, outputs: int = 1, cut: bool = True) -> Circuit:
@@ -23,7 +26,9 @@ def mac_circuit(left: Format, right: Format, mac: MacUnit, *, outputs: int = 1, 
         ConfigError: the hardware cannot do it; the message says why and what to try.
     """
     mac.check()
-    _refuse_orders(mac)
+    if mac.order == "aligned":
+        return _group_circuit(left, right, mac, outputs, cut)
+    _refuse(left, right, mac)
     parameters = {
         "LEFT": format_word(left),
         "RIGHT": format_word(right),
@@ -38,6 +43,28 @@ def mac_circuit(left: Format, right: Format, mac: MacUnit, *, outputs: int = 1, 
         module="presilicon_mac",
         parameters=tuple(parameters.items()),
         inputs=(*CONTROL_PORTS, Port("left", left.bits), Port("right", right.bits)),
+        outputs=(Port("out_valid", 1), Port("out", mac.accumulate.bits)),
+        latency=1 + cut + (parameters["TOTAL"] != 0),
+        has_reset=True,
+    )
+
+
+def _group_circuit(left: Format, right: Format, mac: MacUnit, outputs: int, cut: bool) -> Circuit:
+    check_group(left, right, mac)
+    one, other = operand_of(left), operand_of(right)
+    parameters = {
+        **group_parameters(one, other, mac),
+        **sum_parameters(mac),
+        "CUT": int(cut),
+        "JUMP": jump_matrix(outputs),
+    }
+    if mac.left is not None:
+        parameters["PARTIAL_ROUNDING"] |= OVERFLOWS
+    ports = (Port("left", one.bits, mac.width), Port("right", other.bits, mac.width))
+    return Circuit(
+        module="presilicon_mac_group",
+        parameters=tuple(parameters.items()),
+        inputs=(*CONTROL_PORTS, *ports, Port("left_scale", 8), Port("right_scale", 8)),
         outputs=(Port("out_valid", 1), Port("out", mac.accumulate.bits)),
         latency=1 + cut + (parameters["TOTAL"] != 0),
         has_reset=True,
@@ -80,7 +107,7 @@ def _product_parameters(mac: MacUnit) -> dict[str, int]:
     return {"PRODUCT": format_word(product[0]), "PRODUCT_ROUNDING": rounding_word(product[1])}
 
 
-def _refuse_orders(mac: MacUnit) -> None:
+def _refuse(left: Format, right: Format, mac: MacUnit) -> None:
     if mac.is_user_defined:
         raise ConfigError(f"{mac}: there is no circuit for a user's functions; write them in SystemVerilog")
     if mac.order == "pairwise":
@@ -88,6 +115,12 @@ def _refuse_orders(mac: MacUnit) -> None:
             f"{mac}: a tree needs all products of a sum at once; try order=aligned with the width of the circuit, or "
             "order=chunked"
         )
+    for fmt in (left, right):
+        if fmt.is_blocked:
+            raise ConfigError(
+                f"{mac}: products of blocks are added group by group, not one after another; for {fmt} try "
+                "order=aligned with width and chunk as long as a block, and align_bits"
+            )
     if mac.width > 1:
         raise ConfigError(
             f"{mac}: a unit has one lane; try width=1 and as many units, or order=aligned, which adds width products "

@@ -71,6 +71,15 @@ function automatic integer significand_bits(input integer spec);
       : format_kind(spec) == 2 ? format_bits(spec) - 1 : format_bits(spec);
 endfunction
 
+// The smallest exponent of a significand's highest bit, where it is not normalized, and how many more there are.
+function automatic integer lowest_exponent(input integer spec);
+  lowest_exponent = format_kind(spec) == 0 ? 1 - format_bias(spec) : significand_bits(spec) - 1 - format_fraction(spec);
+endfunction
+
+function automatic integer exponent_span(input integer spec);
+  exponent_span = format_kind(spec) == 0 ? (1 << format_exponent(spec)) - 2 : 0;
+endfunction
+
 // Bits below the last place that decide a rounding, without the one that stands for all further ones.
 function automatic integer rounding_bits(input integer spec);
   rounding_bits = (spec & 7) == STOCHASTIC ? spec >> 3 & 31 : 1;
