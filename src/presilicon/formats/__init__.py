@@ -39,7 +39,7 @@ from presilicon.formats.mac.tensor_core import has_tensor_cores, tensor_core, ty
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.quantization import quantize, quantize_all_
 from presilicon.formats.rounder import rounder
-from presilicon.formats.rounding import Key, Rounding, Stochastic
+from presilicon.formats.rounding import Key, Rounding, Stochastic, random_word
 
 __all__ = [
     "FAMILIES",
@@ -79,6 +79,7 @@ __all__ = [
     "quantize",
     "quantize_all_",
     "quantize_value",
+    "random_word",
     "register",
     "rounder",
     "short_name",

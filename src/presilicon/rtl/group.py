@@ -91,6 +91,8 @@ def check_group(left: Format, right: Format, mac: MacUnit) -> None:
     """Raise if the groups of a unit do not fit its operands."""
     if mac.multiply is not None or mac.fused is False:
         raise ConfigError(f"{mac}: products enter an aligned sum exactly; leave out multiply and fused=false")
+    if mac.chunk is not None and mac.chunk % mac.width:
+        raise ConfigError(f"{mac}: a chunk must have whole groups: chunk={mac.chunk} is no multiple of {mac.width}")
     for fmt in (left, right):
         block = operand_of(fmt).block
         if block is not None and block % mac.width:

@@ -1,7 +1,7 @@
 """MAC units as circuits: the module and the parameters of two operand formats and a `MacUnit`."""
 
 from presilicon.base import ConfigError
-from presilicon.formats import Fixed, Float, Format, Integer, MacUnit
+from presilicon.formats import BlockFloat, Fixed, Float, Format, Integer, MacUnit
 from presilicon.rtl.group import check_group, group_parameters, operand_of
 from presilicon.rtl.units import Circuit, Port
 from presilicon.rtl.words import format_word, jump_matrix, rounding_word
@@ -26,6 +26,8 @@ def mac_circuit(left: Format, right: Format, mac: MacUnit, *, outputs: int = 1, 
         ConfigError: the hardware cannot do it; the message says why and what to try.
     """
     mac.check()
+    if mac.slice_bits is not None:
+        return _sliced_circuit(left, right, mac, outputs)
     if mac.order == "aligned":
         return _group_circuit(left, right, mac, outputs, cut)
     _refuse(left, right, mac)
@@ -69,6 +71,49 @@ def _group_circuit(left: Format, right: Format, mac: MacUnit, outputs: int, cut:
         latency=1 + cut + (parameters["TOTAL"] != 0),
         has_reset=True,
     )
+
+
+def _sliced_circuit(left: Format, right: Format, mac: MacUnit, outputs: int) -> Circuit:
+    """FAST's fMAC; its latency is that of a group of these formats, pass by pass."""
+    if not (isinstance(left, BlockFloat) and isinstance(right, BlockFloat)):
+        raise ConfigError(f"{mac}: mantissas are multiplied slice by slice in block floating point, not {left}, {right}")
+    if mac.order != "aligned" or mac.chunk != mac.width:
+        raise ConfigError(
+            f"{mac}: slices of a group's products are added before anything is rounded: try order=aligned, with width "
+            "and chunk as long as a group, and align_bits"
+        )
+    check_group(left, right, mac)
+    one, other = operand_of(left), operand_of(right)
+    if group_parameters(one, other, mac)["ALIGN"]:
+        raise ConfigError(f"{mac}: a group's sum is exact: try align_bits={one.spread + other.spread}")
+    widest = sliced_mantissa(left, right, mac)
+    parameters = {
+        "MANTISSA": widest,
+        "SLICE": mac.slice_bits or 1,
+        "WIDTH": mac.width,
+        "LEFT_SCALE": one.scale,
+        "RIGHT_SCALE": other.scale,
+        **sum_parameters(mac),
+        "JUMP": jump_matrix(outputs),
+    }
+    ports = (
+        *(Port("left", widest + 1, mac.width), Port("right", widest + 1, mac.width)),
+        *(Port("left_bits", 5), Port("right_bits", 5), Port("left_scale", 8), Port("right_scale", 8)),
+    )
+    return Circuit(
+        module="presilicon_fmac",
+        parameters=tuple(parameters.items()),
+        inputs=(*CONTROL_PORTS, *ports),
+        outputs=(Port("in_ready", 1), Port("out_valid", 1), Port("out", mac.accumulate.bits)),
+        latency=mac.passes(left.mantissa, right.mantissa) + 2,
+        has_reset=True,
+    )
+
+
+def sliced_mantissa(left: BlockFloat, right: BlockFloat, mac: MacUnit) -> int:
+    """Mantissa bits of both ports of an fMAC: whole slices that hold the wider operand."""
+    assert mac.slice_bits is not None
+    return -(-max(left.mantissa, right.mantissa) // mac.slice_bits) * mac.slice_bits
 
 
 CONTROL_PORTS = (Port("seed", 16), Port("in_valid", 1), Port("in_first", 1), Port("in_last", 1))
