@@ -76,7 +76,9 @@ def _group_circuit(left: Format, right: Format, mac: MacUnit, outputs: int, cut:
 def _sliced_circuit(left: Format, right: Format, mac: MacUnit, outputs: int) -> Circuit:
     """FAST's fMAC; its latency is that of a group of these formats, pass by pass."""
     if not (isinstance(left, BlockFloat) and isinstance(right, BlockFloat)):
-        raise ConfigError(f"{mac}: mantissas are multiplied slice by slice in block floating point, not {left}, {right}")
+        raise ConfigError(
+            f"{mac}: mantissas are multiplied slice by slice in block floating point, not {left}, {right}"
+        )
     if mac.order != "aligned" or mac.chunk != mac.width:
         raise ConfigError(
             f"{mac}: slices of a group's products are added before anything is rounded: try order=aligned, with width "

@@ -21,7 +21,7 @@ def module_files(*tops: str) -> list[Path]:
     Raises:
         ConfigError: there is no such module.
     """
-    texts = {path: path.read_text(encoding="utf-8") for path in sorted(SOURCES.rglob("*.sv"))}
+    texts = {path: _without_comments(path.read_text(encoding="utf-8")) for path in sorted(SOURCES.rglob("*.sv"))}
     homes = {name: path for path, text in texts.items() for name in re.findall(r"^module (\w+)", text, re.MULTILINE)}
     for top in tops:
         if top not in homes:
@@ -34,6 +34,10 @@ def module_files(*tops: str) -> list[Path]:
             needed.add(path)
             waiting += [homes[name] for name in re.findall(r"\b\w+\b", texts[path]) if name in homes]
     return sorted(needed)
+
+
+def _without_comments(text: str) -> str:
+    return re.sub(r"//.*", "", text)
 
 
 def header_files() -> list[Path]:

@@ -155,9 +155,11 @@ def instance_text(circuit: Circuit, name: str, pins: Sequence[str]) -> str:
 
 
 def literal(value: int) -> str:
-    """An integer in SystemVerilog.
+    """An integer as Verilator and Yosys read it.
 
-    >>> literal(-3), literal(2**40)
-    ('-3', "256'h10000000000")
+    >>> literal(7), literal(-3), literal(2**40)
+    ('7', "32'hfffffffd", "256'h10000000000")
     """
-    return str(value) if -(2**31) <= value < 2**31 else f"256'h{value:x}"
+    if value < 0:
+        return f"32'h{value & 0xFFFFFFFF:x}"
+    return str(value) if value < 2**31 else f"256'h{value:x}"

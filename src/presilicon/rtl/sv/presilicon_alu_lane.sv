@@ -44,7 +44,7 @@ module presilicon_alu_lane #(
         ) add (
             .clock,
             .enable(1'b1),
-            .draw('0),
+            .draw(16'd0),
             .x,
             .y({s[WORD-1] ^ sub, s[WORD-2:0]}),
             .sum
@@ -61,7 +61,7 @@ module presilicon_alu_lane #(
         ) multiply (
             .clock,
             .enable(1'b1),
-            .draw('0),
+            .draw(16'd0),
             .x,
             .y(s),
             .product

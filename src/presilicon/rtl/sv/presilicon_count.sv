@@ -21,7 +21,7 @@ module presilicon_count #(
       ) pack (
           .clock,
           .enable(1'b1),
-          .draw('0),
+          .draw(16'd0),
           .sign(1'b0),
           .top(12'(BIAS + COUNT - 1)),
           .significand(count),

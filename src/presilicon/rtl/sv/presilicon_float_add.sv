@@ -4,7 +4,7 @@ module presilicon_float_add #(
     parameter int Y = 'hff5e0,
     parameter int OUT = 'hff5e0,
     parameter int ROUNDING = 0,
-    parameter logic [4:0] CUTS = 5'b11111,
+    parameter int CUTS = 'b11111,
     localparam int X_WORD = X & 63,
     localparam int Y_WORD = Y & 63,
     localparam int OUT_WORD = OUT & 63

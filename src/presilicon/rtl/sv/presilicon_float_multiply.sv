@@ -5,7 +5,7 @@ module presilicon_float_multiply #(
     parameter int OUT = 'hff5e0,
     parameter int ROUNDING = 0,
     parameter bit HALVES = 0,
-    parameter logic [1:0] CUTS = 2'b11,
+    parameter int CUTS = 'b11,
     localparam int X_WORD = X & 63,
     localparam int Y_WORD = Y & 63,
     localparam int OUT_WORD = OUT & 63

@@ -5,7 +5,7 @@ module presilicon_float_pack #(
     parameter int FORMAT = 'hff5e0,
     parameter int ROUNDING = 0,
     parameter int BITS = 28,
-    parameter logic [1:0] CUTS = 2'b11,  // behind the normalization, behind the rounding
+    parameter int CUTS = 'b11,  // behind the normalization, behind the rounding
     localparam int WORD = FORMAT & 63
 ) (
     input  logic                   clock,

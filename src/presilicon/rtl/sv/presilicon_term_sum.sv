@@ -8,7 +8,7 @@ module presilicon_term_sum #(
     parameter int BITS = 24,  // of the term
     parameter int SLACK = 0,
     parameter bit ORDERED = 0,  // a term of format OUT, not normalized: with equal formats no difference is negative
-    parameter logic [4:0] CUTS = 5'b11111,
+    parameter int CUTS = 'b11111,
     localparam int Z_WORD = Z & 63,
     localparam int OUT_WORD = OUT & 63
 ) (
@@ -128,7 +128,7 @@ module presilicon_term_sum #(
       .FORMAT(OUT),
       .ROUNDING(ROUNDING),
       .BITS(GUARDED + 1),
-      .CUTS(CUTS[4:3])
+      .CUTS(CUTS >> 3)
   ) pack (
       .clock,
       .enable,

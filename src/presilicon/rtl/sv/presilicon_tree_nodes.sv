@@ -61,7 +61,7 @@ module presilicon_tree_nodes #(
         ) multiply (
             .clock,
             .enable(1'b1),
-            .draw('0),
+            .draw(16'd0),
             .x,
             .y,
             .product(out[pair*WORD+:WORD])
@@ -74,7 +74,7 @@ module presilicon_tree_nodes #(
         ) add (
             .clock,
             .enable(1'b1),
-            .draw('0),
+            .draw(16'd0),
             .x,
             .y,
             .sum(out[pair*WORD+:WORD])

@@ -116,13 +116,13 @@ module presilicon_block_convert #(
           .FORMAT(SATURATED),
           .ROUNDING(ROUNDING),
           .BITS(BITS),
-          .CUTS(2'b00)
+          .CUTS(0)
       ) pack (
           .clock(1'b0),
           .enable(1'b0),
           .sign,
           .top(KIND == 0 ? above + 12'(format_bias(ELEMENT)) : above),
-          .significand(is_zero ? '0 : significands_1[BITS*lane+:BITS]),
+          .significand(significands_1[BITS*lane+:BITS] & {BITS{!is_zero}}),
           .nan(1'b0),
           .infinity(infinities_1[lane] && !is_zero),
           .draw(draws_1[16*lane+:16]),

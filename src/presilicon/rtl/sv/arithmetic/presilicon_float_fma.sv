@@ -6,7 +6,7 @@ module presilicon_float_fma #(
     parameter int Z = 'hff5e0,
     parameter int OUT = 'hff5e0,
     parameter int ROUNDING = 0,
-    parameter logic [5:0] CUTS = 6'b100000,
+    parameter int CUTS = 'b100000,
     localparam int X_WORD = X & 63,
     localparam int Y_WORD = Y & 63,
     localparam int Z_WORD = Z & 63,
@@ -58,7 +58,7 @@ module presilicon_float_fma #(
       .ROUNDING(ROUNDING),
       .BITS(BITS),
       .SLACK(1),
-      .CUTS(CUTS[5:1])
+      .CUTS(CUTS >> 1)
   ) term_sum (
       .clock,
       .enable,

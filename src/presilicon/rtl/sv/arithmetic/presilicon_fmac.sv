@@ -136,7 +136,7 @@ module presilicon_fmac #(
       .FORMAT(PARTIAL),
       .ROUNDING(PARTIAL_ROUNDING),
       .BITS(SUM),
-      .CUTS(2'b00)
+      .CUTS(0)
   ) pack (
       .clock(1'b0),
       .enable(1'b0),

@@ -109,6 +109,7 @@ module presilicon_mac #(
   endgenerate
 
   logic [PARTIAL_WORD-1:0] partial, sum;
+  wire [PARTIAL_WORD-1:0] running = begins_1 ? '0 : partial;
   presilicon_mac_sum #(
       .Z(PARTIAL),
       .OUT(PARTIAL),
@@ -117,7 +118,7 @@ module presilicon_mac #(
       .FRACTION(FRACTION)
   ) add (
       .term(term_1),
-      .z(begins_1 ? '0 : partial),
+      .z(running),
       .draw(draws_1[15:0]),
       .sum
   );

@@ -172,6 +172,7 @@ module presilicon_mac_group #(
           .out({signs_1, exponents_1, significands_1})
       );
       logic z_nan, z_infinity, z_sign;
+      wire [PARTIAL_WORD-1:0] running = begins_1 ? '0 : partial;
       presilicon_group_aligned #(
           .WIDTH(WIDTH),
           .BITS(BITS),
@@ -185,7 +186,7 @@ module presilicon_mac_group #(
           .exponents(exponents_1),
           .significands(significands_1),
           .scale(scale_1),
-          .z(begins_1 ? '0 : partial),
+          .z(running),
           .sign(finite_sign),
           .exponent(sum_exponent),
           .magnitude,
@@ -251,7 +252,7 @@ module presilicon_mac_group #(
       .FORMAT(PARTIAL),
       .ROUNDING(PARTIAL_ROUNDING),
       .BITS(SUM),
-      .CUTS(2'b00)
+      .CUTS(0)
   ) pack (
       .clock(1'b0),
       .enable(1'b0),

@@ -22,7 +22,7 @@ module presilicon_mac_sum #(
           .ROUNDING(ROUNDING),
           .BITS(TERM - 15),
           .SLACK(1),
-          .CUTS(5'b00000)
+          .CUTS(0)
       ) add (
           .clock(1'b0),
           .enable(1'b0),

@@ -40,7 +40,7 @@ module presilicon_mac_term #(
             .FRACTION(format_fraction(LEFT) + format_fraction(RIGHT))
         ) round (
             .term(exact),
-            .z('0),
+            .z({PRODUCT_WORD{1'b0}}),
             .draw,
             .sum(rounded)
         );
@@ -75,7 +75,7 @@ module presilicon_mac_term #(
               .Y(RIGHT),
               .OUT(PRODUCT),
               .ROUNDING(ROUNDING),
-              .CUTS(2'b00)
+              .CUTS(0)
           ) multiply (
               .clock(1'b0),
               .enable(1'b0),

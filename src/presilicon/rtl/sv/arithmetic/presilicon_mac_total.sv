@@ -36,8 +36,8 @@ module presilicon_mac_total #(
           .TERM(TERM)
       ) unpack (
           .left(partial),
-          .right('0),
-          .draw('0),
+          .right({PARTIAL_WORD{1'b0}}),
+          .draw(16'd0),
           .term
       );
       // A zero of the same sign leaves the first sum as it is, be it -0.
