@@ -1,24 +1,36 @@
-"""The instrument as SystemVerilog: sources, generated tops, co-simulation, synthesis."""
+"""Circuits in SystemVerilog: arithmetic and the instrument, generated tops, co-simulation, synthesis."""
 
 from presilicon.rtl.engine import RtlModel
 from presilicon.rtl.generate import write_instrument
+from presilicon.rtl.golden import golden_product
+from presilicon.rtl.mac import mac_circuit
 from presilicon.rtl.parameters import parse_parameters
+from presilicon.rtl.parts import add_circuit, convert_circuit, fma_circuit, multiply_circuit
 from presilicon.rtl.sources import core_parameters
 from presilicon.rtl.synthesis import CellArea, Timing, known_area, known_clock, synthesize
 from presilicon.rtl.tap import Signal, list_signals, tap_design
 from presilicon.rtl.testbench import run_testbench
+from presilicon.rtl.units import Circuit, simulate_circuits
 
 __all__ = [
     "CellArea",
+    "Circuit",
     "RtlModel",
     "Signal",
     "Timing",
+    "add_circuit",
+    "convert_circuit",
     "core_parameters",
+    "fma_circuit",
+    "golden_product",
     "known_area",
     "known_clock",
     "list_signals",
+    "mac_circuit",
+    "multiply_circuit",
     "parse_parameters",
     "run_testbench",
+    "simulate_circuits",
     "synthesize",
     "tap_design",
     "write_instrument",

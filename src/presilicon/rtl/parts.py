@@ -32,8 +32,8 @@ def fma_circuit(
 ) -> Circuit:
     """left * right + addend, rounded once.
 
-    `cuts` has a bit for each place where a register may stand: behind the product, the order by exponent, the alignment,
-    the addition, the normalization and the rounding; the latency is their number.
+    `cuts` has a bit for each place where a register may stand: behind the product, the order by exponent, the
+    alignment, the addition, the normalization and the rounding; the latency is their number.
     """
     words = {"X": left, "Y": right, "Z": addend, "OUT": total}
     return _float_circuit("presilicon_float_fma", words, rounding, "sum", cuts)

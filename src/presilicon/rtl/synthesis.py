@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from presilicon.base import MissingToolError, RunFailedError
 from presilicon.rtl.sources import module_files
+from presilicon.rtl.units import literal
 from presilicon.rtl.verilator import cache_directory
 
 Target = Literal["ecp5", "cyclonev"]
@@ -156,7 +157,7 @@ def _timing(timing: Mapping[str, Any], placing: Placing) -> Timing:
 
 def _script(top: str, parameters: dict[str, int], synth: str, flat: bool, paths: list[Path]) -> str:
     reads = "\n".join(f"read_verilog -sv -defer {path.name}" for path in paths if path.suffix in (".sv", ".v"))
-    sets = " ".join(f"-chparam {name} {value}" for name, value in sorted(parameters.items()))
+    sets = " ".join(f"-chparam {name} {literal(value)}" for name, value in sorted(parameters.items()))
     layout = "" if flat else " -noflatten"
     return (
         f"{reads}\nhierarchy -top {top} {sets}\n{synth}{layout} -top {top}\n"

@@ -1,9 +1,11 @@
 """Cases for arithmetic circuits: inputs, and the outputs that `presilicon.formats` gives."""
 
+import shutil
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 
 from presilicon.formats import Key, MacUnit, Stochastic, decode, encode, parse, parse_rounding, random_word, tensor_core
 from presilicon.formats.kernels.grid import grid_of
@@ -12,8 +14,9 @@ from presilicon.formats.mac.reference import _exact, add, multiply, round_exact
 from presilicon.rtl.golden import golden_product
 from presilicon.rtl.mac import mac_circuit
 from presilicon.rtl.parts import add_circuit, convert_circuit, fma_circuit, multiply_circuit
-from presilicon.rtl.sources import SOURCES
-from presilicon.rtl.units import Circuit, simulate_circuits
+from presilicon.rtl.sources import SOURCES, header_files, module_files
+from presilicon.rtl.units import Circuit, literal, simulate_circuits
+from presilicon.rtl.yosys import run_yosys
 
 LFSR = "stochastic(bits=8, source=lfsr)"
 FLUSHING = "float(4, 3, subnormals=false)"
@@ -26,6 +29,26 @@ class Case(NamedTuple):
     circuit: Circuit
     rows: dict
     expected: dict
+
+
+def as_netlists(cases: list[Case], folder) -> list[Case]:
+    """The same cases for what Yosys reads of each circuit, written back to `folder`/netlists."""
+    (folder / "netlists").mkdir()
+    written = []
+    for number, case in enumerate(cases):
+        circuit, name = case.circuit, f"presilicon_netlist_{number}"
+        files = module_files(circuit.module)
+        for path in (*files, *header_files()):
+            shutil.copy(path, folder)
+        settings = " ".join(f"-chparam {parameter} {literal(value)}" for parameter, value in circuit.parameters)
+        run_yosys(
+            f"read_verilog -sv -defer {' '.join(path.name for path in files)}\n"
+            f"hierarchy -check -top {circuit.module} {settings}\nproc\nflatten\nopt\ncheck -assert\n"
+            f"rename -top {name}\nwrite_verilog -noattr netlists/{name}.sv\n",
+            folder,
+        )
+        written.append(case._replace(circuit=replace(circuit, module=name, parameters=())))
+    return written
 
 
 def differences(cases: list[Case], sources=SOURCES) -> dict[str, int]:
@@ -245,7 +268,8 @@ def mac_cases() -> list[Case]:
         mac_case("e5m2", "e5m2", MacUnit(accumulate=parse("float16"), partial=parse("float32"), chunk=4)),
         mac_case("float16", "float16", MacUnit(order="systolic", rows=4), spread=6),
         mac_case("bfloat16", "bfloat16", MacUnit(accumulate=parse("bfloat16"), rounding=LFSR)),
-        mac_case("bfloat16", "e4m3", MacUnit(accumulate=parse("float16"), multiply=parse("e5m2"), rounding=LFSR, chunk=3)),
+        mac_case("bfloat16", "e4m3", MacUnit(accumulate=parse("float16"), multiply=parse("e5m2"), rounding=LFSR,
+                                             chunk=3)),
         mac_case("float32", "float32", MacUnit(fused=True), spread=12),
         mac_case("float32", "float32", MacUnit(fused=False, rounding="down")),
         mac_case("e4m3fnuz", FLUSHING, MacUnit(accumulate=parse("float(5, 4, subnormals=false, specials=fnuz)"))),

@@ -5,7 +5,7 @@ import shutil
 import arithmetic
 import numpy as np
 import pytest
-from arithmetic import LFSR, aligned, convert_case, differences, fma_pair_case, fmac, mac_case, pair_case
+from arithmetic import LFSR, aligned, as_netlists, convert_case, differences, fma_pair_case, fmac, mac_case, pair_case
 
 from presilicon.formats import MacUnit, parse
 from presilicon.rtl.sources import SOURCES
@@ -15,6 +15,8 @@ BLOCKED = ["bfp(2)", "bfp(4)", "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_
            "nvfp(tensor_scale=false)"]  # fmt: skip
 SMALL = ["e4m3", "e5m2", "e3m4", "e4m3fn", "e4m3fnuz", "e5m2fnuz", "e4m3b11fnuz", "fp6_e3m2", "fp6_e2m3", "fp4_e2m1",
          arithmetic.FLUSHING, "float(4, 3, specials=p3109)", "float(4, 3, overflow=saturate)"]  # fmt: skip
+CASES = [arithmetic.pair_cases, arithmetic.wide_cases, arithmetic.mac_cases, arithmetic.group_cases,
+         arithmetic.block_cases]  # fmt: skip
 MODES = ["nearest-even", "nearest-away", "toward-zero", "up", "down", LFSR]
 
 
@@ -36,6 +38,11 @@ def test_sums_of_groups() -> None:
 
 def test_slices_and_converters() -> None:
     assert not differences(arithmetic.block_cases())
+
+
+def test_what_yosys_reads_computes_the_same(tmp_path) -> None:
+    everything = [case for cases in CASES for case in cases()[::8]]
+    assert not differences(as_netlists(everything, tmp_path), tmp_path / "netlists")
 
 
 def test_an_fmac_is_ready_after_its_passes() -> None:
@@ -130,6 +137,12 @@ def test_every_pair_of_every_small_format(kind, mode) -> None:
     cases = [pair_case(kind, one, other, one, mode) for one in SMALL for other in SMALL[:6]]
     assert not differences(cases[:39])
     assert not differences(cases[39:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cases", CASES)
+def test_everything_that_yosys_reads_computes_the_same(cases, tmp_path) -> None:
+    assert not differences(as_netlists(cases(), tmp_path), tmp_path / "netlists")
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ REFUSED = {
     "random words": ("e4m3", "e4m3", {"rounding": "stochastic"}, "source=lfsr"),
     "groups across blocks": ("bfp(4)", "bfp(4)", {"order": "aligned", "width": 12, "align_bits": 8}, "try width=16"),
     "parts of groups": ("e4m3", "e4m3", {"order": "aligned", "width": 4, "align_bits": 8, "chunk": 6}, "whole groups"),
-    "aligned integers": ("int8", "int8", {"order": "aligned", "width": 4, "align_bits": 8, "accumulate": "fixed(16, 0)"},
+    "aligned integers": ("int8", "int8", {"order": "aligned", "align_bits": 8, "accumulate": "fixed(16, 0)"},
                          "rounded to floating point"),
     "rounded products in groups": ("e4m3", "e4m3", {"order": "aligned", "width": 4, "align_bits": 8, "fused": False},
                                    "exactly"),

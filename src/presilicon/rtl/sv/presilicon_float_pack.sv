@@ -31,7 +31,9 @@ module presilicon_float_pack #(
   localparam logic [WORD-2:0] INFINITY = SPECIALS == IEEE ? ONES << MANTISSA : ONES;
   localparam logic [WORD-2:0] LARGEST = SPECIALS == IEEE ? (ONES << MANTISSA) - 1'b1
       : SPECIALS == FN || SPECIALS == P3109 ? ONES - 1'b1 : ONES;
-  localparam logic [WORD-1:0] NAN = SPECIALS == IEEE ? {1'b0, (ONES << MANTISSA) | (WORD - 1)'(1) << (MANTISSA - 1)}
+  // Of its own, since Yosys would take a shift inside braces for as wide as all of them.
+  localparam logic [WORD-2:0] QUIET = INFINITY | (MANTISSA == 0 ? '0 : (WORD - 1)'(1) << (MANTISSA - 1));
+  localparam logic [WORD-1:0] NAN = SPECIALS == IEEE ? {1'b0, QUIET}
       : SPECIALS == FN ? {1'b0, ONES}
       : SPECIALS != NO_SPECIALS ? {1'b1, {(WORD - 1) {1'b0}}}
       : (FORMAT >> 29 & 1) != 0 ? {1'b0, LARGEST} : '0;
