@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from presilicon.designs import Numerics, load_design, load_recipe
+from presilicon.designs import Numerics, RoleFormat, load_design, load_recipe
 from presilicon.emulation import Checkpoint, train
 from presilicon.emulation.training import step
 from presilicon.emulation.training.captured import CapturedStep
+from presilicon.formats import MacUnit, parse
 from presilicon.study.seeds import SeedTask, train_seeds
 from presilicon.workloads import Splits, Workload, adamw, sgd
 
@@ -43,7 +44,15 @@ WORKLOADS = {
     "dropout": replace(BASE, model=net_with_dropout),
     "diverging": replace(BASE, optimizer=partial(sgd, learning_rate=3.0)),
 }
-NUMERICS = {"bf16": load_recipe("bf16").numerics, "fp8": load_design("fp8-systolic").numerics, "fp32": Numerics()}
+DRAWN = RoleFormat(parse("e4m3fn"), rounding="stochastic")
+BLOCKS = RoleFormat(parse("mxfp8_e4m3"), rounding="stochastic")
+NUMERICS = {
+    "bf16": load_recipe("bf16").numerics,
+    "fp8": load_design("fp8-systolic").numerics,
+    "fp32": Numerics(),
+    "at random": Numerics(weight=DRAWN, activation=BLOCKS, error=DRAWN, state=DRAWN),
+    "random sums": Numerics(mac=MacUnit(accumulate=parse("float16"), rounding="stochastic")),
+}
 
 
 def usual(workload: Workload, numerics: Numerics, **options):
@@ -67,11 +76,10 @@ def test_a_captured_run_has_the_bits_of_a_usual_one(name, numerics, monkeypatch)
         assert not replays
 
 
-def test_stochastic_rounding_is_not_captured(monkeypatch):
+def test_random_numbers_of_plain_torch_are_not_captured(monkeypatch):
     monkeypatch.setattr(CapturedStep, "launch", lambda self, *batch: pytest.fail("captured"))
-    numerics = load_design("fp8-systolic").numerics
-    rounded = Numerics(weight=type(numerics.weight)(numerics.weight.format, rounding="stochastic"))
-    assert train(BASE, rounded, device="cuda").steps == 120
+    posit = RoleFormat(parse("posit(8, 1)"), rounding="stochastic")
+    assert train(replace(BASE, max_steps=20), Numerics(weight=posit), device="cuda").steps == 20
 
 
 def test_seeds_that_take_turns_have_the_bits_of_seeds_alone():

@@ -29,7 +29,7 @@ from presilicon.formats.grammar import (
     register,
     short_name,
 )
-from presilicon.formats.kernels.passes import has_numba, has_triton
+from presilicon.formats.kernels.passes import has_numba, has_triton, key_bank
 from presilicon.formats.kernels.reference import quantize_value
 from presilicon.formats.kernels.threads import split_over_threads
 from presilicon.formats.mac.factored import Factored, code_format, factored
@@ -72,6 +72,7 @@ __all__ = [
     "has_numba",
     "has_tensor_cores",
     "has_triton",
+    "key_bank",
     "matmul",
     "named_formats",
     "parse",

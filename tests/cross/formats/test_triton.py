@@ -52,6 +52,37 @@ for x in (torch.randn(30, 40).t(), torch.randn(3, 4, 50).mT, permuted, torch.ran
 print("equal")
 """
 
+BANKS = """
+from presilicon.formats.kernels import gpu_lists
+from presilicon.formats.kernels.gpu_keys import KeyBank
+
+bank, replay = KeyBank(torch.device("cpu")), KeyBank(torch.device("cpu"))
+x, y, grid = torch.randn(64, 32), torch.randn(100), grid_of(parse("e5m2"))
+
+
+def rounded(keys):
+    drawn = Stochastic({mode})
+    with keys.recording():
+        first = gpu_passes.round_elements(x, grid, drawn, Key(3, 0, "x"), None)
+        second = gpu_passes.round_blocks(x, parse("mxfp8_e4m3"), drawn, Key(3, 0, "blocks"), None)
+        third = gpu_scaled_passes.round_scaled(x, parse("scaled(e4m3fn)"), None, drawn, Key(3, 0, "scaled"), None)
+        many = [y.clone(), y.clone()]
+        gpu_lists.round_list(many, grid, drawn, [Key(3, 0, "a"), Key(3, 0, "b")])
+    return first, second, third, *many
+
+
+at_capture = rounded(bank)
+bank.write(7)
+replay._words.copy_(bank._words)
+names = [("x", x, "e5m2"), ("blocks", x, "mxfp8_e4m3"), ("scaled", x, "scaled(e4m3fn)")]
+names += [("a", y, "e5m2"), ("b", y, "e5m2")]
+for found, before, (name, tensor, fmt) in zip(rounded(replay), at_capture, names, strict=True):
+    expected = quantize(tensor, parse(fmt), rounding=Stochastic({mode}), key=Key(3, 7, name))
+    assert not differing(found, expected), name
+    assert differing(before, expected), name
+print("equal")
+"""
+
 BLOCKS = """
 inputs = [torch.randn(24, 40), patterns(3, 8, 40), torch.exp(torch.randn(24, 40) * 30), torch.randn(3, 17, 35) * 1e-38,
           3e38 * torch.rand(24, 40)]
@@ -193,3 +224,8 @@ def test_all_blocks(names: list[str], interpret: Interpret) -> None:
 
 def test_the_comparison_can_fail(interpret: Interpret) -> None:
     assert int(interpret(PRELUDE + MUTANT)) > 1000
+
+
+@pytest.mark.parametrize("mode", ["", '8, "lfsr"'])
+def test_captured_kernels_read_the_keys_of_their_step(interpret: Interpret, mode: str) -> None:
+    assert interpret(PRELUDE + BANKS.format(mode=mode)) == "equal"

@@ -25,7 +25,7 @@ def test_the_network_learns() -> None:
     assert replay(load_numerics("bf16"), steps=60, every=60).points[-1].correct > 0.8
 
 
-@pytest.mark.parametrize("recipe", ["fp32", "fp8-current"])
+@pytest.mark.parametrize("recipe", ["fp32", "int8"])
 def test_operands_without_an_instruction_are_refused(recipe: str) -> None:
     with pytest.raises(ConfigError, match="needs operands that tensor cores multiply"):
         replay(load_numerics(recipe), steps=1)

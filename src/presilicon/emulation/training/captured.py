@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from presilicon.designs import Numerics
+from presilicon.formats import key_bank
 from presilicon.workloads import Schedule, Workload
 
 EAGER_STEPS = 3
@@ -30,10 +31,10 @@ class Outcome(NamedTuple):
 def can_capture(workload: Workload, numerics: Numerics) -> bool:
     """Whether each step runs the same kernels on the same data, but for the batch.
 
-    Stochastic rounding and changing formats take other arguments in every step, and so does a loss scale that moves.
+    Changing formats take other arguments in every step, and so does a loss scale that moves.
     """
     is_plain = numerics.loss_scale.kind == "none" and not numerics.schedule and numerics.operators is None
-    return is_plain and not numerics.is_stochastic() and workload.accumulate == 1
+    return is_plain and workload.accumulate == 1
 
 
 class CapturedStep:
@@ -50,8 +51,9 @@ class CapturedStep:
         """`update` is None where updates differ from step to step, and the caller makes them."""
         self._inputs, self._targets = (tensor.clone() for tensor in batch)
         self._passes = torch.cuda.CUDAGraph()
+        self._keys = key_bank(self._inputs.device)
         optimizer.zero_grad()
-        with torch.cuda.graph(self._passes):
+        with self._keys.recording(), torch.cuda.graph(self._passes):
             loss = compute_loss(self._inputs, self._targets)
             loss.backward()
             self._gradients = [(p, p.grad) for p in model.parameters() if p.grad is not None]
@@ -67,8 +69,9 @@ class CapturedStep:
         """Whether a batch has the shape of the captured one."""
         return inputs.shape == self._inputs.shape and targets.shape == self._targets.shape
 
-    def launch(self, inputs: Tensor, targets: Tensor) -> None:
-        """Start the forward and backward pass."""
+    def launch(self, step: int, inputs: Tensor, targets: Tensor) -> None:
+        """Start the forward and backward pass of a training step."""
+        self._keys.write(step)
         self._inputs.copy_(inputs)
         self._targets.copy_(targets)
         self._passes.replay()
@@ -87,8 +90,9 @@ class CapturedStep:
         return self._update is not None
 
 
-def has_constant_update(workload: Workload, optimizer: Optimizer) -> bool:
-    """Whether updates take the same numbers in every step: SGD at a constant rate."""
+def has_constant_update(workload: Workload, optimizer: Optimizer, numerics: Numerics) -> bool:
+    """Whether updates take the same numbers in every step: SGD at a constant rate, not rounded at random."""
     schedule = workload.schedule
     is_constant = not isinstance(schedule, Schedule) or (schedule.kind == "constant" and not schedule.warmup)
-    return type(optimizer) is SGD and is_constant
+    draws = any(part.format_of(role).is_stochastic for part in numerics.variants() for role in ("master", "state"))
+    return type(optimizer) is SGD and is_constant and not draws

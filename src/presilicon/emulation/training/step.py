@@ -98,7 +98,7 @@ class StepTrainer:
         """Whether the step is captured; it becomes so after some eager steps, if it draws no random numbers."""
         if self._captured is None and self._eager_steps >= EAGER_STEPS:
             optimizer, update = self._optimizer, self._apply_gradients
-            has_constant = has_constant_update(self._workload, optimizer)
+            has_constant = has_constant_update(self._workload, optimizer, self._emulation.numerics)
             try:
                 self._captured = CapturedStep(
                     self._model, optimizer, (inputs, targets), self._compute_loss, update if has_constant else None
@@ -116,7 +116,7 @@ class StepTrainer:
         """A captured step."""
         assert self._captured is not None
         step.inputs, step.targets = batch
-        self._captured.launch(*batch)
+        self._captured.launch(step.number, *batch)
         self._on_wait()
         loss, is_finite = self._captured.outcome()
         work.add_loss(loss, len(step.inputs))

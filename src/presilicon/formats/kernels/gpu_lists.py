@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from presilicon.formats.kernels import triton_kernels
-from presilicon.formats.kernels.gpu_passes import facts, key_words, round_elements
+from presilicon.formats.kernels.gpu_keys import is_recording, rows_of
+from presilicon.formats.kernels.gpu_passes import facts, round_elements, signed_words
 from presilicon.formats.kernels.grid import Grid
 from presilicon.formats.rounding import Key, Stochastic
 
@@ -37,7 +38,8 @@ def round_list(tensors: Sequence[Tensor], grid: Grid, mode: str | Stochastic, ke
     name = device, *((x.data_ptr(), x.numel()) for x in tensors)
     is_random = isinstance(mode, Stochastic)
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        if is_random or name not in _tables:  # a graph cannot copy numbers that this call alone has
+        if name not in _tables or (is_random and not is_recording()):
+            # A graph cannot copy numbers that this call alone has.
             for x, key in zip(tensors, keys, strict=True):
                 round_elements(x, grid, mode, key, x)
             return
@@ -50,7 +52,9 @@ def round_list(tensors: Sequence[Tensor], grid: Grid, mode: str | Stochastic, ke
     states, constants = facts(grid, mode, device)
     words = states
     if is_random:
-        words = _upload([word for key in keys for word in key_words(mode, key)], torch.int32, device)
+        rows = rows_of([(key, 0) for key in keys])
+        own = [word for key in keys for word in signed_words(key)] if rows is None else []
+        words = _upload(own, torch.int32, device) if rows is None else rows
     triton_kernels.list_kernel[(len(tables.chunks) // 2,)](
         tables.tensors, tables.chunks, words, states, **constants, BLOCK=CHUNK, num_warps=_WARPS
     )

@@ -22,6 +22,7 @@ from presilicon.formats.kernels.cores import (
     is_plain,
     mode_number,
 )
+from presilicon.formats.kernels.gpu_keys import rows_of
 from presilicon.formats.kernels.gpu_layout import ELEMENTS, WARPS, grouped_passage, passage
 from presilicon.formats.kernels.grid import Grid, block_grid_of
 from presilicon.formats.kernels.torch_blocks import block_axis
@@ -125,10 +126,20 @@ def facts(grid: Grid, mode: str | Stochastic, device: torch.device) -> tuple[Ten
     return (_states if has_states else _no_states)(device), _constants(grid, mode)
 
 
-def key_words(mode: str | Stochastic, key: Key, block: int = 0) -> tuple[int, int]:
-    """The words of a key for 2^32 elements, as signed numbers; zeros where nothing is drawn."""
+def key_words(mode: str | Stochastic, key: Key, block: int = 0) -> "tuple[int | Tensor, int]":
+    """The words of a key for 2^32 elements, as signed numbers; zeros where nothing is drawn.
+
+    In a step that is captured, the first is the memory that holds both.
+    """
     if not isinstance(mode, Stochastic):
         return 0, 0
+    if (row := rows_of([(key, block)])) is not None:
+        return row, 0
+    return signed_words(key, block)
+
+
+def signed_words(key: Key, block: int = 0) -> tuple[int, int]:
+    """The words of a key, as signed numbers."""
     first, second = key.words(block)
     return _signed(first), _signed(second)
 

@@ -10,10 +10,12 @@ from presilicon.formats.format import MOST_LISTED_BITS
 from presilicon.formats.rounding import Key, Stochastic
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from presilicon.formats.families.block import BlockFormat, PowerBlocks
     from presilicon.formats.format import Format
+    from presilicon.formats.kernels.gpu_keys import KeyBank
     from presilicon.formats.kernels.grid import Grid
 
 
@@ -27,6 +29,13 @@ def has_numba() -> bool:
 def has_triton() -> bool:
     """Whether the compiled GPU kernels can be used."""
     return find_spec("triton") is not None
+
+
+def key_bank(device: "torch.device") -> "KeyBank":
+    """Memory for the keys of random numbers of a CUDA graph."""
+    from presilicon.formats.kernels.gpu_keys import KeyBank
+
+    return KeyBank(device)
 
 
 def compiled_passes(x: "Tensor") -> ModuleType | None:

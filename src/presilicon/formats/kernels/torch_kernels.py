@@ -7,6 +7,7 @@ compiled kernels.
 import torch
 from torch import Tensor
 
+from presilicon.formats.kernels.gpu_keys import is_recording
 from presilicon.formats.kernels.grid import Grid, value_of_bits
 from presilicon.formats.rounding import LFSR_BITS, WEYL, Key, Stochastic, lfsr_states
 
@@ -15,7 +16,13 @@ _WIDTH, _BIAS = 52, 1023
 
 
 def random_words(key: Key, mode: Stochastic, start: int, count: int, device: torch.device) -> Tensor:
-    """The random words of `count` elements from flat index `start`, cut to the mode's bits, as int64."""
+    """The random words of `count` elements from flat index `start`, cut to the mode's bits, as int64.
+
+    Raises:
+        RuntimeError: a step is being captured, whose replays would draw the same words again.
+    """
+    if is_recording():
+        raise RuntimeError("random numbers of plain torch operations cannot be captured")
     index = torch.arange(start, start + count, dtype=torch.int64, device=device)
     words = torch.empty_like(index)
     for block in range(start >> 32, (start + max(count, 1) - 1 >> 32) + 1):

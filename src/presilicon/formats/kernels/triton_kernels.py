@@ -20,6 +20,9 @@ def _random_word(index, first, second):
 def random_words(index, states, first, second, inside, MASK: tl.constexpr, MODE: tl.constexpr):
     """The random words of elements, by their index; `states` are the 2^16 - 1 of the shift register."""
     word = tl.zeros_like(index)
+    if MODE >= 5 and first.dtype.is_ptr():  # the key of a captured step lies in memory
+        second = tl.load(first + 1)
+        first = tl.load(first)
     if MODE == 5:
         word = _random_word(index, first.to(tl.uint32), second.to(tl.uint32)) & MASK
     elif MODE == 6:

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from presilicon.formats.kernels.gpu_keys import rows_of
 from presilicon.formats.kernels.grid import Grid, value_of_bits
 from presilicon.formats.mac import plain, triton_kernels
 from presilicon.formats.mac.plan import MacPlan
@@ -125,5 +126,8 @@ def _grids(plan: MacPlan, device: torch.device) -> tuple[Tensor, Tensor]:
 def _keys(plan: MacPlan, key: Key, draws: int, device: torch.device) -> Tensor:
     """The key words of every block of 2^32 draws."""
     blocks = 1 + (draws >> 32) if plan.source is not None else 0
+    rows = rows_of([(key, block) for block in range(blocks)]) if blocks else None
+    if rows is not None:
+        return rows
     words = [key.words(block) for block in range(blocks)] or [(0, 0)]
     return torch.tensor(words, dtype=torch.int64, device=device).to(torch.int32)
