@@ -72,6 +72,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--power", type=int, default=28, help="log2 of the number of elements")
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--only", default="", help="only formats whose name begins so")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("no CUDA device is seen", file=sys.stderr)
@@ -86,7 +87,7 @@ def main() -> int:
     copy = milliseconds(lambda: out.copy_(x), options.repeats)
     print(f"{'out.copy_(x)':52} {'':24} {copy:8.3f} {size / copy / 1e6:7.0f} {1:8.1%}")
     print(f"{'torch .to(e5m2).to(float32)':52} {'':24} {native:8.3f} {size / native / 1e6:7.0f} {copy / native:8.1%}")
-    for name, rounding in ROWS:
+    for name, rounding in (row for row in ROWS if row[0].startswith(options.only)):
         fmt, is_turned = parse(name.removesuffix("^T")), name.endswith("^T")
         sample = torch.cat([patterns(1 << 18), torch.randn(1 << 18, device="cuda")]).view(-1, 1024)
         sample = sample.t() if is_turned else sample

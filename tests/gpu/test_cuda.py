@@ -84,6 +84,19 @@ def test_operands_of_tensor_cores_are_written_in_their_type(name: str) -> None:
         assert torch.equal(typed_operand(x.cuda().t().contiguous().t(), fmt, mode, KEY).float(), typed.float())
 
 
+@pytest.mark.parametrize("name", ["nvfp4", "nvfp4(axis=0)", "scaled(e4m3fn)", "scaled(e4m3fn, per=block, axis=0)"])
+def test_codes_and_scales_come_from_one_pass(name: str) -> None:
+    fmt, x = parse(name), torch.randn(160, 300)
+    dtype = torch.bfloat16 if fmt.kind == "nvfp" else torch.float8_e4m3fn
+    for mode in ("nearest-even", Stochastic()):
+        expected = fmt.taken_apart(x, mode, KEY)
+        for source in (x.cuda(), x.cuda().t().contiguous().t()):
+            codes, scales = fmt.taken_apart(source, mode, KEY, None, dtype)
+            assert codes.dtype is dtype
+            assert equal(codes.float(), expected[0]), mode
+            assert equal(scales, expected[1]), mode
+
+
 @pytest.mark.parametrize("name", ["bfp(mantissa=4, exponent=3)", "nvfp4", "scaled(e4m3fn)", "scaled(e4m3fn, per=row)"])
 def test_no_rounding_waits_for_the_gpu(name: str) -> None:
     """CUDA refuses to record a stream that anything waits for."""

@@ -133,6 +133,21 @@ for name in ("scaled(e5m2, per=row)", "scaled(e5m2, per=row, axis=0)"):
 print("equal")
 """
 
+APART = """
+inputs = [torch.randn(24, 40) * 3, torch.randn(3, 35, 17).mT, torch.randn(3, 1100), patterns(8, 8)]
+for name in {names}:
+    fmt = parse(name)
+    for x in inputs:
+        for mode in ("nearest-even", Stochastic()):
+            expected = fmt.taken_apart(x, mode, KEY)
+            for dtype in (torch.float32, torch.bfloat16):
+                codes, scales = gpu_scaled_passes.take_apart(x, fmt, None, mode, KEY, dtype)
+                assert scales.shape == expected[1].shape, (name, x.shape)
+                assert not differing(codes.float(), expected[0]), (name, mode, x.shape)
+                assert not differing(scales, expected[1]), (name, mode, x.shape)
+print("equal")
+"""
+
 LISTS = """
 from presilicon.formats.kernels.gpu_lists import round_list
 tensors = [torch.randn(shape) for shape in [(1,), (3000,), (33, 70)]] + [patterns(2048)]
@@ -180,6 +195,18 @@ def test_blocks(name: str, interpret: Interpret) -> None:
 
 def test_narrow_outputs_given_magnitudes_and_long_rows(interpret: Interpret) -> None:
     assert interpret(PRELUDE + OTHERS) == "equal"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["nvfp4(axis=0)", "nvfp4(apply=multiply, square=true)", "scaled(e4m3fn)"],
+        ["scaled(e5m2, per=row)", "scaled(e4m3fn, per=block, block=5, axis=0)", "scaled(e4m3fn, per=tile, block=16)"],
+    ],
+    ids=lambda names: names[0],
+)
+def test_codes_and_their_scales(names: list[str], interpret: Interpret) -> None:
+    assert interpret(PRELUDE + APART.replace("{names}", repr(names))) == "equal"
 
 
 def test_lists_of_tensors(interpret: Interpret) -> None:

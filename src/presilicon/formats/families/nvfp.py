@@ -162,6 +162,10 @@ class Nvfp4(BlockFormat):
         dtype: "torch.dtype | None" = None,
     ) -> "tuple[Tensor, Tensor]":
         """Elements times the scales of their blocks, in a type that holds them, and the scale of the tensor."""
+        passes = scaled_passes_for(x, mode, self) if dtype is not None and x.is_cuda and x.dim() > 1 else None
+        if passes is not None:
+            compiled: tuple[Tensor, Tensor] = passes.take_apart(x, self, amax, mode, key, dtype)
+            return compiled
         units, scales, tensor = self._units(x, mode, key)
         codes = units * self._over(x, scales)
         return codes if dtype is None else codes.to(dtype), tensor

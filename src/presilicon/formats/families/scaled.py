@@ -255,6 +255,10 @@ class Scaled(ElementFields, BlockFormat):
 
         from presilicon.formats.kernels.torch_blocks import block_axis
 
+        passes = scaled_passes_for(x, mode, self) if dtype is not None and x.is_cuda and x.dim() > 1 else None
+        if passes is not None:
+            compiled: tuple[Tensor, Tensor] = passes.take_apart(x, self, amax, mode, key, dtype)
+            return compiled
         x = x.to(torch.float32)
         forward, back = self.factors(self.amax_of(x) if amax is None else amax.detach().view(()))
         factor = self._over(x, forward)

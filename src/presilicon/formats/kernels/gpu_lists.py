@@ -8,6 +8,7 @@ from torch import Tensor
 
 from presilicon.formats.kernels import triton_kernels
 from presilicon.formats.kernels.gpu_keys import is_recording, rows_of
+from presilicon.formats.kernels.gpu_launch import start
 from presilicon.formats.kernels.gpu_passes import facts, round_elements, signed_words
 from presilicon.formats.kernels.grid import Grid
 from presilicon.formats.rounding import Key, Stochastic
@@ -55,9 +56,8 @@ def round_list(tensors: Sequence[Tensor], grid: Grid, mode: str | Stochastic, ke
         rows = rows_of([(key, 0) for key in keys])
         own = [word for key in keys for word in signed_words(key)] if rows is None else []
         words = _upload(own, torch.int32, device) if rows is None else rows
-    triton_kernels.list_kernel[(len(tables.chunks) // 2,)](
-        tables.tensors, tables.chunks, words, states, **constants, BLOCK=CHUNK, num_warps=_WARPS
-    )
+    constants = {**constants, "BLOCK": CHUNK, "num_warps": _WARPS}
+    start(triton_kernels.list_kernel, len(tables.chunks) // 2, (*tables, words, states), (), constants)
 
 
 def _tables_of(tensors: Sequence[Tensor]) -> _Tables:

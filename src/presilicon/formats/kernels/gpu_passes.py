@@ -23,6 +23,7 @@ from presilicon.formats.kernels.cores import (
     mode_number,
 )
 from presilicon.formats.kernels.gpu_keys import rows_of
+from presilicon.formats.kernels.gpu_launch import start
 from presilicon.formats.kernels.gpu_layout import ELEMENTS, WARPS, grouped_passage, passage
 from presilicon.formats.kernels.grid import Grid, block_grid_of
 from presilicon.formats.kernels.torch_blocks import block_axis
@@ -42,22 +43,13 @@ def round_elements(x: Tensor, grid: Grid, mode: str | Stochastic, key: Key, out:
     way = passage(x, out, is_random, in_rows=is_random and x.numel() > _LAUNCH)
     rows, cols = way.turned or (1, 1)
     states, constants = facts(grid, mode, x.device)
+    constants = {"IS_TURNED": way.turned is not None, **constants, "BLOCK": ELEMENTS, "num_warps": WARPS}
     for begin in range(0, x.numel(), _LAUNCH):
         count = min(_LAUNCH, x.numel() - begin)
-        triton_kernels.element_kernel[(triton.cdiv(count, ELEMENTS),)](
-            way.source[begin : begin + count],
-            way.target[begin : begin + count],
-            states,
-            count,
-            _signed(begin & 0xFFFFFFFF),
-            rows,
-            cols,
-            *key_words(mode, key, begin >> 32),
-            IS_TURNED=way.turned is not None,
-            **constants,
-            BLOCK=ELEMENTS,
-            num_warps=WARPS,
-        )
+        tensors = way.source[begin : begin + count], way.target[begin : begin + count], states
+        sizes = count, _signed(begin & 0xFFFFFFFF), rows, cols
+        words = key_words(mode, key, begin >> 32)
+        start(triton_kernels.element_kernel, triton.cdiv(count, ELEMENTS), tensors, sizes, constants, words)
     return way.finish()
 
 
@@ -71,19 +63,10 @@ def round_blocks(x: Tensor, fmt: PowerBlocks, mode: str | Stochastic, key: Key, 
     block = _block_facts(fmt, constants["CORE"])
     # NaN does not count, and infinities are the largest number.
     top = largest_of_all(way.source, limit=0x7F800001) if block["WINDOW"] else states
-    triton_kernels.block_kernel[(steps.programs,)](
-        way.source,
-        way.target,
-        states,
-        top,
-        steps.tiles,
-        steps.rows,
-        steps.cols,
-        *key_words(mode, key),
-        **steps.constants,
-        **block,
-        **constants,
-    )
+    sizes = steps.tiles, steps.rows, steps.cols
+    constants = {**steps.constants, **block, **constants}
+    tensors = way.source, way.target, states, top
+    start(triton_kernels.block_kernel, steps.programs, tensors, sizes, constants, key_words(mode, key))
     return way.finish()
 
 
@@ -97,9 +80,8 @@ def largest_of_lines(words: Tensor, lines: int, length: int, turns: int, limit: 
     largest = torch.zeros(turns, dtype=torch.int32, device=words.device)
     block = min(_AMAX_ELEMENTS, triton.next_power_of_2(length))
     parts = max(1, min(triton.cdiv(length, block), _AMAX_PROGRAMS // lines))
-    triton_kernels.largest_kernel[(lines * parts,)](
-        words, largest, length, parts, turns, LIMIT=limit, BLOCK=block, num_warps=max(1, block // 512)
-    )
+    constants = {"LIMIT": limit, "BLOCK": block, "num_warps": max(1, block // 512)}
+    start(triton_kernels.largest_kernel, lines * parts, (words, largest), (length, parts, turns), constants)
     return largest
 
 

@@ -13,6 +13,7 @@ from presilicon.formats.families.nvfp import ELEMENT_FORMAT, LEAST_SCALES, SCALE
 from presilicon.formats.families.scaled import Scaled
 from presilicon.formats.kernels import triton_kernels, triton_scaled
 from presilicon.formats.kernels.cores import LIFTED
+from presilicon.formats.kernels.gpu_launch import start
 from presilicon.formats.kernels.gpu_layout import (
     DOWN,
     MOST_ROWS,
@@ -74,18 +75,37 @@ def round_by_channel(
     return _round(way, steps, grid, mode, key, given, {"FAMILY": _NUMBERS, "APPLY": 0, "IS_SHARED": True})
 
 
-def round_nvfp4(x: Tensor, fmt: Nvfp4, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
-    """`x` in NVFP4; `x` is not empty."""
+def round_nvfp4(
+    x: Tensor, fmt: Nvfp4, mode: str | Stochastic, key: Key, out: Tensor | None, scales: Tensor | None = None
+) -> Tensor:
+    """`x` in NVFP4; `x` is not empty. With `scales`, that of the tensor goes there and not into the result."""
     axis = block_axis(tuple(x.shape), fmt)
     way, steps = grouped_passage(x, out, axis, fmt.group_size, fmt.is_square, isinstance(mode, Stochastic))
     given = largest_of_all(way.source, INFINITY_BITS) if fmt.tensor_scale else None
-    return _round(way, steps, grid_of(ELEMENT_FORMAT), mode, key, given, _nvfp4_facts(fmt))
+    return _round(way, steps, grid_of(ELEMENT_FORMAT), mode, key, given, _nvfp4_facts(fmt), scales=scales)
 
 
 def round_scaled(
     x: Tensor, fmt: Scaled, amax: Tensor | None, mode: str | Stochastic, key: Key, out: Tensor | None
 ) -> Tensor:
     """`x` in a scaled format, with the largest magnitudes of `x` or a given one; `x` is not empty."""
+    return _scaled(x, fmt, amax, mode, key, out, is_apart=False)[0]
+
+
+def take_apart(
+    x: Tensor, fmt: Scaled | Nvfp4, amax: Tensor | None, mode: str | Stochastic, key: Key, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """The codes of `x` in a type that holds them, and their float32 scales, as `taken_apart` has them."""
+    out = torch.empty_like(x, dtype=dtype)
+    if isinstance(fmt, Scaled):
+        return _scaled(x, fmt, amax, mode, key, out, is_apart=True)
+    scale = torch.empty((), device=x.device)
+    return round_nvfp4(x, fmt, mode, key, out, scale), scale
+
+
+def _scaled(
+    x: Tensor, fmt: Scaled, amax: Tensor | None, mode: str | Stochastic, key: Key, out: Tensor | None, is_apart: bool
+) -> tuple[Tensor, Tensor]:
     axis = None if fmt.per == "tensor" else block_axis(tuple(x.shape), fmt)
     way, steps = grouped_passage(x, out, axis, fmt.group_size, fmt.is_square, isinstance(mode, Stochastic))
     given = None
@@ -93,9 +113,24 @@ def round_scaled(
         given = amax.to(torch.float32).view(1).view(torch.int32)
     elif not steps.is_held:
         given = _largest_of_walk(way, steps)
-    constants, numbers = _scaled_facts(fmt)
-    constants = constants | {"IS_SHARED": given is not None}
-    return _round(way, steps, grid_of(fmt.unit_format()), mode, key, given, constants, numbers)
+    constants, numbers = _scaled_facts(fmt, given is not None)
+    scales = _empty_scales(x, fmt, way, axis) if is_apart else None
+    result = _round(way, steps, grid_of(fmt.unit_format()), mode, key, given, constants, numbers, scales)
+    return result, result if scales is None else scales.permute(_inverse(way.order)) if scales.dim() else scales
+
+
+def _empty_scales(x: Tensor, fmt: Scaled, way: Passage, axis: int | None) -> Tensor:
+    """Memory for the scales of groups, in the order of the tensor's memory."""
+    if axis is None:
+        return torch.empty((), device=x.device)
+    shape = list(x.shape) or [1]
+    for place in range(max(len(shape) - 2, 0), len(shape)) if fmt.is_square else (axis,):
+        shape[place] = triton.cdiv(shape[place], fmt.group_size or shape[place])
+    return torch.empty([shape[place] for place in way.order] or shape, device=x.device)
+
+
+def _inverse(order: tuple[int, ...]) -> list[int]:
+    return sorted(range(len(order)), key=order.__getitem__) or [0]
 
 
 def _largest_of_walk(way: Passage, steps: Walk) -> Tensor:
@@ -111,9 +146,8 @@ def _largest_of_columns(words: Tensor, rows: int, cols: int, limit: int) -> Tens
     largest = torch.zeros(matrices * cols, dtype=torch.int32, device=words.device)
     strips = triton.cdiv(cols, _STRIP) * matrices
     parts = max(1, min(triton.cdiv(rows, _STRIP_ROWS), _STRIP_PROGRAMS // strips))
-    triton_kernels.largest_column_kernel[(strips * parts,)](
-        words, largest, rows, cols, parts, LIMIT=limit, ROWS=_STRIP_ROWS, COLS=_STRIP, num_warps=4
-    )
+    constants = {"LIMIT": limit, "ROWS": _STRIP_ROWS, "COLS": _STRIP, "num_warps": 4}
+    start(triton_kernels.largest_column_kernel, strips * parts, (words, largest), (rows, cols, parts), constants)
     return largest
 
 
@@ -126,24 +160,28 @@ def _round(
     given: Tensor | None,
     constants: dict[str, Any],
     numbers: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0),
+    scales: Tensor | None = None,
 ) -> Tensor:
-    """One pass over the groups, with the bits of largest magnitudes, or the scales, that come from outside."""
+    """One pass over the groups, with the bits of largest magnitudes, or the scales, that come from outside.
+
+    With `scales`, those that are float32 go there and not into the result.
+    """
     states, grid_constants = facts(grid, mode, way.source.device)
-    triton_scaled.scaled_kernel[(steps.programs,)](
-        way.source,
-        way.target,
-        states,
-        states if given is None else given,
-        steps.tiles,
-        steps.rows,
-        steps.cols,
-        1 if given is None else given.numel(),
-        *key_words(mode, key),
-        *numbers,
-        **_NO_SCALES | constants,
-        **steps.constants,
-        **grid_constants,
-        enable_fp_fusion=False,
+    out_scales, magnitudes = states if scales is None else scales, states if given is None else given
+    start(
+        triton_scaled.scaled_kernel,
+        steps.programs,
+        (way.source, way.target, out_scales, states, magnitudes),
+        (steps.tiles, steps.rows, steps.cols, 1 if given is None else given.numel()),
+        {
+            **_NO_SCALES,
+            **constants,
+            "IS_APART": scales is not None,
+            **steps.constants,
+            **grid_constants,
+            "enable_fp_fusion": False,
+        },
+        (*key_words(mode, key), *numbers),
     )
     return way.finish()
 
@@ -163,9 +201,14 @@ def _nvfp4_facts(fmt: Nvfp4) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _scaled_facts(fmt: Scaled) -> tuple[dict[str, Any], tuple[float, ...]]:
+def _scaled_facts(fmt: Scaled, is_shared: bool) -> tuple[dict[str, Any], tuple[float, ...]]:
     """The constants of a scaled format, and its numbers: M, the least magnitude, the scale of that, the margin."""
-    constants = {"FAMILY": _SCALED, "APPLY": _APPLY[fmt.apply], "HAS_POWERS": fmt.scale == "e8m0"}
+    constants = {
+        "FAMILY": _SCALED,
+        "APPLY": _APPLY[fmt.apply],
+        "HAS_POWERS": fmt.scale == "e8m0",
+        "IS_SHARED": is_shared,
+    }
     top, spread = fmt.element.max, 2.0**fmt.margin
     if fmt.apply != "reciprocal":
         return constants, (top, float32(fmt.least), 0.0, spread)

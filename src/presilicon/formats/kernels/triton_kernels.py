@@ -428,7 +428,8 @@ def places(
     GROUPS: tl.constexpr,
     MEMBERS: tl.constexpr,
 ):
-    """Offsets of the elements of a program's groups, their row-major indices, which of them exist, the groups' lines.
+    """Offsets of the elements of a program's groups, their row-major indices, which of them exist; of groups, the line
+    and the number in the tensor, from 0, and which exist.
 
     The tensor is a stack of matrices of `rows` x `cols`, in tiles. `WALK` 0: tiles lie one after another in memory, a
     group per row of the result; 1: tiles of any shape, likewise; 2: the same, side by side in one band of the matrix;
@@ -458,6 +459,7 @@ def places(
     col = tile_col * TILE_COLS + member % TILE_COLS
     inside = exists & (member < TILE_ROWS * TILE_COLS) & (row < rows) & (col < cols)
     offset = (matrix * rows + row) * cols + col
+    group = line * across + tile_col
     if WALK == 3:
         line = matrix * cols + tile_col
     if WALK == 0:
@@ -466,7 +468,7 @@ def places(
     index = offset
     if IS_TURNED:
         index = (matrix * cols + col) * rows + row
-    return offset, index.to(tl.uint32), inside, line
+    return offset, index.to(tl.uint32), inside, line, group, exists
 
 
 @triton.jit
@@ -524,7 +526,7 @@ def block_kernel(
     With a `WINDOW`, the lowest exponent follows from the tensor's largest magnitude, whose bits `top` holds.
     """
     AXIS: tl.constexpr = 0 if WALK == 3 else 1
-    offset, index, inside, _ = places(
+    offset, index, inside, _, _, _ = places(
         tiles, rows, cols, TILE_ROWS, TILE_COLS, WALK, IS_TURNED, IS_WIDE, GROUPS, MEMBERS
     )
     bits = load(source, offset, inside, IS_EVEN)

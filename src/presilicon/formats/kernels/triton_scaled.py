@@ -53,7 +53,7 @@ def _nvfp4_factors(
     LOW: tl.constexpr,
     MAX: tl.constexpr,
 ):
-    """`Nvfp4.factors` of the bits of largest magnitudes, `top` being those of the whole tensor.
+    """`Nvfp4.factors` of the bits of largest magnitudes, `top` being those of the whole tensor; and the two scales.
 
     The constants are those of the scale's format; `LEAST` is the bits of the smallest scale.
     """
@@ -76,17 +76,19 @@ def _nvfp4_factors(
     )  # fmt: skip
     scale = tl.maximum(rounded, LEAST).to(tl.uint32).to(tl.float32, bitcast=True)
     whole = scale * tensor
-    if APPLY == 0:
-        return whole, whole
-    elif APPLY == 1:
-        return tl.minimum(tl.div_rn(one, whole), 3.4028234663852886e38), whole
-    return tl.div_rn(tl.div_rn(one, tensor), scale), whole
+    forward = whole
+    if APPLY == 1:
+        forward = tl.minimum(tl.div_rn(one, whole), 3.4028234663852886e38)
+    elif APPLY == 2:
+        forward = tl.div_rn(tl.div_rn(one, tensor), scale)
+    return forward, whole, scale, tensor
 
 
 @triton.jit(do_not_specialize=["first", "second", "element_top", "least", "floor", "spread"])
 def scaled_kernel(
     source,
     target,
+    scales,
     states,
     given,
     tiles,
@@ -104,6 +106,7 @@ def scaled_kernel(
     HAS_POWERS: tl.constexpr,
     HAS_TENSOR_SCALE: tl.constexpr,
     IS_SHARED: tl.constexpr,
+    IS_APART: tl.constexpr,
     SCALE_CORE: tl.constexpr,
     SCALE_MANTISSA: tl.constexpr,
     SCALE_LOW: tl.constexpr,
@@ -135,9 +138,10 @@ def scaled_kernel(
 
     `FAMILY` 0: `given` holds the scales, 1: `Scaled`, 2: `Nvfp4`. `APPLY` 0: divide, 1: reciprocal, 2: multiply.
     A group finds its own largest magnitude; with `IS_SHARED` it reads that of its line, modulo `turns`, from `given`,
-    and with `HAS_TENSOR_SCALE` the first number there is that of the tensor.
+    and with `HAS_TENSOR_SCALE` the first number there is that of the tensor. `IS_APART`: the elements are not
+    multiplied by the float32 scales, which are written to `scales`.
     """
-    offset, index, inside, line = places(
+    offset, index, inside, line, group, exists = places(
         tiles, rows, cols, TILE_ROWS, TILE_COLS, WALK, IS_TURNED, IS_WIDE, GROUPS, MEMBERS
     )
     bits = load(source, offset, inside, IS_EVEN)
@@ -154,9 +158,18 @@ def scaled_kernel(
         forward, back = _scaled_factors(largest, element_top, least, floor, spread, APPLY, HAS_POWERS)
     else:
         top = tl.load(given).to(tl.uint32, bitcast=True)
-        forward, back = _nvfp4_factors(
+        forward, back, scale, tensor = _nvfp4_factors(
             largest, top, APPLY, HAS_TENSOR_SCALE, SCALE_LEAST, SCALE_CORE, SCALE_MANTISSA, SCALE_LOW, SCALE_MAX
         )
+    if IS_APART:
+        # Programs that share a scale write the same number.
+        if FAMILY == 2:
+            tl.store(scales + tl.zeros_like(group), tensor)
+            back = scale
+        elif IS_SHARED:
+            tl.store(scales + line % turns, back)
+        else:
+            tl.store(scales + group, back, mask=exists)
     if FAMILY != 1:
         bits = tl.where(magnitude > 0x7F800000, 0, bits).to(tl.uint32)
     value = bits.to(tl.float32, bitcast=True)
@@ -170,5 +183,6 @@ def scaled_kernel(
         ratio.to(tl.uint32, bitcast=True), word, CORE, MODE, PLAIN, MANTISSA, LOW, TINY, MAX_POSITIVE, MAX_NEGATIVE,
         OVER_POSITIVE, OVER_NEGATIVE, NAN, NEGATIVE_ZERO,
     )  # fmt: skip
-    result = unit.to(tl.float32, bitcast=True) * back
-    store(target + offset, result.to(tl.uint32, bitcast=True), inside, IS_EVEN)
+    if not IS_APART or FAMILY == 2:
+        unit = (unit.to(tl.float32, bitcast=True) * back).to(tl.uint32, bitcast=True)
+    store(target + offset, unit, inside, IS_EVEN)
