@@ -29,8 +29,12 @@ def start(
     constants: dict[str, Any],
     numbers: tuple[float, ...] = (),
 ) -> None:
-    """Start a kernel with these arguments: tensors, sizes, numbers that it is not specialised for, constants."""
-    key = (kernel, programs, tensors[0].device, *(x.dtype for x in tensors), *sizes, *constants.values())
+    """Start a kernel with these arguments: tensors, sizes, numbers that it is not specialised for, constants.
+
+    Of the tensors, only the second has a type that the constants do not determine.
+    """
+    first, second = tensors[:2]
+    key = (id(kernel), programs, first.device, second.dtype, *sizes, *constants.values())
     launch = _launches.get(key)
     is_aligned = not any(x.data_ptr() % _ALIGNED for x in tensors)
     if launch is not None and is_aligned:

@@ -36,7 +36,7 @@ def _memory_of(shape: tuple[int, ...], stride: tuple[int, ...]) -> Memory:
             return Memory(None, None)
         expected *= shape[axis]
     if long == sorted(long):
-        return Memory(tuple(range(len(shape))), None)
+        return Memory(_ROW_MAJOR[: len(shape)], None)
     # Stacked transposes: the axes of some suffix are rotated.
     same = next(i for i, (axis, place) in enumerate(zip(long, sorted(long), strict=True)) if axis != place)
     suffix = long[same:]
@@ -47,7 +47,7 @@ def _memory_of(shape: tuple[int, ...], stride: tuple[int, ...]) -> Memory:
 
 
 class Passage(NamedTuple):
-    """A tensor to read and one to write, both as flat memory in the same order."""
+    """A tensor to read and one to write, whose elements lie one after another in the same order."""
 
     source: Tensor
     target: Tensor
@@ -57,9 +57,7 @@ class Passage(NamedTuple):
 
     def finish(self) -> Tensor:
         """The result; copied to `out` if this has another order."""
-        if self.target.data_ptr() != self.out.data_ptr():
-            self.out.copy_(self.target.view(self.out.dtype).view(self.out.shape))
-        return self.out
+        return self.out if self.target is self.out else self.out.copy_(self.target)
 
 
 def passage(x: Tensor, out: Tensor | None, is_random: bool, in_rows: bool = False) -> Passage:
@@ -67,22 +65,21 @@ def passage(x: Tensor, out: Tensor | None, is_random: bool, in_rows: bool = Fals
 
     Random words follow the row-major index, which is known for transposes too. `in_rows` demands row-major order.
     """
-    memory = _memory_of(tuple(x.shape), x.stride())
-    is_plain = memory.order is not None and (memory.turned is not None or not is_random or x.is_contiguous())
-    if not is_plain or (out is not None and out.stride() != x.stride()) or (in_rows and not x.is_contiguous()):
+    shape, stride = tuple(x.shape), x.stride()
+    memory = _memory_of(shape, stride)
+    is_row_major = memory.order == _ROW_MAJOR[: len(shape)]
+    is_dense = memory.order is not None and (memory.turned is not None or not is_random)
+    if not (is_row_major or (is_dense and not in_rows)) or (out is not None and out.stride() != stride):
         x = x.contiguous()
-        memory = Memory(tuple(range(x.dim())), None)
+        memory, stride = Memory(_ROW_MAJOR[: len(shape)], None), x.stride()
     if out is None:
         out = torch.empty_like(x)
-    fresh = out if out.stride() == x.stride() else torch.empty_like(x, dtype=out.dtype)
+    target = out if out.stride() == stride else torch.empty_like(x, dtype=out.dtype)
     assert memory.order is not None
-    return Passage(_flat(x), _flat(fresh), out, memory.order, memory.turned if is_random else None)
+    return Passage(x, target, out, memory.order, memory.turned if is_random else None)
 
 
-def _flat(x: Tensor) -> Tensor:
-    """The elements in the order of memory: float32 as words, numbers of other types as they are."""
-    flat = x.as_strided((x.numel(),), (1,))
-    return flat.view(torch.int32) if x.dtype is torch.float32 else flat
+_ROW_MAJOR = tuple(range(64))
 
 
 class Walk(NamedTuple):
@@ -164,8 +161,7 @@ def grouped_passage(
     """The passage of a tensor, and the walk over its groups (see `walk`)."""
     for in_rows in (False, True):
         way = passage(x, out, is_random, in_rows)
-        last = tuple(range(x.dim()))[-2:]
-        if is_square and tuple(sorted(way.order[-2:])) != last:
+        if is_square and tuple(sorted(way.order[-2:])) != _ROW_MAJOR[: x.dim()][-2:]:
             continue
         shape = tuple(x.shape[place] for place in way.order)
         steps = walk(

@@ -43,13 +43,16 @@ def round_elements(x: Tensor, grid: Grid, mode: str | Stochastic, key: Key, out:
     way = passage(x, out, is_random, in_rows=is_random and x.numel() > _LAUNCH)
     rows, cols = way.turned or (1, 1)
     states, constants = facts(grid, mode, x.device)
-    constants = {"IS_TURNED": way.turned is not None, **constants, "BLOCK": ELEMENTS, "num_warps": WARPS}
-    for begin in range(0, x.numel(), _LAUNCH):
-        count = min(_LAUNCH, x.numel() - begin)
-        tensors = way.source[begin : begin + count], way.target[begin : begin + count], states
+    constants = {**constants, "IS_TURNED": way.turned is not None, "BLOCK": ELEMENTS, "num_warps": WARPS}
+    total = x.numel()
+    for begin in range(0, total, _LAUNCH):
+        count = min(_LAUNCH, total - begin)
+        source, target = way.source, way.target
+        if total > _LAUNCH:
+            source, target = (y.as_strided((count,), (1,), y.storage_offset() + begin) for y in (source, target))
         sizes = count, _signed(begin & 0xFFFFFFFF), rows, cols
-        words = key_words(mode, key, begin >> 32)
-        start(triton_kernels.element_kernel, triton.cdiv(count, ELEMENTS), tensors, sizes, constants, words)
+        words, programs = key_words(mode, key, begin >> 32), triton.cdiv(count, ELEMENTS)
+        start(triton_kernels.element_kernel, programs, (source, target, states), sizes, constants, words)
     return way.finish()
 
 
@@ -70,18 +73,18 @@ def round_blocks(x: Tensor, fmt: PowerBlocks, mode: str | Stochastic, key: Key, 
     return way.finish()
 
 
-def largest_of_all(words: Tensor, limit: int) -> Tensor:
-    """The bits of the largest magnitude below `limit` among float32 patterns, as one int32 number."""
-    return largest_of_lines(words, 1, words.numel(), 1, limit)
+def largest_of_all(x: Tensor, limit: int) -> Tensor:
+    """The bits of the largest magnitude below `limit` in a dense tensor, as one int32 number."""
+    return largest_of_lines(x, 1, x.numel(), 1, limit)
 
 
-def largest_of_lines(words: Tensor, lines: int, length: int, turns: int, limit: int) -> Tensor:
-    """The bits of the largest magnitudes below `limit` of lines, of every `turns`-th one together."""
-    largest = torch.zeros(turns, dtype=torch.int32, device=words.device)
+def largest_of_lines(x: Tensor, lines: int, length: int, turns: int, limit: int) -> Tensor:
+    """The bits of the largest magnitudes below `limit` of lines in memory, of every `turns`-th one together."""
+    largest = torch.zeros(turns, dtype=torch.int32, device=x.device)
     block = min(_AMAX_ELEMENTS, triton.next_power_of_2(length))
     parts = max(1, min(triton.cdiv(length, block), _AMAX_PROGRAMS // lines))
     constants = {"LIMIT": limit, "BLOCK": block, "num_warps": max(1, block // 512)}
-    start(triton_kernels.largest_kernel, lines * parts, (words, largest), (length, parts, turns), constants)
+    start(triton_kernels.largest_kernel, lines * parts, (x, largest), (length, parts, turns), constants)
     return largest
 
 

@@ -45,18 +45,18 @@ def holds_groups(fmt: BlockFormat) -> bool:
 
 def largest_by_channel(x: Tensor, axis: int | None) -> Tensor:
     """The largest finite magnitude of each channel along `axis`, or of the whole tensor; `x` is not empty."""
-    words = x.contiguous().view(-1).view(torch.int32)
+    x = x.contiguous()
     if axis is None:
-        return largest_of_all(words, INFINITY_BITS).view(torch.float32)
+        return largest_of_all(x, INFINITY_BITS).view(torch.float32)
     channels, inner = x.shape[axis], prod(x.shape[axis + 1 :])
     if inner == 1:
-        return _largest_of_columns(words, x.numel() // channels, channels, INFINITY_BITS).view(torch.float32)
-    return largest_of_lines(words, x.numel() // inner, inner, channels, INFINITY_BITS).view(torch.float32)
+        return _largest_of_columns(x, x.numel() // channels, channels, INFINITY_BITS).view(torch.float32)
+    return largest_of_lines(x, x.numel() // inner, inner, channels, INFINITY_BITS).view(torch.float32)
 
 
 def largest_magnitude(x: Tensor) -> Tensor:
     """The largest magnitude, in a tensor of no dimension; NaN and infinities count. `x` is not empty."""
-    return largest_of_all(x.contiguous().view(-1).view(torch.int32), _ALL).view(torch.float32).view(())
+    return largest_of_all(x.contiguous(), _ALL).view(torch.float32).view(())
 
 
 def round_by_channel(
@@ -141,13 +141,13 @@ def _largest_of_walk(way: Passage, steps: Walk) -> Tensor:
     return largest_of_lines(way.source, lines, steps.cols, lines, _ALL)
 
 
-def _largest_of_columns(words: Tensor, rows: int, cols: int, limit: int) -> Tensor:
-    matrices = words.numel() // (rows * cols)
-    largest = torch.zeros(matrices * cols, dtype=torch.int32, device=words.device)
+def _largest_of_columns(x: Tensor, rows: int, cols: int, limit: int) -> Tensor:
+    matrices = x.numel() // (rows * cols)
+    largest = torch.zeros(matrices * cols, dtype=torch.int32, device=x.device)
     strips = triton.cdiv(cols, _STRIP) * matrices
     parts = max(1, min(triton.cdiv(rows, _STRIP_ROWS), _STRIP_PROGRAMS // strips))
     constants = {"LIMIT": limit, "ROWS": _STRIP_ROWS, "COLS": _STRIP, "num_warps": 4}
-    start(triton_kernels.largest_column_kernel, strips * parts, (words, largest), (rows, cols, parts), constants)
+    start(triton_kernels.largest_column_kernel, strips * parts, (x, largest), (rows, cols, parts), constants)
     return largest
 
 

@@ -209,11 +209,8 @@ def round_bits(
 
 @triton.jit
 def store(target, bits, inside, IS_EVEN: tl.constexpr = False):
-    """Store float32 bits as they are, or as numbers of a narrower type that holds them."""
-    if target.dtype.element_ty == tl.int32:
-        values = bits.to(tl.int32, bitcast=True)
-    else:
-        values = bits.to(tl.float32, bitcast=True).to(target.dtype.element_ty)
+    """Store float32 bits as numbers of the target's type, which holds them."""
+    values = bits.to(tl.float32, bitcast=True).to(target.dtype.element_ty)
     if IS_EVEN:
         tl.store(target, values)
     else:
@@ -328,7 +325,7 @@ def list_kernel(
     """
     tensor = tl.load(chunks + 2 * tl.program_id(0))
     offset = tl.load(chunks + 2 * tl.program_id(0) + 1).to(tl.int32) + tl.arange(0, BLOCK)
-    words = tl.load(tensors + 2 * tensor).to(tl.pointer_type(tl.int32)) + offset
+    words = tl.load(tensors + 2 * tensor).to(tl.pointer_type(tl.float32)) + offset
     inside = offset < tl.load(tensors + 2 * tensor + 1)
     bits = tl.load(words, mask=inside, other=0).to(tl.uint32, bitcast=True)
     first = tl.zeros([1], tl.int32)
