@@ -27,14 +27,15 @@ def start(
     tensors: tuple[Tensor, ...],
     sizes: tuple[int, ...],
     constants: dict[str, Any],
-    numbers: tuple[float, ...] = (),
+    numbers: tuple[Any, ...] = (),
 ) -> None:
     """Start a kernel with these arguments: tensors, sizes, numbers that it is not specialised for, constants.
 
-    Of the tensors, only the second has a type that the constants do not determine.
+    Of the tensors, only the second has a type that the constants do not determine; the first of the numbers may be a
+    tensor that holds it (see `gpu_keys`).
     """
-    first, second = tensors[:2]
-    key = (id(kernel), programs, first.device, second.dtype, *sizes, *constants.values())
+    (first, second), holds_key = tensors[:2], bool(numbers) and isinstance(numbers[0], Tensor)
+    key = (id(kernel), programs, first.device, second.dtype, holds_key, *sizes, *constants.values())
     launch = _launches.get(key)
     is_aligned = not any(x.data_ptr() % _ALIGNED for x in tensors)
     if launch is not None and is_aligned:
