@@ -32,6 +32,8 @@ ROWS = [
     ("nvfp(square=true, tensor_scale=false)", NEAREST),
     ("scaled(e4m3fn, per=row)", NEAREST),
     ("scaled(e4m3fn, per=tile)", NEAREST),
+    ("scaled(e4m3fn, per=tile)", RANDOM),
+    ("nvfp(tensor_scale=false)", Stochastic(source="lfsr")),
     ("scaled(e4m3fn, per=tile, scale=e8m0, apply=divide)", NEAREST),
     # two passes
     *(("nvfp4", mode) for mode in (NEAREST, CUT, RANDOM)),

@@ -251,20 +251,14 @@ class Scaled(ElementFields, BlockFormat):
 
         The scales have the axes of `x`, with one number per row or block; those of a tensor have none.
         """
-        import torch
-
         from presilicon.formats.kernels.torch_blocks import block_axis
 
         passes = scaled_passes_for(x, mode, self) if dtype is not None and x.is_cuda and x.dim() > 1 else None
         if passes is not None:
             compiled: tuple[Tensor, Tensor] = passes.take_apart(x, self, amax, mode, key, dtype)
             return compiled
-        x = x.to(torch.float32)
-        forward, back = self.factors(self.amax_of(x) if amax is None else amax.detach().view(()))
-        factor = self._over(x, forward)
-        ratio = x / factor if self.apply == "divide" else x * factor
-        out = None if dtype is None else torch.empty(x.shape, dtype=dtype, device=x.device)
-        units = self.unit_format().round_tensor(ratio.contiguous(), mode, key, out)
+        units, back = self._units(x, None if amax is None else amax.detach().view(()), mode, key)
+        units = units if dtype is None else units.to(dtype)
         return units, back.movedim(-1, block_axis(tuple(x.shape), self)) if self.is_oriented else back
 
     def _units(self, x: "Tensor", amax: "Tensor | None", mode: "str | Stochastic", key: Key) -> "tuple[Tensor, Tensor]":
