@@ -4,7 +4,7 @@
     PYTHONPATH=src python benchmarks/gpu_matmul.py --size 2048 --check 300 --sweep
 
 First each unit's bits are compared with the plain torch implementation on troublesome operands of moderate size. Then
-each is timed (medians, by events) with TF32 off, as a ratio to `torch.matmul` in the same run.
+each is timed (medians, by events) with TF32 off, as a ratio to `torch.matmul` in the same run. `--check 0` only times.
 """
 
 import argparse
@@ -14,19 +14,24 @@ from collections.abc import Callable
 
 import torch
 
-from presilicon.formats import Float, Key, MacUnit, matmul, parse, quantize
-from presilicon.formats.mac import gpu, plain
+from presilicon.formats import Float, Key, MacUnit, matmul, parse, quantize, tensor_core
+from presilicon.formats.mac import chunked_gpu, gpu, plain
 from presilicon.formats.mac.plan import plan_of
 
-IBM = Float(6, 9)
-FLOAT32 = parse("float32")
+IBM, FLOAT16, FLOAT32, E5M2 = Float(6, 9), parse("float16"), parse("float32"), parse("e5m2")
+CHUNKS = tensor_core(FLOAT16, FLOAT16, split=64, accumulate=IBM)
 ROWS: list[tuple[str, str, MacUnit]] = [
-    ("every multiply-add rounded", "e5m2", MacUnit(accumulate=IBM, order="chunked", chunk=64)),
-    ("rounded at chunk boundaries only", "e5m2", MacUnit(accumulate=IBM, partial=FLOAT32, order="chunked", chunk=64)),
-    ("every multiply-add rounded, float16", "e4m3", MacUnit(accumulate=parse("float16"))),
+    ("chunk boundaries, tensor cores", "e5m2", CHUNKS),
+    ("the same at random", "e5m2", tensor_core(FLOAT16, FLOAT16, split=64, accumulate=IBM, rounding="stochastic")),
+    ("the same, FP8, chunks of 128", "e5m2", tensor_core(E5M2, E5M2, promotion=128, accumulate=IBM)),
+    ("chunk boundaries, float32 in order", "e5m2", MacUnit(accumulate=IBM, partial=FLOAT32, chunk=64)),
     ("float32 sums in the stated order", "float16", MacUnit(order="systolic", rows=128)),
-    ("exact kernel: float16 operands and sums", "float16", MacUnit(accumulate=parse("float16"), chunk=64)),
-    ("exact kernel: stochastic", "e5m2", MacUnit(accumulate=IBM, chunk=64, rounding="stochastic")),
+    ("every multiply-add rounded", "e5m2", MacUnit(accumulate=IBM, chunk=64)),
+    ("every multiply-add rounded, float16", "e4m3", MacUnit(accumulate=FLOAT16)),
+    ("the same, float16 operands", "float16", MacUnit(accumulate=FLOAT16, chunk=64)),
+    ("every multiply-add rounded, long operands", "float(exponent=6, mantissa=9)", MacUnit(accumulate=IBM, chunk=64)),
+    ("every multiply-add rounded at random", "e5m2", MacUnit(accumulate=IBM, chunk=64, rounding="stochastic")),
+    ("exact kernel, rounded up", "e5m2", MacUnit(accumulate=IBM, chunk=64, rounding="up")),
 ]
 
 
@@ -51,9 +56,10 @@ def operands(kind: str, rows: int, depth: int, columns: int) -> tuple[torch.Tens
 def differences(mac: MacUnit, kind: str, size: int) -> int:
     """Outputs whose bits differ from those of the plain torch implementation, any NaN being like any other."""
     a, b = operands(kind, size, size // 2 + 3, size + 5)
-    plan, key = plan_of(mac), Key(seed=1)
-    found = gpu.multiply(a[None], b[None], plan, key)
-    expected = plain.multiply(a[None], b[None], plan, key)
+    if mac.left is not None and mac.right is not None:
+        a, b = quantize(a, mac.left), quantize(b, mac.right)
+    key = Key(seed=1)
+    found, expected = matmul(a, b, mac, key=key), plain.multiply(a[None], b[None], plan_of(mac), key)[0]
     same = (found.view(torch.int32) == expected.view(torch.int32)) | (found.isnan() & expected.isnan())
     return int((~same).sum())
 
@@ -72,23 +78,32 @@ def milliseconds(work: Callable[[], object], repeats: int) -> float:
     return statistics.median(times)
 
 
-def sweep(size: int, library: float, repeats: int) -> None:
-    """The two headline units with other tiles; the best belong in `mac.gpu`."""
-    a, b = operands("e5m2", size, size, size)
-    for rows, columns, warps in ((64, 128, 4), (128, 128, 8), (32, 128, 4), (64, 64, 4), (16, 1024, 8), (32, 256, 4)):
-        gpu.LEAN_TILE, gpu.LEAN_WARPS = (rows, columns), warps
-        gpu.EXACT_TILE = (min(rows, 32), 32)
-        time = milliseconds(lambda: matmul(a, b, ROWS[0][2]), repeats)
-        print(f"every multiply-add, tile {rows} x {columns}, {warps} warps: {time:.2f} ms, {time / library:.1f} x")
-    for rows, columns, depth, warps in (
-        (64, 64, 32, 4), (64, 64, 16, 4), (128, 64, 16, 8), (64, 128, 16, 8), (128, 128, 16, 8), (128, 64, 32, 8),
-        (64, 32, 32, 4),
-    ):  # fmt: skip
+def sweep(size: int, library: float) -> None:
+    """Units with other tiles; the best belong in `mac.gpu` and `mac.chunked_gpu`."""
+
+    def timed(name: str, kind: str, mac: MacUnit) -> None:
+        a, b = operands(kind, size, size, size)
+        time = milliseconds(lambda: matmul(a, b, mac), 2)
+        print(f"{name}: {time:.2f} ms, {time / library:.2f} x", flush=True)
+
+    for tile in ((128, 64, 4, 4), (64, 128, 4, 4), (128, 128, 8, 4)):
+        chunked_gpu.TILES = (tile,)
+        timed(f"chunk boundaries, tensor cores, {tile}", "e5m2", CHUNKS)
+    for tile in ((64, 32, 4, 3), (64, 128, 8, 2)):
+        chunked_gpu.TILES = (tile,)
+        timed(f"the same at random, {tile}", "e5m2", ROWS[1][2])
+    for rows, columns, depth, warps in ((64, 64, 16, 4), (128, 64, 16, 8), (64, 64, 32, 4)):
         gpu.NATIVE_TILE, gpu.NATIVE_DEPTH, gpu.NATIVE_WARPS = (rows, columns), depth, warps
-        time = milliseconds(lambda: matmul(a, b, ROWS[1][2]), repeats)
-        print(
-            f"chunk boundaries, tile {rows} x {columns} x {depth}, {warps} warps: {time:.2f} ms, {time / library:.1f} x"
-        )
+        timed(f"chunk boundaries, float32 in order, {(rows, columns, depth, warps)}", "e5m2", ROWS[3][2])
+    for level, row, tiles in (
+        (gpu.HALF, 6, ((16, 256, 2), (64, 128, 4))),
+        (gpu.NARROW, 5, ((32, 64, 2), (32, 128, 4))),
+        (gpu.ODD, 8, ((32, 64, 4), (16, 64, 2))),
+        (gpu.WIDE, 9, ((32, 64, 4), (16, 64, 2))),
+    ):
+        for tile in tiles:
+            gpu.TILES[level] = tile
+            timed(f"{ROWS[row][0]}, {tile}", ROWS[row][1], ROWS[row][2])
 
 
 def main() -> int:
@@ -100,7 +115,7 @@ def main() -> int:
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     wrong = 0
-    for name, fmt, mac in ROWS:
+    for name, fmt, mac in ROWS if options.check else []:
         for kind in (fmt, f"{fmt}+specials", "bits", "float32"):
             count = differences(mac, kind, options.check)
             wrong += count
@@ -115,7 +130,7 @@ def main() -> int:
         time = milliseconds(lambda a=a, b=b, mac=mac: matmul(a, b, mac), options.repeats)  # type: ignore[misc]
         print(f"{name + ' (' + fmt + ')':55} {time:9.2f} ms {time / library:7.1f} x")
     if options.sweep:
-        sweep(size, library, options.repeats)
+        sweep(size, library)
     return 1 if wrong else 0
 
 

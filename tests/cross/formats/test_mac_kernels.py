@@ -3,6 +3,7 @@
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from presilicon.formats.kernels.grid import grid_of
 from presilicon.formats.kernels.reference import quantize_value
 from presilicon.formats.mac.plan import MacPlan, plan_of
 from presilicon.formats.mac.reference import multiply_matrices, round_exact
+from presilicon.formats.rounding import random_word
 
 FLOAT16, BFLOAT16, FLOAT32 = parse("float16"), parse("bfloat16"), parse("float32")
 IBM = Float(6, 9)
@@ -112,6 +114,53 @@ def test_the_lean_kernels_give_what_the_exact_one_gives(
     assert torch.equal(
         reference(a[some], columns, mac).nan_to_num(7.0), exact[some][:, [0, 1, 299, 300, 301, 599]].nan_to_num(7.0)
     )
+
+
+@pytest.mark.parametrize("fmt", ["e5m2", "e4m3", "float16"])
+@pytest.mark.parametrize(
+    ("mac", "shortcut"),
+    [
+        (MacUnit(accumulate=IBM, order="pairwise", chunk=29), "is_leanable_tree"),
+        (MacUnit(accumulate=Float(4, 3), order="pairwise"), "is_leanable_tree"),
+        (MacUnit(accumulate=IBM, chunk=16, rounding="stochastic"), "is_drawable"),
+        (MacUnit(accumulate=FLOAT16, rounding="stochastic(bits=7)"), "is_drawable"),
+    ],
+    ids=str,
+)
+def test_trees_and_random_sums_are_those_of_the_exact_kernel(
+    fmt: str, mac: MacUnit, shortcut: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = operand(fmt, (40, 70), 1), operand(fmt, (70, 600), 2)
+    a[3], a[5], a[7] = a[3] * 2.0**-60, a[5] * 2.0**10, a[7] * 2.0**-9
+    a[11, 4], a[13, 5], b[2, 300], b[3, 301] = float("inf"), float("nan"), float("-inf"), -0.0
+    a[17] = 0.0
+    assert getattr(plan_of(mac), shortcut)
+    fast = matmul(a, b, mac, key=Key(5))
+    monkeypatch.setattr(MacPlan, shortcut, False)
+    exact = matmul(a, b, mac, key=Key(5))
+    assert torch.equal(fast.nan_to_num(7.0).view(torch.int32), exact.nan_to_num(7.0).view(torch.int32))
+    assert not torch.equal(fast, matmul(a, b, MacUnit(accumulate=mac.accumulate), key=Key(5)))
+
+
+def test_a_tree_sees_which_side_of_a_midpoint_two_products_lie_on() -> None:
+    """Half the smallest step and a little more: where the little is too little for float32, the exact kernel rounds."""
+    unit = MacUnit(accumulate=IBM, order="pairwise")
+    for exponent in (-41, -53, -54, -64, -90):
+        a = torch.tensor([[2.0**-20, 2.0 ** (exponent + 20)]])
+        b = torch.tensor([[2.0**-20], [2.0**-20]])
+        assert matmul(a, b, unit).item() == 2.0**-39
+
+
+@pytest.mark.parametrize("block", [0, 3])
+def test_random_sums_draw_from_the_next_block_of_words(block: int) -> None:
+    """Rows on both sides of the 2^32nd rounding, where the key's words change: a kernel of one line at a time."""
+    from presilicon.formats.mac.numba_kernels import draw_words
+
+    key, words = Key(9), np.empty(300, dtype=np.uint32)
+    keys = np.array([key.words(number) for number in range(block + 2)], dtype=np.uint32)
+    start = ((block + 1) << 32) - 100
+    draw_words(words, np.int64(start), keys, np.int64(24))
+    assert [int(word) for word in words] == [random_word(key, start + j) & 0xFFFFFF00 for j in range(300)]
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4, 5])

@@ -17,14 +17,15 @@ from presilicon.formats import Fixed, Float, Key, MacUnit, parse
 from presilicon.formats.mac import gpu, plain
 from presilicon.formats.mac.plan import plan_of
 
-gpu.LEAN_TILE, gpu.EXACT_TILE, gpu.NATIVE_TILE = (8, 16), (8, 8), (8, 16)
+gpu.LEVEL_TILE, gpu.NATIVE_TILE, gpu.RANGE_TILE = (8, 16), (8, 16), (8, 8)
+gpu.TILES = dict.fromkeys(gpu.TILES, (8, 8, 1))
 IBM, FLOAT16, FLOAT32 = Float(6, 9), parse("float16"), parse("float32")
 
 size = {batches}
 for mac in {units}:
     for seed, (left, right) in enumerate({pairs}):
         a, b = operand(left, (size, 9, 5), seed), operand(right, (size, 5, 21), seed + 9)
-        found = gpu.multiply(a, b, plan_of(mac), Key(seed), dot=False)
+        found = gpu.multiply(a, b, plan_of(mac), Key(seed), hardware=False)
         wrong = int((~same_bits(found, plain.multiply(a, b, plan_of(mac), Key(seed)))).sum())
         assert not wrong, (str(mac), left, right, wrong)
     other = plain.multiply(a, b, plan_of(MacUnit(accumulate=Float(5, 1))), Key())
@@ -32,10 +33,18 @@ for mac in {units}:
 print("equal")
 """
 
-PAIRS = '[("bits", "specials"), ("e5m2", "float16"), ("e5m2", "e4m3")]'
+PAIRS = '[("bits", "specials"), ("float16", "float16"), ("e5m2", "e4m3")]'
 CASES = {
     "every sum rounded": "[MacUnit(accumulate=IBM, chunk=5), MacUnit(accumulate=Float(4, 3))]",
-    "chunk boundaries": '[MacUnit(accumulate=IBM, partial=FLOAT32, chunk=5, rounding=r) for r in ("up", "stochastic")]',
+    "rounded at random": """[
+        MacUnit(accumulate=IBM, chunk=4, rounding="stochastic"),
+        MacUnit(accumulate=Float(3, 3), chunk=4, rounding="stochastic(bits=5)"),
+        MacUnit(accumulate=Float(4, 3, overflow="saturate"), rounding="toward-zero"),
+        MacUnit(accumulate=IBM, rounding="nearest-away"),
+    ]""",
+    "chunk boundaries": """[
+        MacUnit(accumulate=IBM, partial=FLOAT32, chunk=5, rounding=r) for r in ("down", "nearest-even", "stochastic")
+    ]""",
     "rounded products": '[MacUnit(accumulate=FLOAT16, multiply=parse("bfloat16"), rounding="stochastic(bits=7)")]',
     "other grids": '[MacUnit(accumulate=Fixed(6, 5), rounding="nearest-away", chunk=4)]',
 }

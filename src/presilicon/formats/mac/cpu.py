@@ -1,14 +1,17 @@
 """Matrix products on a CPU: the choice of kernels for a unit, and their work split over torch's threads."""
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from presilicon.formats.kernels.cores import NEAREST_EVEN, mode_number
-from presilicon.formats.kernels.grid import Grid
+from presilicon.formats.kernels.grid import Grid, value_of_bits
 from presilicon.formats.kernels.numba_kernels import lfsr_table
 from presilicon.formats.kernels.threads import split_over_threads
 from presilicon.formats.mac.numba_kernels import (
+    DRAWN,
     LIFTED,
     NARROW,
     NATIVE,
@@ -19,6 +22,7 @@ from presilicon.formats.mac.numba_kernels import (
     exact_kernel,
     floors_of,
     lean_kernel,
+    tree_kernel,
     wide_grid,
 )
 from presilicon.formats.mac.plan import MacPlan
@@ -52,9 +56,13 @@ def multiply(a: Tensor, b: Tensor, plan: MacPlan, key: Key) -> Tensor:
     steps, floors = _lean_steps(plan), floors_of(plan)
 
     def work(start: int, stop: int) -> None:
+        if plan.is_leanable_tree:
+            lowest, arguments = plan.partial.low - 127 - 23, _lean_arguments(plan, NARROW, chunk, depth)
+            tree_kernel(left, right, target, done, start, stop, chunk, lowest, *arguments)
         for step in steps:
             kernel = lean_kernel(step, modes[2])
-            kernel(left, right, target, done, start, stop, chunk, *_lean_arguments(plan, step), grids[2], *draws)
+            arguments = _lean_arguments(plan, step, chunk, depth)
+            kernel(left, right, target, done, start, stop, chunk, *arguments, grids[2], *draws)
             if done[start:stop].all():
                 return
         exact(left, right, target, done, start, stop, chunk, plan.width, plan.align_bits, floors, *grids, *draws)
@@ -67,11 +75,18 @@ def _lean_steps(plan: MacPlan) -> list[int]:
     """The lean kernels to try on each tile, fastest first."""
     if plan.is_native:
         return [NATIVE if plan.product is None else SEPARATE]
+    if plan.is_drawable:
+        return [DRAWN]
     return [NARROW] * plan.is_leanable + [WIDE] * plan.is_wide_leanable
 
 
-def _lean_arguments(plan: MacPlan, step: int) -> tuple[object, ...]:
+def _lean_arguments(plan: MacPlan, step: int, chunk: int, depth: int) -> tuple[object, ...]:
     grid, limits = plan.partial, plan.lean_limits
+    if step == DRAWN and plan.source is not None:
+        shift, keep = np.int64(52 - grid.mantissa - 32), np.int64(-1 << (52 - grid.mantissa))
+        count, last = chunk + math.ceil(depth / chunk), grid.low - 127 - grid.mantissa
+        growth = (math.exp(min(count * 2.0**-grid.mantissa, 600)), count * 2.0**last, last)
+        return shift, keep, limits.bits, value_of_bits(min(grid.max_positive, grid.max_negative)), growth
     products = (limits.product_bits, limits.product_last, limits.product_largest)
     if step == WIDE:
         low, up = np.int64(grid.low - 127 + 1023 << 52), np.int64((52 - grid.mantissa << 52) + (1 << 51))

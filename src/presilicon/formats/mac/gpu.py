@@ -1,30 +1,37 @@
-"""Matrix products on a GPU: the choice of Triton kernels for a unit and its tiles."""
+"""Matrix products on a GPU: the choice of Triton kernels for a unit, and for each tile of outputs."""
 
 import math
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from presilicon.formats.families.float import Float
 from presilicon.formats.kernels.gpu_keys import rows_of
-from presilicon.formats.kernels.grid import Grid, value_of_bits
-from presilicon.formats.mac import plain, triton_kernels
-from presilicon.formats.mac.plan import MacPlan
+from presilicon.formats.kernels.grid import Grid, float_bits, grid_of, value_of_bits
+from presilicon.formats.mac import plain, triton_kernels, triton_sums
+from presilicon.formats.mac.plan import NEAREST_EVEN, MacPlan
+from presilicon.formats.mac.unit import FLOAT32
 from presilicon.formats.rounding import Key, Stochastic
 
 _MODES = {"nearest-even": 0, "nearest-away": 1, "toward-zero": 2, "up": 3, "down": 4}
 _COUNTER, _LIFTED = 5, 7
-LEAN_TILE, LEAN_WARPS = (64, 64), 4
-"""Rows and columns of outputs per program: the fastest of those tried on an H200 (benchmarks/gpu_matmul.py --sweep)."""
-NATIVE_TILE, NATIVE_DEPTH, NATIVE_WARPS = (64, 32), 32, 4
-EXACT_TILE = (32, 32)
-"""A divisor of `LEAN_TILE`."""
+EXACT, ODD, WIDE, NARROW, HALF = range(5)
+"""Kernels by their level: a tile of outputs goes to the highest level that gives the exact bits of its numbers."""
+LEVEL_TILE = (64, 256)
+"""Rows and columns of outputs that share a level: a multiple of every tile."""
+TILES = {HALF: (16, 256, 4), NARROW: (64, 64, 4), WIDE: (16, 64, 2), ODD: (16, 64, 2), EXACT: (32, 32, 4)}
+"""Rows and columns of outputs per program, and warps: the fastest on an H200 (benchmarks/gpu_matmul.py --sweep)."""
+NATIVE_TILE, NATIVE_DEPTH, NATIVE_WARPS = (64, 64), 16, 4
+RANGE_TILE = (16, 128)
 
 
-def multiply(a: Tensor, b: Tensor, plan: MacPlan, key: Key, dot: bool = True) -> Tensor:
+def multiply(a: Tensor, b: Tensor, plan: MacPlan, key: Key, hardware: bool = True) -> Tensor:
     """The product of (batches, M, K) and (batches, K, N) float32 tensors on a GPU.
 
-    `dot` lets chunks of float32 sums go through Triton's own product, which adds in order; its interpreter does not.
-    Orders other than sequential sums, and shift registers, go through `plain`.
+    `hardware` lets kernels use instructions and orders of sums that Triton's interpreter does not have. Orders other
+    than sequential sums, and shift registers, go through `plain`.
     """
     batches, rows, depth = a.shape
     columns = b.shape[2]
@@ -32,74 +39,211 @@ def multiply(a: Tensor, b: Tensor, plan: MacPlan, key: Key, dot: bool = True) ->
     if not plan.is_sequential or (source is not None and source.source == "lfsr") or a.numel() * b.numel() == 0:
         return plain.multiply(a, b, plan, key)
     out = torch.empty(batches, rows, columns, device=a.device)
-    left, right = a.mT.contiguous(), b.contiguous()
-    chunk, outputs = plan.chunk_size(depth), out.numel()
-    keys = _keys(plan, key, outputs * plan.rounding_count(depth), a.device)
-    integers, reals = _grids(plan, a.device)
-    bits = 0 if source is None else source.bits
-    sizes = (rows, columns, depth, chunk)
-    mode = _mode(plan.total_mode, plan.total)
+    work = _Work(a, b, out, plan, keys_of(plan, key, out.numel() * plan.rounding_count(depth), a.device), hardware)
     if plan.is_native and plan.product is None:
-        triton_kernels.native_kernel[(*_tiles(rows, columns, NATIVE_TILE), batches)](
-            left, right, out, keys, integers, reals, *sizes, outputs, MODE=mode, DRAW_BITS=bits, DOT=dot,
-            ROWS=NATIVE_TILE[0], COLUMNS=NATIVE_TILE[1], DEPTH=NATIVE_DEPTH, num_warps=NATIVE_WARPS,
-        )  # fmt: skip
+        _add_natively(work)
         return out
-    down, across = _tiles(rows, columns, LEAN_TILE)
-    if plan.is_leanable:
-        flags = lean_tiles(a, b, plan, LEAN_TILE)
-        low, up = plan.partial.low << 23, (23 - plan.partial.mantissa << 23) + 0x400000
-        triton_kernels.lean_kernel[(down, across, batches)](
-            left, right, out, flags, *sizes, LOW=low, UP=up, ROWS=LEAN_TILE[0], COLUMNS=LEAN_TILE[1],
-            num_warps=LEAN_WARPS,
-        )  # fmt: skip
-    else:
-        flags = torch.zeros(batches, down, across, dtype=torch.int32, device=a.device)
-    share = LEAN_TILE[0] // EXACT_TILE[0], LEAN_TILE[1] // EXACT_TILE[1]
-    product = plan.product or plan.partial
-    triton_kernels.exact_kernel[(down * share[0], across * share[1], batches)](
-        left, right, out, flags, keys, integers, reals, *sizes, outputs, HAS_PRODUCT=plan.product is not None,
-        PRODUCT_MODE=_mode(plan.product_mode, product), PARTIAL_MODE=_mode(plan.partial_mode, plan.partial), MODE=mode,
-        DRAW_BITS=bits, SHARE_ROWS=share[0], SHARE_COLUMNS=share[1], ROWS=EXACT_TILE[0], COLUMNS=EXACT_TILE[1],
-    )  # fmt: skip
+    steps = levels_of(plan, out.numel(), hardware)
+    levels = tile_levels(a, b, plan, steps)
+    for step in (*steps, EXACT):
+        _LAUNCHERS[step](work, levels)
     return out
 
 
-def _tiles(rows: int, columns: int, tile: tuple[int, int]) -> tuple[int, int]:
-    return math.ceil(rows / tile[0]), math.ceil(columns / tile[1])
+class _Work(NamedTuple):
+    """A product to compute."""
+
+    a: Tensor
+    b: Tensor
+    out: Tensor
+    plan: MacPlan
+    keys: Tensor
+    hardware: bool
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Rows, columns and depth, and products per chunk."""
+        depth = self.a.shape[2]
+        return self.a.shape[1], self.b.shape[2], depth, self.plan.chunk_size(depth)
+
+    @property
+    def bits(self) -> int:
+        return 0 if self.plan.source is None else self.plan.source.bits
+
+    def operands(self, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+        """The operands as kernels read them: the left one transposed."""
+        return self.a.to(dtype).mT.contiguous(), self.b.to(dtype).contiguous()
+
+    def grid(self, tile: tuple[int, int]) -> tuple[int, int, int]:
+        """Programs for all outputs, in whole tiles of levels."""
+        down, across = (math.ceil(size / share) for size, share in zip(self.out.shape[1:], LEVEL_TILE, strict=True))
+        return down * (LEVEL_TILE[0] // tile[0]), across * (LEVEL_TILE[1] // tile[1]), self.out.shape[0]
+
+    def options(self, step: int) -> dict[str, Any]:
+        """A kernel's tile."""
+        rows, columns, warps = TILES[step]
+        share = {"SHARE_ROWS": LEVEL_TILE[0] // rows, "SHARE_COLUMNS": LEVEL_TILE[1] // columns}
+        return {"ROWS": rows, "COLUMNS": columns, "num_warps": warps, **share}
 
 
-def lean_tiles(a: Tensor, b: Tensor, plan: MacPlan, tile: tuple[int, int]) -> Tensor:
-    """For each tile of outputs, whether float32 arithmetic gives the exact bits: see `mac.numba_kernels.is_lean`."""
-    limits = plan.lean_limits
-    left, right = _ranges(a, tile[0]), _ranges(b.mT, tile[1])
-    rows, columns = (tensor.unsqueeze(2) for tensor in left), (tensor.unsqueeze(1) for tensor in right)
-    largest_a, smallest_a, bits_a, norm = rows
-    largest_b, smallest_b, bits_b, _ = columns
-    finite = torch.isfinite(largest_a) & torch.isfinite(largest_b)
-    zero = (largest_a == 0) | (largest_b == 0)
-    normal = (smallest_a >= 2.0**-126) & (smallest_b >= 2.0**-126)
-    significand = bits_a + bits_b
-    last = plain.exponent_of(smallest_a) + plain.exponent_of(smallest_b) - significand + 2
-    exact = (significand <= limits.product_bits) & (last >= limits.product_last)
-    exact &= largest_a * largest_b <= limits.product_largest
-    small = 4.0 * norm * largest_b <= limits.largest
-    lean = normal & exact & (significand <= limits.bits) & small & (last >= -126)
-    return (finite & (zero | lean)).to(torch.int32).contiguous()
+def levels_of(plan: MacPlan, outputs: int, hardware: bool = True) -> list[int]:
+    """The levels to try on each tile, highest first."""
+    half = hardware and plan.is_wide_leanable and _half_type(plan) is not None
+    narrow = plan.is_leanable and not half
+    wide = _is_wide(plan) and outputs < 2**32
+    return [HALF] * half + [NARROW] * narrow + [WIDE, ODD] * wide
 
 
-def _ranges(x: Tensor, tile: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Largest magnitude, smallest that is not 0, significant bits and largest sum of magnitudes, per `tile` rows."""
-    magnitude = x.abs()
-    significand = x.contiguous().view(torch.int32) & 0x7FFFFF | 0x800000
-    lowest = (significand & -significand).to(torch.float32).view(torch.int32) >> 23
-    bits = torch.where(magnitude == 0, 1, 24 - (lowest - 127)).to(torch.int64)
-    smallest = torch.where(magnitude == 0, torch.inf, magnitude)
-    largest, norm = magnitude.amax(-1).to(torch.float64), magnitude.sum(-1, dtype=torch.float64)
-    return (
-        _per_tile(largest, tile, 0.0).amax(-1),
-        _per_tile(smallest.amin(-1).to(torch.float64), tile, math.inf).amin(-1),
-        _per_tile(bits.amax(-1), tile, 1).amax(-1),
+def _half_type(plan: MacPlan) -> torch.dtype | None:
+    """The 16-bit type of the processor whose multiply-add is the unit's."""
+    types = {grid_of(Float(5, 10)): torch.float16, grid_of(Float(8, 7)): torch.bfloat16}
+    return types.get(plan.partial) if plan.product in (None, plan.partial) else None
+
+
+def _is_wide(plan: MacPlan) -> bool:
+    """Whether `wide_kernel` has the unit's grid and rounding."""
+    mode = plan.partial_mode
+    return plan.product is None and _is_plain(plan.partial) and mode == plan.total_mode and mode not in ("up", "down")
+
+
+def _add_natively(work: _Work) -> None:
+    rows, columns = NATIVE_TILE
+    sizes, plan = work.sizes, work.plan
+    integers, reals = grids_of(plan, work.a.device)
+    grid = (math.ceil(sizes[0] / rows), math.ceil(sizes[1] / columns), work.out.shape[0])
+    triton_kernels.native_kernel[grid](
+        *work.operands(), work.out, work.keys, work.keys.shape[0] - 1, integers, reals, *sizes, work.out.numel(),
+        **join_of(plan, work.out.numel() >= 2**32), HARDWARE=work.hardware,
+        ROWS=rows, COLUMNS=columns, DEPTH=NATIVE_DEPTH, num_warps=NATIVE_WARPS,
+    )  # fmt: skip
+
+
+def _add_halves(work: _Work, levels: Tensor) -> None:
+    dtype = _half_type(work.plan)
+    assert dtype is not None
+    name = "bf16x2" if dtype is torch.bfloat16 else "f16x2"
+    left, right = work.operands(dtype)
+    right = torch.nn.functional.pad(right, (0, right.shape[2] % 2)).contiguous().view(torch.int32)
+    left = (left.view(torch.int16).to(torch.int32) & 0xFFFF) * 0x10001
+    step = f"fma.rn.{name} $0, $1, $2, $3;"
+    if work.plan.product is not None:
+        step = f"{{ .reg .b32 p; mul.rn.{name} p, $1, $2; add.rn.{name} $0, p, $3; }}"
+    options = work.options(HALF)
+    pairs = options.pop("COLUMNS") // 2
+    triton_sums.half_kernel[work.grid(TILES[HALF][:2])](
+        left, right, work.out, levels, *work.sizes, LEVEL=HALF, ADD=f"add.rn.{name} $0, $1, $2;", STEP=step,
+        IS_BFLOAT=dtype is torch.bfloat16, PAIRS=pairs, **options,
+    )  # fmt: skip
+
+
+def _add_lean(work: _Work, levels: Tensor) -> None:
+    grid = work.plan.partial
+    triton_sums.lean_kernel[work.grid(TILES[NARROW][:2])](
+        *work.operands(), work.out, levels, *work.sizes, LEVEL=NARROW, LOW=0,
+        UP=(23 - grid.mantissa << 23) + 0x400000, **work.options(NARROW),
+    )  # fmt: skip
+
+
+def _add_widely(work: _Work, levels: Tensor, step: int) -> None:
+    plan, grid = work.plan, work.plan.partial
+    integers, reals = grids_of(plan, work.a.device)
+    constants = _in_high_half(grid, plan.partial_mode) | ({"LOW": 0} if step == WIDE else {})
+    triton_sums.wide_kernel[work.grid(TILES[step][:2])](
+        *work.operands(torch.float64), work.out, levels, work.keys, integers, reals, *work.sizes, work.out.numel(),
+        work.keys.shape[0] - 1, LEVEL=step, IS_ODD=step == ODD, HARDWARE=work.hardware,
+        MODE=mode_of(plan.partial_mode, grid), DRAW_BITS=work.bits, **constants,
+        **work.options(step),
+    )  # fmt: skip
+
+
+def _add_exactly(work: _Work, levels: Tensor) -> None:
+    plan = work.plan
+    integers, reals = grids_of(plan, work.a.device)
+    product = plan.product or plan.partial
+    triton_sums.exact_kernel[work.grid(TILES[EXACT][:2])](
+        *work.operands(), work.out, levels, work.keys, integers, reals, *work.sizes,
+        work.out.numel(), HAS_PRODUCT=plan.product is not None, PRODUCT_MODE=mode_of(plan.product_mode, product),
+        PARTIAL_MODE=mode_of(plan.partial_mode, plan.partial), MODE=mode_of(plan.total_mode, plan.total),
+        DRAW_BITS=work.bits, **work.options(EXACT),
+    )  # fmt: skip
+
+
+_LAUNCHERS = {
+    HALF: _add_halves,
+    NARROW: _add_lean,
+    WIDE: lambda work, levels: _add_widely(work, levels, WIDE),
+    ODD: lambda work, levels: _add_widely(work, levels, ODD),
+    EXACT: _add_exactly,
+}
+
+
+class _Ranges(NamedTuple):
+    """Of the rows of a tile: largest magnitude, exponent of the last bit, longest significand, sum of magnitudes."""
+
+    largest: Tensor
+    last: Tensor
+    bits: Tensor
+    norm: Tensor
+
+
+def tile_levels(a: Tensor, b: Tensor, plan: MacPlan, steps: list[int]) -> Tensor:
+    """For each tile of outputs, the highest level that gives the exact bits: see `mac.numba_kernels.is_lean`."""
+    down, across = math.ceil(a.shape[1] / LEVEL_TILE[0]), math.ceil(b.shape[2] / LEVEL_TILE[1])
+    levels = torch.full((a.shape[0], down, across), EXACT, dtype=torch.int32, device=a.device)
+    if not steps:
+        return levels
+    left = _Ranges(*(x.unsqueeze(2) for x in _ranges(a, LEVEL_TILE[0])))
+    right = _Ranges(*(x.unsqueeze(1) for x in _ranges(b.mT, LEVEL_TILE[1])))
+    finite = torch.isfinite(left.largest) & torch.isfinite(right.largest)
+    zero = (left.largest == 0) | (right.largest == 0)
+    for step in reversed(steps):
+        fits = finite if step == ODD else finite & (zero | _fits(left, right, plan, step))
+        levels = torch.where(fits, step, levels)
+    return levels
+
+
+def _fits(left: _Ranges, right: _Ranges, plan: MacPlan, step: int) -> Tensor:
+    """Whether sums in float16, float32 or float64 have the exact bits once they are rounded."""
+    if step == HALF:
+        return _fits_half(left, plan) & _fits_half(right, plan)
+    limits, grid = plan.lean_limits, plan.partial
+    significand, last = left.bits + right.bits, left.last + right.last
+    high, total = left.largest * right.largest, left.norm * right.largest
+    on_grid = last >= grid.low - 127 - grid.mantissa  # so are all sums below the lowest full binade
+    if step == NARROW:
+        fits = (significand <= limits.product_bits) & (last >= limits.product_last) & (high <= limits.product_largest)
+        return on_grid & fits & (4.0 * total <= limits.largest) & (significand <= limits.bits) & (last >= -126)
+    if plan.partial_mode == NEAREST_EVEN:
+        near = plain.exponent_of(high) - last <= 52
+        return on_grid & (significand + limits.bits <= 52) & ((significand <= limits.bits) | near)
+    # Each rounding adds less than a step; sums are exact if they span no more bits than float64 has.
+    count = min(plan.chunk or 2**20, 2**20)
+    growth = math.exp(min(count * 2.0**-grid.mantissa, 600))
+    bound = (total + count * 2.0 ** (grid.low - 127 - grid.mantissa)) * growth
+    bound = bound.clamp(max=value_of_bits(grid.max_positive)) + high
+    return on_grid & (plain.exponent_of(bound) - last <= 51)
+
+
+def _fits_half(ranges: _Ranges, plan: MacPlan) -> Tensor:
+    """Whether numbers are on the grid of the sums."""
+    grid = plan.partial
+    last = grid.low - 127 - grid.mantissa
+    in_range = (ranges.last >= last) & (ranges.largest <= value_of_bits(grid.max_positive))
+    return in_range & (ranges.bits <= grid.mantissa + 1)
+
+
+def _ranges(x: Tensor, tile: int) -> _Ranges:
+    """The ranges of every `tile` rows of a batch of matrices."""
+    batches, rows, depth = x.shape
+    largest, last, bits = (torch.empty(batches, rows, dtype=torch.int32, device=x.device) for _ in range(3))
+    norm = torch.empty(batches, rows, dtype=torch.float64, device=x.device)
+    triton_sums.range_kernel[(math.ceil(rows / RANGE_TILE[0]), batches)](
+        x, largest, last, bits, norm, rows, depth, *x.stride(), ROWS=RANGE_TILE[0], DEPTH=RANGE_TILE[1]
+    )
+    return _Ranges(
+        _per_tile(largest.view(torch.float32).to(torch.float64), tile, 0.0).amax(-1),
+        _per_tile(last, tile, 1000).amin(-1),
+        _per_tile(bits, tile, 1).amax(-1),
         _per_tile(norm, tile, 0.0).amax(-1),
     )
 
@@ -109,13 +253,66 @@ def _per_tile(x: Tensor, tile: int, filler: float) -> Tensor:
     return padded.reshape(*padded.shape[:-1], -1, tile)
 
 
-def _mode(mode: str | Stochastic, grid: Grid) -> int:
+@lru_cache(maxsize=256)
+def join_of(plan: MacPlan, is_large: bool) -> dict[str, Any]:
+    """How the sums of chunks are joined, as compile-time constants of `triton_rounding._join`.
+
+    `is_large`: there are 2^32 outputs or more, whose numbers need 64 bits.
+    """
+    grid, mode = plan.total, plan.total_mode
+    ways = {"JOIN": 0, "LOW": 0, "UP": 0, "LIMIT": 0, "BEYOND": 0, "OVER": grid.over_positive}
+    ways |= {"MODE": mode_of(mode, grid), "DRAW_BITS": 0 if plan.source is None else plan.source.bits}
+    largest = value_of_bits(grid.max_positive)
+    if grid == grid_of(FLOAT32) and mode == NEAREST_EVEN:
+        return ways | {"JOIN": 1}
+    if is_large or mode in ("up", "down") or not _is_plain(grid) or not math.isnan(value_of_bits(grid.nan)):
+        return ways
+    if mode != NEAREST_EVEN:
+        return ways | {"JOIN": 3} | _in_high_half(grid, mode)
+    if largest >= 2.0**100:
+        return ways
+    exponent = max(math.frexp(largest)[1] - 1, grid.low - 127)
+    middle = float_bits(largest + 2.0 ** (exponent - grid.mantissa - 1))
+    # The middle between the largest number and the next goes to the even one.
+    is_odd = largest / 2.0 ** (exponent - grid.mantissa) % 2 == 1
+    limit = value_of_bits(middle - 1 if is_odd else middle)
+    return ways | {"JOIN": 2, "LOW": grid.low << 23, "UP": (23 - grid.mantissa << 23) + 0x400000, "LIMIT": limit}
+
+
+def _is_plain(grid: Grid) -> bool:
+    """Whether a grid is that of a float with subnormals, -0, equal limits on both sides and 1 to 20 mantissa bits."""
+    symmetric = (grid.max_positive, grid.over_positive) == (grid.max_negative, grid.over_negative)
+    return grid.tiny == 0 and grid.negative_zero == 1 and 0 < grid.mantissa <= 20 and symmetric
+
+
+def _in_high_half(grid: Grid, mode: str | Stochastic) -> dict[str, int]:
+    """The constants of `triton_rounding._round_high`."""
+    beyond = grid.max_positive if mode == "toward-zero" else grid.over_positive
+    if mode == NEAREST_EVEN:
+        up = (52 - grid.mantissa << 20) + 0x80000
+    else:
+        up = 52 - grid.mantissa - (mode.bits if isinstance(mode, Stochastic) else 1) << 20
+    largest = _high_half(grid.max_positive)
+    return {"LOW": grid.low - 127 + 1023 << 20, "UP": up, "LIMIT": largest, "BEYOND": _high_half(beyond)}
+
+
+def _high_half(bits: int) -> int:
+    """The upper half of a float32 magnitude as a float64."""
+    if bits >= 0x7F800000:
+        return 0x7FF00000 if bits == 0x7F800000 else 0x7FF80000
+    return int(torch.tensor(value_of_bits(bits), dtype=torch.float64).view(torch.int64)) >> 32
+
+
+def mode_of(mode: str | Stochastic, grid: Grid) -> int:
+    """The number of a rounding mode in the kernels."""
     if isinstance(mode, Stochastic):
         return _COUNTER
-    return _LIFTED if mode == "nearest-even" and grid.mantissa > 0 else _MODES[mode]
+    return _LIFTED if mode == NEAREST_EVEN and grid.mantissa > 0 else _MODES[mode]
 
 
-def _grids(plan: MacPlan, device: torch.device) -> tuple[Tensor, Tensor]:
+@lru_cache(maxsize=256)
+def grids_of(plan: MacPlan, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The grids of products, partial sums and totals, as kernels read them."""
     grids = (plan.product or plan.partial, plan.partial, plan.total)
     integers = [[grid.mantissa, grid.low, grid.negative_zero] for grid in grids]
     fields = ("tiny", "max_positive", "max_negative", "over_positive", "over_negative", "nan")
@@ -123,7 +320,7 @@ def _grids(plan: MacPlan, device: torch.device) -> tuple[Tensor, Tensor]:
     return torch.tensor(integers, device=device), torch.tensor(reals, dtype=torch.float64, device=device)
 
 
-def _keys(plan: MacPlan, key: Key, draws: int, device: torch.device) -> Tensor:
+def keys_of(plan: MacPlan, key: Key, draws: int, device: torch.device) -> Tensor:
     """The key words of every block of 2^32 draws."""
     blocks = 1 + (draws >> 32) if plan.source is not None else 0
     rows = rows_of([(key, block) for block in range(blocks)]) if blocks else None

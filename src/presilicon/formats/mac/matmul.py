@@ -103,6 +103,12 @@ def _emulated(a: "Tensor", b: "Tensor", mac: MacUnit, plan: "MacPlan | None", ke
     import torch
 
     left, right = as_batches(a, b)
+    if plan is not None and mac.left is not None and has_tensor_cores(a.device):
+        from presilicon.formats.mac import chunked_gpu
+
+        result = chunked_gpu.multiply(left, right, mac, plan, key)
+        if result is not None:
+            return result
     if plan is not None and mac.left is not None and mac.right is not None:
         left, right = quantize(left.to(torch.float32), mac.left), quantize(right.to(torch.float32), mac.right)
     if plan is None:

@@ -412,8 +412,9 @@ def lift_wide(x: Any, low: Any, up: Any) -> Any:
     return np.int64(result | (bits & np.int64(-0x8000000000000000))).view(np.float64)
 
 
-NATIVE, SEPARATE, NARROW, WIDE = range(4)
-"""Kinds of lean steps: fused float32, float32 with rounded products, rounded float32, rounded float64."""
+NATIVE, SEPARATE, NARROW, WIDE, DRAWN = range(5)
+"""Kinds of lean steps: fused float32, float32 with rounded products, rounded float32, rounded float64, and float64 to
+which random bits are added before it is cut."""
 
 
 @compiled
@@ -466,14 +467,100 @@ def add_wide_steps(line: Any, factors: Any, panel: Any, low: Any, up: Any) -> No
         k += 1
 
 
+@compiled
+def is_drawable(row: Any, norm: Any, tile: Any, limit: Any, growth: Any) -> Any:
+    """Whether float64 sums rounded at random are the exact ones, for a row of A and a tile of B.
+
+    They are if float64 holds all sums before they are rounded: they are multiples of the last bit of any product, and
+    each rounding adds less than a step. `growth` has the factor and the summand by which roundings may raise the sum
+    of all magnitudes, and the last place of the grid. No product may have bits beyond that: then numbers below the
+    lowest full binade are on the grid already.
+    """
+    largest_row, last_row, _ = row
+    largest_tile, last_tile, _ = tile
+    if max(largest_row, largest_tile) >= np.uint32(0x7F800000):
+        return False
+    if largest_row == np.uint32(0) or largest_tile == np.uint32(0):
+        return True
+    factor, summand, lowest = growth
+    high = np.float64(np.uint32(largest_tile).view(np.float32))
+    bound = (norm * high + summand) * factor + np.float64(np.uint32(largest_row).view(np.float32)) * high
+    last = np.int64(last_row) + np.int64(last_tile)
+    return bound <= limit and exponent_of(bound) - last <= np.int64(51) and last >= lowest
+
+
+@compiled
+def round_drawn(x: Any, word: Any, shift: Any, keep: Any) -> Any:
+    """A float64 at random: the word is added below the last bit that `keep` leaves; a carry moves on to the next."""
+    number = np.float64(x).view(np.int64)
+    return np.int64(np.int64(number + np.int64(np.int64(word) << shift)) & keep).view(np.float64)
+
+
+@compiled
+def draw_words(words: Any, index: Any, keys: Any, bits: Any) -> None:
+    """The random words of the roundings from `index` on, of which the first `bits` bits are kept.
+
+    A loop of its own has twice the numbers per instruction.
+    """
+    block, keep = index >> np.int64(32), np.uint32(np.int64(-1) << (np.int64(32) - bits))
+    if block == (index + words.size - 1) >> np.int64(32):
+        counter = np.uint32(np.uint32(np.uint32(index) * np.uint32(WEYL)) + keys[block, 0])
+        second = keys[block, 1]
+        for j in range(words.size):
+            words[j] = np.uint32(random_word(counter, second) & keep)
+            counter = np.uint32(counter + np.uint32(WEYL))
+    else:
+        near = keys_at(index, keys)
+        for j in range(words.size):
+            words[j] = np.uint32(np.uint32(draw(index, j, near, words, np.int64(32), COUNTER)) & keep)
+
+
+@compiled
+def add_drawn_steps(
+    line: Any,
+    factors: Any,
+    panel: Any,
+    words: Any,
+    index: Any,
+    stride: Any,
+    keys: Any,
+    bits: Any,
+    shift: Any,
+    keep: Any,
+) -> None:
+    """The same rounded at random; the first product's rounding has the number `index`, the next `stride` more.
+
+    `words` is room for `UNROLL` lines.
+    """
+    few = np.empty(UNROLL, dtype=np.float64)
+    k = 0
+    while k + UNROLL <= factors.size:
+        few[:] = factors[k : k + UNROLL]
+        for u in range(UNROLL):
+            draw_words(words[u, : line.size], index + (k + u) * stride, keys, bits)
+        for j in range(line.size):
+            x = line[j]
+            for u in range(UNROLL):
+                x = round_drawn(fma(few[u], panel[k + u, j], x), words[u, j], shift, keep)
+            line[j] = x
+        k += UNROLL
+    while k < factors.size:
+        factor = np.float64(factors[k])
+        draw_words(words[0, : line.size], index + k * stride, keys, bits)
+        for j in range(line.size):
+            line[j] = round_drawn(fma(factor, panel[k, j], line[j]), words[0, j], shift, keep)
+        k += 1
+
+
 @cache
 def lean_kernel(step: int, mode: int) -> Callable[..., None]:
     """The kernel for sequential sums that need no more than rounding; it marks as `done` the tiles it has computed.
 
     With native steps, sums within a chunk are float32 as they come, whatever the numbers, and only the sums of chunks
-    are rounded, with `mode`. Otherwise every sum is rounded to nearest-even, where `is_lean` allows it.
+    are rounded, with `mode`. Otherwise every sum is rounded to nearest-even, where `is_lean` allows it, or at random,
+    where `is_drawable` does; `low` and `up` then are the shift and the mask of `round_drawn`.
     """
-    native, wide = step in (NATIVE, SEPARATE), step == WIDE
+    native, drawn, wide = step in (NATIVE, SEPARATE), step == DRAWN, step in (WIDE, DRAWN)
     roundings = 2 if step == SEPARATE else 1
     kind = np.float64 if wide else np.float32
 
@@ -485,7 +572,7 @@ def lean_kernel(step: int, mode: int) -> Callable[..., None]:
         stride = np.int64(a.shape[0]) * rows * columns
         partial, panel = np.empty((BAND, TILE), dtype=kind), np.empty((PANEL, TILE), dtype=kind)
         exact, total = np.empty(TILE, dtype=np.float64), np.empty(TILE, dtype=np.float64)
-        mine = np.empty(BAND, dtype=np.bool_)
+        mine, words = np.empty(BAND, dtype=np.bool_), np.empty((UNROLL, TILE), dtype=np.uint32)
         row = start
         while row < stop:
             batch = row // rows
@@ -508,9 +595,13 @@ def lean_kernel(step: int, mode: int) -> Callable[..., None]:
                         )
                     for r in range(band):
                         line = a[batch, i0 + r]
-                        mine[r] = not done[row + r, tile] and is_lean(
-                            range_of(line), sum_of_magnitudes(line), tile_range, sum_bits, limit, products, wide
-                        )
+                        own, norm = range_of(line), sum_of_magnitudes(line)
+                        if done[row + r, tile]:
+                            mine[r] = False
+                        elif drawn:
+                            mine[r] = is_drawable(own, norm, tile_range, limit, products)
+                        else:
+                            mine[r] = is_lean(own, norm, tile_range, sum_bits, limit, products, wide)
                 if not mine[:band].any():
                     continue
                 number = np.int64(0)
@@ -528,7 +619,10 @@ def lean_kernel(step: int, mode: int) -> Callable[..., None]:
                             line, factors = partial[r, :span], a[batch, i0 + r, begin : begin + count]
                             if begin == first:
                                 line[:] = kind(0)
-                            if wide:
+                            if drawn:
+                                index = (number - size + begin - first) * stride + np.int64(row + r) * columns + left
+                                add_drawn_steps(line, factors, panel, words, index, stride, keys, bits, low, up)
+                            elif wide:
                                 add_wide_steps(line, factors, panel, low, up)
                             else:
                                 add_steps(line, factors, panel, low, up, step)
@@ -551,6 +645,12 @@ def lean_kernel(step: int, mode: int) -> Callable[..., None]:
                         elif first == 0:
                             for j in range(span):
                                 target[j] = np.float32(line[j])
+                        elif drawn:
+                            index = number * stride + np.int64(row + r) * columns + left
+                            draw_words(words[0, :span], index, keys, bits)
+                            for j in range(span):
+                                exact_sum = np.float64(target[j]) + line[j]
+                                target[j] = np.float32(round_drawn(exact_sum, words[0, j], low, up))
                         elif wide:
                             for j in range(span):
                                 target[j] = np.float32(lift_wide(np.float64(target[j]) + line[j], low, up))
@@ -563,3 +663,97 @@ def lean_kernel(step: int, mode: int) -> Callable[..., None]:
             row += band
 
     return compiled(kernel)
+
+
+@compiled
+def add_four(node: Any, factors: Any, b: Any, k: Any, left: Any, low: Any, up: Any) -> None:
+    """The tree of the products of four factors and lines of `b`, from line `k` and column `left` on."""
+    right = left + node.size
+    f0, f1, f2, f3 = factors[0], factors[1], factors[2], factors[3]
+    b0, b1, b2, b3 = b[k, left:right], b[k + 1, left:right], b[k + 2, left:right], b[k + 3, left:right]
+    for j in range(node.size):
+        x = lift(fma(f1, b1[j], np.float32(f0 * b0[j])), low, up)
+        y = lift(fma(f3, b3[j], np.float32(f2 * b2[j])), low, up)
+        node[j] = lift(np.float32(x + y), low, up)
+
+
+@compiled
+def add_in_tree(nodes: Any, count: Any, span: Any, low: Any, up: Any) -> None:
+    """The first `count` lines of sums added pairwise, level by level, into the first."""
+    gap = 1
+    while gap < count:
+        for even in range(0, count - gap, 2 * gap):
+            line, other = nodes[even, :span], nodes[even + gap, :span]
+            for j in range(span):
+                line[j] = lift(np.float32(line[j] + other[j]), low, up)
+        gap *= 2
+
+
+@compiled
+def add_chunk_in_tree(
+    nodes: Any, leaves: Any, factors: Any, b: Any, first: Any, left: Any, span: Any, low: Any, up: Any
+) -> None:
+    """The sum of a chunk's products, as a tree, in the first line of `nodes`; it begins at line `first` of `b`."""
+    count = factors.size // 4
+    for number in range(count):
+        k = 4 * number
+        add_four(nodes[number, :span], factors[k : k + 4], b, first + k, left, low, up)
+    rest = factors.size - 4 * count
+    for number in range(rest):
+        k = 4 * count + number
+        leaf, factor, line = leaves[number, :span], factors[k], b[first + k, left : left + span]
+        for j in range(span):
+            leaf[j] = np.float32(factor * line[j])
+    if rest > 0:
+        add_in_tree(leaves, rest, span, low, up)
+        nodes[count, :span] = leaves[0, :span]
+        count += 1
+    add_in_tree(nodes, count, span, low, up)
+
+
+@compiled
+def tree_kernel(
+    a: Any, b: Any, out: Any, done: Any, start: Any, stop: Any, chunk: Any, lowest: Any, low: Any, up: Any,
+    sum_bits: Any, limit: Any, products: Any,
+) -> None:  # fmt: skip
+    """The kernel for trees of float32 sums that need no more than rounding to nearest-even, where `is_lean` allows it.
+
+    Two products may meet, neither of them on the grid yet. That is new only where steps are constant: one may be a
+    midpoint, and the other less than 2^(e-24). It is not, if no product has bits beyond `lowest`, e - 23 for the
+    lowest full binade.
+    """
+    rows, depth, columns = a.shape[1], a.shape[2], b.shape[2]
+    nodes, leaves = np.empty((chunk // 4 + 1, TILE), dtype=np.float32), np.empty((4, TILE), dtype=np.float32)
+    row = start
+    while row < stop:
+        batch = row // rows
+        band = min(stop - row, (batch + 1) * rows - row)
+        for tile in range(done.shape[1]):
+            left, right = tile * TILE, min((tile + 1) * TILE, columns)
+            span = right - left
+            tile_range = (np.uint32(0), np.int32(1000), np.uint32(0))
+            for k in range(depth):
+                largest, last, union = range_of(b[batch, k, left:right])
+                tile_range = (
+                    np.uint32(max(tile_range[0], largest)),
+                    np.int32(min(tile_range[1], last)),
+                    np.uint32(tile_range[2] | union),
+                )
+            for r in range(row, row + band):
+                line = a[batch, r - batch * rows]
+                own = range_of(line)
+                norm = sum_of_magnitudes(line)
+                near = np.int64(own[1]) + np.int64(tile_range[1]) >= lowest
+                if not near or not is_lean(own, norm, tile_range, sum_bits, limit, products, False):
+                    continue
+                target = out[batch, r - batch * rows, left:right]
+                for first in range(0, depth, chunk):
+                    size = min(chunk, depth - first)
+                    factors = line[first : first + size]
+                    add_chunk_in_tree(nodes, leaves, factors, b[batch], first, left, span, low, up)
+                    for j in range(span):
+                        # A single product is rounded too; other sums are on the grid, and stay.
+                        total = lift(nodes[0, j], low, up)
+                        target[j] = total if first == 0 else lift(np.float32(target[j] + total), low, up)
+                done[r, tile] = True
+        row += band

@@ -65,9 +65,29 @@ class MacPlan:
     @property
     def is_wide_leanable(self) -> bool:
         """Whether sums rounded to nearest-even could be computed in float64, if the numbers allow it."""
+        return self.is_nearest and self.is_sequential
+
+    @property
+    def is_leanable_tree(self) -> bool:
+        """Whether a tree of sums rounded to nearest-even could be computed in float32, if the numbers allow it."""
+        return self.is_nearest and self.order == "pairwise" and self.partial.mantissa < MOST_LEAN_BITS
+
+    @property
+    def is_nearest(self) -> bool:
+        """Whether everything is rounded to nearest-even, on a grid with subnormals and -0, the same for all sums."""
         nearest = all(mode == NEAREST_EVEN for mode in (self.product_mode, self.partial_mode, self.total_mode))
         plain = all(grid.tiny == 0 and grid.negative_zero for grid in (self.partial, self.product or self.partial))
-        return nearest and plain and self.partial.mantissa > 0 and self.partial == self.total and self.is_sequential
+        return nearest and plain and self.partial.mantissa > 0 and self.partial == self.total
+
+    @property
+    def is_drawable(self) -> bool:
+        """Whether sums rounded by random words could be computed in float64, if the numbers allow it."""
+        grid, mode = self.partial, self.partial_mode
+        drawn = (
+            isinstance(mode, Stochastic) and mode.source == "counter" and mode == self.total_mode and grid == self.total
+        )
+        plain = grid.tiny == 0 and grid.negative_zero == 1 and 0 < grid.mantissa <= 20
+        return drawn and plain and self.product is None and self.is_sequential
 
     @property
     def lean_limits(self) -> "LeanLimits":

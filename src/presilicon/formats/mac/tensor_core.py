@@ -58,20 +58,27 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
 
 @lru_cache(maxsize=256)
 def tensor_core(
-    left: Format, right: Format, *, split: int | None = SPLIT, promotion: int | None = PROMOTION
+    left: Format,
+    right: Format,
+    *,
+    split: int | None = SPLIT,
+    promotion: int | None = PROMOTION,
+    accumulate: Format = FLOAT32,
+    rounding: str = "nearest-even",
 ) -> MacUnit:
     """The unit that multiplies numbers of two formats on a Hopper GPU.
 
     Two FP8 formats have an instruction of their own; other pairs take the narrowest of bf16, fp16 and tf32 that holds
-    both exactly. `split` and `promotion` are the products per chunk and per FP8 sum; None does neither. Of formats with
-    float32 scales the unit multiplies the codes (see `Factored`), and a chunk is a block that shares a scale.
+    both exactly. `split` and `promotion` are the products per chunk and per FP8 sum; None does neither. The sums of
+    chunks are added in the format `accumulate`, with `rounding`. Of formats with float32 scales the unit multiplies the
+    codes (see `Factored`), and a chunk is a block that shares a scale.
 
     >>> from presilicon.formats import parse
     >>> str(tensor_core(parse("bfloat16"), parse("e4m3fn"), split=None))
     'float32, aligned(width=16, align_bits=25), operands bfloat16 by bfloat16, toward-zero'
 
     Raises:
-        FormatError: no instruction holds both formats.
+        FormatError: no instruction holds both formats, or there are no chunks whose sums could be rounded.
     """
     blocks = {block_of(fmt) for fmt in (left, right)} - {0}
     if len(blocks) > 1:
@@ -91,13 +98,14 @@ def tensor_core(
         "left": one.operand,
         "right": other.operand,
     }
-    if one.is_fp8 and promotion is not None:
-        return MacUnit(order="aligned", partial=_FP8_SUM, partial_rounding="toward-zero", chunk=promotion, **sums)
-    if one.is_fp8:
-        return MacUnit(order="aligned", accumulate=_FP8_SUM, rounding="toward-zero", **sums)
-    if split is None:
-        return MacUnit(order="aligned", rounding="toward-zero", **sums)
-    return MacUnit(order="aligned", partial=FLOAT32, partial_rounding="toward-zero", chunk=split, **sums)
+    partial, chunk = (_FP8_SUM, promotion) if one.is_fp8 else (FLOAT32, split)
+    if chunk is None:
+        if (accumulate, rounding) != (FLOAT32, "nearest-even"):
+            name = "promotion" if one.is_fp8 else "split"
+            raise FormatError(f"accumulate and rounding are those of the sums of chunks, which need {name}, as 64")
+        return MacUnit(order="aligned", accumulate=partial, rounding="toward-zero", **sums)
+    sums |= {"partial": partial, "partial_rounding": "toward-zero", "chunk": chunk}
+    return MacUnit(order="aligned", accumulate=accumulate, rounding=rounding, **sums)
 
 
 @lru_cache(maxsize=32)

@@ -1,190 +1,20 @@
-"""MAC units on a GPU, in Triton: sequential sums, a tile of outputs per program.
+"""MAC units on a GPU that add many products at once, in Triton: on tensor cores, or in float32 within chunks.
 
-The arithmetic is that of `mac.numba_kernels`: `lean_kernel` rounds float32 sums where that is exact, `native_kernel`
-adds in float32 within chunks, `exact_kernel` works in float64 and is right for every number. Triton's interpreter runs
-the same kernels on a CPU, which is how they are tested without a GPU. A left operand is transposed: (batches, K, M).
+Triton's interpreter runs `native_kernel` on a CPU, which is how it is tested without a GPU. Its left operand is
+transposed: (batches, K, M).
 """
 
 import triton
 import triton.language as tl
 
-from presilicon.formats.kernels.triton_kernels import _random_word
-
-
-@triton.jit
-def _lift(x, LOW: tl.constexpr, UP: tl.constexpr):
-    """float32 rounded to nearest-even by adding 1.5 x 2^k, whose last place is the wanted step."""
-    bits = x.to(tl.uint32, bitcast=True)
-    top = tl.maximum(bits & 0x7F800000, LOW)
-    lifter = (top + UP).to(tl.float32, bitcast=True)
-    result = ((x + lifter) - lifter).to(tl.uint32, bitcast=True)
-    return (result | (bits & 0x80000000)).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def lean_kernel(
-    a, b, out, flags, rows, columns, depth, chunk,
-    LOW: tl.constexpr, UP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """Every sum rounded to nearest-even in float32, for the tiles whose flag is set."""
-    batch = tl.program_id(2).to(tl.int64)
-    tile = (batch * tl.num_programs(0) + tl.program_id(0)) * tl.num_programs(1) + tl.program_id(1)
-    if tl.load(flags + tile) != 0:
-        i = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-        j = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-        left = a + batch * depth * rows + i
-        right = b + batch * depth * columns + j
-        total = tl.zeros((ROWS, COLUMNS), tl.float32)
-        for first in range(0, depth, chunk):
-            partial = tl.zeros((ROWS, COLUMNS), tl.float32)
-            for _ in range(first, tl.minimum(first + chunk, depth)):
-                x = tl.load(left, mask=i < rows, other=0.0)
-                y = tl.load(right, mask=j < columns, other=0.0)
-                # Moving the pointers keeps 64-bit products, which large matrices need, out of the loop.
-                left += rows
-                right += columns
-                partial = _lift(x[:, None] * y[None, :] + partial, LOW, UP)
-            total = tl.where(first == 0, partial, _lift(total + partial, LOW, UP))
-        target = out + (batch * rows + i[:, None]) * columns + j[None, :]
-        tl.store(target, total, mask=(i[:, None] < rows) & (j[None, :] < columns))
-
-
-@triton.jit
-def _add_odd(x, y, MODE: tl.constexpr):
-    """The sum of two float64, rounded to odd."""
-    total = x + y
-    part = total - x
-    error = (x - (total - part)) + (y - part)
-    bits = total.to(tl.int64, bitcast=True)
-    outward = tl.where((error > 0) == (total > 0), 1, -1).to(tl.int64)
-    inexact = (tl.abs(error) > 0) & ((bits & 1) == 0)
-    total = tl.where(inexact, bits + outward, bits).to(tl.float64, bitcast=True)
-    if MODE == 4:
-        unlike = (x.to(tl.int64, bitcast=True) ^ y.to(tl.int64, bitcast=True)) < 0
-        total = tl.where((total == 0) & ((x != 0) | unlike), -0.0, total)
-    return total
-
-
-@triton.jit
-def _power_of_two(exponent):
-    return ((exponent + 1023) << 52).to(tl.float64, bitcast=True)
-
-
-@triton.jit
-def _round_wide(x, word, MODE: tl.constexpr, DRAW_BITS: tl.constexpr, integers, reals):
-    """float64 on a grid, whose fields lie in memory as in `mac.numba_kernels.wide_grid`."""
-    mantissa, low, negative_zero = tl.load(integers), tl.load(integers + 1), tl.load(integers + 2)
-    tiny, max_positive, max_negative = tl.load(reals), tl.load(reals + 1), tl.load(reals + 2)
-    over_positive, over_negative, nan = tl.load(reals + 3), tl.load(reals + 4), tl.load(reals + 5)
-    bits = x.to(tl.int64, bitcast=True)
-    negative = bits < 0
-    magnitude = bits & 0x7FFFFFFFFFFFFFFF
-    field = magnitude >> 52
-    exponent = field - 896
-    top = tl.maximum(exponent, low)
-    if MODE == 7:
-        lifter = 1.5 * _power_of_two(top - 127 + 52 - mantissa)
-        result = (magnitude.to(tl.float64, bitcast=True) + lifter) - lifter
-    else:
-        significand = tl.where(field == 0, 0, (magnitude & 0xFFFFFFFFFFFFF) | 0x10000000000000)
-        drop = 52 - mantissa + (top - exponent)
-        if MODE == 5:
-            cut = tl.minimum(drop - DRAW_BITS, 60)
-            rounded = ((significand >> cut) + word) >> DRAW_BITS
-        else:
-            drop = tl.minimum(drop, 60)
-            below = (tl.full(drop.shape, 1, tl.int64) << drop) - 1
-            if MODE == 0:
-                bump = (below >> 1) + (((significand >> drop) + ((top - low) << mantissa)) & 1)
-            elif MODE == 1:
-                bump = (below >> 1) + 1
-            elif MODE == 2:
-                bump = tl.zeros_like(below)
-            elif MODE == 3:
-                bump = tl.where(negative, 0, below)
-            else:
-                bump = tl.where(negative, below, 0)
-            rounded = (significand + bump) >> drop
-        result = rounded.to(tl.float64) * _power_of_two(top - mantissa - 127)
-    largest = tl.where(negative, max_negative, max_positive)
-    over = tl.where(negative, over_negative, over_positive)
-    if MODE == 2:
-        beyond = largest
-    elif MODE == 3:
-        beyond = tl.where(negative, largest, over)
-    elif MODE == 4:
-        beyond = tl.where(negative, over, largest)
-    else:
-        beyond = over
-    result = tl.where(result > largest, beyond, result)
-    result = tl.where(result < tiny, 0.0, result)
-    result = tl.where(magnitude == 0x7FF0000000000000, over, result)
-    signed = negative & ((result != 0) | (negative_zero != 0))
-    result = tl.where(signed, -result, result)
-    return tl.where(magnitude > 0x7FF0000000000000, nan, result)
-
-
-@triton.jit
-def _draw(index, keys, MODE: tl.constexpr, DRAW_BITS: tl.constexpr):
-    """The random bits of roundings by their number, where the mode needs them."""
-    if MODE != 5:
-        return index
-    block = index >> 32
-    first = tl.load(keys + 2 * block).to(tl.uint32, bitcast=True)
-    second = tl.load(keys + 2 * block + 1).to(tl.uint32, bitcast=True)
-    word = _random_word((index & 0xFFFFFFFF).to(tl.uint32), first, second)
-    return word.to(tl.int64) >> (32 - DRAW_BITS)
-
-
-@triton.jit
-def exact_kernel(
-    a, b, out, flags, keys, integers, reals, rows, columns, depth, chunk, outputs,
-    HAS_PRODUCT: tl.constexpr, PRODUCT_MODE: tl.constexpr, PARTIAL_MODE: tl.constexpr, MODE: tl.constexpr,
-    DRAW_BITS: tl.constexpr, SHARE_ROWS: tl.constexpr, SHARE_COLUMNS: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-):  # fmt: skip
-    """Every rounding exact, for the tiles whose flag is not set; a flag covers SHARE_ROWS x SHARE_COLUMNS tiles.
-
-    `integers` and `reals` hold the grids of products, partial sums and totals, one after another.
-    """
-    batch = tl.program_id(2).to(tl.int64)
-    rows_wide, columns_wide = rows + 0 * batch, columns + 0 * batch  # offsets may pass 32 bits
-    down, across = tl.num_programs(0) // SHARE_ROWS, tl.num_programs(1) // SHARE_COLUMNS
-    tile = (batch * down + tl.program_id(0) // SHARE_ROWS) * across + tl.program_id(1) // SHARE_COLUMNS
-    if tl.load(flags + tile) == 0:
-        i = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-        j = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-        inside = (i[:, None] < rows) & (j[None, :] < columns)
-        element = tl.where(inside, (batch * rows + i[:, None]) * columns + j[None, :], 0)
-        index = element
-        left = a + batch * depth * rows + i
-        right = b + batch * depth * columns + j
-        total = tl.zeros((ROWS, COLUMNS), tl.float64)
-        for first in range(0, depth, chunk):
-            partial = tl.zeros((ROWS, COLUMNS), tl.float64)
-            for k in range(first, tl.minimum(first + chunk, depth)):
-                x = tl.load(left + k * rows_wide, mask=i < rows, other=0.0).to(tl.float64)
-                y = tl.load(right + k * columns_wide, mask=j < columns, other=0.0).to(tl.float64)
-                product = x[:, None] * y[None, :]
-                if HAS_PRODUCT:
-                    word = _draw(index, keys, PRODUCT_MODE, DRAW_BITS)
-                    product = _round_wide(product, word, PRODUCT_MODE, DRAW_BITS, integers, reals)
-                    index += outputs
-                word = _draw(index, keys, PARTIAL_MODE, DRAW_BITS)
-                exact = _add_odd(partial, product, PARTIAL_MODE)
-                partial = _round_wide(exact, word, PARTIAL_MODE, DRAW_BITS, integers + 3, reals + 6)
-                index += outputs
-            joined = tl.where(first == 0, partial, _add_odd(total, partial, MODE))
-            word = _draw(index, keys, MODE, DRAW_BITS)
-            total = _round_wide(joined, word, MODE, DRAW_BITS, integers + 6, reals + 12)
-            index += outputs
-        tl.store(out + element, total.to(tl.float32), mask=inside)
+from presilicon.formats.mac.triton_rounding import _join
 
 
 @triton.jit
 def native_kernel(
-    a, b, out, keys, integers, reals, rows, columns, depth, chunk, outputs,
-    MODE: tl.constexpr, DRAW_BITS: tl.constexpr, DOT: tl.constexpr,
+    a, b, out, keys, last_block, integers, reals, rows, columns, depth, chunk, outputs,
+    JOIN: tl.constexpr, MODE: tl.constexpr, DRAW_BITS: tl.constexpr, LOW: tl.constexpr, UP: tl.constexpr,
+    LIMIT: tl.constexpr, BEYOND: tl.constexpr, OVER: tl.constexpr, HARDWARE: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
     """Fused float32 sums within chunks, rounded at the chunks' ends."""
@@ -194,14 +24,14 @@ def native_kernel(
     j = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (i[:, None] < rows) & (j[None, :] < columns)
     element = tl.where(inside, (batch * rows + i[:, None]) * columns + j[None, :], 0)
-    index = element
+    base = 0 * batch
     left = a + batch * depth * rows
     right = b + batch * depth * columns
-    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    total = tl.full((ROWS, COLUMNS), -0.0, tl.float32)
     for first in range(0, depth, chunk):
         partial = tl.zeros((ROWS, COLUMNS), tl.float32)
         last = tl.minimum(first + chunk, depth)
-        if DOT:
+        if HARDWARE:
             for begin in range(first, last, DEPTH):
                 k = (begin + tl.arange(0, DEPTH)).to(tl.int64)
                 x_inside = (k[None, :] < last) & (i[:, None] < rows)
@@ -217,13 +47,65 @@ def native_kernel(
                 partial = tl.fma(
                     tl.broadcast_to(x[:, None], (ROWS, COLUMNS)), tl.broadcast_to(y[None, :], (ROWS, COLUMNS)), partial
                 )
-        index += (last - first).to(tl.int64) * outputs
-        wide = partial.to(tl.float64)
-        joined = tl.where(first == 0, wide, _add_odd(total.to(tl.float64), wide, MODE))
-        word = _draw(index, keys, MODE, DRAW_BITS)
-        total = _round_wide(joined, word, MODE, DRAW_BITS, integers + 6, reals + 12).to(tl.float32)
-        index += outputs
+        base += (last - first).to(tl.int64) * outputs
+        total = _join(
+            total, partial, first == 0, base, element, keys, last_block, integers, reals,
+            JOIN, MODE, DRAW_BITS, LOW, UP, LIMIT, BEYOND, OVER, HARDWARE,
+        )  # fmt: skip
+        base += outputs
     tl.store(out + element, total, mask=inside)
+
+
+@triton.jit
+def chunk_kernel(
+    a, b, out, keys, last_block, integers, reals, rows, columns, depth, outputs,
+    a_batch, a_row, a_depth, b_batch, b_depth, b_column,
+    JOIN: tl.constexpr, MODE: tl.constexpr, DRAW_BITS: tl.constexpr, LOW: tl.constexpr, UP: tl.constexpr,
+    LIMIT: tl.constexpr, BEYOND: tl.constexpr, OVER: tl.constexpr,
+    WIDTH: tl.constexpr, STEPS: tl.constexpr, EVEN: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """Products on tensor cores, whose sums of STEPS x DEPTH products are rounded and added one after another.
+
+    An instruction adds and rounds `WIDTH` products. `EVEN`: tiles divide all sizes, so nothing is masked.
+    """
+    down, across = tl.cdiv(rows, ROWS), tl.cdiv(columns, COLUMNS)
+    program = tl.program_id(0) % (down * across)
+    batch = (tl.program_id(0) // (down * across)).to(tl.int64)
+    group = program // (GROUP * across)
+    height = tl.minimum(down - group * GROUP, GROUP)
+    i = (group * GROUP + (program % (GROUP * across)) % height) * ROWS + tl.arange(0, ROWS)
+    j = (program % (GROUP * across)) // height * COLUMNS + tl.arange(0, COLUMNS)
+    k = tl.arange(0, DEPTH)
+    inside = (i[:, None] < rows) & (j[None, :] < columns)
+    element = tl.where(inside, (batch * rows + i[:, None]) * columns + j[None, :], 0)
+    base = 0 * batch
+    left = a + batch * a_batch + i[:, None].to(tl.int64) * a_row + k[None, :] * a_depth
+    right = b + batch * b_batch + k[:, None] * b_depth + j[None, :].to(tl.int64) * b_column
+    total = tl.full((ROWS, COLUMNS), -0.0, tl.float32)
+    for first in range(0, depth, STEPS * DEPTH):
+        partial = tl.zeros((ROWS, COLUMNS), tl.float32)
+        for step in tl.range(STEPS):
+            rest = depth - first - step * DEPTH
+            if EVEN:
+                x, y = tl.load(left), tl.load(right)
+            else:
+                x = tl.load(left, mask=(i[:, None] < rows) & (k[None, :] < rest), other=0.0)
+                y = tl.load(right, mask=(k[:, None] < rest) & (j[None, :] < columns), other=0.0)
+            partial = tl.dot(x, y, partial, max_num_imprecise_acc=STEPS * DEPTH)
+            left += DEPTH * a_depth
+            right += DEPTH * b_depth
+        base += tl.cdiv(tl.minimum(depth - first, STEPS * DEPTH), WIDTH).to(tl.int64) * outputs
+        total = _join(
+            total, partial, first == 0, base, element, keys, last_block, integers, reals,
+            JOIN, MODE, DRAW_BITS, LOW, UP, LIMIT, BEYOND, OVER, True,
+        )  # fmt: skip
+        base += outputs
+    target = out + (batch * rows + i[:, None]) * columns + j[None, :]
+    if EVEN:
+        tl.store(target, total)
+    else:
+        tl.store(target, total, mask=inside)
 
 
 @triton.jit
