@@ -12,7 +12,7 @@ from presilicon.formats.mac.tensor_core import INSTRUCTIONS, Instruction, tensor
 from presilicon.formats.mac.tensor_core_gpu import GROUP, operand_type
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.quantization import quantize
-from presilicon.formats.rounding import Key
+from presilicon.formats.rounding import Key, Stochastic
 
 TILES = ((128, 64, 4, 3), (64, 64, 4, 3))
 """Rows and columns of outputs per program, warps and stages; the first that keeps the chip busy."""
@@ -23,6 +23,8 @@ def chunk_instructions(mac: MacUnit) -> tuple[Instruction, Instruction] | None:
     """The operands of a unit whose sums within chunks are those of an instruction; None for all others."""
     left, right = (next((i for i in INSTRUCTIONS if i.operand == fmt), None) for fmt in (mac.left, mac.right))
     if left is None or right is None or mac.chunk is None or mac.chunk % _least_depth(left):
+        return None
+    if isinstance(mac.rounding_mode, Stochastic) and mac.rounding_mode.source == "lfsr":
         return None
     unit = tensor_core(
         left.operand,

@@ -39,7 +39,8 @@ def multiply(a: Tensor, b: Tensor, plan: MacPlan, key: Key, hardware: bool = Tru
     if not plan.is_sequential or (source is not None and source.source == "lfsr") or a.numel() * b.numel() == 0:
         return plain.multiply(a, b, plan, key)
     out = torch.empty(batches, rows, columns, device=a.device)
-    work = _Work(a, b, out, plan, keys_of(plan, key, out.numel() * plan.rounding_count(depth), a.device), hardware)
+    keys = keys_of(plan, key, out.numel() * plan.rounding_count(depth), a.device)
+    work = _Work(a, b, out, plan, keys, hardware, {})
     if plan.is_native and plan.product is None:
         _add_natively(work)
         return out
@@ -59,6 +60,8 @@ class _Work(NamedTuple):
     plan: MacPlan
     keys: Tensor
     hardware: bool
+    typed: dict[torch.dtype, tuple[Tensor, Tensor]]
+    """Operands as kernels read them, by their type."""
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -72,7 +75,9 @@ class _Work(NamedTuple):
 
     def operands(self, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
         """The operands as kernels read them: the left one transposed."""
-        return self.a.to(dtype).mT.contiguous(), self.b.to(dtype).contiguous()
+        if dtype not in self.typed:
+            self.typed[dtype] = self.a.to(dtype).mT.contiguous(), self.b.to(dtype).contiguous()
+        return self.typed[dtype]
 
     def grid(self, tile: tuple[int, int]) -> tuple[int, int, int]:
         """Programs for all outputs, in whole tiles of levels."""
@@ -94,6 +99,7 @@ def levels_of(plan: MacPlan, outputs: int, hardware: bool = True) -> list[int]:
     return [HALF] * half + [NARROW] * narrow + [WIDE, ODD] * wide
 
 
+@lru_cache(maxsize=256)
 def _half_type(plan: MacPlan) -> torch.dtype | None:
     """The 16-bit type of the processor whose multiply-add is the unit's."""
     types = {grid_of(Float(5, 10)): torch.float16, grid_of(Float(8, 7)): torch.bfloat16}
@@ -322,9 +328,15 @@ def grids_of(plan: MacPlan, device: torch.device) -> tuple[Tensor, Tensor]:
 
 def keys_of(plan: MacPlan, key: Key, draws: int, device: torch.device) -> Tensor:
     """The key words of every block of 2^32 draws."""
-    blocks = 1 + (draws >> 32) if plan.source is not None else 0
-    rows = rows_of([(key, block) for block in range(blocks)]) if blocks else None
+    if plan.source is None:
+        return _no_keys(device)
+    blocks = range(1 + (draws >> 32))
+    rows = rows_of([(key, block) for block in blocks])
     if rows is not None:
         return rows
-    words = [key.words(block) for block in range(blocks)] or [(0, 0)]
-    return torch.tensor(words, dtype=torch.int64, device=device).to(torch.int32)
+    return torch.tensor([key.words(block) for block in blocks], dtype=torch.int64, device=device).to(torch.int32)
+
+
+@lru_cache(maxsize=32)
+def _no_keys(device: torch.device) -> Tensor:
+    return torch.zeros(1, 2, dtype=torch.int32, device=device)

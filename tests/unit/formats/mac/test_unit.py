@@ -3,7 +3,7 @@ from itertools import product
 import pytest
 
 from presilicon.base import ConfigError, FormatError, decode_config, parse_toml, to_plain
-from presilicon.formats import Float, Format, MacUnit, parse
+from presilicon.formats import Float, Format, MacUnit, parse, tensor_core
 from presilicon.formats.mac.plan import plan_of
 
 
@@ -132,3 +132,27 @@ def test_sliced_products_are_exact(bits_a: int, bits_b: int) -> None:
 
 def test_a_multiplier_without_slices_takes_one_pass() -> None:
     assert MacUnit().passes(24, 24) == 1
+
+
+def test_the_sums_of_a_tensor_core_are_rounded_at_chunk_boundaries_in_any_format() -> None:
+    unit = tensor_core(parse("float16"), parse("e5m2"), split=64, accumulate=Float(6, 9), rounding="stochastic")
+    assert (unit.accumulate, unit.partial, unit.chunk, unit.rounding) == (Float(6, 9), Float(8, 23), 64, "stochastic")
+    fp8 = tensor_core(parse("e5m2"), parse("e4m3fn"), promotion=32, accumulate=parse("float16"))
+    assert (fp8.accumulate, fp8.partial, fp8.chunk) == (parse("float16"), Float(8, 13), 32)
+    with pytest.raises(FormatError, match="accumulate and rounding are those of the sums of chunks, which need split"):
+        tensor_core(parse("float16"), parse("float16"), split=None, accumulate=Float(6, 9))
+
+
+def test_a_tensor_core_rounds_the_chunks_that_its_instructions_fill() -> None:
+    pytest.importorskip("triton")
+    from presilicon.formats.mac.chunked_gpu import chunk_instructions
+
+    half = parse("float16")
+    named = {
+        chunk: chunk_instructions(tensor_core(half, half, split=chunk, accumulate=Float(6, 9))) for chunk in (8, 48)
+    }
+    assert named[8] is None
+    assert [instruction.name for instruction in named[48]] == ["fp16", "fp16"]
+    drawn = tensor_core(half, half, split=64, accumulate=half, rounding="stochastic(bits=8, source=lfsr)")
+    assert chunk_instructions(drawn) is None
+    assert chunk_instructions(MacUnit(accumulate=half, chunk=64)) is None
