@@ -24,7 +24,8 @@ module presilicon_float_add #(
   presilicon_unpack #(
       .FORMAT(X),
       .SIGNIFICAND(BITS),
-      .NORMALIZE(X != OUT)
+      .NORMALIZE(X != OUT),
+      .OFFSET(format_bias(OUT))
   ) unpack (
       .code(x),
       .sign,

@@ -26,6 +26,7 @@ module presilicon_float_multiply #(
       .X(X),
       .Y(Y),
       .BITS(BITS),
+      .OFFSET(format_bias(OUT)),
       .HALVES(HALVES)
   ) exact (
       .clock,
@@ -47,7 +48,7 @@ module presilicon_float_multiply #(
       .clock,
       .enable,
       .sign,
-      .top(exponent + 12'(format_bias(OUT))),
+      .top(exponent),
       .significand,
       .nan,
       .infinity,

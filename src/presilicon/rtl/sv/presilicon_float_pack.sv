@@ -1,10 +1,12 @@
 // A term as a float's code: normalized, then rounded, with a register behind each of the two if CUTS says so.
+// Without LOWERS no bit lies below the format's last place unless it does so by its own width: `top` is at least 1.
 // `top` is the biased exponent that the highest bit of the significand stands for. The lowest bit of the significand may
 // stand for all further ones. A significand of zero gives a zero of that sign; `draw` is used from its highest bit on.
 module presilicon_float_pack #(
     parameter int FORMAT = 'hff5e0,
     parameter int ROUNDING = 0,
     parameter int BITS = 28,
+    parameter bit LOWERS = 1,
     parameter int CUTS = 'b11,  // behind the normalization, behind the rounding
     localparam int WORD = FORMAT & 63
 ) (
@@ -51,7 +53,7 @@ module presilicon_float_pack #(
   // A subnormal whose bits lie below its last place is shifted right; what falls out is kept in the lowest bit.
   wire [2*FULL-1:0] lowered = {padded, {FULL{1'b0}}} >> (right > 12'(FULL) ? 12'(FULL) : right);
   wire [FULL-1:0] shifted =
-      left >= 12'sd0 ? padded << left : {lowered[2*FULL-1:FULL+1], lowered[FULL] | (|lowered[FULL-1:0])};
+      !LOWERS || left >= 12'sd0 ? padded << left : {lowered[2*FULL-1:FULL+1], lowered[FULL] | (|lowered[FULL-1:0])};
 
   wire [11:0] field = is_normal && |padded ? exponent : '0;
   logic [CODE-1:0] code;
@@ -92,7 +94,8 @@ module presilicon_float_pack #(
 
   // A mantissa that overflows carries into the exponent by itself.
   wire [CODE-1:0] rounded = code_1 + CODE'(away_1);
-  wire too_large = rounded > CODE'(LARGEST);
+  wire too_large = |rounded[CODE-1:WORD-1]
+      || (SPECIALS == IEEE ? &rounded[WORD-2:MANTISSA] : (SPECIALS == FN || SPECIALS == P3109) && &rounded[WORD-2:0]);
   wire stops = (ROUNDING >> 8) == 0
       && (MODE == TOWARD_ZERO || (MODE == UP && sign_1) || (MODE == DOWN && !sign_1));
   wire is_zero = rounded == '0 || (format_flushes(FORMAT) != 0 && rounded[CODE-1:MANTISSA] == '0);

@@ -14,7 +14,8 @@
 //          8     numbers beyond the largest overflow in every mode, as in a tensor core
 //
 // Numbers on their way are terms: a sign, a significand, the exponent of its highest bit (signed, 12 bits), and two
-// flags for NaN and infinity. A zero that was normalized has the exponent ZERO_EXPONENT, below that of every number.
+// flags for NaN and infinity. A term that is to be rounded to a float has that format's bias in its exponent. A zero that
+// was normalized has the exponent ZERO_EXPONENT, below that of every number.
 /* verilator lint_off VARHIDDEN */  // a module and the one around it may both include this
 /* verilator lint_off UNUSEDSIGNAL */  // no function needs all bits
 /* verilator lint_off UNUSEDPARAM */  // no module needs all of them

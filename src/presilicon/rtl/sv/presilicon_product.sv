@@ -1,10 +1,11 @@
 // x * y of two formats as an exact term: the significand has all bits of the product. Without NORMALIZE the operands'
-// subnormals stay as they are, and so does the product; with it, one of the two highest bits is 1 unless it is zero.
+// subnormals stay as they are, and so does the product; with it, one of the two highest bits is 1 unless it is zero. OFFSET is added to the exponent.
 module presilicon_product #(
     parameter int X = 'hff5e0,
     parameter int Y = 'hff5e0,
     parameter int BITS = 48,  // significand_bits(X) + significand_bits(Y)
     parameter bit NORMALIZE = 0,
+    parameter int OFFSET = 0,
     // 3 cycles, in halves for the multipliers of an FPGA: partial products, their sums, the product; or none.
     parameter bit HALVES = 0,
     localparam int X_WORD = X & 63,
@@ -23,6 +24,9 @@ module presilicon_product #(
   `include "presilicon_format.svh"
   localparam int X_BITS = significand_bits(X);
   localparam int Y_BITS = significand_bits(Y);
+  // Exponent fields as they are: all biases are one constant in the sum.
+  localparam int X_OFFSET = format_kind(X) == 0 ? format_bias(X) : 0;
+  localparam int Y_OFFSET = format_kind(Y) == 0 ? format_bias(Y) : 0;
   logic x_sign, x_nan, x_infinity, y_sign, y_nan, y_infinity;
   logic signed [11:0] x_exponent, y_exponent;
   logic [X_BITS-1:0] x_significand;
@@ -30,7 +34,8 @@ module presilicon_product #(
   presilicon_unpack #(
       .FORMAT(X),
       .SIGNIFICAND(X_BITS),
-      .NORMALIZE(NORMALIZE)
+      .NORMALIZE(NORMALIZE),
+      .OFFSET(X_OFFSET)
   ) unpack_x (
       .code(x),
       .sign(x_sign),
@@ -42,7 +47,8 @@ module presilicon_product #(
   presilicon_unpack #(
       .FORMAT(Y),
       .SIGNIFICAND(Y_BITS),
-      .NORMALIZE(NORMALIZE)
+      .NORMALIZE(NORMALIZE),
+      .OFFSET(Y_OFFSET)
   ) unpack_y (
       .code(y),
       .sign(y_sign),
@@ -53,7 +59,7 @@ module presilicon_product #(
   );
   wire either = x_infinity || y_infinity;
   wire is_nan = x_nan || y_nan || (either && (x_significand == '0 || y_significand == '0));
-  wire signed [11:0] sum = x_exponent + y_exponent + 12'sd1;
+  wire signed [11:0] sum = x_exponent + y_exponent + 12'(1 + OFFSET - X_OFFSET - Y_OFFSET);
   generate
     if (!HALVES) begin : whole
       assign significand = x_significand * y_significand;

@@ -1,6 +1,6 @@
 // A term plus a number z of format Z, rounded once to format OUT: order by exponent, align, add, normalize, round, with
 // a register behind each if CUTS says so. The term's significand has at most SLACK zeros on top, unless it is zero or a
-// subnormal of format OUT.
+// subnormal of format OUT; its exponent has OUT's bias.
 module presilicon_term_sum #(
     parameter int Z = 'hff5e0,
     parameter int OUT = 'hff5e0,
@@ -36,7 +36,8 @@ module presilicon_term_sum #(
   presilicon_unpack #(
       .FORMAT(Z),
       .SIGNIFICAND(Z_BITS),
-      .NORMALIZE(Z != OUT)
+      .NORMALIZE(Z != OUT),
+      .OFFSET(format_bias(OUT))
   ) unpack (
       .code(z),
       .sign(z_sign),
@@ -50,7 +51,9 @@ module presilicon_term_sum #(
   wire [WIDER-1:0] z_wide = WIDER'(z_significand) << (WIDER - Z_BITS);
   wire z_larger = ORDERED ? {~z_exponent[11], z_exponent[10:0], z_wide} > {~exponent[11], exponent[10:0], term_wide}
       : z_exponent > exponent;
-  wire signed [11:0] apart = z_larger ? z_exponent - exponent : exponent - z_exponent;
+  wire signed [11:0] larger = z_larger ? z_exponent : exponent;
+  wire signed [11:0] smaller = z_larger ? exponent : z_exponent;
+  wire [11:0] apart = larger - smaller;
   localparam int PLACE = $clog2(GUARDED + 1);
   wire [PLACE-1:0] distance = apart > 12'(GUARDED) ? PLACE'(GUARDED) : apart[PLACE-1:0];
 
@@ -72,7 +75,7 @@ module presilicon_term_sum #(
         nan || z_nan || (infinity && z_infinity && sign != z_sign),
         infinity || z_infinity,
         infinity ? sign : z_sign,
-        (z_larger ? z_exponent : exponent) + 12'sd1,
+        larger + 12'sd1,
         distance,
         z_larger ? z_wide : term_wide,
         z_larger ? term_wide : z_wide,
@@ -128,12 +131,13 @@ module presilicon_term_sum #(
       .FORMAT(OUT),
       .ROUNDING(ROUNDING),
       .BITS(GUARDED + 1),
+      .LOWERS(Z != OUT),
       .CUTS(CUTS >> 3)
   ) pack (
       .clock,
       .enable,
       .sign(sign_3),
-      .top(top_3 + 12'(format_bias(OUT))),
+      .top(top_3),
       .significand(total_3),
       .nan(nan_3),
       .infinity(infinity_3),

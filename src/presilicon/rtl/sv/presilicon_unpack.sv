@@ -1,9 +1,10 @@
 // A code of a format as a term. With NORMALIZE the highest bit of a significand other than zero is 1; without, that of a
-// float's subnormal is 0 under the exponent of the smallest normal number.
+// float's subnormal is 0 under the exponent of the smallest normal number. OFFSET is added to the exponent.
 module presilicon_unpack #(
     parameter int FORMAT = 'hff5e0,
     parameter int SIGNIFICAND = 24,  // significand_bits(FORMAT)
     parameter bit NORMALIZE = 0,
+    parameter int OFFSET = 0,
     localparam int WORD = FORMAT & 63
 ) (
     input  logic        [       WORD-1:0] code,
@@ -21,7 +22,7 @@ module presilicon_unpack #(
       localparam int FIELD = format_exponent(FORMAT);
       localparam int MANTISSA = format_fraction(FORMAT);
       localparam int SPECIALS = format_specials(FORMAT);
-      localparam int BIAS = format_bias(FORMAT);
+      localparam int BIAS = format_bias(FORMAT) - OFFSET;
       localparam logic [WORD-2:0] INFINITY = {{FIELD{1'b1}}, {(WORD - 1 - FIELD) {SPECIALS == P3109}}};
       wire [WORD-2:0] magnitude = code[WORD-2:0];
       wire [FIELD-1:0] field = magnitude[WORD-2-:FIELD];
@@ -44,7 +45,7 @@ module presilicon_unpack #(
       end else begin : magnitude
         assign plain = code[SIGNIFICAND-1:0];
       end
-      assign plain_exponent = 12'(SIGNIFICAND - 1 - format_fraction(FORMAT));
+      assign plain_exponent = 12'(SIGNIFICAND - 1 - format_fraction(FORMAT) + OFFSET);
       assign {nan, infinity} = 2'b00;
     end
     if (NORMALIZE) begin : normalize

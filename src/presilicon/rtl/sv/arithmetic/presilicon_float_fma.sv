@@ -31,7 +31,8 @@ module presilicon_float_fma #(
       .X(X),
       .Y(Y),
       .BITS(BITS),
-      .NORMALIZE(1)
+      .NORMALIZE(1),
+      .OFFSET(format_bias(OUT))
   ) exact (
       .clock,
       .enable,

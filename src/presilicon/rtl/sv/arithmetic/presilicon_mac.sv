@@ -79,6 +79,7 @@ module presilicon_mac #(
       .PRODUCT(PRODUCT),
       .ROUNDING(PRODUCT_ROUNDING),
       .FIXED(FIXED),
+      .OFFSET(format_bias(PARTIAL)),
       .TERM(TERM)
   ) multiply (
       .left,

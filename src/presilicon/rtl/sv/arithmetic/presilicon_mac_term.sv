@@ -1,5 +1,5 @@
 // The exact term that a product adds to a sum, on one bus: an integer for sums in fixed point, else sign, NaN, infinity,
-// exponent and significand. With a format PRODUCT the product is rounded to it first. ONE has the term of a number alone.
+// exponent (with OFFSET) and significand. With a format PRODUCT the product is rounded to it first. ONE has the term of a number alone.
 module presilicon_mac_term #(
     parameter int LEFT = 'hff5e0,
     parameter int RIGHT = 'hff5e0,
@@ -7,6 +7,7 @@ module presilicon_mac_term #(
     parameter int ROUNDING = 0,
     parameter bit FIXED = 0,
     parameter bit ONE = 0,
+    parameter int OFFSET = 0,
     parameter int TERM = 63,
     localparam int LEFT_WORD = LEFT & 63,
     localparam int RIGHT_WORD = RIGHT & 63
@@ -57,7 +58,8 @@ module presilicon_mac_term #(
         presilicon_unpack #(
             .FORMAT(FORMAT),
             .SIGNIFICAND(TERM - 15),
-            .NORMALIZE(1)
+            .NORMALIZE(1),
+            .OFFSET(OFFSET)
         ) unpack (
             .code,
             .sign,
@@ -90,7 +92,8 @@ module presilicon_mac_term #(
             .X(LEFT),
             .Y(RIGHT),
             .BITS(TERM - 15),
-            .NORMALIZE(1)
+            .NORMALIZE(1),
+            .OFFSET(OFFSET)
         ) exact (
             .clock(1'b0),
             .enable(1'b0),

@@ -33,6 +33,7 @@ module presilicon_mac_total #(
           .RIGHT(PARTIAL),
           .FIXED(FIXED),
           .ONE(1),
+          .OFFSET(format_bias(TOTAL)),
           .TERM(TERM)
       ) unpack (
           .left(partial),
