@@ -12,9 +12,9 @@ module presilicon_signed_sum #(
   logic [SUM:0] total;
   always_comb begin
     total = '0;
+    // A magnitude is subtracted by adding its complement and 1: one adder, not two and a choice.
     for (int term = 0; term < COUNT; term++)
-      total = signs[term] ? total - (SUM + 1)'(magnitudes[term*BITS+:BITS])
-          : total + (SUM + 1)'(magnitudes[term*BITS+:BITS]);
+      total = total + ((SUM + 1)'(magnitudes[term*BITS+:BITS]) ^ {(SUM + 1) {signs[term]}}) + (SUM + 1)'(signs[term]);
   end
   assign sign = total[SUM];
   assign magnitude = sign ? -total[SUM-1:0] : total[SUM-1:0];
