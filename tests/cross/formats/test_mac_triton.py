@@ -54,3 +54,23 @@ CASES = {
 def test_triton_is_the_kernel(case: str, interpret: Callable[[str], str]) -> None:
     batches = 2 if case == "every sum rounded" else 1
     assert interpret(SCRIPT.format(units=CASES[case], pairs=PAIRS, batches=batches)) == "equal"
+
+
+DRAWS = """
+import torch
+from draw_kernel import draw_kernel
+from presilicon.formats import Key
+from presilicon.formats.rounding import random_word
+
+key, out = Key(4), torch.zeros(64, dtype=torch.int64)
+keys = torch.tensor([key.words(block) for block in range(3)]).to(torch.int32)
+for base in (7, 2**32 - 40, 2**33 - 1, 3 * 2**32 - 64):
+    draw_kernel[(1,)](out, keys, base, 2, DRAW_BITS=24, COUNT=64)
+    assert out.tolist() == [random_word(key, base + j) >> 8 for j in range(64)], base
+assert out.tolist() != [random_word(Key(5), base + j) >> 8 for j in range(64)]
+print("equal")
+"""
+
+
+def test_random_bits_go_on_in_the_next_block_of_words(interpret: Callable[[str], str]) -> None:
+    assert interpret(DRAWS) == "equal"
