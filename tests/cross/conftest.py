@@ -1,6 +1,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from interpreter import Interpreter
 
 _FORMATS = Path(__file__).parent / "formats"
 sys.path.insert(0, str(_FORMATS))
+collect_ignore = [] if find_spec("triton") else ["formats/draw_kernel.py"]
 
 
 @pytest.fixture(scope="session")
