@@ -1,4 +1,4 @@
-"""Ways of the GPU passes through a tensor: in the order of its memory, in groups that share a scale."""
+"""Plans of the GPU passes: a tensor in the order of its memory, and its division into groups that share a scale."""
 
 from functools import lru_cache
 from math import prod
@@ -9,7 +9,7 @@ import triton
 from torch import Tensor
 
 FLAT, TILES, BANDS, DOWN = range(4)
-"""`triton_kernels.places` describes them."""
+"""`triton_kernels.tile_offsets` describes them."""
 
 ELEMENTS, WARPS = 512, 2
 """Elements that one program rounds, and its warps: small ones keep more loads in flight (measured on an H200)."""
@@ -22,7 +22,7 @@ class Memory(NamedTuple):
 
     order: tuple[int, ...] | None
     """Axes from the longest stride to the shortest; None if elements do not lie one after another."""
-    turned: tuple[int, int] | None
+    transposed: tuple[int, int] | None
     """Sizes of stacked matrices in memory whose transposes are the tensor; None: it is row-major, or neither."""
 
 
@@ -38,7 +38,9 @@ def _memory_of(shape: tuple[int, ...], stride: tuple[int, ...]) -> Memory:
     if long == sorted(long):
         return Memory(_ROW_MAJOR[: len(shape)], None)
     # Stacked transposes: the axes of some suffix are rotated.
-    same = next(i for i, (axis, place) in enumerate(zip(long, sorted(long), strict=True)) if axis != place)
+    same = next(
+        i for i, (axis, expected_axis) in enumerate(zip(long, sorted(long), strict=True)) if axis != expected_axis
+    )
     suffix = long[same:]
     cut = suffix.index(min(suffix))
     rotated = suffix[cut:] + suffix[:cut] == sorted(suffix)
@@ -46,29 +48,29 @@ def _memory_of(shape: tuple[int, ...], stride: tuple[int, ...]) -> Memory:
     return Memory(order, sizes if rotated else None)
 
 
-class Passage(NamedTuple):
+class Transfer(NamedTuple):
     """A tensor to read and one to write, whose elements lie one after another in the same order."""
 
     source: Tensor
     target: Tensor
     out: Tensor
     order: tuple[int, ...]
-    turned: tuple[int, int] | None
+    transposed: tuple[int, int] | None
 
     def finish(self) -> Tensor:
         """The result; copied to `out` if this has another order."""
         return self.out if self.target is self.out else self.out.copy_(self.target)
 
 
-def passage(x: Tensor, out: Tensor | None, is_random: bool, in_rows: bool = False) -> Passage:
-    """The passage of `x` into `out` or a new tensor, in the order of `x`'s memory if that is possible.
+def plan_transfer(x: Tensor, out: Tensor | None, is_random: bool, in_rows: bool = False) -> Transfer:
+    """The transfer of `x` to `out` or a new tensor, in the order of `x`'s memory if that is possible.
 
     Random words follow the row-major index, which is known for transposes too. `in_rows` demands row-major order.
     """
     shape, stride = tuple(x.shape), x.stride()
     memory = _memory_of(shape, stride)
     is_row_major = memory.order == _ROW_MAJOR[: len(shape)]
-    is_dense = memory.order is not None and (memory.turned is not None or not is_random)
+    is_dense = memory.order is not None and (memory.transposed is not None or not is_random)
     if not (is_row_major or (is_dense and not in_rows)) or (out is not None and out.stride() != stride):
         x = x.contiguous()
         memory, stride = Memory(_ROW_MAJOR[: len(shape)], None), x.stride()
@@ -76,14 +78,14 @@ def passage(x: Tensor, out: Tensor | None, is_random: bool, in_rows: bool = Fals
         out = torch.empty_like(x)
     target = out if out.stride() == stride else torch.empty_like(x, dtype=out.dtype)
     assert memory.order is not None
-    return Passage(x, target, out, memory.order, memory.turned if is_random else None)
+    return Transfer(x, target, out, memory.order, memory.transposed if is_random else None)
 
 
 _ROW_MAJOR = tuple(range(64))
 
 
-class Walk(NamedTuple):
-    """A pass over a stack of matrices of `rows` x `cols` in tiles, as the kernels take it."""
+class Tiling(NamedTuple):
+    """A tensor as a stack of matrices of `rows` x `cols` in tiles, as the kernels take it."""
 
     tiles: int
     rows: int
@@ -95,12 +97,12 @@ class Walk(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def walk(
-    shape: tuple[int, ...], axis: int | None, size: int, is_square: bool, turned: tuple[int, int] | None
-) -> Walk | None:
-    """The pass over a row-major tensor in groups of `size` along `axis` (0: all of it), in tiles, or in one group.
+def tiling_of(
+    shape: tuple[int, ...], axis: int | None, size: int, is_square: bool, transposed: tuple[int, int] | None
+) -> Tiling | None:
+    """The tiling of a row-major tensor: groups of `size` along `axis` (0: all of it), square tiles, or one group.
 
-    None where the indices of a turned tensor do not follow from the groups' places.
+    None where the indices of a transposed tensor do not follow from those of the groups.
     """
     count = prod(shape)
     if axis is None:
@@ -118,10 +120,10 @@ def walk(
         else:
             rows, cols, tile_rows, kind = 1, length, 1, TILES
             tile_cols = group if is_held else ELEMENTS
-    if turned is not None:
-        if rows == 1 and cols == turned[1]:
-            rows = turned[0]
-        if (rows, cols) != turned:
+    if transposed is not None:
+        if rows == 1 and cols == transposed[1]:
+            rows = transposed[0]
+        if (rows, cols) != transposed:
             return None
     elif tile_rows == 1 and cols % tile_cols == 0 and is_held:
         kind = FLAT
@@ -136,15 +138,15 @@ def walk(
     constants = {
         "TILE_ROWS": tile_rows,
         "TILE_COLS": tile_cols,
-        "WALK": kind,
-        "IS_TURNED": turned is not None,
+        "LAYOUT": kind,
+        "IS_TRANSPOSED": transposed is not None,
         "IS_WIDE": count >= 1 << 31,
         "IS_EVEN": has_whole_tiles and (across if kind >= BANDS else tiles) % groups == 0,
         "GROUPS": groups,
         "MEMBERS": members,
         "num_warps": warps,
     }
-    return Walk(tiles, rows, cols, programs, constants, is_held)
+    return Tiling(tiles, rows, cols, programs, constants, is_held)
 
 
 def _program(kind: int, members: int) -> tuple[int, int]:
@@ -155,18 +157,17 @@ def _program(kind: int, members: int) -> tuple[int, int]:
     return max(1, 2 * ELEMENTS // members), max(WARPS, min(16, members // 256))
 
 
-def grouped_passage(
+def plan_groups(
     x: Tensor, out: Tensor | None, axis: int | None, size: int, is_square: bool, is_random: bool
-) -> tuple[Passage, Walk]:
-    """The passage of a tensor, and the walk over its groups (see `walk`)."""
+) -> tuple[Transfer, Tiling]:
+    """The transfer of a tensor, and its tiling (see `tiling_of`)."""
     for in_rows in (False, True):
-        way = passage(x, out, is_random, in_rows)
-        if is_square and tuple(sorted(way.order[-2:])) != _ROW_MAJOR[: x.dim()][-2:]:
+        transfer = plan_transfer(x, out, is_random, in_rows)
+        if is_square and tuple(sorted(transfer.order[-2:])) != _ROW_MAJOR[: x.dim()][-2:]:
             continue
-        shape = tuple(x.shape[place] for place in way.order)
-        steps = walk(
-            shape, None if axis is None else way.order.index(axis) if shape else 0, size, is_square, way.turned
-        )
-        if steps is not None:
-            return way, steps
-    raise AssertionError("a row-major tensor always has a walk")
+        shape = tuple(x.shape[dim] for dim in transfer.order)
+        own_axis = None if axis is None else transfer.order.index(axis) if shape else 0
+        tiling = tiling_of(shape, own_axis, size, is_square, transfer.transposed)
+        if tiling is not None:
+            return transfer, tiling
+    raise AssertionError("a row-major tensor always has a tiling")

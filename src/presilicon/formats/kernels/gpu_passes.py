@@ -24,7 +24,7 @@ from presilicon.formats.kernels.cores import (
 )
 from presilicon.formats.kernels.gpu_keys import rows_of
 from presilicon.formats.kernels.gpu_launch import start
-from presilicon.formats.kernels.gpu_layout import ELEMENTS, WARPS, grouped_passage, passage
+from presilicon.formats.kernels.gpu_layout import ELEMENTS, WARPS, plan_groups, plan_transfer
 from presilicon.formats.kernels.grid import Grid, block_grid_of
 from presilicon.formats.kernels.torch_blocks import block_axis
 from presilicon.formats.rounding import LFSR_BITS, Key, Stochastic, lfsr_states
@@ -40,37 +40,37 @@ _LAUNCH = 1 << 30
 def round_elements(x: Tensor, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
     """`x` on a grid, into `out` or a new tensor; random words follow the row-major index."""
     is_random = isinstance(mode, Stochastic)
-    way = passage(x, out, is_random, in_rows=is_random and x.numel() > _LAUNCH)
-    rows, cols = way.turned or (1, 1)
+    transfer = plan_transfer(x, out, is_random, in_rows=is_random and x.numel() > _LAUNCH)
+    rows, cols = transfer.transposed or (1, 1)
     states, constants = facts(grid, mode, x.device)
-    constants = {**constants, "IS_TURNED": way.turned is not None, "BLOCK": ELEMENTS, "num_warps": WARPS}
+    constants = {**constants, "IS_TRANSPOSED": transfer.transposed is not None, "BLOCK": ELEMENTS, "num_warps": WARPS}
     total = x.numel()
     for begin in range(0, total, _LAUNCH):
         count = min(_LAUNCH, total - begin)
-        source, target = way.source, way.target
+        source, target = transfer.source, transfer.target
         if total > _LAUNCH:
             source, target = (y.as_strided((count,), (1,), y.storage_offset() + begin) for y in (source, target))
         sizes = count, _signed(begin & 0xFFFFFFFF), rows, cols
         words, programs = key_words(mode, key, begin >> 32), triton.cdiv(count, ELEMENTS)
         start(triton_kernels.element_kernel, programs, (source, target, states), sizes, constants, words)
-    return way.finish()
+    return transfer.finish()
 
 
 def round_blocks(x: Tensor, fmt: PowerBlocks, mode: str | Stochastic, key: Key, out: Tensor | None) -> Tensor:
     """`x` in a block format, into `out` or a new tensor."""
     axis = block_axis(tuple(x.shape), fmt)
     if x.numel() == 0:
-        return passage(x, out, is_random=False).finish()
-    way, steps = grouped_passage(x, out, axis, fmt.group_size, fmt.is_square, isinstance(mode, Stochastic))
+        return plan_transfer(x, out, is_random=False).finish()
+    transfer, tiling = plan_groups(x, out, axis, fmt.group_size, fmt.is_square, isinstance(mode, Stochastic))
     states, constants = facts(block_grid_of(fmt).grid, mode, x.device)
     block = _block_facts(fmt, constants["CORE"])
     # NaN does not count, and infinities are the largest number.
-    top = largest_of_all(way.source, limit=0x7F800001) if block["WINDOW"] else states
-    sizes = steps.tiles, steps.rows, steps.cols
-    constants = {**steps.constants, **block, **constants}
-    tensors = way.source, way.target, states, top
-    start(triton_kernels.block_kernel, steps.programs, tensors, sizes, constants, key_words(mode, key))
-    return way.finish()
+    top = largest_of_all(transfer.source, limit=0x7F800001) if block["WINDOW"] else states
+    sizes = tiling.tiles, tiling.rows, tiling.cols
+    constants = {**tiling.constants, **block, **constants}
+    tensors = transfer.source, transfer.target, states, top
+    start(triton_kernels.block_kernel, tiling.programs, tensors, sizes, constants, key_words(mode, key))
+    return transfer.finish()
 
 
 def largest_of_all(x: Tensor, limit: int) -> Tensor:

@@ -18,11 +18,11 @@ from presilicon.formats.kernels.gpu_layout import (
     DOWN,
     MOST_ROWS,
     MOST_SIDE,
-    Passage,
-    Walk,
-    grouped_passage,
-    passage,
-    walk,
+    Tiling,
+    Transfer,
+    plan_groups,
+    plan_transfer,
+    tiling_of,
 )
 from presilicon.formats.kernels.gpu_passes import facts, key_words, largest_of_all, largest_of_lines
 from presilicon.formats.kernels.grid import INFINITY_BITS, LARGEST_BITS, Grid, float_bits, grid_of, value_of_bits
@@ -63,16 +63,16 @@ def round_by_channel(
     x: Tensor, scale: Tensor, axis: int | None, grid: Grid, mode: str | Stochastic, key: Key, out: Tensor | None
 ) -> Tensor:
     """`x` over its channels' scales, on a grid, times the scales."""
-    way = passage(x, out, isinstance(mode, Stochastic), in_rows=True)
+    transfer = plan_transfer(x, out, isinstance(mode, Stochastic), in_rows=True)
     count = x.numel()
     inner = count if axis is None else prod(x.shape[axis + 1 :])
     if inner == 1:
-        steps = walk((count // scale.numel(), scale.numel()), 0, 0, False, None)
+        tiling = tiling_of((count // scale.numel(), scale.numel()), 0, 0, False, None)
     else:
-        steps = walk((count // inner, inner), 1, 0, False, None)
-    assert steps is not None
+        tiling = tiling_of((count // inner, inner), 1, 0, False, None)
+    assert tiling is not None
     given = scale.reshape(-1).to(torch.float32).view(torch.int32)
-    return _round(way, steps, grid, mode, key, given, {"FAMILY": _NUMBERS, "APPLY": 0, "IS_SHARED": True})
+    return _round(transfer, tiling, grid, mode, key, given, {"FAMILY": _NUMBERS, "APPLY": 0, "IS_SHARED": True})
 
 
 def round_nvfp4(
@@ -80,9 +80,9 @@ def round_nvfp4(
 ) -> Tensor:
     """`x` in NVFP4; `x` is not empty. With `scales`, that of the tensor goes there and not into the result."""
     axis = block_axis(tuple(x.shape), fmt)
-    way, steps = grouped_passage(x, out, axis, fmt.group_size, fmt.is_square, isinstance(mode, Stochastic))
-    given = largest_of_all(way.source, INFINITY_BITS) if fmt.tensor_scale else None
-    return _round(way, steps, grid_of(ELEMENT_FORMAT), mode, key, given, _nvfp4_facts(fmt), scales=scales)
+    transfer, tiling = plan_groups(x, out, axis, fmt.group_size, fmt.is_square, isinstance(mode, Stochastic))
+    given = largest_of_all(transfer.source, INFINITY_BITS) if fmt.tensor_scale else None
+    return _round(transfer, tiling, grid_of(ELEMENT_FORMAT), mode, key, given, _nvfp4_facts(fmt), scales=scales)
 
 
 def round_scaled(
@@ -107,38 +107,38 @@ def _scaled(
     x: Tensor, fmt: Scaled, amax: Tensor | None, mode: str | Stochastic, key: Key, out: Tensor | None, is_apart: bool
 ) -> tuple[Tensor, Tensor]:
     axis = None if fmt.per == "tensor" else block_axis(tuple(x.shape), fmt)
-    way, steps = grouped_passage(x, out, axis, fmt.group_size, fmt.is_square, isinstance(mode, Stochastic))
+    transfer, tiling = plan_groups(x, out, axis, fmt.group_size, fmt.is_square, isinstance(mode, Stochastic))
     given = None
     if amax is not None:
         given = amax.to(torch.float32).view(1).view(torch.int32)
-    elif not steps.is_held:
-        given = _largest_of_walk(way, steps)
+    elif not tiling.is_held:
+        given = _largest_of_lines(transfer, tiling)
     constants, numbers = _scaled_facts(fmt, given is not None)
-    scales = _empty_scales(x, fmt, way, axis) if is_apart else None
-    result = _round(way, steps, grid_of(fmt.unit_format()), mode, key, given, constants, numbers, scales)
-    return result, result if scales is None else scales.permute(_inverse(way.order)) if scales.dim() else scales
+    scales = _empty_scales(x, fmt, transfer, axis) if is_apart else None
+    result = _round(transfer, tiling, grid_of(fmt.unit_format()), mode, key, given, constants, numbers, scales)
+    return result, result if scales is None else scales.permute(_inverse(transfer.order)) if scales.dim() else scales
 
 
-def _empty_scales(x: Tensor, fmt: Scaled, way: Passage, axis: int | None) -> Tensor:
+def _empty_scales(x: Tensor, fmt: Scaled, transfer: Transfer, axis: int | None) -> Tensor:
     """Memory for the scales of groups, in the order of the tensor's memory."""
     if axis is None:
         return torch.empty((), device=x.device)
     shape = list(x.shape) or [1]
-    for place in range(max(len(shape) - 2, 0), len(shape)) if fmt.is_square else (axis,):
-        shape[place] = triton.cdiv(shape[place], fmt.group_size or shape[place])
-    return torch.empty([shape[place] for place in way.order] or shape, device=x.device)
+    for dim in range(max(len(shape) - 2, 0), len(shape)) if fmt.is_square else (axis,):
+        shape[dim] = triton.cdiv(shape[dim], fmt.group_size or shape[dim])
+    return torch.empty([shape[dim] for dim in transfer.order] or shape, device=x.device)
 
 
 def _inverse(order: tuple[int, ...]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__) or [0]
 
 
-def _largest_of_walk(way: Passage, steps: Walk) -> Tensor:
+def _largest_of_lines(transfer: Transfer, tiling: Tiling) -> Tensor:
     """The bits of the largest magnitudes of lines that are too long for a program."""
-    if steps.constants["WALK"] == DOWN:
-        return _largest_of_columns(way.source, steps.rows, steps.cols, _ALL)
-    lines = way.source.numel() // steps.cols
-    return largest_of_lines(way.source, lines, steps.cols, lines, _ALL)
+    if tiling.constants["LAYOUT"] == DOWN:
+        return _largest_of_columns(transfer.source, tiling.rows, tiling.cols, _ALL)
+    lines = transfer.source.numel() // tiling.cols
+    return largest_of_lines(transfer.source, lines, tiling.cols, lines, _ALL)
 
 
 def _largest_of_columns(x: Tensor, rows: int, cols: int, limit: int) -> Tensor:
@@ -152,8 +152,8 @@ def _largest_of_columns(x: Tensor, rows: int, cols: int, limit: int) -> Tensor:
 
 
 def _round(
-    way: Passage,
-    steps: Walk,
+    transfer: Transfer,
+    tiling: Tiling,
     grid: Grid,
     mode: str | Stochastic,
     key: Key,
@@ -166,24 +166,24 @@ def _round(
 
     With `scales`, those that are float32 go there and not into the result.
     """
-    states, grid_constants = facts(grid, mode, way.source.device)
+    states, grid_constants = facts(grid, mode, transfer.source.device)
     out_scales, magnitudes = states if scales is None else scales, states if given is None else given
     start(
         triton_scaled.scaled_kernel,
-        steps.programs,
-        (way.source, way.target, out_scales, states, magnitudes),
-        (steps.tiles, steps.rows, steps.cols, 1 if given is None else given.numel()),
+        tiling.programs,
+        (transfer.source, transfer.target, out_scales, states, magnitudes),
+        (tiling.tiles, tiling.rows, tiling.cols, 1 if given is None else given.numel()),
         {
             **_NO_SCALES,
             **constants,
             "IS_APART": scales is not None,
-            **steps.constants,
+            **tiling.constants,
             **grid_constants,
             "enable_fp_fusion": False,
         },
         (*key_words(mode, key), *numbers),
     )
-    return way.finish()
+    return transfer.finish()
 
 
 _NO_SCALES = {"HAS_POWERS": False, "HAS_TENSOR_SCALE": False, "IS_SHARED": False} | {

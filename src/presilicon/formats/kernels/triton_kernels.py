@@ -262,7 +262,7 @@ def element_kernel(
     cols,
     first,
     second,
-    IS_TURNED: tl.constexpr,
+    IS_TRANSPOSED: tl.constexpr,
     MASK: tl.constexpr,
     CORE: tl.constexpr,
     MODE: tl.constexpr,
@@ -280,13 +280,13 @@ def element_kernel(
 ):
     """Each element of a tensor alone.
 
-    `IS_TURNED`: the row-major indices are those of the transposes of stacked matrices of `rows` x `cols`.
+    `IS_TRANSPOSED`: the row-major indices are those of the transposes of stacked matrices of `rows` x `cols`.
     """
     offset = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = offset < count
     bits = tl.load(source + offset, mask=inside, other=0).to(tl.uint32, bitcast=True)
     index = offset + start
-    if IS_TURNED:
+    if IS_TRANSPOSED:
         row = index // cols
         index = ((row // rows) * cols + index % cols) * rows + row % rows
     word = random_words(index.to(tl.uint32), states, first, second, inside, MASK, MODE)
@@ -413,14 +413,14 @@ def _round_scaled(
 
 
 @triton.jit
-def places(
+def tile_offsets(
     tiles,
     rows,
     cols,
     TILE_ROWS: tl.constexpr,
     TILE_COLS: tl.constexpr,
-    WALK: tl.constexpr,
-    IS_TURNED: tl.constexpr,
+    LAYOUT: tl.constexpr,
+    IS_TRANSPOSED: tl.constexpr,
     IS_WIDE: tl.constexpr,
     GROUPS: tl.constexpr,
     MEMBERS: tl.constexpr,
@@ -428,9 +428,9 @@ def places(
     """Offsets of the elements of a program's groups, their row-major indices, which of them exist; of groups, the line
     and the number in the tensor, from 0, and which exist.
 
-    The tensor is a stack of matrices of `rows` x `cols`, in tiles. `WALK` 0: tiles lie one after another in memory, a
+    The tensor is a stack of matrices of `rows` x `cols`, in tiles. `LAYOUT` 0: tiles lie one after another in memory, a
     group per row of the result; 1: tiles of any shape, likewise; 2: the same, side by side in one band of the matrix;
-    3: tiles of one column, a group per column of the result. `IS_TURNED`: indices are those of the transposed
+    3: tiles of one column, a group per column of the result. `IS_TRANSPOSED`: indices are those of the transposed
     matrices. `MEMBERS` is the size of a tile, rounded up to a power of two. Programs run from the end of the tensor,
     which an earlier pass has left in the cache.
     """
@@ -439,7 +439,7 @@ def places(
         program = program.to(tl.int64)
     across = (cols + TILE_COLS - 1) // TILE_COLS
     down = (rows + TILE_ROWS - 1) // TILE_ROWS
-    if WALK <= 1:
+    if LAYOUT <= 1:
         tile = (program * GROUPS + tl.arange(0, GROUPS))[:, None]
         exists = tile < tiles
         line = tile // across
@@ -448,22 +448,22 @@ def places(
         strips = (across + GROUPS - 1) // GROUPS
         line = program // strips
         tile_col = program % strips * GROUPS + tl.arange(0, GROUPS)
-        tile_col = tile_col[None, :] if WALK == 3 else tile_col[:, None]
+        tile_col = tile_col[None, :] if LAYOUT == 3 else tile_col[:, None]
         exists = tile_col < across
     matrix = line // down
-    member = tl.arange(0, MEMBERS)[:, None] if WALK == 3 else tl.arange(0, MEMBERS)[None, :]
+    member = tl.arange(0, MEMBERS)[:, None] if LAYOUT == 3 else tl.arange(0, MEMBERS)[None, :]
     row = line % down * TILE_ROWS + member // TILE_COLS
     col = tile_col * TILE_COLS + member % TILE_COLS
     inside = exists & (member < TILE_ROWS * TILE_COLS) & (row < rows) & (col < cols)
     offset = (matrix * rows + row) * cols + col
     group = line * across + tile_col
-    if WALK == 3:
+    if LAYOUT == 3:
         line = matrix * cols + tile_col
-    if WALK == 0:
+    if LAYOUT == 0:
         inside = exists & (member < TILE_ROWS * TILE_COLS)
         offset = tile * (TILE_ROWS * TILE_COLS) + member
     index = offset
-    if IS_TURNED:
+    if IS_TRANSPOSED:
         index = (matrix * cols + col) * rows + row
     return offset, index.to(tl.uint32), inside, line, group, exists
 
@@ -489,8 +489,8 @@ def block_kernel(
     second,
     TILE_ROWS: tl.constexpr,
     TILE_COLS: tl.constexpr,
-    WALK: tl.constexpr,
-    IS_TURNED: tl.constexpr,
+    LAYOUT: tl.constexpr,
+    IS_TRANSPOSED: tl.constexpr,
     IS_WIDE: tl.constexpr,
     IS_EVEN: tl.constexpr,
     EMAX: tl.constexpr,
@@ -518,13 +518,13 @@ def block_kernel(
     GROUPS: tl.constexpr,
     MEMBERS: tl.constexpr,
 ):
-    """Groups of a stack of matrices (see `places`), each with a power of two as its scale.
+    """Groups of a stack of matrices (see `tile_offsets`), each with a power of two as its scale.
 
     With a `WINDOW`, the lowest exponent follows from the tensor's largest magnitude, whose bits `top` holds.
     """
-    AXIS: tl.constexpr = 0 if WALK == 3 else 1
-    offset, index, inside, _, _, _ = places(
-        tiles, rows, cols, TILE_ROWS, TILE_COLS, WALK, IS_TURNED, IS_WIDE, GROUPS, MEMBERS
+    AXIS: tl.constexpr = 0 if LAYOUT == 3 else 1
+    offset, index, inside, _, _, _ = tile_offsets(
+        tiles, rows, cols, TILE_ROWS, TILE_COLS, LAYOUT, IS_TRANSPOSED, IS_WIDE, GROUPS, MEMBERS
     )
     bits = load(source, offset, inside, IS_EVEN)
     lowest = LOWEST

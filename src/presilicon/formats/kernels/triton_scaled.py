@@ -7,7 +7,7 @@ multiplications and additions, which would round once where the definition round
 import triton
 import triton.language as tl
 
-from presilicon.formats.kernels.triton_kernels import load, places, random_words, round_bits, store
+from presilicon.formats.kernels.triton_kernels import load, random_words, round_bits, store, tile_offsets
 
 
 @triton.jit
@@ -114,8 +114,8 @@ def scaled_kernel(
     SCALE_LEAST: tl.constexpr,
     TILE_ROWS: tl.constexpr,
     TILE_COLS: tl.constexpr,
-    WALK: tl.constexpr,
-    IS_TURNED: tl.constexpr,
+    LAYOUT: tl.constexpr,
+    IS_TRANSPOSED: tl.constexpr,
     IS_WIDE: tl.constexpr,
     IS_EVEN: tl.constexpr,
     MASK: tl.constexpr,
@@ -134,15 +134,15 @@ def scaled_kernel(
     GROUPS: tl.constexpr,
     MEMBERS: tl.constexpr,
 ):
-    """Groups of a stack of matrices (see `places`), each with a number as its scale.
+    """Groups of a stack of matrices (see `tile_offsets`), each with a number as its scale.
 
     `FAMILY` 0: `given` holds the scales, 1: `Scaled`, 2: `Nvfp4`. `APPLY` 0: divide, 1: reciprocal, 2: multiply.
     A group finds its own largest magnitude; with `IS_SHARED` it reads that of its line, modulo `turns`, from `given`,
     and with `HAS_TENSOR_SCALE` the first number there is that of the tensor. `IS_APART`: the elements are not
     multiplied by the float32 scales, which are written to `scales`.
     """
-    offset, index, inside, line, group, exists = places(
-        tiles, rows, cols, TILE_ROWS, TILE_COLS, WALK, IS_TURNED, IS_WIDE, GROUPS, MEMBERS
+    offset, index, inside, line, group, exists = tile_offsets(
+        tiles, rows, cols, TILE_ROWS, TILE_COLS, LAYOUT, IS_TRANSPOSED, IS_WIDE, GROUPS, MEMBERS
     )
     bits = load(source, offset, inside, IS_EVEN)
     magnitude = bits & 0x7FFFFFFF
@@ -150,7 +150,7 @@ def scaled_kernel(
         largest = tl.load(given + line % turns).to(tl.uint32, bitcast=True)
     else:
         counted = tl.where(magnitude >= 0x7F800000, 0, magnitude).to(tl.uint32) if FAMILY == 2 else magnitude
-        largest = tl.max(counted, axis=0 if WALK == 3 else 1, keep_dims=True)
+        largest = tl.max(counted, axis=0 if LAYOUT == 3 else 1, keep_dims=True)
     if FAMILY == 0:
         forward = largest.to(tl.float32, bitcast=True)
         back = forward
