@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 
 from presilicon.formats import Float, Key, MacUnit, matmul, parse, quantize, tensor_core
-from presilicon.formats.mac import chunked_gpu, gpu, plain
+from presilicon.formats.mac import chunked_gpu, gpu, gpu_levels, plain
 from presilicon.formats.mac.plan import plan_of
 
 IBM, FLOAT16, FLOAT32, E5M2 = Float(6, 9), parse("float16"), parse("float32"), parse("e5m2")
@@ -96,10 +96,10 @@ def sweep(size: int, library: float) -> None:
         gpu.NATIVE_TILE, gpu.NATIVE_DEPTH, gpu.NATIVE_WARPS = (rows, columns), depth, warps
         timed(f"chunk boundaries, float32 in order, {(rows, columns, depth, warps)}", "e5m2", ROWS[3][2])
     for level, row, tiles in (
-        (gpu.HALF, 6, ((16, 256, 2), (64, 128, 4))),
-        (gpu.NARROW, 5, ((32, 64, 2), (32, 128, 4))),
-        (gpu.ODD, 8, ((32, 64, 4), (16, 64, 2))),
-        (gpu.WIDE, 9, ((32, 64, 4), (16, 64, 2))),
+        (gpu_levels.HALF, 6, ((16, 256, 2), (64, 128, 4))),
+        (gpu_levels.NARROW, 5, ((32, 64, 2), (32, 128, 4))),
+        (gpu_levels.ODD, 8, ((32, 64, 4), (16, 64, 2))),
+        (gpu_levels.WIDE, 9, ((32, 64, 4), (16, 64, 2))),
     ):
         for tile in tiles:
             gpu.TILES[level] = tile

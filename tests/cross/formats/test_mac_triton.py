@@ -14,10 +14,10 @@ import torch
 from inputs import same_bits
 from mac_inputs import KINDS, operand
 from presilicon.formats import Fixed, Float, Key, MacUnit, parse
-from presilicon.formats.mac import gpu, plain
+from presilicon.formats.mac import gpu, gpu_levels, plain
 from presilicon.formats.mac.plan import plan_of
 
-gpu.LEVEL_TILE, gpu.NATIVE_TILE, gpu.RANGE_TILE = (8, 16), (8, 16), (8, 8)
+gpu_levels.LEVEL_TILE, gpu_levels.RANGE_TILE, gpu.NATIVE_TILE = (8, 16), (8, 8), (8, 16)
 gpu.TILES = dict.fromkeys(gpu.TILES, (8, 8, 1))
 IBM, FLOAT16, FLOAT32 = Float(6, 9), parse("float16"), parse("float32")
 
@@ -54,6 +54,33 @@ CASES = {
 def test_triton_is_the_kernel(case: str, interpret: Callable[[str], str]) -> None:
     batches = 2 if case == "every sum rounded" else 1
     assert interpret(SCRIPT.format(units=CASES[case], pairs=PAIRS, batches=batches)) == "equal"
+
+
+LEVELS = """
+import torch
+from presilicon.formats import Float, MacUnit
+from presilicon.formats.mac.gpu_levels import EXACT, HALF, NARROW, ODD, WIDE, levels_of, tile_levels
+from presilicon.formats.mac.plan import plan_of
+
+def level(mac, left, right):
+    plan, a, b = plan_of(mac), torch.full((1, 3, 5), left), torch.full((1, 5, 4), right)
+    return tile_levels(a, b, plan, levels_of(plan, 12)).unique().tolist()
+
+half, ibm = MacUnit(accumulate=Float(5, 10)), MacUnit(accumulate=Float(6, 9))
+assert level(half, 1.5, 0.0) == [HALF]
+assert level(half, 0.0, 1e30) == [WIDE], "in float16 a zero times 1e30 is NaN"
+assert level(half, 1.5, 1 + 2.0**-20) == [WIDE]
+assert level(ibm, 1.5, -0.25) == [NARROW]
+assert level(ibm, 1.5, 1e-20) == [ODD]
+assert level(ibm, 0.0, float("inf")) == [EXACT]
+assert level(MacUnit(accumulate=Float(6, 9), rounding="stochastic"), 1.5, 3.0) == [WIDE]
+assert level(MacUnit(accumulate=Float(6, 9), rounding="up"), 1.5, 3.0) == [EXACT]
+print("as expected")
+"""
+
+
+def test_numbers_choose_the_kernel(interpret: Callable[[str], str]) -> None:
+    assert interpret(LEVELS) == "as expected"
 
 
 DRAWS = """

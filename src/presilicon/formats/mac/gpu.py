@@ -1,4 +1,4 @@
-"""Matrix products on a GPU: the choice of Triton kernels for a unit, and for each tile of outputs."""
+"""Matrix products on a GPU by Triton kernels: a kernel for each level that tiles of outputs may have."""
 
 import math
 from functools import lru_cache
@@ -7,24 +7,29 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from presilicon.formats.families.float import Float
 from presilicon.formats.kernels.gpu_keys import rows_of
 from presilicon.formats.kernels.grid import Grid, float_bits, grid_of, value_of_bits
-from presilicon.formats.mac import plain, triton_kernels, triton_sums
+from presilicon.formats.mac import gpu_levels, plain, triton_kernels, triton_sums
+from presilicon.formats.mac.gpu_levels import (
+    EXACT,
+    HALF,
+    NARROW,
+    ODD,
+    WIDE,
+    half_type,
+    is_plain,
+    levels_of,
+    tile_levels,
+)
 from presilicon.formats.mac.plan import NEAREST_EVEN, MacPlan
 from presilicon.formats.mac.unit import FLOAT32
 from presilicon.formats.rounding import Key, Stochastic
 
 _MODES = {"nearest-even": 0, "nearest-away": 1, "toward-zero": 2, "up": 3, "down": 4}
 _COUNTER, _LIFTED = 5, 7
-EXACT, ODD, WIDE, NARROW, HALF = range(5)
-"""Kernels by their level: a tile of outputs goes to the highest level that gives the exact bits of its numbers."""
-LEVEL_TILE = (64, 256)
-"""Rows and columns of outputs that share a level: a multiple of every tile."""
 TILES = {HALF: (16, 256, 4), NARROW: (64, 64, 4), WIDE: (16, 64, 2), ODD: (16, 64, 2), EXACT: (32, 32, 4)}
 """Rows and columns of outputs per program, and warps: the fastest on an H200 (benchmarks/gpu_matmul.py --sweep)."""
 NATIVE_TILE, NATIVE_DEPTH, NATIVE_WARPS = (64, 64), 16, 4
-RANGE_TILE = (16, 128)
 
 
 def multiply(a: Tensor, b: Tensor, plan: MacPlan, key: Key, hardware: bool = True) -> Tensor:
@@ -79,37 +84,21 @@ class _Work(NamedTuple):
             self.typed[dtype] = self.a.to(dtype).mT.contiguous(), self.b.to(dtype).contiguous()
         return self.typed[dtype]
 
-    def grid(self, tile: tuple[int, int]) -> tuple[int, int, int]:
+    def grid(self, step: int) -> tuple[int, int, int]:
         """Programs for all outputs, in whole tiles of levels."""
-        down, across = (math.ceil(size / share) for size, share in zip(self.out.shape[1:], LEVEL_TILE, strict=True))
-        return down * (LEVEL_TILE[0] // tile[0]), across * (LEVEL_TILE[1] // tile[1]), self.out.shape[0]
+        (rows, columns), (tile_rows, tile_columns, _) = gpu_levels.LEVEL_TILE, TILES[step]
+        batches, height, width = self.out.shape
+        return (
+            math.ceil(height / rows) * (rows // tile_rows),
+            math.ceil(width / columns) * (columns // tile_columns),
+            batches,
+        )
 
     def options(self, step: int) -> dict[str, Any]:
         """A kernel's tile."""
         rows, columns, warps = TILES[step]
-        share = {"SHARE_ROWS": LEVEL_TILE[0] // rows, "SHARE_COLUMNS": LEVEL_TILE[1] // columns}
+        share = {"SHARE_ROWS": gpu_levels.LEVEL_TILE[0] // rows, "SHARE_COLUMNS": gpu_levels.LEVEL_TILE[1] // columns}
         return {"ROWS": rows, "COLUMNS": columns, "num_warps": warps, **share}
-
-
-def levels_of(plan: MacPlan, outputs: int, hardware: bool = True) -> list[int]:
-    """The levels to try on each tile, highest first."""
-    half = hardware and plan.is_wide_leanable and _half_type(plan) is not None
-    narrow = plan.is_leanable and not half
-    wide = _is_wide(plan) and outputs < 2**32
-    return [HALF] * half + [NARROW] * narrow + [WIDE, ODD] * wide
-
-
-@lru_cache(maxsize=256)
-def _half_type(plan: MacPlan) -> torch.dtype | None:
-    """The 16-bit type of the processor whose multiply-add is the unit's."""
-    types = {grid_of(Float(5, 10)): torch.float16, grid_of(Float(8, 7)): torch.bfloat16}
-    return types.get(plan.partial) if plan.product in (None, plan.partial) else None
-
-
-def _is_wide(plan: MacPlan) -> bool:
-    """Whether `wide_kernel` has the unit's grid and rounding."""
-    mode = plan.partial_mode
-    return plan.product is None and _is_plain(plan.partial) and mode == plan.total_mode and mode not in ("up", "down")
 
 
 def _add_natively(work: _Work) -> None:
@@ -125,7 +114,7 @@ def _add_natively(work: _Work) -> None:
 
 
 def _add_halves(work: _Work, levels: Tensor) -> None:
-    dtype = _half_type(work.plan)
+    dtype = half_type(work.plan)
     assert dtype is not None
     name = "bf16x2" if dtype is torch.bfloat16 else "f16x2"
     left, right = work.operands(dtype)
@@ -136,7 +125,7 @@ def _add_halves(work: _Work, levels: Tensor) -> None:
         step = f"{{ .reg .b32 p; mul.rn.{name} p, $1, $2; add.rn.{name} $0, p, $3; }}"
     options = work.options(HALF)
     pairs = options.pop("COLUMNS") // 2
-    triton_sums.half_kernel[work.grid(TILES[HALF][:2])](
+    triton_sums.half_kernel[work.grid(HALF)](
         left, right, work.out, levels, *work.sizes, LEVEL=HALF, ADD=f"add.rn.{name} $0, $1, $2;", STEP=step,
         IS_BFLOAT=dtype is torch.bfloat16, PAIRS=pairs, **options,
     )  # fmt: skip
@@ -144,7 +133,7 @@ def _add_halves(work: _Work, levels: Tensor) -> None:
 
 def _add_lean(work: _Work, levels: Tensor) -> None:
     grid = work.plan.partial
-    triton_sums.lean_kernel[work.grid(TILES[NARROW][:2])](
+    triton_sums.lean_kernel[work.grid(NARROW)](
         *work.operands(), work.out, levels, *work.sizes, LEVEL=NARROW, LOW=0,
         UP=(23 - grid.mantissa << 23) + 0x400000, **work.options(NARROW),
     )  # fmt: skip
@@ -154,7 +143,7 @@ def _add_widely(work: _Work, levels: Tensor, step: int) -> None:
     plan, grid = work.plan, work.plan.partial
     integers, reals = grids_of(plan, work.a.device)
     constants = _in_high_half(grid, plan.partial_mode) | ({"LOW": 0} if step == WIDE else {})
-    triton_sums.wide_kernel[work.grid(TILES[step][:2])](
+    triton_sums.wide_kernel[work.grid(step)](
         *work.operands(torch.float64), work.out, levels, work.keys, integers, reals, *work.sizes, work.out.numel(),
         work.keys.shape[0] - 1, LEVEL=step, IS_ODD=step == ODD, HARDWARE=work.hardware,
         MODE=mode_of(plan.partial_mode, grid), DRAW_BITS=work.bits, **constants,
@@ -166,7 +155,7 @@ def _add_exactly(work: _Work, levels: Tensor) -> None:
     plan = work.plan
     integers, reals = grids_of(plan, work.a.device)
     product = plan.product or plan.partial
-    triton_sums.exact_kernel[work.grid(TILES[EXACT][:2])](
+    triton_sums.exact_kernel[work.grid(EXACT)](
         *work.operands(), work.out, levels, work.keys, integers, reals, *work.sizes,
         work.out.numel(), HAS_PRODUCT=plan.product is not None, PRODUCT_MODE=mode_of(plan.product_mode, product),
         PARTIAL_MODE=mode_of(plan.partial_mode, plan.partial), MODE=mode_of(plan.total_mode, plan.total),
@@ -183,82 +172,6 @@ _LAUNCHERS = {
 }
 
 
-class _Ranges(NamedTuple):
-    """Of the rows of a tile: largest magnitude, exponent of the last bit, longest significand, sum of magnitudes."""
-
-    largest: Tensor
-    last: Tensor
-    bits: Tensor
-    norm: Tensor
-
-
-def tile_levels(a: Tensor, b: Tensor, plan: MacPlan, steps: list[int]) -> Tensor:
-    """For each tile of outputs, the highest level that gives the exact bits: see `mac.numba_kernels.is_lean`."""
-    down, across = math.ceil(a.shape[1] / LEVEL_TILE[0]), math.ceil(b.shape[2] / LEVEL_TILE[1])
-    levels = torch.full((a.shape[0], down, across), EXACT, dtype=torch.int32, device=a.device)
-    if not steps:
-        return levels
-    left = _Ranges(*(x.unsqueeze(2) for x in _ranges(a, LEVEL_TILE[0])))
-    right = _Ranges(*(x.unsqueeze(1) for x in _ranges(b.mT, LEVEL_TILE[1])))
-    finite = torch.isfinite(left.largest) & torch.isfinite(right.largest)
-    zero = (left.largest == 0) | (right.largest == 0)
-    for step in reversed(steps):
-        fits = finite if step == ODD else finite & (zero | _fits(left, right, plan, step))
-        levels = torch.where(fits, step, levels)
-    return levels
-
-
-def _fits(left: _Ranges, right: _Ranges, plan: MacPlan, step: int) -> Tensor:
-    """Whether sums in float16, float32 or float64 have the exact bits once they are rounded."""
-    if step == HALF:
-        return _fits_half(left, plan) & _fits_half(right, plan)
-    limits, grid = plan.lean_limits, plan.partial
-    significand, last = left.bits + right.bits, left.last + right.last
-    high, total = left.largest * right.largest, left.norm * right.largest
-    on_grid = last >= grid.low - 127 - grid.mantissa  # so are all sums below the lowest full binade
-    if step == NARROW:
-        fits = (significand <= limits.product_bits) & (last >= limits.product_last) & (high <= limits.product_largest)
-        return on_grid & fits & (4.0 * total <= limits.largest) & (significand <= limits.bits) & (last >= -126)
-    if plan.partial_mode == NEAREST_EVEN:
-        near = plain.exponent_of(high) - last <= 52
-        return on_grid & (significand + limits.bits <= 52) & ((significand <= limits.bits) | near)
-    # Each rounding adds less than a step; sums are exact if they span no more bits than float64 has.
-    count = min(plan.chunk or 2**20, 2**20)
-    growth = math.exp(min(count * 2.0**-grid.mantissa, 600))
-    bound = (total + count * 2.0 ** (grid.low - 127 - grid.mantissa)) * growth
-    bound = bound.clamp(max=value_of_bits(grid.max_positive)) + high
-    return on_grid & (plain.exponent_of(bound) - last <= 51)
-
-
-def _fits_half(ranges: _Ranges, plan: MacPlan) -> Tensor:
-    """Whether numbers are on the grid of the sums."""
-    grid = plan.partial
-    last = grid.low - 127 - grid.mantissa
-    in_range = (ranges.last >= last) & (ranges.largest <= value_of_bits(grid.max_positive))
-    return in_range & (ranges.bits <= grid.mantissa + 1)
-
-
-def _ranges(x: Tensor, tile: int) -> _Ranges:
-    """The ranges of every `tile` rows of a batch of matrices."""
-    batches, rows, depth = x.shape
-    largest, last, bits = (torch.empty(batches, rows, dtype=torch.int32, device=x.device) for _ in range(3))
-    norm = torch.empty(batches, rows, dtype=torch.float64, device=x.device)
-    triton_sums.range_kernel[(math.ceil(rows / RANGE_TILE[0]), batches)](
-        x, largest, last, bits, norm, rows, depth, *x.stride(), ROWS=RANGE_TILE[0], DEPTH=RANGE_TILE[1]
-    )
-    return _Ranges(
-        _per_tile(largest.view(torch.float32).to(torch.float64), tile, 0.0).amax(-1),
-        _per_tile(last, tile, 1000).amin(-1),
-        _per_tile(bits, tile, 1).amax(-1),
-        _per_tile(norm, tile, 0.0).amax(-1),
-    )
-
-
-def _per_tile(x: Tensor, tile: int, filler: float) -> Tensor:
-    padded = torch.nn.functional.pad(x, (0, -x.shape[-1] % tile), value=filler)
-    return padded.reshape(*padded.shape[:-1], -1, tile)
-
-
 @lru_cache(maxsize=256)
 def join_of(plan: MacPlan, is_large: bool) -> dict[str, Any]:
     """How the sums of chunks are joined, as compile-time constants of `triton_rounding._join`.
@@ -271,7 +184,7 @@ def join_of(plan: MacPlan, is_large: bool) -> dict[str, Any]:
     largest = value_of_bits(grid.max_positive)
     if grid == grid_of(FLOAT32) and mode == NEAREST_EVEN:
         return ways | {"JOIN": 1}
-    if is_large or mode in ("up", "down") or not _is_plain(grid) or not math.isnan(value_of_bits(grid.nan)):
+    if is_large or mode in ("up", "down") or not is_plain(grid) or not math.isnan(value_of_bits(grid.nan)):
         return ways
     if mode != NEAREST_EVEN:
         return ways | {"JOIN": 3} | _in_high_half(grid, mode)
@@ -283,12 +196,6 @@ def join_of(plan: MacPlan, is_large: bool) -> dict[str, Any]:
     is_odd = largest / 2.0 ** (exponent - grid.mantissa) % 2 == 1
     limit = value_of_bits(middle - 1 if is_odd else middle)
     return ways | {"JOIN": 2, "LOW": grid.low << 23, "UP": (23 - grid.mantissa << 23) + 0x400000, "LIMIT": limit}
-
-
-def _is_plain(grid: Grid) -> bool:
-    """Whether a grid is that of a float with subnormals, -0, equal limits on both sides and 1 to 20 mantissa bits."""
-    symmetric = (grid.max_positive, grid.over_positive) == (grid.max_negative, grid.over_negative)
-    return grid.tiny == 0 and grid.negative_zero == 1 and 0 < grid.mantissa <= 20 and symmetric
 
 
 def _in_high_half(grid: Grid, mode: str | Stochastic) -> dict[str, int]:
