@@ -1,4 +1,4 @@
-"""`presilicon rtl`: the instrument as SystemVerilog."""
+"""`presilicon rtl`: MAC units and the instrument as SystemVerilog."""
 
 import json
 from pathlib import Path
@@ -10,13 +10,14 @@ from presilicon.cli.options import json_option, set_option
 
 if TYPE_CHECKING:
     from presilicon.designs import Hardware
+    from presilicon.records import ProductPhase
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
 @click.group("rtl")
 def command() -> None:
-    """Write the instrument as SystemVerilog, alone or beside your own design: docs/rtl.md."""
+    """Write MAC units and the instrument as SystemVerilog: docs/rtl-arithmetic.md, docs/rtl.md."""
 
 
 @command.command("instrument")
@@ -79,6 +80,60 @@ def _hardware(design: str, settings: tuple[str, ...]) -> "tuple[Hardware, int | 
     block = 11 + hardware.lanes * ((hardware.word_bits + 7) // 8)
     blocks = max(16, instrument.output_bytes // block)
     return hardware, 1 << blocks.bit_length() - 1
+
+
+@command.command("mac")
+@click.argument("design")
+@click.option("--out", type=_DIRECTORY, required=True, metavar="DIR", help="Where the files go.")
+@click.option(
+    "--product",
+    type=click.Choice(["forward", "input_grad", "weight_grad"]),
+    default="forward",
+    show_default=True,
+    help="The product whose formats and MAC unit are built.",
+)
+@click.option("--layer", metavar="NAME", help="A layer with numerics of its own.")
+@click.option(
+    "--outputs",
+    type=int,
+    default=64,
+    show_default=True,
+    help="Sums that share the random words of stochastic rounding, and sums of the testbench.",
+)
+@click.option("--simulate", is_flag=True, help="Run the written testbench in Verilator.")
+@set_option
+@json_option
+def mac(
+    design: str,
+    out: Path,
+    product: "ProductPhase",
+    layer: str | None,
+    outputs: int,
+    simulate: bool,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Write the MAC unit of DESIGN: sources, top level, testbench with golden vectors, file lists, README."""
+    from presilicon.designs import load_design
+    from presilicon.records import OPERANDS
+    from presilicon.rtl import run_testbench, write_mac
+
+    numerics = load_design(design, settings).numerics
+    numerics = numerics if layer is None else numerics.in_force(layer)
+    roles = OPERANDS[product]
+    left, right = (numerics.operand(role, product).format for role in roles)
+    unit = numerics.unit_of(product, *roles)
+    written = write_mac(left, right, unit, out, outputs=outputs)
+    result = run_testbench(out, "mac") if simulate else None
+    if as_json:
+        files = [str(path.relative_to(out)) for path in written]
+        document = {"left": str(left), "right": str(right), "mac": str(unit), "files": files, "testbench": result}
+        click.echo(json.dumps({"schema": 1, "directory": str(out), **document}, indent=2))
+        return
+    click.echo(f"{left} by {right}: {unit}")
+    click.echo(f"{len(written)} files in {out}: rtl/ (top: mac_top), tb/, mac.f, vivado.tcl, quartus.qip, README.md")
+    if result:
+        click.echo(f"testbench: {result}")
 
 
 @command.command("tap")

@@ -11,6 +11,7 @@ from presilicon.rtl.synthesis import CellArea, Timing, known_area, known_clock, 
 from presilicon.rtl.tap import Signal, list_signals, tap_design
 from presilicon.rtl.testbench import run_testbench
 from presilicon.rtl.units import Circuit, simulate_circuits
+from presilicon.rtl.write_mac import write_mac
 
 __all__ = [
     "CellArea",
@@ -34,4 +35,5 @@ __all__ = [
     "synthesize",
     "tap_design",
     "write_instrument",
+    "write_mac",
 ]

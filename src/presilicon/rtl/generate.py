@@ -6,6 +6,7 @@ from pathlib import Path
 
 from presilicon.base import ConfigError
 from presilicon.designs import Hardware
+from presilicon.rtl.file_lists import file_lists
 from presilicon.rtl.sources import core_parameters, header_files, instrument_parameters, module_files
 from presilicon.rtl.testbench import write_testbench
 
@@ -43,7 +44,7 @@ def write_instrument(
     try:
         rtl = directory / "rtl"
         rtl.mkdir(parents=True, exist_ok=True)
-        written = [Path(shutil.copy(path, rtl)) for path in (*modules, *header_files())]
+        written = [Path(shutil.copy(path, rtl)) for path in (*modules, *header_files(modules))]
         for name, text in files.items():
             written.append(_write(rtl / name, text))
         written += write_testbench(hardware, directory / "tb", listed, other_clock)
@@ -288,32 +289,7 @@ def _sentence(hardware: Hardware) -> str:
 
 def _lists(files: Sequence[str], hardware: Hardware, other_clock: Sequence[int]) -> dict[str, str]:
     """File lists of the tools, and what to tell them about clocks."""
-    ordered = list(files)
-    plain = "\n".join(ordered)
-    vivado = "\n".join(
-        [
-            "# In a Vivado project: source vivado.tcl",
-            "set here [file dirname [file normalize [info script]]]",
-            *(f"read_verilog -sv $here/{name}" for name in ordered),
-            "set_property include_dirs [list $here/rtl] [current_fileset]",
-        ]
-    )
-    quartus = "\n".join(
-        [
-            *(
-                f'set_global_assignment -name SYSTEMVERILOG_FILE [file join $::quartus(qip_path) "{name}"]'
-                for name in ordered
-            ),
-            'set_global_assignment -name SEARCH_PATH [file join $::quartus(qip_path) "rtl"]',
-        ]
-    )
-    return {
-        "instrument.f": f"+incdir+rtl\n{plain}\n",
-        "vivado.tcl": vivado + "\n",
-        "quartus.qip": quartus + "\n",
-        "quartus.qsf": "# For the project's .qsf:\nset_global_assignment -name QIP_FILE instrument/quartus.qip\n",
-        "constraints.md": _constraints(hardware, other_clock),
-    }
+    return {**file_lists("instrument", files), "constraints.md": _constraints(hardware, other_clock)}
 
 
 def _constraints(hardware: Hardware, other_clock: Sequence[int]) -> str:

@@ -1,6 +1,7 @@
 """Files of the SystemVerilog sources, and their parameters for a `Hardware`."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from presilicon.base import ConfigError, unknown
@@ -40,9 +41,11 @@ def _without_comments(text: str) -> str:
     return re.sub(r"//.*", "", text)
 
 
-def header_files() -> list[Path]:
-    """Header files that the modules include."""
-    return sorted(SOURCES.glob("presilicon_*.svh"))
+def header_files(modules: Iterable[Path]) -> list[Path]:
+    """Header files that modules include."""
+    texts = [path.read_text(encoding="utf-8") for path in modules]
+    names = {name for text in texts for name in re.findall(r'`include "(\w+\.svh)"', text)}
+    return sorted(SOURCES / name for name in names)
 
 
 def core_parameters(hardware: Hardware) -> dict[str, int]:

@@ -334,17 +334,17 @@ def _bare_bench(hardware: Hardware, bench: Bench) -> str:
 """
 
 
-def run_testbench(directory: Path) -> str:
-    """Run a written testbench in Verilator; what it printed.
+def run_testbench(directory: Path, name: str = "instrument") -> str:
+    """Run the testbench of a written circuit in Verilator; what it printed.
 
     Raises:
         MissingToolError: Verilator, perl or g++ is absent.
         RunFailedError: the output differs from the reference's.
     """
-    lines = (directory / "instrument.f").read_text().splitlines()
+    lines = (directory / f"{name}.f").read_text().splitlines()
     sources = [directory / line for line in lines if line.endswith(".sv")]
     headers = sorted((directory / "rtl").glob("*.svh"))
-    program = build_program(BENCH, [*sources, directory / "tb" / f"{BENCH}.sv"], headers)
+    program = build_program(f"{name}_tb", [*sources, directory / "tb" / f"{name}_tb.sv"], headers)
     done = subprocess.run([str(program)], cwd=directory, capture_output=True, text=True, check=False)
     verdict = next((line for line in done.stdout.splitlines() if line.startswith("PASS")), None)
     if done.returncode or verdict is None:

@@ -38,7 +38,7 @@ def as_netlists(cases: list[Case], folder) -> list[Case]:
     for number, case in enumerate(cases):
         circuit, name = case.circuit, f"presilicon_netlist_{number}"
         files = module_files(circuit.module)
-        for path in (*files, *header_files()):
+        for path in (*files, *header_files(files)):
             shutil.copy(path, folder)
         settings = " ".join(f"-chparam {parameter} {literal(value)}" for parameter, value in circuit.parameters)
         run_yosys(

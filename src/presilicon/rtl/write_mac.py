@@ -1,0 +1,223 @@
+"""Writes a MAC unit as a directory of SystemVerilog: sources, a sized top, a testbench with golden vectors, lists."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from presilicon.base import ConfigError
+from presilicon.formats import Format, MacUnit
+from presilicon.rtl.file_lists import file_lists
+from presilicon.rtl.golden import Golden, golden_product
+from presilicon.rtl.mac import mac_circuit
+from presilicon.rtl.sources import header_files, module_files
+from presilicon.rtl.units import Circuit, Port, instance_text
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NAME = "mac"
+MOST_ROWS = 8
+SHORT_CHUNK = 128
+"""Products of a chunk up to which the golden sums have more than two chunks."""
+
+
+def write_mac(left: Format, right: Format, mac: MacUnit, directory: Path, *, outputs: int = 64) -> list[Path]:
+    """Write everything that a project needs to use a MAC unit; returns the written files.
+
+    Raises:
+        ConfigError: the hardware cannot do it, or the directory cannot be written.
+    """
+    if not 1 <= outputs <= 4096:
+        raise ConfigError(f"outputs must be from 1 to 4096, not {outputs}")
+    circuit = mac_circuit(left, right, mac, outputs=outputs)
+    golden = _golden(left, right, mac, outputs)
+    modules = module_files(circuit.module)
+    listed = [f"rtl/{path.name}" for path in modules] + [f"rtl/{NAME}_top.sv"]
+    title = f"{left} by {right}: {mac}."
+    texts = {
+        f"rtl/{NAME}_top.sv": top_text(circuit, title),
+        f"tb/{NAME}_tb.sv": _bench_text(circuit, golden),
+        "tb/vectors.hex": "\n".join(_rows(circuit, golden)) + "\n",
+        "tb/expected.hex": "\n".join(f"{code:x}" for code in golden.expected.tolist()) + "\n",
+        "README.md": _readme(circuit, title, mac, len(golden.expected)),
+        **file_lists(NAME, listed),
+    }
+    try:
+        for folder in ("rtl", "tb"):
+            (directory / folder).mkdir(parents=True, exist_ok=True)
+        written = [Path(shutil.copy(path, directory / "rtl")) for path in (*modules, *header_files(modules))]
+        for name, text in texts.items():
+            (directory / name).write_text(text, encoding="utf-8")
+            written.append(directory / name)
+    except OSError as error:
+        raise ConfigError(f"cannot write {error.filename or directory}: {error.strerror or error}") from None
+    return written
+
+
+def _golden(left: Format, right: Format, mac: MacUnit, outputs: int) -> Golden:
+    """A product of random matrices over three chunks, the last one short, with zeros and numbers far apart."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    chunk = mac.rows or mac.chunk or SHORT_CHUNK
+    depth = 2 * min(chunk, SHORT_CHUNK) + 3
+
+    def matrix(rows: int) -> "Tensor":
+        scales = torch.exp2(torch.randint(-4, 5, (rows, depth), generator=generator))
+        used = torch.rand(rows, depth, generator=generator) > 0.1
+        return torch.randn(rows, depth, generator=generator) * scales * used
+
+    rows = max(count for count in range(1, MOST_ROWS + 1) if outputs % count == 0)
+    return golden_product(left, right, mac, matrix(rows), matrix(outputs // rows))
+
+
+def _range(bits: int) -> str:
+    return f"[{bits - 1}:0] " if bits > 1 else ""
+
+
+def _widths(ports: Sequence[Port]) -> list[tuple[str, int]]:
+    return [(port.name, port.bits * port.count) for port in ports]
+
+
+def top_text(circuit: Circuit, title: str) -> str:
+    """The unit with its parameters set."""
+    ports = [f"    input  logic {name}" for name in ("clock", "reset", "enable")]
+    ports += [f"    input  logic {_range(bits)}{name}" for name, bits in _widths(circuit.inputs)]
+    ports += [f"    output logic {_range(bits)}{name}" for name, bits in _widths(circuit.outputs)]
+    names = ["clock", "reset", "enable", *(port.name for port in (*circuit.inputs, *circuit.outputs))]
+    instance = instance_text(circuit, "unit", [f"      .{name}({name})" for name in names])
+    port_text = ",\n".join(ports)
+    return f"// {title}\n// Written by `presilicon rtl mac`.\nmodule {NAME}_top (\n{port_text}\n);\n{instance}\nendmodule\n"
+
+
+def _rows(circuit: Circuit, golden: Golden) -> list[str]:
+    """The inputs of each cycle as one number, the first port in the lowest bits."""
+    rows, low = [0] * len(golden.rows["in_valid"]), 0
+    for port in circuit.inputs:
+        for index, codes in enumerate(golden.rows[port.name].reshape(len(rows), port.count).tolist()):
+            rows[index] |= sum(code << (low + port.bits * lane) for lane, code in enumerate(codes))
+        low += port.bits * port.count
+    return [f"{row:x}" for row in rows]
+
+
+def _bench_text(circuit: Circuit, golden: Golden) -> str:
+    wires = "\n".join(f"  wire {_range(bits)}{name};" for name, bits in _widths(circuit.outputs))
+    pins, low = [], 0
+    for name, bits in _widths(circuit.inputs):
+        pins.append(f"      .{name}(row[{low}+:{bits}])")
+        low += bits
+    pins += [f"      .{name}({name})" for name, _ in _widths(circuit.outputs)]
+    pin_text = ",\n".join(pins)
+    out = circuit.outputs[-1]
+    return f"""// Feeds a matrix product, with a stall in every seventh cycle, and compares the sums with those of emulation.
+`timescale 1ns / 1ps
+module {NAME}_tb;
+  localparam int ROWS = {len(golden.rows["in_valid"])};
+  localparam int EXPECTED = {len(golden.expected)};
+  logic [{low - 1}:0] rows[ROWS];
+  logic [{out.bits - 1}:0] expected[EXPECTED];
+  logic [{low - 1}:0] row = '0;
+  logic clock = 0, reset = 1, enable = 1;
+  always #5 clock = !clock;
+  integer cycle = 0, fed = 0, seen = 0, errors = 0;
+{wires}
+  {NAME}_top dut (
+      .clock(clock),
+      .reset(reset),
+      .enable(enable),
+{pin_text}
+  );
+
+  // Signals change at the falling edge, so that no simulator has to order them.
+  always @(negedge clock)
+    if (!reset && enable && out_valid) begin
+      if (seen >= EXPECTED || out !== expected[seen]) begin
+        if (errors < 10) $display("sum %0d is %h, expected %h", seen, out, expected[seen]);
+        errors = errors + 1;
+      end
+      seen = seen + 1;
+    end
+
+  initial begin
+    $readmemh("tb/vectors.hex", rows);
+    $readmemh("tb/expected.hex", expected);
+    #1 row = rows[0];
+    repeat (4) @(negedge clock);
+    reset = 0;
+    while (fed < ROWS) begin
+      enable = cycle % 7 != 6;
+      row = rows[fed];
+      if (enable) fed = fed + 1;
+      cycle = cycle + 1;
+      @(negedge clock);
+    end
+    row = '0;
+    enable = 1;
+    repeat (64) @(negedge clock);
+    if (seen != EXPECTED) begin
+      $display("FAIL: %0d of %0d came out", seen, EXPECTED);
+      errors = errors + 1;
+    end
+    if (errors == 0) $display("PASS: %0d sums as expected", seen);
+    else $fatal(1, "FAIL: %0d errors", errors);
+    $finish;
+  end
+endmodule
+"""
+
+
+_MEANINGS = {
+    "seed": "state of the shift register of stochastic rounding, taken during reset; else unused",
+    "in_valid": "a product, or a group of products",
+    "in_first": "the first of a sum",
+    "in_last": "the last of a sum; the next sum may follow in the next cycle",
+    "in_ready": "a group is taken when `in_valid` and `in_ready` are high",
+    "left_scale": "code of the scale of the group's block; unused without one",
+    "right_scale": "code of the scale of the group's block; unused without one",
+    "left_bits": "mantissa bits of the group",
+    "right_bits": "mantissa bits of the group",
+    "out_valid": "a sum is complete",
+    "out": "its code",
+}
+
+
+def _readme(circuit: Circuit, title: str, mac: MacUnit, sums: int) -> str:
+    lines = [f"| `{name}` | in | 1 | {text} |" for name, text in (
+        ("clock", "everything happens at its rising edge"),
+        ("reset", "synchronous, active high: hold it for a cycle or more"),
+        ("enable", "low: nothing moves"),
+    )]  # fmt: skip
+    sliced = circuit.module == "presilicon_fmac"
+    codes = "a sign above the widest mantissa, lane 0 lowest" if sliced else "codes, lane 0 lowest"
+    for direction, ports in (("in", circuit.inputs), ("out", circuit.outputs)):
+        for port in ports:
+            width = str(port.bits) if port.count == 1 else f"{port.count} x {port.bits}"
+            lines.append(f"| `{port.name}` | {direction} | {width} | {_MEANINGS.get(port.name, codes)} |")
+    note = (
+        "\nEmulation leaves this unit to torch.matmul, which adds in an order of its own: only sums that are exact, or "
+        'computed with `matmul(..., library=False)`, have equal bits. Another unit, as `order = "systolic"`, is '
+        "emulated as the circuit adds.\n"
+        if mac.is_float32
+        else ""
+    )
+    return f"""# A multiply-accumulate unit
+
+{title} Written by `presilicon rtl mac`; `{NAME}_top` has the parameters set.
+
+| port | direction | bits | meaning |
+|---|---|---|---|
+{chr(10).join(lines)}
+
+A sum is valid {circuit.latency} enabled cycles after its last product went in. Codes are those of `presilicon.formats.encode`.
+{note}
+- **Vivado**: `source vivado.tcl`. **Quartus**: add `quartus.qip`. **Others**: `{NAME}.f`. One clock, no multicycle or false paths.
+- **Testbench**, from this directory; it compares {sums} sums with emulation and prints PASS or what differs:
+
+```
+verilator --binary --timing -Wno-fatal -f {NAME}.f tb/{NAME}_tb.sv --top-module {NAME}_tb && obj_dir/V{NAME}_tb
+```
+
+`tb/vectors.hex` has the inputs of each cycle in one number, the first port (after `enable`) in the lowest bits; `tb/expected.hex` the
+codes of the sums in their order.
+"""
