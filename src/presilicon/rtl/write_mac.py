@@ -88,7 +88,8 @@ def top_text(circuit: Circuit, title: str) -> str:
     names = ["clock", "reset", "enable", *(port.name for port in (*circuit.inputs, *circuit.outputs))]
     instance = instance_text(circuit, "unit", [f"      .{name}({name})" for name in names])
     port_text = ",\n".join(ports)
-    return f"// {title}\n// Written by `presilicon rtl mac`.\nmodule {NAME}_top (\n{port_text}\n);\n{instance}\nendmodule\n"
+    head = f"// {title}\n// Written by `presilicon rtl mac`.\n"
+    return f"{head}module {NAME}_top (\n{port_text}\n);\n{instance}\nendmodule\n"
 
 
 def _rows(circuit: Circuit, golden: Golden) -> list[str]:
@@ -110,7 +111,7 @@ def _bench_text(circuit: Circuit, golden: Golden) -> str:
     pins += [f"      .{name}({name})" for name, _ in _widths(circuit.outputs)]
     pin_text = ",\n".join(pins)
     out = circuit.outputs[-1]
-    return f"""// Feeds a matrix product, with a stall in every seventh cycle, and compares the sums with those of emulation.
+    return f"""// Feeds a matrix product, with a stall in every seventh cycle, and compares the sums with emulation's.
 `timescale 1ns / 1ps
 module {NAME}_tb;
   localparam int ROWS = {len(golden.rows["in_valid"])};
@@ -209,15 +210,17 @@ def _readme(circuit: Circuit, title: str, mac: MacUnit, sums: int) -> str:
 |---|---|---|---|
 {chr(10).join(lines)}
 
-A sum is valid {circuit.latency} enabled cycles after its last product went in. Codes are those of `presilicon.formats.encode`.
+A sum is valid {circuit.latency} enabled cycles after its last product went in. Codes are those of
+`presilicon.formats.encode`.
 {note}
-- **Vivado**: `source vivado.tcl`. **Quartus**: add `quartus.qip`. **Others**: `{NAME}.f`. One clock, no multicycle or false paths.
+- **Vivado**: `source vivado.tcl`. **Quartus**: add `quartus.qip`. **Others**: `{NAME}.f`.
+  One clock, no multicycle or false paths.
 - **Testbench**, from this directory; it compares {sums} sums with emulation and prints PASS or what differs:
 
 ```
 verilator --binary --timing -Wno-fatal -f {NAME}.f tb/{NAME}_tb.sv --top-module {NAME}_tb && obj_dir/V{NAME}_tb
 ```
 
-`tb/vectors.hex` has the inputs of each cycle in one number, the first port (after `enable`) in the lowest bits; `tb/expected.hex` the
-codes of the sums in their order.
+`tb/vectors.hex` has the inputs of each cycle in one number, the first port (after `enable`) in the lowest bits;
+`tb/expected.hex` has the codes of the sums in their order.
 """
