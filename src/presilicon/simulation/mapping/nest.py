@@ -259,13 +259,14 @@ def _first_share(problem: Contraction, machine: Machine, nest: Nest, transfer: T
 def _stall(moves: list[tuple[float, int, float]], port_bits: float, compute: float) -> float:
     """Cycles that a port makes the array wait, for moves of some bits, so many times, in a part of the time each.
 
-    A move that takes longer than its window always waits; the others wait if their windows are too short together.
+    A port moves one piece in a cycle, however small. A move that takes longer than its window always waits; the others
+    wait if their windows are too short together.
     """
     late = busy = windows = 0.0
     is_free = False
     for bits, times, window in moves:
         if bits and times:
-            need, allowed = bits * times / port_bits, compute * window
+            need, allowed = ceil(bits / port_bits) * times, compute * window
             late += max(need - allowed, 0.0)
             busy += min(need, allowed)
             windows += allowed

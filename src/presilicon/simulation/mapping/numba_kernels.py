@@ -180,7 +180,7 @@ def _window(relevant, dims, counts, loops, held, free):
 def _move(load, store, port, bits, times, window, compute, rate):
     """Add a move to the load of a port: cycles late and busy, its windows, and whether one is open all the time."""
     if bits > 0 and times > 0:
-        need, allowed = bits * times / rate, compute * window
+        need, allowed = np.ceil(bits / rate) * times, compute * window
         load[store, port, 0] += max(need - allowed, 0.0)
         load[store, port, 1] += min(need, allowed)
         load[store, port, 2] += allowed
