@@ -134,7 +134,8 @@ def corner_codes(fmt, rng, size: int):
     small = rng.integers(0, 2 << getattr(fmt, "mantissa", 2), size) | sign
     large = ((1 << (fmt.bits - 1)) - 1 - rng.integers(0, 4 << getattr(fmt, "mantissa", 2) // 2, size)) | sign
     powers = codes & ~((1 << getattr(fmt, "mantissa", 0)) - 1)
-    return np.choose(rng.choice(4, size, p=[0.6, 0.2, 0.05, 0.15]), [codes, small, large, powers])
+    chosen = np.choose(rng.choice(4, size, p=[0.6, 0.2, 0.05, 0.15]), [codes, small, large, powers])
+    return chosen & (1 << fmt.bits) - 1
 
 
 def reference_case(kind: str, formats: tuple[str, ...], mode: str, size: int, *, cuts: int = 0b100000) -> Case:

@@ -6,6 +6,7 @@ import arithmetic
 import numpy as np
 import pytest
 from arithmetic import LFSR, aligned, as_netlists, convert_case, differences, fma_pair_case, fmac, mac_case, pair_case
+from random_units import random_mac, random_part
 
 from presilicon.formats import MacUnit, parse
 from presilicon.rtl.sources import SOURCES
@@ -143,6 +144,13 @@ def test_every_pair_of_every_small_format(kind, mode) -> None:
 @pytest.mark.parametrize("cases", CASES)
 def test_everything_that_yosys_reads_computes_the_same(cases, tmp_path) -> None:
     assert not differences(as_netlists(cases(), tmp_path), tmp_path / "netlists")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [random_part, random_mac])
+@pytest.mark.parametrize("start", range(0, 160, 40))
+def test_random_units(make, start) -> None:
+    assert not differences([make(seed) for seed in range(start, start + 40)])
 
 
 @pytest.mark.slow
