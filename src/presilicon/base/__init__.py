@@ -1,5 +1,6 @@
 """Foundation of all rooms: errors, units, seeds, configuration, input files, extension points."""
 
+from presilicon.base.caching import cache_directory
 from presilicon.base.config import (
     Extensible,
     Source,
@@ -69,6 +70,7 @@ __all__ = [
     "Source",
     "apply_settings",
     "bytes_scale",
+    "cache_directory",
     "check_built",
     "count_scale",
     "decode_config",

@@ -21,10 +21,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from presilicon.base import MissingToolError, RunFailedError
+from presilicon.base import MissingToolError, RunFailedError, cache_directory
 from presilicon.rtl.sources import module_files
 from presilicon.rtl.units import literal
-from presilicon.rtl.verilator import cache_directory
 
 Target = Literal["ecp5", "cyclonev"]
 
@@ -234,7 +233,7 @@ def _name(kind: str, script: str, texts: Mapping[Path, bytes]) -> str:
 
 
 def _cache_file(name: str) -> Path:
-    return cache_directory() / "synthesis" / f"{name}.json"
+    return cache_directory("rtl") / "synthesis" / f"{name}.json"
 
 
 def _find(name: str) -> dict[str, Any] | None:

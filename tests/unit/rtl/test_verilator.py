@@ -2,7 +2,7 @@
 
 import pytest
 
-from presilicon.base import MissingToolError, RunFailedError
+from presilicon.base import MissingToolError, RunFailedError, cache_directory
 from presilicon.rtl import verilator, yosys
 
 
@@ -44,4 +44,4 @@ def test_of_two_builds_one_stays(tmp_path) -> None:
 
 def test_the_cache_can_be_moved(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("PRESILICON_CACHE", str(tmp_path))
-    assert verilator.cache_directory() == tmp_path / "rtl"
+    assert cache_directory("rtl") == tmp_path / "rtl"
