@@ -1,17 +1,17 @@
 """Circuits in SystemVerilog: arithmetic and the instrument, generated tops, co-simulation, synthesis."""
 
+from presilicon.rtl.arithmetic.golden import golden_product
+from presilicon.rtl.arithmetic.mac import mac_circuit
+from presilicon.rtl.arithmetic.parts import add_circuit, convert_circuit, fma_circuit, multiply_circuit
+from presilicon.rtl.arithmetic.units import Circuit, simulate_circuits
+from presilicon.rtl.arithmetic.write_mac import write_mac
 from presilicon.rtl.engine import RtlModel
 from presilicon.rtl.generate import write_instrument
-from presilicon.rtl.golden import golden_product
-from presilicon.rtl.mac import mac_circuit
 from presilicon.rtl.parameters import parse_parameters
-from presilicon.rtl.parts import add_circuit, convert_circuit, fma_circuit, multiply_circuit
 from presilicon.rtl.sources import core_parameters
 from presilicon.rtl.synthesis import CellArea, Timing, known_area, known_clock, synthesize
 from presilicon.rtl.tap import Signal, list_signals, tap_design
 from presilicon.rtl.testbench import run_testbench
-from presilicon.rtl.units import Circuit, simulate_circuits
-from presilicon.rtl.write_mac import write_mac
 
 __all__ = [
     "CellArea",

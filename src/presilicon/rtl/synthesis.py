@@ -22,8 +22,8 @@ import msgspec
 from msgspec import Struct
 
 from presilicon.base import MissingToolError, RunFailedError, cache_directory
+from presilicon.rtl.arithmetic.units import literal
 from presilicon.rtl.sources import module_files
-from presilicon.rtl.units import literal
 
 Target = Literal["ecp5", "cyclonev"]
 

@@ -11,11 +11,11 @@ from presilicon.formats import Key, MacUnit, Stochastic, decode, encode, parse, 
 from presilicon.formats.kernels.grid import grid_of
 from presilicon.formats.kernels.torch_kernels import round_to_grid
 from presilicon.formats.mac.reference import _exact, add, multiply, round_exact
-from presilicon.rtl.golden import golden_product
-from presilicon.rtl.mac import mac_circuit
-from presilicon.rtl.parts import add_circuit, convert_circuit, fma_circuit, multiply_circuit
+from presilicon.rtl.arithmetic.golden import golden_product
+from presilicon.rtl.arithmetic.mac import mac_circuit
+from presilicon.rtl.arithmetic.parts import add_circuit, convert_circuit, fma_circuit, multiply_circuit
+from presilicon.rtl.arithmetic.units import Circuit, literal, simulate_circuits
 from presilicon.rtl.sources import SOURCES, header_files, module_files
-from presilicon.rtl.units import Circuit, literal, simulate_circuits
 from presilicon.rtl.yosys import run_yosys
 
 LFSR = "stochastic(bits=8, source=lfsr)"

@@ -9,8 +9,8 @@ from arithmetic import LFSR, aligned, as_netlists, convert_case, differences, fm
 from random_units import random_mac, random_part
 
 from presilicon.formats import MacUnit, parse
+from presilicon.rtl.arithmetic.units import simulate_circuits
 from presilicon.rtl.sources import SOURCES
-from presilicon.rtl.units import simulate_circuits
 
 BLOCKED = ["bfp(2)", "bfp(4)", "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4", "mxint8",
            "nvfp(tensor_scale=false)"]  # fmt: skip

@@ -1,4 +1,4 @@
-// A number format as one word, and a rounding as another; `presilicon.rtl.words` makes both.
+// A number format as one word, and a rounding as another; `presilicon.rtl.arithmetic.words` makes both.
 //
 // format  5:0    bits of a code
 //         11:6   mantissa bits, or bits after the point

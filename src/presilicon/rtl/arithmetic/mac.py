@@ -2,9 +2,9 @@
 
 from presilicon.base import ConfigError
 from presilicon.formats import BlockFloat, Fixed, Float, Format, Integer, MacUnit
-from presilicon.rtl.group import check_group, group_parameters, operand_of
-from presilicon.rtl.units import Circuit, Port
-from presilicon.rtl.words import format_word, jump_matrix, rounding_word
+from presilicon.rtl.arithmetic.group import check_group, group_parameters, operand_of
+from presilicon.rtl.arithmetic.units import Circuit, Port
+from presilicon.rtl.arithmetic.words import format_word, jump_matrix, rounding_word
 
 MOST_FIXED_BITS = 24
 """Magnitude bits of a fixed-point sum that emulation, in float32, holds exactly."""

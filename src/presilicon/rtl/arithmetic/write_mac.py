@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from presilicon.base import ConfigError
 from presilicon.formats import Format, MacUnit
+from presilicon.rtl.arithmetic.golden import Golden, golden_product
+from presilicon.rtl.arithmetic.mac import mac_circuit
+from presilicon.rtl.arithmetic.units import Circuit, Port, instance_text
 from presilicon.rtl.file_lists import file_lists
-from presilicon.rtl.golden import Golden, golden_product
-from presilicon.rtl.mac import mac_circuit
 from presilicon.rtl.sources import header_files, module_files
-from presilicon.rtl.units import Circuit, Port, instance_text
 
 if TYPE_CHECKING:
     from torch import Tensor

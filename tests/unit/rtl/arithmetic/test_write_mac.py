@@ -9,9 +9,9 @@ from click.testing import CliRunner
 from presilicon.base import ConfigError, RunFailedError
 from presilicon.cli.rtl import command
 from presilicon.formats import MacUnit, parse
+from presilicon.rtl.arithmetic.write_mac import write_mac
 from presilicon.rtl.testbench import run_testbench
 from presilicon.rtl.verilator import run_verilator
-from presilicon.rtl.write_mac import write_mac
 
 UNIT = MacUnit(accumulate=parse("float16"), chunk=8, rounding="stochastic(bits=8, source=lfsr)")
 

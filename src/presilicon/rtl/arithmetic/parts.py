@@ -2,9 +2,9 @@
 
 from presilicon.base import ConfigError
 from presilicon.formats import BlockFloat, Float, Format, Mx, Stochastic
-from presilicon.rtl.group import operand_of
-from presilicon.rtl.units import Circuit, Port
-from presilicon.rtl.words import format_word, jump_matrix, rounding_word
+from presilicon.rtl.arithmetic.group import operand_of
+from presilicon.rtl.arithmetic.units import Circuit, Port
+from presilicon.rtl.arithmetic.words import format_word, jump_matrix, rounding_word
 
 _CODE_ZERO_MASK = 1023
 

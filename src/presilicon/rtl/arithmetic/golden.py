@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 from presilicon.formats import BlockCodes, BlockFloat, Format, Key, MacUnit, decode, encode, matmul, random_word
-from presilicon.rtl.group import operand_of
-from presilicon.rtl.mac import sliced_mantissa
+from presilicon.rtl.arithmetic.group import operand_of
+from presilicon.rtl.arithmetic.mac import sliced_mantissa
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from presilicon.base import ConfigError
 from presilicon.formats import BlockFloat, Fixed, Float, Format, Integer, MacUnit, Mx, Nvfp4
-from presilicon.rtl.words import format_word
+from presilicon.rtl.arithmetic.words import format_word
 
 POWER_SCALE = 1 << 30
 NAN_SCALE = 1 << 10

@@ -5,7 +5,7 @@ import pytest
 from presilicon.base import ConfigError
 from presilicon.formats import parse
 from presilicon.formats.rounding import lfsr_states
-from presilicon.rtl.words import format_word, jump_matrix, rounding_word
+from presilicon.rtl.arithmetic.words import format_word, jump_matrix, rounding_word
 
 
 def test_different_formats_have_different_words() -> None:

@@ -4,9 +4,9 @@ import pytest
 
 from presilicon.base import ConfigError
 from presilicon.formats import MacUnit, parse, tensor_core
-from presilicon.rtl.mac import mac_circuit
-from presilicon.rtl.parts import convert_circuit
-from presilicon.rtl.units import Port
+from presilicon.rtl.arithmetic.mac import mac_circuit
+from presilicon.rtl.arithmetic.parts import convert_circuit
+from presilicon.rtl.arithmetic.units import Port
 
 
 def circuit_of(left: str, right: str, **fields):
