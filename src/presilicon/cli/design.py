@@ -1,5 +1,6 @@
-"""`presilicon design`: check, show and compare design files."""
+"""`presilicon design`: check, show, compare and size design files."""
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,7 +10,7 @@ from presilicon.cli.options import json_option, set_option
 
 @click.group("design")
 def command() -> None:
-    """Check, show and compare design files."""
+    """Check, show, compare and size design files."""
 
 
 @command.command("validate")
@@ -55,6 +56,40 @@ def diff(left: str, right: str, as_json: bool) -> None:
     from presilicon.designs import diff_designs, load_design
 
     print_differences(diff_designs(load_design(left), load_design(right)), as_json)
+
+
+@command.command("fit-area")
+@click.argument("design")
+@click.option("--like", required=True, metavar="OTHER", help="The design whose area is the goal.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the design here.")
+@set_option
+@json_option
+def fit(design: str, like: str, out: Path | None, settings: tuple[str, ...], as_json: bool) -> None:
+    """Size the array of DESIGN so that its area is that of OTHER; prints the design as TOML, or writes it.
+
+    --set applies to both designs.
+    """
+    from presilicon.base import ConfigError, to_toml
+    from presilicon.designs import load_design
+    from presilicon.simulation import fit_area
+
+    fitted = fit_area(load_design(design, settings), load_design(like, settings))
+    plain = fitted.design.to_plain()
+    machine = plain["machine"]
+    difference = fitted.mm2 / fitted.goal_mm2 - 1
+    line = (
+        f"{machine['rows']} x {machine['cols']}: {fitted.mm2:.4f} mm2, {difference:+.3%} of the "
+        f"{fitted.goal_mm2:.4f} mm2 of {like}"
+    )
+    if out is not None:
+        try:
+            out.write_text(f"# {line}\n{to_toml(plain)}", encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot write {out}: {error.strerror or error}") from None
+        click.echo(line)
+        return
+    click.echo(line, err=True)
+    print_document("design", plain, to_toml(plain), as_json)
 
 
 def print_differences(changes: list[tuple[str, Any, Any]], as_json: bool) -> None:

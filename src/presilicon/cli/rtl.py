@@ -11,6 +11,7 @@ from presilicon.cli.options import json_option, set_option
 if TYPE_CHECKING:
     from presilicon.designs import Hardware
     from presilicon.records import ProductPhase
+    from presilicon.rtl import MacSynthesis, MacTarget
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
@@ -134,6 +135,66 @@ def mac(
     click.echo(f"{len(written)} files in {out}: rtl/ (top: mac_top), tb/, mac.f, vivado.tcl, quartus.qip, README.md")
     if result:
         click.echo(f"testbench: {result}")
+
+
+@command.command("synth")
+@click.argument("design")
+@click.option(
+    "--target",
+    type=click.Choice(["ecp5", "cyclonev", "sky130"]),
+    default="sky130",
+    show_default=True,
+    help="A Lattice ECP5 or Intel Cyclone V FPGA, or the standard cells of sky130_fd_sc_hd.",
+)
+@click.option("--layer", metavar="NAME", help="A layer with numerics of its own.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=1), metavar="SECONDS", help="Time for each unit; what is finished is shown."
+)
+@set_option
+@json_option
+def synth(
+    design: str,
+    target: "MacTarget",
+    layer: str | None,
+    timeout: float | None,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Synthesize the MAC units of DESIGN: cells, registers, area, clock, energy. Results are cached."""
+    from presilicon.designs import load_design
+    from presilicon.rtl import synthesize_units
+
+    numerics = load_design(design, settings).numerics
+    numerics = numerics if layer is None else numerics.in_force(layer)
+    units = synthesize_units(numerics, target, timeout_s=timeout)
+    if as_json:
+        from msgspec import to_builtins
+
+        document = [{"products": products, **to_builtins(unit)} for products, unit in units.items()]
+        click.echo(json.dumps({"schema": 1, "target": target, "units": document}, indent=2))
+        return
+    for products, unit in units.items():
+        click.echo(f"{', '.join(products)}: {unit.left} by {unit.right}: {unit.mac}")
+        click.echo("  " + ", ".join(_unit_figures(unit)))
+        if unit.unfinished:
+            click.echo(f"  not known: {unit.unfinished}")
+
+
+def _unit_figures(unit: "MacSynthesis") -> list[str]:
+    figures = [
+        ("{:.0f} um2", unit.area_um2),
+        ("{:.0f} um2 per multiply-add", unit.mac_um2),
+        ("{} LUTs", unit.luts),
+        ("{} carries", unit.carries),
+        ("{} multipliers", unit.multipliers),
+        ("{} memory blocks", unit.memories),
+        ("{} cells", unit.cells),
+        ("{} registers", unit.registers),
+        ("{:.1f} MHz", unit.fmax_mhz),
+        ("{:.2f} pJ per multiply-add", unit.mac_pj),
+        ("{:g} multiply-adds per cycle", unit.products_per_cycle),
+    ]
+    return [text.format(value) for text, value in figures if value is not None]
 
 
 @command.command("tap")

@@ -66,6 +66,16 @@ class AreaPoint(CellArea, frozen=True, kw_only=True, forbid_unknown_fields=True)
     size: Positive
 
 
+class MacArea(CellArea, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Square micrometres of a synthesized MAC unit, per lane and without its registers."""
+
+    left: str
+    right: str
+    accumulate: str
+    slice_bits: Annotated[int, Meta(ge=1)] | None = None
+    """Width of the multipliers, if they multiply mantissas slice by slice."""
+
+
 class Overhead(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Area of control, clock and wiring, as a share of the cells of a block of logic."""
 
@@ -107,6 +117,8 @@ class AreaTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Per bit of a register."""
     overhead: Overhead
     """Applied to all of these except SRAM."""
+    macs: tuple[MacArea, ...] = ()
+    """Synthesized units; others are read off the curves."""
 
 
 class Technology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -189,6 +201,9 @@ def figure_name(technology: Technology, path: FigurePath) -> str:
     """
     figure = technology.entries()[path]
     names = ".".join(part for part in path if isinstance(part, str))
+    if isinstance(figure, MacArea):
+        slices = f", {figure.slice_bits}-bit slices" if figure.slice_bits else ""
+        return f"{names} of {figure.left} by {figure.right}{slices}"
     return f"{names} at {figure.size:g}" if isinstance(figure, EnergyPoint | AreaPoint) else names
 
 
@@ -262,7 +277,7 @@ def _power_law(curve: Sequence[EnergyPoint | AreaPoint], size: float) -> float:
 def _curves(technology: Technology) -> Iterator[tuple[tuple[str, ...], Sequence[EnergyPoint | AreaPoint]]]:
     for prefix, table in (((), technology), (("area",), technology.area)):
         for name in () if table is None else table.__struct_fields__:
-            if isinstance(getattr(table, name), tuple):
+            if isinstance(getattr(table, name), tuple) and name != "macs":
                 yield (*prefix, name), getattr(table, name)
 
 

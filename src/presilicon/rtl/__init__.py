@@ -7,6 +7,7 @@ from presilicon.rtl.arithmetic.units import Circuit, simulate_circuits
 from presilicon.rtl.arithmetic.write_mac import write_mac
 from presilicon.rtl.engine import RtlModel
 from presilicon.rtl.generate import write_instrument
+from presilicon.rtl.mac_synthesis import MacSynthesis, MacTarget, mac_energy_pj, synthesize_mac, synthesize_units
 from presilicon.rtl.parameters import parse_parameters
 from presilicon.rtl.sources import core_parameters
 from presilicon.rtl.synthesis import CellArea, Timing, known_area, known_clock, synthesize
@@ -16,6 +17,8 @@ from presilicon.rtl.testbench import run_testbench
 __all__ = [
     "CellArea",
     "Circuit",
+    "MacSynthesis",
+    "MacTarget",
     "RtlModel",
     "Signal",
     "Timing",
@@ -28,11 +31,14 @@ __all__ = [
     "known_clock",
     "list_signals",
     "mac_circuit",
+    "mac_energy_pj",
     "multiply_circuit",
     "parse_parameters",
     "run_testbench",
     "simulate_circuits",
     "synthesize",
+    "synthesize_mac",
+    "synthesize_units",
     "tap_design",
     "write_instrument",
     "write_mac",

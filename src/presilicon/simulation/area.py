@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from presilicon.base import ConfigError
 from presilicon.designs import AreaTable, Design, Technology, curve_um2
-from presilicon.formats import Format
+from presilicon.formats import Format, parse
 from presilicon.records import Area, OperatorCost
 
 
@@ -59,14 +59,26 @@ def mac_area_um2(
 ) -> float:
     """Square micrometres of a multiplier of two such operands and an adder of such sums, without overhead.
 
+    Of a synthesized unit, if the table has such a one; else from the table's curves.
+
     Raises:
         ConfigError: the table has no areas.
     """
-    sizes = mac_sizes(a, b, accumulate, slice_bits=slice_bits)
     table = area_table(technology)
+    for figure in table.macs:
+        operands = {_shape(parse(figure.left)), _shape(parse(figure.right))}
+        sums = _shape(parse(figure.accumulate))
+        if (operands, sums, figure.slice_bits) == ({_shape(a), _shape(b)}, _shape(accumulate), slice_bits):
+            return figure.um2
+    sizes = mac_sizes(a, b, accumulate, slice_bits=slice_bits)
     multiply = table.int_multiply if sizes.multiplier_is_integer else table.float_multiply
     add = table.int_add if sizes.adder_is_integer else table.float_add
     return curve_um2(multiply, sizes.multiplier_bits) + curve_um2(add, sizes.adder_bits)
+
+
+def _shape(fmt: Format) -> tuple[type[Format], int, int]:
+    """What a multiplier or an adder sees of a format: not the length of its blocks or its special codes."""
+    return type(fmt), fmt.exponent_bits, fmt.significand_bits
 
 
 def sram_area_um2(kib: float, technology: Technology) -> float:

@@ -92,3 +92,25 @@ def test_areas_follow_another_table() -> None:
 def test_the_edge_designs_are_of_one_size() -> None:
     areas = [area(load_design(f"edge-{name}")).mm2 for name in ("fp32", "bf16", "fp8")]
     assert max(areas) / min(areas) < 1.02
+
+
+SYNTHESIZED = "horowitz-45nm-synthesized"
+
+
+def test_a_synthesized_unit_replaces_the_curves() -> None:
+    table = load_technology(SYNTHESIZED)
+    float32, e4m3, e5m2 = (parse(name) for name in ("float32", "e4m3", "e5m2"))
+    areas = {(mac.left, mac.right): mac.um2 for mac in table.area.macs}
+    assert mac_area_um2(float32, float32, float32, table) == pytest.approx(FLOAT32_MAC, rel=1e-3)
+    assert mac_area_um2(e4m3, e4m3, float32, table) == areas["e4m3", "e4m3"]
+    assert mac_area_um2(e4m3, e5m2, float32, table) == areas["e5m2", "e4m3"], "in either order"
+    assert mac_area_um2(parse("bfp(mantissa=4, group=32)"), parse("bfp(mantissa=4, group=32)"), float32, table) in (
+        areas.values()
+    ), "whatever the length of a group"
+
+
+def test_a_unit_that_was_not_synthesized_is_read_off_the_curves() -> None:
+    table, bf16 = load_technology(SYNTHESIZED), parse("bfloat16")
+    for accumulate, slice_bits in ((bf16, None), (parse("float32"), 4)):
+        areas = [mac_area_um2(bf16, bf16, accumulate, tables, slice_bits=slice_bits) for tables in (table, HOROWITZ)]
+        assert areas[0] == areas[1]
