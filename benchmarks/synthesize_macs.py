@@ -89,7 +89,7 @@ def seven_nm_text(path: Path) -> str:
             lines.append(f"    {{ size = {point.size:g}, um2 = {point.um2 / DENSER:.4g}, {label} }},")
         lines.append("]")
     lines.append(f"register_bit = {{ um2 = {area.register_bit.um2 / DENSER:.4g}, {label} }}")
-    lines.append(f'overhead = {{ share = {area.overhead.share:g}, label = "assumed" }}')
+    lines.append(f'overhead = {{ share = {area.overhead.share:g}, label = "assumed", source = "as at 45 nm" }}')
     for mac in area.macs:
         lines += ["", "[[area.macs]]", f'left = "{mac.left}"', f'right = "{mac.right}"']
         lines += [f'accumulate = "{mac.accumulate}"', f"um2 = {mac.um2 / DENSER:.4g}", *label.split(", ", 1)]
