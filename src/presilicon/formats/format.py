@@ -8,7 +8,7 @@ from math import frexp, isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from presilicon.base import FormatError, did_you_mean
-from presilicon.formats.kernels.reference import float32, round_listed_value, word_of
+from presilicon.formats.kernels.reference import float32, round_listed_value
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -242,12 +242,6 @@ class Format(ABC):
         `word` holds the 32 random bits of stochastic rounding.
         """
         return round_listed_value(x, _code_values(self), mode, word)
-
-    def round_values(
-        self, values: list[float], shape: tuple[int, ...], mode: "str | Stochastic", key: "Key"
-    ) -> list[float]:
-        """The elements of a tensor in row-major order, by `round_value`."""
-        return [self.round_value(x, mode, word_of(key, i, mode)) for i, x in enumerate(values)]
 
     def grid(self) -> "Grid | None":
         """The grid that a rounding circuit sees, or None if the values are not evenly spaced in each binade.

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mac_inputs import KINDS, count_differences, operand, reference, units
 
+from oracles.mac_units import multiply_matrices, round_exact
 from presilicon.formats import Fixed, Float, Format, Key, MacUnit, matmul, parse, quantize
 from presilicon.formats.kernels.grid import grid_of
 from presilicon.formats.kernels.reference import quantize_value
 from presilicon.formats.mac.plan import MacPlan, plan_of
-from presilicon.formats.mac.reference import multiply_matrices, round_exact
 from presilicon.formats.rounding import random_word
 
 FLOAT16, BFLOAT16, FLOAT32 = parse("float16"), parse("bfloat16"), parse("float32")

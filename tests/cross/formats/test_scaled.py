@@ -8,6 +8,7 @@ import pytest
 import torch
 from inputs import random_patterns, same_bits
 
+from oracles.block_formats import quantize_values
 from oracles.scaled_recipes import (
     Quantizer,
     deepgemm,
@@ -19,7 +20,6 @@ from oracles.scaled_recipes import (
 from presilicon.base import FormatError
 from presilicon.formats import BlockCodes, Key, Nvfp4, Scaled, Stochastic, decode, encode, parse, quantize
 from presilicon.formats.kernels import passes
-from presilicon.formats.kernels.reference import quantize_values
 
 KEY = Key(seed=1, step=2, tensor="x")
 ROUNDINGS = ["nearest-away", "toward-zero", "up", "down", "stochastic", Stochastic(5, "lfsr")]

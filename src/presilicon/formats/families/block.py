@@ -4,10 +4,8 @@ Blocks run along `axis`, counted as in torch; the last block of a row may be sho
 its reduction axis: `fmt.along(axis)` gives the same format grouped along another one.
 """
 
-import itertools
 import math
 from abc import abstractmethod
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -17,7 +15,6 @@ from presilicon.formats.families.fixed import Fixed
 from presilicon.formats.format import MOST_LISTED_BITS, Format, require_bool, require_integer, require_word
 from presilicon.formats.kernels.grid import BlockGrid, Grid, block_grid_of, float_bits
 from presilicon.formats.kernels.passes import round_in_blocks
-from presilicon.formats.kernels.reference import floor_log2, word_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,10 +22,6 @@ if TYPE_CHECKING:
     from presilicon.formats.codes import BlockCodes
     from presilicon.formats.families.float import Float
     from presilicon.formats.rounding import Key, Stochastic
-
-_LARGEST = Fraction(2) ** 128 - Fraction(2) ** 104
-_EMPTY = -10_000
-"""Exponent of a group of zeros, below every limit."""
 
 
 class BlockFormat(Format):
@@ -58,19 +51,6 @@ class BlockFormat(Format):
     def along(self, axis: int) -> Self:
         """The same format with blocks along another axis; itself if its blocks do not lie along an axis."""
         return cast(Self, _along(self, axis)) if self.is_oriented else self
-
-    def members(self, shape: tuple[int, ...]) -> list[list[int]]:
-        """The row-major indices of the elements of each block, for the reference."""
-        blocks: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        for i, position in enumerate(itertools.product(*(range(n) for n in shape))):
-            blocks[self._block_of(position, shape)].append(i)
-        return list(blocks.values())
-
-    def _block_of(self, position: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-        if not shape:
-            return ()
-        axes = [len(shape) - 1, len(shape) - 2] if self.is_square else [self.axis % len(shape)]
-        return tuple(n // self.group_size if axis in axes else n for axis, n in enumerate(position))
 
 
 @lru_cache(maxsize=1024)
@@ -152,8 +132,6 @@ class PowerBlocks(BlockFormat):
         is_nan = bool(block_grid_of(self).poison) and code == 255
         return math.nan if is_nan else float(2.0**code) * codes.tensor_scale
 
-    # Reference
-
     @abstractmethod
     def unit_format(self) -> "Float | Fixed":
         """The format of elements that are divided by their scale."""
@@ -161,58 +139,6 @@ class PowerBlocks(BlockFormat):
     @abstractmethod
     def unit_limit(self, negative: bool) -> Fraction:
         """The largest magnitude of an element that is divided by its scale."""
-
-    @abstractmethod
-    def block_exponent(self, largest: Fraction) -> int:
-        """k of a block by its largest magnitude, which is not 0, before limits."""
-
-    @abstractmethod
-    def exponent_limits(self, exponents: list[int]) -> tuple[int, int]:
-        """The smallest and largest k in a tensor whose blocks have these exponents."""
-
-    @abstractmethod
-    def special_value(self, x: float, block: list[float], is_below: bool) -> float | None:
-        """What `x` becomes in a block that is not rounded: special numbers inside, or below the smallest exponent."""
-
-    def round_values(
-        self, values: list[float], shape: tuple[int, ...], mode: "str | Stochastic", key: "Key"
-    ) -> list[float]:
-        """Block by block, from exact values."""
-        blocks = self.members(shape)
-        exponents = [self._raw_exponent([values[i] for i in members]) for members in blocks]
-        lowest, highest = self.exponent_limits(exponents)
-        results = [0.0] * len(values)
-        for members, raw in zip(blocks, exponents, strict=True):
-            block = [values[i] for i in members]
-            for i in members:
-                special = self.special_value(values[i], block, raw < lowest)
-                k = min(max(raw, lowest), highest)
-                results[i] = (
-                    self._round_element(values[i], k, mode, word_of(key, i, mode)) if special is None else special
-                )
-        return results
-
-    def _raw_exponent(self, block: list[float]) -> int:
-        largest = max(abs(_finite(x)) for x in block)
-        return self.block_exponent(largest) if largest else _EMPTY
-
-    def _round_element(self, x: float, k: int, mode: "str | Stochastic", word: int) -> float:
-        negative = math.copysign(1.0, x) < 0 and not math.isnan(x)
-        unit = self.unit_format()
-        value = unit.round_magnitude(abs(_finite(x)) / Fraction(2) ** k, mode, negative, word)
-        value = min(value, self.unit_limit(negative))
-        if value * Fraction(2) ** k >= Fraction(2) ** 128:
-            below = Fraction(2) ** (128 - k) - Fraction(1, 2**60)
-            value = unit.round_magnitude(below, "toward-zero", negative, word)
-        result = float(value * Fraction(2) ** k)
-        return -result if negative and (result or self.has_negative_zero) else result
-
-
-def _finite(x: float) -> Fraction:
-    """`x` with NaN as 0 and infinities as the largest float32."""
-    if math.isnan(x):
-        return Fraction(0)
-    return Fraction(x) if math.isfinite(x) else _LARGEST * (1 if x > 0 else -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,20 +265,3 @@ class BlockFloat(PowerBlocks):
     def unit_limit(self, negative: bool) -> Fraction:
         """2^mantissa - 1 steps, for both signs."""
         return 2 - Fraction(2) ** (1 - self.mantissa)
-
-    def block_exponent(self, largest: Fraction) -> int:
-        """floor(log2 largest)."""
-        return floor_log2(largest)
-
-    def exponent_limits(self, exponents: list[int]) -> tuple[int, int]:
-        """The window below `top`, or below the largest exponent of the tensor."""
-        span = 2**self.exponent - 1
-        if self.top is not None:
-            return max(-126, self.top - span), self.top
-        return max(-126, max(exponents, default=0) - span), 127
-
-    def special_value(self, x: float, block: list[float], is_below: bool) -> float | None:
-        """Zero in a block below the window, if such blocks are flushed."""
-        if self.below != "flush" or not is_below:
-            return None
-        return 0.0 if math.isnan(x) else math.copysign(0.0, x)

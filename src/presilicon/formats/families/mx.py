@@ -1,6 +1,5 @@
 """OCP microscaling: a power-of-two scale per block."""
 
-import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -11,7 +10,6 @@ from presilicon.formats.families.fixed import Fixed
 from presilicon.formats.families.float import Float
 from presilicon.formats.format import Format, require, require_integer, require_word
 from presilicon.formats.kernels.grid import BlockGrid, float_bits, grid_of
-from presilicon.formats.kernels.reference import floor_log2
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -116,26 +114,3 @@ class Mx(ElementFields, PowerBlocks):
     def unit_limit(self, negative: bool) -> Fraction:
         """The largest magnitude of the element with this sign."""
         return Fraction(-self.element.min if negative else self.element.max)
-
-    def block_exponent(self, largest: Fraction) -> int:
-        """k by the rule `scale`."""
-        floor, top = floor_log2(largest), Fraction(self.element.max)
-        emax = floor_log2(top)
-        match self.scale:
-            case "floor":
-                return floor - emax
-            case "ceil":
-                return floor - emax + int(largest > Fraction(2) ** floor)
-            case "rceil":
-                ratio = largest / top
-                return floor_log2(ratio) + int(ratio > Fraction(2) ** floor_log2(ratio))
-        step = Fraction(2) ** (floor - self._amax_bits)
-        return floor_log2(math.floor(largest / step + Fraction(1, 2)) * step) - emax
-
-    def exponent_limits(self, exponents: list[int]) -> tuple[int, int]:
-        """Those of E8M0."""
-        return -127, 127
-
-    def special_value(self, x: float, block: list[float], is_below: bool) -> float | None:
-        """NaN in a block with NaN or an infinity."""
-        return None if all(math.isfinite(member) for member in block) else math.nan

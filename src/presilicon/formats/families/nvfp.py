@@ -1,6 +1,5 @@
 """NVFP4: a small float as the scale of each block, and a scale per tensor."""
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -10,7 +9,6 @@ from presilicon.formats.families.float import Float
 from presilicon.formats.format import Format, require_bool, require_integer, require_word
 from presilicon.formats.kernels.grid import LARGEST_BITS, grid_of, value_of_bits
 from presilicon.formats.kernels.passes import deliver, round_on_grid, scaled_passes_for
-from presilicon.formats.kernels.reference import float32, word_of
 from presilicon.formats.rounding import Key
 
 if TYPE_CHECKING:
@@ -191,35 +189,8 @@ class Nvfp4(BlockFormat):
         return back(factor.unsqueeze(-1).expand_as(blocks))
 
     def round_value(self, x: float, mode: "str | Stochastic", word: int) -> float:
-        """Not available: the scales come from a whole tensor; see `round_values`."""
+        """Not available: the scales come from a whole tensor."""
         raise FormatError(f"{self}: a number alone has no scale; round a tensor with quantize")
-
-    def round_values(
-        self, values: list[float], shape: tuple[int, ...], mode: "str | Stochastic", key: "Key"
-    ) -> list[float]:
-        """The definition, one number at a time."""
-        magnitudes = [abs(x) if math.isfinite(x) else 0.0 for x in values]
-        top = max(magnitudes, default=0.0)
-        encoding = min(float32(2688 / top), _LARGEST) if top and self.tensor_scale else 1.0
-        tensor = float32(top / 2688) if self.tensor_scale else 1.0
-        tensor = tensor if tensor >= 2.0**-126 else 1.0
-        if self.apply == "reciprocal":
-            tensor = float32(1 / encoding)
-        results = [0.0] * len(values)
-        for members in self.members(shape):
-            ratio = float32(max(magnitudes[i] for i in members) / 6)
-            ratio = float32(ratio * encoding if self.apply == "reciprocal" else ratio / tensor)
-            scale = max(SCALE_FORMAT.round_value(ratio, "nearest-even", 0), LEAST_SCALES[self.apply])
-            whole = float32(scale * tensor)
-            inverse = min(float32(1 / whole), _LARGEST) if whole else _LARGEST
-            if self.apply == "multiply":
-                inverse = float32(float32(1 / tensor) / scale)
-            for i in members:
-                x = 0.0 if math.isnan(values[i]) else values[i]
-                scaled = float32(x / whole if self.apply == "divide" else x * inverse)
-                unit = ELEMENT_FORMAT.round_value(scaled, mode, word_of(key, i, mode))
-                results[i] = float32(unit * whole)
-        return results
 
     def code_fields(self, code: int) -> list[tuple[str, int]]:
         """Fields of the element."""

@@ -13,7 +13,7 @@ from presilicon.formats.families.float import Float
 from presilicon.formats.format import require, require_integer, require_word
 from presilicon.formats.kernels.grid import LARGEST_BITS, grid_of, value_of_bits
 from presilicon.formats.kernels.passes import deliver, round_on_grid, scaled_passes_for
-from presilicon.formats.kernels.reference import float32, word_of
+from presilicon.formats.kernels.reference import float32
 from presilicon.formats.rounding import Key, Rounding, Stochastic, check_rounding
 
 if TYPE_CHECKING:
@@ -272,49 +272,8 @@ class Scaled(ElementFields, BlockFormat):
         return round_on_grid(ratio.contiguous(), grid_of(self.unit_format()), mode, key, None), back
 
     def round_value(self, x: float, mode: "str | Stochastic", word: int) -> float:
-        """Not available: the scale comes from a whole tensor; see `round_values`."""
+        """Not available: the scale comes from a whole tensor."""
         raise FormatError(f"{self}: a number alone has no scale; round a tensor with quantize")
-
-    def round_values(
-        self, values: list[float], shape: tuple[int, ...], mode: "str | Stochastic", key: Key
-    ) -> list[float]:
-        """The definition, one number at a time."""
-        results = [0.0] * len(values)
-        for members in self.members(shape):
-            magnitudes = [abs(values[i]) for i in members]
-            if not all(map(math.isfinite, magnitudes)):
-                forward = back = math.nan
-            else:
-                forward, back = self._factors_of(max(magnitudes))
-            for i in members:
-                ratio = float32(values[i] / forward if self.apply == "divide" else values[i] * forward)
-                unit = self.unit_format().round_value(ratio, mode, word_of(key, i, mode))
-                results[i] = float32(unit * back)
-        return results
-
-    def _factors_of(self, largest: float) -> tuple[float, float]:
-        top, spread = self.element.max, 2.0**self.margin
-        least = self.least if self.apply == "reciprocal" else float32(self.least)
-        largest = max(largest, least)
-        if largest == 0:
-            return 1.0, 1.0
-        ratio = float32(top / spread / largest) if self.apply == "reciprocal" else float32(largest / top) * spread
-        scale = min(max(float32(ratio), _SMALLEST), _LARGEST)
-        if self.scale == "e8m0":
-            fraction, exponent = math.frexp(scale)
-            is_up = self.apply != "reciprocal" and fraction > 0.5
-            scale = 2.0 ** min(exponent - 1 + is_up, 127)
-        if self.apply == "divide":
-            return scale, scale
-        inverse = float32(1 / scale)
-        return (scale, inverse) if self.apply == "reciprocal" else (inverse, scale)
-
-    def _block_of(self, position: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-        if self.per == "tensor" or not shape:
-            return ()
-        if self.per == "row":
-            return tuple(n for axis, n in enumerate(position) if axis != self.axis % len(shape))
-        return BlockFormat._block_of(self, position, shape)
 
     # Codes
 

@@ -29,22 +29,6 @@ def quantize_value(
     return fmt.round_value(x, mode, word_of(key or Key(), index, mode))
 
 
-def quantize_values(
-    values: list[float],
-    shape: tuple[int, ...],
-    fmt: "Format",
-    rounding: str | Stochastic | None = None,
-    key: Key | None = None,
-) -> list[float]:
-    """A tensor in a format; `values` are its elements in row-major order.
-
-    >>> from presilicon.formats import BlockFloat
-    >>> quantize_values([1.0, 0.3, -3.0], (3,), BlockFloat(2))
-    [1.0, 0.0, -3.0]
-    """
-    return fmt.round_values(values, shape, check_rounding(rounding), key or Key())
-
-
 def word_of(key: Key, index: int, mode: str | Stochastic) -> int:
     """The random word of an element; 0 if the mode draws none."""
     return random_word(key, index, mode.source) if isinstance(mode, Stochastic) else 0

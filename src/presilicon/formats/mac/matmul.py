@@ -31,8 +31,8 @@ def matmul(
 ) -> "Tensor":
     """The matrix product of `a` and `b`, every multiply and add done as `mac` does it.
 
-    The bits are those of `presilicon.formats.mac.reference`, for all float32 values: NaN, infinities, subnormals and
-    signed zeros too. The operands should already hold values of their formats (`quantize` does that).
+    The bits are those of exact arithmetic rounded where the unit rounds, for all float32 values: NaN, infinities,
+    subnormals and signed zeros too. The operands should already hold values of their formats (`quantize` does that).
 
     Args:
         a: A float32 tensor (..., M, K) of any strides; float16 and bfloat16 are widened. One-dimensional tensors and
