@@ -45,12 +45,7 @@ _PARTS = (
 def command(as_json: bool) -> None:
     """Show what is installed, what is missing and how to get it, and which devices are visible."""
     parts = [
-        {
-            "name": part.name,
-            "version": _version(part),
-            "needed_for": part.needed_for,
-            "how": part.how,
-        }
+        {"name": part.name, "version": _version(part), "needed_for": part.needed_for, "how": part.how}
         for part in _PARTS
     ]
     devices = _devices()

@@ -79,11 +79,6 @@ def sensitivity(
     from presilicon.workloads import load_workload
 
     result = workload_sensitivity(
-        load_workload(workload),
-        formats,
-        load_numerics(numerics),
-        layers=layers,
-        by_role=by_role,
-        threshold=threshold,
+        load_workload(workload), formats, load_numerics(numerics), layers=layers, by_role=by_role, threshold=threshold
     )
     print_document("sensitivity", to_plain(result), f"{result}\n", as_json)

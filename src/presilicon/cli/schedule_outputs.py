@@ -86,10 +86,7 @@ def document_of(scheduled: Scheduled, payback: Payback | None) -> dict[str, Any]
     problem, goal = solution.problem, solution.goal
     energy = solution.schedule.bound_j
     if energy is None:
-        energy = min(
-            energy_bound(problem, None, goal.cap_w).bound,
-            solution.cost.energy_per_step_j,
-        )
+        energy = min(energy_bound(problem, None, goal.cap_w).bound, solution.cost.energy_per_step_j)
     path = critical_path(problem, [slot.mode.time_s for slot in solution.schedule.started])
     return {
         "schema": 1,

@@ -71,11 +71,7 @@ class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def load_design(
-    name_or_path: str | Path,
-    settings: Iterable[str] = (),
-    *,
-    numerics: str | None = None,
-    methods: Iterable[str] = (),
+    name_or_path: str | Path, settings: Iterable[str] = (), *, numerics: str | None = None, methods: Iterable[str] = ()
 ) -> Design:
     """The design of a preset name or a TOML file, with `machine.rows=128`-like settings applied.
 

@@ -242,12 +242,7 @@ class Rounded:
         return None
 
     def keep(
-        self,
-        tensor: Tensor,
-        role: Role,
-        how: object,
-        copy: Operand,
-        repeat: Callable[[Tensor], Operand] | None = None,
+        self, tensor: Tensor, role: Role, how: object, copy: Operand, repeat: Callable[[Tensor], Operand] | None = None
     ) -> None:
         """Add the rounded copy of `tensor`; `repeat` computes it again, and is None if `copy` is the tensor itself."""
         entry = _Copy(tensor, how, copy, repeat)
@@ -312,14 +307,7 @@ class Site:
         return _values(self.round_for(tensor, role, axis, groups=groups, part=part, phase=phase))
 
     def round_for(
-        self,
-        tensor: Tensor,
-        role: Role,
-        axis: int,
-        *,
-        groups: int = 1,
-        part: str = "",
-        phase: ProductPhase | None,
+        self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1, part: str = "", phase: ProductPhase | None
     ) -> Operand:
         """Like `round`, for the product of `phase`, which may take codes and scales.
 

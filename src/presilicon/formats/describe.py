@@ -40,10 +40,7 @@ class Description:
 
 
 def describe(
-    values: list[float],
-    fmt: Format,
-    rounding: Rounding | Stochastic | None = None,
-    key: Key | None = None,
+    values: list[float], fmt: Format, rounding: Rounding | Stochastic | None = None, key: Key | None = None
 ) -> list[Description]:
     """A description of each number in the format, for people to read.
 

@@ -7,15 +7,7 @@ from msgspec import Struct
 from presilicon.records.graph import Role
 
 Symptom = Literal[
-    "non-finite",
-    "overflow",
-    "saturation",
-    "underflow",
-    "dead-relu",
-    "vanishing",
-    "exploding",
-    "loss-scale",
-    "data",
+    "non-finite", "overflow", "saturation", "underflow", "dead-relu", "vanishing", "exploding", "loss-scale", "data"
 ]
 BugClass = Literal["data", "structural", "conceptual"]
 """`data`: the inputs. `structural`: the computation itself, such as a division by zero. `conceptual`: a choice that

@@ -53,10 +53,7 @@ def from_plain(data: Any) -> Comparison:
     except msgspec.ValidationError as error:
         raise ConfigError(f"not a valid comparison of designs: {error}") from None
     return Comparison(
-        designs=document.designs,
-        sensitivity=document.sensitivity,
-        pairs=document.pairs,
-        fairness=document.fairness,
+        designs=document.designs, sensitivity=document.sensitivity, pairs=document.pairs, fairness=document.fairness
     )
 
 

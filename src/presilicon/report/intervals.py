@@ -77,10 +77,7 @@ class Measure(NamedTuple):
 
 
 TIME = Measure(
-    "Time to accuracy",
-    lambda result: result.time_to_accuracy_s,
-    lambda seed: seed.time_to_accuracy_s,
-    seconds_scale,
+    "Time to accuracy", lambda result: result.time_to_accuracy_s, lambda seed: seed.time_to_accuracy_s, seconds_scale
 )
 ENERGY = Measure(
     "Energy to accuracy",

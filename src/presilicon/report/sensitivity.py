@@ -3,11 +3,7 @@
 from presilicon.base import format_number
 from presilicon.records import RankingChange, RankingSensitivity, Sensitivity
 
-TITLES = {
-    "energy_to_accuracy_j": "energy to accuracy",
-    "energy_per_step_j": "energy per step",
-    "area_mm2": "area",
-}
+TITLES = {"energy_to_accuracy_j": "energy to accuracy", "energy_per_step_j": "energy per step", "area_mm2": "area"}
 
 
 def render_sensitivity(sensitivity: Sensitivity) -> str:

@@ -4,14 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from presilicon.base import (
-    count_scale,
-    format_area,
-    format_bytes,
-    format_seconds,
-    joules_scale,
-    seconds_scale,
-)
+from presilicon.base import count_scale, format_area, format_bytes, format_seconds, joules_scale, seconds_scale
 from presilicon.records import Comparison, Result
 from presilicon.report.arrivals import HEADER, arrival_rows
 from presilicon.report.fairness import notes_on

@@ -45,12 +45,7 @@ Costs = Mapping[str, Sequence[OpEstimate | None]]
 
 
 def build_problem(
-    system: System,
-    graph: Graph,
-    *,
-    transfers: bool = True,
-    relief: float = 1.0,
-    costs: Costs | None = None,
+    system: System, graph: Graph, *, transfers: bool = True, relief: float = 1.0, costs: Costs | None = None
 ) -> Problem:
     """A graph's ops with every device and clock that can run them.
 

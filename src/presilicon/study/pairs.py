@@ -29,12 +29,7 @@ NEEDED = (
 
 
 def compare_seeds(
-    first: str,
-    one: Sequence[SeedResult],
-    second: str,
-    other: Sequence[SeedResult],
-    *,
-    confidence: float = CONFIDENCE,
+    first: str, one: Sequence[SeedResult], second: str, other: Sequence[SeedResult], *, confidence: float = CONFIDENCE
 ) -> Pair:
     """Two designs compared on the seeds that both of them have."""
     from scipy.stats import binomtest

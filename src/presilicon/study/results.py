@@ -105,12 +105,7 @@ def price_seeds(workload: Workload, traces: Sequence[Trace], prices: StepPrices)
     _, target = workload.require_data()
     return [
         price_trace(
-            trace,
-            prices,
-            target,
-            workload.sustain,
-            milestones=workload.milestones,
-            better=workload.measure.direction,
+            trace, prices, target, workload.sustain, milestones=workload.milestones, better=workload.measure.direction
         )
         for trace in traces
     ]

@@ -237,9 +237,4 @@ def _splits_of(workload: Workload) -> Splits:
 
 
 def _summary(trace: Trace) -> dict[str, Any]:
-    return {
-        "steps": trace.steps,
-        "ending": trace.ending,
-        "reason": trace.reason,
-        "test_accuracy": trace.test_accuracy,
-    }
+    return {"steps": trace.steps, "ending": trace.ending, "reason": trace.reason, "test_accuracy": trace.test_accuracy}

@@ -109,9 +109,7 @@ def _sensitivity(designs: Sequence[Design], quantity: str, energy: Measure, fact
     if len(sized) > 1:
         rankings.append(_rank("area_mm2", designs, sized, area_mm2, factor))
     return Sensitivity(
-        factor=factor,
-        figures={table.name: len(table.entries()) for table in tables},
-        rankings=tuple(rankings),
+        factor=factor, figures={table.name: len(table.entries()) for table in tables}, rankings=tuple(rankings)
     )
 
 

@@ -34,10 +34,7 @@ def argmax_accuracy(output: Tensor, target: Tensor) -> float:
 
 
 def sgd(
-    parameters: Iterable[nn.Parameter],
-    learning_rate: float = 0.1,
-    momentum: float = 0.9,
-    weight_decay: float = 0.0,
+    parameters: Iterable[nn.Parameter], learning_rate: float = 0.1, momentum: float = 0.9, weight_decay: float = 0.0
 ) -> Optimizer:
     """Stochastic gradient descent, one parameter at a time, so that each update is a separate op."""
     from torch.optim import SGD

@@ -20,15 +20,7 @@ from presilicon.emulation.monitoring.recorder import Recorder, Rounding
 from presilicon.emulation.monitoring.statistics import Measurement, measure
 from presilicon.emulation.site import LayerPlan
 from presilicon.formats import parse, short_name
-from presilicon.records import (
-    DeadUnits,
-    Failure,
-    Limits,
-    MonitoredRole,
-    MonitorReport,
-    ProductPhase,
-    RoleStatistics,
-)
+from presilicon.records import DeadUnits, Failure, Limits, MonitoredRole, MonitorReport, ProductPhase, RoleStatistics
 from presilicon.workloads import named_layers
 
 _ROLES: tuple[MonitoredRole, ...] = ("weight", "activation", "error", "gradient")

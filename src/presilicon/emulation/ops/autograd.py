@@ -137,13 +137,7 @@ def _codes(operand: "Operand") -> Tensor:
 class _EmulatedProduct(Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        a: Tensor,
-        b: Tensor,
-        bias: Tensor | None,
-        roles: Roles,
-        product: Product,
-        site: "Site",
+        ctx: Any, a: Tensor, b: Tensor, bias: Tensor | None, roles: Roles, product: Product, site: "Site"
     ) -> Tensor:
         axes = product.axes
         a_role, b_role, *_ = roles

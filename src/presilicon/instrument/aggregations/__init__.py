@@ -9,11 +9,4 @@ from presilicon.instrument.aggregations.aggregation import (
     describe_aggregations,
 )
 
-__all__ = [
-    "AGGREGATIONS",
-    "Aggregation",
-    "BuiltAggregation",
-    "RunningAverage",
-    "aggregation",
-    "describe_aggregations",
-]
+__all__ = ["AGGREGATIONS", "Aggregation", "BuiltAggregation", "RunningAverage", "aggregation", "describe_aggregations"]

@@ -71,7 +71,5 @@ def _bin_edges(bins: int, low: float, high: float, boundaries: Sequence[Any] | N
 
 
 DISTRIBUTION = Aggregation(
-    gives="how many elements lie in each bin; the outer ones take what lies beyond",
-    build=build,
-    options=BIN_OPTIONS,
+    gives="how many elements lie in each bin; the outer ones take what lies beyond", build=build, options=BIN_OPTIONS
 )

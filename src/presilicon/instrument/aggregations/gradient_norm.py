@@ -30,7 +30,5 @@ def build(hardware: Hardware) -> AggregationCode:
 
 
 GRADIENT_NORM = Aggregation(
-    gives="the sum of squares and its root",
-    build=build,
-    figures=(ReadingFigure("norm", "Norm"),),
+    gives="the sum of squares and its root", build=build, figures=(ReadingFigure("norm", "Norm"),)
 )

@@ -41,10 +41,7 @@ def compile_firmware(
     if len(stored) > MAX_IN_IMAGE:
         raise ConfigError(f"{len(stored)} range rows, but one image carries {MAX_IN_IMAGE}; send the rest in another")
     image = Image(
-        hardware,
-        rows=stored,
-        sampling=_sampling(sampling, hardware),
-        controls=_controls(controls or {}, hardware),
+        hardware, rows=stored, sampling=_sampling(sampling, hardware), controls=_controls(controls or {}, hardware)
     )
     if not programs:
         if not (stored or image.sampling or image.controls):

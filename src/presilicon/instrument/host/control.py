@@ -205,13 +205,7 @@ def set_ranges(
 
 
 def set_sampling(
-    run: StoredRun,
-    tap: str,
-    every: int,
-    *,
-    design: str | None = None,
-    seed: int | None = None,
-    wait_s: float = WAIT_S,
+    run: StoredRun, tap: str, every: int, *, design: str | None = None, seed: int | None = None, wait_s: float = WAIT_S
 ) -> list[Answer]:
     """Sample a tap every so many steps; 0 is never."""
     if not 0 <= every <= 65535:

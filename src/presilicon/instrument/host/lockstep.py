@@ -84,12 +84,7 @@ def compare_frames(
 
 
 def compare_streams(
-    here: bytes,
-    there: bytes,
-    hardware: Hardware,
-    *,
-    names: Mapping[int, str] | None = None,
-    first_step: int = 0,
+    here: bytes, there: bytes, hardware: Hardware, *, names: Mapping[int, str] | None = None, first_step: int = 0
 ) -> Agreement:
     """Compare two recorded streams, as `compare_frames` does."""
     return compare_frames(

@@ -40,11 +40,7 @@ def render_schedule(view: ScheduleView) -> str:
         notes="".join(f"<li>{escape(note)}</li>" for note in view.notes),
     )
     return plain_page(
-        title=view.title,
-        eyebrow="a training step over several devices",
-        subline=view.subline,
-        body=body,
-        style=_STYLE,
+        title=view.title, eyebrow="a training step over several devices", subline=view.subline, body=body, style=_STYLE
     )
 
 

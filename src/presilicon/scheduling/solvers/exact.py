@@ -22,13 +22,7 @@ STEPS = 1000
 
 
 def solve_exactly(
-    problem: Problem,
-    goal: Goal,
-    *,
-    start: Schedule,
-    bound: float,
-    time_limit_s: float,
-    workers: int = 2,
+    problem: Problem, goal: Goal, *, start: Schedule, bound: float, time_limit_s: float, workers: int = 2
 ) -> Schedule:
     """The best schedule that CP-SAT finds within its time, with the bound that it proves.
 

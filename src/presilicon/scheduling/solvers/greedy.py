@@ -150,9 +150,7 @@ class _Run:
             while self.events and self.events[0][0] <= self.now:
                 self._finish(heapq.heappop(self.events)[1])
         schedule = Schedule(
-            solver="greedy",
-            started=tuple(self.started[task] for task in range(count)),
-            notes=tuple(self.notes),
+            solver="greedy", started=tuple(self.started[task] for task in range(count)), notes=tuple(self.notes)
         )
         moved = {t: why for t, why in self.moved.items() if self.started[t].mode.device != self.rules.reference}
         for task, why in self.moved.items():

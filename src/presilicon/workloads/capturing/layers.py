@@ -113,14 +113,7 @@ def sequence_number_of(node: Any) -> int | None:
     return int(node._sequence_nr())
 
 
-_MULTIPLYING = (
-    nn.Linear,
-    nn.modules.conv._ConvNd,
-    nn.RNNBase,
-    nn.RNNCellBase,
-    nn.MultiheadAttention,
-    nn.Bilinear,
-)
+_MULTIPLYING = (nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.Bilinear)
 _LOOKED_UP_OR_SCALED = (nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm)
 
 
