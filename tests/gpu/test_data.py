@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 from presilicon import Splits, Workload, load_workload
 from presilicon.designs import Numerics
 from presilicon.emulation import Checkpoint, train
-from presilicon.workloads.augmentation import shift_and_flip
+from presilicon.workloads.fashion import shift_and_flip
 
 pytestmark = [
     pytest.mark.gpu,

@@ -11,12 +11,12 @@
 (0.4375, 0.75, 1)
 """
 
-from presilicon.operators.exact import EXACT
 from presilicon.operators.files import load_operator
 from presilicon.operators.fits import Fit, Interpolation, Outside, piecewise_linear, table
 from presilicon.operators.operator import Backward, LargestError, Operator, operator
 from presilicon.operators.pricing import LATENCY
 from presilicon.operators.program import CONDITIONS, Program, ProgramInstruction
+from presilicon.operators.reference import EXACT
 from presilicon.operators.source import LanguageError
 
 __all__ = [

@@ -15,11 +15,10 @@ from presilicon.base import ConfigError, did_you_mean
 from presilicon.formats import Format, parse
 from presilicon.operators.breakpoints import find_breakpoints
 from presilicon.operators.derivative import differentiate
-from presilicon.operators.exact import exact
 from presilicon.operators.language import compile_function
 from presilicon.operators.pricing import price
 from presilicon.operators.program import Builder, Program
-from presilicon.operators.reference import evaluate
+from presilicon.operators.reference import evaluate, exact
 from presilicon.operators.source import Source
 from presilicon.records import OperatorCost
 

@@ -3,8 +3,7 @@
 Everything here is plain, comparable, hashable where it is used as a key, and serialisable: no torch, no numpy.
 """
 
-from presilicon.records.area import Area
-from presilicon.records.cost import Cost, OpCost
+from presilicon.records.cost import Area, Cost, OpCost, OperatorCost
 from presilicon.records.coverage import CoverageStatus, CoveredOp, EmulationCoverage, Stage
 from presilicon.records.events import (
     AnyEvent,
@@ -22,6 +21,7 @@ from presilicon.records.events import (
     InstrumentStarted,
     InstrumentWarning,
     LockEvent,
+    ReadingFigure,
     ResultEvent,
     RoundingEvent,
     SeedEvent,
@@ -31,11 +31,9 @@ from presilicon.records.events import (
     TapInfo,
     TapLosses,
 )
-from presilicon.records.fairness import Fairness, Pair, excludes_one
-from presilicon.records.figure import ReadingFigure
+from presilicon.records.fairness import Fairness, Interval, Pair, Probability, excludes_one
 from presilicon.records.finding import BugClass, Finding, RoleShares
 from presilicon.records.foreign import Coverage, ForeignTime, ForeignTimes
-from presilicon.records.format_sensitivity import FormatSensitivity, FormatTrial, LayerSensitivity, SensitivityMetric
 from presilicon.records.frames import ArrayFrames, CellFrame
 from presilicon.records.graph import (
     OPERANDS,
@@ -53,7 +51,6 @@ from presilicon.records.graph import (
     StepGraph,
     TensorRef,
 )
-from presilicon.records.interval import Interval, Probability
 from presilicon.records.memory import MEMORY_PARTS, Lifetime, MemoryPart, MemoryPoint, MemoryTimeline
 from presilicon.records.monitoring import (
     DeadUnits,
@@ -65,13 +62,20 @@ from presilicon.records.monitoring import (
     RoleStatistics,
     TensorStatistics,
 )
-from presilicon.records.operator_cost import OperatorCost
-from presilicon.records.panel import Curve, Panel
 from presilicon.records.protocols import AttachedHook, Observer, PairObserver, PassiveHook, Stateful, TrainingHook
-from presilicon.records.reproduction import Reproduced, Reproduction
+from presilicon.records.reproduction import Curve, Panel, Reproduced, Reproduction
 from presilicon.records.result import Arrival, Comparison, CurvePoint, Milestone, Result, SeedResult
 from presilicon.records.schedule import Mode, Pool, PowerTrace, Problem, Schedule, ScheduleCost, Started, Task
-from presilicon.records.sensitivity import ClosestCall, RankingChange, RankingSensitivity, Sensitivity
+from presilicon.records.sensitivity import (
+    ClosestCall,
+    FormatSensitivity,
+    FormatTrial,
+    LayerSensitivity,
+    RankingChange,
+    RankingSensitivity,
+    Sensitivity,
+    SensitivityMetric,
+)
 from presilicon.records.trace import (
     Crossing,
     Direction,

@@ -5,10 +5,24 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from presilicon.records.figure import ReadingFigure
 from presilicon.records.finding import BugClass, Symptom
 from presilicon.records.graph import Role
 from presilicon.records.trace import Ending
+
+
+class ReadingFigure(Struct, frozen=True, omit_defaults=True):
+    """One of an aggregation's results, and how it is drawn. Events carry it, so that old runs show what they showed."""
+
+    name: str
+    """Key in a reading's values."""
+    title: str = ""
+    """Heading of its panel; empty: the name."""
+    percent: bool = False
+    """Whether it is a share, shown in percent."""
+    panel: str = ""
+    """Figures of a tap with the same panel are drawn in one frame, such as percentiles; empty: a frame per figure, with
+    the curves of all taps."""
+
 
 # Bounds that hold when an event is read, so that a damaged log cannot put absurd numbers into a view.
 Number = int | Annotated[float, Meta(ge=-1e300, le=1e300)]

@@ -1,8 +1,22 @@
-"""Trust in a comparison: designs seed by seed, and the settings that were equal between them."""
+"""Trust in a comparison: intervals, designs seed by seed, and the settings that were equal between them."""
 
 from msgspec import Struct
 
-from presilicon.records.interval import Interval
+
+class Interval(Struct, frozen=True):
+    """A median with a low and a high end; None stands for infinity (a seed that never arrived)."""
+
+    median: float | None
+    low: float | None
+    high: float | None
+
+
+class Probability(Struct, frozen=True):
+    """A probability estimated from a few trials, with the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 class Pair(Struct, frozen=True, kw_only=True):

@@ -4,9 +4,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from presilicon.records.fairness import Fairness, Pair
+from presilicon.records.fairness import Fairness, Interval, Pair, Probability
 from presilicon.records.finding import Finding
-from presilicon.records.interval import Interval, Probability
 from presilicon.records.sensitivity import Sensitivity
 from presilicon.records.trace import Direction
 

@@ -1,6 +1,10 @@
-"""Whether a ranking of designs hangs on single figures of the technology tables."""
+"""What results hang on: rankings on single figures of the technology tables, layers on number formats."""
+
+from typing import Literal
 
 from msgspec import Struct
+
+from presilicon.records.graph import Role
 
 
 class RankingChange(Struct, frozen=True, kw_only=True):
@@ -54,3 +58,94 @@ class Sensitivity(Struct, frozen=True, kw_only=True):
     figures: dict[str, int]
     """Number of figures that were varied, by technology."""
     rankings: tuple[RankingSensitivity, ...]
+
+
+SensitivityMetric = Literal["gradient_error", "loss_change"]
+
+
+class FormatTrial(Struct, frozen=True, kw_only=True):
+    """One training step with one layer (or one role of it) in a format and everything else as before.
+
+    None: the loss or a gradient was not finite.
+    """
+
+    layer: str
+    role: Role | None = None
+    """None: all roles of the layer that were asked for."""
+    format: str
+    bits: float
+    """Bits per number, shared scales included."""
+    loss: float | None
+    loss_change: float | None
+    """Difference to the loss of the model as it is, over its magnitude."""
+    sqnr_db: float | None
+    """Of the layer's output, in dB; None also if the output is the same (as for a format of errors)."""
+    gradient_cosine: float | None
+    """Cosine of the angle between the gradients of all parameters and those of the model as it is."""
+    gradient_error: float | None
+    """Norm of their difference over the norm of the latter."""
+
+    @property
+    def subject(self) -> tuple[str, Role | None]:
+        """The layer and role."""
+        return self.layer, self.role
+
+    def size(self, metric: SensitivityMetric) -> float:
+        """The magnitude of a metric; infinite if it is not finite."""
+        value = self.gradient_error if metric == "gradient_error" else self.loss_change
+        return float("inf") if value is None else abs(value)
+
+
+class LayerSensitivity(Struct, frozen=True, kw_only=True):
+    """A layer, or a role of it, over all formats."""
+
+    layer: str
+    role: Role | None = None
+    narrowest: str | None
+    """The format of fewest bits whose metric is at most the threshold; None if none is."""
+    worst: float | None
+    """The largest metric over all formats; None if one is not finite."""
+
+
+class FormatSensitivity(Struct, frozen=True, kw_only=True):
+    """Which layer breaks in which format."""
+
+    name: str
+    """Class of the model."""
+    loss: float
+    """Of the model as it is."""
+    metric: SensitivityMetric
+    threshold: float
+    formats: tuple[str, ...]
+    layers: tuple[LayerSensitivity, ...]
+    """The most sensitive first: by the metric in the narrowest format, then in the next."""
+    trials: tuple[FormatTrial, ...]
+    """In the order in which the layers run."""
+
+    def __str__(self) -> str:
+        sizes = {(trial.subject, trial.format): trial.size(self.metric) for trial in self.trials}
+        has_roles = any(entry.role is not None for entry in self.layers)
+        header = ["layer", *(["role"] if has_roles else []), "narrowest", *self.formats]
+        rows = [header]
+        for entry in self.layers:
+            cells = [_cell(sizes.get(((entry.layer, entry.role), name))) for name in self.formats]
+            roles = [entry.role or ""] if has_roles else []
+            rows.append([entry.layer or "(root)", *roles, entry.narrowest or "none", *cells])
+        left = len(header) - len(self.formats)
+        widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+        lines = ["  ".join(_pad(row, widths, left)).rstrip() for row in rows]
+        what = "relative error of the gradients" if self.metric == "gradient_error" else "relative change of the loss"
+        return "\n".join([f"{self.name}: {what}, one layer at a time; at most {self.threshold:g} passes", *lines])
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return ""
+    return "not finite" if value == float("inf") else f"{value:.2g}"
+
+
+def _pad(row: list[str], widths: list[int], left: int) -> list[str]:
+    return [
+        text.ljust(width) if column < left else text.rjust(width)
+        for column, (text, width) in enumerate(zip(row, widths, strict=True))
+    ]

@@ -13,8 +13,7 @@ from msgspec import Struct
 from presilicon.base import ConfigError, PresiliconError, RunFailedError
 from presilicon.records import Event, LockEvent
 from presilicon.runs.events import EventLog, now
-from presilicon.runs.lock import RunLock, acquire
-from presilicon.runs.process import process_start
+from presilicon.runs.lock import RunLock, acquire, process_start
 from presilicon.runs.provenance import commit, config_hash, versions
 
 RECORD_FILE = "run.json"

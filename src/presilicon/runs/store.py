@@ -11,8 +11,7 @@ from msgspec import Struct
 from presilicon.base import ConfigError, unknown
 from presilicon.records import AnyEvent, Event, ResultEvent
 from presilicon.runs.events import read_events
-from presilicon.runs.lock import is_locked
-from presilicon.runs.process import is_alive
+from presilicon.runs.lock import is_alive, is_locked
 from presilicon.runs.run import EVENTS_FILE, RECORD_FILE, RunRecord, read_record
 
 E = TypeVar("E", bound=Event)

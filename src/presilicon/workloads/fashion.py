@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from presilicon.base import ConfigError, MissingToolError
-from presilicon.workloads.augmentation import shift_and_flip
 from presilicon.workloads.published import classified, from_networks
 from presilicon.workloads.reading.splits import Splits
 from presilicon.workloads.workload import Workload, adamw, sgd
@@ -25,7 +24,29 @@ from presilicon.workloads.workload import Workload, adamw, sgd
 if TYPE_CHECKING:
     from numpy import intp, uint8
     from numpy.typing import NDArray
-    from torch import nn
+    from torch import Generator, Tensor, nn
+
+
+def shift_and_flip(images: Tensor, generator: Generator, pixels: int = 2) -> Tensor:
+    """Each image of (batch, channels, height, width) shifted by up to `pixels` both ways, and mirrored half the time.
+
+    What a shift uncovers repeats the image's border.
+    """
+    import torch
+    from torch.nn import functional
+
+    count, _, height, width = images.shape
+    device = images.device
+    down, right = torch.randint(0, 2 * pixels + 1, (2, count, 1), generator=generator, device=device)
+    rows = down + torch.arange(height, device=device)
+    columns = right + torch.arange(width, device=device)
+    is_mirrored = torch.rand(count, 1, generator=generator, device=device) < 0.5
+    columns = torch.where(is_mirrored, columns.flip(1), columns)
+    padded = functional.pad(images, (pixels,) * 4, mode="replicate")
+    numbers = torch.arange(count, device=device)
+    # Indices on both sides of a slice put the sliced axis, the channels, at the end.
+    return padded[numbers[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+
 
 VARIABLE = "PRESILICON_FASHION_MNIST"
 """Environment variable: the folder of the four `idx` files, or `subset` for the images in the package."""

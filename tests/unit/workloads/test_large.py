@@ -13,8 +13,7 @@ from presilicon.base import MissingToolError
 from presilicon.designs import Numerics
 from presilicon.emulation import train
 from presilicon.workloads import capture_workload, python_source
-from presilicon.workloads.augmentation import shift_and_flip
-from presilicon.workloads.fashion import VARIABLE
+from presilicon.workloads.fashion import VARIABLE, shift_and_flip
 
 
 @pytest.mark.parametrize(

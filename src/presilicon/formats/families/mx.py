@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from presilicon.formats.families.block import PowerBlocks
-from presilicon.formats.families.element import ElementFields, element_of
+from presilicon.formats.families.block import ElementFields, PowerBlocks, element_of
 from presilicon.formats.families.fixed import Fixed
 from presilicon.formats.families.float import Float
 from presilicon.formats.format import Format, require, require_integer, require_word

@@ -6,8 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from presilicon.base import FormatError
-from presilicon.formats.families.block import BlockFormat
-from presilicon.formats.families.element import ElementFields, element_of
+from presilicon.formats.families.block import BlockFormat, ElementFields, element_of
 from presilicon.formats.families.fixed import Fixed
 from presilicon.formats.families.float import Float
 from presilicon.formats.format import require, require_integer, require_word

@@ -24,9 +24,8 @@ from presilicon.report.fairness import (
 from presilicon.report.headline import energy_parts, headline_parts
 from presilicon.report.intervals import ENERGY, NEVER, TIME
 from presilicon.report.metric import format_goal, format_metric, metric_of
-from presilicon.report.page.bars import render_bars
 from presilicon.report.page.instrument import render_instrument
-from presilicon.report.page.markup import prose, sentence, typeset
+from presilicon.report.page.markup import prose, render_bars, sentence, typeset
 from presilicon.report.page.provenance import render_provenance
 from presilicon.report.sensitivity import TITLES, change_row, closest_call, verdict, what_was_tried
 from presilicon.report.table import make_grid
