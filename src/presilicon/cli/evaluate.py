@@ -36,11 +36,10 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
     "--seeds",
     type=SeedCount(),
     default=5,
-    show_default=True,
     help="Training runs per design; auto: more and more until the ranking is decided.",
 )
 @click.option("--max-seeds", type=click.IntRange(min=1), help="Limit for --seeds auto.  [default: 40]")
-@click.option("--seed", type=int, default=0, show_default=True, help="The first seed; the others follow it.")
+@click.option("--seed", type=int, default=0, help="The first seed; the others follow it.")
 @click.option(
     "--target",
     type=float,
@@ -68,7 +67,7 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
     help="Learning-rate schedule: constant, step, cosine or polynomial, as in 'cosine(warmup=100)': docs/workloads.md.",
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="Training runs at the same time.  [default: one per core]")
-@click.option("--device", default="cpu", show_default=True, help="Where to emulate: cpu or cuda.")
+@click.option("--device", default="cpu", help="Where to emulate: cpu or cuda.")
 @click.option(
     "--sensitivity",
     is_flag=True,
@@ -84,7 +83,6 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
     "--checkpoint-every",
     type=click.IntRange(min=1),
     default=10,
-    show_default=True,
     help="Evaluations between two checkpoints of a training run.",
 )
 @click.option(

@@ -47,7 +47,6 @@ def command() -> None:
     "--engine",
     type=click.Choice(["reference", "fast", "rtl"]),
     default="fast",
-    show_default=True,
     help="Plain Python, compiled, or the circuit in Verilator; their results are identical.",
 )
 @json_option

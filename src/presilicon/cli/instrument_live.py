@@ -18,15 +18,13 @@ _RUN = click.argument("run", default="latest")
 _DESIGN = click.option("--design", metavar="NAME", help="Only the trainings of this design of the run.")
 _SEED = click.option("--seed", type=int, help="Only the training with this seed.")
 _TAP = click.option("--tap", required=True, metavar="NAME", help="A tap of the design, or one of its layers' taps.")
-_WAIT = click.option(
-    "--wait", "wait_s", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds for an answer."
-)
+_WAIT = click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=60.0, help="Seconds for an answer.")
 
 
 @click.command("watch")
 @_RUN
 @click.option("--once", is_flag=True, help="Print the present state, and exit.")
-@click.option("--interval", type=click.FloatRange(min=0.05), default=0.5, show_default=True, help="Seconds.")
+@click.option("--interval", type=click.FloatRange(min=0.05), default=0.5, help="Seconds.")
 @out_option
 @json_option
 def watch(run: str, once: bool, interval: float, out: Path, as_json: bool) -> None:
@@ -198,7 +196,7 @@ def sample(
     help="A stream of packets from a chip or a simulated circuit, instead of the run's own.",
 )
 @click.option("--recorded", is_flag=True, help="Compare --stream with the run's own stream, without emulating again.")
-@click.option("--engine", type=click.Choice(["fast", "reference", "rtl"]), default="fast", show_default=True)
+@click.option("--engine", type=click.Choice(["fast", "reference", "rtl"]), default="fast")
 @_DESIGN
 @_SEED
 @out_option
@@ -260,7 +258,7 @@ def lockstep(
     "--design", "design_name", required=True, metavar="DESIGN", help="Design whose [instrument] describes the board."
 )
 @click.option("--workload", required=True, metavar="NAME", help="Workload whose layers are tapped.")
-@click.option("--baud", type=click.IntRange(min=1), default=115200, show_default=True, help="For a serial port.")
+@click.option("--baud", type=click.IntRange(min=1), default=115200, help="For a serial port.")
 @click.option(
     "--seconds", type=click.FloatRange(min=0), help="How long to listen.  [default: until Ctrl-C; a file, to its end]"
 )

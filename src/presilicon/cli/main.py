@@ -29,6 +29,7 @@ _COMMANDS = {
     "doctor": "presilicon.cli.doctor",
 }
 
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
 INTERRUPTED = 130
 _INTERRUPTED = "interrupted; recorded results are kept (see `presilicon runs list`)"
 
@@ -55,7 +56,7 @@ class _LazyGroup(click.Group):
         return super().resolve_command(context, args)
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=_LazyGroup, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="presilicon")
 def cli() -> None:
     """How long, and how many joules, a design needs to train a model to an accuracy, before silicon exists."""

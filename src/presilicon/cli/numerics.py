@@ -56,12 +56,17 @@ def diff(left: str, right: str, as_json: bool) -> None:
     metavar="FORMAT",
     help="A format to try, as in --format e4m3fn. May be repeated.",
 )
-@click.option("--numerics", default="fp32", show_default=True, metavar="NAME", help="Formats of everything else.")
-@click.option("--layers", multiple=True, default=("*",), metavar="PATTERN", help="Layers to try. May be repeated.")
-@click.option("--by-role", is_flag=True, help="Try weights, activations and errors one by one.")
+@click.option("--numerics", default="fp32", metavar="NAME", help="Formats of everything else.")
 @click.option(
-    "--threshold", default=0.1, show_default=True, help="Largest relative error of the gradients that passes."
+    "--layers",
+    multiple=True,
+    default=("*",),
+    show_default=False,
+    metavar="PATTERN",
+    help="Layers to try. May be repeated.",
 )
+@click.option("--by-role", is_flag=True, help="Try weights, activations and errors one by one.")
+@click.option("--threshold", default=0.1, help="Largest relative error of the gradients that passes.")
 @json_option
 def sensitivity(
     workload: str,

@@ -69,7 +69,6 @@ out_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("runs"),
     envvar="PRESILICON_RUNS",
-    show_default=True,
     show_envvar=True,
     help="Directory that holds the run directories.",
 )

@@ -18,7 +18,7 @@ from presilicon.cli.options import json_option
     metavar="MODE",
     help="nearest-even (default), nearest-away, toward-zero, up, down, stochastic or stochastic(bits=8, source=lfsr).",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of stochastic rounding.")
+@click.option("--seed", type=int, default=0, help="Seed of stochastic rounding.")
 @json_option
 def command(format_text: str, values: tuple[str, ...], rounding: str | None, seed: int, as_json: bool) -> None:
     """Show each VALUE in FORMAT: its value, code, bits by field, error and neighbours.

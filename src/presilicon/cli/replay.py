@@ -9,10 +9,10 @@ from presilicon.cli.options import json_option
 
 @click.command("replay")
 @click.argument("recipe", metavar="[NUMERICS]", default="bf16")
-@click.option("--steps", type=int, default=1000, show_default=True, help="Training steps.")
-@click.option("--every", type=int, default=100, show_default=True, help="Steps between two hashes.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of weights, batches and random roundings.")
-@click.option("--device", default="cpu", show_default=True, help="cpu, or cuda for the tensor cores of a Hopper GPU.")
+@click.option("--steps", type=int, default=1000, help="Training steps.")
+@click.option("--every", type=int, default=100, help="Steps between two hashes.")
+@click.option("--seed", type=int, default=0, help="Seed of weights, batches and random roundings.")
+@click.option("--device", default="cpu", help="cpu, or cuda for the tensor cores of a Hopper GPU.")
 @json_option
 def command(recipe: str, steps: int, every: int, seed: int, device: str, as_json: bool) -> None:
     """Train a small network with NUMERICS and the sums of tensor cores, and print hashes of its weights.

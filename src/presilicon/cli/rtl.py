@@ -90,7 +90,6 @@ def _hardware(design: str, settings: tuple[str, ...]) -> "tuple[Hardware, int | 
     "--product",
     type=click.Choice(["forward", "input_grad", "weight_grad"]),
     default="forward",
-    show_default=True,
     help="The product whose formats and MAC unit are built.",
 )
 @click.option("--layer", metavar="NAME", help="A layer with numerics of its own.")
@@ -98,7 +97,6 @@ def _hardware(design: str, settings: tuple[str, ...]) -> "tuple[Hardware, int | 
     "--outputs",
     type=int,
     default=64,
-    show_default=True,
     help="Sums that share the random words of stochastic rounding, and sums of the testbench.",
 )
 @click.option("--simulate", is_flag=True, help="Run the written testbench in Verilator.")

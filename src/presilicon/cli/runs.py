@@ -53,7 +53,6 @@ def show(run: str, out: Path, as_json: bool) -> None:
     "file_format",
     type=click.Choice(["csv", "json", "html", "png", "svg"]),
     default="csv",
-    show_default=True,
     help="csv: one row per evaluation. json: record and events. html, png, svg: the report.",
 )
 @click.option("--to", "target", type=click.Path(path_type=Path), help="File to write.  [default: stdout]")

@@ -58,7 +58,6 @@ def command(context: click.Context) -> None:
     "--objective",
     type=click.Choice(["energy", "throughput"]),
     default="energy",
-    show_default=True,
     help="Least energy, no slower than GPU-only; or most samples per second.",
 )
 @click.option(
@@ -79,18 +78,9 @@ def command(context: click.Context) -> None:
     "--solver",
     type=click.Choice(["greedy", "heft", "anytime", "exact", "auto"]),
     default="auto",
-    show_default=True,
     help="`auto` is exact for small steps and anytime for large ones.",
 )
-@click.option(
-    "--time-limit",
-    "time_limit_s",
-    type=float,
-    default=20.0,
-    show_default=True,
-    metavar="S",
-    help="Time limit of the search.",
-)
+@click.option("--time-limit", "time_limit_s", type=float, default=20.0, metavar="S", help="Time limit of the search.")
 @click.option("--no-transfers", is_flag=True, help="Make transfers between devices free.")
 @click.option("--allow-parts", is_flag=True, help="Accept a --graph of several unconnected parts.")
 @click.option(
@@ -98,7 +88,6 @@ def command(context: click.Context) -> None:
     "sizing",
     type=click.Choice(["work", "tensor", "im2col"]),
     default="work",
-    show_default=True,
     help="Times of a workload's ops: interpolated by FLOPs, or by size classes of tensor or im2col dimensions.",
 )
 @click.option("--sensitivity", is_flag=True, help="Also report the results of all --sizes (greedy).")
@@ -107,33 +96,14 @@ def command(context: click.Context) -> None:
     "candidate_rule",
     type=click.Choice(["all", "and", "paper"]),
     default="all",
-    show_default=True,
     help="Greedy: which ops may leave the GPU, by thresholds on bandwidth and IPC.",
 )
 @click.option("--literal", is_flag=True, help="Greedy: the published rules to the letter, without our repairs.")
-@click.option(
-    "--relief",
-    type=float,
-    default=1.0,
-    show_default=True,
-    help="Speedup of the remaining GPU ops when others have left it.",
-)
-@click.option(
-    "--usd-per-kwh", type=float, default=0.12, show_default=True, metavar="X", help="For the payback estimate."
-)
-@click.option(
-    "--sample", "sample_s", type=float, default=1e-3, show_default=True, metavar="S", help="Period of power readings."
-)
-@click.option(
-    "--lag",
-    "lag_s",
-    type=float,
-    default=0.02,
-    show_default=True,
-    metavar="S",
-    help="Period of the GPU-only clock controller.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the search.")
+@click.option("--relief", type=float, default=1.0, help="Speedup of the remaining GPU ops when others have left it.")
+@click.option("--usd-per-kwh", type=float, default=0.12, metavar="X", help="For the payback estimate.")
+@click.option("--sample", "sample_s", type=float, default=1e-3, metavar="S", help="Period of power readings.")
+@click.option("--lag", "lag_s", type=float, default=0.02, metavar="S", help="Period of the GPU-only clock controller.")
+@click.option("--seed", type=int, default=0, help="Seed of the search.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for chart, trace and table.")
 @click.option(
     "--set",
@@ -180,11 +150,9 @@ def run(
     help="Workload whose ops are measured: see `presilicon list workloads`.",
 )
 @click.option("--batch", type=click.IntRange(1, 1 << 24), help="Batch size, instead of the workload's own.")
-@click.option(
-    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Device to measure."
-)
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Device to measure.")
 @click.option("--name", help="Name of the device in the rows; by default cpu or gpu.")
-@click.option("--repeats", type=click.IntRange(1, 1000), default=3, show_default=True, help="Number of timed steps.")
+@click.option("--repeats", type=click.IntRange(1, 1000), default=3, help="Number of timed steps.")
 @click.option("--watts", type=float, help="Power of the device, if it cannot be read.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table to this .toml file.")
 @json_option
@@ -226,9 +194,7 @@ def characterize(
 
 
 @command.command("kernels")
-@click.option(
-    "--op", "kind", default="MatMul", show_default=True, help="Kind: MatMul, Conv2D, MaxPool, BiasAddGrad, ..."
-)
+@click.option("--op", "kind", default="MatMul", help="Kind: MatMul, Conv2D, MaxPool, BiasAddGrad, ...")
 @click.option("--shape", metavar="AxBx...", help="Shape of the op: MxKxN of a MatMul; by default one of medium size.")
 @click.option("--config", metavar="CU,SIMD,GROUP,UNROLL", help="Rate only this configuration, at --fmax-mhz.")
 @click.option("--fmax-mhz", type=float, help="Clock of --config.")
@@ -237,9 +203,7 @@ def characterize(
     type=click.Path(dir_okay=False, path_type=Path),
     help="Clocks in a JSON file, [[cu, simd, unroll, MHz], ...]; by default a synthetic model, labelled as such.",
 )
-@click.option(
-    "--top", type=click.IntRange(1, 1000), default=5, show_default=True, help="Number of configurations to list."
-)
+@click.option("--top", type=click.IntRange(1, 1000), default=5, help="Number of configurations to list.")
 @json_option
 def kernels(
     kind: str,

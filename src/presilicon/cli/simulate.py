@@ -45,7 +45,7 @@ def _check_segments(context: click.Context, parameter: click.Parameter, value: s
 @click.option("--workload", metavar="NAME", help="See `presilicon list workloads`.")
 @click.option("--gemm", metavar="MxKxN", help="In place of a workload: one product C[M,N] = A[M,K] B[K,N].")
 @click.option("--batch", type=click.IntRange(1, _LARGEST_SIDE), help="Batch size, in place of the workload's own.")
-@click.option("--ops", type=click.IntRange(min=0), default=12, show_default=True, help="How many ops to list.")
+@click.option("--ops", type=click.IntRange(min=0), default=12, help="How many ops to list.")
 @click.option(
     "--checkpoint",
     callback=_check_segments,
@@ -74,7 +74,6 @@ def _check_segments(context: click.Context, parameter: click.Parameter, value: s
     "--convention",
     type=click.Choice(["exact", "scale-sim"]),
     default="exact",
-    show_default=True,
     help="Count the array's cycles as its cells need them, or as SCALE-Sim does.",
 )
 @numerics_option
