@@ -1,6 +1,6 @@
 """Launches of compiled Triton kernels, found again by what they were compiled for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -10,15 +10,33 @@ _ALIGNED = 16
 _MOST = 4096
 
 
-class _Launch(NamedTuple):
+class Launch(NamedTuple):
     """A compiled kernel with its grid."""
 
     run: Callable[..., None]
     constants: tuple[Any, ...]
+    """The last arguments of the kernel."""
+    shape: tuple[int, ...]
+    """The shape of the result, where the caller allocates it."""
 
 
-_launches: dict[tuple[Any, ...], _Launch] = {}
+Key = tuple[Any, ...]
+
+launches: dict[Key | None, Launch] = {}
 """Python takes longer to find a kernel by its arguments than to start it."""
+
+
+def aligned(key: Key, tensors: Iterable[Tensor]) -> Key | None:
+    """The key of a launch with these tensors; None if one of them is not aligned, since no other launch serves it."""
+    return None if any(x.data_ptr() % _ALIGNED for x in tensors) else key
+
+
+def remember(key: Key | None, compiled: Any, grid: Key, constants: Key, shape: tuple[int, ...] = ()) -> None:
+    """Keep a compiled kernel for the next launch with the same key; Triton's interpreter compiles none."""
+    if compiled is not None and key is not None:
+        if len(launches) >= _MOST:
+            launches.clear()
+        launches[key] = Launch(compiled[grid], constants, shape)
 
 
 def start(
@@ -35,16 +53,13 @@ def start(
     tensor that holds it (see `gpu_keys`).
     """
     (first, second), holds_key = tensors[:2], bool(numbers) and isinstance(numbers[0], Tensor)
-    key = (id(kernel), programs, first.device, second.dtype, holds_key, *sizes, *constants.values())
-    launch = _launches.get(key)
-    is_aligned = not any(x.data_ptr() % _ALIGNED for x in tensors)
-    if launch is not None and is_aligned:
+    names = (id(kernel), programs, first.device, second.dtype, holds_key, *sizes, *constants.values())
+    key = aligned(names, tensors)
+    launch = launches.get(key)
+    if launch is not None:
         launch.run(*tensors, *sizes, *numbers, *launch.constants)
         return
     grid = (programs, 1, 1)
     compiled = kernel[grid](*tensors, *sizes, *numbers, **constants)
-    if compiled is not None and is_aligned:  # Triton's interpreter returns no kernel
-        if len(_launches) >= _MOST:
-            _launches.clear()
-        names = kernel.arg_names[len(tensors) + len(sizes) + len(numbers) :]
-        _launches[key] = _Launch(compiled[grid], tuple(constants[name] for name in names))
+    ordered = kernel.arg_names[len(tensors) + len(sizes) + len(numbers) :]
+    remember(key, compiled, grid, tuple(constants[name] for name in ordered))

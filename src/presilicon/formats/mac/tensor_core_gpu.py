@@ -1,14 +1,14 @@
 """Matrix products on the tensor cores of a Hopper GPU, with the sums of `tensor_core`'s units."""
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from presilicon.formats.format import Format
+from presilicon.formats.kernels.gpu_launch import aligned, launches, remember
 from presilicon.formats.mac import triton_kernels
 from presilicon.formats.mac.factored import Factored, as_factored
 from presilicon.formats.mac.matmul import as_batches, operand_types, result_shape
@@ -40,7 +40,7 @@ def instructions_of(mac: MacUnit) -> tuple[Instruction, Instruction] | None:
     if entry is None:
         if len(_units) >= MOST_UNITS:
             _units.clear()
-            _launches.clear()
+            launches.clear()
         entry = _units[id(mac)] = (mac, _find_instructions(mac))
     return entry[1]
 
@@ -145,35 +145,18 @@ def _along_rows(x: Tensor) -> Tensor:
     return out
 
 
-class _Launch(NamedTuple):
-    """A compiled product of operands of certain sizes and strides."""
-
-    run: Callable[..., None]
-    shape: tuple[int, ...]
-    """The shape of the result, and before it the number of chunks if there are several."""
-    numbers: tuple[Any, ...]
-    """The arguments of the kernel that are not tensors."""
-
-
-_launches: dict[tuple[Any, ...], _Launch] = {}
-"""Python takes longer to find a kernel by its arguments than to start it."""
-_ALIGNED = 16
-"""Bytes to which tensors must be aligned for a launch to serve them all."""
-
-
 def _multiply(
     left: Tensor, right: Tensor, mac: MacUnit, instruction: Instruction, bias: Tensor | None, scales: tuple[Tensor, ...]
 ) -> Tensor:
     sizes = left.dtype, right.dtype, left.shape, right.shape, left.stride(), right.stride()
     shared = tuple((scale.shape, scale.stride()) for scale in scales)
-    others = [tensor.data_ptr() for tensor in (bias, *scales) if tensor is not None]
-    key = (id(mac), left.device.index, bias is None, shared, *sizes)
-    launch = _launches.get(key)
-    is_aligned = not any(pointer % _ALIGNED for pointer in (left.data_ptr(), right.data_ptr(), *others))
-    if launch is None or not is_aligned:
-        return _compile(left, right, mac, instruction, bias, scales, key if is_aligned else None)
+    names = (id(mac), left.device.index, bias is None, shared, *sizes)
+    key = aligned(names, (left, right, *scales) if bias is None else (left, right, bias, *scales))
+    launch = launches.get(key)
+    if launch is None:
+        return _compile(left, right, mac, instruction, bias, scales, key)
     parts = torch.empty(launch.shape, device=left.device)
-    launch.run(left, right, parts, bias, *(scales or _NO_SCALES), *launch.numbers)
+    launch.run(left, right, parts, bias, *(scales or _NO_SCALES), *launch.constants)
     return parts if parts.dim() == left.dim() else _add_chunks(parts, bias)
 
 
@@ -220,8 +203,7 @@ def _compile(
         left, right, parts, bias, *(scales or _NO_SCALES), *numbers, **constants, num_warps=warps, num_stages=stages,
         enable_fp_fusion=False,
     )  # fmt: skip
-    if kernel is not None and key is not None:  # Triton's interpreter returns no kernel
-        _launches[key] = _Launch(kernel[grid], tuple(parts.shape), (*numbers, *constants.values()))
+    remember(key, kernel, grid, (*numbers, *constants.values()), tuple(parts.shape))
     return parts if splits == 1 else _add_chunks(parts, bias)
 
 
