@@ -144,18 +144,9 @@ def _round_magnitude(magnitude, negative, word, low, CORE: tl.constexpr, MODE: t
 
 @triton.jit
 def _limit(
-    bits,
-    result,
-    max_positive,
-    max_negative,
-    over_positive,
-    over_negative,
-    tiny,
-    MODE: tl.constexpr,
-    PLAIN: tl.constexpr,
-    NAN: tl.constexpr,
-    NEGATIVE_ZERO: tl.constexpr,
-):
+    bits, result, max_positive, max_negative, over_positive, over_negative, tiny,
+    MODE: tl.constexpr, PLAIN: tl.constexpr, NAN: tl.constexpr, NEGATIVE_ZERO: tl.constexpr,
+):  # fmt: skip
     """Rounded magnitudes with the format's limits, special numbers and signs put on."""
     magnitude = bits & 0x7FFFFFFF
     sign = bits & 0x80000000
@@ -184,21 +175,11 @@ def _limit(
 
 @triton.jit
 def round_bits(
-    bits,
-    word,
-    CORE: tl.constexpr,
-    MODE: tl.constexpr,
-    PLAIN: tl.constexpr,
-    MANTISSA: tl.constexpr,
-    LOW: tl.constexpr,
-    TINY: tl.constexpr,
-    MAX_POSITIVE: tl.constexpr,
-    MAX_NEGATIVE: tl.constexpr,
-    OVER_POSITIVE: tl.constexpr,
-    OVER_NEGATIVE: tl.constexpr,
-    NAN: tl.constexpr,
-    NEGATIVE_ZERO: tl.constexpr,
-):
+    bits, word,
+    CORE: tl.constexpr, MODE: tl.constexpr, PLAIN: tl.constexpr, MANTISSA: tl.constexpr, LOW: tl.constexpr,
+    TINY: tl.constexpr, MAX_POSITIVE: tl.constexpr, MAX_NEGATIVE: tl.constexpr, OVER_POSITIVE: tl.constexpr,
+    OVER_NEGATIVE: tl.constexpr, NAN: tl.constexpr, NEGATIVE_ZERO: tl.constexpr,
+):  # fmt: skip
     """float32 bit patterns on a grid (see `Grid` for the parameters)."""
     magnitude = bits & 0x7FFFFFFF
     result = _round_magnitude(magnitude, (bits >> 31) != 0, word, LOW, CORE, MODE, MANTISSA)
@@ -219,21 +200,11 @@ def store(target, bits, inside, IS_EVEN: tl.constexpr = False):
 
 @triton.jit
 def _round_elements(
-    bits,
-    word,
-    CORE: tl.constexpr,
-    MODE: tl.constexpr,
-    PLAIN: tl.constexpr,
-    MANTISSA: tl.constexpr,
-    LOW: tl.constexpr,
-    TINY: tl.constexpr,
-    MAX_POSITIVE: tl.constexpr,
-    MAX_NEGATIVE: tl.constexpr,
-    OVER_POSITIVE: tl.constexpr,
-    OVER_NEGATIVE: tl.constexpr,
-    NAN: tl.constexpr,
-    NEGATIVE_ZERO: tl.constexpr,
-):
+    bits, word,
+    CORE: tl.constexpr, MODE: tl.constexpr, PLAIN: tl.constexpr, MANTISSA: tl.constexpr, LOW: tl.constexpr,
+    TINY: tl.constexpr, MAX_POSITIVE: tl.constexpr, MAX_NEGATIVE: tl.constexpr, OVER_POSITIVE: tl.constexpr,
+    OVER_NEGATIVE: tl.constexpr, NAN: tl.constexpr, NEGATIVE_ZERO: tl.constexpr,
+):  # fmt: skip
     """Each element alone. Random rounding in full binades is one addition; programs that see no others take it."""
     full = False
     if MODE >= 5 and CORE != 3:
@@ -253,31 +224,13 @@ def _round_elements(
 
 @triton.jit(do_not_specialize=["first", "second"])
 def element_kernel(
-    source,
-    target,
-    states,
-    count,
-    start,
-    rows,
-    cols,
-    first,
-    second,
+    source, target, states, count, start, rows, cols, first, second,
     IS_TRANSPOSED: tl.constexpr,
-    MASK: tl.constexpr,
-    CORE: tl.constexpr,
-    MODE: tl.constexpr,
-    PLAIN: tl.constexpr,
-    MANTISSA: tl.constexpr,
-    LOW: tl.constexpr,
-    TINY: tl.constexpr,
-    MAX_POSITIVE: tl.constexpr,
-    MAX_NEGATIVE: tl.constexpr,
-    OVER_POSITIVE: tl.constexpr,
-    OVER_NEGATIVE: tl.constexpr,
-    NAN: tl.constexpr,
-    NEGATIVE_ZERO: tl.constexpr,
+    MASK: tl.constexpr, CORE: tl.constexpr, MODE: tl.constexpr, PLAIN: tl.constexpr, MANTISSA: tl.constexpr,
+    LOW: tl.constexpr, TINY: tl.constexpr, MAX_POSITIVE: tl.constexpr, MAX_NEGATIVE: tl.constexpr,
+    OVER_POSITIVE: tl.constexpr, OVER_NEGATIVE: tl.constexpr, NAN: tl.constexpr, NEGATIVE_ZERO: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """Each element of a tensor alone.
 
     `IS_TRANSPOSED`: the row-major indices are those of the transposes of stacked matrices of `rows` x `cols`.
@@ -299,25 +252,12 @@ def element_kernel(
 
 @triton.jit
 def list_kernel(
-    tensors,
-    chunks,
-    keys,
-    states,
-    MASK: tl.constexpr,
-    CORE: tl.constexpr,
-    MODE: tl.constexpr,
-    PLAIN: tl.constexpr,
-    MANTISSA: tl.constexpr,
-    LOW: tl.constexpr,
-    TINY: tl.constexpr,
-    MAX_POSITIVE: tl.constexpr,
-    MAX_NEGATIVE: tl.constexpr,
-    OVER_POSITIVE: tl.constexpr,
-    OVER_NEGATIVE: tl.constexpr,
-    NAN: tl.constexpr,
-    NEGATIVE_ZERO: tl.constexpr,
+    tensors, chunks, keys, states,
+    MASK: tl.constexpr, CORE: tl.constexpr, MODE: tl.constexpr, PLAIN: tl.constexpr, MANTISSA: tl.constexpr,
+    LOW: tl.constexpr, TINY: tl.constexpr, MAX_POSITIVE: tl.constexpr, MAX_NEGATIVE: tl.constexpr,
+    OVER_POSITIVE: tl.constexpr, OVER_NEGATIVE: tl.constexpr, NAN: tl.constexpr, NEGATIVE_ZERO: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     """Each element of many tensors alone, in place, a chunk of a tensor per program.
 
     `tensors` has addresses and numbers of elements, `chunks` the tensor and the first element of each program, `keys`
@@ -355,26 +295,13 @@ def _power_of_two(exponent):
 
 @triton.jit
 def _round_scaled(
-    bits,
-    word,
-    lowest,
-    AXIS: tl.constexpr,
-    EMAX: tl.constexpr,
-    BUMP: tl.constexpr,
-    HIGHEST: tl.constexpr,
-    FLUSH: tl.constexpr,
+    bits, word, lowest,
+    AXIS: tl.constexpr, EMAX: tl.constexpr, BUMP: tl.constexpr, HIGHEST: tl.constexpr, FLUSH: tl.constexpr,
     POISON: tl.constexpr,
-    MODE: tl.constexpr,
-    MANTISSA: tl.constexpr,
-    LOW: tl.constexpr,
-    TINY: tl.constexpr,
-    MAX_POSITIVE: tl.constexpr,
-    MAX_NEGATIVE: tl.constexpr,
-    OVER_POSITIVE: tl.constexpr,
-    OVER_NEGATIVE: tl.constexpr,
-    NAN: tl.constexpr,
+    MODE: tl.constexpr, MANTISSA: tl.constexpr, LOW: tl.constexpr, TINY: tl.constexpr, MAX_POSITIVE: tl.constexpr,
+    MAX_NEGATIVE: tl.constexpr, OVER_POSITIVE: tl.constexpr, OVER_NEGATIVE: tl.constexpr, NAN: tl.constexpr,
     NEGATIVE_ZERO: tl.constexpr,
-):
+):  # fmt: skip
     """Groups of any exponent, special numbers among them: brought to scale 1, rounded, and brought back."""
     sign = bits & 0x80000000
     magnitude = bits & 0x7FFFFFFF
@@ -414,17 +341,10 @@ def _round_scaled(
 
 @triton.jit
 def tile_offsets(
-    tiles,
-    rows,
-    cols,
-    TILE_ROWS: tl.constexpr,
-    TILE_COLS: tl.constexpr,
-    LAYOUT: tl.constexpr,
-    IS_TRANSPOSED: tl.constexpr,
-    IS_WIDE: tl.constexpr,
-    GROUPS: tl.constexpr,
-    MEMBERS: tl.constexpr,
-):
+    tiles, rows, cols,
+    TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr, LAYOUT: tl.constexpr, IS_TRANSPOSED: tl.constexpr,
+    IS_WIDE: tl.constexpr, GROUPS: tl.constexpr, MEMBERS: tl.constexpr,
+):  # fmt: skip
     """Offsets of the elements of a program's groups, their row-major indices, which of them exist; of groups, the line
     and the number in the tensor, from 0, and which exist.
 
@@ -478,46 +398,16 @@ def load(source, offset, inside, IS_EVEN: tl.constexpr):
 
 @triton.jit(do_not_specialize=["first", "second"])
 def block_kernel(
-    source,
-    target,
-    states,
-    top,
-    tiles,
-    rows,
-    cols,
-    first,
-    second,
-    TILE_ROWS: tl.constexpr,
-    TILE_COLS: tl.constexpr,
-    LAYOUT: tl.constexpr,
-    IS_TRANSPOSED: tl.constexpr,
-    IS_WIDE: tl.constexpr,
-    IS_EVEN: tl.constexpr,
-    EMAX: tl.constexpr,
-    BUMP: tl.constexpr,
-    LOWEST: tl.constexpr,
-    HIGHEST: tl.constexpr,
-    WINDOW: tl.constexpr,
-    FLUSH: tl.constexpr,
-    POISON: tl.constexpr,
-    FIRST_FAST: tl.constexpr,
+    source, target, states, top, tiles, rows, cols, first, second,
+    TILE_ROWS: tl.constexpr, TILE_COLS: tl.constexpr, LAYOUT: tl.constexpr, IS_TRANSPOSED: tl.constexpr,
+    IS_WIDE: tl.constexpr, IS_EVEN: tl.constexpr, EMAX: tl.constexpr, BUMP: tl.constexpr, LOWEST: tl.constexpr,
+    HIGHEST: tl.constexpr, WINDOW: tl.constexpr, FLUSH: tl.constexpr, POISON: tl.constexpr, FIRST_FAST: tl.constexpr,
     LAST_FAST: tl.constexpr,
-    MASK: tl.constexpr,
-    CORE: tl.constexpr,
-    MODE: tl.constexpr,
-    PLAIN: tl.constexpr,
-    MANTISSA: tl.constexpr,
-    LOW: tl.constexpr,
-    TINY: tl.constexpr,
-    MAX_POSITIVE: tl.constexpr,
-    MAX_NEGATIVE: tl.constexpr,
-    OVER_POSITIVE: tl.constexpr,
-    OVER_NEGATIVE: tl.constexpr,
-    NAN: tl.constexpr,
-    NEGATIVE_ZERO: tl.constexpr,
-    GROUPS: tl.constexpr,
-    MEMBERS: tl.constexpr,
-):
+    MASK: tl.constexpr, CORE: tl.constexpr, MODE: tl.constexpr, PLAIN: tl.constexpr, MANTISSA: tl.constexpr,
+    LOW: tl.constexpr, TINY: tl.constexpr, MAX_POSITIVE: tl.constexpr, MAX_NEGATIVE: tl.constexpr,
+    OVER_POSITIVE: tl.constexpr, OVER_NEGATIVE: tl.constexpr, NAN: tl.constexpr, NEGATIVE_ZERO: tl.constexpr,
+    GROUPS: tl.constexpr, MEMBERS: tl.constexpr,
+):  # fmt: skip
     """Groups of a stack of matrices (see `tile_offsets`), each with a power of two as its scale.
 
     With a `WINDOW`, the lowest exponent follows from the tensor's largest magnitude, whose bits `top` holds.

@@ -43,16 +43,11 @@ def _scaled_factors(largest, top, least, floor, spread, APPLY: tl.constexpr, HAS
 
 @triton.jit
 def _nvfp4_factors(
-    largest,
-    top,
-    APPLY: tl.constexpr,
-    HAS_TENSOR_SCALE: tl.constexpr,
-    LEAST: tl.constexpr,
-    CORE: tl.constexpr,
-    MANTISSA: tl.constexpr,
-    LOW: tl.constexpr,
+    largest, top,
+    APPLY: tl.constexpr, HAS_TENSOR_SCALE: tl.constexpr, LEAST: tl.constexpr,
+    CORE: tl.constexpr, MANTISSA: tl.constexpr, LOW: tl.constexpr,
     MAX: tl.constexpr,
-):
+):  # fmt: skip
     """`Nvfp4.factors` of the bits of largest magnitudes, `top` being those of the whole tensor; and the two scales.
 
     The constants are those of the scale's format; `LEAST` is the bits of the smallest scale.
@@ -86,54 +81,17 @@ def _nvfp4_factors(
 
 @triton.jit(do_not_specialize=["first", "second", "element_top", "least", "floor", "spread"])
 def scaled_kernel(
-    source,
-    target,
-    scales,
-    states,
-    given,
-    tiles,
-    rows,
-    cols,
-    turns,
-    first,
-    second,
-    element_top,
-    least,
-    floor,
-    spread,
-    FAMILY: tl.constexpr,
-    APPLY: tl.constexpr,
-    HAS_POWERS: tl.constexpr,
-    HAS_TENSOR_SCALE: tl.constexpr,
-    IS_SHARED: tl.constexpr,
-    IS_APART: tl.constexpr,
-    SCALE_CORE: tl.constexpr,
-    SCALE_MANTISSA: tl.constexpr,
-    SCALE_LOW: tl.constexpr,
-    SCALE_MAX: tl.constexpr,
-    SCALE_LEAST: tl.constexpr,
-    TILE_ROWS: tl.constexpr,
-    TILE_COLS: tl.constexpr,
-    LAYOUT: tl.constexpr,
-    IS_TRANSPOSED: tl.constexpr,
-    IS_WIDE: tl.constexpr,
+    source, target, scales, states, given, tiles, rows, cols, turns, first, second, element_top, least, floor, spread,
+    FAMILY: tl.constexpr, APPLY: tl.constexpr, HAS_POWERS: tl.constexpr, HAS_TENSOR_SCALE: tl.constexpr,
+    IS_SHARED: tl.constexpr, IS_APART: tl.constexpr, SCALE_CORE: tl.constexpr, SCALE_MANTISSA: tl.constexpr,
+    SCALE_LOW: tl.constexpr, SCALE_MAX: tl.constexpr, SCALE_LEAST: tl.constexpr, TILE_ROWS: tl.constexpr,
+    TILE_COLS: tl.constexpr, LAYOUT: tl.constexpr, IS_TRANSPOSED: tl.constexpr, IS_WIDE: tl.constexpr,
     IS_EVEN: tl.constexpr,
-    MASK: tl.constexpr,
-    CORE: tl.constexpr,
-    MODE: tl.constexpr,
-    PLAIN: tl.constexpr,
-    MANTISSA: tl.constexpr,
-    LOW: tl.constexpr,
-    TINY: tl.constexpr,
-    MAX_POSITIVE: tl.constexpr,
-    MAX_NEGATIVE: tl.constexpr,
-    OVER_POSITIVE: tl.constexpr,
-    OVER_NEGATIVE: tl.constexpr,
-    NAN: tl.constexpr,
-    NEGATIVE_ZERO: tl.constexpr,
-    GROUPS: tl.constexpr,
-    MEMBERS: tl.constexpr,
-):
+    MASK: tl.constexpr, CORE: tl.constexpr, MODE: tl.constexpr, PLAIN: tl.constexpr, MANTISSA: tl.constexpr,
+    LOW: tl.constexpr, TINY: tl.constexpr, MAX_POSITIVE: tl.constexpr, MAX_NEGATIVE: tl.constexpr,
+    OVER_POSITIVE: tl.constexpr, OVER_NEGATIVE: tl.constexpr, NAN: tl.constexpr, NEGATIVE_ZERO: tl.constexpr,
+    GROUPS: tl.constexpr, MEMBERS: tl.constexpr,
+):  # fmt: skip
     """Groups of a stack of matrices (see `tile_offsets`), each with a number as its scale.
 
     `FAMILY` 0: `given` holds the scales, 1: `Scaled`, 2: `Nvfp4`. `APPLY` 0: divide, 1: reciprocal, 2: multiply.
