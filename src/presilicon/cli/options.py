@@ -62,8 +62,6 @@ clock_option = click.option(
     "--clock-ghz", type=float, help="Clock of the cycles in --times, in place of the design's own."
 )
 
-workload_option = click.option("--workload", required=True, metavar="NAME", help="See `presilicon list workloads`.")
-
 out_option = click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),

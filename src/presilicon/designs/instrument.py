@@ -160,7 +160,6 @@ class Hardware(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 TapRole = Literal["weight", "activation", "error", "gradient"]
-TAP_ROLES: tuple[TapRole, ...] = ("weight", "activation", "error", "gradient")
 
 
 class Tap(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

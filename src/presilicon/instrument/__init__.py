@@ -3,8 +3,9 @@
 `FastModel` is imported when it is first used: it loads numpy and numba.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from presilicon.base import deferred
 from presilicon.instrument.aggregations.aggregation import (
     AGGREGATIONS,
     Aggregation,
@@ -48,6 +49,8 @@ from presilicon.instrument.model.words import to_words, values_of
 
 if TYPE_CHECKING:
     from presilicon.instrument.model.fast import FastModel
+
+__getattr__ = deferred(__name__, {f"{__name__}.model.fast": ("FastModel",)})
 
 __all__ = [
     "AGGREGATIONS",
@@ -111,11 +114,3 @@ __all__ = [
     "values_of",
     "wire_taps",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "FastModel":
-        raise AttributeError(f"module 'presilicon.instrument' has no attribute '{name}'")
-    from presilicon.instrument.model.fast import FastModel
-
-    return FastModel

@@ -40,7 +40,6 @@ __getattr__ = deferred(
         "replaying": ("Replay", "ReplayPoint", "replay"),
         "scheduling": (
             "MODELS",
-            "MODELS",
             "SIZINGS",
             "ScheduleRequest",
             "Scheduled",

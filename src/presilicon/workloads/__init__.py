@@ -54,7 +54,6 @@ __getattr__ = deferred(
             "next_sequence_number",
             "plain_name",
             "sequence_number_of",
-            "sequences",
         ),
         "presilicon.workloads.capturing.origins": ("Origin", "origin_of_result"),
         "presilicon.workloads.capturing.operators": ("describe_operator", "ops_of_call"),

@@ -165,21 +165,9 @@ def round_split(magnitude: Any, word: Any, mode: Any, mantissa: Any, low: Any) -
 
 @compiled
 def round_bits(
-    bits: Any,
-    word: Any,
-    core: Any,
-    mode: Any,
-    plain: Any,
-    mantissa: Any,
-    low: Any,
-    tiny: Any,
-    max_positive: Any,
-    max_negative: Any,
-    over_positive: Any,
-    over_negative: Any,
-    nan: Any,
-    negative_zero: Any,
-) -> Any:
+    bits: Any, word: Any, core: Any, mode: Any, plain: Any, mantissa: Any, low: Any, tiny: Any, max_positive: Any,
+    max_negative: Any, over_positive: Any, over_negative: Any, nan: Any, negative_zero: Any,
+) -> Any:  # fmt: skip
     """One float32 bit pattern on a grid (see `Grid`); `core`, `mode` and `plain` are constants to the compiler."""
     magnitude = np.uint32(bits & np.uint32(0x7FFFFFFF))
     sign = np.uint32(bits & np.uint32(0x80000000))

@@ -12,8 +12,6 @@ from presilicon.formats.kernels.grid import BlockGrid, block_grid_of, value_of_b
 from presilicon.formats.kernels.torch_kernels import power_of_two, round_to_grid
 from presilicon.formats.rounding import Stochastic
 
-_FRACTION = (1 << 52) - 1
-
 
 def block_axis(shape: tuple[int, ...], fmt: BlockFormat) -> int:
     """The axis of the groups, counted from 0. Raises `FormatError` where the shape has no such axis."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, isnan
+from math import inf
 from typing import Any, Literal
 
 from presilicon.base import ConfigError
@@ -65,10 +65,6 @@ class Metric:
     def reaches(self, value: float, target: float) -> bool:
         """Whether a value is the target or better; NaN never is."""
         return reaches(value, target, self.direction)
-
-    def improves(self, value: float, other: float) -> bool:
-        """Whether a value is better than another; any number is better than NaN."""
-        return not isnan(value) and (isnan(other) or (value != other and self.reaches(value, other)))
 
     def check_target(self, target: object) -> None:
         """Refuse a target that the metric cannot have, or that any value would reach.
