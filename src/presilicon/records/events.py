@@ -9,6 +9,10 @@ from presilicon.records.finding import BugClass, Symptom
 from presilicon.records.graph import Role
 from presilicon.records.trace import Ending
 
+# Bounds that hold when an event is read, so that a damaged log cannot put absurd numbers into a view.
+Number = int | Annotated[float, Meta(ge=-1e300, le=1e300)]
+Count = Annotated[int, Meta(ge=0)]
+
 
 class ReadingFigure(Struct, frozen=True, omit_defaults=True):
     """One of an aggregation's results, and how it is drawn. Events carry it, so that old runs show what they showed."""
@@ -22,11 +26,6 @@ class ReadingFigure(Struct, frozen=True, omit_defaults=True):
     panel: str = ""
     """Figures of a tap with the same panel are drawn in one frame, such as percentiles; empty: a frame per figure, with
     the curves of all taps."""
-
-
-# Bounds that hold when an event is read, so that a damaged log cannot put absurd numbers into a view.
-Number = int | Annotated[float, Meta(ge=-1e300, le=1e300)]
-Count = Annotated[int, Meta(ge=0)]
 
 
 class Event(Struct, frozen=True, kw_only=True, tag_field="event"):

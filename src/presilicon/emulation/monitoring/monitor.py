@@ -22,27 +22,6 @@ from presilicon.formats import parse, short_name
 from presilicon.records import DeadUnits, Failure, Limits, MonitoredRole, MonitorReport, ProductPhase, RoleStatistics
 from presilicon.workloads import named_layers
 
-
-def log_scalars(writer: Any, scalars: Mapping[str, float], step: int) -> None:
-    """Write scalars of a step to TensorBoard (`add_scalar`), Lightning (`log_metrics`) or W&B (`log`).
-
-    Raises:
-        ConfigError: the writer has none of these methods.
-    """
-    if hasattr(writer, "add_scalar"):
-        for name, value in scalars.items():
-            writer.add_scalar(name, value, step)
-    elif hasattr(writer, "log_metrics"):
-        writer.log_metrics(dict(scalars), step)
-    elif hasattr(writer, "log"):
-        writer.log(dict(scalars), step=step)
-    else:
-        raise ConfigError(
-            f"a writer must have add_scalar (TensorBoard's SummaryWriter), log_metrics (a logger of Lightning) or log "
-            f"(a W&B run), and {type(writer).__name__} has none"
-        )
-
-
 _ROLES: tuple[MonitoredRole, ...] = ("weight", "activation", "error", "gradient")
 _ALLOWED: tuple[str, ...] = (*_ROLES, "output")
 _FLOAT32 = parse("float32")
@@ -303,3 +282,23 @@ class Monitor(Recorder):
 def _numbers(name: str, measurement: Measurement) -> Mapping[str, float]:
     statistics = to_plain(measurement.statistics())
     return {f"{name}/{key}": float(value) for key, value in statistics.items() if value is not None}
+
+
+def log_scalars(writer: Any, scalars: Mapping[str, float], step: int) -> None:
+    """Write scalars of a step to TensorBoard (`add_scalar`), Lightning (`log_metrics`) or W&B (`log`).
+
+    Raises:
+        ConfigError: the writer has none of these methods.
+    """
+    if hasattr(writer, "add_scalar"):
+        for name, value in scalars.items():
+            writer.add_scalar(name, value, step)
+    elif hasattr(writer, "log_metrics"):
+        writer.log_metrics(dict(scalars), step)
+    elif hasattr(writer, "log"):
+        writer.log(dict(scalars), step=step)
+    else:
+        raise ConfigError(
+            f"a writer must have add_scalar (TensorBoard's SummaryWriter), log_metrics (a logger of Lightning) or log "
+            f"(a W&B run), and {type(writer).__name__} has none"
+        )
