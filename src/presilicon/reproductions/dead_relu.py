@@ -13,11 +13,11 @@ from presilicon.reproductions.watched import (
     best_accuracy,
     deep_network,
     last_accuracy,
-    spirals,
     watch,
     watched_design,
+    watched_workload,
 )
-from presilicon.workloads import Workload, sgd
+from presilicon.workloads import Workload
 
 DEPTH, WIDTH = 10, 24
 STEPS = 1600
@@ -30,17 +30,7 @@ LEARNT, LOST, DEAD = 0.9, 0.5, 0.99
 
 def workload(leak: float = 0.0) -> Workload:
     """Four arms of a spiral, classified by ten dense layers."""
-    return Workload(
-        name="spirals-deep",
-        model=partial(deep_network, DEPTH, WIDTH, leak=leak),
-        data=spirals,
-        target=1.0,
-        optimizer=partial(sgd, learning_rate=LEARNING_RATE, momentum=0.9),
-        batch_size=64,
-        evaluate_every=20,
-        max_steps=STEPS,
-        sustain=STEPS,
-    )
+    return watched_workload("spirals-deep", partial(deep_network, DEPTH, WIDTH, leak=leak), LEARNING_RATE, STEPS)
 
 
 def reproduce(on_event: OnEvent | None = None) -> Reproduction:

@@ -8,8 +8,17 @@ from torch import nn
 
 from presilicon.designs import Tap
 from presilicon.records import Panel, Reproduced, Reproduction
-from presilicon.reproductions.watched import SOURCE, OnEvent, Watched, last_accuracy, mean, watch, watched_design
-from presilicon.workloads import Workload, load_digits, sgd
+from presilicon.reproductions.watched import (
+    SOURCE,
+    OnEvent,
+    Watched,
+    last_accuracy,
+    mean,
+    watch,
+    watched_design,
+    watched_workload,
+)
+from presilicon.workloads import Workload, load_digits
 
 Where = Literal["none", "all", "one"]
 CASES: dict[Where, str] = {
@@ -37,17 +46,8 @@ def network(where: Where) -> nn.Module:
 
 def workload(where: Where) -> Workload:
     """Handwritten digits."""
-    return Workload(
-        name="digits-deep",
-        model=partial(network, where),
-        data=partial(load_digits, image=False),
-        target=1.0,
-        optimizer=partial(sgd, learning_rate=LEARNING_RATE, momentum=0.9),
-        batch_size=32,
-        evaluate_every=20,
-        max_steps=STEPS,
-        sustain=STEPS,
-    )
+    data = partial(load_digits, image=False)
+    return watched_workload("digits-deep", partial(network, where), LEARNING_RATE, STEPS, data=data, batch_size=32)
 
 
 def reproduce(on_event: OnEvent | None = None) -> Reproduction:

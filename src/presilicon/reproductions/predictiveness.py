@@ -14,11 +14,11 @@ from presilicon.reproductions.watched import (
     deep_network,
     last_accuracy,
     mean,
-    spirals,
     watch,
     watched_design,
+    watched_workload,
 )
-from presilicon.workloads import Workload, sgd
+from presilicon.workloads import Workload
 
 DEPTH, WIDTH, STEPS = 8, 24, 2000
 LEARNING_RATE, SLOWER = 0.08, 0.008
@@ -30,17 +30,8 @@ WINDOW = 20
 
 def workload() -> Workload:
     """Four arms of a spiral, with a learning rate that is much too high."""
-    return Workload(
-        name="spirals-fast",
-        model=partial(deep_network, DEPTH, WIDTH),
-        data=spirals,
-        target=1.0,
-        optimizer=partial(sgd, learning_rate=LEARNING_RATE, momentum=0.9),
-        batch_size=64,
-        evaluate_every=10,
-        max_steps=STEPS,
-        sustain=STEPS,
-    )
+    network = partial(deep_network, DEPTH, WIDTH)
+    return watched_workload("spirals-fast", network, LEARNING_RATE, STEPS, evaluate_every=10)
 
 
 def reproduce(on_event: OnEvent | None = None) -> Reproduction:

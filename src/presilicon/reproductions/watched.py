@@ -2,7 +2,8 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from msgspec.structs import asdict, replace
@@ -24,7 +25,7 @@ from presilicon.records import (
     Trace,
 )
 from presilicon.study import train_watched
-from presilicon.workloads import Splits, Workload
+from presilicon.workloads import Splits, Workload, sgd
 
 OnEvent = Callable[[Event], None]
 CLASSES = 4
@@ -60,6 +61,15 @@ def deep_network(depth: int, width: int, *, leak: float = 0.0) -> nn.Module:
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             nn.init.zeros_(layer.bias)
     return nn.Sequential(parts)
+
+
+def watched_workload(
+    name: str, model: Callable[[], nn.Module], learning_rate: float, steps: int, **rest: Any
+) -> Workload:
+    """A task that trains for all of its steps, on spirals in batches of 64 unless `rest` says otherwise."""
+    optimizer = partial(sgd, learning_rate=learning_rate, momentum=0.9)
+    own: dict[str, Any] = {"data": spirals, "batch_size": 64, "evaluate_every": 20} | rest
+    return Workload(name=name, model=model, target=1.0, optimizer=optimizer, max_steps=steps, sustain=steps, **own)
 
 
 def watched_design(name: str, taps: Sequence[Tap], wires: int) -> Design:
