@@ -39,16 +39,8 @@ __getattr__ = deferred(
         "instrumented": ("compare_with_stream", "layers_of_workload", "stream_file", "train_watched"),
         "replaying": ("Replay", "ReplayPoint", "replay"),
         "scheduling": (
-            "MODELS",
-            "SIZINGS",
-            "ScheduleRequest",
-            "Scheduled",
-            "Sizing",
-            "capture_steps",
-            "carry_out_schedule",
-            "join_steps",
-            "problem_of",
-            "schedule",
+            *("MODELS", "SIZINGS", "ScheduleRequest", "Scheduled", "Sizing", "capture_steps", "carry_out_schedule"),
+            *("join_steps", "problem_of", "schedule"),
         ),
     },
 )
