@@ -76,7 +76,7 @@ def temporal_loops(problem: Contraction, spatial: Sequence[Sequence[Loop]], most
         for loop in axis:
             unrolled[loop.dim] *= loop.count
     factors = {dim: list(_factors(-(-size // unrolled[dim]))) for dim, size in zip(DIMS, problem.sizes, strict=True)}
-    while sum(map(len, factors.values())) > most:
+    while sum(map(len, factors.values())) > most and any(len(parts) > 1 for parts in factors.values()):
         dim = min((dim for dim in DIMS if len(factors[dim]) > 1), key=lambda dim: factors[dim][0] * factors[dim][1])
         first, second, *rest = factors[dim]
         factors[dim] = sorted([first * second, *rest])
