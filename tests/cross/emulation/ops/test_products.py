@@ -9,8 +9,16 @@ from torch.nn import functional
 
 from presilicon.emulation.ops.calls import readers
 from presilicon.emulation.ops.einsum import contract
+from presilicon.formats import Patches
 
-MULTIPLIES = [None, torch.matmul]
+
+def matmul(a, b, bias=None) -> torch.Tensor:
+    """A multiplication as a MAC unit's, in float64."""
+    a, b = (x.dense() if isinstance(x, Patches) else x for x in (a, b))
+    return a @ b if bias is None else a @ b + bias
+
+
+MULTIPLIES = [None, matmul]
 
 
 def check(func, *args, multiply=None, **kwargs) -> None:
@@ -121,8 +129,8 @@ def test_einsum_is_a_chain_of_products(equation: str, shapes: list[tuple[int, ..
 def test_the_comparison_can_fail() -> None:
     wrong = nn.Conv2d(2, 3, 3)
 
-    def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        return torch.matmul(a, b) * 1.001
+    def multiply(a, b, bias=None) -> torch.Tensor:
+        return matmul(a, b, bias) * 1.001
 
     with pytest.raises(AssertionError):
         check(torch.conv2d, tensor(1, 2, 5, 5), wrong.weight.detach().double(), multiply=multiply)
