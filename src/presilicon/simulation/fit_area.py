@@ -29,13 +29,14 @@ def fit_area(design: Design, like: Design) -> FittedDesign:
     """
     machine = design.machine
     if not isinstance(machine, SystolicMachine):
-        raise ConfigError(f"{design.name}: rows and columns of a systolic machine are fitted, not of {type(machine)}")
+        kind = design.to_plain()["machine"]["kind"]
+        raise ConfigError(f"{design.name}: rows and columns of a systolic machine are fitted, not of {kind}")
+    goal = _mm2(like)
     if design.technology != like.technology:
         raise ConfigError(
             f"{design.name} and {like.name} have different technologies, in which areas cannot be compared: try "
             f"--set machine.technology={like.technology.name if like.technology else 'horowitz-45nm'}"
         )
-    goal = _mm2(like)
     one, two = (_mm2(_sized(design, machine, 1, cols)) for cols in (1, 2))
     cells = (goal - one) / (two - one) + 1
     if cells < 1:

@@ -28,8 +28,8 @@ def test_a_goal_below_the_memory_is_refused() -> None:
 
 
 def test_two_technologies_are_refused() -> None:
-    other = load_design("fp32-systolic", ["machine.technology=tpuv4i-7nm"])
-    with pytest.raises(ConfigError, match=r"try --set machine\.technology=tpuv4i-7nm"):
+    other = load_design("fp32-systolic", ["machine.technology=tpuv4i-7nm-synthesized"])
+    with pytest.raises(ConfigError, match=r"try --set machine\.technology=tpuv4i-7nm-synthesized"):
         fit_area(load_design("fp8-systolic"), other)
 
 
