@@ -10,7 +10,7 @@ from presilicon.base import ConfigError
 from presilicon.cli.main import main
 from presilicon.designs import load_design
 from presilicon.formats import MacUnit, parse
-from presilicon.rtl import mac_circuit, mac_energy_pj, synthesis, synthesize_mac, synthesize_units
+from presilicon.rtl import mac_circuit, mac_energy_pj, mac_synthesis, synthesis, synthesize_mac, synthesize_units
 from presilicon.rtl.cells import sky130
 from presilicon.rtl.mac_synthesis import map_to_cells, product_energy, random_operands, run_mapping
 from presilicon.rtl.netlist import Gate, longest_path_ns
@@ -69,7 +69,7 @@ def test_a_slower_library_has_a_longer_path(mapped) -> None:
 
 
 def test_a_known_unit_needs_no_tool(mapped, monkeypatch) -> None:
-    monkeypatch.setattr(synthesis, "run_script", None)
+    monkeypatch.setattr(mac_synthesis, "run_script", None)
     assert map_to_cells(mapped[0], sky130()) == mapped[1]
 
 
