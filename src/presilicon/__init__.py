@@ -31,7 +31,14 @@ _ROOMS = {
 }
 _HOMES = {name: f"presilicon.{room}" for room, names in _ROOMS.items() for name in names}
 
-__all__ = ["__version__", *_HOMES]
+__all__ = [  # spelled out for type checkers
+    "ConfigError", "Cost", "Design", "Format", "LossScaler", "Metric", "MissingToolError", "Numerics", "Operator",
+    "PresiliconError", "Result", "Splits", "StepFacts", "StepGraph", "System", "Trace", "Workload", "__version__",
+    "capture", "compare", "coverage", "emulate_", "emulate_optimizer_", "emulated", "evaluate", "exact",
+    "format_sensitivity", "load_design", "load_metric", "load_numerics", "load_system", "load_workload",
+    "memory_timeline", "monitor", "monitor_trainer", "next_step", "operator", "parse", "quantize", "restore_",
+    "schedule", "simulate", "train",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from presilicon.base import ConfigError, MissingToolError, PresiliconError

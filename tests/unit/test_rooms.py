@@ -58,3 +58,8 @@ def test_an_import_from_inside_a_room_is_noticed() -> None:
     }
     assert not violations("formats/x.py", "from presilicon.formats.grammar import parse")
     assert not violations("report/x.py", "from presilicon.base import ConfigError")
+
+
+def test_the_package_spells_out_its_names_for_type_checkers() -> None:
+    assert set(presilicon.__all__) == {"__version__", *presilicon._HOMES}
+    assert all(hasattr(presilicon, name) for name in presilicon.__all__)
