@@ -19,7 +19,7 @@ def interpret() -> Iterator[Callable[[str], str]]:
 
     The interpreter must be asked for before Triton is imported: that needs a process of its own.
     """
-    path = os.pathsep.join([str(_FORMATS), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(_FORMATS), str(_FORMATS.parents[1]), os.environ.get("PYTHONPATH", "")])
     with Interpreter(os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": path}) as interpreter:
 
         def run(code: str) -> str:
