@@ -13,7 +13,7 @@ from torch import Tensor
 
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.ops.hadamard import transform
-from presilicon.emulation.ops.products import LinearProduct, Multiply, Product
+from presilicon.emulation.ops.products import LinearProduct, Multiply, Product, numbers_of
 from presilicon.emulation.transforms import refuse_second_derivative
 from presilicon.formats import (
     Factored,
@@ -304,7 +304,7 @@ class Site:
 
         Weight gradients are not reduced again, so their blocks follow the format's own axis.
         """
-        return _values(self.round_for(tensor, role, axis, groups=groups, part=part, phase=phase))
+        return numbers_of(self.round_for(tensor, role, axis, groups=groups, part=part, phase=phase))
 
     def round_for(
         self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1, part: str = "", phase: ProductPhase | None
@@ -391,7 +391,7 @@ class Site:
         for observer in self._emulation.pair_observers:
             if observer.wants_pairs:
                 before = self._transformed(tensor, use.axis, use.groups, use.phase)
-                observer.pair(self._step, self._layer, use.role, before.detach(), _values(after).detach())
+                observer.pair(self._step, self._layer, use.role, before.detach(), numbers_of(after).detach())
 
     def _probe_again(self, tensor: Tensor, after: Operand, use: "Use", product: ProductPhase | None = None) -> None:
         """Show a tensor that is exact, or that was rounded before, to the recorders that see all tensors."""
@@ -417,14 +417,14 @@ class Site:
             after = site._quantize(before, role, axis, groups, part, phase)
         split, fmt = site._oriented(before, role, axis, groups, phase)
         amax = site._delayed_amax(before, f"{role}/{part}", self.plan.format_of(role, phase), record=False)
-        rounded = _values(after).reshape(split.shape)
+        rounded = numbers_of(after).reshape(split.shape)
         recorder.see_rounding(self._step, self._layer, role, product, split, rounded, fmt, amax)
 
     def show(self, tensor: Operand, role: Role) -> None:
         """Pass a rounded tensor to the observers, in training."""
         if self._training and self._emulation.observers:
             for observer in self._emulation.observers:
-                observer(self._step, self._layer, role, _values(tensor).detach())
+                observer(self._step, self._layer, role, numbers_of(tensor).detach())
 
     @property
     def shares_operands(self) -> bool:
@@ -567,11 +567,6 @@ class Site:
     def _key(self, name: str) -> Key:
         purpose = "" if self._training else "evaluation/"
         return Key(self._emulation.seed, self._step, f"{purpose}{self._stream}{self._layer}/{self._call}/{name}")
-
-
-def _values(operand: Operand) -> Tensor:
-    """The numbers of an operand."""
-    return operand.values() if isinstance(operand, Factored) else operand
 
 
 def _without_sharing(tensor: Tensor, role: Role) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from presilicon.emulation.ops.calls import Call
-from presilicon.emulation.ops.products import Multiply, Product
+from presilicon.emulation.ops.products import Multiply, Product, numbers_of
 from presilicon.emulation.transforms import refuse_second_derivative
 from presilicon.formats import Factored, UserFormat
 from presilicon.records import ProductPhase, Role
@@ -109,7 +109,7 @@ def _ready(multiply: Multiply | None, product: Product, *operands: "Operand") ->
     if not isinstance(a, Factored) and not isinstance(b, Factored):
         return multiply, a, b
     if multiply is None:
-        return None, _numbers(a), _numbers(b)
+        return None, numbers_of(a), numbers_of(b)
     if not product.has_kernels:
         return multiply, a, b
     scales = [x.scales for x in (a, b) if isinstance(x, Factored)]
@@ -119,10 +119,6 @@ def _ready(multiply: Multiply | None, product: Product, *operands: "Operand") ->
         return out if bias is None else out + bias
 
     return scaled, _codes(a), _codes(b)
-
-
-def _numbers(operand: "Operand") -> Tensor:
-    return operand.values() if isinstance(operand, Factored) else operand
 
 
 def _summable(errors: Tensor) -> Tensor:
@@ -207,6 +203,6 @@ class _EmulatedProduct(Function):
         if needs_bias and rounded is not None:
             if site.transforms(a_phase):  # the bias adds up errors, not their transforms
                 rounded = site.round(error, "error", axes.error_input, groups=groups, part="bias")
-            grad_bias = product.bias_grad(_summable(_numbers(rounded)), ctx.bias_shape).to(error.dtype)
+            grad_bias = product.bias_grad(_summable(numbers_of(rounded)), ctx.bias_shape).to(error.dtype)
             grad_bias = site.round(grad_bias, "gradient", part="bias") if bias_is_parameter else grad_bias
         return grad_a, grad_b, grad_bias, None, None, None

@@ -26,6 +26,12 @@ class Multiply(Protocol):
 
 OperandT = TypeVar("OperandT", bound=Tensor | Factored)
 
+
+def numbers_of(operand: Tensor | Factored) -> Tensor:
+    """The numbers of an operand."""
+    return operand.values() if isinstance(operand, Factored) else operand
+
+
 Needs = tuple[bool, bool, bool]
 """Whether the gradients of a, b and the bias are needed."""
 
