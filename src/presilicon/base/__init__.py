@@ -24,7 +24,7 @@ from presilicon.base.errors import (
 )
 from presilicon.base.exports import deferred
 from presilicon.base.extensions import ExtensionPoint, ExtensionWarning, extensions_named_in
-from presilicon.base.files import LARGEST_DATA, LARGEST_TEXT, read_file
+from presilicon.base.files import LARGEST_DATA, LARGEST_TEXT, read_file, write_atomically
 from presilicon.base.seeds import derive_seed
 from presilicon.base.units import (
     COUNTS,
@@ -94,4 +94,5 @@ __all__ = [
     "to_plain",
     "to_toml",
     "unknown",
+    "write_atomically",
 ]

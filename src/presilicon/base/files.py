@@ -1,10 +1,11 @@
-"""Reading files that a user names: regular files of a limited size, and nothing else."""
+"""Reading files that a user names, which must be regular ones of a limited size, and writing files as a whole."""
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
-from presilicon.base.errors import ConfigError
+from presilicon.base.errors import ConfigError, RunFailedError
 
 LARGEST_TEXT = 16 << 20
 """Bytes of the largest configuration or source file that is read."""
@@ -33,3 +34,25 @@ def read_file(path: Path, largest: int = LARGEST_TEXT) -> bytes:
     if len(content) > largest:
         raise ConfigError(f"{path}: larger than {largest >> 20} MiB, the most that is read of such a file")
     return content
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace the contents of a file; a reader sees the old or the new contents, and a crash leaves one of them.
+
+    Raises:
+        RunFailedError: the file cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise RunFailedError(f"{path}: cannot be written ({error.strerror or error})") from None
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -12,7 +12,7 @@ from presilicon.runs.events import EventLog, parse_event, read_events, read_plai
 from presilicon.runs.export import EXPORT_FORMATS, export_run
 from presilicon.runs.provenance import commit, config_hash, versions
 from presilicon.runs.readings import StreamView, TapView, Watcher, describe_warning, starved, to_plain, watch_run
-from presilicon.runs.run import CHECKPOINT_EVERY, EVENTS_FILE, Run, RunRecord, create_run, resume_run, write_atomically
+from presilicon.runs.run import CHECKPOINT_EVERY, EVENTS_FILE, Run, RunRecord, create_run, resume_run
 from presilicon.runs.store import StoredRun, list_runs, load_run, remove_run
 
 __all__ = [
@@ -42,5 +42,4 @@ __all__ = [
     "to_plain",
     "versions",
     "watch_run",
-    "write_atomically",
 ]

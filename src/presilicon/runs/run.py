@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from presilicon.base import ConfigError, PresiliconError, RunFailedError
+from presilicon.base import ConfigError, PresiliconError, RunFailedError, write_atomically
 from presilicon.records import Event, LockEvent
 from presilicon.runs.events import EventLog, now
 from presilicon.runs.lock import RunLock, acquire, process_start
@@ -186,28 +186,6 @@ def resume_run(path: Path, record: RunRecord) -> Run:
 def read_record(path: Path) -> RunRecord:
     """The record in a run's directory; raises what reading and decoding it raises."""
     return msgspec.json.decode((path / RECORD_FILE).read_bytes(), type=RunRecord)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace the contents of a file; a reader sees the old or the new contents, and a crash leaves one of them.
-
-    Raises:
-        RunFailedError: the file cannot be written.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise RunFailedError(f"{path}: cannot be written ({error.strerror or error})") from None
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _new_directory(root: Path, name: str) -> Path:

@@ -1,9 +1,7 @@
 """Captured steps that are kept on disk: a step of the package's own workloads is captured once."""
 
 import hashlib
-import os
-import tempfile
-from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -11,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from presilicon.base import cache_directory
+from presilicon.base import RunFailedError, cache_directory, write_atomically
 from presilicon.records import StepGraph
 from presilicon.workloads.workload import Workload
 
@@ -47,15 +45,11 @@ def _read(name: str) -> StepGraph | None:
 
 
 def _write(name: str, graph: StepGraph) -> None:
-    """Keep a graph, as a whole or not at all; a directory that cannot be written to only costs time."""
-    directory = cache_directory("graphs")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=directory, delete=False) as file:
-            file.write(msgspec.msgpack.encode(graph))
-        os.replace(file.name, directory / name)
-    except OSError:
-        return
+    """Keep a graph; a directory that cannot be written to only costs time."""
+    path = cache_directory("graphs") / name
+    with suppress(OSError, RunFailedError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, msgspec.msgpack.encode(graph))
 
 
 def _name(workload: Workload, batch_size: int | None) -> str | None:
@@ -82,7 +76,7 @@ def _spell(value: Any) -> str:
     if isinstance(value, partial):
         keywords = sorted(f"{key}={_spell(part)}" for key, part in value.keywords.items())
         return f"{_spell(value.func)}({', '.join([*map(_spell, value.args), *keywords])})"
-    if isinstance(value, Callable):  # type: ignore[arg-type]
+    if callable(value):
         module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "<")
         if module.startswith("presilicon.workloads.") and "<" not in name:
             return f"{module}:{name}"

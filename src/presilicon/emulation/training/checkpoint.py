@@ -14,9 +14,9 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from presilicon.base import ConfigError, RunFailedError
+from presilicon.base import ConfigError, RunFailedError, write_atomically
 from presilicon.records import Evaluation, FactsRun, PassiveHook, Stateful, Trace
-from presilicon.runs import CHECKPOINT_EVERY, write_atomically
+from presilicon.runs import CHECKPOINT_EVERY
 
 
 class Checkpoint(NamedTuple):
