@@ -9,9 +9,8 @@ from torch import Tensor
 from presilicon.formats.mac import gpu, triton_kernels
 from presilicon.formats.mac.plan import MacPlan
 from presilicon.formats.mac.tensor_core import INSTRUCTIONS, Instruction, tensor_core
-from presilicon.formats.mac.tensor_core_gpu import GROUP, operand_type
+from presilicon.formats.mac.tensor_core_gpu import GROUP, along_rows, enter, least_depth
 from presilicon.formats.mac.unit import MacUnit
-from presilicon.formats.quantization import quantize
 from presilicon.formats.rounding import Key, Stochastic
 
 TILES = ((128, 64, 4, 3), (64, 64, 4, 3))
@@ -22,7 +21,7 @@ TILES = ((128, 64, 4, 3), (64, 64, 4, 3))
 def chunk_instructions(mac: MacUnit) -> tuple[Instruction, Instruction] | None:
     """The operands of a unit whose sums within chunks are those of an instruction; None for all others."""
     left, right = (next((i for i in INSTRUCTIONS if i.operand == fmt), None) for fmt in (mac.left, mac.right))
-    if left is None or right is None or mac.chunk is None or mac.chunk % _least_depth(left):
+    if left is None or right is None or mac.chunk is None or mac.chunk % least_depth(left):
         return None
     if isinstance(mac.rounding_mode, Stochastic) and mac.rounding_mode.source == "lfsr":
         return None
@@ -45,9 +44,9 @@ def multiply(a: Tensor, b: Tensor, mac: MacUnit, plan: MacPlan, key: Key) -> Ten
     instructions = chunk_instructions(mac)
     if instructions is None:
         return None
-    left, right = _enter(a, instructions[0]), _enter(b, instructions[1])
+    left, right = enter(a, instructions[0]), enter(b, instructions[1])
     if instructions[0].operand.bits != 16:  # only 16-bit operands may lie along rows or columns
-        left, right = left.contiguous(), right.mT.contiguous().mT
+        left, right = along_rows(left), along_rows(right.mT).mT
     batches, rows, depth = left.shape
     columns = right.shape[2]
     out = torch.empty(batches, rows, columns, device=a.device)
@@ -66,16 +65,6 @@ def multiply(a: Tensor, b: Tensor, mac: MacUnit, plan: MacPlan, key: Key) -> Ten
         EVEN=even, ROWS=tile_rows, COLUMNS=tile_columns, DEPTH=step, GROUP=GROUP, num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return out
-
-
-def _enter(x: Tensor, instruction: Instruction) -> Tensor:
-    """An operand as the instruction reads it."""
-    return quantize(x, instruction.operand) if instruction.name == "tf32" else x.to(operand_type(instruction))
-
-
-def _least_depth(instruction: Instruction) -> int:
-    """Steps of the reduction that the smallest tile has."""
-    return 32 if instruction.is_fp8 else 16
 
 
 def _depth(chunk: int, instruction: Instruction) -> int:

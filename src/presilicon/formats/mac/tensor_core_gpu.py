@@ -47,7 +47,7 @@ def instructions_of(mac: MacUnit) -> tuple[Instruction, Instruction] | None:
 
 def _find_instructions(mac: MacUnit) -> tuple[Instruction, Instruction] | None:
     left, right = (next((i for i in INSTRUCTIONS if i.operand == fmt), None) for fmt in (mac.left, mac.right))
-    if left is None or right is None or (mac.chunk is not None and mac.chunk % _least_depth(left)):
+    if left is None or right is None or (mac.chunk is not None and mac.chunk % least_depth(left)):
         return None
     same = tensor_core(left.operand, right.operand, split=mac.chunk, promotion=mac.chunk)
     return (left, right) if mac == same else None
@@ -109,13 +109,13 @@ def product(
     instructions = instructions_of(mac)
     if instructions is None:
         return None
-    left, right = _enter(a, instructions[0]), _enter(b, instructions[1])
+    left, right = enter(a, instructions[0]), enter(b, instructions[1])
     shape: tuple[int, ...] = (*left.shape[:-1], right.shape[-1])
     if left.shape[:-2] != right.shape[:-2] or not 2 <= left.dim() <= 4:
         shape = result_shape(left, right, mac)
         left, right = as_batches(left, right)
     if instructions[0].operand.bits != 16:  # only 16-bit operands may lie along rows or columns
-        left, right = _along_rows(left), _along_rows(right.mT).mT
+        left, right = along_rows(left), along_rows(right.mT).mT
     if scales is not None and not _can_scale(left, mac, instructions[0], scales):
         return None
     return _multiply(left, right, mac, instructions[0], bias, scales or ()).view(shape)
@@ -132,7 +132,7 @@ def _can_scale(left: Tensor, mac: MacUnit, instruction: Instruction, scales: tup
     return mac.chunk in (32, 64, 128) and instruction.name != "tf32"
 
 
-def _along_rows(x: Tensor) -> Tensor:
+def along_rows(x: Tensor) -> Tensor:
     """Matrices whose rows are contiguous in memory."""
     if x.stride(-1) == 1 and x.is_contiguous():
         return x
@@ -231,10 +231,10 @@ def convolve(a: Any, b: Any, mac: MacUnit, bias: Tensor | None) -> Tensor | None
     if instructions[0].is_fp8 and on_right:
         return None
     patches = patches.in_two_dimensions()
-    x = _enter(patches.x, instructions[on_right])
+    x = enter(patches.x, instructions[on_right])
     x = x if x.stride(1) == 1 else x.contiguous(memory_format=torch.channels_last)
-    other = _enter(other, instructions[not on_right])
-    other = _along_rows(other.mT).mT if instructions[0].is_fp8 else other
+    other = enter(other, instructions[not on_right])
+    other = along_rows(other.mT).mT if instructions[0].is_fp8 else other
     groups, positions, taps = patches.shape
     rows, columns, depth = (other.shape[1], taps, positions) if on_right else (positions, other.shape[2], taps)
     channels = x.shape[1] // groups
@@ -280,7 +280,7 @@ def _add_chunks(parts: Tensor, bias: Tensor | None) -> Tensor:
     return out
 
 
-def _enter(x: Tensor, instruction: Instruction) -> Tensor:
+def enter(x: Tensor, instruction: Instruction) -> Tensor:
     """An operand as the instruction reads it: in its type, or on tf32's grid, to which the hardware would truncate."""
     dtype = operand_type(instruction)
     if instruction.name == "tf32":
@@ -288,7 +288,7 @@ def _enter(x: Tensor, instruction: Instruction) -> Tensor:
     return x if x.dtype is dtype else x.to(dtype)
 
 
-def _least_depth(instruction: Instruction) -> int:
+def least_depth(instruction: Instruction) -> int:
     """Steps of the reduction of one instruction, at least."""
     return 32 if instruction.is_fp8 else 16
 
