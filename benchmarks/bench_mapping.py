@@ -23,7 +23,7 @@ import yaml
 from presilicon.base import ConfigError
 from presilicon.simulation.mapping import mapper, numba_kernels
 from presilicon.simulation.mapping.mapper import find_mapping
-from presilicon.simulation.mapping.nest import Loop, Machine, Precision, Store
+from presilicon.simulation.mapping.nest import Hardware, Loop, Precision, Store
 from presilicon.simulation.mapping.problem import DIMS, Contraction
 
 PEER = Path(__file__).with_name("zigzag_peer.py")
@@ -33,7 +33,7 @@ REGISTER_BITS = 32
 """A sum is read and written in every cycle, whatever the mapping; ZigZag charges it to the innermost memory."""
 
 
-def machine_of(path: str) -> Machine:
+def machine_of(path: str) -> Hardware:
     """A machine of ZigZag's as ours. Energies are per access of the widest port."""
     description = yaml.safe_load(Path(path).read_text())
     array = description["operational_array"]
@@ -61,7 +61,7 @@ def machine_of(path: str) -> Machine:
                 has_one_port=any(port["type"] == "read_write" for port in memory["ports"]),
             )
         )
-    return Machine(axes=tuple(array["sizes"]), stores=tuple(stores), mac_pj=array["unit_energy"] + sums)
+    return Hardware(axes=tuple(array["sizes"]), stores=tuple(stores), mac_pj=array["unit_energy"] + sums)
 
 
 def problem_of(row: dict) -> Contraction:
@@ -78,7 +78,7 @@ def spatial_of(row: dict) -> tuple[tuple[Loop, ...], ...]:
     )
 
 
-def price_here(problem: Contraction, machine: Machine, precision: Precision, spatial, order: list) -> float:
+def price_here(problem: Contraction, machine: Hardware, precision: Precision, spatial, order: list) -> float:
     """The energy of an order of loops in our model."""
     facts = mapper._facts(problem, machine, precision, spatial)
     dims = np.array([DIMS.index(NAMES[dim]) for dim, _ in order], np.int64)

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from presilicon.base import ConfigError
 from presilicon.simulation.mapping import numba_kernels as kernel
-from presilicon.simulation.mapping.nest import Loop, Machine, Nest, Precision, Price, copies_of, price, tile_of
+from presilicon.simulation.mapping.nest import Hardware, Loop, Mapping, Precision, Price, copies_of, price, tile_of
 from presilicon.simulation.mapping.problem import DIMS, RELEVANT, TENSORS, Contraction, Dim
 
 Objective = str
@@ -23,7 +23,7 @@ TRIES = 20_000
 class Mapped(Struct, frozen=True, kw_only=True):
     """The best mapping that was found."""
 
-    nest: Nest
+    nest: Mapping
     price: Price
     tried: int
     is_exact: bool
@@ -32,7 +32,7 @@ class Mapped(Struct, frozen=True, kw_only=True):
 
 def find_mapping(
     problem: Contraction,
-    machine: Machine,
+    machine: Hardware,
     precision: Precision,
     spatial: tuple[tuple[Loop, ...], ...],
     *,
@@ -58,7 +58,7 @@ def find_mapping(
         raise ConfigError(_too_small(problem, machine, precision, spatial))
     cuts = np.zeros((len(machine.stores) + 1, 3), np.int64)
     kernel.allocate(facts, dims[order], counts[order], cuts, kernel.make_space(len(dims)))
-    nest = Nest(
+    nest = Mapping(
         spatial=spatial,
         loops=tuple(loops[i] for i in order),
         cuts={
@@ -105,9 +105,9 @@ def _factors(size: int) -> tuple[int, ...]:
 
 
 def _facts(
-    problem: Contraction, machine: Machine, precision: Precision, spatial: tuple[tuple[Loop, ...], ...]
+    problem: Contraction, machine: Hardware, precision: Precision, spatial: tuple[tuple[Loop, ...], ...]
 ) -> kernel.Facts:
-    nest = Nest(spatial=spatial, loops=(), cuts={})
+    nest = Mapping(spatial=spatial, loops=(), cuts={})
     nothing = machine.stores[0]
     bare = type(nothing)(name="", holds=frozenset(), serves=frozenset())
     stores = (bare, *machine.stores)
@@ -150,10 +150,10 @@ def _facts(
 
 
 def _too_small(
-    problem: Contraction, machine: Machine, precision: Precision, spatial: tuple[tuple[Loop, ...], ...]
+    problem: Contraction, machine: Hardware, precision: Precision, spatial: tuple[tuple[Loop, ...], ...]
 ) -> str:
     """The message for a hierarchy that cannot hold one tile, with the store."""
-    nest = Nest(spatial=spatial, loops=(), cuts={})
+    nest = Mapping(spatial=spatial, loops=(), cuts={})
     for store in machine.stores:
         tile = tile_of(nest, store, 0)
         bits = {

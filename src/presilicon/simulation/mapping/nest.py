@@ -1,6 +1,6 @@
 """A mapping: the loops of a product from the inside out, and the part of them that each memory holds."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import ceil, inf, prod
 
 from msgspec import Struct
@@ -35,7 +35,7 @@ class Store(Struct, frozen=True, kw_only=True):
     """Whether half of it is filled while the other half is in use."""
 
 
-class Machine(Struct, frozen=True, kw_only=True):
+class Hardware(Struct, frozen=True, kw_only=True):
     """An array of multipliers, and the memories from those at the multipliers outward."""
 
     axes: tuple[int, ...]
@@ -59,14 +59,14 @@ class Loop(Struct, frozen=True):
     count: int
 
 
-class Nest(Struct, frozen=True, kw_only=True):
+class Mapping(Struct, frozen=True, kw_only=True):
     """A mapping of a product on a machine."""
 
     spatial: tuple[tuple[Loop, ...], ...]
     """The loops that run side by side, along each axis of the array."""
     loops: tuple[Loop, ...]
     """The loops that run one after another, the innermost first."""
-    cuts: Mapping[Tensor, tuple[int, ...]]
+    cuts: dict[Tensor, tuple[int, ...]]
     """For each store of a tensor, how many loops run inside of what it holds; all of them for the outermost."""
 
 
@@ -109,7 +109,7 @@ class Price(Struct, frozen=True, kw_only=True):
 class Precision(Struct, frozen=True, kw_only=True):
     """Bits of an element of each factor, of a partial sum, and of a finished result."""
 
-    bits: Mapping[Tensor, float]
+    bits: dict[Tensor, float]
     sum_bits: float
 
     def of(self, tensor: Tensor, result: Tensor, *, is_partial: bool) -> float:
@@ -117,7 +117,7 @@ class Precision(Struct, frozen=True, kw_only=True):
         return self.sum_bits if tensor == result and is_partial else self.bits[tensor]
 
 
-def tile_of(nest: Nest, store: Store, loops: int) -> dict[Dim, int]:
+def tile_of(nest: Mapping, store: Store, loops: int) -> dict[Dim, int]:
     """Sizes of the part of each dimension that a copy of a store covers with its innermost `loops` loops."""
     tile = dict.fromkeys(DIMS, 1)
     for axis, unrolled in enumerate(nest.spatial):
@@ -129,12 +129,12 @@ def tile_of(nest: Nest, store: Store, loops: int) -> dict[Dim, int]:
     return tile
 
 
-def copies_of(nest: Nest, store: Store) -> int:
+def copies_of(nest: Mapping, store: Store) -> int:
     """Copies of a store that the mapping uses."""
     return prod(loop.count for axis, part in enumerate(nest.spatial) if axis not in store.serves for loop in part)
 
 
-def changes(nest: Nest, tensor: Tensor, loops: int) -> tuple[int, int]:
+def changes(nest: Mapping, tensor: Tensor, loops: int) -> tuple[int, int]:
     """How often what lies inside the innermost `loops` loops changes, and how many different parts there are.
 
     Loops around it that do not concern the tensor leave it in place, until one that does.
@@ -145,7 +145,7 @@ def changes(nest: Nest, tensor: Tensor, loops: int) -> tuple[int, int]:
     return prod(loop.count for loop in outer[first:]), different
 
 
-def check(problem: Contraction, machine: Machine, nest: Nest, precision: Precision) -> None:
+def check(problem: Contraction, machine: Hardware, nest: Mapping, precision: Precision) -> None:
     """Refuse a mapping that does not cover the product, or that does not fit.
 
     Raises:
@@ -166,7 +166,7 @@ def check(problem: Contraction, machine: Machine, nest: Nest, precision: Precisi
 
 
 def _held(
-    problem: Contraction, machine: Machine, nest: Nest, precision: Precision, index: int
+    problem: Contraction, machine: Hardware, nest: Mapping, precision: Precision, index: int
 ) -> Iterator[tuple[Tensor, float]]:
     """Bits of each tensor in a copy of a store."""
     store = machine.stores[index]
@@ -181,14 +181,14 @@ def _held(
             yield tensor, held * (2 if doubles else 1)
 
 
-def _is_partial(problem: Contraction, nest: Nest, store: Store, loops: int) -> bool:
+def _is_partial(problem: Contraction, nest: Mapping, store: Store, loops: int) -> bool:
     """Whether results inside the innermost loops are sums that later loops add to."""
     reduced = set(DIMS) - RELEVANT[problem.result]
     outside = [loop.dim for axis, part in enumerate(nest.spatial) if axis not in store.serves for loop in part]
     return any(dim in reduced for dim in (*outside, *(loop.dim for loop in nest.loops[loops:])))
 
 
-def price(problem: Contraction, machine: Machine, nest: Nest, precision: Precision) -> Price:
+def price(problem: Contraction, machine: Hardware, nest: Mapping, precision: Precision) -> Price:
     """Cycles, traffic and energy of a mapping, by their definitions.
 
     A tile is fetched whenever it changes. Results return when their tile changes, and are fetched again if they are not
@@ -239,7 +239,7 @@ def price(problem: Contraction, machine: Machine, nest: Nest, precision: Precisi
     )
 
 
-def _first_share(problem: Contraction, machine: Machine, nest: Nest, transfer: Transfer) -> float:
+def _first_share(problem: Contraction, machine: Hardware, nest: Mapping, transfer: Transfer) -> float:
     """The part of a tile that must move before the array can begin, or after it has ended.
 
     A tile that is moved only once moves during the whole computation, but for what the innermost store needs first.
@@ -274,7 +274,7 @@ def _stall(moves: list[tuple[float, int, float]], port_bits: float, compute: flo
     return late + max(busy - (compute if is_free else min(windows, compute)), 0.0)
 
 
-def _transfers(problem: Contraction, machine: Machine, nest: Nest, precision: Precision) -> Iterator[Transfer]:
+def _transfers(problem: Contraction, machine: Hardware, nest: Mapping, precision: Precision) -> Iterator[Transfer]:
     used = [
         sum(bits for _, bits in _held(problem, machine, nest, precision, index)) for index in range(len(machine.stores))
     ]
@@ -320,7 +320,7 @@ def _words(bits: float, store: Store) -> float:
 
 
 def _window_of(
-    problem: Contraction, nest: Nest, precision: Precision, tensor: Tensor, store: Store, loops: int, free: float
+    problem: Contraction, nest: Mapping, precision: Precision, tensor: Tensor, store: Store, loops: int, free: float
 ) -> float:
     """The part of the time in which the next tile can be filled: all of it if there is room for its first piece.
 

@@ -12,14 +12,14 @@ from presilicon.base import ConfigError
 from presilicon.records import Gemm
 from presilicon.simulation.mapping import mapper, numba_kernels
 from presilicon.simulation.mapping.mapper import find_mapping, temporal_loops
-from presilicon.simulation.mapping.nest import Loop, Machine, Nest, Precision, Store, changes, check
+from presilicon.simulation.mapping.nest import Hardware, Loop, Mapping, Precision, Store, changes, check
 from presilicon.simulation.mapping.problem import DIMS, TENSORS, Contraction
 
 PRECISION = Precision(bits={"X": 8, "W": 8, "Y": 16}, sum_bits=32)
 ALL = frozenset(TENSORS)
 
 
-def some_machine(rng: random.Random) -> Machine:
+def some_machine(rng: random.Random) -> Hardware:
     registers = Store(
         name="registers", holds=frozenset(rng.sample(TENSORS, rng.randint(1, 3))), bits=rng.choice([64, 256, 1024]),
         serves=frozenset(rng.sample((0, 1), rng.randint(0, 1))), read_pj=0.1, write_pj=0.2,
@@ -30,7 +30,7 @@ def some_machine(rng: random.Random) -> Machine:
         word_bits=rng.choice([1, 16, 64]), has_one_port=rng.random() < 0.5, is_doubled=rng.random() < 0.5,
     )  # fmt: skip
     dram = Store(name="dram", holds=ALL, read_pj=20, write_pj=20, read_bits=64, write_bits=64)
-    return Machine(
+    return Hardware(
         axes=(4, 4), stores=(registers, buffer, dram), mac_pj=0.5, switch_cycles=rng.choice([0, 7]),
         stays=rng.choice([None, "W", "Y"]),
     )  # fmt: skip
@@ -50,7 +50,7 @@ def unrolled(problem: Contraction) -> tuple[tuple[Loop, ...], ...]:
     return (Loop("c", min(4, problem.size("c"))),), (Loop("k", min(4, problem.size("k"))),)
 
 
-def by_kernel(problem: Contraction, machine: Machine, nest: Nest) -> tuple[float, float]:
+def by_kernel(problem: Contraction, machine: Hardware, nest: Mapping) -> tuple[float, float]:
     facts = mapper._facts(problem, machine, PRECISION, nest.spatial)
     dims = np.array([DIMS.index(loop.dim) for loop in nest.loops], np.int64)
     counts = np.array([loop.count for loop in nest.loops], np.int64)
@@ -64,7 +64,7 @@ def test_parts_of_tensors_change_as_often_as_in_a_walk_through_the_loops() -> No
     rng = random.Random(1)
     for _ in range(60):
         loops = tuple(Loop(rng.choice(DIMS), rng.randint(1, 3)) for _ in range(rng.randint(1, 6)))
-        nest = Nest(spatial=((), ()), loops=loops, cuts={})
+        nest = Mapping(spatial=((), ()), loops=loops, cuts={})
         for tensor in TENSORS:
             for inner in range(len(loops) + 1):
                 assert changes(nest, tensor, inner) == loop_nest.count_changes(loops, tensor, inner)
@@ -106,14 +106,14 @@ def test_a_search_over_few_orders_finds_the_best_of_all(objective: str) -> None:
     problem = Contraction.of_gemm(Gemm(m=12, k=16, n=8))
     sram = Store(name="sram", holds=ALL, bits=600, read_pj=1, write_pj=1, read_bits=64, write_bits=64)
     dram = Store(name="dram", holds=ALL, read_pj=20, write_pj=20, read_bits=16, write_bits=16)
-    machine, spatial = Machine(axes=(2, 2), stores=(sram, dram)), ((Loop("c", 2),), (Loop("k", 2),))
+    machine, spatial = Hardware(axes=(2, 2), stores=(sram, dram)), ((Loop("c", 2),), (Loop("k", 2),))
     found = find_mapping(problem, machine, PRECISION, spatial, objective=objective)
     assert found.is_exact
     goals = {"time": lambda t, e: t, "energy": lambda t, e: e, "product": lambda t, e: t * e}
     best = inf
     for order in set(permutations(temporal_loops(problem, spatial, 12))):
         try:
-            goal = goals[objective](*by_kernel(problem, machine, Nest(spatial=spatial, loops=order, cuts={})))
+            goal = goals[objective](*by_kernel(problem, machine, Mapping(spatial=spatial, loops=order, cuts={})))
         except AssertionError:
             continue
         best = min(best, goal)
@@ -127,7 +127,7 @@ def test_traffic_is_never_below_what_must_move_and_more_room_never_adds_to_it() 
         problem = Contraction(sizes=(1, rng.choice([8, 24]), 16, 32, rng.choice([1, 6]), 1, rng.choice([1, 3]), 1))
         before = inf
         for kilobits in (2, 8, 64, 4096):
-            machine = Machine(axes=(4, 4), stores=(Store(name="sram", holds=ALL, bits=kilobits * 1024), dram))
+            machine = Hardware(axes=(4, 4), stores=(Store(name="sram", holds=ALL, bits=kilobits * 1024), dram))
             found = find_mapping(problem, machine, PRECISION, unrolled(problem), objective="energy", most_loops=7)
             read, written = found.price.traffic[1]
             assert read >= 8 * (problem.elements("X") + problem.elements("W"))
@@ -141,13 +141,13 @@ def test_a_memory_that_cannot_hold_one_tile_is_named() -> None:
     problem = Contraction.of_gemm(Gemm(m=8, k=8, n=8))
     tiny, dram = Store(name="scratchpad", holds=ALL, bits=64), Store(name="dram", holds=ALL)
     with pytest.raises(ConfigError, match='memory "scratchpad" has 64 bits, but one tile needs'):
-        find_mapping(problem, Machine(axes=(4, 4), stores=(tiny, dram)), PRECISION, unrolled(problem))
+        find_mapping(problem, Hardware(axes=(4, 4), stores=(tiny, dram)), PRECISION, unrolled(problem))
 
 
 def test_a_mapping_that_does_not_cover_the_product_is_refused() -> None:
     problem = Contraction.of_gemm(Gemm(m=8, k=8, n=8))
-    machine = Machine(axes=(4, 4), stores=(Store(name="dram", holds=ALL),))
-    nest = Nest(
+    machine = Hardware(axes=(4, 4), stores=(Store(name="dram", holds=ALL),))
+    nest = Mapping(
         spatial=unrolled(problem), loops=(Loop("b", 4), Loop("c", 2), Loop("k", 2)), cuts=dict.fromkeys(TENSORS, (3,))
     )
     with pytest.raises(ConfigError, match="covers 4 of dimension b, which has 8"):
