@@ -352,6 +352,11 @@ class Emulation:
         """Count all forward passes from now on as passes of training step `step`, of which `passes` are done."""
         self.count.pin(step, passes)
 
+    def note_replay(self) -> None:
+        """Count a forward pass that a CUDA graph makes, without a call of the model."""
+        self.step, self._pass = self.count.upcoming
+        self.count.begin(self.step, self._pass)
+
     def leave(self, layer: str, output: Any = None) -> None:
         """Called when a module's forward ends or fails; ignored if a user's hook stopped it before `enter`."""
         if not self._layers or self._layers[-1] != layer:

@@ -79,7 +79,7 @@ class StepTrainer:
         pieces = list(zip(inputs.tensor_split(parts), targets.tensor_split(parts), strict=True))
         updates = [[piece] for piece in pieces] if self._rule.per_sample else [pieces]
         for update in updates:
-            if self._may_capture and not self._diagnosis.is_due(step.number) and self._capture(*update[0]):
+            if self._may_capture and not self._diagnosis.is_due(step.number) and self._capture(step.number, *update[0]):
                 self._replay(step, update[0], work)
             else:
                 self._train_eagerly(step, update, work)
@@ -94,7 +94,7 @@ class StepTrainer:
         self._may_capture = torch.equal(before, torch.cuda.get_rng_state(device))
         self._eager_steps += 1
 
-    def _capture(self, inputs: Tensor, targets: Tensor) -> bool:
+    def _capture(self, step: int, inputs: Tensor, targets: Tensor) -> bool:
         """Whether the step is captured; it becomes so after some eager steps, if it draws no random numbers."""
         if self._captured is None and self._eager_steps >= EAGER_STEPS:
             optimizer, update = self._optimizer, self._apply_gradients
@@ -106,6 +106,7 @@ class StepTrainer:
             except RuntimeError:  # an op that waits for the GPU, or that allocates memory, cannot be captured
                 torch.cuda.synchronize()
                 self._may_capture = False
+            self._emulation.begin_step(step)  # recording is no pass of the step
         return self._captured is not None and self._captured.fits(inputs, targets)
 
     def _compute_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -116,6 +117,7 @@ class StepTrainer:
         """A captured step."""
         assert self._captured is not None
         step.inputs, step.targets = batch
+        self._emulation.note_replay()
         self._captured.launch(step.number, *batch)
         self._on_wait()
         loss, is_finite = self._captured.outcome()
