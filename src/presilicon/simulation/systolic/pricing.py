@@ -141,13 +141,14 @@ def _vector_work(op: Op, step: MachineStep, machine: SystolicMachine, rates: Rat
         flops, slots = max(flops - replaced.elements, 0), max(slots - replaced.elements, 0)
         cycles = replaced.cost.cycles_of(replaced.elements, machine.vector_lanes)
         operator_energy_j = replaced.elements * operator_j(replaced.cost, step.technology)
-    traffic = sum(formats.bytes_of(tensor, op.layer) for tensor in op.inputs)
-    traffic += sum(formats.written_bytes(tensor, op.layer) for tensor in op.outputs)
+    loads = tuple(formats.bytes_of(tensor, op.layer) for tensor in op.inputs)
+    stores = tuple(formats.written_bytes(tensor, op.layer) for tensor in op.outputs)
     return Work(
         unit="vector",
         cycles=cycles + ceil(slots / machine.vector_lanes),
         operations_j=flops * rates.vector_j + operator_energy_j,
-        bytes_dram=traffic,
-        bytes_sram=traffic,
+        loads=loads,
+        stores=stores,
+        bytes_sram=sum(loads) + sum(stores),
         peak_flops_s=machine.vector_lanes * machine.clock_ghz * 1e9,
     )

@@ -89,27 +89,27 @@ def array_work(
     bytes_sram = a_streamed * array.fold_n + b_bytes * array.fold_m + sums * (2 * array.fold_k - 1)
     lanes = _lanes(machine, in_place)
     tiling = find_tiling(gemm, _steps(dataflow, *lanes), element, half_buffer)
-    bytes_dram = tiling.bytes_dram(gemm, element)
-    bytes_dram += sum(formats.bytes_of(tensor, op.layer) for tensor in rest)
-    bytes_dram += sum(formats.written_bytes(tensor, op.layer) for tensor in op.outputs)
+    a_loads, b_loads, spills = tiling.traffic(gemm, element)
     cycles = array.cycles
     if reuses_tile:
         saved = _last_tile(gemm, array, *lanes) * b_format.bits_per_element / 8
         bytes_sram -= saved
-        bytes_dram -= saved
+        b_loads -= saved
     register_bits = packed.macs * _moved_bits(dataflow, a_format, b_format, mac.accumulate)
     if transposes and machine.transpose == "transposer":
         writes = transposer_writes(gemm.n, gemm.k, machine.rows, machine.cols, gemm.count)
         register_bits += writes * b_format.bits_per_element
         cycles += transposer_cycles(gemm.n, gemm.k, machine.rows, machine.cols, gemm.count)
         bytes_sram += 2 * b_bytes
-        bytes_dram += 2 * b_bytes if b_bytes / gemm.count > half_buffer else 0.0
+        spills += 2 * b_bytes if b_bytes / gemm.count > half_buffer else 0.0
     return Work(
         unit="array",
         cycles=cycles,
         operations_j=packed.macs * rates.mac_j(a_format, b_format, mac.accumulate),
         register_bits=register_bits,
-        bytes_dram=bytes_dram,
+        loads=(a_loads, b_loads, *(formats.bytes_of(tensor, op.layer) for tensor in rest)),
+        stores=tuple(formats.written_bytes(tensor, op.layer) for tensor in op.outputs),
+        spills=spills,
         bytes_sram=bytes_sram,
         peak_flops_s=2e9 * machine.rows * machine.cols * machine.clock_ghz / passes,
         utilization=packed.macs / (max(cycles, 1) * machine.rows * machine.cols),

@@ -52,10 +52,14 @@ class Tiling(Struct, frozen=True, kw_only=True):
     spills: int
     """Times that unfinished sums go to DRAM and come back."""
 
-    def bytes_dram(self, gemm: Gemm, element: ElementBytes) -> float:
-        """Traffic of all products: operands and unfinished sums. The finished result is not counted."""
+    def traffic(self, gemm: Gemm, element: ElementBytes) -> tuple[float, float, float]:
+        """DRAM bytes of A, of B and of unfinished sums, in all products. The finished result is not counted."""
         a, b, sums = gemm.m * gemm.k * element.a, gemm.k * gemm.n * element.b, gemm.m * gemm.n * element.sum
-        return gemm.count * (self.reads_a * a + self.reads_b * b + 2 * self.spills * sums)
+        return gemm.count * self.reads_a * a, gemm.count * self.reads_b * b, gemm.count * 2 * self.spills * sums
+
+    def bytes_dram(self, gemm: Gemm, element: ElementBytes) -> float:
+        """The sum of `traffic`."""
+        return sum(self.traffic(gemm, element))
 
 
 @lru_cache(maxsize=1 << 14)

@@ -53,11 +53,21 @@ class Work(Struct, frozen=True, kw_only=True):
     """Energy of the arithmetic."""
     register_bits: float = 0.0
     """Bits written to registers of the array and the transposer."""
-    bytes_dram: float
+    loads: tuple[float, ...]
+    """DRAM bytes read of each of the op's inputs, in their order; an input that tiles read again counts again."""
+    stores: tuple[float, ...]
+    """DRAM bytes written of each of the op's outputs, in their order."""
+    spills: float = 0.0
+    """DRAM bytes that belong to no tensor: unfinished sums and transposed copies, out and back."""
     bytes_sram: float
     peak_flops_s: float
     """Peak of the unit, with every cell or lane at work in every cycle."""
     utilization: float = 0.0
+
+    @property
+    def bytes_dram(self) -> float:
+        """DRAM traffic in both directions."""
+        return sum(self.loads) + sum(self.stores) + self.spills
 
     def energy_j(self, rates: Rates, time_s: float) -> dict[str, float]:
         """Joules by component, for an op that takes `time_s`: arithmetic, registers, the buffer, DRAM, leakage."""
