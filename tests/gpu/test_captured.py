@@ -45,12 +45,14 @@ WORKLOADS = {
     "diverging": replace(BASE, optimizer=partial(sgd, learning_rate=3.0)),
 }
 DRAWN = RoleFormat(parse("e4m3fn"), rounding="stochastic")
+DRAWN_STATE = RoleFormat(parse("bfloat16"), rounding="stochastic")
 BLOCKS = RoleFormat(parse("mxfp8_e4m3"), rounding="stochastic")
 NUMERICS = {
     "bf16": load_recipe("bf16").numerics,
     "fp8": load_design("fp8-systolic").numerics,
     "fp32": Numerics(),
-    "at random": Numerics(weight=DRAWN, activation=BLOCKS, error=DRAWN, state=DRAWN),
+    "at random": Numerics(weight=DRAWN, activation=BLOCKS, error=DRAWN, state=DRAWN_STATE),
+    "delayed scales": load_recipe("fp8-hybrid").numerics,
     "random sums": Numerics(mac=MacUnit(accumulate=parse("float16"), rounding="stochastic")),
 }
 

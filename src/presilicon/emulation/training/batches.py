@@ -16,8 +16,9 @@ Pair = tuple[Tensor, Tensor]
 class Order:
     """A seeded order of examples: a fresh permutation each epoch."""
 
-    def __init__(self, examples: int, seed: int) -> None:
-        self._examples, self._seed = examples, seed
+    def __init__(self, examples: int, seed: int, device: str = "cpu") -> None:
+        """Indices are on `device`."""
+        self._examples, self._seed, self._device = examples, seed, device
         self._epoch, self._indices = -1, torch.empty(0)
         self._generator = torch.Generator().manual_seed(seed)
 
@@ -35,7 +36,7 @@ class Order:
             self._epoch = -1
             self._generator.manual_seed(self._seed)
         while self._epoch < epoch:
-            self._indices = torch.randperm(self._examples, generator=self._generator)
+            self._indices = torch.randperm(self._examples, generator=self._generator).to(self._device)
             self._epoch += 1
         return self._indices
 
@@ -51,6 +52,8 @@ class TrainingData:
         self._workload, self._seed, self._device = workload, seed, device
         pair = resident_pair(split)
         resident = split if pair is None else (pair[0].to(device), pair[1].to(device))
+        # Indices that are copied for each batch would make it wait for the GPU.
+        self._order_device = "cpu" if pair is None else device
         self._source = open_split(resident, "train", derive_seed(seed, "data"), files_of(workload))
         self._batches: Iterator[Batch] = iter(())
         self._count = 0
@@ -76,7 +79,8 @@ class TrainingData:
             self._batches, self._count = self._read(count), count
         batch = next(self._batches)
         self._epoch, self._offset = batch.epoch, batch.end
-        return self._augmented(batch.inputs.to(self._device), batch), batch.targets.to(self._device)
+        inputs, targets = (part.to(self._device, non_blocking=True) for part in (batch.inputs, batch.targets))
+        return self._augmented(inputs, batch), targets
 
     def state_dict(self) -> dict[str, Any]:
         """Epoch, and the number of its samples that were taken or dropped."""
@@ -94,7 +98,7 @@ class TrainingData:
     def _read(self, count: int) -> Iterator[Batch]:
         if isinstance(self._source, Stream):
             return self._source.read(self._epoch, self._offset, count)
-        order = Order(len(self._source), derive_seed(self._seed, "data"))
+        order = Order(len(self._source), derive_seed(self._seed, "data"), self._order_device)
         return self._source.read(order.slots(self._epoch, self._offset, count))
 
     def _augmented(self, inputs: Tensor, batch: Batch) -> Tensor:

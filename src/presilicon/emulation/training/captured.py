@@ -2,11 +2,10 @@
 
 A small network does not keep a GPU busy, because Python starts its kernels one by one. After some eager steps, the
 forward and backward pass are recorded as a CUDA graph, and so is the update, if it is the same in every step. Replayed,
-they compute the same bits.
+they compute the same bits. Nothing waits for a replayed step: the losses of a stretch of steps are read together.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,14 +17,6 @@ from presilicon.workloads import Schedule, Workload
 
 EAGER_STEPS = 3
 """Steps before the capture, in which libraries choose their kernels and the optimizer creates its state."""
-
-
-class Outcome(NamedTuple):
-    """Result of a forward and backward pass."""
-
-    loss: float
-    is_finite: bool
-    """Whether all gradients are."""
 
 
 def can_capture(workload: Workload, numerics: Numerics) -> bool:
@@ -47,18 +38,27 @@ class CapturedStep:
         batch: tuple[Tensor, Tensor],
         compute_loss: Callable[[Tensor, Tensor], Tensor],
         update: Callable[[], None] | None,
+        most: int,
     ) -> None:
-        """`update` is None where updates differ from step to step, and the caller makes them."""
+        """`update` is None where updates differ from step to step, and the caller makes them.
+
+        `most` is the number of steps whose losses are read together.
+        """
         self._inputs, self._targets = (tensor.clone() for tensor in batch)
         self._passes = torch.cuda.CUDAGraph()
         self._keys = key_bank(self._inputs.device)
+        self._losses = torch.zeros(most, dtype=torch.float64, device=self._inputs.device)
+        self._next = torch.zeros(1, dtype=torch.int64, device=self._inputs.device)
+        self._launched: list[int] = []
         optimizer.zero_grad()
         with self._keys.recording(), torch.cuda.graph(self._passes):
             loss = compute_loss(self._inputs, self._targets)
             loss.backward()
             self._gradients = [(p, p.grad) for p in model.parameters() if p.grad is not None]
             is_finite = torch.stack([gradient.isfinite().all() for _, gradient in self._gradients]).all()
-            self._outcome = torch.stack([loss.detach().double(), is_finite.double()])
+            loss = torch.where(is_finite, loss.detach().double(), torch.nan)
+            self._losses.index_copy_(0, self._next, loss.reshape(1))
+            self._next.add_(1)
         self._update: torch.cuda.CUDAGraph | None = None
         if update is not None:
             self._update = torch.cuda.CUDAGraph()
@@ -72,22 +72,29 @@ class CapturedStep:
     def launch(self, step: int, inputs: Tensor, targets: Tensor) -> None:
         """Start the forward and backward pass of a training step."""
         self._keys.write(step)
+        self._launched.append(step)
         self._inputs.copy_(inputs)
         self._targets.copy_(targets)
         self._passes.replay()
 
-    def outcome(self) -> Outcome:
-        """Wait for the passes."""
-        loss, is_finite = self._outcome.tolist()
         for parameter, gradient in self._gradients:
             parameter.grad = gradient
-        return Outcome(loss, bool(is_finite))
 
     def update(self) -> bool:
         """Start the update, if it was captured."""
         if self._update is not None:
             self._update.replay()
         return self._update is not None
+
+    def read_losses(self) -> dict[int, float]:
+        """Losses of the steps that were launched since the last call, when they have ended.
+
+        A loss is NaN where it or a gradient was not finite.
+        """
+        losses = dict(zip(self._launched, self._losses.tolist(), strict=False))
+        self._next.zero_()
+        self._launched.clear()
+        return losses
 
 
 def has_constant_update(workload: Workload, optimizer: Optimizer, numerics: Numerics) -> bool:

@@ -6,6 +6,7 @@ A checkpoint is a safetensors file with a JSON document in its header and a hash
 import json
 import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,6 +73,20 @@ class Generators:
         torch.set_rng_state(state["cpu"])
         if "cuda" in state:
             torch.cuda.set_rng_state(state["cuda"], self._device)
+
+
+class Snapshot:
+    """A run in progress, in memory: a place to return to."""
+
+    def __init__(self, states: Mapping[str, Stateful], progress: Progress) -> None:
+        self._states = {name: deepcopy(state.state_dict()) for name, state in states.items()}
+        self._progress = Progress(progress.losses.copy(), progress.runs.copy(), progress.evaluations.copy())
+
+    def restore(self, states: Mapping[str, Stateful], progress: Progress) -> None:
+        """Return a run to where it was."""
+        for name, state in states.items():
+            state.load_state_dict(self._states[name])
+        progress.losses[:], progress.runs[:], progress.evaluations[:] = self._progress
 
 
 def write_progress(path: Path, identity: Mapping[str, Any], progress: Progress, states: Mapping[str, Stateful]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import takewhile
+from math import isfinite
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from presilicon.emulation.training.checkpoint import (
     Generators,
     ModelState,
     Progress,
+    Snapshot,
     read_progress,
     read_trace,
     write_progress,
@@ -79,7 +81,7 @@ def train(
     A step trains `workload.batch_size` samples on each chip, with as many updates as the machine's `update_rule` makes
     of them; budget and evaluation interval count samples. `methods` take part in every step, the first outermost.
 
-    `on_wait` is called when the step waits for the GPU, so that another run can start its own. `splits` are the
+    `on_wait` is called when the run waits for the GPU, so that another run can start its own. `splits` are the
     workload's data, if they are loaded already.
 
     A diagnosis inspects a step now and then, and every step that fails: its findings are in the trace, and `on_finding`
@@ -154,7 +156,7 @@ class Training:
     ) -> None:
         load_data, self._target = workload.require_data()
         self._workload, self.numerics, self._seed, self._chips = workload, numerics, seed, update_rule.batches
-        self._hooks, self._on_evaluation = hooks, on_evaluation
+        self._hooks, self._on_evaluation, self._on_wait = hooks, on_evaluation, on_wait
         torch.manual_seed(derive_seed(seed, "weights"))
         self.model = transform_model(workload.model(), methods).to(device)
         self._splits = load_data() if splits is None else splits
@@ -190,8 +192,8 @@ class Training:
             diagnosis=self._diagnosis,
             methods=self._methods,
             may_capture=device.startswith("cuda") and not (methods or hooks or observers or operators),
-            on_wait=on_wait,
         )
+        self._snapshot: Snapshot | None = None
 
     @property
     def train_samples(self) -> int | None:
@@ -232,12 +234,19 @@ class Training:
         number = first
         while self._counts.samples < budget:
             evaluated = self._counts.samples // interval
+            if self._snapshot is None and self._trainer.may_replay(number):
+                self._snapshot = Snapshot(states, self._progress)
             failure = self._step(number)
             number += 1
+            is_evaluated = self._counts.samples // interval > evaluated
+            goes_on = failure is None and self._counts.samples < budget and self._trainer.may_replay(number)
+            if self._snapshot is not None and (is_evaluated or not goes_on) and not self._read_losses(states):
+                number, failure = len(self._progress.losses), None
+                continue
             if failure is not None:
                 ending = "diverged"
                 break
-            if self._counts.samples // interval > evaluated:
+            if is_evaluated:
                 self._evaluate(number)
                 if self._target_is_held():
                     ending = "target"
@@ -251,6 +260,22 @@ class Training:
         if checkpoint is not None:
             write_trace(checkpoint.path, run_identity, trace)
         return trace
+
+    def _read_losses(self, states: dict[str, Stateful]) -> bool:
+        """Wait for the steps that were replayed; if one failed, return to the snapshot before all of them.
+
+        They are then repeated without a graph, so that the diagnosis sees the one that fails.
+        """
+        assert self._snapshot is not None
+        self._on_wait()
+        losses = self._trainer.read_losses()
+        for number, loss in losses.items():
+            self._progress.losses[number] = loss
+        succeeds = all(map(isfinite, losses.values()))
+        if not succeeds:
+            self._snapshot.restore(states, self._progress)
+        self._snapshot = None
+        return succeeds
 
     def close(self) -> None:
         """End the workers that read the data."""

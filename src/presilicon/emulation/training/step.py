@@ -14,7 +14,7 @@ from presilicon.designs import MINIBATCH, TrainingStep, UpdateRule
 from presilicon.emulation.emulation import Emulation
 from presilicon.emulation.scaling import AdaptiveScale
 from presilicon.emulation.training.captured import EAGER_STEPS, CapturedStep, can_capture, has_constant_update
-from presilicon.emulation.training.diagnosis import Diagnosis
+from presilicon.emulation.training.diagnosis import EVERY, Diagnosis
 from presilicon.emulation.training.methods import AttachedMethods
 from presilicon.emulation.training.pipeline import StaleWeights
 from presilicon.emulation.training.probe import Probe
@@ -38,7 +38,6 @@ class StepTrainer:
         diagnosis: Diagnosis,
         methods: AttachedMethods,
         may_capture: bool,
-        on_wait: Callable[[], None],
     ) -> None:
         """`may_capture` says that nothing but the step itself looks at its tensors."""
         if update_rule.per_sample and workload.accumulate > 1:
@@ -48,7 +47,7 @@ class StepTrainer:
             )
         self._workload, self._model, self._optimizer, self._loss = workload, model, optimizer, loss
         self._emulation, self._rule, self._scaler, self._diagnosis = emulation, update_rule, scaler, diagnosis
-        self._methods, self._on_wait = methods, on_wait
+        self._methods = methods
         self.stale: StaleWeights | None = self._make_stale_weights() if update_rule.pipelined else None
         self._may_capture = may_capture and update_rule == MINIBATCH and can_capture(workload, emulation.numerics)
         self._captured: CapturedStep | None = None
@@ -66,8 +65,22 @@ class StepTrainer:
         self._emulation.stale_weights = True
         return StaleWeights(self._model, self._rule.delays(graph))
 
+    def may_replay(self, step: int) -> bool:
+        """Whether a step will be replayed, unless its recording fails."""
+        return self._may_capture and self._eager_steps >= EAGER_STEPS and not self._diagnosis.is_due(step)
+
+    def read_losses(self) -> dict[int, float]:
+        """The losses of steps that were replayed since the last call; NaN where one failed.
+
+        After a failed one, no step is replayed again.
+        """
+        losses = {} if self._captured is None else self._captured.read_losses()
+        if not all(map(math.isfinite, losses.values())):
+            self._may_capture, self._captured = False, None
+        return losses
+
     def train(self, step: TrainingStep, inputs: Tensor, targets: Tensor, work: StepWork) -> None:
-        """Train a batch as the machine's update rule says.
+        """Train a batch as the machine's update rule says; the loss of a replayed step is NaN until it is read.
 
         Raises:
             DivergedError: training cannot go on.
@@ -79,7 +92,7 @@ class StepTrainer:
         pieces = list(zip(inputs.tensor_split(parts), targets.tensor_split(parts), strict=True))
         updates = [[piece] for piece in pieces] if self._rule.per_sample else [pieces]
         for update in updates:
-            if self._may_capture and not self._diagnosis.is_due(step.number) and self._capture(step.number, *update[0]):
+            if self.may_replay(step.number) and self._capture(step.number, *update[0]):
                 self._replay(step, update[0], work)
             else:
                 self._train_eagerly(step, update, work)
@@ -95,13 +108,18 @@ class StepTrainer:
         self._eager_steps += 1
 
     def _capture(self, step: int, inputs: Tensor, targets: Tensor) -> bool:
-        """Whether the step is captured; it becomes so after some eager steps, if it draws no random numbers."""
-        if self._captured is None and self._eager_steps >= EAGER_STEPS:
+        """Whether the step is captured, or can be."""
+        if self._captured is None:
             optimizer, update = self._optimizer, self._apply_gradients
             has_constant = has_constant_update(self._workload, optimizer, self._emulation.numerics)
             try:
                 self._captured = CapturedStep(
-                    self._model, optimizer, (inputs, targets), self._compute_loss, update if has_constant else None
+                    self._model,
+                    optimizer,
+                    (inputs, targets),
+                    self._compute_loss,
+                    update if has_constant else None,
+                    most=EVERY,
                 )
             except RuntimeError:  # an op that waits for the GPU, or that allocates memory, cannot be captured
                 torch.cuda.synchronize()
@@ -114,19 +132,12 @@ class StepTrainer:
         return self._loss(self._model(inputs), targets)
 
     def _replay(self, step: TrainingStep, batch: tuple[Tensor, Tensor], work: StepWork) -> None:
-        """A captured step."""
+        """Start a captured step, as if it did not fail."""
         assert self._captured is not None
-        step.inputs, step.targets = batch
         self._emulation.note_replay()
         self._captured.launch(step.number, *batch)
-        self._on_wait()
-        loss, is_finite = self._captured.outcome()
-        work.add_loss(loss, len(step.inputs))
-        if not math.isfinite(loss):
-            self._fail(step, work, None, backward=False)
+        work.add_loss(math.nan, len(batch[0]))
         work.backward_passes += 1
-        if not is_finite:
-            self._fail(step, work, None, backward=True)
         if not self._captured.update():
             self._apply_gradients()
         work.updates += 1

@@ -36,7 +36,7 @@ class KeyBank:
         words = [replace(key, step=step).words(block) for key, block in self._keys]
         if words:
             values = torch.tensor(words, dtype=torch.int64).to(torch.int32)
-            self._words[: len(words)].copy_(values)
+            self._words[: len(words)].copy_(values.pin_memory(), non_blocking=True)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
