@@ -22,10 +22,9 @@ EAGER_STEPS = 3
 def can_capture(workload: Workload, numerics: Numerics) -> bool:
     """Whether each step runs the same kernels on the same data, but for the batch.
 
-    Changing formats take other arguments in every step, and so does a loss scale that moves.
+    Formats that change take other arguments in every step.
     """
-    is_plain = numerics.loss_scale.kind == "none" and not numerics.schedule and numerics.operators is None
-    return is_plain and workload.accumulate == 1
+    return not numerics.schedule and numerics.operators is None and workload.accumulate == 1
 
 
 class CapturedStep:
@@ -38,23 +37,30 @@ class CapturedStep:
         batch: tuple[Tensor, Tensor],
         compute_loss: Callable[[Tensor, Tensor], Tensor],
         update: Callable[[], None] | None,
+        *,
+        is_scaled: bool,
         most: int,
     ) -> None:
         """`update` is None where updates differ from step to step, and the caller makes them.
 
-        `most` is the number of steps whose losses are read together.
+        `is_scaled` says that the loss has a scale, and `most` how many losses are read together.
         """
         self._inputs, self._targets = (tensor.clone() for tensor in batch)
         self._passes = torch.cuda.CUDAGraph()
         self._keys = key_bank(self._inputs.device)
+        self._scale = torch.ones(2, device=self._inputs.device)
+        self._factor = 1.0
         self._losses = torch.zeros(most, dtype=torch.float64, device=self._inputs.device)
         self._next = torch.zeros(1, dtype=torch.int64, device=self._inputs.device)
         self._launched: list[int] = []
         optimizer.zero_grad()
         with self._keys.recording(), torch.cuda.graph(self._passes):
             loss = compute_loss(self._inputs, self._targets)
-            loss.backward()
+            (loss * self._scale[0] if is_scaled else loss).backward()
             self._gradients = [(p, p.grad) for p in model.parameters() if p.grad is not None]
+            if is_scaled:
+                for _, gradient in self._gradients:
+                    gradient.mul_(self._scale[1])
             is_finite = torch.stack([gradient.isfinite().all() for _, gradient in self._gradients]).all()
             loss = torch.where(is_finite, loss.detach().double(), torch.nan)
             self._losses.index_copy_(0, self._next, loss.reshape(1))
@@ -69,8 +75,12 @@ class CapturedStep:
         """Whether a batch has the shape of the captured one."""
         return inputs.shape == self._inputs.shape and targets.shape == self._targets.shape
 
-    def launch(self, step: int, inputs: Tensor, targets: Tensor) -> None:
-        """Start the forward and backward pass of a training step."""
+    def launch(self, step: int, factor: float, inputs: Tensor, targets: Tensor) -> None:
+        """Start the forward and backward pass of a training step, whose loss is scaled by `factor`."""
+        if factor != self._factor:
+            self._scale[0].fill_(factor)
+            self._scale[1].fill_(1.0 / factor)
+            self._factor = factor
         self._keys.write(step)
         self._launched.append(step)
         self._inputs.copy_(inputs)

@@ -52,6 +52,8 @@ class StepTrainer:
         self._may_capture = may_capture and update_rule == MINIBATCH and can_capture(workload, emulation.numerics)
         self._captured: CapturedStep | None = None
         self._eager_steps = 0
+        self._failed = -1
+        """The last step that failed when it was replayed."""
 
     def _make_stale_weights(self) -> StaleWeights:
         workload = self._workload
@@ -67,16 +69,18 @@ class StepTrainer:
 
     def may_replay(self, step: int) -> bool:
         """Whether a step will be replayed, unless its recording fails."""
-        return self._may_capture and self._eager_steps >= EAGER_STEPS and not self._diagnosis.is_due(step)
+        is_ready = self._may_capture and self._eager_steps >= EAGER_STEPS and step > self._failed
+        return is_ready and not self._diagnosis.is_due(step)
 
     def read_losses(self) -> dict[int, float]:
         """The losses of steps that were replayed since the last call; NaN where one failed.
 
-        After a failed one, no step is replayed again.
+        The next steps, up to the one that failed, will not be replayed.
         """
         losses = {} if self._captured is None else self._captured.read_losses()
-        if not all(map(math.isfinite, losses.values())):
-            self._may_capture, self._captured = False, None
+        failed = [step for step, loss in losses.items() if not math.isfinite(loss)]
+        if failed:
+            self._failed, self._captured = failed[0], None
         return losses
 
     def train(self, step: TrainingStep, inputs: Tensor, targets: Tensor, work: StepWork) -> None:
@@ -119,6 +123,7 @@ class StepTrainer:
                     (inputs, targets),
                     self._compute_loss,
                     update if has_constant else None,
+                    is_scaled=self._scaler.is_active,
                     most=EVERY,
                 )
             except RuntimeError:  # an op that waits for the GPU, or that allocates memory, cannot be captured
@@ -135,12 +140,13 @@ class StepTrainer:
         """Start a captured step, as if it did not fail."""
         assert self._captured is not None
         self._emulation.note_replay()
-        self._captured.launch(step.number, *batch)
+        self._captured.launch(step.number, self._scaler.factor, *batch)
         work.add_loss(math.nan, len(batch[0]))
         work.backward_passes += 1
         if not self._captured.update():
             self._apply_gradients()
         work.updates += 1
+        self._scaler.update(True, step.number)
         self._diagnosis.after_update(step.number, True, self._scaler.factor)
 
     def _set_learning_rate(self, step: TrainingStep) -> None:
