@@ -75,26 +75,20 @@ def table_text(figures: dict[str, dict[str, MacSynthesis]]) -> str:
 
 
 def seven_nm_text(path: Path) -> str:
-    """The table of 7 nm with all areas of the table at `path`, which has those of 45 nm, divided by `DENSER`."""
+    """The table of 7 nm with the units of the table at `path`, which has those of 45 nm, divided by `DENSER`."""
     name = "tpuv4i-7nm"
     base = (files("presilicon.designs") / "technologies" / f"{name}.toml").read_text(encoding="utf-8")
     area = load_technology(str(path)).area
     assert area is not None
     label = f'label = "assumed", source = "45 nm divided by {DENSER:g}: density that TSMC states from node to node"'
     lines = [base.replace(f'name = "{name}"', f'name = "{name}-synthesized"', 1).rstrip(), ""]
-    lines += ["# Written by benchmarks/synthesize_macs.py: docs/area.md.", "[area]"]
-    for curve in ("float_multiply", "float_add", "int_multiply", "int_add", "sram_bit"):
-        lines.append(f"{curve} = [")
-        for point in getattr(area, curve):
-            lines.append(f"    {{ size = {point.size:g}, um2 = {point.um2 / DENSER:.4g}, {label} }},")
-        lines.append("]")
-    lines.append(f"register_bit = {{ um2 = {area.register_bit.um2 / DENSER:.4g}, {label} }}")
-    lines.append(f'overhead = {{ share = {area.overhead.share:g}, label = "assumed", source = "as at 45 nm" }}')
+    lines.append("# Written by benchmarks/synthesize_macs.py: docs/area.md.")
     for mac in area.macs:
-        lines += ["", "[[area.macs]]", f'left = "{mac.left}"', f'right = "{mac.right}"']
+        lines += ["[[area.macs]]", f'left = "{mac.left}"', f'right = "{mac.right}"']
         lines += [f'accumulate = "{mac.accumulate}"', f"um2 = {mac.um2 / DENSER:.4g}", *label.split(", ", 1)]
         lines += [f"slice_bits = {mac.slice_bits}"] if mac.slice_bits else []
-    return "\n".join([*lines, ""])
+        lines.append("")
+    return "\n".join(lines)
 
 
 def lane_um2(unit: MacSynthesis, lanes: int) -> float:

@@ -85,6 +85,24 @@ class Overhead(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     share: Positive
 
 
+class Density(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Area of a memory of another kind, as a share of an SRAM of the same size."""
+
+    unit: ClassVar[str] = "of SRAM"
+    field: ClassVar[str] = "share"
+
+    share: Positive
+
+
+class WireEnergy(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Picojoules of one bit on a millimetre of wire with its repeaters."""
+
+    unit: ClassVar[str] = "pJ/bit/mm"
+    field: ClassVar[str] = "pj_bit_mm"
+
+    pj_bit_mm: Positive
+
+
 class Leakage(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Power of silicon per area, whether it works or not."""
 
@@ -115,6 +133,8 @@ class AreaTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Per bit of a memory, its periphery included, by capacity in KiB."""
     register_bit: CellArea
     """Per bit of a register."""
+    edram: Density | None = None
+    """Of embedded DRAM; without it, a machine cannot have any."""
     overhead: Overhead
     """Applied to all of these except SRAM."""
     macs: tuple[MacArea, ...] = ()
@@ -140,11 +160,13 @@ class Technology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     int_add: EnergyCurve
     """By bits."""
     sram_64bit: EnergyCurve
-    """Energy of one 64-bit access, by capacity in KiB."""
+    """Energy of one 64-bit access of a bank, by its capacity in KiB."""
     dram: Annotated[dict[str, Energy], Meta(min_length=1)]
     """Energy of 64 bits moved to or from DRAM, by kind of DRAM."""
     register_bit: Energy | None = None
     """Energy of writing one bit to a register; without it, registers cost nothing."""
+    wire: WireEnergy | None = None
+    """Wires to the banks of a memory; without it, or without areas, a memory is read off the curve as one bank."""
     area: AreaTable | None = None
     """Without it, the area of a design is not known."""
     leakage: Leakage | None = None

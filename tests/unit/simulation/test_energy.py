@@ -60,8 +60,8 @@ def test_leakage_is_the_area_times_the_time(linear_step) -> None:
     assert cost.energy_by_component_j["leakage"] == pytest.approx(watts * cost.time_s)
 
 
-def test_without_a_figure_there_is_no_leakage(linear_step) -> None:
-    design = load_design("fp32-systolic", [*SETTINGS, "machine.technology=tpuv4i-7nm"])
+def test_without_a_figure_there_is_no_leakage(linear_step, bare_table) -> None:
+    design = load_design("fp32-systolic", [*SETTINGS, f"machine.technology={bare_table}"])
     cost = simulate(linear_step(), design)
     assert "leakage" not in cost.energy_by_component_j
     assert cost.energy_by_component_j["register"] == 0.0

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from presilicon.base import ConfigError
-from presilicon.designs import curve_pj, load_design, load_technology
+from presilicon.designs import load_design, load_technology
 from presilicon.records import LayerFact, StepFacts
 from presilicon.simulation import area, gemm_cycles, simulate
 
@@ -22,7 +22,7 @@ def test_cost_of_a_linear_layer_by_hand(linear_step) -> None:
     assert forward.time_s == pytest.approx(forward.cycles * 1e-9)
     technology = load_technology("horowitz-45nm")
     mac = m * k * n * (3.7 + 0.9)
-    sram = forward.bytes_sram * curve_pj(technology.sram_64bit, 4096) / 8
+    sram = forward.bytes_sram * DESIGN.machine.buffer.bit_pj(technology) * 8
     register = m * k * n * 64 * 0.009
     leakage = 12e-3 * (area(DESIGN).mm2 or 0.0) * forward.time_s
     dynamic = mac + register + sram + forward.bytes_dram * 1950 / 8
@@ -150,5 +150,5 @@ def test_integer_operands_use_the_integer_multiplier(linear_step) -> None:
     forward = simulate(linear_step(), load_design("fp32-systolic", settings), technology=technology).ops[0]
     saved = 4 * 6 * 3 * (3.7 - 0.2) * 1e-12
     bytes_saved = forward.bytes_dram - cost.ops[0].bytes_dram, forward.bytes_sram - cost.ops[0].bytes_sram
-    traffic = (bytes_saved[0] * 1950 + bytes_saved[1] * curve_pj(technology.sram_64bit, 4096)) / 8 * 1e-12
+    traffic = (bytes_saved[0] * 1950 + bytes_saved[1] * 64 * DESIGN.machine.buffer.bit_pj(technology)) / 8 * 1e-12
     assert forward.energy_j - cost.ops[0].energy_j == pytest.approx(saved + traffic)

@@ -10,7 +10,6 @@ from presilicon.simulation.area import (
     mac_area_um2,
     operator_area_um2,
     register_area_um2,
-    sram_area_um2,
 )
 from presilicon.simulation.systolic.machine import Dataflow, SystolicMachine
 
@@ -19,7 +18,7 @@ _MM2 = 1e-6
 
 
 def systolic_area(design: Design, machine: SystolicMachine, technology: Technology) -> Area:
-    """Cells for the widest product of any layer at any time; float32 multipliers and adders in the lanes; the buffer.
+    """Cells for the widest product of any layer at any time; float32 multipliers and adders in the lanes; memories.
 
     A cell has a register for each operand and one for the sum, and with fold overlap a second stationary register. A
     transposer has a register for a weight for every cell. Every lane has the operators of both passes.
@@ -55,7 +54,8 @@ def systolic_area(design: Design, machine: SystolicMachine, technology: Technolo
         weight_bits = max(numerics.operand("weight", "input_grad").format.bits_per_element for numerics in variants)
         parts["transposer"] = count * register_area_um2(weight_bits, technology)
     parts["control and wiring"] = area_table(technology).overhead.share * sum(parts.values())
-    parts["sram"] = sram_area_um2(machine.sram_kib, technology)
+    for memory in machine.levels:
+        parts[memory.name] = memory.copies(machine.rows, machine.cols) * memory.area_um2(technology)
     return Area(
         parts_mm2={name: um2 * _MM2 for name, um2 in parts.items()},
         how=f"units, registers and SRAM of technology {technology.name}; no pads, no DRAM interface",

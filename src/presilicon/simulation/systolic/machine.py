@@ -1,5 +1,6 @@
 """The systolic machine: an array for matrix products, a vector unit for the rest, a buffer, and DRAM."""
 
+from math import inf
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -7,6 +8,7 @@ from msgspec import Meta, Struct
 from presilicon.base import ConfigError
 from presilicon.designs import Design, Machine, MachineStep, StepPrice, Technology
 from presilicon.records import PRODUCT_PHASES, Area, ArrayFrames, Gemm, StepFacts
+from presilicon.simulation.systolic.memories import Memory, check_memories
 
 Dataflow = Literal["weight-stationary", "input-stationary", "output-stationary"]
 Reduction = Literal["rows", "columns"]
@@ -38,8 +40,11 @@ class SystolicMachine(
     clock_ghz: Positive
     vector_lanes: Size = 128
     """float32 operations that the vector unit starts in each cycle."""
-    sram_kib: Size = 4096
-    """On-chip buffer; half of it holds the data in use, the other half is being filled."""
+    sram_kib: Size | None = None
+    """One on-chip buffer for everything, as wide as the array needs it: the short form of `memories`; 4096 where there
+    are neither. Half of it holds the data in use, the other half is being filled."""
+    memories: tuple[Memory, ...] = ()
+    """The levels of memory between the cells and DRAM, from the cells outward."""
     dram_gb_s: Positive = 100.0
     prefetch: bool = False
     """Whether DRAM transfers for the next op begin while this one computes, as far as they do not need its results
@@ -64,8 +69,26 @@ class SystolicMachine(
     product uses, sums moving the other way. `transposer`: a unit of the array's size makes a transposed copy.
     `free`: nothing is charged, as in SCALE-Sim."""
 
+    @property
+    def levels(self) -> tuple[Memory, ...]:
+        """The memories, also where the short form describes them."""
+        return self.memories or (Memory(name="sram", kib=self.sram_kib or 4096, gb_s=inf),)
+
+    @property
+    def buffer(self) -> Memory:
+        """The outermost memory, through which the vector unit works."""
+        return self.levels[-1]
+
     def check(self) -> None:
-        """Weights that are transposed in place stay in the array, in both products that use them."""
+        """Memories are described once; weights that are transposed in place stay in the array, in both products."""
+        if self.memories and self.sram_kib is not None:
+            raise ConfigError(
+                f"sram_kib = {self.sram_kib} is the short form of memories, which are given too: leave one of them out"
+            )
+        if self.memories:
+            check_memories(self.memories)
+        if len(self.memories) > 1:
+            raise ConfigError("memories: only one level can be priced yet, for all operands")
         for phase, dataflow in (("forward", self.dataflow.forward), ("input_grad", self.dataflow.input_grad)):
             if self.transpose == "in-place" and dataflow != "weight-stationary":
                 raise ConfigError(

@@ -101,7 +101,7 @@ def _demands(
             waiting = sum(
                 formats.bytes_of(tensor, op.layer, op.product_phase) for tensor in op.inputs if tensor.id not in written
             )
-            early = min(waiting, machine.sram_kib * 1024 / 2)
+            early = min(waiting, machine.buffer.usable_bits / 8)
             written = {tensor.id for tensor in op.outputs}
         yield Demand(
             compute_s=work.cycles * 1e-9 / machine.clock_ghz,

@@ -56,7 +56,7 @@ def array_work(
     formats, convention = step.formats, step.convention
     dataflow = dataflow_of(machine, op.phase)
     mac = formats.numerics_of(op.layer).mac_of(op.phase)
-    half_buffer = machine.sram_kib * 1024 / 2
+    half_buffer = machine.buffer.usable_bits / 8
 
     # A product's inputs begin with its two factors; then comes what is added to it.
     (a, b), rest = op.inputs[:2], op.inputs[2:]

@@ -38,7 +38,7 @@ def systolic_rates(design: Design, machine: SystolicMachine, technology: Technol
         mac_j=mac_j,
         vector_j=curve_pj(technology.float_add, 32) * PICO,
         register_bit_j=technology.register_bit.pj * PICO if technology.register_bit else 0.0,
-        sram_byte_j=curve_pj(technology.sram_64bit, machine.sram_kib) / 8 * PICO,
+        sram_byte_j=machine.buffer.bit_pj(technology) * 8 * PICO,
         dram_byte_j=technology.dram_figure(machine.dram_kind).pj / 8 * PICO,
         leakage_w=leakage_w(design, technology),
     )
