@@ -252,10 +252,9 @@ class Emulation:
 
     def _turn_on(self, training: bool) -> None:
         self._training = training
-        self.asks_what_if = any(
-            recorder.is_due(self.step) and recorder.what_if_plan("", self.step) for recorder in self.recorders
-        )
-        if not self.is_idle or self.asks_what_if:
+        due = [recorder for recorder in self.recorders if recorder.is_due(self.step)]
+        self.asks_what_if = any(recorder.what_if_plan("", self.step) for recorder in due)
+        if not self.is_idle or due:
             from presilicon.emulation.mode import EmulationMode
 
             self._mode = EmulationMode(self, training)

@@ -117,5 +117,6 @@ def _not_finite(tensors: list[Tensor], like: Tensor) -> Tensor:
     for tensor in tensors:
         if is_surely_finite(tensor.detach()):
             continue
-        total = total + (~tensor.detach().isfinite()).sum().to(like.device, non_blocking=True)
+        # A finite number times 0 is 0: fewer passes than `isfinite` makes.
+        total = total + (tensor.detach() * 0).count_nonzero().to(like.device, non_blocking=True)
     return total

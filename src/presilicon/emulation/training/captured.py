@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from presilicon.designs import Numerics
+from presilicon.emulation.training.probe import Probe
 from presilicon.formats import key_bank
 from presilicon.workloads import Schedule, Workload
 
@@ -40,13 +41,18 @@ class CapturedStep:
         *,
         is_scaled: bool,
         most: int,
+        probe: Probe | None = None,
+        other: "CapturedStep | None" = None,
     ) -> None:
         """`update` is None where updates differ from step to step, and the caller makes them.
 
-        `is_scaled` says that the loss has a scale, and `most` how many losses are read together.
+        `is_scaled` says that the loss has a scale, and `most` how many losses are read together. `probe` sees the
+        gradients too, and must be read before the `other` step is launched, which has its memory.
         """
+        self.probe = probe
         self._inputs, self._targets = (tensor.clone() for tensor in batch)
         self._passes = torch.cuda.CUDAGraph()
+        pool = None if other is None else other._passes.pool()
         self._keys = key_bank(self._inputs.device)
         self._scale = torch.ones(2, device=self._inputs.device)
         self._factor = 1.0
@@ -54,13 +60,15 @@ class CapturedStep:
         self._next = torch.zeros(1, dtype=torch.int64, device=self._inputs.device)
         self._launched: list[int] = []
         optimizer.zero_grad()
-        with self._keys.recording(), torch.cuda.graph(self._passes):
+        with self._keys.recording(), torch.cuda.graph(self._passes, pool=pool):
             loss = compute_loss(self._inputs, self._targets)
             (loss * self._scale[0] if is_scaled else loss).backward()
             self._gradients = [(p, p.grad) for p in model.parameters() if p.grad is not None]
             if is_scaled:
                 for _, gradient in self._gradients:
                     gradient.mul_(self._scale[1])
+            if probe is not None:
+                probe.see_gradients(model)
             is_finite = torch.stack([gradient.isfinite().all() for _, gradient in self._gradients]).all()
             loss = torch.where(is_finite, loss.detach().double(), torch.nan)
             self._losses.index_copy_(0, self._next, loss.reshape(1))

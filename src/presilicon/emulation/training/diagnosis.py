@@ -11,12 +11,11 @@ from typing import Any
 
 from msgspec import convert, to_builtins
 from msgspec.structs import replace
-from torch import Tensor, nn
+from torch import nn
 
 from presilicon.designs import LossScale, Numerics
 from presilicon.emulation.emulation import Emulation
-from presilicon.emulation.monitoring.recorder import RELUS
-from presilicon.emulation.training.probe import Probe, WatchedFunctions, is_finite, name_layer, running_layer
+from presilicon.emulation.training.probe import Probe, is_finite, name_layer
 from presilicon.records import Finding, Role, RoleShares
 from presilicon.workloads import Splits, resident_pair
 
@@ -74,7 +73,6 @@ class Diagnosis:
             yield probe
         finally:
             emulation.recorders = before
-            self.shares += probe.shares()
 
     def check_data(self, data: Splits, numerics: Numerics) -> None:
         """Report examples that are not finite or exceed the range of the activation format.
@@ -98,37 +96,25 @@ class Diagnosis:
                     message = f"{name} inputs reach {top:.3g}, and {numerics.activation.format} ends at {largest:.3g}"
                     self._add(0, "data", "data", f"{message}: scale the data", f"{name} range")
 
-    def inspect(self, probe: Probe, model: nn.Module) -> None:
-        """Report the findings of a probed step after its backward pass."""
+    def note(self, probe: Probe) -> None:
+        """Keep the shares of a probed step, and report its ReLUs most of whose units are zero for a whole batch."""
+        self.shares += probe.shares()
+        for layer, share in probe.dead:
+            if share > DEAD:
+                message = f"{share:.0%} of the units of {name_layer(layer)} are zero for every example of the batch"
+                self._add(probe.step, "dead-relu", "conceptual", message, layer, "activation", share)
+
+    def inspect(self, probe: Probe) -> None:
+        """Report the findings of a probed step that has seen its gradients."""
         for finding in probe.findings():
             self._report(finding)
-        norms = [
-            (name, float(parameter.grad.norm()))
-            for name, parameter in model.named_parameters()
-            if parameter.grad is not None and parameter.dim() > 1
-        ]
-        if len(norms) > 1 and norms[-1][1] > 0:
-            ratio = norms[0][1] / norms[-1][1]
-            where = norms[0][0].rpartition(".")[0]
+        if probe.gradient_ratio is not None:
+            where, ratio = probe.gradient_ratio
+            message = f"the gradient of {name_layer(where)} is {ratio:.1g} times that of the last layer"
             if ratio < VANISHING:
-                message = f"the gradient of {name_layer(where)} is {ratio:.1g} times that of the last layer"
                 self._add(probe.step, "vanishing", "conceptual", message, where, "gradient")
             if ratio > EXPLODING:
-                message = f"the gradient of {name_layer(where)} is {ratio:.1g} times that of the last layer"
                 self._add(probe.step, "exploding", "conceptual", message, where, "gradient")
-
-    @contextmanager
-    def watching_relus(self, model: nn.Module, step: int) -> Iterator[None]:
-        """A context that reports ReLUs (layers or functions) most of whose units are zero for a whole batch."""
-
-        def look(layer: str, output: Tensor) -> None:
-            dead = float((output.detach() == 0).all(dim=0).float().mean())
-            if dead > DEAD:
-                message = f"{dead:.0%} of the units of {name_layer(layer)} are zero for every example of the batch"
-                self._add(step, "dead-relu", "conceptual", message, layer, "activation", dead)
-
-        with running_layer(model) as layer, WatchedFunctions(RELUS, lambda output: look(layer(), output)):
-            yield
 
     def fail(self, probe: Probe, model: nn.Module, inputs: Any) -> Finding:
         """The reason why a step's loss or gradients are not finite."""

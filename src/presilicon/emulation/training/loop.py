@@ -240,7 +240,8 @@ class Training:
             number += 1
             is_evaluated = self._counts.samples // interval > evaluated
             goes_on = failure is None and self._counts.samples < budget and self._trainer.may_replay(number)
-            if self._snapshot is not None and (is_evaluated or not goes_on) and not self._read_losses(states):
+            goes_on = goes_on and not (is_evaluated or self._diagnosis.is_due(number - 1))
+            if self._snapshot is not None and not goes_on and not self._read_losses(states):
                 number, failure = len(self._progress.losses), None
                 continue
             if failure is not None:

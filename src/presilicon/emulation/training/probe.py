@@ -1,11 +1,10 @@
 """Inspection of one training step: losses by rounding, and the first number that is not finite."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from presilicon.emulation.monitoring.recorder import ModuleRun, Recorder, Rounding
 from presilicon.emulation.monitoring.statistics import Measurement
@@ -25,6 +24,40 @@ class Probe(Recorder):
         self._measurements: dict[tuple[str, MonitoredRole], Measurement] = {}
         self._formats: dict[tuple[str, MonitoredRole], Format] = {}
         self._first: Finding | None = None
+        self._relus: list[tuple[str, Tensor]] = []
+        self._ends: list[str] = []
+        self._norms: Tensor | None = None
+
+    def at(self, step: int) -> "Probe":
+        """A probe of another step that is a replay of this one, in the same memory."""
+        other = Probe(step)
+        other._pending = [(entry._replace(step=step), row) for entry, row in self._pending]
+        other._relus, other._ends, other._norms = self._relus, self._ends, self._norms
+        return other
+
+    def see_relu(self, layer: str, output: Tensor) -> None:
+        """Note the share of a ReLU's units that are zero for the whole batch."""
+        if output.numel():
+            self._relus.append((layer, (output.detach() == 0).all(dim=0).double().mean()))
+
+    def see_gradients(self, model: nn.Module) -> None:
+        """Note the sizes of the first and the last layer's gradients."""
+        own = [(name, p.grad) for name, p in model.named_parameters() if p.grad is not None and p.dim() > 1]
+        if len(own) > 1:
+            ends = own[0], own[-1]
+            self._ends = [name.rpartition(".")[0] for name, _ in ends]
+            self._norms = torch.stack([gradient.norm() for _, gradient in ends])
+
+    @property
+    def dead(self) -> list[tuple[str, float]]:
+        """The layer of each ReLU, and the share of its units that are zero for the whole batch."""
+        return [(layer, float(share)) for layer, share in self._relus]
+
+    @property
+    def gradient_ratio(self) -> tuple[str, float] | None:
+        """The first layer, and the norm of its gradient over that of the last; None where that means nothing."""
+        first, last = (0.0, 0.0) if self._norms is None else self._norms.tolist()
+        return (self._ends[0], first / last) if last > 0 else None
 
     @property
     def first(self) -> Finding | None:
@@ -134,40 +167,6 @@ class Probe(Recorder):
                         share=share,
                         message=f"{share:.0%} of the {role} of {name_layer(layer)} {words} in rounding; {advice}",
                     )
-
-
-class WatchedFunctions(TorchFunctionMode):
-    """A mode that calls `look` with the results of the watched torch functions."""
-
-    def __init__(self, watched: frozenset[Callable[..., Any]], look: Callable[[Tensor], None]) -> None:
-        super().__init__()
-        self._watched, self._look = watched, look
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the function, then inspect its result."""
-        output = func(*args, **(kwargs or {}))
-        if func in self._watched:
-            self._look(output)
-        return output
-
-
-@contextmanager
-def running_layer(model: nn.Module) -> Iterator[Callable[[], str]]:
-    """A context with a function that returns the innermost module whose forward pass is running."""
-    running: list[str] = []
-    handles = []
-    for name, module in model.named_modules():
-        handles.append(module.register_forward_pre_hook(lambda *_, name=name: running.append(name)))
-        handles.append(module.register_forward_hook(lambda *_: _pop(running), always_call=True))
-    try:
-        yield lambda: running[-1] if running else ""
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _pop(running: list[str]) -> None:
-    running.pop()
 
 
 def is_finite(value: Any) -> bool:

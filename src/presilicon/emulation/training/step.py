@@ -50,8 +50,11 @@ class StepTrainer:
         self._methods = methods
         self.stale: StaleWeights | None = self._make_stale_weights() if update_rule.pipelined else None
         self._may_capture = may_capture and update_rule == MINIBATCH and can_capture(workload, emulation.numerics)
-        self._captured: CapturedStep | None = None
-        self._eager_steps = 0
+        self._captured: dict[bool, CapturedStep] = {}
+        """The step as CUDA graphs: without a probe, and with one."""
+        self._probes: list[Probe] = []
+        """Of replayed steps, not read yet."""
+        self._eager_steps = self._eager_probes = 0
         self._failed = -1
         """The last step that failed when it was replayed."""
 
@@ -70,17 +73,22 @@ class StepTrainer:
     def may_replay(self, step: int) -> bool:
         """Whether a step will be replayed, unless its recording fails."""
         is_ready = self._may_capture and self._eager_steps >= EAGER_STEPS and step > self._failed
-        return is_ready and not self._diagnosis.is_due(step)
+        return is_ready and (self._eager_probes > 0 or not self._diagnosis.is_due(step))
 
     def read_losses(self) -> dict[int, float]:
         """The losses of steps that were replayed since the last call; NaN where one failed.
 
-        The next steps, up to the one that failed, will not be replayed.
+        The next steps, up to the one that failed, will not be replayed. If none has failed, their probes are inspected.
         """
-        losses = {} if self._captured is None else self._captured.read_losses()
+        losses = {step: loss for captured in self._captured.values() for step, loss in captured.read_losses().items()}
         failed = [step for step, loss in losses.items() if not math.isfinite(loss)]
+        probes, self._probes = self._probes, []
         if failed:
-            self._failed, self._captured = failed[0], None
+            self._failed, self._captured = min(failed), {}
+            return losses
+        for probe in probes:
+            self._diagnosis.note(probe)
+            self._diagnosis.inspect(probe)
         return losses
 
     def train(self, step: TrainingStep, inputs: Tensor, targets: Tensor, work: StepWork) -> None:
@@ -110,27 +118,32 @@ class StepTrainer:
         self._train_update(step, pieces, work)
         self._may_capture = torch.equal(before, torch.cuda.get_rng_state(device))
         self._eager_steps += 1
+        self._eager_probes += self._diagnosis.is_due(step.number)
 
     def _capture(self, step: int, inputs: Tensor, targets: Tensor) -> bool:
         """Whether the step is captured, or can be."""
-        if self._captured is None:
-            optimizer, update = self._optimizer, self._apply_gradients
-            has_constant = has_constant_update(self._workload, optimizer, self._emulation.numerics)
+        is_due = self._diagnosis.is_due(step)
+        if is_due not in self._captured:
+            update = self._apply_gradients
+            has_constant = has_constant_update(self._workload, self._optimizer, self._emulation.numerics)
             try:
-                self._captured = CapturedStep(
-                    self._model,
-                    optimizer,
-                    (inputs, targets),
-                    self._compute_loss,
-                    update if has_constant else None,
-                    is_scaled=self._scaler.is_active,
-                    most=EVERY,
-                )
+                with self._diagnosis.probing(self._emulation, step) if is_due else nullcontext() as probe:
+                    self._captured[is_due] = CapturedStep(
+                        self._model,
+                        self._optimizer,
+                        (inputs, targets),
+                        self._compute_loss,
+                        update if has_constant else None,
+                        is_scaled=self._scaler.is_active,
+                        most=EVERY,
+                        probe=probe,
+                        other=self._captured.get(not is_due),
+                    )
             except RuntimeError:  # an op that waits for the GPU, or that allocates memory, cannot be captured
                 torch.cuda.synchronize()
                 self._may_capture = False
             self._emulation.begin_step(step)  # recording is no pass of the step
-        return self._captured is not None and self._captured.fits(inputs, targets)
+        return is_due in self._captured and self._captured[is_due].fits(inputs, targets)
 
     def _compute_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         self._model.train()
@@ -138,12 +151,14 @@ class StepTrainer:
 
     def _replay(self, step: TrainingStep, batch: tuple[Tensor, Tensor], work: StepWork) -> None:
         """Start a captured step, as if it did not fail."""
-        assert self._captured is not None
+        captured = self._captured[self._diagnosis.is_due(step.number)]
         self._emulation.note_replay()
-        self._captured.launch(step.number, self._scaler.factor, *batch)
+        captured.launch(step.number, self._scaler.factor, *batch)
+        if captured.probe is not None:
+            self._probes.append(captured.probe.at(step.number))
         work.add_loss(math.nan, len(batch[0]))
         work.backward_passes += 1
-        if not self._captured.update():
+        if not captured.update():
             self._apply_gradients()
         work.updates += 1
         self._scaler.update(True, step.number)
@@ -190,8 +205,7 @@ class StepTrainer:
         """Add the gradients of a piece of the batch, weighted by its share; the probe is None at most steps."""
         probing = self._diagnosis.probing(self._emulation, step.number) if is_probed else nullcontext()
         with probing as probe:
-            watching = self._diagnosis.watching_relus(self._model, step.number) if probe else nullcontext()
-            with watching, nullcontext() if self.stale is None else self.stale.swapped_in():
+            with nullcontext() if self.stale is None else self.stale.swapped_in():
                 self._methods.run("forward", step, lambda: self._forward(step))
             if not isinstance(step.loss, Tensor) or step.loss.numel() != 1:
                 raise ConfigError(
@@ -202,6 +216,8 @@ class StepTrainer:
             work.add_loss(value, len(step.inputs))
             if math.isfinite(value):
                 self._run_backward(step, work)
+        if probe is not None:
+            self._diagnosis.note(probe)
         if not math.isfinite(value):
             self._fail(step, work, probe, backward=False)
         return probe
@@ -253,7 +269,8 @@ class StepTrainer:
 
     def _update(self, probe: Probe | None, work: StepWork) -> None:
         if probe is not None:
-            self._diagnosis.inspect(probe, self._model)
+            probe.see_gradients(self._model)
+            self._diagnosis.inspect(probe)
         self._apply_gradients()
         work.updates += 1
 
@@ -277,6 +294,7 @@ class StepTrainer:
             if backward:
                 assert step.loss is not None
                 self._scaler.scaled(step.loss).backward()
+        self._diagnosis.note(probe)
         return probe
 
 

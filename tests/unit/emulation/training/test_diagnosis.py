@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from presilicon.base import ConfigError
 from presilicon.designs import LossScale, Numerics, load_recipe
 from presilicon.emulation import emulate_, train
+from presilicon.emulation.attach import emulation_of
 from presilicon.emulation.training import diagnosis
 from presilicon.emulation.training.diagnosis import Diagnosis
 from presilicon.records import Finding, Trace
@@ -99,13 +100,21 @@ def test_labels_beyond_the_outputs_are_a_clear_error() -> None:
         train(wrong, Numerics(), seed=0)
 
 
+def watch(found: Diagnosis, model: nn.Module) -> None:
+    emulation = emulation_of(model)
+    assert emulation is not None
+    emulation.begin_step(7)
+    with found.probing(emulation, 7) as probe:
+        model(torch.randn(16, 4))
+    found.note(probe)
+
+
 def test_dead_units_are_counted() -> None:
     found = Diagnosis(Numerics())
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU())
+    model = emulate_(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), Numerics())
     with torch.no_grad():
         model[0].bias.fill_(-100.0)
-        with found.watching_relus(model, 7):
-            model(torch.randn(16, 4))
+    watch(found, model)
     assert [(each.symptom, each.layer, each.step, each.share) for each in found.findings] == [
         ("dead-relu", "1", 7, 1.0)
     ]
@@ -125,16 +134,13 @@ class Functional(nn.Module):
 
 
 @pytest.mark.parametrize("inplace", [False, True])
-@pytest.mark.parametrize("is_emulated", [False, True])
-def test_dead_units_behind_a_function_are_counted(inplace: bool, is_emulated: bool) -> None:
+@pytest.mark.parametrize("numerics", [Numerics(), FLOAT16, change(FLOAT16, vector="round-results")])
+def test_dead_units_behind_a_function_are_counted(inplace: bool, numerics: Numerics) -> None:
     found = Diagnosis(FLOAT16)
-    model = nn.Sequential(Functional(inplace), nn.Linear(8, 2))
-    if is_emulated:
-        emulate_(model, change(FLOAT16, vector="round-results"))
+    model = emulate_(nn.Sequential(Functional(inplace), nn.Linear(8, 2)), numerics)
     with torch.no_grad():
         model[0].hidden.bias.fill_(-100.0)
-        with found.watching_relus(model, 7):
-            model(torch.randn(16, 4))
+    watch(found, model)
     assert [(each.symptom, each.layer, each.share) for each in found.findings] == [("dead-relu", "0", 1.0)]
 
 
@@ -146,7 +152,9 @@ def test_gradients_that_vanish_or_explode(factor: float, symptom: str) -> None:
     assert model[0].weight.grad is not None
     model[0].weight.grad.mul_(factor)
     found = Diagnosis(Numerics())
-    found.inspect(diagnosis.Probe(3), model)
+    probe = diagnosis.Probe(3)
+    probe.see_gradients(model)
+    found.inspect(probe)
     assert [(each.symptom, each.layer) for each in found.findings] == [(symptom, "0")]
 
 
