@@ -20,6 +20,16 @@ _LARGEST = torch.finfo(torch.float32).max
 """Growth stops here, because a larger scale would make every loss infinite."""
 
 
+def all_finite(tensors: Sequence[Tensor]) -> Tensor:
+    """Whether all numbers are finite, as a tensor; many tensors of one GPU take one launch."""
+    first = tensors[0]
+    filled = [tensor for tensor in tensors if tensor.numel()]
+    norms = torch._foreach_norm(filled, torch.inf) if filled else (first.new_zeros(()),)
+    if all(tensor.device == first.device and tensor.dtype == first.dtype for tensor in tensors):
+        return torch.stack(norms).isfinite().all()
+    return torch.stack([norm.isfinite().to(first.device) for norm in norms]).all()
+
+
 class AdaptiveScale:
     """Scales losses, unscales gradients, and adapts the scale by the rules of a `LossScale`.
 
@@ -51,7 +61,7 @@ class AdaptiveScale:
     @torch.no_grad()
     def unscale_(self, parameters: Iterable[nn.Parameter]) -> bool:
         """Divide the gradients by the scale, in place; returns whether all of them are finite."""
-        flags: list[Tensor] = []
+        gradients: list[Tensor] = []
         for parameter in parameters:
             if parameter.grad is None:
                 continue
@@ -61,8 +71,8 @@ class AdaptiveScale:
             if self.is_active:
                 values.mul_(1.0 / self.factor)
             # FSDP2's gradients are distributed tensors, of which each process checks its own part.
-            flags.append(getattr(values, "_local_tensor", values).isfinite().all())
-        return not flags or bool(torch.stack([flag.to(flags[0].device) for flag in flags]).all())
+            gradients.append(getattr(values, "_local_tensor", values))
+        return not gradients or bool(all_finite(gradients))
 
     def update(self, finite: bool, step: int | None = None) -> float:
         """The scale of the next update, after one whose gradients were finite or not.

@@ -1,5 +1,6 @@
 """Loss scaling: torch's GradScaler is the judge."""
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import Numerics, load_design, load_recipe
 from presilicon.designs.scaling import LossScale, Rise
 from presilicon.emulation import UnscaledWarning, emulation_of, train
-from presilicon.emulation.scaling import AdaptiveScale, LossScaler
+from presilicon.emulation.scaling import AdaptiveScale, LossScaler, all_finite
 from presilicon.workloads import load_workload
 
 OVERFLOWS = (0, 1, 5, 9, 10, 23)
@@ -298,3 +299,12 @@ def test_a_skipped_update_ends_the_step() -> None:
         optimizer.zero_grad()
     assert steps == [0, 1, 2]
     assert scaler.skipped == (1,)
+
+
+@pytest.mark.parametrize("value", [0.0, -3.0, torch.finfo(torch.float32).max, torch.inf, -torch.inf, torch.nan])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_numbers_that_are_not_finite_are_found_in_any_tensor(value: float, dtype: torch.dtype) -> None:
+    tensors = [torch.ones(3), torch.ones(0), torch.tensor([[1.0, value]], dtype=dtype)]
+    assert bool(all_finite(tensors)) == math.isfinite(value)
+    assert bool(all_finite([torch.ones(1), torch.full((2,), 1e300, dtype=torch.float64)]))
+    assert bool(all_finite([torch.ones(0)]))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from presilicon.designs import Numerics
+from presilicon.emulation.scaling import all_finite
 from presilicon.emulation.training.probe import Probe
 from presilicon.formats import key_bank
 from presilicon.workloads import Schedule, Workload
@@ -69,7 +70,7 @@ class CapturedStep:
                     gradient.mul_(self._scale[1])
             if probe is not None:
                 probe.see_gradients(model)
-            is_finite = torch.stack([gradient.isfinite().all() for _, gradient in self._gradients]).all()
+            is_finite = all_finite([gradient for _, gradient in self._gradients])
             loss = torch.where(is_finite, loss.detach().double(), torch.nan)
             self._losses.index_copy_(0, self._next, loss.reshape(1))
             self._next.add_(1)

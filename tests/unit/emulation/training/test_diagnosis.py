@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from presilicon.base import ConfigError
 from presilicon.designs import LossScale, Numerics, load_recipe
-from presilicon.emulation import emulate_, train
-from presilicon.emulation.attach import emulation_of
+from presilicon.emulation import emulate_, emulation_of, train
 from presilicon.emulation.training import diagnosis
 from presilicon.emulation.training.diagnosis import Diagnosis
 from presilicon.records import Finding, Trace
