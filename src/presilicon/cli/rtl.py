@@ -71,16 +71,14 @@ def _hardware(design: str, settings: tuple[str, ...]) -> "tuple[Hardware, int | 
             raise ConfigError("--set needs a design; edit the JSON file of hardware instead")
         return read_hardware(Path(design))[0], None
     from presilicon.designs import load_design
+    from presilicon.rtl import output_blocks
 
     instrument = load_design(design, settings).instrument
     if instrument is None:
         raise ConfigError(
             f"{design}: the design has no [instrument]; add one, as in `[instrument.hardware]` with `lanes = 16`"
         )
-    hardware = instrument.built
-    block = 11 + hardware.lanes * ((hardware.word_bits + 7) // 8)
-    blocks = max(16, instrument.output_bytes // block)
-    return hardware, 1 << blocks.bit_length() - 1
+    return instrument.built, output_blocks(instrument)
 
 
 @command.command("mac")

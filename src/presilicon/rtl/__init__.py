@@ -1,20 +1,25 @@
-"""Circuits in SystemVerilog: arithmetic and the instrument, generated tops, co-simulation, synthesis."""
+"""Circuits in SystemVerilog: arithmetic, systolic arrays, the instrument, generated tops, co-simulation, synthesis."""
 
 from presilicon.rtl.arithmetic.golden import golden_product
 from presilicon.rtl.arithmetic.mac import mac_circuit
 from presilicon.rtl.arithmetic.parts import add_circuit, convert_circuit, fma_circuit, multiply_circuit
 from presilicon.rtl.arithmetic.units import Circuit, simulate_circuits
 from presilicon.rtl.arithmetic.write_mac import write_mac
+from presilicon.rtl.array.circuit import ArrayCircuit, array_circuit
+from presilicon.rtl.array.model import ArrayModel, ArrayRun
 from presilicon.rtl.engine import RtlModel
 from presilicon.rtl.generate import write_instrument
 from presilicon.rtl.mac_synthesis import MacSynthesis, MacTarget, mac_energy_pj, synthesize_mac, synthesize_units
 from presilicon.rtl.parameters import parse_parameters
-from presilicon.rtl.sources import core_parameters
+from presilicon.rtl.sources import core_parameters, output_blocks
 from presilicon.rtl.synthesis import CellArea, Timing, known_area, known_clock, synthesize
 from presilicon.rtl.tap import Signal, list_signals, tap_design
 from presilicon.rtl.testbench import run_testbench
 
 __all__ = [
+    "ArrayCircuit",
+    "ArrayModel",
+    "ArrayRun",
     "CellArea",
     "Circuit",
     "MacSynthesis",
@@ -23,6 +28,7 @@ __all__ = [
     "Signal",
     "Timing",
     "add_circuit",
+    "array_circuit",
     "convert_circuit",
     "core_parameters",
     "fma_circuit",
@@ -33,6 +39,7 @@ __all__ = [
     "mac_circuit",
     "mac_energy_pj",
     "multiply_circuit",
+    "output_blocks",
     "parse_parameters",
     "run_testbench",
     "simulate_circuits",

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from presilicon.base import ConfigError, unknown
-from presilicon.designs import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware
+from presilicon.designs import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware, Instrument
 
 SOURCES = Path(__file__).parent / "sv"
 SIMULATION = Path(__file__).parent / "sim"
@@ -90,3 +90,14 @@ def instrument_parameters(hardware: Hardware) -> dict[str, int]:
     parameters = core_parameters(hardware)
     del parameters["FLUSH"]
     return {**parameters, "BUFFER": hardware.buffer}
+
+
+def output_blocks(instrument: Instrument) -> int:
+    """Blocks that the output buffer of a design's instrument holds, a power of two.
+
+    >>> output_blocks(Instrument(output_bytes=16384))
+    64
+    """
+    hardware = instrument.built
+    block = 11 + hardware.lanes * ((hardware.word_bits + 7) // 8)
+    return 1 << max(16, instrument.output_bytes // block).bit_length() - 1

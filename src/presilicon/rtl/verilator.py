@@ -75,19 +75,27 @@ def _run(command: Sequence[str], cwd: Path | None = None, variables: Mapping[str
 
 
 def build(
-    top: str, parameters: Mapping[str, int], sources: Sequence[Path], headers: Sequence[Path], harness: Path
+    top: str,
+    parameters: Mapping[str, int],
+    sources: Sequence[Path],
+    headers: Sequence[Path],
+    harness: Path,
+    *,
+    fast: bool = False,
 ) -> CDLL:
     """The library of a top module with these parameters, cached or built now.
 
-    Concurrent builds of the same content are safe: each builds in a directory of its own, the first to finish stays.
+    `fast` is for large circuits that run long: it takes three times as long to compile and simulates three times as
+    fast. Concurrent builds of the same content are safe: each builds in a directory of its own, the first to finish
+    stays.
     """
-    name = f"{top}-{_content(top, parameters, sources, headers, harness)}"
+    name = f"{top}{'-fast' if fast else ''}-{_content(top, parameters, sources, headers, harness)}"
     library = cache_directory("rtl") / name / "model.so"
     if not library.exists():
         runtime = _runtime()
         _make(
             library.parent,
-            lambda draft: _build_model(draft, top, parameters, sources, headers, harness, runtime),
+            lambda draft: _build_model(draft, top, parameters, sources, headers, harness, runtime, fast),
         )
     return CDLL(str(library))
 
@@ -161,13 +169,14 @@ def _build_model(
     headers: Sequence[Path],
     harness: Path,
     runtime: Path,
+    fast: bool,
 ) -> None:
     options = ("--x-initial", "unique", "--x-assign", "unique", "-O3", "--no-timing")
     settings = [f"-G{name}={value}" for name, value in parameters.items()]
     whole = _translate(directory, top, [*options, *settings], sources, headers)
     with whole.open("a") as file:
         file.writelines(path.read_text() for path in _parts(harness))
-    _compile(whole, runtime, ("-shared", "-o", str(directory / "model.so")))
+    _compile(whole, runtime, ("-shared", "-o", str(directory / "model.so")), fast)
     shutil.rmtree(whole.parent)
 
 
@@ -194,7 +203,8 @@ def _translate(
     return whole
 
 
-def _compile(file: Path, runtime: Path, target: Sequence[str]) -> None:
+def _compile(file: Path, runtime: Path, target: Sequence[str], fast: bool = False) -> None:
     objects = [str(runtime / f"{name}.o") for name in _RUNTIME]
-    header = ["-include", str(runtime / _HEADER), f"-I{file.parent}"]
-    _run(["g++", *_FLAGS, *_includes(), *header, str(file), *objects, *target])
+    # The header is precompiled without optimization: with it, GCC 12 would crash on large circuits.
+    options = ["-O2"] if fast else ["-include", str(runtime / _HEADER)]
+    _run(["g++", *_FLAGS, *options, *_includes(), f"-I{file.parent}", str(file), *objects, *target])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BENCH = "presilicon_units"
-_LEAST_BITS = 65
+LEAST_BITS = 65
 """Verilator has ports of this width and more as arrays of 32-bit words."""
 
 
@@ -59,12 +59,12 @@ def simulate_circuits(
     rows = [max(len(column) for column in columns.values()) for columns in inputs]
     total = max(count + circuit.latency for count, circuit in zip(rows, circuits, strict=True))
     parts = [
-        _bits(port, columns.get(port.name), total)
+        port_bits(port, columns.get(port.name), total)
         for circuit, columns in zip(circuits, inputs, strict=True)
         for port in circuit.inputs
     ]
-    fed = _words(np.concatenate(parts, axis=1))
-    out_bits = max(_LEAST_BITS, sum(_width(circuit.outputs) for circuit in circuits))
+    fed = pack_bits(np.concatenate(parts, axis=1))
+    out_bits = max(LEAST_BITS, sum(_width(circuit.outputs) for circuit in circuits))
     noted = np.zeros((total, -(-out_bits // 32)), np.uint32)
     library = _library(tuple(circuits), sources)
     library.units_run(
@@ -78,25 +78,27 @@ def simulate_circuits(
         columns = {}
         for port in circuit.outputs:
             width = port.bits * port.count
-            rows_of_port = bits[circuit.latency : circuit.latency + count, low : low + width]
-            codes = rows_of_port.reshape(count, port.count, port.bits).astype(np.int64) @ _weights(port.bits)
+            codes = port_codes(port, bits[circuit.latency : circuit.latency + count, low : low + width])
             columns[port.name] = codes[:, 0] if port.count == 1 else codes
             low += width
         results.append(columns)
     return results
 
 
-def _weights(bits: int) -> "NDArray[np.int64]":
+def port_codes(port: Port, bits: "NDArray[np.uint8]") -> "NDArray[np.int64]":
+    """The codes [rows, count] of a port from its bits, a row of them per cycle."""
     import numpy as np
 
-    return np.left_shift(np.int64(1), np.arange(bits, dtype=np.int64))
+    weights = np.left_shift(np.int64(1), np.arange(port.bits, dtype=np.int64))
+    codes: NDArray[np.int64] = bits.reshape(len(bits), port.count, port.bits).astype(np.int64) @ weights
+    return codes
 
 
 def _width(ports: Sequence[Port]) -> int:
     return sum(port.bits * port.count for port in ports)
 
 
-def _bits(port: Port, column: "NDArray[np.int64] | None", rows: int) -> "NDArray[np.uint8]":
+def port_bits(port: Port, column: "NDArray[np.int64] | None", rows: int) -> "NDArray[np.uint8]":
     """A column as bits, one row of them per cycle."""
     import numpy as np
 
@@ -106,10 +108,11 @@ def _bits(port: Port, column: "NDArray[np.int64] | None", rows: int) -> "NDArray
     return (codes[:, :, None] >> np.arange(port.bits) & 1).astype(np.uint8).reshape(rows, -1)
 
 
-def _words(bits: "NDArray[np.uint8]") -> "NDArray[np.uint32]":
+def pack_bits(bits: "NDArray[np.uint8]") -> "NDArray[np.uint32]":
+    """Rows of bits as the words of a wide port, the first bit lowest."""
     import numpy as np
 
-    wide = -(-max(_LEAST_BITS, bits.shape[1]) // 32) * 32
+    wide = -(-max(LEAST_BITS, bits.shape[1]) // 32) * 32
     padded = np.pad(bits, ((0, 0), (0, wide - bits.shape[1])))
     return np.ascontiguousarray(np.packbits(padded, axis=1, bitorder="little")).view(np.uint32)
 
@@ -125,8 +128,8 @@ def _library(circuits: tuple[Circuit, ...], sources: Path) -> ctypes.CDLL:
 
 def bench_text(circuits: Sequence[Circuit]) -> str:
     """A module with all circuits side by side between one row of input bits and one of output bits."""
-    in_bits = max(_LEAST_BITS, sum(_width(circuit.inputs) for circuit in circuits))
-    out_bits = max(_LEAST_BITS, sum(_width(circuit.outputs) for circuit in circuits))
+    in_bits = max(LEAST_BITS, sum(_width(circuit.inputs) for circuit in circuits))
+    out_bits = max(LEAST_BITS, sum(_width(circuit.outputs) for circuit in circuits))
     lines = [
         f"module {BENCH} (",
         "    input logic clock, input logic reset, input logic enable,",

@@ -97,13 +97,17 @@ class SystolicMachine(
                 )
 
     def check_design(self, design: Design) -> None:
-        """A MAC unit that adds in the order of the array must have the array's rows."""
+        """A MAC unit that adds in the order of the array must have as many rows as a tile has along its sums."""
         for phase in PRODUCT_PHASES:
             mac = design.numerics.mac_of(phase)
-            if mac.order == "systolic" and mac.rows != self.rows:
+            is_turned = phase == "input_grad" and self.transpose == "in-place"
+            axis = "cols" if (self.reduction == "columns") != is_turned else "rows"
+            length = getattr(self, axis)
+            if mac.order == "systolic" and mac.rows != length:
+                own = f"numerics.{phase}.mac" if self.rows != self.cols else "numerics.mac"
                 raise ConfigError(
-                    f"the MAC unit adds in the order of {mac.rows} rows, but the machine has {self.rows}: "
-                    f"set rows = {self.rows} in [numerics.mac]"
+                    f"the MAC unit adds in the order of {mac.rows} rows, but the machine has {length} {axis} along the "
+                    f"sums of {phase}: set rows = {length} in [{own}]"
                 )
 
     def price(self, step: MachineStep) -> StepPrice:

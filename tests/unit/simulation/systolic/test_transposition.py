@@ -120,3 +120,19 @@ def test_orientation_and_overlap_reach_every_product(linear_step, reduction, fol
     ]:
         expected = gemm_cycles(gemm, 4, 8, dataflow, reduction=reduction, fold_overlap=fold_overlap == "true")
         assert cost[name].cycles == expected.cycles
+
+
+def test_a_unit_has_the_length_of_a_tile_along_the_sums_of_its_product() -> None:
+    orders = [f"numerics.{unit}.order=systolic" for unit in ("mac", "input_grad.mac")]
+
+    def load(rows: int, cols: int, *settings: str) -> None:
+        lengths = [f"numerics.mac.rows={rows}", f"numerics.input_grad.mac.rows={cols}"]
+        load_design("fp32-systolic", ["machine.rows=4", "machine.cols=8", *orders, *lengths, *settings])
+
+    load(4, 8, "machine.transpose=in-place")
+    load(4, 4)
+    load(8, 4, "machine.transpose=in-place", "machine.reduction=columns", "numerics.weight_grad.mac.order=sequential")
+    with pytest.raises(ConfigError, match=r"8 cols along the sums of input_grad: set rows = 8 in \[numerics.input_gr"):
+        load(4, 4, "machine.transpose=in-place")
+    with pytest.raises(ConfigError, match="4 rows along the sums of forward"):
+        load(8, 8)

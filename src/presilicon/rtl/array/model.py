@@ -1,0 +1,219 @@
+"""A systolic array in Verilator: products of linear layers, their cycles, and the stream of the instrument."""
+
+import ctypes
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from presilicon.base import RunFailedError
+from presilicon.records import PRODUCT_PHASES, ProductPhase
+from presilicon.rtl.arithmetic.units import LEAST_BITS, Port, pack_bits, port_bits, port_codes
+from presilicon.rtl.array.circuit import ArrayCircuit
+from presilicon.rtl.array.top import SIMULATED, TOP, files_of, simulated_text, top_text
+from presilicon.rtl.sources import SIMULATION, SOURCES
+from presilicon.rtl.verilator import build
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+QUIET = 600
+"""Cycles without a byte after which the instrument is taken to have sent everything."""
+
+
+LARGE = 64
+"""Cells from which on an array is compiled to run fast."""
+
+
+class ArrayRun(NamedTuple):
+    """Results of a job."""
+
+    products: "dict[ProductPhase, NDArray[np.int64]]"
+    """Codes: forward [samples, outputs], input_grad [samples, inputs], weight_grad [outputs, inputs]."""
+    cycles: dict[ProductPhase, int]
+    """Cycles of the array for each product."""
+    total: int
+    """Cycles from the start to the last result and, with an instrument, its last byte."""
+    stream: bytes
+    """Bytes that the instrument sent."""
+
+
+class _Job(ctypes.Structure):
+    _fields_ = (
+        *(
+            (name, ctypes.c_int32)
+            for name in (
+                "products", "resident", "samples", "last_row", "last_column", "rest_rows", "rest_columns", "layer",
+                "rows",
+            )
+        ),
+        ("word_counts", ctypes.c_int32 * 4),
+        ("memory", ctypes.c_void_p * 3),
+        ("most_results", ctypes.c_int64),
+        ("places", ctypes.c_void_p),
+        ("results", ctypes.c_void_p),
+        ("config_bytes", ctypes.c_int64),
+        ("config", ctypes.c_char_p),
+        ("quiet", ctypes.c_int64),
+        ("most_bytes", ctypes.c_int64),
+        ("bytes", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("result_count", "byte_count")),
+        ("cycles", ctypes.c_int64 * 3),
+        ("total", ctypes.c_int64),
+    )  # fmt: skip
+
+
+@cache
+def _library(circuit: ArrayCircuit, sources: Path) -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory() as temporary:
+        texts = {TOP: top_text(circuit, "simulated"), SIMULATED: simulated_text(circuit)}
+        for name, text in texts.items():
+            (Path(temporary) / f"{name}.sv").write_text(text)
+        wanted = set(files_of(circuit))
+        files = [path for path in sorted(sources.rglob("presilicon_*.sv")) if path.name in wanted]
+        tops = [Path(temporary) / f"{name}.sv" for name in texts]
+        headers = sorted(sources.glob("*.svh"))
+        fast = circuit.rows * circuit.cols >= LARGE
+        library = build(SIMULATED, {}, [*files, *tops], headers, SIMULATION / "array.cpp", fast=fast)
+    library.array_new.restype = ctypes.c_void_p
+    return library
+
+
+class ArrayModel:
+    """An array whose cells keep their weights from job to job, as the circuit does.
+
+    `gap` is the share of cycles in which it stands still.
+    """
+
+    def __init__(self, circuit: ArrayCircuit, *, gap: float = 0.0, seed: int = 0, sources: Path = SOURCES) -> None:
+        self.circuit = circuit
+        self._library = _library(circuit, sources)
+        odds = ctypes.c_uint32(min(int(gap * 65536), 65000))
+        self._simulation = ctypes.c_void_p(self._library.array_new(ctypes.c_uint64(seed), odds))
+
+    def __del__(self) -> None:
+        if hasattr(self, "_simulation"):
+            self._library.array_free(self._simulation)
+
+    def run(
+        self,
+        products: Sequence[ProductPhase],
+        weight: "NDArray[np.int64]",
+        activation: "NDArray[np.int64] | None" = None,
+        error: "NDArray[np.int64] | None" = None,
+        *,
+        resident: bool = False,
+        layer: int = 0,
+        images: bytes = b"",
+    ) -> ArrayRun:
+        """The products of a layer, in the order of training, from codes.
+
+        `weight` is [outputs, inputs], `activation` [samples, inputs], `error` [samples, outputs]. `resident`: the
+        forward product of the same layer was the last one. `images` go to the instrument first.
+        """
+        import numpy as np
+
+        circuit = self.circuit
+        operands = {"activation": activation, "error": error}
+        samples = next(len(codes) for codes in operands.values() if codes is not None)
+        matrix = weight if circuit.columns else weight.T
+        sides = ("error", "activation") if circuit.columns else ("activation", "error")
+        lanes = (circuit.rows, circuit.cols)
+        sizes = matrix.shape
+        groups = [-(-size // count) for size, count in zip(sizes, lanes, strict=True)]
+        memories = [self._tiles(matrix, groups)]
+        for role, count, groups_of_edge in zip(sides, lanes, groups, strict=True):
+            codes = operands[role]
+            codes = np.zeros((samples, 0), np.int64) if codes is None else codes
+            memories.append(_vectors(codes, groups_of_edge, count, getattr(circuit, role).bits))
+        wide = max(lanes)
+        out = Port("out", circuit.mac.accumulate.bits, wide)
+        words = -(-max(LEAST_BITS, out.bits * out.count) // 32)
+        most = samples * sum(groups) + circuit.rows * groups[0] * groups[1] + 1
+        places, results = np.zeros((most, 5), np.int32), np.zeros((most, words), np.uint32)
+        stream = np.zeros(1 << 20 if circuit.hardware else 1, np.uint8)
+        job = _Job(
+            products=sum(1 << index for index, phase in enumerate(PRODUCT_PHASES) if phase in products),
+            resident=int(resident),
+            samples=samples,
+            last_row=groups[0] - 1,
+            last_column=groups[1] - 1,
+            rest_rows=sizes[0] - (groups[0] - 1) * lanes[0],
+            rest_columns=sizes[1] - (groups[1] - 1) * lanes[1],
+            layer=layer,
+            rows=circuit.rows,
+            word_counts=(ctypes.c_int32 * 4)(*(memory.shape[1] for memory in memories), words),
+            memory=(ctypes.c_void_p * 3)(*(memory.ctypes.data for memory in memories)),
+            most_results=most,
+            places=places.ctypes.data,
+            results=results.ctypes.data,
+            config_bytes=len(images),
+            config=images,
+            quiet=QUIET if circuit.hardware else 0,
+            most_bytes=len(stream),
+            bytes=stream.ctypes.data,
+        )
+        if code := self._library.array_run(self._simulation, ctypes.byref(job), ctypes.c_int64(1 << 40)):
+            raise RunFailedError(f"the simulation of the array did not end ({code}): a fault in the RTL")
+        bits = np.unpackbits(results[: job.result_count].view(np.uint8), axis=1, bitorder="little")
+        codes = port_codes(out, bits[:, : out.bits * out.count])
+        return ArrayRun(
+            self._gather(products, places[: job.result_count], codes, samples, sizes),
+            dict(zip(PRODUCT_PHASES, job.cycles, strict=True)),
+            job.total,
+            stream[: job.byte_count].tobytes(),
+        )
+
+    def _tiles(self, matrix: "NDArray[np.int64]", groups: Sequence[int]) -> "NDArray[np.uint32]":
+        """Rows of the tiles of weights: tile by tile, row by row."""
+        import numpy as np
+
+        rows, cols = self.circuit.rows, self.circuit.cols
+        padded = np.zeros((groups[0] * rows, groups[1] * cols), np.int64)
+        padded[: len(matrix), : matrix.shape[1]] = matrix
+        tiles = padded.reshape(groups[0], rows, groups[1], cols).transpose(0, 2, 1, 3).reshape(-1, cols)
+        return pack_bits(port_bits(Port("weights", self.circuit.weight.bits, cols), tiles, len(tiles)))
+
+    def _gather(
+        self,
+        products: Sequence[ProductPhase],
+        places: "NDArray[np.int32]",
+        codes: "NDArray[np.int64]",
+        samples: int,
+        sizes: tuple[int, ...],
+    ) -> "dict[ProductPhase, NDArray[np.int64]]":
+        """Matrices from the vectors that came out; every element must have come exactly once."""
+        import numpy as np
+
+        rows, cols, columns = self.circuit.rows, self.circuit.cols, self.circuit.columns
+        gathered: dict[ProductPhase, NDArray[np.int64]] = {}
+        for index, phase in enumerate(PRODUCT_PHASES):
+            if phase not in products:
+                continue
+            down = columns == (phase == "input_grad")
+            lanes, size = (cols, sizes[1]) if down or phase == "weight_grad" else (rows, sizes[0])
+            chosen = places[:, 0] == index
+            _, sample, row_group, column_group, row = places[chosen].T
+            lines = row_group * rows + row if phase == "weight_grad" else sample
+            groups = column_group if down or phase == "weight_grad" else row_group
+            height = -(-sizes[0] // rows) * rows if phase == "weight_grad" else samples
+            whole = np.full((height, -(-size // lanes), lanes), -1, np.int64)
+            whole[lines, groups] = codes[chosen][:, :lanes]
+            matrix = whole.reshape(height, -1)[: sizes[0] if phase == "weight_grad" else samples, :size]
+            if (matrix < 0).any() or len(lines) != height * whole.shape[1]:
+                raise RunFailedError(f"results of {phase} are missing or came twice: a fault in the RTL")
+            gathered[phase] = matrix if columns or phase != "weight_grad" else matrix.T
+        return gathered
+
+
+def _vectors(codes: "NDArray[np.int64]", groups: int, lanes: int, bits: int) -> "NDArray[np.uint32]":
+    """Vectors of an edge: group by group, sample by sample."""
+    import numpy as np
+
+    samples = len(codes)
+    padded = np.zeros((samples, groups * lanes), np.int64)
+    padded[:, : codes.shape[1]] = codes
+    vectors = padded.reshape(samples, groups, lanes).transpose(1, 0, 2).reshape(-1, lanes)
+    return pack_bits(port_bits(Port("edge", bits, lanes), vectors, len(vectors)))
