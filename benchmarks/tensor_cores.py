@@ -134,9 +134,11 @@ def from_types(a: Tensor, b: Tensor, unit: MacUnit) -> Tensor:
     if key not in _converted:
         _converted.clear()
         _converted[key] = tuple(
-            x[None, None].to(tensor_core_gpu.operand_type(entry)) for x, entry in zip((a, b), instructions, strict=True)
+            x.to(tensor_core_gpu.operand_type(entry)) for x, entry in zip((a, b), instructions, strict=True)
         )
-    return tensor_core_gpu.multiply(*_converted[key], unit, instructions)
+    out = tensor_core_gpu.product(*_converted[key], unit, None)
+    assert out is not None
+    return out
 
 
 _converted: dict = {}
