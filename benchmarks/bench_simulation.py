@@ -18,7 +18,7 @@ import torch
 import presilicon as ps
 from presilicon.records import Evaluation, FactsRun, Gemm, LayerFact, Op, StepFacts, StepGraph, TensorRef, Trace
 from presilicon.simulation import simulate, simulate_gemm
-from presilicon.simulation.systolic.tiling import find_tiling
+from presilicon.simulation.mapping.tiles import find_tiles
 from presilicon.study import price_trace
 from presilicon.workloads.networks.resnet import resnet50
 
@@ -109,8 +109,14 @@ def main() -> None:
     design = ps.load_design("bf16-systolic")
 
     graph = ps.capture(resnet50(), torch.empty(256, 3, 224, 224, device="meta"))
+    begin = time.perf_counter()
+    simulate(graph, design)
+    cold = time.perf_counter() - begin
     warm = best_cpu_s(lambda: simulate(graph, design))
-    print(f"ResNet-50 step, batch 256, {len(graph.ops)} ops: {warm * 1e3:.1f} ms (wanted: 50)")
+    print(
+        f"ResNet-50 step, batch 256, {len(graph.ops)} ops: first {cold:.2f} s (wanted: 2), "
+        f"then {warm * 1e3:.1f} ms (wanted: 50)"
+    )
 
     trace = long_trace(graph)
     taken = best_cpu_s(lambda: price_trace(trace, lambda facts: simulate(graph, design, facts), 0.9, 1), repeats=3)
@@ -130,7 +136,7 @@ def main() -> None:
     assert [simulate_gemm(gemm, small, convention="scale-sim").cycles for gemm in gemms] == theirs["cycles"]
 
     def price_anew() -> None:
-        find_tiling.cache_clear()
+        find_tiles.cache_clear()
         for gemm in gemms:
             simulate_gemm(gemm, small)
 

@@ -24,6 +24,7 @@ from presilicon.report import (
     save_trace,
 )
 from presilicon.simulation import (
+    bound_product,
     chain_of,
     even_segments,
     match_times,
@@ -62,7 +63,8 @@ def print_products(
         settings = design.machine.describe_product() | {"convention": convention}
         cost = simulate_gemm(gemm, design, convention=convention)
         write = product_to_json if as_json else render_product
-        texts.append(write(cost, design=design.name, gemm=gemm, settings=settings))
+        least_bytes = bound_product(gemm, design)
+        texts.append(write(cost, design=design.name, gemm=gemm, settings=settings, least_bytes=least_bytes))
     _print(texts, as_json)
     if frames is not None:
         click.echo(f"frames: {frames}", err=as_json)

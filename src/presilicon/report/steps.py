@@ -146,8 +146,13 @@ def _change(was: float, now: float) -> str:
     return f"{100 * (now / was - 1):+.1f}%" if was else "-"
 
 
-def product_to_json(cost: OpCost, *, design: str, gemm: Gemm, settings: dict[str, Any]) -> str:
-    """The cost of one matrix product as a JSON document; `settings` are the design fields that it was priced with."""
+def product_to_json(
+    cost: OpCost, *, design: str, gemm: Gemm, settings: dict[str, Any], least_bytes: float | None = None
+) -> str:
+    """The cost of one matrix product as a JSON document; `settings` are the design fields that it was priced with.
+
+    `least_bytes` is the lower bound of its DRAM traffic.
+    """
     document = {
         "schema": 1,
         "design": design,
@@ -158,6 +163,7 @@ def product_to_json(cost: OpCost, *, design: str, gemm: Gemm, settings: dict[str
         "energy_j": cost.energy_j,
         "utilization": cost.utilization,
         "bytes_dram": cost.bytes_dram,
+        **({} if least_bytes is None else {"least_bytes_dram": least_bytes}),
         "bytes_sram": cost.bytes_sram,
         "macs": gemm.macs,
         "compute_s": cost.compute_s,
@@ -169,8 +175,10 @@ def product_to_json(cost: OpCost, *, design: str, gemm: Gemm, settings: dict[str
     return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
 
 
-def render_product(cost: OpCost, *, design: str, gemm: Gemm, settings: dict[str, Any]) -> str:
-    """The cost of one matrix product as plain text."""
+def render_product(
+    cost: OpCost, *, design: str, gemm: Gemm, settings: dict[str, Any], least_bytes: float | None = None
+) -> str:
+    """The cost of one matrix product as plain text; `least_bytes` is the lower bound of its DRAM traffic."""
     priced = ", ".join(f"{name.replace('_', ' ')} {_word(value)}" for name, value in settings.items())
     lines = [
         f"{design}: C[{gemm.m}, {gemm.n}] = A[{gemm.m}, {gemm.k}] B[{gemm.k}, {gemm.n}]",
@@ -180,7 +188,8 @@ def render_product(cost: OpCost, *, design: str, gemm: Gemm, settings: dict[str,
         f"energy       {format_joules(cost.energy_j)}",
         *([f"cycles       {cost.cycles:,} of compute"] if cost.cycles else []),
         f"utilization  {format_percent(cost.utilization)} of the {_UNITS.get(cost.unit, cost.unit)} while it computes",
-        f"DRAM         {format_bytes(cost.bytes_dram)}",
+        f"DRAM         {format_bytes(cost.bytes_dram)}"
+        + ("" if least_bytes is None else f"; at least {format_bytes(least_bytes)} with any mapping"),
         *([f"buffer       {format_bytes(cost.bytes_sram)}"] if cost.bytes_sram else []),
     ]
     return "\n".join(lines) + "\n"

@@ -1,5 +1,8 @@
 """The cost of a step graph on a machine: cycles, time, energy, memory. Machine kinds live in packages of their own."""
 
+from typing import TYPE_CHECKING
+
+from presilicon.base import deferred
 from presilicon.simulation.area import area, mac_area_um2, register_area_um2, sram_area_um2
 from presilicon.simulation.caterpillar.machine import CaterpillarMachine
 from presilicon.simulation.caterpillar.pricing import sustained_utilization
@@ -16,7 +19,12 @@ from presilicon.simulation.step import simulate, simulate_gemm
 from presilicon.simulation.systolic.cycles import ArrayCycles, gemm_cycles, transposer_cycles
 from presilicon.simulation.systolic.frames import play_product
 from presilicon.simulation.systolic.machine import Dataflow, Dataflows, Reduction, SystolicMachine, Transpose
+from presilicon.simulation.systolic.memories import Memory
 from presilicon.simulation.systolic.reference import run_array, run_in_place
+
+if TYPE_CHECKING:
+    from presilicon.simulation.mapping.tiles import ElementBytes, least_traffic
+    from presilicon.simulation.systolic.products import bound_product
 
 __all__ = [
     "ArrayCycles",
@@ -25,10 +33,12 @@ __all__ = [
     "Dataflow",
     "Dataflows",
     "Edram",
+    "ElementBytes",
     "FittedDesign",
     "HostTimes",
     "MatchedTimes",
     "MatrixRate",
+    "Memory",
     "Provenance",
     "Reduction",
     "Refresh",
@@ -36,12 +46,14 @@ __all__ = [
     "SystolicMachine",
     "Transpose",
     "area",
+    "bound_product",
     "chain_of",
     "checkpoint",
     "even_segments",
     "executed_ops",
     "fit_area",
     "gemm_cycles",
+    "least_traffic",
     "mac_area_um2",
     "match_times",
     "memory_timeline",
@@ -61,3 +73,11 @@ __all__ = [
     "write_chakra",
     "write_topology",
 ]
+
+__getattr__ = deferred(
+    __name__,
+    {
+        f"{__name__}.mapping.tiles": ("ElementBytes", "least_traffic"),
+        f"{__name__}.systolic.products": ("bound_product",),
+    },
+)

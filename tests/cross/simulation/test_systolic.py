@@ -105,6 +105,22 @@ def test_independent_products_add_up(dataflow, fold_overlap) -> None:
     assert many.cycles == 3 * one.cycles - (2 * 4 if fold_overlap else 0)
 
 
+@pytest.mark.parametrize("fold_overlap", [False, True])
+@pytest.mark.parametrize("dataflow", DATAFLOWS)
+def test_folds_that_come_again_for_a_piece_of_the_stream_equal_the_cells(dataflow, fold_overlap) -> None:
+    draw = random.Random(2)
+    side = {"weight-stationary": 0, "output-stationary": 1, "input-stationary": 2}[dataflow]
+    for pieces in (2, 3):
+        sizes = [5, 6, 7]
+        cut = [list(sizes) for _ in range(pieces)]
+        for index, piece in enumerate(cut):
+            piece[side] = sizes[side] * (index + 1) // pieces - sizes[side] * index // pieces
+        products = [(random_matrix(draw, m, k), random_matrix(draw, k, n)) for m, k, n in cut]
+        _, cycles = run_products(products, 4, 3, dataflow, fold_overlap=fold_overlap)
+        whole = gemm_cycles(Gemm(*sizes), 4, 3, dataflow, fold_overlap=fold_overlap, loads=pieces)
+        assert whole.cycles == cycles
+
+
 def test_the_comparison_can_fail() -> None:
     _, cycles = run_array([[1.0, 2.0]], [[3.0], [4.0]], 2, 2, "output-stationary")
     assert gemm_cycles(Gemm(1, 2, 1), 2, 2, "output-stationary", "scale-sim").cycles != cycles

@@ -11,7 +11,7 @@ from presilicon.simulation.area import (
     operator_area_um2,
     register_area_um2,
 )
-from presilicon.simulation.systolic.machine import Dataflow, SystolicMachine
+from presilicon.simulation.systolic.machine import STATIONARY, Stationary, SystolicMachine
 
 _MM2 = 1e-6
 """Square millimetres in a square micrometre."""
@@ -25,11 +25,12 @@ def systolic_area(design: Design, machine: SystolicMachine, technology: Technolo
     """
     count = machine.rows * machine.cols
     macs, first, second, sums = [], [], [], []
-    flows: list[Dataflow] = []
+    flows: list[tuple[Stationary, ...]] = []
     variants = design.numerics.variants()
     for numerics, phase in product(variants, PRODUCT_PHASES):
         mac = numerics.mac_of(phase)
-        flows.append(getattr(machine.dataflow, phase))
+        dataflow = getattr(machine.dataflow, phase)
+        flows.append(STATIONARY if dataflow == "best" else (dataflow,))
         a, b = (numerics.operand(role, phase).format for role in OPERANDS[phase])
         macs.append(mac_area_um2(a, b, mac.accumulate, technology, slice_bits=mac.slice_bits))
         first.append(a.bits_per_element)
@@ -38,7 +39,7 @@ def systolic_area(design: Design, machine: SystolicMachine, technology: Technolo
     bits = max(first) + max(second) + max(sums)
     if machine.fold_overlap:
         stays = {"weight-stationary": second, "input-stationary": first, "output-stationary": sums}
-        bits += max(stays[flow][index] for index, flow in enumerate(flows))
+        bits += max(stays[flow][index] for index, choices in enumerate(flows) for flow in choices)
     float32 = parse("float32")
     lane = mac_area_um2(float32, float32, float32, technology) + register_area_um2(3 * 32, technology)
     parts = {

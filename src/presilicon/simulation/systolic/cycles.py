@@ -29,7 +29,7 @@ from msgspec import Struct
 from presilicon.base import ConfigError
 from presilicon.designs import Convention
 from presilicon.records import Gemm
-from presilicon.simulation.systolic.machine import Dataflow, Reduction
+from presilicon.simulation.systolic.machine import Reduction, Stationary
 
 
 class ArrayCycles(Struct, frozen=True):
@@ -48,19 +48,21 @@ def gemm_cycles(
     gemm: Gemm,
     rows: int,
     cols: int,
-    dataflow: Dataflow,
+    dataflow: Stationary,
     convention: Convention = "exact",
     passes: int = 1,
     *,
     reduction: Reduction = "rows",
     fold_overlap: bool = False,
     resident: bool = False,
+    loads: int = 1,
 ) -> ArrayCycles:
     """Compute cycles of `gemm` on a rows x cols array, all `count` products one after another.
 
     `passes` is how often a cell's multiplier works for one product: the array advances once in so many
     cycles while operands stream, and in every cycle while it is loaded or drained. `resident` says that the first
-    fold's stationary tile is in the array already, so that its load is saved.
+    fold's stationary tile is in the array already, so that its load is saved. `loads` says how often each fold comes
+    to the array, with a part of the stream each time; SCALE-Sim streams each fold as a whole.
 
     Raises:
         ConfigError: SCALE-Sim does not model columns, overlap, passes or resident tiles, or output-stationary folds
@@ -84,7 +86,8 @@ def gemm_cycles(
         fold_m, fold_n, streamed = ceil(gemm.m / on_reduction), ceil(gemm.n / across), gemm.k
     folds = gemm.count * fold_m * fold_k * fold_n
     still = rows if convention == "exact" or dataflow != "output-stationary" else 0
-    cycles = folds * passes * (streamed + rows + cols - 2) + still * (1 if fold_overlap else folds)
+    loads = loads if convention == "exact" else 1
+    cycles = folds * passes * (streamed + loads * (rows + cols - 2)) + still * (1 if fold_overlap else loads * folds)
     if resident:
         cycles -= rows
     if convention == "scale-sim":
@@ -119,7 +122,7 @@ def transposer_writes(height: int, width: int, rows: int, cols: int, count: int 
 
 
 def _check(
-    dataflow: Dataflow, convention: Convention, passes: int, reduction: Reduction, fold_overlap: bool, resident: bool
+    dataflow: Stationary, convention: Convention, passes: int, reduction: Reduction, fold_overlap: bool, resident: bool
 ) -> None:
     if convention == "scale-sim":
         unsupported = {

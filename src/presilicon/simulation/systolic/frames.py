@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from presilicon.base import ConfigError
 from presilicon.records import ArrayFrames, CellFrame, Gemm
 from presilicon.simulation.systolic.cycles import gemm_cycles
-from presilicon.simulation.systolic.machine import Dataflow, Reduction
+from presilicon.simulation.systolic.machine import Reduction, Stationary
 from presilicon.simulation.systolic.reference import run_array
 
 MOST_CELL_CYCLES = 100_000
@@ -18,7 +18,7 @@ def play_product(
     gemm: Gemm,
     rows: int,
     cols: int,
-    dataflow: Dataflow,
+    dataflow: Stationary,
     *,
     reduction: Reduction = "rows",
     fold_overlap: bool = False,

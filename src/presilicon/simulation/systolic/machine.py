@@ -10,7 +10,10 @@ from presilicon.designs import Design, Machine, MachineStep, StepPrice, Technolo
 from presilicon.records import PRODUCT_PHASES, Area, ArrayFrames, Gemm, StepFacts
 from presilicon.simulation.systolic.memories import Memory, check_memories
 
-Dataflow = Literal["weight-stationary", "input-stationary", "output-stationary"]
+Stationary = Literal["weight-stationary", "input-stationary", "output-stationary"]
+STATIONARY: tuple[Stationary, ...] = ("weight-stationary", "input-stationary", "output-stationary")
+Dataflow = Literal[Stationary, "best"]
+Objective = Literal["time", "energy", "product"]
 Reduction = Literal["rows", "columns"]
 Transpose = Literal["free", "in-place", "transposer"]
 
@@ -19,7 +22,10 @@ Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
 
 
 class Dataflows(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The operand that stays in the array, for each of the three matrix products of a layer."""
+    """The operand that stays in the array, for each of the three matrix products of a layer.
+
+    `best` chooses for each product, by the machine's objective.
+    """
 
     forward: Dataflow = "weight-stationary"
     input_grad: Dataflow = "weight-stationary"
@@ -54,6 +60,9 @@ class SystolicMachine(
     dram_kind: str = "ddr3"
     """The kind of DRAM, of those that the technology table has."""
     dataflow: Dataflows = Dataflows()
+    objective: Objective = "time"
+    """What the mapping of each product makes small: its time (energy decides between equal times), its energy, or the
+    product of both."""
     reduction: Reduction = "rows"
     """Axis of the reduction of a forward product: `rows`, sums move down a column of cells; `columns`, sums move
     along a row of cells."""
@@ -87,8 +96,12 @@ class SystolicMachine(
             )
         if self.memories:
             check_memories(self.memories)
-        if len(self.memories) > 1:
-            raise ConfigError("memories: only one level can be priced yet, for all operands")
+            cells = [memory.name for memory in self.memories if memory.per == "cell"]
+            if cells:
+                raise ConfigError(
+                    f'memories: "{cells[0]}" is in every cell, but cells of a systolic array hold only what passes: '
+                    'make it per = "row", "column" or "chip"'
+                )
         for phase, dataflow in (("forward", self.dataflow.forward), ("input_grad", self.dataflow.input_grad)):
             if self.transpose == "in-place" and dataflow != "weight-stationary":
                 raise ConfigError(
@@ -138,6 +151,7 @@ class SystolicMachine(
             "dataflow": self.dataflow.forward,
             "reduction": self.reduction,
             "fold_overlap": self.fold_overlap,
+            "objective": self.objective,
         }
 
     def product_settings(self) -> tuple[str, ...]:
@@ -159,6 +173,8 @@ class SystolicMachine(
         """See `frames.play_product`."""
         from presilicon.simulation.systolic.frames import play_product
 
+        if self.dataflow.forward == "best":
+            raise ConfigError('dataflow "best" has no frames of its own: choose one with --dataflow')
         return play_product(
             gemm,
             self.rows,

@@ -63,14 +63,13 @@ def price_systolic(step: MachineStep, machine: SystolicMachine) -> StepPrice:
     rates = systolic_rates(step.design, machine, step.technology)
     works = _works(step, machine, rates)
     spans = lay_out(_demands(step.executed, works, machine, step.formats), prefetch=machine.prefetch)
-    components = dict.fromkeys(("mac", "vector", "register", "sram", "dram"), 0.0)
-    if rates.leakage_w is not None:
-        components["leakage"] = 0.0
+    memories = (buffer.name for buffer in rates.buffers)
+    components = dict.fromkeys(("mac", "vector", "register", *memories, "dram"), 0.0)
     ops: list[OpCost] = []
     for op, work, span in zip(step.executed, works, spans, strict=True):
         energy = work.energy_j(rates, span.time_s)
         for component, joules in energy.items():
-            components[component] += joules
+            components[component] = components.get(component, 0.0) + joules
         ops.append(_op_cost(op, work, span, sum(energy.values()), machine))
     return StepPrice(ops=tuple(ops), time_s=sum(op.time_s for op in ops), energy_by_component_j=components)
 
@@ -122,7 +121,7 @@ def _op_cost(op: Op, work: Work, span: Span, energy_j: float, machine: SystolicM
         prefetched_s=span.prefetched_s,
         cycles=work.cycles,
         bytes_dram=work.bytes_dram,
-        bytes_sram=work.bytes_sram,
+        bytes_sram=work.bytes_on_chip,
         dram_gb_s=machine.dram_gb_s,
         peak_flops_s=work.peak_flops_s,
         utilization=work.utilization,

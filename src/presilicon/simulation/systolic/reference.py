@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from presilicon.records import CellFrame
 from presilicon.simulation.systolic.cells import Direction, Matrix, Multiply, Stream
-from presilicon.simulation.systolic.machine import Dataflow, Reduction
+from presilicon.simulation.systolic.machine import Reduction, Stationary
 
 Watch = Callable[[CellFrame], None]
 """Receives the cells after each cycle."""
@@ -26,7 +26,7 @@ def run_array(
     b: Matrix,
     rows: int,
     cols: int,
-    dataflow: Dataflow,
+    dataflow: Stationary,
     reduction: Reduction = "rows",
     *,
     fold_overlap: bool = False,
@@ -44,7 +44,7 @@ def run_products(
     products: Sequence[tuple[Matrix, Matrix]],
     rows: int,
     cols: int,
-    dataflow: Dataflow,
+    dataflow: Stationary,
     reduction: Reduction = "rows",
     *,
     fold_overlap: bool = False,

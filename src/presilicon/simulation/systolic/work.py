@@ -1,6 +1,6 @@
 """Work of an op on a systolic machine, and the energy of each thing that the machine does."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 from msgspec import Struct
@@ -9,7 +9,9 @@ from presilicon.base import PICO
 from presilicon.designs import Design, Technology, curve_pj
 from presilicon.formats import Format
 from presilicon.simulation.energy import leakage_w, mac_pj
+from presilicon.simulation.mapping.tiles import Buffer
 from presilicon.simulation.systolic.machine import SystolicMachine
+from presilicon.simulation.systolic.memories import OPERANDS, Operand
 
 
 class Rates(Struct, frozen=True, kw_only=True):
@@ -21,10 +23,18 @@ class Rates(Struct, frozen=True, kw_only=True):
     """Joules of a float32 operation of the vector unit; every operation costs as much as an addition."""
     register_bit_j: float
     """Joules of writing one bit to a register in the array or the transposer."""
-    sram_byte_j: float
+    buffers: tuple[Buffer, ...]
+    """The memories of the chip, from the array outward, with their energies."""
     dram_byte_j: float
     leakage_w: float | None
     """Leakage of the whole die; None where the table has none."""
+    refresh_w: float = 0.0
+    """Refresh of embedded DRAM."""
+
+    @property
+    def sram_byte_j(self) -> float:
+        """Joules of a byte read from or written to the outermost memory."""
+        return self.buffers[-1].byte_j
 
 
 def systolic_rates(design: Design, machine: SystolicMachine, technology: Technology) -> Rates:
@@ -38,10 +48,34 @@ def systolic_rates(design: Design, machine: SystolicMachine, technology: Technol
         mac_j=mac_j,
         vector_j=curve_pj(technology.float_add, 32) * PICO,
         register_bit_j=technology.register_bit.pj * PICO if technology.register_bit else 0.0,
-        sram_byte_j=machine.buffer.bit_pj(technology) * 8 * PICO,
+        buffers=tuple(_buffers(machine, technology)),
         dram_byte_j=technology.dram_figure(machine.dram_kind).pj / 8 * PICO,
         leakage_w=leakage_w(design, technology),
+        refresh_w=sum(
+            memory.copies(machine.rows, machine.cols) * memory.refresh_w(technology) for memory in machine.levels
+        ),
     )
+
+
+def _buffers(machine: SystolicMachine, technology: Technology) -> Iterator[Buffer]:
+    """The memories as mappings see them; neighbours that hold different operands are one level."""
+    level, held = 0, set[Operand]()
+    for memory in machine.levels:
+        if held & set(memory.holds):
+            level, held = level + 1, set()
+        held |= set(memory.holds)
+        copies = memory.copies(machine.rows, machine.cols)
+        yield Buffer(
+            name=memory.name,
+            label=f'machine.memories, "{memory.name}"' if machine.memories else "machine.sram_kib",
+            kib=memory.kib,
+            level=level,
+            holds=tuple(OPERANDS.index(operand) for operand in memory.holds),
+            usable_bytes=copies * memory.usable_bits / 8,
+            byte_j=memory.bit_pj(technology) * 8 * PICO,
+            bytes_per_cycle=copies * memory.bits_per_cycle(machine.clock_ghz) / 8,
+            has_one_port=memory.ports == 1,
+        )
 
 
 class Work(Struct, frozen=True, kw_only=True):
@@ -60,6 +94,9 @@ class Work(Struct, frozen=True, kw_only=True):
     spills: float = 0.0
     """DRAM bytes that belong to no tensor: unfinished sums and transposed copies, out and back."""
     bytes_sram: float
+    """Bytes between the outermost memory and the units; whatever crosses DRAM passes that memory besides."""
+    inner_bytes: dict[str, float] = {}
+    """Bytes that the other memories read and write, by name."""
     peak_flops_s: float
     """Peak of the unit, with every cell or lane at work in every cycle."""
     utilization: float = 0.0
@@ -69,14 +106,23 @@ class Work(Struct, frozen=True, kw_only=True):
         """DRAM traffic in both directions."""
         return sum(self.loads) + sum(self.stores) + self.spills
 
+    @property
+    def bytes_on_chip(self) -> float:
+        """Bytes that all memories of the chip read and write."""
+        return self.bytes_sram + self.bytes_dram + sum(self.inner_bytes.values())
+
     def energy_j(self, rates: Rates, time_s: float) -> dict[str, float]:
         """Joules by component, for an op that takes `time_s`: arithmetic, registers, the buffer, DRAM, leakage."""
         energy = {
             "mac" if self.unit == "array" else "vector": self.operations_j,
             "register": self.register_bits * rates.register_bit_j,
-            "sram": self.bytes_sram * rates.sram_byte_j,
             "dram": self.bytes_dram * rates.dram_byte_j,
         }
+        for buffer in rates.buffers[:-1]:
+            energy[buffer.name] = self.inner_bytes.get(buffer.name, 0.0) * buffer.byte_j
+        energy[rates.buffers[-1].name] = (self.bytes_sram + self.bytes_dram) * rates.sram_byte_j
+        if rates.refresh_w:
+            energy["refresh"] = rates.refresh_w * time_s
         if rates.leakage_w is not None:
             energy["leakage"] = rates.leakage_w * time_s
         return energy

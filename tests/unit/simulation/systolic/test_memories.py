@@ -6,6 +6,8 @@ import pytest
 
 from presilicon.base import ConfigError
 from presilicon.designs import curve_pj, load_design, load_technology
+from presilicon.records import Gemm
+from presilicon.simulation import area, simulate_gemm
 from presilicon.simulation.systolic.memories import Memory
 
 HOROWITZ = load_technology("horowitz-45nm")
@@ -69,6 +71,7 @@ BUFFER = '{ name = "buffer", kib = 512 }'
         (['memories=[{ name = "dram", kib = 4 }]'], '"dram" is there twice, or a name of another part'),
         (['memories=[{ name = "weights", kib = 4, holds = ["right"] }]'], 'holds "left" must be .* not missing'),
         (['memories=[{ name = "pads", kib = 4, per = "cell" }]'], 'not "pads" for each cell'),
+        (['memories=[{ name = "pads", kib = 4, per = "cell" }, ' + BUFFER + "]"], '"pads" is in every cell'),
         (['memories=[{ name = "cells", kib = 4, kind = "edram" }]'], 'retention_us must be given for kind "edram"'),
         (['memories=[{ name = "a", kib = 4, holds = ["left", "left"] }]'], "holds names an operand twice"),
         (['memories=[{ name = "a", kib = 0 }]'], r"memories\[0\]\.kib.*given 0"),
@@ -77,3 +80,56 @@ BUFFER = '{ name = "buffer", kib = 512 }'
 def test_memories_that_cannot_be_are_refused(settings: list[str], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         load_design("fp32-systolic", [f"machine.{text}" for text in settings])
+
+
+ACCUMULATORS = '{ name = "accumulators", kib = 256, holds = ["sums"], banks = 128 }'
+
+
+def priced(memories: str, *settings: str):
+    design = load_design("fp32-systolic", [f"machine.memories=[{memories}]", *settings])
+    return simulate_gemm(Gemm(m=512, k=1024, n=256), design), design
+
+
+def test_accumulators_take_the_sums_off_the_buffer() -> None:
+    (plain, _), (split, design) = priced(BUFFER), priced(f"{ACCUMULATORS}, {BUFFER}")
+    assert split.bytes_dram == plain.bytes_dram
+    # 8 folds along k: without accumulators, sums are written 8 times to the buffer and read 7 times.
+    sums = 4 * 512 * 256
+    assert split.bytes_sram - plain.bytes_sram == pytest.approx(2 * sums)
+    assert split.energy_j < plain.energy_j
+    parts = area(design).parts_mm2
+    assert parts["accumulators"] == pytest.approx(design.machine.levels[0].area_um2(HOROWITZ) * 1e-6)
+
+
+def test_operands_may_have_memories_of_their_own() -> None:
+    each = ", ".join(
+        f'{{ name = "{name}", kib = 512, holds = ["{name}"], gb_s = 1e6 }}' for name in ("left", "right", "sums")
+    )
+    cost, _ = priced(each)
+    shared, _ = priced('{ name = "buffer", kib = 1536, gb_s = 1e6 }')
+    assert cost.bytes_sram == shared.bytes_sram
+    assert cost.cycles == shared.cycles
+
+
+def test_a_narrow_memory_makes_the_array_wait() -> None:
+    wide, _ = priced('{ name = "buffer", kib = 4096, gb_s = 1e6 }')
+    narrow, _ = priced('{ name = "buffer", kib = 4096, banks = 4, ports = 1 }')
+    assert narrow.cycles == pytest.approx(narrow.bytes_sram / (4 * 64 / 8), rel=1e-3)
+    assert narrow.cycles > 2 * wide.cycles
+    two, _ = priced('{ name = "buffer", kib = 4096, banks = 4 }')
+    assert wide.cycles < two.cycles < narrow.cycles
+
+
+def test_a_level_that_cannot_hold_one_tile_is_named() -> None:
+    with pytest.raises(ConfigError, match=r'machine\.memories, "accumulators".*1 x 128 x 128.*at least 1 KiB'):
+        priced('{ name = "accumulators", kib = 0.5, holds = ["sums"] }, ' + BUFFER)
+
+
+def test_embedded_dram_adds_its_refresh() -> None:
+    cost, design = priced('{ name = "buffer", kib = 512, kind = "edram", retention_us = 40 }')
+    sram, _ = priced(BUFFER)
+    watts = design.machine.buffer.refresh_w(HOROWITZ)
+    leaks = 0.012 * design.machine.buffer.area_um2(HOROWITZ) * 1e-6
+    wires = design.machine.buffer.bit_pj(HOROWITZ) - Memory(name="buffer", kib=512).bit_pj(HOROWITZ)
+    saved = cost.bytes_sram * 8 * wires * 1e-12
+    assert cost.energy_j - sram.energy_j == pytest.approx((watts - leaks) * cost.time_s + saved)

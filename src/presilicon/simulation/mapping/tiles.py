@@ -1,0 +1,371 @@
+"""Mappings of matrix products on a systolic array: a tile for each level of memory, and the loops around it.
+
+C[m, n] = A[m, k] B[k, n] runs as loops over tiles, level within level, down to the folds of the array. A memory holds
+one tile of each operand that it has; a tile is fetched when the loops around it leave the one before. An operand lacks
+one of the three dimensions. It is fetched once for each tile along that dimension, unless the loops that lie directly
+around its tile run along it: those leave the tile in place.
+
+The same rule holds for the operand that stays in the array: whenever the loops leave its fold, the array is emptied and
+filled again. So cycles, traffic of every memory and energy come from one mapping.
+
+The search is exact for one level of memory between the array and DRAM: it tries every number of tiles along the two
+dimensions that lie on the array, with the largest tile along the third, which streams, and each innermost loop. Several
+levels are searched from the outermost inward. The oracle in `tests/oracles/tiling.py` walks the loops of every mapping.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import ceil, inf
+from typing import Any, Literal
+
+import numpy as np
+from msgspec import Struct
+
+from presilicon.base import ConfigError
+from presilicon.records import Gemm
+
+Objective = Literal["time", "energy", "product"]
+M, K, N = range(3)
+LACKS = (N, M, K)
+"""The dimension that A, B and the sums do not have."""
+SUMS = 2
+MOST_CUTS = 128
+"""Tile counts tried along one dimension; a dimension with more of them (over 4096 times the array) is thinned out."""
+
+
+class ElementBytes(Struct, frozen=True):
+    """Bytes of one element of A, of B and of the sums.
+
+    An operand that im2col spreads out is held and fetched as it was before, so an element takes less than its format.
+    """
+
+    a: float
+    b: float
+    sum: float
+
+    def totals(self, gemm: Gemm) -> tuple[float, float, float]:
+        """Bytes of each operand of all products."""
+        m, k, n = gemm.m * gemm.count, gemm.k, gemm.n
+        return m * k * self.a, gemm.count * k * n * self.b, m * n * self.sum
+
+
+class Buffer(Struct, frozen=True, kw_only=True):
+    """A memory as a mapping sees it, all copies together."""
+
+    name: str
+    label: str = ""
+    """Where a design describes it."""
+    kib: float = 0.0
+    """Capacity of a copy, as a design gives it."""
+    level: int
+    """Position from the array outward; memories of one level hold different operands."""
+    holds: tuple[int, ...]
+    """A, B and sums by their numbers."""
+    usable_bytes: float
+    byte_j: float = 0.0
+    bytes_per_cycle: float = inf
+    """Read and, at the same time, written."""
+    has_one_port: bool = False
+    """Whether reading and writing share that rate."""
+
+
+class Fabric(Struct, frozen=True, kw_only=True):
+    """An array with its memories, and the rates of everything that a mapping decides about."""
+
+    steps: tuple[int, int, int]
+    """Sizes along m, k and n that one fold takes; one along the dimension that streams."""
+    stream: int
+    buffers: tuple[Buffer, ...]
+    """From the array outward."""
+    dram_bytes_per_cycle: float = inf
+    dram_byte_j: float = 0.0
+    """Of a byte between DRAM and the outermost memory."""
+    cycle_j: float = 0.0
+    """Leakage."""
+
+    @property
+    def levels(self) -> int:
+        """Levels of memory between the array and DRAM."""
+        return self.buffers[-1].level + 1
+
+    @property
+    def outermost(self) -> tuple[str, ...]:
+        """The names of the memories that exchange A, B and sums with DRAM."""
+        return tuple(
+            next(buffer.name for buffer in reversed(self.buffers) if operand in buffer.holds) for operand in range(3)
+        )
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """A product with what is the same for all of its mappings."""
+
+    gemm: Gemm
+    held: ElementBytes
+    """In memories."""
+    streamed: ElementBytes
+    """On the way to the array."""
+    folds: tuple[int, int, int]
+    """Folds along m, k and n; one along the dimension that streams."""
+    cycles: float
+    """Cycles of the array when each fold stays until it is done."""
+    reload_cycles: float
+    """Cycles of loading all folds once more."""
+    fixed_j: float = 0.0
+    """Energy of arithmetic and registers."""
+    other_dram_bytes: float = 0.0
+    """DRAM bytes of results and of what is added to them."""
+
+
+class Tile(Struct, frozen=True):
+    """The part of a product that a level holds, and the loop directly around it."""
+
+    m: int
+    k: int
+    n: int
+    innermost: int
+    """The dimension along which the loop runs that is directly around the tile."""
+
+
+class TilePrice(Struct, frozen=True, kw_only=True):
+    """A mapping, from the array outward, with its cycles, traffic and energy."""
+
+    tiles: tuple[Tile, ...]
+    reads_a: int
+    """Times that A crosses DRAM."""
+    reads_b: int
+    spills: int
+    """Times that unfinished sums go to DRAM and come back."""
+    loads: int
+    """Times that each fold is loaded into the array."""
+    cycles: float
+    """Of the array, and of waiting for memories on the chip."""
+    dram_cycles: float
+    traffic: dict[str, float]
+    """Bytes that each memory reads and writes, without those on their way from and to DRAM."""
+    energy_j: float
+
+    def goal(self, objective: Objective) -> tuple[float, float]:
+        """Smaller for a better mapping."""
+        time = max(self.cycles, self.dram_cycles)
+        return {
+            "time": (time, self.energy_j),
+            "energy": (self.energy_j, time),
+            "product": (time * self.energy_j, time),
+        }[objective]
+
+    def occupied(self, task: Task) -> float:
+        """Bytes of the outermost tile of all three operands."""
+        tile = self.tiles[-1]
+        return float(tile.m * tile.k * task.held.a + tile.k * tile.n * task.held.b + tile.m * tile.n * task.held.sum)
+
+    def dram_bytes(self, task: Task) -> tuple[float, float, float]:
+        """DRAM bytes of A, of B and of unfinished sums; finished results are not counted."""
+        a, b, sums = task.held.totals(task.gemm)
+        return self.reads_a * a, self.reads_b * b, 2 * self.spills * sums
+
+
+@lru_cache(maxsize=1 << 14)
+def find_tiles(task: Task, fabric: Fabric, objective: Objective = "time", most_cuts: int = MOST_CUTS) -> TilePrice:
+    """The mapping with the least time, energy or product of both; of equally fast ones, that with the least energy.
+
+    Along a dimension with more than about `most_cuts`^2 / 4 folds, not every number of tiles is tried.
+
+    Raises:
+        ConfigError: a memory cannot hold one fold.
+
+    >>> fold = {"steps": (1, 128, 128), "stream": M}
+    >>> product = Gemm(512, 512, 512)
+    >>> floats, folds = ElementBytes(4, 4, 4), (1, 4, 4)
+    >>> task = Task(gemm=product, held=floats, streamed=floats, folds=folds, cycles=1, reload_cycles=1)
+    >>> sram = Buffer(name="sram", level=0, holds=(0, 1, 2), usable_bytes=1 << 20)
+    >>> found = find_tiles(task, Fabric(buffers=(sram,), dram_bytes_per_cycle=1.0, **fold))
+    >>> found.tiles, found.reads_a, found.reads_b, found.spills
+    ((Tile(m=170, k=512, n=256, innermost=0),), 2, 1, 0)
+    """
+    sizes = _sizes(task)
+    smallest = tuple(min(step, size) for step, size in zip(fabric.steps, sizes, strict=True))
+    for buffer in fabric.buffers:
+        needed = _occupied(smallest, task.held, buffer)
+        if needed > buffer.usable_bytes:
+            raise ConfigError(_too_small(buffer, smallest, needed))
+    outer: tuple[Tile, ...] = ()
+    bounds: Sequence[int] = sizes
+    for level in reversed(range(fabric.levels)):
+        candidates = _candidates(bounds, task, fabric, level, most_cuts)
+        prices = [_price(task, fabric, level, candidates, innermost, outer) for innermost in range(3)]
+        innermost, index = _best(prices, len(candidates[0]), objective)
+        bounds = [int(sides[index]) for sides in candidates]
+        outer = (Tile(bounds[M], bounds[K], bounds[N], innermost), *outer)
+    return _settled(
+        _price(task, fabric, 0, [np.array([side]) for side in bounds], outer[0].innermost, outer[1:]), outer
+    )
+
+
+def _best(prices: Sequence[dict[str, Any]], count: int, objective: Objective) -> tuple[int, int]:
+    """The innermost loop and the number of the candidate with the best price; energy decides between equal times."""
+    energy = np.array([np.broadcast_to(price["energy_j"], count) for price in prices])
+    time = np.array([np.broadcast_to(np.maximum(price["cycles"], price["dram_cycles"]), count) for price in prices])
+    if objective == "time":
+        goal = np.where(time <= np.min(time) * (1 + 1e-12), energy, inf)
+    else:
+        goal = energy * time if objective == "product" else energy
+    innermost, index = np.unravel_index(int(np.argmin(goal)), goal.shape)
+    return int(innermost), int(index)
+
+
+def _settled(price: dict[str, Any], tiles: tuple[Tile, ...]) -> TilePrice:
+    reads_a, reads_b, passes, loads = (int(np.broadcast_to(times, 1)[0]) for times in price["times"])
+    return TilePrice(
+        tiles=tiles,
+        reads_a=reads_a,
+        reads_b=reads_b,
+        spills=passes - 1,
+        loads=loads,
+        traffic={name: float(np.broadcast_to(moved, 1)[0]) for name, moved in price["traffic"].items()},
+        **{name: float(np.broadcast_to(price[name], 1)[0]) for name in ("cycles", "dram_cycles", "energy_j")},
+    )
+
+
+def least_traffic(gemm: Gemm, element: ElementBytes, capacity_bytes: float) -> float:
+    """Bytes of operands and unfinished sums that at least cross the border of a memory, whatever the order and tiles.
+
+    The bound of Orojenesis (Huang et al., ISCA 2024): the best of all tilings, down to single elements, with all of the
+    memory in use. The finished result comes on top, once. A memory that cannot hold three elements is as one that can.
+
+    >>> one = ElementBytes(1, 1, 1)
+    >>> least_traffic(Gemm(64, 64, 64), one, 3 * 64 * 64), least_traffic(Gemm(64, 64, 64), one, 1000)
+    (8192, 20480)
+    """
+    room = max(capacity_bytes, element.a + element.b + element.sum)
+    buffer = Buffer(name="", level=0, holds=(0, 1, 2), usable_bytes=room)
+    task = Task(gemm=gemm, held=element, streamed=element, folds=(1, 1, 1), cycles=0.0, reload_cycles=0.0)
+    longest = max(range(3), key=_sizes(task).__getitem__)
+    fabric = Fabric(steps=(1, 1, 1), stream=longest, buffers=(buffer,), dram_bytes_per_cycle=1.0)
+    return sum(find_tiles(task, fabric, most_cuts=512).dram_bytes(task))
+
+
+def _sizes(task: Task) -> tuple[int, int, int]:
+    return task.gemm.m, task.gemm.k, task.gemm.n
+
+
+def _too_small(buffer: Buffer, smallest: tuple[int, ...], needed: float) -> str:
+    return (
+        f"{buffer.label}: {buffer.usable_bytes / 1024:g} KiB of it hold data in use, but one tile "
+        f"({' x '.join(map(str, smallest))} of m, k, n) takes {needed / 1024:g} KiB: give it at least "
+        f"{ceil(buffer.kib * needed / buffer.usable_bytes)} KiB, or make the array smaller"
+    )
+
+
+def _occupied(tile: Sequence[Any], held: ElementBytes, buffer: Buffer) -> Any:
+    """Bytes of a tile's operands in a memory."""
+    m, k, n = tile
+    sizes = m * k * held.a, k * n * held.b, m * n * held.sum
+    return sum(sizes[operand] for operand in buffer.holds)
+
+
+def _candidates(bounds: Sequence[int], task: Task, fabric: Fabric, level: int, most_cuts: int) -> list[Any]:
+    """Tiles of a level that fit: every number of tiles along two dimensions, the largest along that which streams."""
+    stream = fabric.stream
+    first, second = (dim for dim in range(3) if dim != stream)
+    grid = np.meshgrid(*(_cuts(bounds[dim], fabric.steps[dim], most_cuts) for dim in (first, second)), indexing="ij")
+    tiles: list[Any] = [None] * 3
+    tiles[first], tiles[second] = grid[0].ravel(), grid[1].ravel()
+    largest = np.full(len(tiles[first]), bounds[stream], float)
+    for buffer in fabric.buffers:
+        if buffer.level == level:
+            tiles[stream] = 0
+            fixed = _occupied(tiles, task.held, buffer)
+            tiles[stream] = 1
+            slope = _occupied(tiles, task.held, buffer) - fixed
+            room = np.floor((buffer.usable_bytes - fixed) / np.maximum(slope, 1e-300) * (1 + 1e-12))
+            largest = np.minimum(largest, np.where((slope == 0) & (fixed <= buffer.usable_bytes), inf, room))
+    fits = largest >= 1
+    tiles[stream] = np.maximum(largest, 1).astype(np.int64)
+    return [sides[fits] for sides in tiles]
+
+
+def _cuts(size: int, step: int, most: int) -> list[int]:
+    """The smallest tile for each number of tiles into which `size` can be cut, largest tile first."""
+    units = ceil(size / step)
+    counts, count = [], 1
+    while count <= units:
+        tile = ceil(units / count)
+        counts.append(count)
+        count = max(count + 1, ceil(units / (tile - 1))) if tile > 1 else units + 1
+    if len(counts) > most:
+        counts = sorted({counts[round(i * (len(counts) - 1) / (most - 1))] for i in range(most)})
+    return [min(size, step * ceil(units / count)) for count in counts]
+
+
+def _price(
+    task: Task, fabric: Fabric, level: int, sides: list[Any], innermost: int, outer: tuple[Tile, ...]
+) -> dict[str, Any]:
+    """Cycles, traffic and energy of candidates for a level, whose outer levels are settled.
+
+    Levels inside it are not there yet: what they hold comes from this level.
+    """
+    sizes = _sizes(task)
+    tiles: list[tuple[list[Any], int]] = [(sides, innermost), *(([t.m, t.k, t.n], t.innermost) for t in outer)]
+    stays = LACKS.index(fabric.stream)
+    totals, streamed = task.held.totals(task.gemm), task.streamed.totals(task.gemm)
+    loads = _times(stays, tiles, sizes, fold=fabric.steps)
+    # Whatever moves through the array crosses its border once for each fold along the dimension that it lacks.
+    crossings: list[Any] = [task.folds[dim] if dim != fabric.stream else loads for dim in LACKS]
+    moved = list(streamed)
+    traffic: dict[str, Any] = {}
+    busy: Any = task.cycles + (loads - 1) * task.reload_cycles
+    energy: Any = task.fixed_j
+    for position in range(level, fabric.levels):
+        times = [_times(operand, tiles[position - level :], sizes) for operand in range(3)]
+        for buffer in fabric.buffers:
+            if buffer.level != position:
+                continue
+            read = written = outside = 0.0
+            for operand in buffer.holds:
+                inner, own = moved[operand] * crossings[operand], totals[operand] * times[operand]
+                returns, refills = (inner - moved[operand], own - totals[operand]) if operand == SUMS else (0.0, 0.0)
+                # Factors come from outside and are read; sums are written and leave.
+                read = read + (own + returns if operand == SUMS else inner)
+                written = written + (inner + refills if operand == SUMS else own)
+                if fabric.outermost[operand] == buffer.name:
+                    outside = outside + own + refills
+                moved[operand], crossings[operand] = totals[operand], times[operand]
+            traffic[buffer.name] = read + written - outside
+            energy = energy + traffic[buffer.name] * buffer.byte_j
+            port = read + written if buffer.has_one_port else np.maximum(read, written)
+            busy = np.maximum(busy, port / buffer.bytes_per_cycle)
+    a, b, sums = (total * often for total, often in zip(totals, crossings, strict=True))
+    dram = a + b + 2 * (sums - totals[SUMS]) + task.other_dram_bytes
+    dram_cycles = dram / fabric.dram_bytes_per_cycle
+    energy = energy + dram * fabric.dram_byte_j + fabric.cycle_j * np.maximum(busy, dram_cycles)
+    return {
+        "times": (*crossings, loads),
+        "cycles": busy,
+        "dram_cycles": dram_cycles,
+        "traffic": traffic,
+        "energy_j": energy,
+    }
+
+
+def _times(
+    operand: int, tiles: list[tuple[list[Any], int]], sizes: Sequence[int], fold: Sequence[int] | None = None
+) -> Any:
+    """How often an operand's tile of the first level is fetched, over its whole size; with `fold`, its fold.
+
+    From the tile outward, loops along the dimension that the operand lacks leave it in place, up to the first loop
+    along one that it has.
+    """
+    lacks = LACKS[operand]
+    has = [dim for dim in range(3) if dim != lacks]
+    covered, leaves = tiles[0][0][lacks], False
+    if fold is not None:
+        leaves = (tiles[0][0][has[0]] > fold[has[0]]) | (tiles[0][0][has[1]] > fold[has[1]])
+    for (inner, innermost), (outer, _) in zip(tiles, [*tiles[1:], (list(sizes), 0)], strict=True):
+        moves = (inner[has[0]] < outer[has[0]]) | (inner[has[1]] < outer[has[1]])
+        if innermost == lacks:  # the tiles along it come first, and the tile stays
+            covered = np.where(leaves, covered, outer[lacks])
+            leaves = leaves | moves
+        else:
+            leaves = leaves | moves
+            covered = np.where(leaves, covered, outer[lacks])
+    return -(-sizes[lacks] // np.asarray(covered))
