@@ -1,4 +1,4 @@
-"""`presilicon rtl`: MAC units and the instrument as SystemVerilog."""
+"""`presilicon rtl`: MAC units, systolic arrays and the instrument as SystemVerilog."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 @click.group("rtl")
 def command() -> None:
-    """Write MAC units and the instrument as SystemVerilog: docs/rtl-arithmetic.md, docs/rtl.md."""
+    """Write MAC units, arrays and the instrument as SystemVerilog: docs/rtl-arithmetic.md, rtl-array.md, rtl.md."""
 
 
 @command.command("instrument")
@@ -129,6 +129,52 @@ def mac(
         return
     click.echo(f"{left} by {right}: {unit}")
     click.echo(f"{len(written)} files in {out}: rtl/ (top: mac_top), tb/, mac.f, vivado.tcl, quartus.qip, README.md")
+    if result:
+        click.echo(f"testbench: {result}")
+
+
+@command.command("array")
+@click.argument("design")
+@click.option("--out", type=_DIRECTORY, required=True, metavar="DIR", help="Where the files go.")
+@click.option("--layers", metavar="NAMES", default="", help="Layers that run on it, as in fc1,fc2, for the instrument.")
+@click.option("--samples", type=int, default=256, show_default=True, help="Most samples of a product.")
+@click.option("--features", type=int, default=1024, show_default=True, help="Most inputs or outputs of a layer.")
+@click.option("--simulate", is_flag=True, help="Run the written testbench in Verilator.")
+@set_option
+@json_option
+def array(
+    design: str,
+    out: Path,
+    layers: str,
+    samples: int,
+    features: int,
+    simulate: bool,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Write the systolic array of DESIGN, with its instrument: sources, testbenches with golden vectors, lists, README.
+
+    It runs forward, input gradient and weight gradient of a linear layer with the weights in place: docs/rtl-array.md.
+    """
+    from presilicon.designs import load_design
+    from presilicon.rtl import array_circuit, run_testbench, write_array
+
+    names = [name.strip() for name in layers.split(",") if name.strip()]
+    circuit = array_circuit(load_design(design, settings), names, samples=samples, features=features)
+    written = write_array(circuit, out)
+    result = run_testbench(out, "array") if simulate else None
+    if as_json:
+        files = [str(path.relative_to(out)) for path in written]
+        document = {
+            "array": [circuit.rows, circuit.cols], "operand": str(circuit.operand), "mac": str(circuit.mac),
+            "files": files, "testbench": result,
+        }  # fmt: skip
+        click.echo(json.dumps({"schema": 1, "directory": str(out), **document}, indent=2))
+        return
+    click.echo(f"{circuit.rows} x {circuit.cols} cells, operands in {circuit.operand}: {circuit.mac}")
+    click.echo(
+        f"{len(written)} files in {out}: rtl/ (top: array_top), tb/, array.f, vivado.tcl, quartus.qip, README.md"
+    )
     if result:
         click.echo(f"testbench: {result}")
 

@@ -7,6 +7,7 @@ from presilicon.rtl.arithmetic.units import Circuit, simulate_circuits
 from presilicon.rtl.arithmetic.write_mac import write_mac
 from presilicon.rtl.array.circuit import ArrayCircuit, array_circuit
 from presilicon.rtl.array.model import ArrayModel, ArrayRun
+from presilicon.rtl.array.write_array import write_array
 from presilicon.rtl.engine import RtlModel
 from presilicon.rtl.generate import write_instrument
 from presilicon.rtl.mac_synthesis import MacSynthesis, MacTarget, mac_energy_pj, synthesize_mac, synthesize_units
@@ -47,6 +48,7 @@ __all__ = [
     "synthesize_mac",
     "synthesize_units",
     "tap_design",
+    "write_array",
     "write_instrument",
     "write_mac",
 ]

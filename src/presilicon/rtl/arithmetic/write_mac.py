@@ -1,6 +1,5 @@
 """Writes a MAC unit as a directory of SystemVerilog: sources, a sized top, a testbench with golden vectors, lists."""
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,8 +9,8 @@ from presilicon.formats import Format, MacUnit
 from presilicon.rtl.arithmetic.golden import Golden, golden_product
 from presilicon.rtl.arithmetic.mac import mac_circuit
 from presilicon.rtl.arithmetic.units import Circuit, Port, instance_text
-from presilicon.rtl.file_lists import file_lists
-from presilicon.rtl.sources import header_files, module_files
+from presilicon.rtl.project import tools_text, write_project
+from presilicon.rtl.sources import module_files
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,27 +31,15 @@ def write_mac(left: Format, right: Format, mac: MacUnit, directory: Path, *, out
         raise ConfigError(f"outputs must be from 1 to 4096, not {outputs}")
     circuit = mac_circuit(left, right, mac, outputs=outputs)
     golden = _golden(left, right, mac, outputs)
-    modules = module_files(circuit.module)
-    listed = [f"rtl/{path.name}" for path in modules] + [f"rtl/{NAME}_top.sv"]
     title = f"{left} by {right}: {mac}."
     texts = {
-        f"rtl/{NAME}_top.sv": top_text(circuit, title),
         f"tb/{NAME}_tb.sv": _bench_text(circuit, golden),
         "tb/vectors.hex": "\n".join(_rows(circuit, golden)) + "\n",
         "tb/expected.hex": "\n".join(f"{code:x}" for code in golden.expected.tolist()) + "\n",
         "README.md": _readme(circuit, title, mac, len(golden.expected)),
-        **file_lists(NAME, listed),
     }
-    try:
-        for folder in ("rtl", "tb"):
-            (directory / folder).mkdir(parents=True, exist_ok=True)
-        written = [Path(shutil.copy(path, directory / "rtl")) for path in (*modules, *header_files(modules))]
-        for name, text in texts.items():
-            (directory / name).write_text(text, encoding="utf-8")
-            written.append(directory / name)
-    except OSError as error:
-        raise ConfigError(f"cannot write {error.filename or directory}: {error.strerror or error}") from None
-    return written
+    top = top_text(circuit, title)
+    return write_project(directory, NAME, module_files(circuit.module), top, texts, _cocotb_test(circuit))
 
 
 def _golden(left: Format, right: Format, mac: MacUnit, outputs: int) -> Golden:
@@ -168,6 +155,37 @@ endmodule
 """
 
 
+def _cocotb_test(circuit: Circuit) -> str:
+    ports = [(port.name, port.bits * port.count) for port in circuit.inputs]
+    return f"""
+PORTS = {ports!r}
+"Inputs in the order of a row of vectors.hex, the first in the lowest bits, and their widths."
+
+
+def feed(dut, row):
+    for name, bits in PORTS:
+        getattr(dut, name).value = row & (1 << bits) - 1
+        row >>= bits
+
+
+@cocotb.test()
+async def sums_equal_emulation(dut):
+    rows, expected, sums = numbers("vectors.hex"), numbers("expected.hex"), []
+    cocotb.start_soon(Clock(dut.clock, 10, "ns").start())
+    dut.reset.value, dut.enable.value = 1, 1
+    feed(dut, rows[0])
+    for _ in range(4):
+        await FallingEdge(dut.clock)
+    dut.reset.value = 0
+    for row in rows + [0] * 64:
+        feed(dut, row)
+        await FallingEdge(dut.clock)
+        if int(dut.out_valid.value):
+            sums.append(int(dut.out.value))
+    assert sums == expected
+"""
+
+
 _MEANINGS = {
     "seed": "state of the shift register of stochastic rounding, taken during reset; else unused",
     "in_valid": "a product, or a group of products",
@@ -213,14 +231,7 @@ def _readme(circuit: Circuit, title: str, mac: MacUnit, sums: int) -> str:
 A sum is valid {circuit.latency} enabled cycles after its last product went in. Codes are those of
 `presilicon.formats.encode`.
 {note}
-- **Vivado**: `source vivado.tcl`. **Quartus**: add `quartus.qip`. **Others**: `{NAME}.f`.
-  One clock, no multicycle or false paths.
-- **Testbench**, from this directory; it compares {sums} sums with emulation and prints PASS or what differs:
-
-```
-verilator --binary --timing -Wno-fatal -f {NAME}.f tb/{NAME}_tb.sv --top-module {NAME}_tb && obj_dir/V{NAME}_tb
-```
-
+{tools_text(NAME)}
 `tb/vectors.hex` has the inputs of each cycle in one number, the first port (after `enable`) in the lowest bits;
-`tb/expected.hex` has the codes of the sums in their order.
+`tb/expected.hex` has the codes of the {sums} sums in their order.
 """

@@ -71,6 +71,16 @@ class ArrayCircuit(Struct, frozen=True, kw_only=True):
         ends = (self.error, self.activation) if self.columns else (self.activation, self.error)
         return dict(zip(("left", "top"), ends, strict=True))
 
+    @property
+    def units(self) -> dict[ProductPhase, MacUnit]:
+        """The MAC unit that each product equals."""
+        stays = {"order": "chunked", "chunk": self.chunk} if self.chunk else {"order": "sequential"}
+        return {
+            "forward": self.mac,
+            "input_grad": replace(self.mac, rows=self.rows if self.columns else self.cols),
+            "weight_grad": replace(self.mac, rows=None, **stays),
+        }
+
     def parameters(self) -> dict[str, int]:
         """The parameters of `presilicon_linear`."""
         unit = dict(mac_circuit(self.operand, self.operand, self.mac).parameters)

@@ -123,11 +123,11 @@ class ArrayModel:
         lanes = (circuit.rows, circuit.cols)
         sizes = matrix.shape
         groups = [-(-size // count) for size, count in zip(sizes, lanes, strict=True)]
-        memories = [self._tiles(matrix, groups)]
-        for role, count, groups_of_edge in zip(sides, lanes, groups, strict=True):
+        memories = [_packed(weight_tiles(matrix, *lanes), circuit.weight.bits)]
+        for role, size, count in zip(sides, sizes, lanes, strict=True):
             codes = operands[role]
-            codes = np.zeros((samples, 0), np.int64) if codes is None else codes
-            memories.append(_vectors(codes, groups_of_edge, count, getattr(circuit, role).bits))
+            codes = np.zeros((samples, size), np.int64) if codes is None else codes
+            memories.append(_packed(edge_vectors(codes, count), getattr(circuit, role).bits))
         wide = max(lanes)
         out = Port("out", circuit.mac.accumulate.bits, wide)
         words = -(-max(LEAST_BITS, out.bits * out.count) // 32)
@@ -166,16 +166,6 @@ class ArrayModel:
             stream[: job.byte_count].tobytes(),
         )
 
-    def _tiles(self, matrix: "NDArray[np.int64]", groups: Sequence[int]) -> "NDArray[np.uint32]":
-        """Rows of the tiles of weights: tile by tile, row by row."""
-        import numpy as np
-
-        rows, cols = self.circuit.rows, self.circuit.cols
-        padded = np.zeros((groups[0] * rows, groups[1] * cols), np.int64)
-        padded[: len(matrix), : matrix.shape[1]] = matrix
-        tiles = padded.reshape(groups[0], rows, groups[1], cols).transpose(0, 2, 1, 3).reshape(-1, cols)
-        return pack_bits(port_bits(Port("weights", self.circuit.weight.bits, cols), tiles, len(tiles)))
-
     def _gather(
         self,
         products: Sequence[ProductPhase],
@@ -208,12 +198,25 @@ class ArrayModel:
         return gathered
 
 
-def _vectors(codes: "NDArray[np.int64]", groups: int, lanes: int, bits: int) -> "NDArray[np.uint32]":
-    """Vectors of an edge: group by group, sample by sample."""
+def weight_tiles(matrix: "NDArray[np.int64]", rows: int, cols: int) -> "NDArray[np.int64]":
+    """The rows of a matrix' tiles, tile by tile: [row groups x column groups x rows, cols]."""
     import numpy as np
 
-    samples = len(codes)
+    down, across = -(-len(matrix) // rows), -(-matrix.shape[1] // cols)
+    padded = np.zeros((down * rows, across * cols), np.int64)
+    padded[: len(matrix), : matrix.shape[1]] = matrix
+    return padded.reshape(down, rows, across, cols).transpose(0, 2, 1, 3).reshape(-1, cols)
+
+
+def edge_vectors(codes: "NDArray[np.int64]", lanes: int) -> "NDArray[np.int64]":
+    """Vectors of an edge, group by group, sample by sample: [groups x samples, lanes]."""
+    import numpy as np
+
+    samples, groups = len(codes), -(-codes.shape[1] // lanes)
     padded = np.zeros((samples, groups * lanes), np.int64)
     padded[:, : codes.shape[1]] = codes
-    vectors = padded.reshape(samples, groups, lanes).transpose(1, 0, 2).reshape(-1, lanes)
-    return pack_bits(port_bits(Port("edge", bits, lanes), vectors, len(vectors)))
+    return padded.reshape(samples, groups, lanes).transpose(1, 0, 2).reshape(-1, lanes)
+
+
+def _packed(vectors: "NDArray[np.int64]", bits: int) -> "NDArray[np.uint32]":
+    return pack_bits(port_bits(Port("memory", bits, vectors.shape[1]), vectors, len(vectors)))
