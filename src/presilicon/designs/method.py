@@ -187,8 +187,11 @@ METHODS: ExtensionPoint[type[Method]] = ExtensionPoint(
     "presilicon.methods",
     "method",
     {
+        "ada-gp": "presilicon.methods.ada_gp:AdaGp",
         "batch-growth": "presilicon.methods.batch_growth:BatchGrowth",
+        "fast": "presilicon.methods.fast:Fast",
         "magnitude-pruning": "presilicon.methods.magnitude_pruning:MagnitudePruning",
+        "procrustes": "presilicon.methods.procrustes:Procrustes",
     },
     Method,
 )

@@ -1,0 +1,20 @@
+"""The layers of a model that methods treat."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def product_layers(model: nn.Module) -> dict[str, nn.Module]:
+    """Linear and convolution layers with trainable weights, by name, in the order of the model."""
+    from torch import nn
+
+    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, kinds) and module.weight.requires_grad
+    }
