@@ -46,7 +46,7 @@ def _stream(values: Any, estimate: float, up: float, down: float) -> float:
 def _compiled() -> Callable[..., float]:
     from numba import njit
 
-    @njit(cache=True)  # type: ignore[untyped-decorator]
+    @njit(cache=True)
     def stream(values, estimate, up, down):  # type: ignore[no-untyped-def]
         for value in values:
             estimate *= up if value > estimate else down
