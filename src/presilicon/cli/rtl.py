@@ -222,6 +222,58 @@ def synth(
             click.echo(f"  not known: {unit.unfinished}")
 
 
+@command.command("energy")
+@click.argument("design")
+@click.option("--workload", required=True, metavar="NAME", help="The training whose operands are taken.")
+@click.option("--steps", default="0,100", show_default=True, metavar="LIST", help="Training steps.")
+@click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer. May be repeated.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@set_option
+@json_option
+def energy(
+    design: str,
+    workload: str,
+    steps: str,
+    layers: tuple[str, ...],
+    seed: int,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Energy of the MAC units of DESIGN with the operands of an emulated training, by layer, product and step.
+
+    Picojoules of a multiply-add in sky130_fd_sc_hd, without wires and glitches, beside those of normal random operands.
+    """
+    from presilicon.base import ConfigError
+    from presilicon.designs import load_design
+    from presilicon.study import operand_energies
+    from presilicon.workloads import load_workload
+
+    try:
+        numbers = sorted({int(step) for step in steps.split(",")})
+    except ValueError:
+        raise ConfigError(f"--steps must be whole numbers, as in 0,100, not {steps!r}") from None
+    results = operand_energies(
+        load_workload(workload), load_design(design, settings), numbers, layers=layers, seed=seed,
+        progress=lambda text: click.echo(text, err=True),
+    )  # fmt: skip
+    if as_json:
+        from msgspec import to_builtins
+
+        document = {"schema": 1, "library": "sky130_fd_sc_hd", "energies": to_builtins(results)}
+        click.echo(json.dumps(document, indent=2))
+        return
+    rows: dict[tuple[str, ...], dict[int, str]] = {}
+    for result in results:
+        key = (result.layer, result.product, f"{result.left} by {result.right}", f"{result.random_pj:.2f}")
+        rows.setdefault(key, {})[result.step] = f"{result.pj:.2f}"
+    table = [("layer", "product", "operands", "random", *(f"step {step}" for step in numbers))]
+    table += [(*key, *(by_step.get(step, "-") for step in numbers)) for key, by_step in rows.items()]
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    click.echo("pJ per multiply-add")
+    for row in table:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
 def _unit_figures(unit: "MacSynthesis") -> list[str]:
     figures = [
         ("{:.0f} um2", unit.area_um2),

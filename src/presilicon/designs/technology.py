@@ -76,6 +76,16 @@ class MacArea(CellArea, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Width of the multipliers, if they multiply mantissas slice by slice."""
 
 
+class MacEnergy(Energy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Picojoules of a multiply-add in a synthesized MAC unit, without its registers; all slices of a product."""
+
+    left: str
+    right: str
+    accumulate: str
+    slice_bits: Annotated[int, Meta(ge=1)] | None = None
+    """Width of the multipliers, if they multiply mantissas slice by slice."""
+
+
 class Overhead(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Area of control, clock and wiring, as a share of the cells of a block of logic."""
 
@@ -167,6 +177,8 @@ class Technology(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Energy of writing one bit to a register; without it, registers cost nothing."""
     wire: WireEnergy | None = None
     """Wires to the banks of a memory; without it, or without areas, a memory is read off the curve as one bank."""
+    macs: tuple[MacEnergy, ...] = ()
+    """Synthesized units; others are read off the curves."""
     area: AreaTable | None = None
     """Without it, the area of a design is not known."""
     leakage: Leakage | None = None
@@ -223,7 +235,7 @@ def figure_name(technology: Technology, path: FigurePath) -> str:
     """
     figure = technology.entries()[path]
     names = ".".join(part for part in path if isinstance(part, str))
-    if isinstance(figure, MacArea):
+    if isinstance(figure, MacArea | MacEnergy):
         slices = f", {figure.slice_bits}-bit slices" if figure.slice_bits else ""
         return f"{names} of {figure.left} by {figure.right}{slices}"
     return f"{names} at {figure.size:g}" if isinstance(figure, EnergyPoint | AreaPoint) else names

@@ -70,6 +70,8 @@ class MacSynthesis(Struct, frozen=True, kw_only=True):
     fmax_mhz: float | None = None
     mac_pj: float | None = None
     """Of one multiply-add with normal random operands, without wires and glitches."""
+    registers_pj: float | None = None
+    """Share of that energy that flip-flops and their clock take."""
     unfinished: str = ""
     """Why something is missing."""
 
@@ -172,6 +174,7 @@ def _in_cells(
     except OutOfTimeError as error:
         return msgspec.structs.replace(result, unfinished=str(error))
     energy, _ = product_energy(left, right, mac, circuit, netlist, library, *random_operands(mac))
+    products = energy.cycles * result.products_per_cycle
     registers_um2 = len(netlist.flip_flops) * library.flip_flop.area_um2
     return msgspec.structs.replace(
         result,
@@ -180,7 +183,8 @@ def _in_cells(
         area_um2=round(registers_um2 + sum(library.cells[gate.cell].area_um2 for gate in netlist.gates), 1),
         registers_um2=round(registers_um2, 1),
         fmax_mhz=round(1000 / longest_path_ns(netlist, library), 1),
-        mac_pj=round(energy.pj / energy.cycles / result.products_per_cycle, 3),
+        mac_pj=round(energy.pj / products, 3),
+        registers_pj=round(energy.register_pj / products, 3),
     )
 
 

@@ -45,6 +45,8 @@ class Energy(NamedTuple):
 
     pj: float
     """Of all streams and cycles."""
+    register_pj: float
+    """Share of it that flip-flops and their clock take."""
     cycles: int
     toggles: int
     """Of gates and flip-flops; the clock's are not counted, though its energy is."""
@@ -193,12 +195,16 @@ def _energy(
 ) -> Energy:
     loads, flop = net_loads_pf(netlist, library), library.flip_flop
     square = library.volts**2 * FEMTO_PER_PICO
-    drivers = [(gate.output, library.cells[gate.cell].energy_fj) for gate in netlist.gates]
-    drivers += [(output, flop.energy_fj) for output, _ in netlist.flip_flops]
-    switched = sum(counts[net] * (inner + loads.get(net, 0.0) * square / 2) for net, inner in drivers)
-    clocked = len(netlist.flip_flops) * cycles * (flop.clock_fj + flop.clock_pf * square)
-    toggles = int(sum(counts[net] for net, _ in drivers))
-    return Energy(float(switched + clocked) / FEMTO_PER_PICO, cycles, toggles, results)
+    gates = [(gate.output, library.cells[gate.cell].energy_fj) for gate in netlist.gates]
+    flops = [(output, flop.energy_fj) for output, _ in netlist.flip_flops]
+
+    def switched(drivers: Sequence[tuple[int, float]]) -> float:
+        return float(sum(counts[net] * (inner + loads.get(net, 0.0) * square / 2) for net, inner in drivers))
+
+    clocked = len(flops) * cycles * (flop.clock_fj + flop.clock_pf * square)
+    registers_pj = (switched(flops) + clocked) / FEMTO_PER_PICO
+    toggles = int(sum(counts[net] for net, _ in (*gates, *flops)))
+    return Energy(switched(gates) / FEMTO_PER_PICO + registers_pj, registers_pj, cycles, toggles, results)
 
 
 def _set(values: "NDArray[np.uint64]", netlist: Netlist, port: str, is_high: bool) -> None:

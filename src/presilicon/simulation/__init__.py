@@ -7,6 +7,7 @@ from presilicon.simulation.area import area, mac_area_um2, register_area_um2, sr
 from presilicon.simulation.caterpillar.machine import CaterpillarMachine
 from presilicon.simulation.caterpillar.pricing import sustained_utilization
 from presilicon.simulation.checkpointing import chain_of, checkpoint, even_segments
+from presilicon.simulation.energy import mac_pj
 from presilicon.simulation.execution import executed_ops
 from presilicon.simulation.fit_area import FittedDesign, fit_area
 from presilicon.simulation.foreign.exports import write_chakra, write_topology
@@ -55,6 +56,7 @@ __all__ = [
     "gemm_cycles",
     "least_traffic",
     "mac_area_um2",
+    "mac_pj",
     "match_times",
     "memory_timeline",
     "peak_bytes",

@@ -1,11 +1,14 @@
 """The area of a design, from the same units that its energy is counted from."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
 from presilicon.base import ConfigError
-from presilicon.designs import AreaTable, Design, Technology, curve_um2
+from presilicon.designs import AreaTable, Design, MacArea, MacEnergy, Technology, curve_um2
 from presilicon.formats import Format, parse
 from presilicon.records import Area, OperatorCost
+
+MacFigure = TypeVar("MacFigure", MacArea, MacEnergy)
 
 
 def area(design: Design, technology: Technology | None = None) -> Area:
@@ -65,15 +68,25 @@ def mac_area_um2(
         ConfigError: the table has no areas.
     """
     table = area_table(technology)
-    for figure in table.macs:
-        operands = {_shape(parse(figure.left)), _shape(parse(figure.right))}
-        sums = _shape(parse(figure.accumulate))
-        if (operands, sums, figure.slice_bits) == ({_shape(a), _shape(b)}, _shape(accumulate), slice_bits):
-            return figure.um2
+    figure = synthesized_unit(table.macs, a, b, accumulate, slice_bits)
+    if figure is not None:
+        return figure.value
     sizes = mac_sizes(a, b, accumulate, slice_bits=slice_bits)
     multiply = table.int_multiply if sizes.multiplier_is_integer else table.float_multiply
     add = table.int_add if sizes.adder_is_integer else table.float_add
     return curve_um2(multiply, sizes.multiplier_bits) + curve_um2(add, sizes.adder_bits)
+
+
+def synthesized_unit(
+    figures: Sequence[MacFigure], a: Format, b: Format, accumulate: Format, slice_bits: int | None
+) -> MacFigure | None:
+    """The figure of a synthesized unit with these operands and sums; None if the table has none."""
+    for figure in figures:
+        operands = {_shape(parse(figure.left)), _shape(parse(figure.right))}
+        sums = _shape(parse(figure.accumulate))
+        if (operands, sums, figure.slice_bits) == ({_shape(a), _shape(b)}, _shape(accumulate), slice_bits):
+            return figure
+    return None
 
 
 def _shape(fmt: Format) -> tuple[type[Format], int, int]:

@@ -3,11 +3,18 @@
 from presilicon.base import MILLI
 from presilicon.designs import Design, Technology, curve_pj
 from presilicon.formats import Format
-from presilicon.simulation.area import area, mac_sizes
+from presilicon.simulation.area import area, mac_sizes, synthesized_unit
 
 
-def mac_pj(a: Format, b: Format, accumulate: Format, technology: Technology) -> float:
-    """Picojoules of one multiply-add; a multiplier that works in slices takes the same energy in several passes."""
+def mac_pj(a: Format, b: Format, accumulate: Format, technology: Technology, *, slice_bits: int | None = None) -> float:
+    """Picojoules of one multiply-add.
+
+    Of a synthesized unit, if the table has such a one. Off the curves, a multiplier that works in slices takes the same
+    energy in several passes.
+    """
+    figure = synthesized_unit(technology.macs, a, b, accumulate, slice_bits)
+    if figure is not None:
+        return figure.value
     sizes = mac_sizes(a, b, accumulate)
     multiply = technology.int_multiply if sizes.multiplier_is_integer else technology.float_multiply
     add = technology.int_add if sizes.adder_is_integer else technology.float_add

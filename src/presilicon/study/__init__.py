@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from presilicon.study.characterization import characterize, to_table
     from presilicon.study.evaluation import Evaluated, Study, carry_out, compare, evaluate
     from presilicon.study.instrumented import compare_with_stream, layers_of_workload, stream_file, train_watched
+    from presilicon.study.operand_energy import OperandEnergy, operand_energies
     from presilicon.study.replaying import Replay, ReplayPoint, replay
     from presilicon.study.scheduling import (
         MODELS,
@@ -37,6 +38,7 @@ __getattr__ = deferred(
         "characterization": ("characterize", "to_table"),
         "evaluation": ("Evaluated", "Study", "carry_out", "compare", "evaluate"),
         "instrumented": ("compare_with_stream", "layers_of_workload", "stream_file", "train_watched"),
+        "operand_energy": ("OperandEnergy", "operand_energies"),
         "replaying": ("Replay", "ReplayPoint", "replay"),
         "scheduling": (
             *("MODELS", "SIZINGS", "ScheduleRequest", "Scheduled", "Sizing", "capture_steps", "carry_out_schedule"),
@@ -50,6 +52,7 @@ __all__ = [
     "SIZINGS",
     "EvaluateRequest",
     "Evaluated",
+    "OperandEnergy",
     "Plan",
     "Replay",
     "ReplayPoint",
@@ -74,6 +77,7 @@ __all__ = [
     "join_steps",
     "layers_of_workload",
     "load_request",
+    "operand_energies",
     "plan_request",
     "price_trace",
     "problem_of",

@@ -5,7 +5,7 @@ import pytest
 from presilicon.base import ConfigError
 from presilicon.designs import curve_um2, load_design, load_technology
 from presilicon.formats import parse
-from presilicon.simulation import area, mac_area_um2, register_area_um2, sram_area_um2
+from presilicon.simulation import area, mac_area_um2, mac_pj, register_area_um2, sram_area_um2
 
 HOROWITZ = load_technology("horowitz-45nm")
 SMALL = ["machine.rows=2", "machine.cols=2", "machine.vector_lanes=1", "machine.sram_kib=8"]
@@ -100,7 +100,8 @@ SYNTHESIZED = "horowitz-45nm-synthesized"
 def test_a_synthesized_unit_replaces_the_curves() -> None:
     table = load_technology(SYNTHESIZED)
     float32, e4m3, e5m2 = (parse(name) for name in ("float32", "e4m3", "e5m2"))
-    areas = {(mac.left, mac.right): mac.um2 for mac in table.area.macs if mac.slice_bits is None}
+    plain = [mac for mac in table.area.macs if mac.slice_bits is None and mac.accumulate == "float32"]
+    areas = {(mac.left, mac.right): mac.um2 for mac in plain}
     assert mac_area_um2(float32, float32, float32, table) == pytest.approx(FLOAT32_MAC, rel=1e-3)
     assert mac_area_um2(e4m3, e4m3, float32, table) == areas["e4m3", "e4m3"]
     assert mac_area_um2(e4m3, e5m2, float32, table) == areas["e5m2", "e4m3"], "in either order"
@@ -111,6 +112,24 @@ def test_a_synthesized_unit_replaces_the_curves() -> None:
 
 def test_a_unit_that_was_not_synthesized_is_read_off_the_curves() -> None:
     table, bf16 = load_technology(SYNTHESIZED), parse("bfloat16")
-    for accumulate, slice_bits in ((bf16, None), (parse("float32"), 4)):
+    for accumulate, slice_bits in ((parse("float(8, 9)"), None), (parse("float32"), 4)):
         areas = [mac_area_um2(bf16, bf16, accumulate, tables, slice_bits=slice_bits) for tables in (table, HOROWITZ)]
         assert areas[0] == areas[1]
+
+
+def test_energies_of_synthesized_units_replace_the_curves_too() -> None:
+    table = load_technology(SYNTHESIZED)
+    float32, e4m3, int8 = (parse(name) for name in ("float32", "e4m3", "int8"))
+    energies = {(mac.left, mac.right, mac.slice_bits): mac.pj for mac in table.macs if mac.accumulate == "float32"}
+    assert {mac.label for mac in table.macs} == {"assumed"}
+    assert mac_pj(float32, float32, float32, table) == pytest.approx(mac_pj(float32, float32, float32, HOROWITZ))
+    assert mac_pj(e4m3, e4m3, float32, table) == energies["e4m3", "e4m3", None]
+    bfp = "bfp(mantissa=4, exponent=8, group=16)"
+    assert (
+        mac_pj(parse(bfp), parse(bfp), float32, table, slice_bits=2) == energies[bfp, bfp, 2] > energies[bfp, bfp, None]
+    )
+    fixed = parse("fixed(25, 0)")
+    # Scaled in float32 alone, the unit of 8-bit integers has the energy that the source gives for it, almost.
+    assert mac_pj(int8, int8, fixed, table) == pytest.approx(mac_pj(int8, int8, fixed, HOROWITZ), rel=0.05)
+    other = parse("float(8, 9)")
+    assert mac_pj(e4m3, e4m3, other, table) == mac_pj(e4m3, e4m3, other, HOROWITZ)

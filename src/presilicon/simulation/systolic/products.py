@@ -199,7 +199,7 @@ def _describe(op: Op, gemm: Gemm, step: MachineStep, machine: SystolicMachine, r
         passes=mac.passes(a_format.significand_bits, b_format.significand_bits),
         transposes=transposes,
         in_place=transposes and machine.transpose == "in-place",
-        mac_j=packed.macs * rates.mac_j(a_format, b_format, mac.accumulate),
+        mac_j=packed.macs * rates.mac_j(a_format, b_format, mac),
         register_bit_j=rates.register_bit_j,
         dram_bytes=sum(formats.bytes_of(tensor, op.layer) for tensor in rest)
         + sum(formats.written_bytes(tensor, op.layer) for tensor in op.outputs),

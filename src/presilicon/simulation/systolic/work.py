@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from presilicon.base import PICO
 from presilicon.designs import Design, Technology, curve_pj
-from presilicon.formats import Format
+from presilicon.formats import Format, MacUnit
 from presilicon.simulation.energy import leakage_w, mac_pj
 from presilicon.simulation.mapping.tiles import Buffer
 from presilicon.simulation.systolic.machine import SystolicMachine
@@ -17,8 +17,8 @@ from presilicon.simulation.systolic.memories import OPERANDS, Operand
 class Rates(Struct, frozen=True, kw_only=True):
     """Energy of each action of a systolic machine, read from the table once for a whole step."""
 
-    mac_j: Callable[[Format, Format, Format], float]
-    """Joules of a multiply-add, by the formats of its operands and its sum."""
+    mac_j: Callable[[Format, Format, MacUnit], float]
+    """Joules of a multiply-add, by the formats of its operands and its unit."""
     vector_j: float
     """Joules of a float32 operation of the vector unit; every operation costs as much as an addition."""
     register_bit_j: float
@@ -41,8 +41,8 @@ def systolic_rates(design: Design, machine: SystolicMachine, technology: Technol
     """The energies of `machine` in `technology`."""
 
     @cache
-    def mac_j(a: Format, b: Format, accumulate: Format) -> float:
-        return mac_pj(a, b, accumulate, technology) * PICO
+    def mac_j(a: Format, b: Format, mac: MacUnit) -> float:
+        return mac_pj(a, b, mac.accumulate, technology, slice_bits=mac.slice_bits) * PICO
 
     return Rates(
         mac_j=mac_j,
