@@ -118,7 +118,7 @@ class Machine(Extensible):
         By default a machine computes with zeros as with all other numbers.
         """
         densities = [fact.density for fact in facts.layers if fact.density is not None and fact.density < 1]
-        if not densities:
+        if not densities and not facts.products:
             return ()
         return ("the machine does not skip zeros: it gains no time or energy from the zeros that training makes",)
 

@@ -192,6 +192,7 @@ METHODS: ExtensionPoint[type[Method]] = ExtensionPoint(
         "fast": "presilicon.methods.fast:Fast",
         "magnitude-pruning": "presilicon.methods.magnitude_pruning:MagnitudePruning",
         "procrustes": "presilicon.methods.procrustes:Procrustes",
+        "tensordash": "presilicon.methods.tensordash:TensorDash",
     },
     Method,
 )

@@ -41,10 +41,20 @@ class MethodFact(Struct, frozen=True, kw_only=True):
     layer: str = ""
 
 
+class ProductFact(Struct, frozen=True, kw_only=True):
+    """A product of a layer at a step on hardware that skips pairs of operands with a zero."""
+
+    layer: str
+    product: ProductPhase
+    cycles: float
+    """Cycles over those that it takes without skipping, simulated on measured zeros."""
+
+
 class StepFacts(Struct, frozen=True, kw_only=True):
     """Facts of a step that change its cost. Hashable: equal facts are priced once."""
 
     layers: tuple[LayerFact, ...] = ()
+    products: tuple[ProductFact, ...] = ()
     samples: int | None = None
     """Samples of the step on each chip, or None for the workload's batch size."""
     methods: tuple[MethodFact, ...] = ()
@@ -55,19 +65,21 @@ class StepFacts(Struct, frozen=True, kw_only=True):
     """Gradients were predicted, not computed: only the forward pass and the update ran."""
 
     def bucketed(self, buckets: int = 20) -> "StepFacts":
-        """The same facts with densities rounded up to the next of `buckets` levels, so that near-equal steps coincide.
+        """The same facts with densities and shares rounded up to the next of `buckets` levels, so that near-equal steps
+        coincide.
 
         >>> fact = LayerFact(layer="fc", role="activation", density=0.512)
         >>> StepFacts(layers=(fact,)).bucketed().layers[0].density
         0.55
         """
-        if not self.layers:
+        if not self.layers and not self.products:
             return self
         layers = tuple(
             fact if fact.density is None else replace(fact, density=_round_up(fact.density, buckets))
             for fact in self.layers
         )
-        return replace(self, layers=layers)
+        products = tuple(replace(fact, cycles=_round_up(fact.cycles, buckets)) for fact in self.products)
+        return replace(self, layers=layers, products=products)
 
 
 def _round_up(density: float, buckets: int) -> float:

@@ -188,6 +188,8 @@ def _describe(op: Op, gemm: Gemm, step: MachineStep, machine: SystolicMachine, r
     if density < 1:
         held, streamed = (_compress(op.phase, density, element) for element in (held, streamed))
     packed = _pack(gemm, op.phase, density)
+    if machine.skips_zero_pairs:
+        packed = replace(gemm, k=ceil(gemm.k * formats.cycles_share(op.layer, op.phase)))
     return Product(
         gemm=gemm,
         packed=packed,

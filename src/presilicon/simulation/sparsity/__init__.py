@@ -1,0 +1,1 @@
+"""Machines that skip zeros, simulated on the zeros that training met."""

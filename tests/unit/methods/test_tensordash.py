@@ -1,0 +1,77 @@
+"""TensorDash as a method: training does not change, and products take the cycles that their zeros allow."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from presilicon.base import ConfigError
+from presilicon.designs import Numerics, load_design
+from presilicon.emulation import train
+from presilicon.methods.tensordash import TensorDash, _streams
+from presilicon.records import ProductFact, StepFacts
+from presilicon.simulation import simulate
+from presilicon.workloads import capture_workload, load_workload
+
+DIGITS = load_workload("digits-cnn")
+SHORT = replace(DIGITS, max_steps=12, evaluate_every=12)
+
+
+def test_training_is_the_same_and_relus_save_cycles():
+    plain = train(SHORT, Numerics())
+    dashed = train(SHORT, Numerics(), methods=[TensorDash(every=5, samples=128)])
+    assert dashed.losses == plain.losses
+    shares = {(fact.layer, fact.product): fact.cycles for fact in list(dashed.facts())[-1].products}
+    assert len(shares) == 3 * 4
+    assert all(1 / 3 <= share <= 1 for share in shares.values())
+    assert shares["conv2", "forward"] < 0.95  # its inputs come out of a ReLU
+    assert shares["output", "input_grad"] == 1  # ten errors and ten weights are fewer than the lanes
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(64, 48), nn.Conv2d(16, 32, 3, padding=1), nn.Conv2d(8, 16, 3, stride=2)])
+def test_samples_have_the_length_and_the_density_of_their_products(layer: nn.Module):
+    torch.manual_seed(0)
+    weight = layer.get_parameter("weight").detach()
+    x = torch.rand(32, 64) if weight.dim() == 2 else torch.rand(8, weight.shape[1], 12, 12)
+    output = layer(x)
+    zeros = {"x": torch.rand(x.shape) < 0.5, "w": torch.rand(weight.shape) < 0.75, "e": torch.rand(output.shape) < 0.5}
+    generator = torch.Generator().manual_seed(1)
+    streams = _streams(layer, zeros["x"], zeros["w"], zeros["e"], 400, generator)
+    taps = weight[0, 0].numel() if weight.dim() > 2 else 1
+    lengths = {phase: pairs.shape[1] for phase, pairs in streams.items()}
+    assert lengths["forward"] == weight[0].numel()
+    assert lengths["input_grad"] == weight.shape[0] * taps
+    density = {phase: float(pairs.float().mean()) for phase, pairs in streams.items()}
+    border = 0.0 if weight.dim() == 2 else 0.09  # zeros around the pictures
+    assert density["forward"] == pytest.approx(0.5 * 0.75, abs=0.02 + border)
+    assert density["input_grad"] == pytest.approx(0.5 * 0.75, abs=0.02 + 2 * border)
+    assert density["weight_grad"] == pytest.approx(0.25, abs=0.02 + border)
+
+
+def test_a_machine_with_lanes_takes_the_cycles_that_were_simulated():
+    design = load_design("edge-bf16", ["machine.skips_zero_pairs=true"])
+    graph = capture_workload(DIGITS)
+    products = tuple(ProductFact(layer="hidden", product=phase, cycles=0.5) for phase in ("forward", "input_grad"))
+    usual, skipping = simulate(graph, design), simulate(graph, design, StepFacts(products=products))
+    cycles = {
+        name: sum(op.cycles for op in cost.ops if op.layer == "hidden" and op.unit == "array" and op.phase == "forward")
+        for name, cost in (("usual", usual), ("skipping", skipping))
+    }
+    assert 0.4 < cycles["skipping"] / cycles["usual"] < 0.7
+    assert skipping.energy_j < usual.energy_j
+    assert simulate(graph, load_design("edge-bf16"), StepFacts(products=products)).time_s == usual.time_s
+    assert "does not skip zeros" in load_design("edge-bf16").machine.remarks(StepFacts(products=products))[0]
+
+
+def test_machines_and_models_without_what_it_needs_are_refused():
+    with pytest.raises(ConfigError, match=r"set machine\.skips_zero_pairs = true"):
+        load_design("edge-bf16", methods=["tensordash"])
+    with pytest.raises(ConfigError, match="leave skips_zero_weights out"):
+        load_design("edge-bf16", ["machine.skips_zero_pairs=true", "machine.skips_zero_weights=true"])
+
+    class Run:
+        model = nn.Sequential(nn.ReLU())
+
+    with pytest.raises(ConfigError, match="no linear or convolution layer"):
+        TensorDash().attach(Run())
