@@ -118,6 +118,6 @@ def _check_layers(graph: StepGraph, facts: StepFacts, numerics: Numerics) -> Non
     layers = {op.layer for op in graph.ops}
     if graph.parameters:
         numerics.check_layers(layers, graph.ends)
-    for fact in (*facts.layers, *facts.products):
-        if fact.layer not in layers:
-            raise unknown("layer", fact.layer, layers - {""})
+    for layer in (*(fact.layer for fact in facts.layers), *(fact.layer for fact in facts.products)):
+        if layer not in layers:
+            raise unknown("layer", layer, layers - {""})
