@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from presilicon.designs.step_formats import StepFormats
 from presilicon.designs.technology import Technology
-from presilicon.records import Op, OpCost, StepGraph
+from presilicon.records import DramBounds, Op, OpCost, StepGraph
 
 if TYPE_CHECKING:
     from presilicon.designs.design import Design
@@ -35,6 +35,7 @@ class StepPrice(Struct, frozen=True, kw_only=True):
     time_s: float
     """Time of the whole step: more than the sum of its ops where the machine waits, less where ops overlap."""
     energy_by_component_j: dict[str, float]
+    dram_bounds: DramBounds | None = None
 
 
 def op_cost(
@@ -55,6 +56,7 @@ def op_cost(
     flops: int | None = None,
     kernel_flops: float | None = None,
     utilization: float = 0.0,
+    group: str = "",
 ) -> OpCost:
     """The cost of an op, with the intensity, the roof and the bound that follow from the figures.
 
@@ -84,5 +86,6 @@ def op_cost(
         prefetched_s=prefetched_s,
         intensity=intensity,
         roof_flops_s=min(peak_flops_s, intensity * dram_gb_s * 1e9) if bytes_dram else peak_flops_s,
+        group=group,
         bound="none" if compute_s == waits_s == 0 else "compute" if compute_s >= waits_s else "memory",
     )

@@ -90,16 +90,34 @@ class OpCost(Struct, frozen=True, kw_only=True, gc=False):
     roof_flops_s: float
     """FLOPs per second that the unit and the DRAM bandwidth allow at this intensity."""
     bound: Bound
+    group: str = ""
+    """Name of the first op of the group that it is fused into; empty if it runs on its own. The time of a group is
+    divided among its ops, and data that several of them load is charged to the first."""
 
     @property
     def flops_s(self) -> float:
-        """FLOPs per second that it reaches, to hold against `roof_flops_s`."""
-        return self.flops / self.time_s if self.time_s else 0.0
+        """FLOPs per second that it reaches, to hold against `roof_flops_s`.
+
+        Ops of a group run at the same time, so one of them is measured over the time that its own work needs.
+        """
+        seconds = max(self.time_s, self.compute_s, self.memory_s) if self.group else self.time_s
+        return self.flops / seconds if seconds else 0.0
 
     @property
     def end_s(self) -> float:
         """End of the op, counted from the start of the step."""
         return self.start_s + self.time_s
+
+
+class DramBounds(Struct, frozen=True, kw_only=True):
+    """DRAM traffic that no schedule of a step falls below, each op running once."""
+
+    separate_bytes: float
+    """Every op on its own: each reads what it uses once and writes its results."""
+    compulsory_bytes: float
+    """All ops fused: weights, state and the batch are read once, what the next step needs is written once."""
+    buffered_bytes: float
+    """The same, with what the on-chip buffer cannot hold where all data must pass through it."""
 
 
 class Cost(Struct, frozen=True, kw_only=True):
@@ -114,6 +132,13 @@ class Cost(Struct, frozen=True, kw_only=True):
     """The same joules by where they went: `mac`, `vector`, `register`, `sram`, `dram`, and `leakage` where the
     technology has a figure for it; a kind of machine may have parts of its own."""
     ops: tuple[OpCost, ...]
+    dram_bounds: DramBounds | None = None
+    """Lower bounds of the DRAM traffic, for kinds of machines that give them."""
+
+    @property
+    def bytes_dram(self) -> float:
+        """DRAM traffic of all ops."""
+        return sum(op.bytes_dram for op in self.ops)
 
     @property
     def timeline(self) -> tuple[tuple[str, float, float], ...]:
@@ -130,12 +155,12 @@ class Cost(Struct, frozen=True, kw_only=True):
     def lanes(self) -> tuple[int, ...]:
         """Row of each op on a timeline on which overlapping ops have rows of their own; all zero if none overlap."""
         ends_s: list[float] = []
-        rows = []
-        for op in self.ops:
+        rows = [0] * len(self.ops)
+        for position, op in sorted(enumerate(self.ops), key=lambda item: item[1].start_s):
             free = [lane for lane, end_s in enumerate(ends_s) if end_s <= op.start_s + 1e-12 * self.time_s]
             lane = max(free, key=ends_s.__getitem__, default=len(ends_s))
             ends_s[lane : lane + 1] = [op.end_s]
-            rows.append(lane)
+            rows[position] = lane
         return tuple(rows)
 
     def time_by_phase_s(self) -> dict[str, float]:

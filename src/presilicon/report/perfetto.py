@@ -12,6 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from presilicon.base import ConfigError
 from presilicon.records import Cost, MemoryTimeline, OpCost, StepGraph
 
@@ -57,6 +59,7 @@ def trace_document(
     Power is that of the running ops; while the step waits (for the host or other chips), it is the energy spent outside
     ops. Over the step it adds up to its energy. Bandwidth is the mean over each op, including prefetches for the next.
     """
+    cost = msgspec.structs.replace(cost, ops=tuple(sorted(cost.ops, key=lambda op: op.start_s)))
     lanes = cost.lanes()
     rows = 1 + max(lanes, default=0)
     tracks = _tracks(cost.ops, lanes)
@@ -73,10 +76,10 @@ def trace_document(
             run = list(ops)
             track = tracks[_numbered(_PHASE, row, rows)]
             events.append(_span(track, phase.replace("_", " "), run[0].start_s, run[-1].end_s - run[0].start_s))
-    for op, row in zip(cost.ops, lanes, strict=True):
+    for (op, start_s, time_s), row in zip(_computed(cost.ops), lanes, strict=True):
         track = tracks[_numbered(op.unit, row, rows)]
-        events.append(_span(track, op.name, op.start_s, min(op.compute_s, op.time_s), **_details(op)))
-    transfers = _transfers(cost.ops) if rows == 1 else _queued(cost)
+        events.append(_span(track, op.name, start_s, time_s, **_details(op)))
+    transfers = _transfers(_merged(cost.ops)) if rows == 1 else _queued(cost)
     events += (
         _span(tracks[_DRAM], f"{op.name} (ahead)" if ahead else op.name, start_s, time_s, op=op.name, bytes=moved)
         for op, ahead, start_s, time_s, moved in transfers
@@ -104,6 +107,36 @@ def trace_document(
             "energy_j": repeat * cost.energy_j,
         },
     }
+
+
+def _groups(ops: Sequence[OpCost]) -> Iterator[list[OpCost]]:
+    """Ops that are fused, together; others one by one."""
+    for _, group in groupby(ops, key=lambda op: op.group or op.name):
+        yield list(group)
+
+
+def _computed(ops: Sequence[OpCost]) -> Iterator[tuple[OpCost, float, float]]:
+    """Start and time of the compute of each op. In a group, each unit does its ops from the start of the group on."""
+    for group in _groups(ops):
+        whole_s = sum(op.time_s for op in group)
+        busy_s = {unit: sum(op.compute_s for op in group if op.unit == unit) for unit in {op.unit for op in group}}
+        free_s = dict.fromkeys(busy_s, group[0].start_s)
+        for op in group:
+            shrunk = min(1.0, whole_s / busy_s[op.unit]) if busy_s[op.unit] else 1.0
+            yield op, free_s[op.unit], op.compute_s * shrunk
+            free_s[op.unit] += op.compute_s * shrunk
+
+
+def _merged(ops: Sequence[OpCost]) -> list[OpCost]:
+    """Each group as one op, for what it moves."""
+    merged = []
+    for group in _groups(ops):
+        sums = {name: sum(getattr(op, name) for op in group) for name in _SUMMED}
+        merged.append(msgspec.structs.replace(group[0], **sums) if len(group) > 1 else group[0])
+    return merged
+
+
+_SUMMED = ("time_s", "memory_s", "prefetched_s", "bytes_dram")
 
 
 def _details(op: OpCost) -> dict[str, Any]:
@@ -175,7 +208,7 @@ def _counters(cost: Cost, timeline: MemoryTimeline, rows: int) -> Iterator[Event
     for at_ns, watts in _power(cost):
         yield _counter(_POWER, at_ns / 1e9, power=watts)
     if rows == 1:
-        moved = _moved(cost.ops)
+        moved = _moved(_merged(cost.ops))
     else:
         moved = [(start_s, time_s, size) for _, _, start_s, time_s, size in _queued(cost)]
     rates = [

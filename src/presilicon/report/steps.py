@@ -40,6 +40,7 @@ def render_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int) -> str:
         f"time         {format_seconds(cost.time_s)}",
         f"energy       {format_joules(cost.energy_j)}",
         f"memory       {format_bytes(cost.memory_bytes)}",
+        *_traffic(cost),
         *([f"cycles       {format_count(cost.cycles)}{_SIDE_BY_SIDE if overlap else ''}"] if cost.cycles else []),
         f"utilization  {format_percent(cost.utilization)} of the {_unit(cost)} while it is busy",
         "",
@@ -60,12 +61,27 @@ def render_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int) -> str:
                 *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True)),
             ]
             lines.append("  ".join(cells))
+        if any(op.group for op in dearest):
+            lines.append("* fused with others: the time of the group is divided among its ops")
         if len(dearest) < len(cost.ops):
             lines.append(f"... and {len(cost.ops) - len(dearest)} more (--ops N, or --json for all)")
     return "\n".join(lines) + "\n"
 
 
 _SIDE_BY_SIDE = ", summed over cores that work side by side"
+
+
+def _traffic(cost: Cost) -> list[str]:
+    """DRAM traffic, and its lower bounds where the machine gives them."""
+    bounds = cost.dram_bounds
+    if bounds is None:
+        return []
+    fused = len({op.group for op in cost.ops if op.group})
+    return [
+        f"DRAM         {format_bytes(cost.bytes_dram)}; lower bounds: {format_bytes(bounds.buffered_bytes)} with this "
+        f"buffer, {format_bytes(bounds.compulsory_bytes)} with any, {format_bytes(bounds.separate_bytes)} unfused"
+        + (f"; {fused} fused groups" if fused else "")
+    ]
 
 
 def _overlaps(cost: Cost) -> bool:
@@ -210,7 +226,7 @@ def _word(value: Any) -> str:
 
 def _row(op: OpCost, whole_s: float) -> tuple[str, ...]:
     return (
-        op.name,
+        f"{op.name} *" if op.group else op.name,
         format_seconds(op.time_s),
         format_percent(op.time_s / whole_s) if whole_s else "-",
         op.bound,

@@ -66,6 +66,7 @@ def simulate(
         memory_bytes=peak_bytes(graph, executed, formats),
         energy_by_component_j=price.energy_by_component_j,
         ops=price.ops,
+        dram_bounds=price.dram_bounds,
     )
 
 

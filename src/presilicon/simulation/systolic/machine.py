@@ -16,6 +16,7 @@ Dataflow = Literal[Stationary, "best"]
 Objective = Literal["time", "energy", "product"]
 Reduction = Literal["rows", "columns"]
 Transpose = Literal["free", "in-place", "transposer"]
+Fusion = Literal["none", "ops", "resident"]
 
 Size = Annotated[int, Meta(ge=1, le=1 << 20)]
 Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
@@ -69,6 +70,10 @@ class SystolicMachine(
     fold_overlap: bool = False
     """Whether cells have a second stationary register, so that the next fold is loaded (or the last one's sums are
     drained) while operands stream."""
+    fusion: Fusion = "resident"
+    """How ops share what is on chip. `none`: every op reads its inputs from DRAM and writes its results there. `ops`:
+    ops of the vector unit take tiles from the op before them as they come. `resident`: products do so too, slice by
+    slice, and data stays in the buffer between ops as far as it fits."""
     skips_zero_weights: bool = False
     """Whether products skip weights that are zero. A column of cells then holds the other weights of its output, packed
     along the reduction, with a mask that selects their inputs; the gradients of skipped weights are not computed.

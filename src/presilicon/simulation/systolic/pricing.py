@@ -1,41 +1,40 @@
-"""A training step on a systolic machine: the array for matrix products, the vector unit for the rest, one by one."""
+"""A training step on a systolic machine: the array for matrix products, the vector unit for the rest, in groups."""
 
 from collections.abc import Iterable, Iterator
-from math import ceil
 
 from msgspec import Struct
 
-from presilicon.designs import MachineStep, StepFormats, StepPrice, op_cost
-from presilicon.records import Op, OpCost
-from presilicon.simulation.systolic.functions import Functions, operator_j
+from presilicon.designs import MachineStep, StepPrice, op_cost
+from presilicon.records import DramBounds, OpCost
+from presilicon.simulation.fusion.values import BEFORE, StepValues
 from presilicon.simulation.systolic.machine import SystolicMachine
-from presilicon.simulation.systolic.products import Resident, array_work, resident_after
-from presilicon.simulation.systolic.work import Rates, Work, systolic_rates
+from presilicon.simulation.systolic.plan import Plan, Planner
+from presilicon.simulation.systolic.work import Rates, systolic_rates
 
 
 class Demand(Struct, frozen=True, kw_only=True, gc=False):
-    """Demand of an op for the two resources that work in parallel."""
+    """Demand of a group of ops for the resources that work in parallel."""
 
     compute_s: float
     transfer_s: float
     """Time on the DRAM channel, in total."""
     early_s: float = 0.0
-    """The part of the transfer that does not depend on the previous op."""
+    """The part of the transfer that does not depend on the previous group."""
 
 
 class Span(Struct, frozen=True, kw_only=True, gc=False):
-    """Position of an op on the timeline."""
+    """Position of a group on the timeline."""
 
     start_s: float
     time_s: float
     prefetched_s: float
-    """Transfer that ran before its start, while the channel was idle during the previous op."""
+    """Transfer that ran before its start, while the channel was idle during the previous group."""
 
 
 def lay_out(demands: Iterable[Demand], *, prefetch: bool) -> list[Span]:
-    """Ops one after another, each as long as the longer of its compute and of the transfer that is still to do.
+    """Groups one after another, each as long as the longer of its compute and of the transfer that is still to do.
 
-    With `prefetch`, the channel fetches for the next op once it has done the transfers of this one.
+    With `prefetch`, the channel fetches for the next group once it has done the transfers of this one.
 
     >>> ops = [Demand(compute_s=5.0, transfer_s=2.0), Demand(compute_s=1.0, transfer_s=4.0, early_s=4.0)]
     >>> [span.time_s for span in lay_out(ops, prefetch=False)], [span.time_s for span in lay_out(ops, prefetch=True)]
@@ -54,100 +53,101 @@ def lay_out(demands: Iterable[Demand], *, prefetch: bool) -> list[Span]:
 
 
 def price_systolic(step: MachineStep, machine: SystolicMachine) -> StepPrice:
-    """Ops one after another, each as long as its compute cycles or its DRAM traffic (minus prefetched bytes).
+    """Groups of ops one after another, each as long as the array, the vector unit or the DRAM channel needs.
 
-    Every op reads its inputs from DRAM and writes its outputs there (no fusion between ops). Where the
-    technology has a figure for leakage, the whole die leaks all the time.
+    Of the plans that the machine's fusion allows, the one with the least product of time and energy is taken. The time
+    of a group is divided among its ops in proportion to what each would need on its own. Where the technology has a
+    figure for leakage, the whole die leaks all the time.
     """
     assert step.technology is not None
     rates = systolic_rates(step.design, machine, step.technology)
-    works = _works(step, machine, rates)
-    spans = lay_out(_demands(step.executed, works, machine, step.formats), prefetch=machine.prefetch)
+    planner = Planner(step, machine, rates)
+    timed = [(plan, _lay_out_plan(plan, planner.values, machine)) for plan in planner.plans()]
+    plan, spans = min(timed, key=lambda pair: _time_energy(pair[0], pair[1], rates))
+    return _price(step, plan, spans, machine, rates, planner.bound_traffic())
+
+
+def _lay_out_plan(plan: Plan, values: StepValues, machine: SystolicMachine) -> list[Span]:
+    return lay_out(_demands(plan, values, machine), prefetch=machine.prefetch)
+
+
+def _time_energy(plan: Plan, spans: list[Span], rates: Rates) -> float:
+    time_s = spans[-1].start_s + spans[-1].time_s if spans else 0.0
+    parts = (work.energy_j(rates, 0.0, moved) for work, moved in zip(plan.works, plan.dram_bytes, strict=True))
+    dynamic_j = sum(sum(energy.values()) for energy in parts)
+    return time_s * (dynamic_j + ((rates.leakage_w or 0.0) + rates.refresh_w) * time_s)
+
+
+def _demands(plan: Plan, values: StepValues, machine: SystolicMachine) -> Iterator[Demand]:
+    """Demand of each group; data that the previous group does not write can come early if the buffer has room."""
+    bytes_s = machine.dram_gb_s * 1e9
+    gathered = frozenset(position for group in plan.groups for position in group.statistics)
+    moved = [sum(plan.works[position].spills for position in group.members) for group in plan.groups]
+    waiting = [0.0] * len(plan.groups)
+    home = {position: slot for slot, group in enumerate(plan.groups) for position in group.members}
+    for load in plan.transfers.loads:
+        moved[load.slot] += load.size_bytes
+        writer = values.writer[load.value]
+        if writer == BEFORE or home[writer] != load.slot - 1:
+            waiting[load.slot] += load.size_bytes
+    for store in plan.transfers.stores:
+        moved[store.slot] += store.size_bytes
+    room = 0.0
+    for slot, group in enumerate(plan.groups):
+        cycles = max(plan.array_cycles(group), plan.vector_cycles(group, gathered))
+        yield Demand(
+            compute_s=cycles * 1e-9 / machine.clock_ghz,
+            transfer_s=moved[slot] / bytes_s,
+            early_s=min(waiting[slot], room) / bytes_s,
+        )
+        room = min(plan.free_bytes[slot] + group.reserved_bytes / 2, machine.buffer.usable_bits / 8)
+
+
+def _price(
+    step: MachineStep,
+    plan: Plan,
+    spans: list[Span],
+    machine: SystolicMachine,
+    rates: Rates,
+    bounds: DramBounds,
+) -> StepPrice:
     memories = (buffer.name for buffer in rates.buffers)
     components = dict.fromkeys(("mac", "vector", "register", *memories, "dram"), 0.0)
-    ops: list[OpCost] = []
-    for op, work, span in zip(step.executed, works, spans, strict=True):
-        energy = work.energy_j(rates, span.time_s)
-        for component, joules in energy.items():
-            components[component] = components.get(component, 0.0) + joules
-        ops.append(_op_cost(op, work, span, sum(energy.values()), machine))
-    return StepPrice(ops=tuple(ops), time_s=sum(op.time_s for op in ops), energy_by_component_j=components)
-
-
-def _works(step: MachineStep, machine: SystolicMachine, rates: Rates) -> list[Work]:
-    whole = {tensor.id: tensor.elements for tensor in step.graph.parameters}
-    functions = Functions(step.design.numerics)
-    resident: Resident | None = None
-    works: list[Work] = []
-    for op in step.executed:
-        if op.gemm:
-            works.append(array_work(op, op.gemm, step, machine, rates, resident=resident))
-        else:
-            works.append(_vector_work(op, step, machine, rates, functions))
-        resident = resident_after(op, machine, step.formats, whole, resident)
-    return works
-
-
-def _demands(
-    executed: tuple[Op, ...], works: list[Work], machine: SystolicMachine, formats: StepFormats
-) -> Iterator[Demand]:
-    """Demand of each op; inputs that the previous op does not write can come early if half the buffer holds them."""
-    bytes_s = machine.dram_gb_s * 1e9
-    written: set[int] = set()
-    for op, work in zip(executed, works, strict=True):
-        early = 0.0
-        if machine.prefetch:
-            waiting = sum(
-                formats.bytes_of(tensor, op.layer, op.product_phase) for tensor in op.inputs if tensor.id not in written
+    bytes_s, cycle_s = machine.dram_gb_s * 1e9, 1e-9 / machine.clock_ghz
+    costs: dict[int, OpCost] = {}
+    for group, span in zip(plan.groups, spans, strict=True):
+        alone_s = [max(plan.works[at].cycles * cycle_s, plan.dram_bytes[at] / bytes_s) for at in group.members]
+        transfer_s = sum(plan.dram_bytes[at] for at in group.members) / bytes_s
+        scale = span.time_s / sum(alone_s) if any(alone_s) else 0.0
+        name = step.executed[group.members[0]].name if len(group.members) > 1 else ""
+        start_s = span.start_s
+        for at, own_s in zip(group.members, alone_s, strict=True):
+            work, memory_s = plan.works[at], plan.dram_bytes[at] / bytes_s
+            energy = work.energy_j(rates, own_s * scale, plan.dram_bytes[at])
+            for component, joules in energy.items():
+                components[component] = components.get(component, 0.0) + joules
+            costs[at] = op_cost(
+                step.executed[at],
+                unit=work.unit,
+                start_s=start_s,
+                time_s=own_s * scale,
+                energy_j=sum(energy.values()),
+                compute_s=work.cycles * cycle_s,
+                memory_s=memory_s,
+                prefetched_s=span.prefetched_s * memory_s / transfer_s if transfer_s else 0.0,
+                cycles=work.cycles,
+                bytes_dram=plan.dram_bytes[at],
+                bytes_sram=work.bytes_on_chip(plan.dram_bytes[at]),
+                dram_gb_s=machine.dram_gb_s,
+                peak_flops_s=work.peak_flops_s,
+                utilization=work.utilization,
+                group=name,
             )
-            early = min(waiting, machine.buffer.usable_bits / 8)
-            written = {tensor.id for tensor in op.outputs}
-        yield Demand(
-            compute_s=work.cycles * 1e-9 / machine.clock_ghz,
-            transfer_s=work.bytes_dram / bytes_s,
-            early_s=early / bytes_s,
-        )
-
-
-def _op_cost(op: Op, work: Work, span: Span, energy_j: float, machine: SystolicMachine) -> OpCost:
-    return op_cost(
-        op,
-        unit=work.unit,
-        start_s=span.start_s,
-        time_s=span.time_s,
-        energy_j=energy_j,
-        compute_s=work.cycles * 1e-9 / machine.clock_ghz,
-        memory_s=work.bytes_dram / (machine.dram_gb_s * 1e9),
-        prefetched_s=span.prefetched_s,
-        cycles=work.cycles,
-        bytes_dram=work.bytes_dram,
-        bytes_sram=work.bytes_on_chip,
-        dram_gb_s=machine.dram_gb_s,
-        peak_flops_s=work.peak_flops_s,
-        utilization=work.utilization,
-    )
-
-
-def _vector_work(op: Op, step: MachineStep, machine: SystolicMachine, rates: Rates, functions: Functions) -> Work:
-    """Any other op, in float32 on the vector unit: a result per lane and cycle; a move takes lanes but no arithmetic.
-
-    A function that the design replaces takes its operator's cycles instead, in every lane, and its operator's energy.
-    """
-    formats, replaced = step.formats, functions.find(op)
-    flops, slots, cycles, operator_energy_j = op.flops, max(op.flops, op.elements_out), 0, 0.0
-    if replaced is not None:
-        assert step.technology is not None
-        flops, slots = max(flops - replaced.elements, 0), max(slots - replaced.elements, 0)
-        cycles = replaced.cost.cycles_of(replaced.elements, machine.vector_lanes)
-        operator_energy_j = replaced.elements * operator_j(replaced.cost, step.technology)
-    loads = tuple(formats.bytes_of(tensor, op.layer) for tensor in op.inputs)
-    stores = tuple(formats.written_bytes(tensor, op.layer) for tensor in op.outputs)
-    return Work(
-        unit="vector",
-        cycles=cycles + ceil(slots / machine.vector_lanes),
-        operations_j=flops * rates.vector_j + operator_energy_j,
-        loads=loads,
-        stores=stores,
-        bytes_sram=sum(loads) + sum(stores),
-        peak_flops_s=machine.vector_lanes * machine.clock_ghz * 1e9,
+            start_s += own_s * scale
+    ops = tuple(costs[at] for at in range(len(step.executed)))
+    return StepPrice(
+        ops=ops,
+        time_s=sum(op.time_s for op in ops),
+        energy_by_component_j=components,
+        dram_bounds=bounds,
     )

@@ -117,14 +117,9 @@ def array_work(
     convention always loads it.
     """
     formats = step.formats
-    product = _describe(op, gemm, step, machine, rates)
+    product = describe_product(op, gemm, step, machine, rates)
     buffers = _shared(rates.buffers, share)
-    dataflow = dataflow_of(machine, op.phase)
-    flows = STATIONARY if dataflow == "best" else (dataflow,)
-    mapped = min(
-        (_map(product, flow, machine, step.convention, rates, buffers) for flow in flows),
-        key=lambda mapped: mapped.price.goal(machine.objective),
-    )
+    mapped = map_product(product, op.phase, machine, step.convention, rates, buffers)
     a_loads, b_loads, spills = mapped.price.dram_bytes(mapped.task)
     cycles, traffic = mapped.cycles, dict(mapped.price.traffic)
     if step.convention == "exact" and resident is not None and resident == _resident_weights(op, machine, formats):
@@ -153,6 +148,8 @@ def array_work(
         inner_bytes=traffic,
         peak_flops_s=2e9 * machine.rows * machine.cols * machine.clock_ghz / product.passes,
         utilization=product.packed.macs / (max(cycles, 1) * machine.rows * machine.cols),
+        tile_bytes=mapped.price.occupied(mapped.task),
+        whole_rows=mapped.price.tiles[-1].n == gemm.n,
     )
 
 
@@ -170,7 +167,8 @@ def bound_product(gemm: Gemm, design: Design) -> float | None:
     return least_traffic(gemm, element, kib * 1024) + gemm.count * gemm.m * gemm.n * a
 
 
-def _describe(op: Op, gemm: Gemm, step: MachineStep, machine: SystolicMachine, rates: Rates) -> Product:
+def describe_product(op: Op, gemm: Gemm, step: MachineStep, machine: SystolicMachine, rates: Rates) -> Product:
+    """The formats and sizes of a product."""
     formats = step.formats
     mac = formats.numerics_of(op.layer).mac_of(op.phase)
     # A product's inputs begin with its two factors; then comes what is added to it.
@@ -205,6 +203,23 @@ def _describe(op: Op, gemm: Gemm, step: MachineStep, machine: SystolicMachine, r
         register_bit_j=rates.register_bit_j,
         dram_bytes=sum(formats.bytes_of(tensor, op.layer) for tensor in rest)
         + sum(formats.written_bytes(tensor, op.layer) for tensor in op.outputs),
+    )
+
+
+def map_product(
+    product: Product,
+    phase: Phase,
+    machine: SystolicMachine,
+    convention: Convention,
+    rates: Rates,
+    buffers: tuple[Buffer, ...],
+) -> Mapped:
+    """The best mapping of a product, of all operands that can stay in the array if the machine may choose."""
+    dataflow = dataflow_of(machine, phase)
+    flows = STATIONARY if dataflow == "best" else (dataflow,)
+    return min(
+        (_map(product, flow, machine, convention, rates, buffers) for flow in flows),
+        key=lambda mapped: mapped.price.goal(machine.objective),
     )
 
 

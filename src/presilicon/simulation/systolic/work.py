@@ -100,27 +100,25 @@ class Work(Struct, frozen=True, kw_only=True):
     peak_flops_s: float
     """Peak of the unit, with every cell or lane at work in every cycle."""
     utilization: float = 0.0
+    tile_bytes: float = 0.0
+    """Tiles of a product in the outermost memory that are in use at one time."""
+    whole_rows: bool = True
+    """Whether those of its result have whole rows."""
 
-    @property
-    def bytes_dram(self) -> float:
-        """DRAM traffic in both directions."""
-        return sum(self.loads) + sum(self.stores) + self.spills
+    def bytes_on_chip(self, bytes_dram: float) -> float:
+        """Bytes that all memories of the chip read and write, for an op with so much DRAM traffic in its group."""
+        return self.bytes_sram + bytes_dram + sum(self.inner_bytes.values())
 
-    @property
-    def bytes_on_chip(self) -> float:
-        """Bytes that all memories of the chip read and write."""
-        return self.bytes_sram + self.bytes_dram + sum(self.inner_bytes.values())
-
-    def energy_j(self, rates: Rates, time_s: float) -> dict[str, float]:
-        """Joules by component, for an op that takes `time_s`: arithmetic, registers, the buffer, DRAM, leakage."""
+    def energy_j(self, rates: Rates, time_s: float, bytes_dram: float) -> dict[str, float]:
+        """Joules by component, for an op with so much time and DRAM traffic in its group."""
         energy = {
             "mac" if self.unit == "array" else "vector": self.operations_j,
             "register": self.register_bits * rates.register_bit_j,
-            "dram": self.bytes_dram * rates.dram_byte_j,
+            "dram": bytes_dram * rates.dram_byte_j,
         }
         for buffer in rates.buffers[:-1]:
             energy[buffer.name] = self.inner_bytes.get(buffer.name, 0.0) * buffer.byte_j
-        energy[rates.buffers[-1].name] = (self.bytes_sram + self.bytes_dram) * rates.sram_byte_j
+        energy[rates.buffers[-1].name] = (self.bytes_sram + bytes_dram) * rates.sram_byte_j
         if rates.refresh_w:
             energy["refresh"] = rates.refresh_w * time_s
         if rates.leakage_w is not None:

@@ -1,0 +1,73 @@
+"""Part of an op in a group: how it takes the tiles of other ops, and what a product holds while they stream through."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from presilicon.records import Op
+
+Style = Literal["map", "rows", "samples", "sum", "norm", "product", "alone"]
+"""`map`: a piece of the result needs the same piece of the inputs. `rows` and `samples`: the same with whole rows
+(softmax, layer normalization) or samples (pooling, group normalization). `sum`: takes pieces as they come, its result
+is there at the end (reductions, losses). `norm`: batch normalization, a sum and then a map. `alone`: not known to
+stream."""
+
+
+def style_of(op: Op) -> Style:
+    """The style of an op by its kind, its operator and its sizes.
+
+    Copies to another layout are maps: a tile is reordered while it is written. A softmax is over rows, whichever axis
+    was meant. Gathers read their table in any order, and the gradients of tables are on their own.
+    """
+    if op.gemm is not None:
+        return "product"
+    match op.kind:
+        case "elementwise" | "copy" | "optimizer" | "random":
+            return "map"
+        case "softmax":
+            return "rows"
+        case "pooling":
+            return "samples"
+        case "normalization":
+            return _style_of_norm(op.operator)
+        case "reduction" | "loss":
+            largest = max((tensor.elements for tensor in op.inputs), default=0)
+            return "map" if any(tensor.elements >= largest for tensor in op.outputs) else "sum"
+        case "gather":
+            return "alone" if "backward" in op.operator else "map"
+        case _:
+            return "alone"
+
+
+def _style_of_norm(operator: str) -> Style:
+    if "batch_norm" in operator:
+        return "map" if "no_training" in operator else "norm"
+    return "samples" if "group_norm" in operator or "instance_norm" in operator else "rows"
+
+
+class ProductPart(Struct, frozen=True, kw_only=True, gc=False):
+    """A matrix product as groups see it.
+
+    On its own it is tiled. In a group of several it runs slice by slice along the rows of the streaming operand: the
+    other operand (or the sums, where the rows are what it adds over) is held for as long as the group runs.
+    """
+
+    tile_bytes: float
+    """Tiles in use and being filled, when it is tiled."""
+    whole_rows: bool
+    """Whether a tile of the result has whole rows."""
+    streaming: tuple[bool, bool]
+    """Whether the first and the second operand are cut into slices."""
+    sums_slices: bool
+    """Whether slices are added up (weight gradients), so that the result is there at the end."""
+    held_bytes: float
+    slice_bytes: tuple[float, float, float]
+    """Both operands and the result of all slices together; zero for what is held."""
+    lines: int
+    """Parts into which a sample can be cut: lines of an image, positions of a sequence."""
+    halo_bytes: float
+    """Lines of images that stay in the buffer between two slices of a sample, for the next windows of a convolution."""
+    refill_cycles: float
+    """Cycles that each further slice takes for filling and draining the array."""
+    read_bytes: tuple[float, float]
+    """Both operands, each element that is used read once."""

@@ -1,0 +1,162 @@
+"""A step over DRAM and the buffer: the transfers of each group, and the data that stays on chip between groups."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from presilicon.simulation.fusion.groups import Group
+from presilicon.simulation.fusion.values import BEFORE, StepValues
+
+
+class Transfer(NamedTuple):
+    """Bytes of a value between DRAM and the buffer, for one op."""
+
+    value: int
+    slot: int
+    """Number of the group."""
+    position: int
+    """The op that is charged with it."""
+    size_bytes: float
+
+
+class Transfers(NamedTuple):
+    """All transfers of a step; those of unfinished sums are not among them."""
+
+    loads: list[Transfer]
+    stores: list[Transfer]
+
+
+class OpBytes(NamedTuple):
+    """Bytes of the inputs and outputs of an op."""
+
+    tiled: tuple[float, ...]
+    """Of each input, as often as the tiles of a product read it."""
+    once: tuple[float, ...]
+    """Of each input, each element that is used read once."""
+    stores: tuple[float, ...]
+    passes: tuple[int, ...]
+    """How often each input is read; twice by a batch normalization on its own."""
+    is_whole: tuple[bool, ...]
+    """Whether all elements of each input are used."""
+
+
+def find_transfers(groups: Sequence[Group], values: StepValues, sizes: Sequence[OpBytes]) -> Transfers:
+    """Transfers of groups between which nothing stays on chip.
+
+    In a group, data that it computes is not loaded, other data is loaded once (or as often as the tiles of its product
+    need it), and data is stored if another group or the next step needs it. What the sums of a batch normalization
+    load is charged to the op of the group that they follow.
+    """
+    home: dict[int, int] = {}
+    gathered: set[int] = set()
+    for slot, group in enumerate(groups):
+        home.update(dict.fromkeys(group.members, slot))
+        gathered.update(group.statistics)
+    transfers = Transfers([], [])
+    for slot, group in enumerate(groups):
+        shared: dict[int, tuple[int, float]] = {}
+        charged = group.members[0]
+        for position in sorted((*group.members, *group.statistics)):
+            charged = position if home[position] == slot else charged
+            for index, value in enumerate(values.reads[position]):
+                writer = values.writer[value]
+                if writer != BEFORE and home[writer] == slot and not values.pinned[value]:
+                    continue
+                if position == group.tiled:
+                    transfers.loads.append(Transfer(value, slot, position, sizes[position].tiled[index]))
+                    continue
+                passes = 1 if position in gathered else sizes[position].passes[index]
+                size_bytes = sizes[position].once[index] * passes
+                if value not in shared or size_bytes > shared[value][1]:
+                    shared[value] = (shared[value][0] if value in shared else charged, size_bytes)
+        transfers.loads.extend(Transfer(value, slot, *charge) for value, charge in shared.items())
+        for position in group.members:
+            for value, size_bytes in zip(values.writes[position], sizes[position].stores, strict=True):
+                leaves = values.outlives[value] or values.pinned[value]
+                if leaves or any(home[reader] != slot for reader in values.readers[value]):
+                    transfers.stores.append(Transfer(value, slot, position, size_bytes))
+    return transfers
+
+
+class _Stay(NamedTuple):
+    """Data that could stay on chip from its use in one group to its use in another."""
+
+    cost: float
+    """Space and time that it takes, for each byte that it saves."""
+    value: int
+    first: int
+    last: int
+    size_bytes: float
+
+
+def keep_on_chip(
+    groups: Sequence[Group], values: StepValues, transfers: Transfers, buffer_bytes: float
+) -> tuple[Transfers, list[float]]:
+    """The transfers that are left if data stays in the buffer between groups, and the space that is then free.
+
+    Beside what a group reserves, the buffer holds data from one use to the next; a share of a tensor can stay if there
+    is no room for all of it. What saves the most bytes for its space and time goes first. A result is not stored if
+    it stays until its last use and no later step needs it.
+    """
+    free = [buffer_bytes - group.reserved_bytes for group in groups]
+    loads: dict[int, dict[int, float]] = {}
+    for value, slot, _, size_bytes in transfers.loads:
+        if not values.pinned[value]:
+            at = loads.setdefault(value, {})
+            at[slot] = at.get(slot, 0.0) + size_bytes
+    stored = {transfer.value: transfer for transfer in transfers.stores}
+    stays = sorted(stay for value in loads for stay in _stays_of(value, loads[value], values, stored))
+    shares: dict[tuple[int, int], float] = {}
+    used: dict[tuple[int, int], float] = {}
+    for _, value, first, last, size_bytes in stays:
+        share = _fit(free, used, value, first, last, size_bytes)
+        if share > 0:
+            shares[value, last] = share
+    left = Transfers([], [])
+    for load in transfers.loads:
+        share = shares.get((load.value, load.slot), 0.0)
+        left.loads.append(load if share == 0 else load._replace(size_bytes=load.size_bytes * (1 - share)))
+    for store in transfers.stores:
+        share = 0.0
+        if not values.outlives[store.value] and store.value in loads:
+            share = min(shares.get((store.value, slot), 0.0) for slot in loads[store.value])
+        left.stores.append(store if share == 0 else store._replace(size_bytes=store.size_bytes * (1 - share)))
+    return left, free
+
+
+def _stays_of(
+    value: int, loads: Mapping[int, float], values: StepValues, stored: Mapping[int, Transfer]
+) -> list[_Stay]:
+    size_bytes = values.size_bytes[value]
+    store = stored.get(value)
+    uses = sorted(loads) if store is None else [store.slot, *sorted(loads)]
+    spared = 0.0 if store is None or values.outlives[value] else store.size_bytes / len(loads)
+    if size_bytes == 0:
+        return []
+    return [
+        _Stay((last - first + 1) * size_bytes / max(loads[last] + spared, 1e-9), value, first, last, size_bytes)
+        for first, last in pairwise(uses)
+    ]
+
+
+def _fit(
+    free: list[float], used: dict[tuple[int, int], float], value: int, first: int, last: int, size_bytes: float
+) -> float:
+    """Put as much of a value as fits into the buffer from one slot to another, and return its share.
+
+    At its uses, a value that comes from before or stays until later is there already.
+    """
+    ends = [(slot, used.get((value, slot), 0.0)) for slot in (first, last)]
+    room = min(free[slot] + present for slot, present in ends)
+    if last - first > 1:
+        room = min(room, min(free[first + 1 : last]))
+    taken = min(size_bytes, room)
+    if taken <= 0:
+        return 0.0
+    for slot, present in ends:
+        if taken > present:
+            free[slot] -= taken - present
+            used[value, slot] = taken
+    for slot in range(first + 1, last):
+        free[slot] -= taken
+    return taken / size_bytes

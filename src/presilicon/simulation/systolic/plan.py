@@ -1,0 +1,196 @@
+"""A training step planned on a systolic machine: groups of ops, their work, and what crosses DRAM for each op."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from presilicon.base import ConfigError
+from presilicon.designs import MachineStep
+from presilicon.records import DramBounds, Op
+from presilicon.simulation.fusion.bounds import bound_traffic
+from presilicon.simulation.fusion.groups import NONE, Group, Limits, form_groups
+from presilicon.simulation.fusion.parts import Style, style_of
+from presilicon.simulation.fusion.schedule import OpBytes, Transfers, find_transfers, keep_on_chip
+from presilicon.simulation.fusion.values import StepValues, find_values
+from presilicon.simulation.systolic.functions import Functions
+from presilicon.simulation.systolic.machine import SystolicMachine
+from presilicon.simulation.systolic.products import Resident, array_work, resident_after
+from presilicon.simulation.systolic.slices import part_of_product, slice_work, tile_space, used_shares
+from presilicon.simulation.systolic.vectors import vector_work
+from presilicon.simulation.systolic.work import Rates, Work
+
+_SHARES = (0.5, 0.25)
+"""Shares of the buffer that a running group may use instead of all of it, to leave more for data that stays."""
+_STATISTICS = 0.5
+"""Share of the cycles of a batch normalization that gathers its sums. Assumed: the unit does about as much for both."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """Groups in the order in which they run, with the work and the DRAM bytes of every op."""
+
+    groups: tuple[Group, ...]
+    works: tuple[Work, ...]
+    """By position of the op."""
+    dram_bytes: tuple[float, ...]
+    """Transfers that are charged to an op."""
+    transfers: Transfers
+    free_bytes: tuple[float, ...]
+    """Space in the buffer that is free while a group runs."""
+
+    def array_cycles(self, group: Group) -> int:
+        """Cycles of the array in a group."""
+        return sum(self.works[position].cycles for position in group.members if self.works[position].unit == "array")
+
+    def vector_cycles(self, group: Group, gathered: frozenset[int]) -> float:
+        """Cycles of the vector unit in a group; the sums of `gathered` normalizations are gathered elsewhere."""
+        cycles = 0.0
+        for position in group.members:
+            work = self.works[position]
+            if work.unit == "vector":
+                cycles += work.cycles * (1 - _STATISTICS if position in gathered else 1)
+        return cycles + sum(self.works[position].cycles * _STATISTICS for position in group.statistics)
+
+
+class Planner:
+    """Plans of one step on a machine, with different fusion."""
+
+    def __init__(self, step: MachineStep, machine: SystolicMachine, rates: Rates) -> None:
+        self._step, self._machine, self._rates = step, machine, rates
+        self._buffer_bytes = machine.buffer.kib * 1024
+        self._styles: list[Style] = [style_of(op) for op in step.executed]
+        self._passes = [_passes(op, style) for op, style in zip(step.executed, self._styles, strict=True)]
+        self.values: StepValues = find_values(step.graph, step.executed, step.formats)
+        functions = Functions(step.design.numerics)
+        self._vectors = {
+            position: vector_work(op, step, machine, rates, functions, passes=self._passes[position])
+            for position, op in enumerate(step.executed)
+            if op.gemm is None
+        }
+        self._whole = self._works(1.0)
+        self._products = {
+            position: part_of_product(op, op.gemm, self._whole[position], step, machine, rates)
+            for position, op in enumerate(step.executed)
+            if op.gemm is not None
+        }
+
+    def plans(self) -> list[Plan]:
+        """The plans to choose from, for the fusion of the machine."""
+        match self._machine.fusion:
+            case "none":
+                return [self._separate()]
+            case "ops":
+                return [self._fused(self._whole, 1.0, slicing=False, stays=False)]
+            case "resident":
+                plans = [self._fused(self._whole, 1.0, slicing=slicing, stays=True) for slicing in (False, True)]
+                for share in _SHARES:
+                    with suppress(ConfigError):  # a share may be too small for one tile of some product
+                        plans.append(self._fused(self._works(share), share, slicing=True, stays=True))
+                return plans
+
+    def bound_traffic(self) -> DramBounds:
+        """Lower bounds of the DRAM traffic of any plan."""
+        sizes = self._sizes(self._whole)
+        return bound_traffic(self._step.executed, self.values, self._styles, sizes, self._buffer_bytes)
+
+    def _separate(self) -> Plan:
+        works = self._whole
+        groups = tuple(
+            Group(
+                members=(position,),
+                statistics=(),
+                tiled=NONE if op.gemm is None else position,
+                sliced=(),
+                slices=1,
+                reserved_bytes=tile_space(works[position], self._machine),
+            )
+            for position, op in enumerate(self._step.executed)
+        )
+        return self._finish(groups, works, stays=False)
+
+    def _fused(self, alone: Sequence[Work], share: float, *, slicing: bool, stays: bool) -> Plan:
+        """A plan with groups that use a share of the buffer, from the work of each op on its own."""
+        step, machine, works = self._step, self._machine, list(alone)
+        products = self._products
+        if alone is not self._whole:
+            products = {
+                position: replace(
+                    product, tile_bytes=tile_space(works[position], machine), whole_rows=works[position].whole_rows
+                )
+                for position, product in products.items()
+            }
+        limits = Limits(
+            buffer_bytes=self._buffer_bytes * share,
+            batch_size=step.graph.batch_size,
+            bytes_per_cycle=machine.dram_gb_s / machine.clock_ghz,
+            slicing=slicing,
+        )
+        groups = form_groups(step.executed, self.values, self._styles, products, limits)
+        for group in groups:
+            for position in group.sliced:
+                op = step.executed[position]
+                assert op.gemm is not None
+                works[position] = replace(
+                    slice_work(op, op.gemm, works[position], group.slices, step, machine, self._rates),
+                    loads=(*products[position].read_bytes, *works[position].loads[2:]),
+                )
+        return self._finish(groups, works, stays=stays)
+
+    def _finish(self, groups: tuple[Group, ...], works: Sequence[Work], *, stays: bool) -> Plan:
+        transfers = find_transfers(groups, self.values, self._sizes(works))
+        free = [self._buffer_bytes - group.reserved_bytes for group in groups]
+        if stays:
+            transfers, free = keep_on_chip(groups, self.values, transfers, self._buffer_bytes)
+        dram = [work.spills for work in works]
+        for transfer in (*transfers.loads, *transfers.stores):
+            dram[transfer.position] += transfer.size_bytes
+        return Plan(
+            groups=groups, works=tuple(works), dram_bytes=tuple(dram), transfers=transfers, free_bytes=tuple(free)
+        )
+
+    def _sizes(self, works: Sequence[Work]) -> list[OpBytes]:
+        half = self._buffer_bytes / 2
+        sizes = []
+        for position, (op, work, passes) in enumerate(zip(self._step.executed, works, self._passes, strict=True)):
+            once, is_whole = work.loads, (True,) * len(work.loads)
+            if op.gemm is not None:
+                once = (*self._products[position].read_bytes, *once[2:])
+                is_whole = (*(share == 1.0 for share in used_shares(op, op.gemm)), *is_whole[2:])
+            fits = max(passes, default=1) == 1 or max(work.loads) <= half
+            sizes.append(
+                OpBytes(
+                    tiled=work.loads,
+                    once=once,
+                    stores=work.stores,
+                    passes=(1,) * len(passes) if fits else passes,
+                    is_whole=is_whole,
+                )
+            )
+        return sizes
+
+    def _works(self, share: float) -> list[Work]:
+        """The work of every op on its own, with tiles in a share of the buffer.
+
+        Weights that a product leaves in the array serve the next one where products run in the order of the step.
+        """
+        step, machine = self._step, self._machine
+        whole = {tensor.id: tensor.elements for tensor in step.graph.parameters}
+        resident: Resident | None = None
+        works: list[Work] = []
+        for position, op in enumerate(step.executed):
+            if op.gemm:
+                works.append(array_work(op, op.gemm, step, machine, self._rates, resident=resident, share=share))
+            else:
+                works.append(self._vectors[position])
+            if machine.fusion != "resident":
+                resident = resident_after(op, machine, step.formats, whole, resident)
+        return works
+
+
+def _passes(op: Op, style: Style) -> tuple[int, ...]:
+    """How often an op reads each input: a batch normalization needs the sums over its large ones first."""
+    if style != "norm":
+        return (1,) * len(op.inputs)
+    largest = max(tensor.elements for tensor in op.inputs)
+    return tuple(2 if tensor.elements == largest else 1 for tensor in op.inputs)
