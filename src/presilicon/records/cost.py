@@ -152,11 +152,19 @@ class Cost(Struct, frozen=True, kw_only=True):
         useful_s = sum(op.utilization * op.compute_s for op in self.ops if op.unit != "vector")
         return useful_s / busy_s if busy_s else 0.0
 
+    def order(self) -> list[int]:
+        """Positions of the ops in the order in which they run; fused ones may run in another than the step's."""
+        positions = list(range(len(self.ops)))
+        if any(op.group for op in self.ops):
+            positions.sort(key=lambda position: self.ops[position].start_s)
+        return positions
+
     def lanes(self) -> tuple[int, ...]:
         """Row of each op on a timeline on which overlapping ops have rows of their own; all zero if none overlap."""
         ends_s: list[float] = []
         rows = [0] * len(self.ops)
-        for position, op in sorted(enumerate(self.ops), key=lambda item: item[1].start_s):
+        for position in self.order():
+            op = self.ops[position]
             free = [lane for lane, end_s in enumerate(ends_s) if end_s <= op.start_s + 1e-12 * self.time_s]
             lane = max(free, key=ends_s.__getitem__, default=len(ends_s))
             ends_s[lane : lane + 1] = [op.end_s]

@@ -59,7 +59,7 @@ def trace_document(
     Power is that of the running ops; while the step waits (for the host or other chips), it is the energy spent outside
     ops. Over the step it adds up to its energy. Bandwidth is the mean over each op, including prefetches for the next.
     """
-    cost = msgspec.structs.replace(cost, ops=tuple(sorted(cost.ops, key=lambda op: op.start_s)))
+    cost = msgspec.structs.replace(cost, ops=tuple(cost.ops[position] for position in cost.order()))
     lanes = cost.lanes()
     rows = 1 + max(lanes, default=0)
     tracks = _tracks(cost.ops, lanes)

@@ -20,7 +20,7 @@ NANOSECOND = 1e-9
 @pytest.fixture(scope="module")
 def step():
     graph = capture_workload(load_workload("digits-cnn"), 64)
-    design = load_design("bf16-systolic", ["machine.prefetch=true"])
+    design = load_design("bf16-systolic", ["machine.prefetch=true", "machine.fusion=none"])
     cost = simulate(graph, design)
     return {"cost": cost, "timeline": memory_timeline(graph, design, cost), "design": design.name, "graph": graph}
 

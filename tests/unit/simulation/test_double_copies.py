@@ -17,7 +17,7 @@ BFP = "bfp(mantissa=4, exponent=8, group=16)"
 
 def design(*settings: str, block: str = BFP) -> Design:
     roles = [f"numerics.{role}={block}" for role in ("weight", "activation", "error")]
-    return load_design("fp32-systolic", [*roles, *settings])
+    return load_design("fp32-systolic", ["machine.fusion=none", *roles, *settings])
 
 
 def test_what_two_products_use_is_written_twice() -> None:

@@ -6,7 +6,8 @@ from presilicon.designs import load_design, load_technology
 from presilicon.records import LayerFact, StepFacts
 from presilicon.simulation import area, gemm_cycles, simulate
 
-DESIGN = load_design("fp32-systolic", ["machine.rows=4", "machine.cols=4", "machine.clock_ghz=1"])
+ALONE = "machine.fusion=none"
+DESIGN = load_design("fp32-systolic", [ALONE, "machine.rows=4", "machine.cols=4", "machine.clock_ghz=1"])
 
 
 def test_cost_of_a_linear_layer_by_hand(linear_step) -> None:
@@ -48,7 +49,7 @@ def test_simulate_is_pure(linear_step) -> None:
 
 def test_bytes_and_energy_follow_the_numerics(linear_step) -> None:
     wide = simulate(linear_step(), DESIGN)
-    narrow = simulate(linear_step(), load_design("fp8-systolic", ["machine.rows=4", "machine.cols=4"]))
+    narrow = simulate(linear_step(), load_design("fp8-systolic", [ALONE, "machine.rows=4", "machine.cols=4"]))
     assert narrow.ops[0].bytes_dram == wide.ops[0].bytes_dram / 4
     assert narrow.ops[0].energy_j < wide.ops[0].energy_j
     assert narrow.ops[0].cycles == wide.ops[0].cycles
@@ -65,7 +66,7 @@ def test_each_phase_uses_its_own_dataflow(linear_step) -> None:
 
 
 def test_a_slow_memory_binds(linear_step) -> None:
-    design = load_design("fp32-systolic", ["machine.rows=4", "machine.cols=4", "machine.dram_gb_s=0.001"])
+    design = load_design("fp32-systolic", [ALONE, "machine.rows=4", "machine.cols=4", "machine.dram_gb_s=0.001"])
     op = simulate(linear_step(), design).ops[0]
     assert op.bound == "memory"
     assert op.time_s == pytest.approx(op.bytes_dram / 1e6)
@@ -73,8 +74,8 @@ def test_a_slow_memory_binds(linear_step) -> None:
 
 def test_a_small_buffer_costs_traffic(linear_step) -> None:
     graph = linear_step(512, 512, 512)
-    large = simulate(graph, load_design("fp32-systolic", ["machine.sram_kib=65536"])).ops[0]
-    small = simulate(graph, load_design("fp32-systolic", ["machine.sram_kib=1024"])).ops[0]
+    large = simulate(graph, load_design("fp32-systolic", [ALONE, "machine.sram_kib=65536"])).ops[0]
+    small = simulate(graph, load_design("fp32-systolic", [ALONE, "machine.sram_kib=1024"])).ops[0]
     operand = 512 * 512 * 4
     assert large.bytes_dram == 3 * operand
     # 512 KiB in use: sums of 256 x 256 take half, tiles of 256 x 128 and 128 x 256 the rest. Both are read twice.
@@ -84,7 +85,7 @@ def test_a_small_buffer_costs_traffic(linear_step) -> None:
 
 
 def test_a_buffer_smaller_than_a_tile_is_refused(linear_step) -> None:
-    design = load_design("fp32-systolic", ["machine.sram_kib=64"])
+    design = load_design("fp32-systolic", [ALONE, "machine.sram_kib=64"])
     with pytest.raises(ConfigError, match=r"machine\.sram_kib.*32 KiB.*1 x 128 x 128.*at least 130 KiB"):
         simulate(linear_step(512, 512, 512), design)
     # A layer that is smaller than the array needs no whole tile.
@@ -114,7 +115,7 @@ def test_peak_memory_by_hand(linear_step) -> None:
 
 def test_a_rounded_copy_of_the_weights_is_held_and_written(linear_step) -> None:
     m, k, n = 4, 6, 3
-    settings = ["machine.rows=4", "machine.cols=4"]
+    settings = [ALONE, "machine.rows=4", "machine.cols=4"]
     mixed = simulate(linear_step(m, k, n), load_design("fp32-systolic", [*settings, "numerics.weight=e5m2"]))
     plain = simulate(linear_step(m, k, n), load_design("fp32-systolic", settings))
     assert mixed.memory_bytes == plain.memory_bytes + k * n

@@ -162,17 +162,18 @@ def _lay_out(cost: Cost, matched: MatchedTimes) -> tuple[list[OpCost], float]:
     waits = 1.0 if whole is None else whole.waits
     old_s: dict[int, float] = defaultdict(float)
     now_s: dict[int, float] = defaultdict(float)
-    ops = []
-    for op, lane in zip(cost.ops, cost.lanes(), strict=True):
+    lanes, placed = cost.lanes(), list(cost.ops)
+    for position in cost.order():
+        op, lane = cost.ops[position], lanes[position]
         start_s = now_s[lane] + max(0.0, op.start_s - old_s[lane]) * waits
         match = matched.ops.get(op.name)
         new = replace(op, start_s=start_s) if match is None else _retimed(op, match, start_s)
         old_s[lane], now_s[lane] = op.end_s, new.end_s
-        ops.append(new)
-    if whole is not None and len(matched.ops) == sum(op.name in matched.ops for op in ops):
-        return ops, whole.given.time_s
+        placed[position] = new
+    if whole is not None and len(matched.ops) == sum(op.name in matched.ops for op in placed):
+        return placed, whole.given.time_s
     after_s = max(0.0, cost.time_s - max(old_s.values(), default=0.0)) * waits
-    return ops, max(now_s.values(), default=0.0) + after_s
+    return placed, max(now_s.values(), default=0.0) + after_s
 
 
 def _retimed(op: OpCost, match: OpTime, start_s: float) -> OpCost:

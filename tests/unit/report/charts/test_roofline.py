@@ -13,7 +13,9 @@ from presilicon.workloads import capture_workload, load_workload
 
 @pytest.fixture(scope="module")
 def cost() -> Cost:
-    return simulate(capture_workload(load_workload("digits-cnn"), 64), load_design("bf16-systolic"))
+    return simulate(
+        capture_workload(load_workload("digits-cnn"), 64), load_design("bf16-systolic", ["machine.fusion=none"])
+    )
 
 
 def test_roofs_are_those_of_the_machine(cost) -> None:

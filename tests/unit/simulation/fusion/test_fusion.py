@@ -99,7 +99,7 @@ def check_plans(graph: StepGraph, design: Design) -> int:
         moved = replay(
             executed, plan, planner.values,
             lambda op, tensor: formats.bytes_of(tensor, op.layer, op.product_phase),
-            design.machine.sram_kib * 1024,  # type: ignore[attr-defined]
+            design.machine.buffer.kib * 1024,  # type: ignore[attr-defined]
             is_sum=lambda op, sliced=sliced: (
                 style_of(op) == "sum" or (op.index in sliced and op.phase == "weight_grad")
             ),

@@ -8,7 +8,7 @@ from presilicon.designs import load_design
 from presilicon.simulation import simulate
 from presilicon.simulation.systolic.pricing import Demand, lay_out
 
-SETTINGS = ["machine.rows=4", "machine.cols=4", "machine.clock_ghz=1"]
+SETTINGS = ["machine.fusion=none", "machine.rows=4", "machine.cols=4", "machine.clock_ghz=1"]
 
 
 def walk_ticks(demands: list[Demand], prefetch: bool) -> list[int]:

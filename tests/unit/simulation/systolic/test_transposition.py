@@ -13,7 +13,10 @@ FORWARD, LOSS, WEIGHT_GRAD, INPUT_GRAD = 0, 1, 2, 3
 
 
 def design(*settings: str):
-    return load_design("fp32-systolic", ["machine.rows=4", "machine.cols=8", *(f"machine.{text}" for text in settings)])
+    return load_design(
+        "fp32-systolic",
+        ["machine.fusion=none", "machine.rows=4", "machine.cols=8", *(f"machine.{text}" for text in settings)],
+    )
 
 
 def in_order(graph: StepGraph, *order: int) -> StepGraph:
