@@ -120,7 +120,7 @@ def _prices() -> Iterator[Reproduced]:
 def price_input_gradient(array: tuple[int, int], transpose: str, *, weight_gradient_between: bool) -> OpCost:
     """The input gradient of the layer, in a step where the weight gradient comes before or after it."""
     rows, cols = array
-    settings = [f"machine.rows={rows}", f"machine.cols={cols}", f"machine.transpose={transpose}"]
+    settings = [f"machine.rows={rows}", f"machine.cols={cols}", f"machine.transpose={transpose}", "machine.fusion=none"]
     graph = layer_step(weight_gradient_between=weight_gradient_between)
     cost = simulate(graph, load_design("bf16-systolic", settings))
     return next(op for op in cost.ops if op.phase == "input_grad")

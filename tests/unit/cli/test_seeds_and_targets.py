@@ -49,11 +49,8 @@ def test_the_hardest_target_ends_training_and_all_are_reported(invoke) -> None:
         assert steps[-1] <= design["steps_to_accuracy"]["median"]
         assert design["samples_to_accuracy"]["median"] == pytest.approx(32 * design["steps_to_accuracy"]["median"])
     table = invoke(*ARGUMENTS, *targets).out
-    assert [line.split()[1] for line in table.splitlines() if line.startswith("  fp8-systolic")] == [
-        "40%",
-        "50%",
-        "60%",
-    ]
+    rows = [line.split() for line in table.splitlines() if line.startswith("  fp8-systolic")]
+    assert [row[1] for row in rows[-3:]] == ["40%", "50%", "60%"]
 
 
 @pytest.mark.parametrize(

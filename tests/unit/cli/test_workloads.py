@@ -34,7 +34,7 @@ def _time_s(document: dict[str, Any], phase: str) -> float:
 
 
 def test_a_network_is_simulated_at_a_batch_size(invoke) -> None:
-    arguments = ["simulate", "bf16-systolic", "--workload", "resnet18", "--json"]
+    arguments = ["simulate", "bf16-systolic", "--workload", "resnet18", "--set", "machine.fusion=none", "--json"]
     small, large = (invoke(*arguments, "--batch", size).document for size in ("8", "16"))
     assert small["batch_size"] == 8
     # Twice the images: the update takes as long as before, and the rest no more than twice as long.

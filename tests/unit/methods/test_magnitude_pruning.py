@@ -82,9 +82,8 @@ def test_a_model_without_layers_to_prune_is_refused():
 
 
 def prices(**settings) -> StepPrices:
-    design = load_design(
-        "bf16-systolic", [f"machine.{name}={value}" for name, value in settings.items()], methods=["magnitude-pruning"]
-    )
+    machine = [f"machine.{name}={value}" for name, value in {"fusion": "none", **settings}.items()]
+    design = load_design("bf16-systolic", machine, methods=["magnitude-pruning"])
     return StepPrices(StepGraphs(load_workload("digits-mlp"), design.methods), design)
 
 

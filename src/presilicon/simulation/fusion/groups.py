@@ -17,7 +17,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from presilicon.records import Op, TensorRef
+from presilicon.records import Op
 from presilicon.simulation.fusion.parts import ProductPart, Style
 from presilicon.simulation.fusion.values import StepValues
 
@@ -58,11 +58,15 @@ def form_groups(
     ops: Sequence[Op],
     values: StepValues,
     styles: Sequence[Style],
+    aligned: Sequence[tuple[bool, ...]],
     products: Mapping[int, ProductPart],
     limits: Limits,
 ) -> tuple[Group, ...]:
-    """The groups of a step in the order in which they run; each op is a member of one."""
-    former = _Former(ops, values, styles, products, limits)
+    """The groups of a step in the order in which they run; each op is a member of one.
+
+    `aligned` says of each input of each op whether it comes in the pieces that the op works on.
+    """
+    former = _Former(ops, values, styles, aligned, products, limits)
     for position in range(len(ops)):
         former.place(position)
     return former.finish()
@@ -121,10 +125,11 @@ class _Former:
         ops: Sequence[Op],
         values: StepValues,
         styles: Sequence[Style],
+        aligned: Sequence[tuple[bool, ...]],
         products: Mapping[int, ProductPart],
         limits: Limits,
     ) -> None:
-        self._ops, self._values, self._styles = ops, values, styles
+        self._ops, self._values, self._styles, self._aligned = ops, values, styles, aligned
         self._products, self._limits = products, limits
         self._order: list[_Open] = []
         self._waiting: dict[_Open, None] = {}
@@ -289,9 +294,7 @@ class _Former:
     def _can_follow(self, position: int, index: int, value: int, group: _Open) -> bool:
         """Whether an op of the vector unit can take a value piece by piece; not if each piece needs all of it."""
         state = group.states[value]
-        return state == "end" or (
-            state == "stream" and _is_aligned(self._ops[position], self._ops[position].inputs[index])
-        )
+        return state == "end" or (state == "stream" and self._aligned[position][index])
 
     def _admits(self, group: _Open, style: Style, position: int) -> bool:
         """Whether the pieces of a group are large enough for an op of that style, or can be made so."""
@@ -385,9 +388,3 @@ class _Former:
             group.slot = len(self._order)
             self._order.append(group)
             self._waiting.pop(group, None)
-
-
-def _is_aligned(op: Op, tensor: TensorRef) -> bool:
-    """Whether a tensor is cut into pieces as the op's largest one is; what is spread over all pieces is not."""
-    largest = max((*op.inputs, *op.outputs), key=lambda other: other.elements)
-    return tensor.elements == largest.elements or tensor.shape[:1] == largest.shape[:1]

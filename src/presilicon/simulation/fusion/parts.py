@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from presilicon.records import Op
+from presilicon.records import Op, TensorRef
 
 Style = Literal["map", "rows", "samples", "sum", "norm", "product", "alone"]
 """`map`: a piece of the result needs the same piece of the inputs. `rows` and `samples`: the same with whole rows
@@ -43,6 +43,15 @@ def _style_of_norm(operator: str) -> Style:
     if "batch_norm" in operator:
         return "map" if "no_training" in operator else "norm"
     return "samples" if "group_norm" in operator or "instance_norm" in operator else "rows"
+
+
+def aligned_inputs(op: Op) -> tuple[bool, ...]:
+    """Whether each input is cut into pieces as the op's largest tensor is; what is spread over all pieces is not."""
+    elements, rows = max((tensor.elements, tensor.shape[:1]) for tensor in (*op.inputs, *op.outputs, _NOTHING))
+    return tuple(tensor.shape[:1] == rows or tensor.elements == elements for tensor in op.inputs)
+
+
+_NOTHING = TensorRef(-1, (0,), "activation")
 
 
 class ProductPart(Struct, frozen=True, kw_only=True, gc=False):

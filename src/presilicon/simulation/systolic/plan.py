@@ -11,7 +11,7 @@ from presilicon.designs import MachineStep
 from presilicon.records import DramBounds, Op
 from presilicon.simulation.fusion.bounds import bound_traffic
 from presilicon.simulation.fusion.groups import NONE, Group, Limits, form_groups
-from presilicon.simulation.fusion.parts import Style, style_of
+from presilicon.simulation.fusion.parts import Style, aligned_inputs, style_of
 from presilicon.simulation.fusion.schedule import OpBytes, Transfers, find_transfers, keep_on_chip
 from presilicon.simulation.fusion.values import StepValues, find_values
 from presilicon.simulation.systolic.functions import Functions
@@ -21,8 +21,8 @@ from presilicon.simulation.systolic.slices import part_of_product, slice_work, t
 from presilicon.simulation.systolic.vectors import vector_work
 from presilicon.simulation.systolic.work import Rates, Work
 
-_SHARES = (0.5, 0.25)
-"""Shares of the buffer that a running group may use instead of all of it, to leave more for data that stays."""
+_HALF = 0.5
+"""Share of the buffer that a running group may use instead of all of it, to leave more for data that stays."""
 _STATISTICS = 0.5
 """Share of the cycles of a batch normalization that gathers its sums. Assumed: the unit does about as much for both."""
 
@@ -60,6 +60,7 @@ class Planner:
         self._step, self._machine, self._rates = step, machine, rates
         self._buffer_bytes = machine.buffer.kib * 1024
         self._styles: list[Style] = [style_of(op) for op in step.executed]
+        self._aligned = [aligned_inputs(op) for op in step.executed]
         self._passes = [_passes(op, style) for op, style in zip(step.executed, self._styles, strict=True)]
         self.values: StepValues = find_values(step.graph, step.executed, step.formats)
         functions = Functions(step.design.numerics)
@@ -83,10 +84,9 @@ class Planner:
             case "ops":
                 return [self._fused(self._whole, 1.0, slicing=False, stays=False)]
             case "resident":
-                plans = [self._fused(self._whole, 1.0, slicing=slicing, stays=True) for slicing in (False, True)]
-                for share in _SHARES:
-                    with suppress(ConfigError):  # a share may be too small for one tile of some product
-                        plans.append(self._fused(self._works(share), share, slicing=True, stays=True))
+                plans = [self._fused(self._whole, 1.0, slicing=True, stays=True)]
+                with suppress(ConfigError):  # half may be too small for one tile of some product
+                    plans.append(self._fused(self._works(_HALF), _HALF, slicing=True, stays=True))
                 return plans
 
     def bound_traffic(self) -> DramBounds:
@@ -126,7 +126,7 @@ class Planner:
             bytes_per_cycle=machine.dram_gb_s / machine.clock_ghz,
             slicing=slicing,
         )
-        groups = form_groups(step.executed, self.values, self._styles, products, limits)
+        groups = form_groups(step.executed, self.values, self._styles, self._aligned, products, limits)
         for group in groups:
             for position in group.sliced:
                 op = step.executed[position]

@@ -120,7 +120,7 @@ def test_random_steps_replay_on_an_explicit_buffer_and_stay_above_the_bound() ->
         for fusion in ("ops", "resident"):
             settings = [*SMALL, f"machine.sram_kib={draw.choice([1, 2, 4])}", f"machine.fusion={fusion}"]
             plans += check_plans(graph, load_design("fp32-systolic", settings))
-    assert plans > 600
+    assert plans >= 600
 
 
 @pytest.mark.parametrize("workload", ["digits-cnn", "digits-mlp", "shakespeare-gpt"])
