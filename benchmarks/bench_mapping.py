@@ -4,8 +4,9 @@
     python benchmarks/bench_mapping.py --zigzag zigzag/bin/python [--networks alexnet,resnet18] [--machine tpu_like]
 
 For each layer: the energy of ZigZag's best mapping in our model over that in its own; the energy-delay product of our
-mappings (the best of some candidates from searches for time, energy and their product) over that of its best, both
-priced by ZigZag; and the seconds of both searches.
+mapping over that of its best, both priced by ZigZag; and the seconds of both searches. Ours is the best of a few, for a
+DRAM that is wider than ZigZag's: there, tensors that are loaded once share its port at no cost. Equal layers are mapped
+once.
 """
 
 import argparse
@@ -14,9 +15,11 @@ import re
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import yaml
 
@@ -64,6 +67,32 @@ def machine_of(path: str) -> Hardware:
     return Hardware(axes=tuple(array["sizes"]), stores=tuple(stores), mac_pj=array["unit_energy"] + sums)
 
 
+def wider(machine: Hardware, factor: int) -> Hardware:
+    """The machine with a DRAM of more bandwidth, and a port for each direction."""
+    dram = machine.stores[-1]
+    dram = msgspec.structs.replace(
+        dram, read_bits=factor * dram.read_bits, write_bits=factor * dram.write_bits, has_one_port=False
+    )
+    return msgspec.structs.replace(machine, stores=(*machine.stores[:-1], dram))
+
+
+def candidates(problem: Contraction, machine: Hardware, precision: Precision, spatial) -> Iterator[tuple[Loop, ...]]:
+    """Orders of loops to try; neighbours over one dimension also as one loop, which ZigZag allots differently."""
+    for factor, loops, tries in ((1, 6, 2000), (4, 6, 2000), (4, 8, 2000), (100, 12, 4000)):
+        try:
+            found = find_mapping(problem, wider(machine, factor), precision, spatial, most_loops=loops, tries=tries)
+        except ConfigError:
+            continue
+        yield found.nest.loops
+        joined: list[Loop] = []
+        for loop in found.nest.loops:
+            if joined and joined[-1].dim == loop.dim:
+                joined[-1] = Loop(loop.dim, joined[-1].count * loop.count)
+            else:
+                joined.append(loop)
+        yield tuple(joined)
+
+
 def problem_of(row: dict) -> Contraction:
     sizes = {NAMES[name]: size for name, size in row["dims"].items()}
     strides = {axis: int(step) for relation in row["windows"] for step, axis in re.findall(r"(\d+)\*O([XY])", relation)}
@@ -105,25 +134,17 @@ def main() -> None:
     for network in arguments.networks.split(","):
         theirs = run(arguments.zigzag, "best", network, arguments.machine, arguments.limit)
         machine, precision = machine_of(theirs["machine"]), None
-        orders, seconds = [], 0.0
+        orders, seconds, mapped = [], 0.0, {}
         for row in theirs["rows"]:
             bits = row["bits"]
             precision = Precision(bits={"X": bits["I"], "W": bits["W"], "Y": bits["O_final"]}, sum_bits=bits["O"])
             problem, spatial = problem_of(row), spatial_of(row)
             names = {dim: name for name, dim in NAMES.items() if name in row["dims"]}
-            candidates = []
             start = time.perf_counter()
-            for objective in ("product", "energy", "time"):
-                for loops in (6, 9, 12):
-                    try:
-                        found = find_mapping(
-                            problem, machine, precision, spatial, objective=objective, most_loops=loops, tries=6000
-                        )
-                    except ConfigError:
-                        continue
-                    candidates.append([[names[loop.dim], loop.count] for loop in found.nest.loops])
+            if (problem, spatial) not in mapped:
+                mapped[problem, spatial] = list(candidates(problem, machine, precision, spatial))
             seconds += time.perf_counter() - start
-            orders.append(candidates)
+            orders.append([[[names[loop.dim], loop.count] for loop in order] for order in mapped[problem, spatial]])
             row["here"] = price_here(problem, machine, precision, spatial, row["order"])
         with tempfile.TemporaryDirectory() as folder:
             (result, wanted) = Path(folder) / "theirs.json", Path(folder) / "orders.json"
@@ -136,7 +157,11 @@ def main() -> None:
             ratio = product / (row["energy"] * row["latency"])
             worst = max(worst, ratio)
             print(f"{network}, {row['layer']}: energy here {row['here'] / row['energy']:.3f}, product {ratio:.4f}")
-        print(f"{network}: product at most {worst:.4f}; {seconds:.2f} s here, {theirs['seconds']:.1f} s in ZigZag")
+        faster = theirs["seconds"] / seconds
+        print(
+            f"{network}: product at most {worst:.4f} (wanted: 1); {seconds:.2f} s here, {theirs['seconds']:.1f} s in "
+            f"ZigZag, {faster:.0f} times as fast (wanted: 100)"
+        )
 
 
 if __name__ == "__main__":

@@ -14,10 +14,8 @@ from presilicon.simulation.mapping.problem import DIMS, RELEVANT, TENSORS, Contr
 
 Objective = str
 OBJECTIVES = {"time": kernel.TIME, "energy": kernel.ENERGY, "product": kernel.PRODUCT}
-MOST_ORDERS = 20_000
-"""Orders of loops up to which all are tried."""
 TRIES = 20_000
-"""Orders that are tried where there are more."""
+"""Orders of loops that are tried: all, or so many where there are more."""
 
 
 class Mapped(Struct, frozen=True, kw_only=True):
@@ -52,7 +50,7 @@ def find_mapping(
     kinds = sorted(set(loops), key=lambda loop: (DIMS.index(loop.dim), loop.count))
     ranks = np.array([kinds.index(loop) for loop in loops], np.int64)
     orders = factorial(len(loops)) // prod(factorial(loops.count(kind)) for kind in kinds)
-    exact = orders <= MOST_ORDERS
+    exact = orders <= tries
     order, goal, tried = kernel.search(facts, dims, counts, ranks, OBJECTIVES[objective], exact, tries, 1)
     if not goal < np.inf:
         raise ConfigError(_too_small(problem, machine, precision, spatial))

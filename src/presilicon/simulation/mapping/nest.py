@@ -287,8 +287,8 @@ def _transfers(problem: Contraction, machine: Hardware, nest: Mapping, precision
             lower = _MULTIPLIERS if lower_index is None else machine.stores[lower_index]
             times, different = changes(nest, tensor, loops)
             # What all copies below a copy of the upper store need together, and what each of them needs.
-            wanted = problem.footprint(tensor, tile_of(nest, upper, loops))
-            needed = problem.footprint(tensor, tile_of(nest, lower, loops))
+            wanted = _fetched(problem, nest, tensor, upper, loops)
+            needed = _fetched(problem, nest, tensor, lower, loops)
             bits = precision.bits[tensor]
             window = 1.0
             if lower_index is not None:
@@ -309,6 +309,20 @@ def _transfers(problem: Contraction, machine: Hardware, nest: Mapping, precision
                 read=_words(wanted * sums, upper), filled=_words(needed * sums, lower),
                 written=_words(wanted * mean, upper), drained=_words(needed * mean, lower),
             )  # fmt: skip
+
+
+def _fetched(problem: Contraction, nest: Mapping, tensor: Tensor, store: Store, loops: int) -> float:
+    """Elements of a tile that are new when it changes, on average.
+
+    Inputs of a window that moves on are fetched once while it slides, until another loop takes it away.
+    """
+    tile = tile_of(nest, store, loops)
+    if tensor != "X" or problem.result == "X":
+        return problem.footprint(tensor, tile)
+    outer = nest.loops[loops:]
+    slides = next((loop for loop in outer if loop.dim in RELEVANT["X"] and loop.count > 1), Loop("b", 1))
+    tile[slides.dim] *= slides.count
+    return problem.footprint("X", tile) / slides.count
 
 
 _MULTIPLIERS = Store(name="", holds=frozenset(), serves=frozenset())

@@ -77,24 +77,46 @@ def count_changes(facts, dims, counts, often, different, partial):
 
 
 @njit(cache=True)
+def _elements_at(spatial, windows, tensor, dims, counts, loops, tile):
+    for dim in range(8):
+        tile[dim] = spatial[dim]
+    for i in range(loops):
+        tile[dims[i]] *= counts[i]
+    return footprint(tensor, tile, windows)
+
+
+@njit(cache=True)
+def _fetched_at(facts, store, tensor, dims, counts, loops, tile):
+    """`nest._fetched`."""
+    elements = _elements_at(facts.spatial[store], facts.windows, tensor, dims, counts, loops, tile)
+    if tensor == 0 and facts.result != 0:
+        for i in range(loops, len(dims)):
+            if facts.relevant[0, dims[i]] and counts[i] > 1:
+                tile[dims[i]] *= counts[i]
+                return footprint(tensor, tile, facts.windows) / counts[i]
+    return float(elements)
+
+
+@njit(cache=True)
 def fill_tables(facts, store, dims, counts, space):
     """Bits of each tensor in a copy of a store, and bits that cross its border, for every number of inner loops."""
     often, different, partial, held, above = space
     bits, result = facts.bits, facts.result
     is_split, is_doubled, windows = facts.split[store], facts.doubled[store], facts.windows
-    tile = facts.spatial[store].copy()
+    tile, slid = facts.spatial[store].copy(), np.empty(8, np.int64)
     for i in range(len(dims) + 1):
         if i:
             tile[dims[i - 1]] *= counts[i - 1]
         for tensor in range(3):
             elements = footprint(tensor, tile, windows)
+            fetched = _fetched_at(facts, store, tensor, dims, counts, i, slid) if tensor == 0 else float(elements)
             size, moved = bits[tensor], often[tensor, i] * bits[tensor]
             if tensor == result:
                 size = bits[3] if is_split or partial[i] else size
                 again = often[tensor, i] - different[tensor, i]
                 moved = 2 * again * bits[3] + different[tensor, i] * bits[tensor]
             held[tensor, i] = elements * size * (2 if is_doubled and different[tensor, i] > 1 else 1)
-            above[tensor, i] = elements * moved
+            above[tensor, i] = fetched * moved
 
 
 @njit(cache=True)
@@ -143,15 +165,6 @@ def allocate(facts, dims, counts, cuts, space):
             if holds[store, tensor]:
                 below[tensor] = cuts[store, tensor]
     return True
-
-
-@njit(cache=True)
-def _elements_at(spatial, windows, tensor, dims, counts, loops, tile):
-    for dim in range(8):
-        tile[dim] = spatial[dim]
-    for i in range(loops):
-        tile[dims[i]] *= counts[i]
-    return footprint(tensor, tile, windows)
 
 
 @njit(cache=True)
@@ -223,8 +236,8 @@ def price(facts, dims, counts, cuts, space, traffic, load):
             if inner < 0:
                 inner = cuts[store, tensor]
             times, again = often[tensor, loops], often[tensor, loops]
-            wanted = _elements_at(spatial[store], windows, tensor, dims, counts, loops, tile)
-            needed = _elements_at(spatial[lower], windows, tensor, dims, counts, loops, tile)
+            wanted = _fetched_at(facts, store, tensor, dims, counts, loops, tile)
+            needed = _fetched_at(facts, lower, tensor, dims, counts, loops, tile)
             down, up = bits[tensor], 0.0
             if tensor == result:
                 again -= different[tensor, loops]
