@@ -30,7 +30,7 @@ _STEP_OPTIONS = (
     "clock_ghz",
 )
 _SINGLE_DESIGN_OPTIONS = ("chakra", "topology", "memory_plot", "roofline_plot", "trace", "frames", "times")
-_DATAFLOWS = ("weight-stationary", "input-stationary", "output-stationary", "best")
+_DATAFLOWS = ("weight-stationary", "input-stationary", "output-stationary", "row-stationary", "best")
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 

@@ -8,11 +8,11 @@ from msgspec import Meta, Struct
 from presilicon.base import ConfigError
 from presilicon.designs import Design, Machine, MachineStep, StepPrice, Technology
 from presilicon.records import PRODUCT_PHASES, Area, ArrayFrames, Gemm, StepFacts
-from presilicon.simulation.systolic.memories import Memory, check_memories
+from presilicon.simulation.systolic.memories import OPERANDS, Memory, check_memories
 
 Stationary = Literal["weight-stationary", "input-stationary", "output-stationary"]
 STATIONARY: tuple[Stationary, ...] = ("weight-stationary", "input-stationary", "output-stationary")
-Dataflow = Literal[Stationary, "best"]
+Dataflow = Literal[Stationary, "row-stationary", "best"]
 Objective = Literal["time", "energy", "product"]
 Reduction = Literal["rows", "columns"]
 Transpose = Literal["free", "in-place", "transposer"]
@@ -25,7 +25,8 @@ Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
 class Dataflows(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The operand that stays in the array, for each of the three matrix products of a layer.
 
-    `best` chooses for each product, by the machine's objective.
+    `best` chooses for each product, by the machine's objective. `row-stationary` is an array of another kind, for all
+    three products: see `systolic.rows`.
     """
 
     forward: Dataflow = "weight-stationary"
@@ -107,18 +108,37 @@ class SystolicMachine(
             )
         if self.memories:
             check_memories(self.memories)
-            cells = [memory.name for memory in self.memories if memory.per == "cell"]
-            if cells:
-                raise ConfigError(
-                    f'memories: "{cells[0]}" is in every cell, but cells of a systolic array hold only what passes: '
-                    'make it per = "row", "column" or "chip"'
-                )
+        self._check_rows()
         for phase, dataflow in (("forward", self.dataflow.forward), ("input_grad", self.dataflow.input_grad)):
             if self.transpose == "in-place" and dataflow != "weight-stationary":
                 raise ConfigError(
                     f'dataflow.{phase} is "{dataflow}", but transpose = "in-place" keeps the weights in the array: '
                     'make it "weight-stationary", or transpose "transposer" or "free"'
                 )
+
+    def _check_rows(self) -> None:
+        """Cells have memories exactly where products are row-stationary, and then all three of them are."""
+        cells = [memory.name for memory in self.memories if memory.per == "cell"]
+        flows = {getattr(self.dataflow, phase) for phase in PRODUCT_PHASES}
+        if "row-stationary" not in flows:
+            if cells:
+                raise ConfigError(
+                    f'memories: "{cells[0]}" is in every cell, but cells of a systolic array hold only what passes: '
+                    'make it per = "row", "column" or "chip", or the dataflow "row-stationary"'
+                )
+            return
+        if flows != {"row-stationary"}:
+            raise ConfigError('dataflow: "row-stationary" cells run no other dataflow: use it for all three products')
+        held = {operand for memory in self.memories if memory.per == "cell" for operand in memory.holds}
+        if len(held) < len(OPERANDS):
+            raise ConfigError(
+                'dataflow "row-stationary" needs memories with per = "cell" for "left", "right" and "sums" in memories'
+            )
+        if self.fold_overlap or self.skips_zero_weights or self.transpose != "free":
+            raise ConfigError(
+                'dataflow "row-stationary" has no folds, packs no weights and reads them in any order: leave out '
+                "fold_overlap, skips_zero_weights and transpose"
+            )
 
     def check_design(self, design: Design) -> None:
         """A MAC unit that adds in the order of the array must have as many rows as a tile has along its sums."""
@@ -186,8 +206,10 @@ class SystolicMachine(
         """See `frames.play_product`."""
         from presilicon.simulation.systolic.frames import play_product
 
-        if self.dataflow.forward == "best":
-            raise ConfigError('dataflow "best" has no frames of its own: choose one with --dataflow')
+        if self.dataflow.forward not in STATIONARY:
+            raise ConfigError(
+                f'dataflow "{self.dataflow.forward}" has no frames of its own: choose one with --dataflow'
+            )
         return play_product(
             gemm,
             self.rows,

@@ -84,9 +84,10 @@ class Planner:
             case "ops":
                 return [self._fused(self._whole, 1.0, slicing=False, stays=False)]
             case "resident":
-                plans = [self._fused(self._whole, 1.0, slicing=True, stays=True)]
+                slicing = self._machine.dataflow.forward != "row-stationary"  # its products have no slices
+                plans = [self._fused(self._whole, 1.0, slicing=slicing, stays=True)]
                 with suppress(ConfigError):  # half may be too small for one tile of some product
-                    plans.append(self._fused(self._works(_HALF), _HALF, slicing=True, stays=True))
+                    plans.append(self._fused(self._works(_HALF), _HALF, slicing=slicing, stays=True))
                 return plans
 
     def bound_traffic(self) -> DramBounds:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from presilicon.base import ConfigError
 from presilicon.designs import Convention, Design, MachineStep, StepFormats
 from presilicon.formats import Format
 from presilicon.records import Gemm, Op, Phase
@@ -117,6 +118,12 @@ def array_work(
     convention always loads it.
     """
     formats = step.formats
+    if dataflow_of(machine, op.phase) == "row-stationary":
+        if step.convention != "exact":
+            raise ConfigError('SCALE-Sim does not model row-stationary arrays: use the convention "exact"')
+        from presilicon.simulation.systolic.rows import row_work  # needs Numba
+
+        return row_work(op, step, machine, rates, share=share)
     product = describe_product(op, gemm, step, machine, rates)
     buffers = _shared(rates.buffers, share)
     mapped = map_product(product, op.phase, machine, step.convention, rates, buffers)
@@ -216,6 +223,7 @@ def map_product(
 ) -> Mapped:
     """The best mapping of a product, of all operands that can stay in the array if the machine may choose."""
     dataflow = dataflow_of(machine, phase)
+    assert dataflow != "row-stationary"
     flows = STATIONARY if dataflow == "best" else (dataflow,)
     return min(
         (_map(product, flow, machine, convention, rates, buffers) for flow in flows),
