@@ -16,6 +16,7 @@ _NAMES = (
     "caterpillar",
     "checkpointing",
     "dead-relu",
+    "eyeriss",
     "hybrid-headline",
     "hybrid-table1",
     "hybrid-table2",

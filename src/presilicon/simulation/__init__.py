@@ -13,6 +13,16 @@ from presilicon.simulation.fit_area import FittedDesign, fit_area
 from presilicon.simulation.foreign.exports import write_chakra, write_topology
 from presilicon.simulation.foreign.files import read_times
 from presilicon.simulation.foreign.matching import MatchedTimes, match_times, put_times
+from presilicon.simulation.mapping.nest import (
+    Hardware,
+    Loop,
+    Mapping,
+    Precision,
+    Store,
+    check_mapping,
+    price_mapping,
+)
+from presilicon.simulation.mapping.problem import Contraction, Tensor
 from presilicon.simulation.memory import memory_timeline, peak_bytes
 from presilicon.simulation.refresh import Edram, Refresh, price_refresh
 from presilicon.simulation.roofline.machine import ClassRate, HostTimes, MatrixRate, Provenance, RooflineMachine
@@ -31,24 +41,32 @@ __all__ = [
     "ArrayCycles",
     "CaterpillarMachine",
     "ClassRate",
+    "Contraction",
     "Dataflow",
     "Dataflows",
     "Edram",
     "ElementBytes",
     "FittedDesign",
+    "Hardware",
     "HostTimes",
+    "Loop",
+    "Mapping",
     "MatchedTimes",
     "MatrixRate",
     "Memory",
+    "Precision",
     "Provenance",
     "Reduction",
     "Refresh",
     "RooflineMachine",
+    "Store",
     "SystolicMachine",
+    "Tensor",
     "Transpose",
     "area",
     "bound_product",
     "chain_of",
+    "check_mapping",
     "checkpoint",
     "even_segments",
     "executed_ops",
@@ -61,6 +79,7 @@ __all__ = [
     "memory_timeline",
     "peak_bytes",
     "play_product",
+    "price_mapping",
     "price_refresh",
     "put_times",
     "read_times",

@@ -9,7 +9,16 @@ from msgspec import Struct
 
 from presilicon.base import ConfigError
 from presilicon.simulation.mapping import numba_kernels as kernel
-from presilicon.simulation.mapping.nest import Hardware, Loop, Mapping, Precision, Price, copies_of, price, tile_of
+from presilicon.simulation.mapping.nest import (
+    Hardware,
+    Loop,
+    Mapping,
+    Precision,
+    Price,
+    copies_of,
+    price_mapping,
+    tile_of,
+)
 from presilicon.simulation.mapping.problem import DIMS, RELEVANT, TENSORS, Contraction, Dim
 
 Objective = str
@@ -64,7 +73,7 @@ def find_mapping(
             for number, tensor in enumerate(TENSORS)
         },
     )
-    return Mapped(nest=nest, price=price(problem, machine, nest, precision), tried=int(tried), is_exact=exact)
+    return Mapped(nest=nest, price=price_mapping(problem, machine, nest, precision), tried=int(tried), is_exact=exact)
 
 
 def temporal_loops(problem: Contraction, spatial: Sequence[Sequence[Loop]], most: int) -> list[Loop]:

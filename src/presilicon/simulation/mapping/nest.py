@@ -145,7 +145,7 @@ def changes(nest: Mapping, tensor: Tensor, loops: int) -> tuple[int, int]:
     return prod(loop.count for loop in outer[first:]), different
 
 
-def check(problem: Contraction, machine: Hardware, nest: Mapping, precision: Precision) -> None:
+def check_mapping(problem: Contraction, machine: Hardware, nest: Mapping, precision: Precision) -> None:
     """Refuse a mapping that does not cover the product, or that does not fit.
 
     Raises:
@@ -188,7 +188,7 @@ def _is_partial(problem: Contraction, nest: Mapping, store: Store, loops: int) -
     return any(dim in reduced for dim in (*outside, *(loop.dim for loop in nest.loops[loops:])))
 
 
-def price(problem: Contraction, machine: Hardware, nest: Mapping, precision: Precision) -> Price:
+def price_mapping(problem: Contraction, machine: Hardware, nest: Mapping, precision: Precision) -> Price:
     """Cycles, traffic and energy of a mapping, by their definitions.
 
     A tile is fetched whenever it changes. Results return when their tile changes, and are fetched again if they are not

@@ -1,6 +1,6 @@
 """The price of a mapping in Numba, and the search over the orders of its loops.
 
-The formulas are those of `nest.price`; `tests/unit/simulation/mapping` compares the two.
+The formulas are those of `nest.price_mapping`; `tests/unit/simulation/mapping` compares the two.
 """
 
 from typing import Any, NamedTuple

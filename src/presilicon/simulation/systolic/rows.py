@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from presilicon.designs import MachineStep
 from presilicon.records import Op, Phase
 from presilicon.simulation.mapping.mapper import find_mapping
-from presilicon.simulation.mapping.nest import Hardware, Loop, Precision, Price, Store, price
+from presilicon.simulation.mapping.nest import Hardware, Loop, Precision, Price, Store, price_mapping
 from presilicon.simulation.mapping.problem import DIMS, TENSORS, Contraction, Tensor
 from presilicon.simulation.systolic.machine import Objective, SystolicMachine
 from presilicon.simulation.systolic.memories import OPERANDS
@@ -137,7 +137,7 @@ def _map(
     best = min(found, key=lambda mapped: goals[objective](mapped.price))
     dram = replace(hardware.stores[-1], read_bits=inf, write_bits=inf)
     quiet = replace(hardware, stores=(*hardware.stores[:-1], dram))
-    return price(problem, quiet, best.nest, precision)
+    return price_mapping(problem, quiet, best.nest, precision)
 
 
 def unroll_rows(problem: Contraction, rows: int, cols: int) -> list[tuple[tuple[Loop, ...], tuple[Loop, ...]]]:

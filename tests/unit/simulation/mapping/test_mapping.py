@@ -12,7 +12,7 @@ from presilicon.base import ConfigError
 from presilicon.records import Gemm
 from presilicon.simulation.mapping import mapper, numba_kernels
 from presilicon.simulation.mapping.mapper import find_mapping, temporal_loops
-from presilicon.simulation.mapping.nest import Hardware, Loop, Mapping, Precision, Store, changes, check
+from presilicon.simulation.mapping.nest import Hardware, Loop, Mapping, Precision, Store, changes, check_mapping
 from presilicon.simulation.mapping.problem import DIMS, TENSORS, Contraction
 
 PRECISION = Precision(bits={"X": 8, "W": 8, "Y": 16}, sum_bits=32)
@@ -93,7 +93,7 @@ def test_the_kernel_has_the_prices_of_the_reference() -> None:
         except ConfigError as error:
             assert "registers" in str(error) or "buffer" in str(error)  # noqa: PT017
             continue
-        check(problem, machine, found.nest, PRECISION)
+        check_mapping(problem, machine, found.nest, PRECISION)
         assert by_kernel(problem, machine, found.nest) == pytest.approx(
             (found.price.cycles, found.price.energy_pj), rel=1e-9
         )
@@ -151,7 +151,7 @@ def test_a_mapping_that_does_not_cover_the_product_is_refused() -> None:
         spatial=unrolled(problem), loops=(Loop("b", 4), Loop("c", 2), Loop("k", 2)), cuts=dict.fromkeys(TENSORS, (3,))
     )
     with pytest.raises(ConfigError, match="covers 4 of dimension b, which has 8"):
-        check(problem, machine, nest, PRECISION)
+        check_mapping(problem, machine, nest, PRECISION)
 
 
 def test_the_three_products_of_a_layer_share_their_loops() -> None:
