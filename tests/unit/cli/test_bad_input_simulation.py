@@ -30,7 +30,7 @@ def complaint(invoke, *arguments: str) -> str:
         ("machine.sram_kib=0", ["$.machine.sram_kib", "given 0", ">= 1"]),
         ("machine.vector_lanes=0", ["$.machine.vector_lanes", "given 0", ">= 1"]),
         ("machine.rows=0", ["$.machine.rows", "given 0", ">= 1"]),
-        ("machine.dataflow.forward=no-stationary", ["row-stationary", 'did you mean "weight-stationary"']),
+        ("machine.dataflow.forward=no-stationary", ["no-stationary", "did you mean"]),
         ("machine.technology=none-5nm", ["none-5nm"]),
     ],
 )

@@ -67,7 +67,7 @@ def row_work(op: Op, step: MachineStep, machine: SystolicMachine, rates: Rates, 
     return Work(
         unit="array",
         cycles=cycles,
-        operations_j=op.gemm.macs * rates.mac_j(left, right, mac.accumulate),
+        operations_j=op.gemm.macs * rates.mac_j(left, right, mac),
         loads=(moved[roles[0]], moved[roles[1]], *(formats.bytes_of(tensor, op.layer) for tensor in op.inputs[2:])),
         stores=stores,
         spills=max(moved[roles[2]] - problem.elements(roles[2]) * result_bits / 8, 0.0),
