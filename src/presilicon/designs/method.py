@@ -189,6 +189,7 @@ METHODS: ExtensionPoint[type[Method]] = ExtensionPoint(
     {
         "ada-gp": "presilicon.methods.ada_gp:AdaGp",
         "batch-growth": "presilicon.methods.batch_growth:BatchGrowth",
+        "camel": "presilicon.methods.camel:Camel",
         "fast": "presilicon.methods.fast:Fast",
         "magnitude-pruning": "presilicon.methods.magnitude_pruning:MagnitudePruning",
         "procrustes": "presilicon.methods.procrustes:Procrustes",

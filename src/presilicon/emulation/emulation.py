@@ -26,6 +26,7 @@ from presilicon.emulation.state.steps import StepCount, StepWarning
 from presilicon.formats import MacUnit, has_tensor_cores, parse
 from presilicon.operators import Operator
 from presilicon.records import OPERANDS, Ends, Observer, PairObserver, Role, Stateful
+from presilicon.workloads import is_recomputing
 
 RoleFormats = tuple[tuple[Role, RoleFormat], ...]
 
@@ -226,7 +227,7 @@ class Emulation:
             if self._replayed:
                 moment = self._replayed.pop(0)
                 self.step, self._pass = moment.step, moment.pass_number
-            elif recomputes and self.numerics.is_stochastic(_ROUNDED_IN_PASSES):
+            elif recomputes and not is_recomputing() and self.numerics.is_stochastic(_ROUNDED_IN_PASSES):
                 raise ConfigError(
                     "stochastic rounding cannot repeat its random numbers in reentrant checkpointing; "
                     "use torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
@@ -421,7 +422,7 @@ class Emulation:
     def check_custom_function(self, func: Callable[..., Any]) -> None:
         """Warn once per layer if a product runs in a custom autograd function, whose backward pass is not emulated."""
         key = (self._layers[-1], "custom")
-        if key in self._warned:
+        if key in self._warned or is_recomputing():
             return
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from presilicon.workloads.reading.batch import Batch, Slot
     from presilicon.workloads.reading.examples import all_inputs, open_split, resident_pair
     from presilicon.workloads.reading.stream import Stream
+    from presilicon.workloads.reversible import Coupling, Reversible, is_recomputing, recomputing
 
 __getattr__ = deferred(
     __name__,
@@ -45,6 +46,7 @@ __getattr__ = deferred(
         "presilicon.workloads.reading.batch": ("Batch", "Slot"),
         "presilicon.workloads.reading.examples": ("all_inputs", "open_split", "resident_pair"),
         "presilicon.workloads.reading.stream": ("Stream",),
+        "presilicon.workloads.reversible": ("Coupling", "Reversible", "is_recomputing", "recomputing"),
         "presilicon.workloads.capturing.layers": (
             *("Layers", "constants_of", "ends_of", "multiplying_layers", "named_layers", "next_sequence_number"),
             *("plain_name", "sequence_number_of"),
@@ -57,9 +59,11 @@ __getattr__ = deferred(
 __all__ = [
     "OPTIMIZERS",
     "Batch",
+    "Coupling",
     "Layers",
     "Metric",
     "Origin",
+    "Reversible",
     "Schedule",
     "Slot",
     "Splits",
@@ -75,6 +79,7 @@ __all__ = [
     "ends_of",
     "files_of",
     "from_networks",
+    "is_recomputing",
     "load_digits",
     "load_file",
     "load_metric",
@@ -88,6 +93,7 @@ __all__ = [
     "origin_of_result",
     "plain_name",
     "read_optimizer",
+    "recomputing",
     "resident_pair",
     "sequence_number_of",
     "sequences",

@@ -89,6 +89,27 @@ def digits_cnn() -> nn.Module:
     )
 
 
+def digits_revnet(blocks: int = 4, width: int = 32) -> nn.Module:
+    """A convolution, reversible blocks of two 3x3 convolutions, pooling and a linear layer; no normalization."""
+    from torch import nn
+
+    from presilicon.workloads.reversible import Coupling, Reversible
+
+    def half() -> nn.Module:
+        return nn.Sequential(OrderedDict(relu=nn.ReLU(), conv=nn.Conv2d(width // 2, width // 2, 3, padding=1)))
+
+    return nn.Sequential(
+        OrderedDict(
+            stem=nn.Conv2d(1, width, 3, padding=1),
+            blocks=Reversible(*(Coupling(half(), half()) for _ in range(blocks))),
+            relu=nn.ReLU(),
+            pool=nn.AvgPool2d(2),
+            flatten=nn.Flatten(),
+            output=nn.Linear(width * 16, 10),
+        )
+    )
+
+
 DIGITS_MLP = Workload(
     name="digits-mlp",
     description="a multilayer perceptron on 8x8 handwritten digits (scikit-learn)",
@@ -107,6 +128,20 @@ DIGITS_CNN = Workload(
     name="digits-cnn",
     description="a small convolutional network on 8x8 handwritten digits (scikit-learn)",
     model=digits_cnn,
+    data=partial(load_digits, image=True),
+    target=0.97,
+    optimizer=partial(sgd, learning_rate=0.02, momentum=0.9),
+    schedule="constant(scale_from=32)",
+    batch_size=32,
+    evaluate_every=10,
+    sustain=3,
+    max_steps=1500,
+)
+
+DIGITS_REVNET = Workload(
+    name="digits-revnet",
+    description="reversible convolution blocks on 8x8 handwritten digits (scikit-learn), for --method camel",
+    model=digits_revnet,
     data=partial(load_digits, image=True),
     target=0.97,
     optimizer=partial(sgd, learning_rate=0.02, momentum=0.9),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from presilicon.base import ConfigError, ExtensionPoint, unknown
-from presilicon.workloads.digits import DIGITS_CNN, DIGITS_MLP
+from presilicon.workloads.digits import DIGITS_CNN, DIGITS_MLP, DIGITS_REVNET
 from presilicon.workloads.fashion import FASHION_RESNET18, FASHION_VIT, fashion_cnn, fashion_mlp, fashion_resnet
 from presilicon.workloads.published import PUBLISHED
 from presilicon.workloads.python_source import python_gpt
@@ -13,7 +13,16 @@ from presilicon.workloads.tabular import DIABETES_MLP
 from presilicon.workloads.user import load_file
 from presilicon.workloads.workload import Workload
 
-_FIXED = (DIABETES_MLP, DIGITS_CNN, DIGITS_MLP, FASHION_RESNET18, FASHION_VIT, SHAKESPEARE_GPT, *PUBLISHED)
+_FIXED = (
+    DIABETES_MLP,
+    DIGITS_CNN,
+    DIGITS_MLP,
+    DIGITS_REVNET,
+    FASHION_RESNET18,
+    FASHION_VIT,
+    SHAKESPEARE_GPT,
+    *PUBLISHED,
+)
 
 _WORKLOADS: dict[str, Workload | Callable[[], Workload]] = {
     **{workload.name: workload for workload in _FIXED},
