@@ -134,10 +134,11 @@ class SystolicMachine(
             raise ConfigError(
                 'dataflow "row-stationary" needs memories with per = "cell" for "left", "right" and "sums" in memories'
             )
-        if self.fold_overlap or self.skips_zero_weights or self.transpose != "free":
+        skips = self.skips_zero_weights or self.skips_zero_pairs
+        if self.fold_overlap or skips or self.transpose != "free":
             raise ConfigError(
-                'dataflow "row-stationary" has no folds, packs no weights and reads them in any order: leave out '
-                "fold_overlap, skips_zero_weights and transpose"
+                'dataflow "row-stationary" has no folds, skips no zeros and reads weights in any order: leave out '
+                "fold_overlap, skips_zero_weights, skips_zero_pairs and transpose"
             )
 
     def check_design(self, design: Design) -> None:

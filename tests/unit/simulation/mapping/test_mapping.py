@@ -6,13 +6,23 @@ from math import inf, prod
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from oracles import loop_nest
 from presilicon.base import ConfigError
 from presilicon.records import Gemm
 from presilicon.simulation.mapping import mapper, numba_kernels
 from presilicon.simulation.mapping.mapper import find_mapping, temporal_loops
-from presilicon.simulation.mapping.nest import Hardware, Loop, Mapping, Precision, Store, changes, check_mapping
+from presilicon.simulation.mapping.nest import (
+    Hardware,
+    Loop,
+    Mapping,
+    Precision,
+    Store,
+    changes,
+    check_mapping,
+    price_mapping,
+)
 from presilicon.simulation.mapping.problem import DIMS, TENSORS, Contraction
 
 PRECISION = Precision(bits={"X": 8, "W": 8, "Y": 16}, sum_bits=32)
@@ -135,6 +145,41 @@ def test_traffic_is_never_below_what_must_move_and_more_room_never_adds_to_it() 
             assert read + written <= before * 1.0001
             before = read + written
         assert read + written == 8 * (problem.elements("X") + problem.elements("W")) + 16 * problem.elements("Y")
+
+
+def test_the_same_mapping_is_never_slower_with_more_room_or_bandwidth() -> None:
+    rng = random.Random(4)
+    compared = 0
+    for _ in range(40):
+        machine, problem = some_machine(rng), some_problem(rng)
+        try:
+            nest = find_mapping(problem, machine, PRECISION, unrolled(problem), tries=50, most_loops=7).nest
+        except ConfigError:
+            continue
+        before = price_mapping(problem, machine, nest, PRECISION)
+        for index, store in enumerate(machine.stores):
+            for change in (
+                {"bits": 2 * store.bits},
+                {"read_bits": 2 * store.read_bits, "write_bits": 4 * store.write_bits},
+            ):
+                stores = (*machine.stores[:index], replace(store, **change), *machine.stores[index + 1 :])
+                after = price_mapping(problem, replace(machine, stores=stores), nest, PRECISION)
+                assert after.cycles <= before.cycles
+                assert after.energy_pj == before.energy_pj
+                compared += 1
+    assert compared > 100
+
+
+def test_a_window_that_slides_fetches_each_input_once() -> None:
+    problem = Contraction(sizes=(1, 1, 1, 1, 1, 8, 1, 3))
+    cells = Store(name="window", holds=frozenset("X"), bits=3 * 8, serves=frozenset())
+    machine = Hardware(axes=(1, 1), stores=(cells, Store(name="dram", holds=ALL)))
+    nest = Mapping(spatial=((), ()), loops=(Loop("s", 3), Loop("x", 8)), cuts={"X": (1, 2), "W": (2,), "Y": (2,)})
+    fetched = [
+        t for t in price_mapping(problem, machine, nest, PRECISION).transfers if t.upper == 1 and t.tensor == "X"
+    ]
+    # Ten inputs, not eight windows of three.
+    assert sum(transfer.read * transfer.again for transfer in fetched) == 10 * 8
 
 
 def test_a_memory_that_cannot_hold_one_tile_is_named() -> None:

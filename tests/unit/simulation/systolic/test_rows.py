@@ -60,7 +60,8 @@ def _steps(problem: Contraction, spatial) -> int:
     [
         (["dataflow.forward=weight-stationary"], "use it for all three products"),
         (["fold_overlap=true"], "leave out fold_overlap"),
-        (["transpose=transposer"], "leave out fold_overlap, skips_zero_weights and transpose"),
+        (["transpose=transposer"], "skips_zero_pairs and transpose"),
+        (["skips_zero_weights=true"], "skips no zeros"),
     ],
 )
 def test_what_such_an_array_cannot_do_is_refused(settings: list[str], complaint: str) -> None:
