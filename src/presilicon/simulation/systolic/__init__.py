@@ -1,4 +1,4 @@
-"""The systolic machine: description, cycles, tiling, price, area and a cell-by-cell reference."""
+"""The systolic machine: description, memories, mappings, cycles, price, area and a cell-by-cell reference."""
 
 from presilicon.simulation.systolic.machine import SystolicMachine
 

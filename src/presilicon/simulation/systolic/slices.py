@@ -8,7 +8,7 @@ from presilicon.designs import MachineStep, StepFormats
 from presilicon.records import Convolution, Gemm, Op
 from presilicon.simulation.fusion.parts import ProductPart
 from presilicon.simulation.systolic.machine import SystolicMachine
-from presilicon.simulation.systolic.products import describe_product, map_product
+from presilicon.simulation.systolic.mappings import describe_product, map_product
 from presilicon.simulation.systolic.work import Rates, Work
 
 
