@@ -84,7 +84,7 @@ class _Looking(AttachedMethod):
         return quantize(x.detach(), self._training.numerics.format_of(role).format) != 0
 
     def _measure(self, layer: str, x: Tensor, error: Tensor) -> None:
-        from presilicon.simulation.sparsity.lanes import LANES, lane_cycles
+        from presilicon.simulation import LANES, lane_cycles
 
         if self._generator is None:
             return

@@ -13,10 +13,12 @@ from presilicon.records import Event, Reproduction
 __all__ = ["REPRODUCTIONS", "reproduce", "reproduction_names", "trains"]
 
 _NAMES = (
+    "ada-gp",
     "caterpillar",
     "checkpointing",
     "dead-relu",
     "eyeriss",
+    "fast",
     "hybrid-headline",
     "hybrid-table1",
     "hybrid-table2",
@@ -28,6 +30,8 @@ _NAMES = (
     "mlperf",
     "normcheck",
     "predictiveness",
+    "procrustes",
+    "tensordash",
 )
 
 REPRODUCTIONS: ExtensionPoint[Callable[..., Reproduction]] = ExtensionPoint(

@@ -35,9 +35,11 @@ from presilicon.simulation.systolic.reference import run_array, run_in_place
 
 if TYPE_CHECKING:
     from presilicon.simulation.mapping.tiles import ElementBytes, least_traffic
+    from presilicon.simulation.sparsity.lanes import LANES, lane_cycles, lane_speedup
     from presilicon.simulation.systolic.products import bound_product
 
 __all__ = [
+    "LANES",
     "ArrayCycles",
     "CaterpillarMachine",
     "ClassRate",
@@ -72,6 +74,8 @@ __all__ = [
     "executed_ops",
     "fit_area",
     "gemm_cycles",
+    "lane_cycles",
+    "lane_speedup",
     "least_traffic",
     "mac_area_um2",
     "mac_pj",
@@ -99,6 +103,7 @@ __getattr__ = deferred(
     __name__,
     {
         f"{__name__}.mapping.tiles": ("ElementBytes", "least_traffic"),
+        f"{__name__}.sparsity.lanes": ("LANES", "lane_cycles", "lane_speedup"),
         f"{__name__}.systolic.products": ("bound_product",),
     },
 )

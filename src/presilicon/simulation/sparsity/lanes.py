@@ -38,7 +38,7 @@ def lane_cycles(pairs: Any, options: tuple[tuple[int, int], ...] = OPTIONS, dept
     return int(_cycles(lines, np.array(options, dtype=np.int64), depth))
 
 
-def speedup(pairs: Any, options: tuple[tuple[int, int], ...] = OPTIONS, depth: int = DEPTH) -> float:
+def lane_speedup(pairs: Any, options: tuple[tuple[int, int], ...] = OPTIONS, depth: int = DEPTH) -> float:
     """Rows over the cycles that they take; 1 where there is nothing to do."""
     rows = np.asarray(pairs).shape[-2]
     return rows / lane_cycles(pairs, options, depth) if rows else 1.0

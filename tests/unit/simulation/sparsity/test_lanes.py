@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from presilicon.base import ConfigError
-from presilicon.simulation.sparsity.lanes import DEPTH, LANES, OPTIONS, lane_cycles, speedup
+from presilicon.simulation.sparsity.lanes import DEPTH, LANES, OPTIONS, lane_cycles, lane_speedup
 
 CURVE = {0.1: 1.10, 0.2: 1.22, 0.3: 1.37, 0.4: 1.53, 0.5: 1.77, 0.6: 2.01, 0.7: 2.36, 0.8: 2.78, 0.9: 2.98, 0.99: 3.0}
 DEPTH_TWO = {0.3: 1.30, 0.5: 1.55, 0.7: 1.89, 0.9: 2.0}
@@ -49,20 +49,20 @@ def test_cycles_are_those_of_the_slow_schedule_and_every_pair_is_multiplied_once
 
 def test_the_curve_of_speedups_is_the_published_one_for_this_order():
     for sparsity, wanted in CURVE.items():
-        assert speedup(random_pairs(sparsity)) == pytest.approx(wanted, abs=0.03)
+        assert lane_speedup(random_pairs(sparsity)) == pytest.approx(wanted, abs=0.03)
     near = tuple(option for option in OPTIONS if option[0] < 2)
     for sparsity, wanted in DEPTH_TWO.items():
-        assert speedup(random_pairs(sparsity), near, depth=2) == pytest.approx(wanted, abs=0.03)
+        assert lane_speedup(random_pairs(sparsity), near, depth=2) == pytest.approx(wanted, abs=0.03)
 
 
 def test_another_order_of_options_has_another_curve():
     by_row = tuple(sorted(OPTIONS))
-    assert speedup(random_pairs(0.5), by_row) == pytest.approx(1.83, abs=0.03)
-    assert speedup(random_pairs(0.7), by_row) == pytest.approx(2.39, abs=0.03)
+    assert lane_speedup(random_pairs(0.5), by_row) == pytest.approx(1.83, abs=0.03)
+    assert lane_speedup(random_pairs(0.7), by_row) == pytest.approx(2.39, abs=0.03)
 
 
 def test_speedups_are_bounded_and_grow_with_zeros():
-    curve = [speedup(random_pairs(sparsity / 20, rows=2000)) for sparsity in range(21)]
+    curve = [lane_speedup(random_pairs(sparsity / 20, rows=2000)) for sparsity in range(21)]
     assert curve[0] == 1
     assert curve == sorted(curve)
     for number, value in enumerate(curve[:-1]):
@@ -81,4 +81,4 @@ def test_options_that_cannot_be_are_refused():
     for options in ((), ((1, 0),), ((0, 0), (3, 0))):
         with pytest.raises(ConfigError, match=r"options must begin with \(0, 0\)"):
             lane_cycles(np.ones((4, 16), bool), options)
-    assert speedup(np.ones((0, 16), bool)) == 1
+    assert lane_speedup(np.ones((0, 16), bool)) == 1
