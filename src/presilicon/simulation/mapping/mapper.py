@@ -16,6 +16,7 @@ from presilicon.simulation.mapping.nest import (
     Precision,
     Price,
     copies_of,
+    filled_share,
     price_mapping,
     tile_of,
 )
@@ -149,6 +150,7 @@ def _facts(
         ),
         one_port=np.array([store.has_one_port for store in stores]),
         doubled=np.array([store.is_doubled for store in stores]),
+        share=np.array([filled_share(problem, spatial, tensor) for tensor in TENSORS], np.float64),
         macs=float(problem.macs),
         mac_pj=machine.mac_pj,
         stays=-1 if machine.stays is None else TENSORS.index(machine.stays),

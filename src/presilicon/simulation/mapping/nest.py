@@ -316,13 +316,23 @@ def _fetched(problem: Contraction, nest: Mapping, tensor: Tensor, store: Store, 
 
     Inputs of a window that moves on are fetched once while it slides, until another loop takes it away.
     """
-    tile = tile_of(nest, store, loops)
+    tile, share = tile_of(nest, store, loops), filled_share(problem, nest.spatial, tensor)
     if tensor != "X" or problem.result == "X":
-        return problem.footprint(tensor, tile)
+        return share * problem.footprint(tensor, tile)
     outer = nest.loops[loops:]
     slides = next((loop for loop in outer if loop.dim in RELEVANT["X"] and loop.count > 1), Loop("b", 1))
     tile[slides.dim] *= slides.count
-    return problem.footprint("X", tile) / slides.count
+    return share * problem.footprint("X", tile) / slides.count
+
+
+def filled_share(problem: Contraction, spatial: tuple[tuple[Loop, ...], ...], tensor: Tensor) -> float:
+    """The part of a tensor's tiles that exists, where a dimension does not divide by what lies side by side."""
+    sides = dict.fromkeys(DIMS, 1)
+    for axis in spatial:
+        for loop in axis:
+            sides[loop.dim] *= loop.count
+    padded = {dim: sides[dim] * ceil(size / sides[dim]) for dim, size in zip(DIMS, problem.sizes, strict=True)}
+    return problem.elements(tensor) / problem.footprint(tensor, padded)
 
 
 _MULTIPLIERS = Store(name="", holds=frozenset(), serves=frozenset())

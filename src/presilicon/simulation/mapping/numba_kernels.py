@@ -39,6 +39,8 @@ class Facts(NamedTuple):
     """Stores by energy of a bit read and written, bits read and written in a cycle, and bits of a word."""
     one_port: Any
     doubled: Any
+    share: Any
+    """`nest.filled_share` of each tensor."""
     macs: float
     mac_pj: float
     stays: int
@@ -93,8 +95,8 @@ def _fetched_at(facts, store, tensor, dims, counts, loops, tile):
         for i in range(loops, len(dims)):
             if facts.relevant[0, dims[i]] and counts[i] > 1:
                 tile[dims[i]] *= counts[i]
-                return footprint(tensor, tile, facts.windows) / counts[i]
-    return float(elements)
+                return facts.share[0] * footprint(tensor, tile, facts.windows) / counts[i]
+    return facts.share[tensor] * elements
 
 
 @njit(cache=True)
@@ -109,7 +111,9 @@ def fill_tables(facts, store, dims, counts, space):
             tile[dims[i - 1]] *= counts[i - 1]
         for tensor in range(3):
             elements = footprint(tensor, tile, windows)
-            fetched = _fetched_at(facts, store, tensor, dims, counts, i, slid) if tensor == 0 else float(elements)
+            fetched = facts.share[tensor] * elements
+            if tensor == 0:
+                fetched = _fetched_at(facts, store, tensor, dims, counts, i, slid)
             size, moved = bits[tensor], often[tensor, i] * bits[tensor]
             if tensor == result:
                 size = bits[3] if is_split or partial[i] else size
@@ -264,7 +268,9 @@ def price(facts, dims, counts, cuts, space, traffic, load):
                 _move(load, lower, 0, drained, times, window, compute, rates[lower, 2])
                 share = 1.0
                 if times == 1:
-                    share = _elements_at(spatial[lower], windows, tensor, dims, counts, inner, tile) / needed
+                    share = _elements_at(spatial[lower], windows, tensor, dims, counts, inner, tile) / _elements_at(
+                        spatial[lower], windows, tensor, dims, counts, loops, tile
+                    )
                 if tensor == result:
                     last += share * max(drained / rates[lower, 2], written / rates[store, 3])
                 else:
