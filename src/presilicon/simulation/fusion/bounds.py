@@ -15,8 +15,10 @@ from presilicon.simulation.fusion.parts import Style
 from presilicon.simulation.fusion.schedule import OpBytes
 from presilicon.simulation.fusion.values import BEFORE, StepValues
 
-_SINGLE_CUTS = 2
+_SINGLE_CUTS = 1
 """Cuts that are also tried alone, those with the most data alive: many cuts count the buffer many times."""
+_SMALL = 1e-5
+"""Values of a smaller share of the buffer are left out, for speed: that makes a bound lower, and no less true."""
 
 
 def bound_traffic(
@@ -114,10 +116,11 @@ def _excess(
     """Traffic beyond the compulsory that a chain of cuts forces; phase j begins when cut j has its sums."""
     last = len(chain)
     windows = _windows(chain, styles, values, completes)
+    smallest = _SMALL * buffer_bytes
     loads, crossing = [0.0] * (last + 1), [0.0] * (last + 1)
     for value, readers in enumerate(values.readers):
         writer = values.writer[value]
-        if values.pinned[value] or not readers:
+        if not readers or values.size_bytes[value] < smallest or values.pinned[value]:
             continue
         uses = [(window, inputs[at][value]) for at in readers for window in windows[at]]
         made = min(end for (_, end), _ in uses) if writer == BEFORE else windows[writer][-1][1]

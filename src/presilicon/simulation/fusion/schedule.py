@@ -4,11 +4,16 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
 from presilicon.simulation.fusion.groups import Group
 from presilicon.simulation.fusion.values import BEFORE, StepValues
 
 
-class Transfer(NamedTuple):
+class Transfer(Struct, frozen=True, gc=False):
     """Bytes of a value between DRAM and the buffer, for one op."""
 
     value: int
@@ -26,7 +31,7 @@ class Transfers(NamedTuple):
     stores: list[Transfer]
 
 
-class OpBytes(NamedTuple):
+class OpBytes(Struct, frozen=True, kw_only=True, gc=False):
     """Bytes of the inputs and outputs of an op."""
 
     tiled: tuple[float, ...]
@@ -98,12 +103,12 @@ def keep_on_chip(
     is no room for all of it. What saves the most bytes for its space and time goes first. A result is not stored if
     it stays until its last use and no later step needs it.
     """
-    free = [buffer_bytes - group.reserved_bytes for group in groups]
+    free = np.array([buffer_bytes - group.reserved_bytes for group in groups])
     loads: dict[int, dict[int, float]] = {}
-    for value, slot, _, size_bytes in transfers.loads:
-        if not values.pinned[value]:
-            at = loads.setdefault(value, {})
-            at[slot] = at.get(slot, 0.0) + size_bytes
+    for load in transfers.loads:
+        if not values.pinned[load.value]:
+            at = loads.setdefault(load.value, {})
+            at[load.slot] = at.get(load.slot, 0.0) + load.size_bytes
     stored = {transfer.value: transfer for transfer in transfers.stores}
     stays = sorted(stay for value in loads for stay in _stays_of(value, loads[value], values, stored))
     shares: dict[tuple[int, int], float] = {}
@@ -115,13 +120,13 @@ def keep_on_chip(
     left = Transfers([], [])
     for load in transfers.loads:
         share = shares.get((load.value, load.slot), 0.0)
-        left.loads.append(load if share == 0 else load._replace(size_bytes=load.size_bytes * (1 - share)))
+        left.loads.append(load if share == 0 else replace(load, size_bytes=load.size_bytes * (1 - share)))
     for store in transfers.stores:
         share = 0.0
         if not values.outlives[store.value] and store.value in loads:
             share = min(shares.get((store.value, slot), 0.0) for slot in loads[store.value])
-        left.stores.append(store if share == 0 else store._replace(size_bytes=store.size_bytes * (1 - share)))
-    return left, free
+        left.stores.append(store if share == 0 else replace(store, size_bytes=store.size_bytes * (1 - share)))
+    return left, free.tolist()
 
 
 def _stays_of(
@@ -140,23 +145,26 @@ def _stays_of(
 
 
 def _fit(
-    free: list[float], used: dict[tuple[int, int], float], value: int, first: int, last: int, size_bytes: float
+    free: NDArray[np.float64],
+    used: dict[tuple[int, int], float],
+    value: int,
+    first: int,
+    last: int,
+    size_bytes: float,
 ) -> float:
     """Put as much of a value as fits into the buffer from one slot to another, and return its share.
 
     At its uses, a value that comes from before or stays until later is there already.
     """
     ends = [(slot, used.get((value, slot), 0.0)) for slot in (first, last)]
-    room = min(free[slot] + present for slot, present in ends)
-    if last - first > 1:
-        room = min(room, min(free[first + 1 : last]))
-    taken = min(size_bytes, room)
+    taken = min(size_bytes, *(float(free[slot]) + present for slot, present in ends))
+    if taken > 0 and last - first > 1:
+        taken = min(taken, float(free[first + 1 : last].min()))
     if taken <= 0:
         return 0.0
     for slot, present in ends:
         if taken > present:
             free[slot] -= taken - present
             used[value, slot] = taken
-    for slot in range(first + 1, last):
-        free[slot] -= taken
+    free[first + 1 : last] -= taken
     return taken / size_bytes
