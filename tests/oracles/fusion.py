@@ -158,6 +158,28 @@ def walk_slices(held: Sequence[float], streams: Sequence[tuple[float, int]], sli
     return most
 
 
+def walk_pipeline(stages: Sequence[tuple[float, float]], slices: int) -> float:
+    """The end of the last slice, if array and vector unit take what is ready first; of two rules, the better one.
+
+    The array does a slice of a product when the vector unit is done with that slice of the stage before; the vector
+    unit follows the array and ends after it.
+    """
+    ends = []
+    for deepest_first in (False, True):
+        stage_of, done, free_array, free_vector = [0] * slices, [0.0] * slices, 0.0, 0.0
+        for _ in range(slices * len(stages)):
+            waiting = [number for number in range(slices) if stage_of[number] < len(stages)]
+            number = min(waiting, key=lambda at: (max(free_array, done[at]), -stage_of[at] if deepest_first else at))
+            array, vector = (whole / slices for whole in stages[stage_of[number]])
+            start = max(free_array, done[number])
+            free_array = start + array
+            free_vector = max(max(free_vector, start) + vector, free_array)
+            done[number] = free_vector
+            stage_of[number] += 1
+        ends.append(max(done))
+    return min(ends)
+
+
 def best_stays(
     reserved: Sequence[float], uses: Sequence[tuple[float, float, bool, Sequence[tuple[int, float]]]], capacity: float
 ) -> float:

@@ -3,16 +3,19 @@
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from presilicon.base import ConfigError
 from presilicon.designs import AreaTable, Design, MacArea, MacEnergy, Technology, curve_um2
 from presilicon.formats import Format, parse
 from presilicon.records import Area, OperatorCost
+from presilicon.simulation.instrument import instrument_area_um2
 
 MacFigure = TypeVar("MacFigure", MacArea, MacEnergy)
 
 
 def area(design: Design, technology: Technology | None = None) -> Area:
-    """The area of the machine of `design` by its parts, or why it is not known.
+    """The area of the machine of `design` by its parts, its instrument among them, or why it is not known.
 
     `technology` replaces the table that the machine names.
 
@@ -24,7 +27,14 @@ def area(design: Design, technology: Technology | None = None) -> Area:
     technology = technology or design.technology
     if technology is not None and technology.area is None:
         return Area(parts_mm2={}, how=f"not known: technology {technology.name} has no areas")
-    return design.machine.area(design, technology)
+    machine = design.machine.area(design, technology)
+    if design.instrument is None or technology is None or not machine.parts_mm2:
+        return machine
+    assert technology.area is not None
+    return replace(
+        machine,
+        parts_mm2={**machine.parts_mm2, "instrument": instrument_area_um2(design.instrument, technology.area) * 1e-6},
+    )
 
 
 class MacSizes(NamedTuple):

@@ -17,6 +17,7 @@ from presilicon.designs import (
 )
 from presilicon.records import Cost, Gemm, Op, OpCost, StepFacts, StepGraph, TensorRef
 from presilicon.simulation.execution import executed_ops
+from presilicon.simulation.instrument import instrument_step_j
 from presilicon.simulation.memory import peak_bytes
 
 
@@ -59,12 +60,17 @@ def simulate(
     with MACHINES.errors_of(design.machine.kind):
         price = design.machine.price(step)
         _check_price(step, price)
+    components = price.energy_by_component_j
+    if design.instrument is not None and step.technology is not None:
+        kind = design.machine.dram_kind
+        watching_j = instrument_step_j(design.instrument, graph, price.time_s, step.technology, kind)
+        components = components | {"instrument": watching_j}
     return Cost(
         time_s=price.time_s,
-        energy_j=sum(price.energy_by_component_j.values()),
+        energy_j=sum(components.values()),
         cycles=sum(op.cycles for op in price.ops),
         memory_bytes=peak_bytes(graph, executed, formats),
-        energy_by_component_j=price.energy_by_component_j,
+        energy_by_component_j=components,
         ops=price.ops,
         dram_bounds=price.dram_bounds,
     )

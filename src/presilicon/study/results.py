@@ -89,6 +89,8 @@ def _mean_per_step(seeds: Sequence[SeedResult], total: Callable[[SeedResult], fl
 def _remarks(design: Design, workload: Workload, traces: Sequence[Trace]) -> tuple[str, ...]:
     """Sentences on what the machine could not use of the training, and on hyperparameters that were not made for it."""
     remarks = [*design.machine.numerics_remarks(design.numerics)]
+    if design.instrument is not None and design.technology is None:
+        remarks.append("the machine has no technology table: area and energy of the instrument are not in the result")
     remarks += [remark for trace in traces for run in trace.runs for remark in design.machine.remarks(run.facts)]
     samples = design.machine.update_rule.samples_per_update(workload.batch_size)
     scales = isinstance(workload.schedule, Schedule) and workload.schedule.scale_from is not None

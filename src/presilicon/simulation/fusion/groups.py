@@ -38,6 +38,8 @@ class Group(Struct, frozen=True, kw_only=True):
     sliced: tuple[int, ...]
     """The products that run slice by slice."""
     slices: int
+    late: tuple[int, ...]
+    """Members that wait for sums over all slices, such as updates of weights."""
     reserved_bytes: float
     """Space for tiles in use and being filled, and for what the products hold."""
 
@@ -79,6 +81,7 @@ class _Open:
         "blocks",
         "halo",
         "held",
+        "late",
         "lines",
         "lowest",
         "members",
@@ -98,6 +101,7 @@ class _Open:
         """The first slot that it could take."""
         self.members: list[int] = []
         self.statistics: list[int] = []
+        self.late: list[int] = []
         self.states: dict[int, State] = {}
         self.tiled = NONE
         self.sliced: list[int] = []
@@ -170,6 +174,7 @@ class _Former:
             tiled=group.tiled,
             sliced=tuple(group.sliced),
             slices=group.slices,
+            late=tuple(group.late) if group.sliced else (),
             reserved_bytes=reserved,
         )
 
@@ -201,6 +206,7 @@ class _Former:
             self._merge(group, target, at_end=at_end)
         target.whole_samples |= style == "samples"
         self._add(position, target, "end" if at_end else "stream")
+        target.late += [position] if at_end else []
         if style == "sum":
             for value, tensor in zip(self._values.writes[position], self._ops[position].outputs, strict=True):
                 target.states[value] = "end" if tensor.role == "gradient" else "dram"
@@ -373,6 +379,7 @@ class _Former:
         self._waiting.pop(group, None)
         into.members += group.members
         into.statistics += group.statistics
+        into.late += group.members if at_end else group.late
         into.whole_samples |= group.whole_samples
         into.lowest = max(into.lowest, group.lowest)
         for value, state in group.states.items():

@@ -39,18 +39,40 @@ class Plan(Struct, frozen=True, kw_only=True):
     free_bytes: tuple[float, ...]
     """Space in the buffer that is free while a group runs."""
 
-    def array_cycles(self, group: Group) -> int:
-        """Cycles of the array in a group."""
-        return sum(self.works[position].cycles for position in group.members if self.works[position].unit == "array")
+    def compute_cycles(self, group: Group, gathered: frozenset[int]) -> float:
+        """Cycles of array and vector unit in a group; the sums of `gathered` normalizations are gathered elsewhere.
 
-    def vector_cycles(self, group: Group, gathered: frozenset[int]) -> float:
-        """Cycles of the vector unit in a group; the sums of `gathered` normalizations are gathered elsewhere."""
-        cycles = 0.0
-        for position in group.members:
+        The vector unit works on pieces that the array has done. What waits for sums of all slices comes at the end.
+        """
+        stages = [[0.0, 0.0]]
+        late = 0.0
+        for position in sorted((*group.members, *group.statistics)):
             work = self.works[position]
-            if work.unit == "vector":
-                cycles += work.cycles * (1 - _STATISTICS if position in gathered else 1)
-        return cycles + sum(self.works[position].cycles * _STATISTICS for position in group.statistics)
+            if work.unit == "array":
+                stages.append([work.cycles, 0.0])
+                continue
+            is_statistics = position in group.statistics
+            share = _STATISTICS if is_statistics else 1 - _STATISTICS if position in gathered else 1.0
+            if position in group.late:
+                late += work.cycles * share
+            else:
+                stages[-1][1] += work.cycles * share
+        if not group.sliced:
+            return max(sum(array for array, _ in stages), sum(vector for _, vector in stages))
+        return pipelined_cycles(stages, group.slices) + late
+
+
+def pipelined_cycles(stages: Sequence[Sequence[float]], slices: int) -> float:
+    """Cycles of products with the vector ops behind them, in slices.
+
+    The vector unit works on one slice while the array does the next: one slice goes through all stages one after
+    another, and each of the others takes as long as the slower unit.
+
+    >>> pipelined_cycles([(4, 2), (2, 4)], slices=1), pipelined_cycles([(4, 2), (2, 4)], slices=4)
+    (8.0, 6.5)
+    """
+    slower = max(sum(array for array, _ in stages), sum(vector for _, vector in stages))
+    return slower + (sum(map(max, stages)) - slower) / slices
 
 
 class Planner:
@@ -104,6 +126,7 @@ class Planner:
                 tiled=NONE if op.gemm is None else position,
                 sliced=(),
                 slices=1,
+                late=(),
                 reserved_bytes=tile_space(works[position], self._machine),
             )
             for position, op in enumerate(self._step.executed)

@@ -94,9 +94,8 @@ def _demands(plan: Plan, values: StepValues, machine: SystolicMachine) -> Iterat
         moved[store.slot] += store.size_bytes
     room = 0.0
     for slot, group in enumerate(plan.groups):
-        cycles = max(plan.array_cycles(group), plan.vector_cycles(group, gathered))
         yield Demand(
-            compute_s=cycles * 1e-9 / machine.clock_ghz,
+            compute_s=plan.compute_cycles(group, gathered) * 1e-9 / machine.clock_ghz,
             transfer_s=moved[slot] / bytes_s,
             early_s=min(waiting[slot], room) / bytes_s,
         )

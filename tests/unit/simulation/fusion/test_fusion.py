@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from oracles.fusion import ReplayError, best_stays, least_traffic, replay, walk_slices
+from oracles.fusion import ReplayError, best_stays, least_traffic, replay, walk_pipeline, walk_slices
 from presilicon.base import ConfigError
 from presilicon.designs import Design, MachineStep, StepFormats, load_design
 from presilicon.records import Gemm, Op, StepFacts, StepGraph, TensorRef
@@ -14,7 +14,7 @@ from presilicon.simulation import executed_ops, simulate
 from presilicon.simulation.fusion.groups import NONE, Group
 from presilicon.simulation.fusion.parts import style_of
 from presilicon.simulation.fusion.schedule import Transfer, Transfers, keep_on_chip
-from presilicon.simulation.systolic.plan import Planner
+from presilicon.simulation.systolic.plan import Planner, pipelined_cycles
 from presilicon.simulation.systolic.work import systolic_rates
 from presilicon.workloads import capture_workload, load_workload
 
@@ -167,7 +167,8 @@ def draw_uses(draw: random.Random, slots: int):
 
 def saved_by_keeping(reserved, uses, capacity: float) -> float:
     groups = [
-        Group(members=(), statistics=(), tiled=NONE, sliced=(), slices=1, reserved_bytes=taken) for taken in reserved
+        Group(members=(), statistics=(), tiled=NONE, sliced=(), slices=1, late=(), reserved_bytes=taken)
+        for taken in reserved
     ]
     loads = [
         Transfer(value, slot, 0, load)
@@ -307,6 +308,22 @@ def test_slices_of_a_group_fit_in_what_it_reserves() -> None:
                 assert group.reserved_bytes <= 96 * 1024
                 checked += 1
     assert checked
+
+
+def test_slices_take_as_long_as_a_walk_through_both_units() -> None:
+    draw = random.Random(4)
+    ratios = []
+    for _ in range(400):
+        stages = [(draw.random() * draw.choice([0, 1, 1]), draw.random()) for _ in range(draw.randint(1, 5))]
+        slices = draw.choice([1, 2, 4, 8, 32])
+        ratio = walk_pipeline(stages, slices) / pipelined_cycles(stages, slices)
+        if slices == 1:
+            assert ratio == pytest.approx(1)
+        ratios.append(ratio)
+    ratios.sort()
+    assert ratios[0] > 0.85
+    assert ratios[200] == pytest.approx(1, abs=0.01)
+    assert ratios[380] < 1.15
 
 
 def test_batch_normalization_reads_its_data_twice_unless_it_fits() -> None:
