@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oracles.cosimulation import TapStream, simulate
 from presilicon.base import MissingToolError
 from presilicon.designs import Hardware, Instrument, Tap
 from presilicon.formats import parse
@@ -16,7 +17,6 @@ from presilicon.instrument.host.stream import Status
 from presilicon.instrument.host.taps import wire_taps
 from presilicon.instrument.host.tensors import cut_tensor
 from presilicon.instrument.model.chip import Chip
-from presilicon.rtl.cosimulation import TapStream, simulate
 
 HARDWARE = Hardware(
     lanes=4, ranges=2, element=parse("fixed(4, 4)"), accumulator_bits=12, taps=3, buffer=8, range_rows=3,

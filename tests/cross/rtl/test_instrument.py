@@ -12,6 +12,7 @@ import pytest
 from cases import random_firmware, random_vectors
 from circuits import make
 
+from oracles.cosimulation import BREAK, REPORT, STATUS, TOO_LATE, VECTOR, TapStream, predict, simulate
 from presilicon.designs import Instrument
 from presilicon.instrument import Firmware, Image, Reference, compile_firmware
 from presilicon.instrument.firmware.image import longest_payload
@@ -19,7 +20,6 @@ from presilicon.instrument.host.decoder import Decoder
 from presilicon.instrument.host.stream import BLOCK, HEADER, LAST, Packet, Status
 from presilicon.instrument.host.stream import STATUS as STATUS_PACKET
 from presilicon.instrument.model.chip import Chip
-from presilicon.rtl.cosimulation import BREAK, REPORT, STATUS, TOO_LATE, VECTOR, TapStream, predict, simulate
 
 FIXED = make(4, 2, "fixed(4, 4)", 12, taps=3)
 HALF = make(2, 2, "float16", buffer=4, taps=2)
