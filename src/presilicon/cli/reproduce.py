@@ -46,12 +46,19 @@ def command(name: str | None, out: Path, as_json: bool) -> None:
 def _record(name: str, out: Path) -> "tuple[Reproduction, Path]":
     """Run a reproduction that trains and record it; returns it with the path of its report."""
     from presilicon.base import MissingToolError
+    from presilicon.records import Event, SeedFinished
     from presilicon.report import render_panels, render_story
     from presilicon.reproductions import reproduce
     from presilicon.runs import create_run
 
     with create_run(out, f"reproduce-{name}", {"reproduction": name}, seed=None) as run:
-        result = reproduce(name, run.record)
+
+        def note(event: Event) -> None:
+            run.record(event)
+            if isinstance(event, SeedFinished):
+                click.echo(f"{event.design}, seed {event.seed}: {event.steps} steps, {event.ending}", err=True)
+
+        result = reproduce(name, note)
         report = run.write_file("report.html", render_story(result))
         try:
             run.write_file(f"{name}.png", render_panels(result.panels, "png"))

@@ -19,6 +19,7 @@ _NAMES = (
     "dead-relu",
     "eyeriss",
     "fast",
+    "formats-at-equal-area",
     "hybrid-headline",
     "hybrid-table1",
     "hybrid-table2",

@@ -75,7 +75,7 @@ def test_taps_need_layers_that_exist_and_tensors_that_pass_the_edges() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [(), ("machine.fold_overlap=false", "machine.reduction=columns"), ("numerics.weight_grad.mac.chunk=3",)],
+    [(), ("machine.fold_overlap=false", "machine.reduction=columns", "numerics.weight_grad.mac.chunk=3")],
 )
 def test_lint_of_the_top_level_is_clean(settings, tmp_path) -> None:
     sides = ("machine.rows", "machine.cols", "numerics.mac.rows", "instrument.hardware.lanes")
