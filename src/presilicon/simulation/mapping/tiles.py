@@ -16,7 +16,7 @@ levels are searched from the outermost inward. The oracle in `tests/oracles/tili
 from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil, inf
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -164,6 +164,23 @@ class TilePrice(Struct, frozen=True, kw_only=True):
         return self.reads_a * a, self.reads_b * b, 2 * self.spills * sums
 
 
+class _Prices(NamedTuple):
+    """Prices of many candidates at once; each is an array, or a number that they share."""
+
+    crossings: list[Any]
+    """How often A, B and the sums cross DRAM."""
+    loads: Any
+    cycles: Any
+    dram_cycles: Any
+    traffic: dict[str, Any]
+    energy_j: Any
+
+    @property
+    def time(self) -> Any:
+        """The slower of the chip and DRAM."""
+        return np.maximum(self.cycles, self.dram_cycles)
+
+
 @lru_cache(maxsize=1 << 14)
 def find_tiles(task: Task, fabric: Fabric, objective: Objective = "time", most_cuts: int = MOST_CUTS) -> TilePrice:
     """The mapping with the least time, energy or product of both; of equally fast ones, that with the least energy.
@@ -201,10 +218,10 @@ def find_tiles(task: Task, fabric: Fabric, objective: Objective = "time", most_c
     )
 
 
-def _best(prices: Sequence[dict[str, Any]], count: int, objective: Objective) -> tuple[int, int]:
+def _best(prices: Sequence[_Prices], count: int, objective: Objective) -> tuple[int, int]:
     """The innermost loop and the number of the candidate with the best price; energy decides between equal times."""
-    energy = np.array([np.broadcast_to(price["energy_j"], count) for price in prices])
-    time = np.array([np.broadcast_to(np.maximum(price["cycles"], price["dram_cycles"]), count) for price in prices])
+    energy = np.array([np.broadcast_to(price.energy_j, count) for price in prices])
+    time = np.array([np.broadcast_to(price.time, count) for price in prices])
     if objective == "time":
         goal = np.where(time <= np.min(time) * (1 + 1e-12), energy, inf)
     else:
@@ -213,16 +230,20 @@ def _best(prices: Sequence[dict[str, Any]], count: int, objective: Objective) ->
     return int(innermost), int(index)
 
 
-def _settled(price: dict[str, Any], tiles: tuple[Tile, ...]) -> TilePrice:
-    reads_a, reads_b, passes, loads = (int(np.broadcast_to(times, 1)[0]) for times in price["times"])
+def _settled(price: _Prices, tiles: tuple[Tile, ...]) -> TilePrice:
+    """The price of the only candidate."""
+    reads_a, reads_b, passes, loads = (int(np.ravel(times)[0]) for times in (*price.crossings, price.loads))
+    cycles, dram_cycles, energy_j = (float(np.ravel(v)[0]) for v in (price.cycles, price.dram_cycles, price.energy_j))
     return TilePrice(
         tiles=tiles,
         reads_a=reads_a,
         reads_b=reads_b,
         spills=passes - 1,
         loads=loads,
-        traffic={name: float(np.broadcast_to(moved, 1)[0]) for name, moved in price["traffic"].items()},
-        **{name: float(np.broadcast_to(price[name], 1)[0]) for name in ("cycles", "dram_cycles", "energy_j")},
+        cycles=cycles,
+        dram_cycles=dram_cycles,
+        traffic={name: float(np.ravel(moved)[0]) for name, moved in price.traffic.items()},
+        energy_j=energy_j,
     )
 
 
@@ -299,52 +320,46 @@ def _cuts(size: int, step: int, most: int) -> list[int]:
 
 def _price(
     task: Task, fabric: Fabric, level: int, sides: list[Any], innermost: int, outer: tuple[Tile, ...]
-) -> dict[str, Any]:
+) -> _Prices:
     """Cycles, traffic and energy of candidates for a level, whose outer levels are settled.
 
     Levels inside it are not there yet: what they hold comes from this level.
     """
     sizes = _sizes(task)
     tiles: list[tuple[list[Any], int]] = [(sides, innermost), *(([t.m, t.k, t.n], t.innermost) for t in outer)]
-    stays = LACKS.index(fabric.stream)
-    totals, streamed = task.held.totals(task.gemm), task.streamed.totals(task.gemm)
-    loads = _times(stays, tiles, sizes, fold=fabric.steps)
+    totals, moved = task.held.totals(task.gemm), list(task.streamed.totals(task.gemm))
+    loads = _times(LACKS.index(fabric.stream), tiles, sizes, fold=fabric.steps)
     # Whatever moves through the array crosses its border once for each fold along the dimension that it lacks.
     crossings: list[Any] = [task.folds[dim] if dim != fabric.stream else loads for dim in LACKS]
-    moved = list(streamed)
     traffic: dict[str, Any] = {}
-    busy: Any = task.cycles + (loads - 1) * task.reload_cycles
+    cycles: Any = task.cycles + (loads - 1) * task.reload_cycles
     energy: Any = task.fixed_j
-    for position in range(level, fabric.levels):
-        times = [_times(operand, tiles[position - level :], sizes) for operand in range(3)]
-        for buffer in fabric.buffers:
-            if buffer.level != position:
-                continue
-            read = written = outside = 0.0
-            for operand in buffer.holds:
-                inner, own = moved[operand] * crossings[operand], totals[operand] * times[operand]
-                returns, refills = (inner - moved[operand], own - totals[operand]) if operand == SUMS else (0.0, 0.0)
-                # Factors come from outside and are read; sums are written and leave.
-                read = read + (own + returns if operand == SUMS else inner)
-                written = written + (inner + refills if operand == SUMS else own)
-                if fabric.outermost[operand] == buffer.name:
-                    outside = outside + own + refills
-                moved[operand], crossings[operand] = totals[operand], times[operand]
-            traffic[buffer.name] = read + written - outside
-            energy = energy + traffic[buffer.name] * buffer.byte_j
-            port = read + written if buffer.has_one_port else np.maximum(read, written)
-            busy = np.maximum(busy, port / buffer.bytes_per_cycle)
-    a, b, sums = (total * often for total, often in zip(totals, crossings, strict=True))
+    outermost = fabric.outermost
+    for buffer in fabric.buffers:
+        if buffer.level < level:
+            continue
+        read = written = outside = 0.0
+        for operand in buffer.holds:
+            times = _times(operand, tiles[buffer.level - level :], sizes)
+            inner, own = moved[operand] * crossings[operand], totals[operand] * times
+            if operand == SUMS:  # written and read again by the array, and leave, to return if they are unfinished
+                returns, refills = inner - moved[operand], own - totals[operand]
+                read, written = read + returns + own, written + inner + refills
+                own = own + refills
+            else:  # come from outside, and are read
+                read, written = read + inner, written + own
+            if outermost[operand] == buffer.name:
+                outside = outside + own
+            moved[operand], crossings[operand] = totals[operand], times
+        traffic[buffer.name] = read + written - outside
+        energy = energy + traffic[buffer.name] * buffer.byte_j
+        port = read + written if buffer.has_one_port else np.maximum(read, written)
+        cycles = np.maximum(cycles, port / buffer.bytes_per_cycle)
+    a, b, sums = (total * times for total, times in zip(totals, crossings, strict=True))
     dram = a + b + 2 * (sums - totals[SUMS]) + task.other_dram_bytes
     dram_cycles = dram / fabric.dram_bytes_per_cycle
-    energy = energy + dram * fabric.dram_byte_j + fabric.cycle_j * np.maximum(busy, dram_cycles)
-    return {
-        "times": (*crossings, loads),
-        "cycles": busy,
-        "dram_cycles": dram_cycles,
-        "traffic": traffic,
-        "energy_j": energy,
-    }
+    energy = energy + dram * fabric.dram_byte_j + fabric.cycle_j * np.maximum(cycles, dram_cycles)
+    return _Prices(crossings, loads, cycles, dram_cycles, traffic, energy)
 
 
 def _times(
