@@ -78,7 +78,7 @@ def wider(machine: Hardware, factor: int) -> Hardware:
 
 def candidates(problem: Contraction, machine: Hardware, precision: Precision, spatial) -> Iterator[tuple[Loop, ...]]:
     """Orders of loops to try; neighbours over one dimension also as one loop, which ZigZag allots differently."""
-    for factor, loops, tries in ((1, 6, 2000), (4, 6, 2000), (4, 8, 2000), (100, 12, 4000)):
+    for factor, loops, tries in ((1, 6, 1000), (4, 8, 2000), (100, 12, 3000)):
         try:
             found = find_mapping(problem, wider(machine, factor), precision, spatial, most_loops=loops, tries=tries)
         except ConfigError:
