@@ -13,14 +13,21 @@ import presilicon as ps
 from presilicon.designs import METHODS, Design, load_design
 from presilicon.records import Comparison, Result
 
-SETTINGS = {"magnitude-pruning": ["machine.skips_zero_weights=true"]}
+SETTINGS = {
+    "fast": ["numerics.mac.slice_bits=2"],
+    "magnitude-pruning": ["machine.skips_zero_weights=true"],
+    "procrustes": ["machine.skips_zero_weights=true"],
+    "tensordash": ["machine.skips_zero_pairs=true"],
+}
 """Hardware that a method is for, where the design does not have it."""
+OTHER_MODELS = ("camel",)
+"""Methods for models of another kind than the workload's."""
 
 
 def designs() -> list[Design]:
     """The plain design, and one with each method."""
     variants = [load_design("bf16-systolic")]
-    for name in METHODS.names():
+    for name in sorted(set(METHODS.names()) - set(OTHER_MODELS)):
         design = load_design("bf16-systolic", SETTINGS.get(name, ()), methods=[name])
         variants.append(replace(design, name=name))
     return variants
