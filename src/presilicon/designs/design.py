@@ -17,7 +17,7 @@ from presilicon.base import (
     read_toml,
     to_plain,
 )
-from presilicon.designs.inheritance import packaged_names, read_whole
+from presilicon.designs.inheritance import packaged_names, read_whole, without_other_form
 from presilicon.designs.instrument import Instrument
 from presilicon.designs.machine import Machine
 from presilicon.designs.method import METHODS, Method, method_tables
@@ -104,6 +104,8 @@ def load_design(
         source = Source(f"{source.name} with --method {' '.join(methods)}", source.text)
     settings = list(settings)
     if settings:
+        given = [setting.partition("=")[0].removeprefix("machine.") for setting in settings]
+        data = {**data, "machine": without_other_form(data["machine"], given)} if "machine" in data else data
         data = apply_settings(data, settings, Design, source)
         source = Source(f"{source.name} with --set {' '.join(settings)}", source.text)
     _check_technology(data, source)

@@ -60,8 +60,18 @@ def read_whole(
     return _merge(inherited, data, replaced), source
 
 
+_FORMS = {"memories": "sram_kib", "sram_kib": "memories"}
+"""Two ways to give the same thing, of which the one that is given replaces an inherited other."""
+
+
+def without_other_form(table: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """A table without what the given fields say in another way."""
+    gone = {_FORMS[key] for key in given if key in _FORMS} - set(given)
+    return {key: value for key, value in table.items() if key not in gone}
+
+
 def _merge(below: dict[str, Any], above: dict[str, Any], replaced: Collection[str]) -> dict[str, Any]:
-    merged = dict(below)
+    merged = without_other_form(below, above)
     for key, value in above.items():
         under = merged.get(key)
         if isinstance(value, dict) and isinstance(under, dict) and key not in replaced:

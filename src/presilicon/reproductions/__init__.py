@@ -14,6 +14,7 @@ __all__ = ["REPRODUCTIONS", "reproduce", "reproduction_names", "trains"]
 
 _NAMES = (
     "ada-gp",
+    "camel",
     "caterpillar",
     "checkpointing",
     "dead-relu",

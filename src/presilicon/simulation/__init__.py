@@ -24,7 +24,6 @@ from presilicon.simulation.mapping.nest import (
 )
 from presilicon.simulation.mapping.problem import Contraction, Tensor
 from presilicon.simulation.memory import memory_timeline, peak_bytes
-from presilicon.simulation.refresh import Edram, Refresh, price_refresh
 from presilicon.simulation.roofline.machine import ClassRate, HostTimes, MatrixRate, Provenance, RooflineMachine
 from presilicon.simulation.step import simulate, simulate_gemm
 from presilicon.simulation.systolic.cycles import ArrayCycles, gemm_cycles, transposer_cycles
@@ -46,7 +45,6 @@ __all__ = [
     "Contraction",
     "Dataflow",
     "Dataflows",
-    "Edram",
     "ElementBytes",
     "FittedDesign",
     "Hardware",
@@ -59,7 +57,6 @@ __all__ = [
     "Precision",
     "Provenance",
     "Reduction",
-    "Refresh",
     "RooflineMachine",
     "Store",
     "SystolicMachine",
@@ -84,7 +81,6 @@ __all__ = [
     "peak_bytes",
     "play_product",
     "price_mapping",
-    "price_refresh",
     "put_times",
     "read_times",
     "register_area_um2",

@@ -50,7 +50,7 @@ def test_random_zeros_follow_the_curve():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ada-gp", "fast", "procrustes", "tensordash"])
+@pytest.mark.parametrize("name", ["ada-gp", "camel", "fast", "procrustes", "tensordash"])
 def test_a_reproduction_states_its_figures(name: str, monkeypatch: pytest.MonkeyPatch):
     module = import_module(f"presilicon.reproductions.{name.replace('-', '_')}")
     monkeypatch.setattr(module, "Trial", lambda *arguments: methods.Trial(*arguments, seeds=1))

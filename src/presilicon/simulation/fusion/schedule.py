@@ -24,11 +24,22 @@ class Transfer(Struct, frozen=True, gc=False):
     size_bytes: float
 
 
+class Stay(NamedTuple):
+    """Bytes of a value that stay on chip from one group to another."""
+
+    value: int
+    first: int
+    last: int
+    size_bytes: float
+
+
 class Transfers(NamedTuple):
     """All transfers of a step; those of unfinished sums are not among them."""
 
     loads: list[Transfer]
     stores: list[Transfer]
+    stays: tuple[Stay, ...] = ()
+    """Data that needs none because it stays on chip, in the order of values and groups."""
 
 
 class OpBytes(Struct, frozen=True, kw_only=True, gc=False):
@@ -83,7 +94,7 @@ def find_transfers(groups: Sequence[Group], values: StepValues, sizes: Sequence[
     return transfers
 
 
-class _Stay(NamedTuple):
+class _Candidate(NamedTuple):
     """Data that could stay on chip from its use in one group to its use in another."""
 
     cost: float
@@ -110,14 +121,16 @@ def keep_on_chip(
             at = loads.setdefault(load.value, {})
             at[load.slot] = at.get(load.slot, 0.0) + load.size_bytes
     stored = {transfer.value: transfer for transfer in transfers.stores}
-    stays = sorted(stay for value in loads for stay in _stays_of(value, loads[value], values, stored))
+    candidates = sorted(found for value in loads for found in _stays_of(value, loads[value], values, stored))
+    stays: list[Stay] = []
     shares: dict[tuple[int, int], float] = {}
     used: dict[tuple[int, int], float] = {}
-    for _, value, first, last, size_bytes in stays:
+    for _, value, first, last, size_bytes in candidates:
         share = _fit(free, used, value, first, last, size_bytes)
         if share > 0:
             shares[value, last] = share
-    left = Transfers([], [])
+            stays.append(Stay(value, first, last, share * size_bytes))
+    left = Transfers([], [], tuple(sorted(stays)))
     for load in transfers.loads:
         share = shares.get((load.value, load.slot), 0.0)
         left.loads.append(load if share == 0 else replace(load, size_bytes=load.size_bytes * (1 - share)))
@@ -131,7 +144,7 @@ def keep_on_chip(
 
 def _stays_of(
     value: int, loads: Mapping[int, float], values: StepValues, stored: Mapping[int, Transfer]
-) -> list[_Stay]:
+) -> list[_Candidate]:
     size_bytes = values.size_bytes[value]
     store = stored.get(value)
     uses = sorted(loads) if store is None else [store.slot, *sorted(loads)]
@@ -139,7 +152,7 @@ def _stays_of(
     if size_bytes == 0:
         return []
     return [
-        _Stay((last - first + 1) * size_bytes / max(loads[last] + spared, 1e-9), value, first, last, size_bytes)
+        _Candidate((last - first + 1) * size_bytes / max(loads[last] + spared, 1e-9), value, first, last, size_bytes)
         for first, last in pairwise(uses)
     ]
 

@@ -155,7 +155,7 @@ def _map(
         fixed_j=product.mac_j + product.register_bits(dataflow) * product.register_bit_j,
         other_dram_bytes=product.dram_bytes,
     )
-    static_w = (rates.leakage_w or 0.0) + rates.refresh_w
+    static_w = rates.leakage_w or 0.0
     fabric = Fabric(
         steps=_steps(dataflow, *lanes_of(machine, product.in_place)),
         stream=_STREAMS[dataflow],

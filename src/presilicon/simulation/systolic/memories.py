@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from presilicon.base import MICRO, PICO, ConfigError
+from presilicon.base import PICO, ConfigError
 from presilicon.designs import Technology, curve_pj
 from presilicon.simulation.area import area_table, register_area_um2, sram_area_um2
 
@@ -45,7 +45,7 @@ class Memory(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     doubled: bool = True
     """Whether half of it holds the data in use while the other half is being filled."""
     retention_us: Annotated[float, Meta(gt=0, le=1e9)] | None = None
-    """Time after which embedded DRAM is refreshed, all of it: one read and one write in its bank."""
+    """Time for which embedded DRAM keeps data; what stays longer is refreshed: one read and one write in its bank."""
 
     def check(self) -> None:
         """Embedded DRAM forgets, and nothing else does; an operand is named once."""
@@ -107,11 +107,9 @@ class Memory(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError(f'memory "{self.name}": technology {technology.name} has no area of embedded DRAM')
         return um2 * table.edram.share
 
-    def refresh_w(self, technology: Technology) -> float:
-        """Power of refreshing a copy; zero for all but embedded DRAM."""
-        if self.retention_us is None:
-            return 0.0
-        return 2 * self.kib * 1024 * 8 * self._bank_pj(technology) * PICO / (self.retention_us * MICRO)
+    def refresh_byte_j(self, technology: Technology) -> float:
+        """Joules of refreshing a byte once."""
+        return 2 * 8 * self._bank_pj(technology) * PICO
 
     def _bank_pj(self, technology: Technology) -> float:
         return curve_pj(technology.sram_64bit, self.bank_kib) / 64

@@ -1,11 +1,13 @@
 """A training step on a systolic machine: the array for matrix products, the vector unit for the rest, in groups."""
 
 from collections.abc import Iterable, Iterator
+from math import floor
 
 from msgspec import Struct
 
 from presilicon.designs import MachineStep, StepPrice, op_cost
 from presilicon.records import DramBounds, OpCost
+from presilicon.simulation.fusion.schedule import Stay
 from presilicon.simulation.fusion.values import BEFORE, StepValues
 from presilicon.simulation.systolic.machine import SystolicMachine
 from presilicon.simulation.systolic.plan import Plan, Planner
@@ -75,7 +77,32 @@ def _time_energy(plan: Plan, spans: list[Span], rates: Rates) -> float:
     time_s = spans[-1].start_s + spans[-1].time_s if spans else 0.0
     parts = (work.energy_j(rates, 0.0, moved) for work, moved in zip(plan.works, plan.dram_bytes, strict=True))
     dynamic_j = sum(sum(energy.values()) for energy in parts)
-    return time_s * (dynamic_j + ((rates.leakage_w or 0.0) + rates.refresh_w) * time_s)
+    return time_s * (dynamic_j + sum(refresh_of_groups(plan, spans, rates)) + (rates.leakage_w or 0.0) * time_s)
+
+
+def refresh_of_groups(plan: Plan, spans: list[Span], rates: Rates) -> list[float]:
+    """Joules of refreshing embedded DRAM, by the group in which it is charged.
+
+    Data that lives for t is refreshed floor(t / retention) times. What a group uses lives as long as the group runs;
+    what stays between groups lives from its first use to its last, and is charged to the later ones.
+    """
+    joules = [0.0] * len(spans)
+    for memory in rates.forgetful:
+        for slot, (group, span) in enumerate(zip(plan.groups, spans, strict=True)):
+            held_bytes = group.reserved_bytes if memory.held_bytes is None else memory.held_bytes
+            joules[slot] += floor(span.time_s / memory.retention_s) * held_bytes * memory.byte_j
+        if memory.held_bytes is not None:
+            continue
+        before: Stay | None = None
+        birth_s, done = 0.0, 0
+        for stay in plan.transfers.stays:
+            if before is None or (before.value, before.last) != (stay.value, stay.first):
+                birth_s, done = spans[stay.first].start_s, 0
+            end_s = spans[stay.last].start_s + spans[stay.last].time_s
+            times = floor((end_s - birth_s) / memory.retention_s)
+            joules[stay.last] += (times - done) * stay.size_bytes * memory.byte_j
+            before, done = stay, times
+    return joules
 
 
 def _demands(plan: Plan, values: StepValues, machine: SystolicMachine) -> Iterator[Demand]:
@@ -114,7 +141,8 @@ def _price(
     components = dict.fromkeys(("mac", "vector", "register", *memories, "dram"), 0.0)
     bytes_s, cycle_s = machine.dram_gb_s * 1e9, 1e-9 / machine.clock_ghz
     costs: dict[int, OpCost] = {}
-    for group, span in zip(plan.groups, spans, strict=True):
+    refresh_j = refresh_of_groups(plan, spans, rates)
+    for group, span, refreshed_j in zip(plan.groups, spans, refresh_j, strict=True):
         alone_s = [max(plan.works[at].cycles * cycle_s, plan.dram_bytes[at] / bytes_s) for at in group.members]
         transfer_s = sum(plan.dram_bytes[at] for at in group.members) / bytes_s
         scale = span.time_s / sum(alone_s) if any(alone_s) else 0.0
@@ -123,6 +151,8 @@ def _price(
         for at, own_s in zip(group.members, alone_s, strict=True):
             work, memory_s = plan.works[at], plan.dram_bytes[at] / bytes_s
             energy = work.energy_j(rates, own_s * scale, plan.dram_bytes[at])
+            if rates.forgetful:
+                energy["refresh"] = refreshed_j * own_s * scale / span.time_s if span.time_s else 0.0
             for component, joules in energy.items():
                 components[component] = components.get(component, 0.0) + joules
             costs[at] = op_cost(

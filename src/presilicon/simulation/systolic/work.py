@@ -5,13 +5,23 @@ from functools import cache
 
 from msgspec import Struct
 
-from presilicon.base import PICO
+from presilicon.base import MICRO, PICO
 from presilicon.designs import Design, Technology, curve_pj
 from presilicon.formats import Format, MacUnit
 from presilicon.simulation.energy import leakage_w, mac_pj
 from presilicon.simulation.mapping.tiles import Buffer
 from presilicon.simulation.systolic.machine import SystolicMachine
 from presilicon.simulation.systolic.memories import OPERANDS, Operand
+
+
+class Forgetful(Struct, frozen=True, kw_only=True):
+    """A memory of embedded DRAM."""
+
+    retention_s: float
+    byte_j: float
+    """Joules of refreshing a byte once."""
+    held_bytes: float | None
+    """Its size, all of which is refreshed; None for the outermost memory, where the data that stays is known."""
 
 
 class Rates(Struct, frozen=True, kw_only=True):
@@ -28,8 +38,8 @@ class Rates(Struct, frozen=True, kw_only=True):
     dram_byte_j: float
     leakage_w: float | None
     """Leakage of the whole die; None where the table has none."""
-    refresh_w: float = 0.0
-    """Refresh of embedded DRAM."""
+    forgetful: tuple[Forgetful, ...] = ()
+    """Embedded DRAM."""
 
     @property
     def sram_byte_j(self) -> float:
@@ -51,8 +61,16 @@ def systolic_rates(design: Design, machine: SystolicMachine, technology: Technol
         buffers=tuple(_buffers(machine, technology)),
         dram_byte_j=technology.dram_figure(machine.dram_kind).pj / 8 * PICO,
         leakage_w=leakage_w(design, technology),
-        refresh_w=sum(
-            memory.copies(machine.rows, machine.cols) * memory.refresh_w(technology) for memory in machine.levels
+        forgetful=tuple(
+            Forgetful(
+                retention_s=memory.retention_us * MICRO,
+                byte_j=memory.refresh_byte_j(technology),
+                held_bytes=None
+                if memory is machine.levels[-1]
+                else 1024 * memory.kib * memory.copies(machine.rows, machine.cols),
+            )
+            for memory in machine.levels
+            if memory.retention_us is not None
         ),
     )
 
@@ -119,8 +137,6 @@ class Work(Struct, frozen=True, kw_only=True):
         for buffer in rates.buffers[:-1]:
             energy[buffer.name] = self.inner_bytes.get(buffer.name, 0.0) * buffer.byte_j
         energy[rates.buffers[-1].name] = (self.bytes_sram + bytes_dram) * rates.sram_byte_j
-        if rates.refresh_w:
-            energy["refresh"] = rates.refresh_w * time_s
         if rates.leakage_w is not None:
             energy["leakage"] = rates.leakage_w * time_s
         return energy

@@ -1,0 +1,91 @@
+"""CAMEL: lifetimes of reversible networks, and embedded DRAM in place of SRAM of the same area."""
+
+from functools import partial
+
+import torch
+from torch.nn import functional
+
+from presilicon.designs import load_design
+from presilicon.methods.camel import Camel
+from presilicon.records import Curve, Panel, Reproduced, Reproduction, StepGraph
+from presilicon.reproductions.methods import SEEDS, OnEvent, Trial, named
+from presilicon.simulation import memory_timeline, simulate
+from presilicon.workloads import capture, sgd
+from presilicon.workloads.digits import digits_revnet
+
+WORKLOAD = "digits-revnet"
+DEPTHS = (2, 4, 8, 16)
+RETENTION_US = 400
+_SRAM = ['machine.memories=[{ name = "buffer", kib = 256 }]']
+_EDRAM = [f'machine.memories=[{{ name = "buffer", kib = 512, kind = "edram", retention_us = {RETENTION_US} }}]']
+
+
+def step_graph(depth: int, *, recomputes: bool) -> StepGraph:
+    """A step of a reversible network of so many blocks."""
+    model = digits_revnet(depth)
+    targets = torch.zeros(32, dtype=torch.long)
+    return capture(
+        Camel().transform(model) if recomputes else model, torch.zeros(32, 1, 8, 8), targets=targets,
+        loss=functional.cross_entropy, optimizer=partial(sgd, learning_rate=0.02),
+    )  # fmt: skip
+
+
+def longest_ms(depth: int, *, recomputes: bool) -> float:
+    """The longest life of an activation inside the blocks."""
+    graph, design = step_graph(depth, recomputes=recomputes), load_design("edge-bf16")
+    timeline = memory_timeline(graph, design, simulate(graph, design))
+    inside = [data for data in timeline.lifetimes if "couplings" in data.writer and data.part == "activations"]
+    return 1e3 * max(data.time_s for data in inside)
+
+
+def reproduce(on_event: OnEvent | None = None) -> Reproduction:
+    """Lifetimes over depth, and time and energy to accuracy with SRAM and with embedded DRAM."""
+    kept, flat = ([longest_ms(depth, recomputes=recomputes) for depth in DEPTHS] for recomputes in (False, True))
+    flops = [sum(op.flops for op in step_graph(16, recomputes=recomputes).ops) for recomputes in (False, True)]
+    trial = Trial(
+        [
+            named("SRAM", "edge-bf16", _SRAM, numerics="bfp4"),
+            named("eDRAM", "edge-bf16", _EDRAM, numerics="bfp4"),
+            named("eDRAM, recomputed", "edge-bf16", _EDRAM, numerics="bfp4", method="camel"),
+        ],
+        WORKLOAD,
+        on_event,
+    )
+    time, energy = (trial.gain("eDRAM, recomputed", "SRAM", energy=energy) for energy in (False, True))
+    rows = (
+        Reproduced(quantity="time to 97% with SRAM over that of CAMEL", unit="x", published=2.5, ours=time),
+        Reproduced(quantity="the same for energy", unit="x", published=2.8, ours=energy),
+        Reproduced(quantity="energy to 97% with SRAM over embedded DRAM without recomputation", unit="x",
+                   published=None, ours=trial.gain("eDRAM", "SRAM", energy=True)),
+        Reproduced(quantity="operations of a step that recomputes over one that keeps", unit="x", published=None,
+                   ours=flops[1] / flops[0], note="4/3 in the limit of many blocks"),
+        Reproduced(quantity="longest life of an activation, 16 blocks over 4, kept", unit="x", published=None,
+                   ours=kept[3] / kept[1]),
+        Reproduced(quantity="the same, recomputed", unit="x", published=None, ours=flat[3] / flat[1]),
+    )  # fmt: skip
+    depths = tuple(float(depth) for depth in DEPTHS)
+    return Reproduction(
+        name="camel",
+        title="CAMEL: activations that live for one block",
+        source="Zhang et al., CAMEL: Co-Designing AI Models and eDRAMs for Efficient On-Device Learning, HPCA 2024",
+        rows=rows,
+        assumptions=(
+            f"{WORKLOAD} in block floats of 4 bits, {SEEDS} paired seeds. Embedded DRAM has twice the bits of SRAM in "
+            f"the same area (512 against 256 KiB), keeps data for {RETENTION_US} us, and refreshes what stays longer.",
+            "The source fine-tunes a frozen network with a reversible branch; here the whole network is trained.",
+        ),
+        verdict=(
+            f"Lifetimes as published: {kept[3] / kept[1]:.1f} times as long from 4 to 16 blocks where inputs are kept, "
+            f"{flat[3] / flat[1]:.1f} where they are recomputed. The gain is not: {time or 0:.2f} times as fast, "
+            f"{energy or 0:.2f} times as efficient. The network is bound by its products, of which recomputation makes "
+            "a third more, and weights, which stay from one pass to the next, still need refreshes; the source moves "
+            "all training data off DRAM."
+        ),
+        panels=(
+            Panel(title="(a) Longest life of an activation", x_label="reversible blocks", y_label="ms",
+                  curves=tuple(Curve(name=name, x=depths, y=tuple(lives))
+                               for name, lives in (("kept", kept), ("recomputed", flat)))),
+            Panel(title="(b) Accuracy over modelled time", x_label="ms", percent=True,
+                  curves=tuple(trial.curve(name) for name in ("SRAM", "eDRAM", "eDRAM, recomputed"))),
+        ),
+    )  # fmt: skip
