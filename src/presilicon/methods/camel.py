@@ -3,11 +3,13 @@
 Reversible blocks recompute their inputs in the backward pass, so that activations live for about one block, however
 deep the network is. Embedded DRAM then needs no refresh where all lifetimes are below its retention time
 (`[[machine.memories]]` with `kind = "edram"`). The model must have `Reversible` blocks, as `digits-revnet` has; those
-that change the width are kept as they are, as in the source. Frozen layers are frozen by the workload.
+that change the width are kept as they are, as in the source. With `freeze`, layers before them are not trained: the
+source has a pretrained network there, and a small reversible branch without normalization behind it.
 """
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -25,6 +27,9 @@ class Camel(Method, Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     in_training = "the inputs of reversible blocks are recomputed from their outputs"
     in_hardware = "a second forward pass of each block; activations that live for one block"
 
+    freeze: tuple[str, ...] = ()
+    """Names of layers that are not trained, with `*` for any letters."""
+
     def transform(self, model: nn.Module) -> nn.Module:
         """The model, whose reversible blocks recompute."""
         from presilicon.workloads import Reversible
@@ -37,4 +42,10 @@ class Camel(Method, Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             )
         for sequence in sequences:
             sequence.recomputes = True
+        for pattern in self.freeze:
+            frozen = [layer for name, layer in model.named_modules() if fnmatchcase(name, pattern)]
+            if not frozen:
+                raise ConfigError(f'methods: camel.freeze: no layer matches "{pattern}"')
+            for layer in frozen:
+                layer.requires_grad_(False)
         return model

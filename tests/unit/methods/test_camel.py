@@ -131,6 +131,20 @@ def test_training_repeats_stochastic_roundings_in_the_backward_pass():
     assert recomputed.losses == pytest.approx(kept.losses, rel=0.05)
 
 
+def test_frozen_layers_have_no_backward_pass():
+    model = Camel(freeze=("stem",)).transform(digits_revnet(2))
+    assert [name for name, p in model.named_parameters() if not p.requires_grad] == ["stem.weight", "stem.bias"]
+    graph = capture(
+        model, torch.zeros(8, 1, 8, 8), targets=torch.zeros(8, dtype=torch.long), loss=functional.cross_entropy,
+        optimizer=sgd,
+    )  # fmt: skip
+    assert {op.phase for op in graph.ops if op.layer == "stem"} == {"forward"}
+    trace = train(replace(WORKLOAD, max_steps=10, evaluate_every=10), Numerics(), methods=[Camel(freeze=("stem",))])
+    assert trace.losses[-1] < trace.losses[0]
+    with pytest.raises(ConfigError, match='no layer matches "backbone"'):
+        Camel(freeze=("backbone",)).transform(digits_revnet(2))
+
+
 def test_a_model_without_reversible_blocks_is_refused():
     with pytest.raises(ConfigError, match="camel needs reversible blocks, which this model does not have"):
         Camel().transform(nn.Linear(2, 2))
