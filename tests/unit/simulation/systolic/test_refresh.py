@@ -32,7 +32,12 @@ def plan_of(stays: list[Stay], reserved: list[float]) -> Plan:
         for slot, size in enumerate(reserved)
     )
     return Plan(
-        groups=groups, works=(), dram_bytes=(), transfers=Transfers([], [], tuple(sorted(stays))), free_bytes=()
+        groups=groups,
+        works=(),
+        dram_bytes=(),
+        transfers=Transfers([], [], tuple(sorted(stays))),
+        free_bytes=(),
+        late=frozenset(),
     )
 
 
