@@ -28,7 +28,7 @@ def rates_of(retention_s: float):
 
 def plan_of(stays: list[Stay], reserved: list[float]) -> Plan:
     groups = tuple(
-        Group(members=(slot,), statistics=(), tiled=-1, sliced=(), slices=1, reserved_bytes=size)
+        Group(members=(slot,), statistics=(), tiled=-1, sliced=(), slices=1, late=(), reserved_bytes=size)
         for slot, size in enumerate(reserved)
     )
     return Plan(
