@@ -37,7 +37,6 @@ def plan_of(stays: list[Stay], reserved: list[float]) -> Plan:
         dram_bytes=(),
         transfers=Transfers([], [], tuple(sorted(stays))),
         free_bytes=(),
-        late=frozenset(),
     )
 
 
