@@ -10,23 +10,19 @@ is stored, all but a buffer of it. Each op is taken to run once: recomputing dat
 from collections.abc import Sequence
 from itertools import accumulate
 
-from presilicon.records import DramBounds, Op
+from presilicon.records import DramBounds
 from presilicon.simulation.fusion.parts import Style
 from presilicon.simulation.fusion.schedule import OpBytes
 from presilicon.simulation.fusion.values import BEFORE, StepValues
 
 _SINGLE_CUTS = 1
 """Cuts that are also tried alone, those with the most data alive: many cuts count the buffer many times."""
-_SMALL = 1e-5
+_SMALL = 1e-3
 """Values of a smaller share of the buffer are left out, for speed: that makes a bound lower, and no less true."""
 
 
 def bound_traffic(
-    ops: Sequence[Op],
-    values: StepValues,
-    styles: Sequence[Style],
-    sizes: Sequence[OpBytes],
-    buffer_bytes: float,
+    values: StepValues, styles: Sequence[Style], sizes: Sequence[OpBytes], buffer_bytes: float
 ) -> DramBounds:
     """The lower bounds of a step, with every op on its own and with all of them fused."""
     separate = sum(sum(size.stores) for size in sizes)
@@ -45,8 +41,14 @@ def bound_traffic(
         compulsory += read[value] if writer == BEFORE else written[value] if values.outlives[value] else 0.0
     cuts = [position for position, style in enumerate(styles) if style in ("norm", "sum")]
     chains = [_longest_chain(cuts, values), *([cut] for cut in _widest(cuts, values))] if cuts else []
-    completes = _complete_edges(ops, values, sizes)
-    excess = [_excess(chain, styles, values, completes, inputs, buffer_bytes) for chain in chains]
+    completes = _complete_edges(values, sizes)
+    smallest = _SMALL * buffer_bytes
+    counted = [
+        value
+        for value, readers in enumerate(values.readers)
+        if readers and values.size_bytes[value] >= smallest and not values.pinned[value]
+    ]
+    excess = [_excess(chain, counted, styles, values, completes, inputs, buffer_bytes) for chain in chains]
     return DramBounds(
         separate_bytes=separate,
         compulsory_bytes=compulsory,
@@ -89,24 +91,25 @@ def _longest_chain(cuts: Sequence[int], values: StepValues) -> list[int]:
     return chain[::-1]
 
 
-def _complete_edges(ops: Sequence[Op], values: StepValues, sizes: Sequence[OpBytes]) -> list[list[int]]:
+def _complete_edges(values: StepValues, sizes: Sequence[OpBytes]) -> list[list[int]]:
     """For each op, the ops of whose results it reads all, so that they are complete before it is."""
     edges = []
     for position, reads in enumerate(values.reads):
-        complete = []
-        for index, value in enumerate(reads):
-            writer = values.writer[value]
-            if writer == BEFORE or values.pinned[value] or not sizes[position].is_whole[index]:
-                continue
-            result = ops[writer].outputs[values.writes[writer].index(value)]
-            if ops[position].inputs[index].elements >= result.elements:
-                complete.append(writer)
-        edges.append(complete)
+        edges.append(
+            [
+                values.writer[value]
+                for value, is_used, is_whole in zip(
+                    reads, sizes[position].is_whole, values.whole[position], strict=True
+                )
+                if is_used and is_whole and values.writer[value] != BEFORE and not values.pinned[value]
+            ]
+        )
     return edges
 
 
 def _excess(
     chain: Sequence[int],
+    counted: Sequence[int],
     styles: Sequence[Style],
     values: StepValues,
     completes: Sequence[Sequence[int]],
@@ -116,12 +119,9 @@ def _excess(
     """Traffic beyond the compulsory that a chain of cuts forces; phase j begins when cut j has its sums."""
     last = len(chain)
     windows = _windows(chain, styles, values, completes)
-    smallest = _SMALL * buffer_bytes
     loads, crossing = [0.0] * (last + 1), [0.0] * (last + 1)
-    for value, readers in enumerate(values.readers):
-        writer = values.writer[value]
-        if not readers or values.size_bytes[value] < smallest or values.pinned[value]:
-            continue
+    for value in counted:
+        writer, readers = values.writer[value], values.readers[value]
         uses = [(window, inputs[at][value]) for at in readers for window in windows[at]]
         made = min(end for (_, end), _ in uses) if writer == BEFORE else windows[writer][-1][1]
         phases: dict[int, float] = {}

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 
 from presilicon.designs import StepFormats
-from presilicon.records import Op, Role, StepGraph, TensorRef
+from presilicon.records import Op, StepGraph
 
 BEFORE = -1
 """The writer of a value that the step begins with."""
@@ -18,6 +18,8 @@ class StepValues(Struct, frozen=True, kw_only=True):
     """The value of each input of each op."""
     writes: tuple[tuple[int, ...], ...]
     """The value of each output of each op."""
+    whole: tuple[tuple[bool, ...], ...]
+    """Whether each input of each op is all of its value."""
     replaced: tuple[tuple[int, ...], ...]
     """Values that an op overwrites, which must have been read before."""
     writer: tuple[int, ...]
@@ -75,6 +77,7 @@ class _Walk:
         self._initial: set[tuple[int, bool]] = set()
         self._reads: list[tuple[int, ...]] = []
         self._writes: list[tuple[int, ...]] = []
+        self._whole: list[tuple[bool, ...]] = []
         self._replaced: list[tuple[int, ...]] = []
         self._writer: list[int] = []
         self._readers: list[list[int]] = []
@@ -82,28 +85,34 @@ class _Walk:
         self._pinned: list[bool] = []
 
     def visit(self, position: int, op: Op, formats: StepFormats) -> None:
-        reads, writes, replaced = [], [], []
+        reads, whole, writes, replaced = [], [], [], []
+        phase = op.product_phase
         for tensor in op.inputs:
-            key = self._key(tensor.id, tensor.role)
-            if key not in self._current:
+            key = (tensor.id, tensor.role == "weight" and tensor.id in self._copied)
+            value = self._current.get(key, -1)
+            if value < 0:
                 self._initial.add(key)
-                self._new(key, BEFORE)
-            value = self._current[key]
-            self._grow(value, formats.bytes_of(tensor, op.layer, op.product_phase))
-            if not self._readers[value] or self._readers[value][-1] != position:
-                self._readers[value].append(position)
+                value = self._new(key, BEFORE)
+            self._grow(value, formats.bytes_of(tensor, op.layer, phase))
+            readers = self._readers[value]
+            if not readers or readers[-1] != position:
+                readers.append(position)
             reads.append(value)
+            whole.append(tensor.elements >= self._elements.get(tensor.id, 0))
         for tensor in op.outputs:
-            key = self._key(tensor.id, tensor.role)
-            if key in self._current and (self._is_part(tensor) or self._current[key] in writes):
-                self._pinned[self._current[key]] = True
+            key = (tensor.id, tensor.role == "weight" and tensor.id in self._copied)
+            value, is_part = self._current.get(key, -1), tensor.elements < self._elements[tensor.id]
+            if value >= 0 and (is_part or value in writes):
+                self._pinned[value] = True
             else:
-                replaced += [self._current[key]] if key in self._current else []
-                self._new(key, position)
-                self._pinned[self._current[key]] = self._is_part(tensor)
-            self._grow(self._current[key], formats.written_bytes(tensor, op.layer))
-            writes.append(self._current[key])
+                if value >= 0:
+                    replaced.append(value)
+                value = self._new(key, position)
+                self._pinned[value] = is_part
+            self._grow(value, formats.written_bytes(tensor, op.layer))
+            writes.append(value)
         self._reads.append(tuple(reads))
+        self._whole.append(tuple(whole))
         self._writes.append(tuple(writes))
         self._replaced.append(tuple(replaced))
 
@@ -117,6 +126,7 @@ class _Walk:
         return StepValues(
             reads=tuple(self._reads),
             writes=tuple(self._writes),
+            whole=tuple(self._whole),
             replaced=tuple(self._replaced),
             writer=tuple(self._writer),
             readers=tuple(map(tuple, self._readers)),
@@ -125,18 +135,13 @@ class _Walk:
             pinned=tuple(self._pinned),
         )
 
-    def _key(self, storage: int, role: Role) -> tuple[int, bool]:
-        return storage, role == "weight" and storage in self._copied
-
-    def _is_part(self, tensor: TensorRef) -> bool:
-        return tensor.elements < self._elements[tensor.id]
-
-    def _new(self, key: tuple[int, bool], writer: int) -> None:
+    def _new(self, key: tuple[int, bool], writer: int) -> int:
         self._current[key] = len(self._writer)
         self._writer.append(writer)
         self._readers.append([])
         self._size.append(0.0)
         self._pinned.append(False)
+        return self._current[key]
 
     def _grow(self, value: int, size_bytes: float) -> None:
         if size_bytes > self._size[value]:

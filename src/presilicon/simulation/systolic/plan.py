@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cached_property
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -82,7 +83,6 @@ class Planner:
         self._step, self._machine, self._rates = step, machine, rates
         self._buffer_bytes = machine.buffer.kib * 1024
         self._styles: list[Style] = [style_of(op) for op in step.executed]
-        self._aligned = [aligned_inputs(op) for op in step.executed]
         self._passes = [_passes(op, style) for op, style in zip(step.executed, self._styles, strict=True)]
         self.values: StepValues = find_values(step.graph, step.executed, step.formats)
         functions = Functions(step.design.numerics)
@@ -112,10 +112,14 @@ class Planner:
                     plans.append(self._fused(self._works(_HALF), _HALF, slicing=slicing, stays=True))
                 return plans
 
+    @cached_property
+    def _aligned(self) -> list[tuple[bool, ...]]:
+        return [aligned_inputs(op) for op in self._step.executed]
+
     def bound_traffic(self) -> DramBounds:
         """Lower bounds of the DRAM traffic of any plan."""
         sizes = self._sizes(self._whole)
-        return bound_traffic(self._step.executed, self.values, self._styles, sizes, self._buffer_bytes)
+        return bound_traffic(self.values, self._styles, sizes, self._buffer_bytes)
 
     def _separate(self) -> Plan:
         works = self._whole
