@@ -91,3 +91,12 @@ def test_yosys_reads_it_without_complaint() -> None:
     settings = " ".join(f"-chparam {name} {value}" for name, value in parameters.items())
     top = "presilicon_instrument"
     assert not said_by_yosys(modules_in(SOURCES), f"hierarchy -check -top {top} {settings}")
+
+
+@pytest.mark.parametrize("doubled", [0, 1])
+def test_yosys_reads_the_array_without_complaint(doubled) -> None:
+    settings = (
+        f"-chparam ROWS 3 -chparam COLS 2 -chparam DOUBLE {doubled} -chparam COLUMNS {doubled} -chparam TOP 585864"
+    )
+    top = "presilicon_linear"
+    assert not said_by_yosys(module_files(top), f"hierarchy -check -top {top} {settings}")
