@@ -1,10 +1,10 @@
 // A cell of a systolic array: one multiplication and one addition per cycle, rounded as the MAC unit does.
 // Operands move right and down; where the sum comes from, and what is multiplied, is the mode:
 //
-//   SUMS_DOWN   sum from above    + left operand  x weight
-//   SUMS_RIGHT  sum from the left + upper operand x weight: the product with the transposed weights, in place
-//   SUMS_STAY   own sum           + left operand  x upper operand
-//   SUMS_LEAVE  sum from above: sums that stayed leave downwards
+//   0 SUMS_DOWN   sum from above    + left operand  x weight
+//   1 SUMS_RIGHT  sum from the left + upper operand x weight: the product with the transposed weights, in place
+//   2 SUMS_STAY   own sum           + left operand  x upper operand
+//   3 SUMS_LEAVE  sum from above: sums that stayed leave downwards
 //
 // An operand is {valid, first, code}: without valid the sum passes unchanged, first begins a sum that stays.
 // DOUBLE: the next weight arrives, and finished sums leave, while the cell computes.
@@ -38,7 +38,7 @@ module presilicon_cell #(
 );
   /* verilator no_inline_module */  // compiled once for all cells
   `include "presilicon_format.svh"
-  `include "presilicon_array.svh"
+  localparam logic [1:0] SUMS_RIGHT = 2'd1, SUMS_STAY = 2'd2, SUMS_LEAVE = 2'd3;
   localparam bit FIXED = format_kind(PARTIAL) != 0;
   localparam int EXACT = FIXED ? 2 * WORD + 2 : 15 + 2 * significand_bits(OPERAND);
   localparam int ROUNDED = FIXED ? (PRODUCT & 63) + 1 : 15 + significand_bits(PRODUCT);

@@ -73,7 +73,7 @@ module presilicon_linear_control #(
     output logic       shown_second,     // the other edge's, in product 2
     output logic [1:0] shown_last        // the last of a group, and of all groups
 );
-  `include "presilicon_array.svh"
+  localparam logic [1:0] SUMS_DOWN = 2'd0, SUMS_RIGHT = 2'd1, SUMS_STAY = 2'd2, SUMS_LEAVE = 2'd3;
   localparam logic [1:0] IDLE = 2'd0, LOAD = 2'd1, STREAM = 2'd2, LEAVE = 2'd3;
   localparam int TICK = SAMPLE + $clog2(ROWS + COLS) + 1;
   logic [1:0] state;
