@@ -10,6 +10,7 @@ are ours, and so is `zero_below`: the source lets d w0 underflow, which takes ab
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct
@@ -19,7 +20,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import AttachedMethod, Capture, Design, Method, Proceed, TrainingRun, TrainingStep
 from presilicon.methods.layers import product_layers
 from presilicon.methods.quantile import QuantileEstimator
-from presilicon.records import LayerFact, MethodFact, Op, StepFacts, StepGraph, TensorRef
+from presilicon.records import LayerFact, MethodFact, Op, ProductFact, StepFacts, StepGraph, TensorRef
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -48,6 +49,10 @@ class Procrustes(
     """`sort` keeps exactly the share, and is the estimate's control."""
     rate: Annotated[float, Meta(gt=0, le=0.1)] = 1e-3
     """Relative change of the estimate with each distance."""
+    columns: Annotated[int, Meta(ge=1, le=1 << 16)] = 16
+    """Columns of cells that share a tile of weights."""
+    balanced: bool = True
+    """Whether the denser halves of a tile are paired with the sparser ones."""
 
     def check_design(self, design: Design) -> None:
         """Weights are selected after an update of all of them."""
@@ -158,7 +163,24 @@ class _Tracking(AttachedMethod):
             for layer, weight in self._weights.items()
         )
         own = tuple(MethodFact(method=NAME, name="tracked", value=True, layer=layer) for layer in self._weights)
-        return replace(facts, layers=(*facts.layers, *measured), methods=(*facts.methods, *own))
+        return replace(
+            facts,
+            layers=(*facts.layers, *measured),
+            products=(*facts.products, *self._packed()),
+            methods=(*facts.methods, *own),
+        )
+
+    def _packed(self) -> Iterator[ProductFact]:
+        """Cycles of the two products that read weights, in tiles of the forward and of the transposed weights."""
+        from presilicon.simulation import packed_share
+
+        columns, balanced = self._parameters.columns, self._parameters.balanced
+        for layer, weight in self._weights.items():
+            forward = (weight.detach() != 0).flatten(1).t().cpu().numpy()
+            backward = (weight.detach() != 0).transpose(0, 1).flatten(1).t().cpu().numpy()
+            for product, mask in (("forward", forward), ("input_grad", backward)):
+                share = packed_share(mask, columns, balanced=balanced)
+                yield ProductFact(layer=layer, product=product, skips="weights", cycles=share)  # type: ignore[arg-type]
 
     def state_dict(self) -> dict[str, Any]:
         """The estimates; the initial weights are those of the seed."""

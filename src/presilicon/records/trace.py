@@ -42,10 +42,12 @@ class MethodFact(Struct, frozen=True, kw_only=True):
 
 
 class ProductFact(Struct, frozen=True, kw_only=True):
-    """A product of a layer at a step on hardware that skips pairs of operands with a zero."""
+    """A product of a layer at a step, on hardware that skips zeros."""
 
     layer: str
     product: ProductPhase
+    skips: Literal["pairs", "weights"] = "pairs"
+    """Whether it skips pairs of operands with a zero, or zero weights."""
     cycles: float
     """Cycles over those that it takes without skipping, simulated on measured zeros."""
 

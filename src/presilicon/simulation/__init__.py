@@ -35,6 +35,7 @@ from presilicon.simulation.systolic.reference import run_array, run_in_place
 if TYPE_CHECKING:
     from presilicon.simulation.mapping.tiles import ElementBytes, least_traffic
     from presilicon.simulation.sparsity.lanes import LANES, lane_cycles, lane_speedup
+    from presilicon.simulation.sparsity.tiles import packed_share
     from presilicon.simulation.systolic.products import bound_product
 
 __all__ = [
@@ -78,6 +79,7 @@ __all__ = [
     "mac_pj",
     "match_times",
     "memory_timeline",
+    "packed_share",
     "peak_bytes",
     "play_product",
     "price_mapping",
@@ -100,6 +102,7 @@ __getattr__ = deferred(
     {
         f"{__name__}.mapping.tiles": ("ElementBytes", "least_traffic"),
         f"{__name__}.sparsity.lanes": ("LANES", "lane_cycles", "lane_speedup"),
+        f"{__name__}.sparsity.tiles": ("packed_share",),
         f"{__name__}.systolic.products": ("bound_product",),
     },
 )

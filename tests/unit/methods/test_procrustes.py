@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from msgspec import structs
 from torch import nn
 
 from presilicon.base import ConfigError
@@ -89,6 +90,20 @@ def test_an_estimate_tracks_about_as_many_as_a_sort(monkeypatch):
     seen, _ = weights_of(monkeypatch, 60, Procrustes(density=0.2, decay=0.8))
     kept = sum(int(weight.count_nonzero()) for weight in seen[-1].values())
     assert kept == pytest.approx(0.2 * sum(weight.numel() for weight in seen[0].values()), rel=0.1)
+
+
+def test_packing_is_simulated_on_the_weights(monkeypatch):
+    _, trace = weights_of(monkeypatch, 15, Procrustes(density=0.1, selection="sort", decay=0.5))
+    facts = list(trace.facts())[-1]
+    densities = {fact.layer: fact.density for fact in facts.layers}
+    shares = {(fact.layer, fact.product): fact.cycles for fact in facts.products if fact.skips == "weights"}
+    assert set(shares) == {(layer, product) for layer in densities for product in ("forward", "input_grad")}
+    assert all(densities[layer] <= share <= 1 for (layer, _), share in shares.items())
+    design = load_design("bf16-systolic", ["machine.rows=8", "machine.cols=8", "machine.skips_zero_weights=true"])
+    prices = StepPrices(StepGraphs(DIGITS, design.methods), design)
+    ideal = structs.replace(facts, products=())
+    poor = structs.replace(facts, products=tuple(structs.replace(fact, cycles=0.5) for fact in facts.products))
+    assert prices(ideal).time_s <= prices(facts).time_s < prices(poor).time_s < prices().time_s
 
 
 def test_zeros_save_time_on_a_machine_that_skips_them_and_tracking_costs_something():

@@ -78,7 +78,8 @@ class SystolicMachine(
     skips_zero_weights: bool = False
     """Whether products skip weights that are zero. A column of cells then holds the other weights of its output, packed
     along the reduction, with a mask that selects their inputs; the gradients of skipped weights are not computed.
-    Packing is taken as perfect, and the selection of inputs has no area: an estimate that favours the machine."""
+    Packing is taken as perfect unless a method simulates it, and the selection of inputs has no area: an estimate that
+    favours the machine."""
     skips_zero_pairs: bool = False
     """Whether products skip pairs of operands with a zero as TensorDash does, in groups of 16 cells along the
     reduction. The method `tensordash` simulates these lanes on the zeros of training. Operands are not compressed, and
@@ -168,7 +169,8 @@ class SystolicMachine(
         if not self.skips_zero_weights:
             return super().remarks(facts)
         skipped = any(fact.density is not None and fact.role == "weight" for fact in facts.layers)
-        assumed = "zero weights are skipped with perfect packing and at no area, which favours the machine"
+        packing = "packed as simulated" if facts.products else "with perfect packing"
+        assumed = f"zero weights are skipped {packing} and at no area, which favours the machine"
         return (assumed,) if skipped else ()
 
     def area(self, design: Design, technology: Technology | None) -> Area:

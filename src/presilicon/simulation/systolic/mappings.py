@@ -84,8 +84,10 @@ def describe_product(op: Op, gemm: Gemm, step: MachineStep, machine: SystolicMac
     if density < 1:
         held, streamed = (_compress(op.phase, density, element) for element in (held, streamed))
     packed = _pack(gemm, op.phase, density)
-    if machine.skips_zero_pairs:
-        packed = replace(gemm, k=ceil(gemm.k * formats.cycles_share(op.layer, op.phase)))
+    skips = "pairs" if machine.skips_zero_pairs else "weights" if machine.skips_zero_weights else ""
+    simulated = formats.cycles_share(op.layer, op.phase, skips)
+    if simulated is not None:
+        packed = replace(gemm, k=ceil(gemm.k * simulated))
     return Product(
         gemm=gemm,
         packed=packed,
