@@ -39,8 +39,8 @@ class SystolicMachine(
 ):
     """One chip: a systolic array for matrix products, a vector unit for the rest, a buffer, and DRAM.
 
-    Matrix products take the cycles of the array or the time of their DRAM traffic, whichever is longer (transfers are
-    double-buffered); the rest runs on the vector unit by the same rule. Ops run one after another.
+    Groups of fused ops run one after another. A group takes as long as the array, the vector unit or its DRAM traffic,
+    whichever is longest (transfers are double-buffered).
     """
 
     rows: Size
@@ -55,8 +55,8 @@ class SystolicMachine(
     """The levels of memory between the cells and DRAM, from the cells outward."""
     dram_gb_s: Positive = 100.0
     prefetch: bool = False
-    """Whether DRAM transfers for the next op begin while this one computes, as far as they do not need its results
-    and fit in the half of the buffer that is being filled."""
+    """Whether DRAM transfers for the next group of ops begin while this one computes, as far as they do not need its
+    results and fit in the half of the buffer that is being filled."""
     technology: str = "horowitz-45nm"
     """Name of the technology table, or the path of a TOML file with one."""
     dram_kind: str = "ddr3"

@@ -1,6 +1,6 @@
 """A training step planned on a systolic machine: groups of ops, their work, and what crosses DRAM for each op."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 
@@ -45,22 +45,33 @@ class Plan(Struct, frozen=True, kw_only=True):
 
         The vector unit works on pieces that the array has done. What waits for sums of all slices comes at the end.
         """
-        stages = [[0.0, 0.0]]
-        late = 0.0
-        for position in sorted((*group.members, *group.statistics)):
-            work = self.works[position]
-            if work.unit == "array":
-                stages.append([work.cycles, 0.0])
-                continue
-            is_statistics = position in group.statistics
-            share = _STATISTICS if is_statistics else 1 - _STATISTICS if position in gathered else 1.0
-            if position in group.late:
-                late += work.cycles * share
-            else:
-                stages[-1][1] += work.cycles * share
+        stages, late = _stages(group, self.works, gathered)
         if not group.sliced:
             return max(sum(array for array, _ in stages), sum(vector for _, vector in stages))
         return pipelined_cycles(stages, group.slices) + late
+
+
+def _stages(
+    group: Group, works: Sequence[Work], gathered: frozenset[int], refill: Mapping[int, float] | None = None
+) -> tuple[list[list[float]], float]:
+    """Cycles of array and vector unit for each product with what follows it, and of what comes at the end.
+
+    `refill` is added to the cycles of products.
+    """
+    stages = [[0.0, 0.0]]
+    late = 0.0
+    for position in sorted((*group.members, *group.statistics)):
+        work = works[position]
+        if work.unit == "array":
+            stages.append([work.cycles + (refill[position] if refill else 0.0), 0.0])
+            continue
+        is_statistics = position in group.statistics
+        share = _STATISTICS if is_statistics else 1 - _STATISTICS if position in gathered else 1.0
+        if position in group.late:
+            late += work.cycles * share
+        else:
+            stages[-1][1] += work.cycles * share
+    return stages, late
 
 
 def pipelined_cycles(stages: Sequence[Sequence[float]], slices: int) -> float:
@@ -155,6 +166,8 @@ class Planner:
             slicing=slicing,
         )
         groups = form_groups(step.executed, self.values, self._styles, self._aligned, products, limits)
+        gathered = frozenset(position for group in groups for position in group.statistics)
+        groups = tuple(self._overlapped(group, works, gathered) if group.sliced else group for group in groups)
         for group in groups:
             for position in group.sliced:
                 op = step.executed[position]
@@ -164,6 +177,19 @@ class Planner:
                     loads=(*products[position].read_bytes, *works[position].loads[2:]),
                 )
         return self._finish(groups, works, stays=stays)
+
+    def _overlapped(self, group: Group, works: Sequence[Work], gathered: frozenset[int]) -> Group:
+        """A group in the fastest number of slices: more of them overlap better, but refill the array more often."""
+        batch_size = self._step.graph.batch_size
+        counts = [group.slices]
+        while 2 * counts[-1] <= batch_size:
+            counts.append(2 * counts[-1])
+
+        def cycles(slices: int) -> float:
+            refill = {position: (slices - 1) * self._products[position].refill_cycles for position in group.sliced}
+            return pipelined_cycles(_stages(group, works, gathered, refill)[0], slices)
+
+        return replace(group, slices=min(counts, key=cycles)) if len(counts) > 1 else group
 
     def _finish(self, groups: tuple[Group, ...], works: Sequence[Work], *, stays: bool) -> Plan:
         transfers = find_transfers(groups, self.values, self._sizes(works))

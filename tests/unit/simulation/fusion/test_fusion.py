@@ -1,6 +1,7 @@
 """Fused steps against a replay with an explicit buffer, brute force and linear programming; bounds; the option."""
 
 import random
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -278,6 +279,18 @@ def test_each_level_of_fusion_moves_less_and_never_less_than_the_bounds(workload
         assert not any(cost.lanes())
         traffic.append(cost.bytes_dram)
     assert traffic[0] > traffic[1] > traffic[2]
+
+
+@pytest.mark.parametrize("workload", ["digits-cnn", "fashion-resnet", "shakespeare-gpt"])
+def test_a_larger_buffer_never_moves_more_and_is_hardly_ever_slower(workload) -> None:
+    """The plan with the least time times energy may give up a little time for much traffic."""
+    graph = capture_workload(load_workload(workload), batch_size=16)
+    sizes = (256, 512, 1024, 2048, 4096, 8192, 16384)
+    costs = [simulate(graph, load_design("bf16-systolic", [f"machine.sram_kib={kib}"])) for kib in sizes]
+    for smaller, larger in pairwise(costs):
+        assert larger.bytes_dram <= smaller.bytes_dram * (1 + 1e-9)
+        assert larger.time_s <= smaller.time_s * 1.05
+    assert costs[-1].bytes_dram < costs[0].bytes_dram / 1.5
 
 
 def test_a_step_that_fits_moves_what_it_must() -> None:
