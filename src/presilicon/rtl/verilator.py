@@ -27,6 +27,7 @@ _FLAGS = (
     "-DVL_TIME_CONTEXT",
     "-w",
 )
+_FAST = ["-O2", "-fno-semantic-interposition"]  # functions of a shared library call each other directly
 _RUNTIME = ("verilated.cpp", "verilated_threads.cpp", "verilated_timing.cpp")
 _HEADER = "verilated_ahead.h"
 _QUIET = ("-Wno-fatal", "-Wno-lint", "-Wno-style")
@@ -103,7 +104,7 @@ def build(
 def _content(
     top: str, parameters: Mapping[str, int], sources: Sequence[Path], headers: Sequence[Path], harness: Path | None
 ) -> str:
-    digest = sha256(repr((top, sorted(parameters.items()), _version(), _FLAGS)).encode())
+    digest = sha256(repr((top, sorted(parameters.items()), _version(), _FLAGS, _FAST)).encode())
     for path in (*sources, *headers, *(_parts(harness) if harness else ())):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:24]
@@ -206,5 +207,5 @@ def _translate(
 def _compile(file: Path, runtime: Path, target: Sequence[str], fast: bool = False) -> None:
     objects = [str(runtime / f"{name}.o") for name in _RUNTIME]
     # The header is precompiled without optimization: with it, GCC 12 would crash on large circuits.
-    options = ["-O2"] if fast else ["-include", str(runtime / _HEADER)]
+    options = _FAST if fast else ["-include", str(runtime / _HEADER)]
     _run(["g++", *_FLAGS, *options, *_includes(), f"-I{file.parent}", str(file), *objects, *target])
