@@ -9,7 +9,7 @@ _DENSE = "dense"
 _TRACKED = {
     "10%, decay 0.9": "procrustes",
     "10%, decay 0.98": "procrustes procrustes.decay=0.98",
-    "20%, decay 0.98": "procrustes procrustes.density=0.2 procrustes.decay=0.98",
+    "20%, decay 0.9": "procrustes procrustes.density=0.2",
 }
 
 
