@@ -49,7 +49,7 @@ def rows(comparison: Comparison) -> list[list[str]]:
     for result in comparison.designs:
         method = METHODS.load(result.name) if result is not plain else None
         time_s, energy_j = mean_step(result)
-        reached = result.time_to_accuracy_s.median
+        reached, updates = result.time_to_accuracy_s.median, result.updates_to_accuracy
         table.append(
             [
                 f"`{result.name}`" if method else "none",
@@ -58,7 +58,7 @@ def rows(comparison: Comparison) -> list[list[str]]:
                 f"{100 * (result.accuracy - plain.accuracy):+.1f}" if method else f"{100 * result.accuracy:.1f}%",
                 f"{time_s * 1e6:.2f} us",
                 f"{energy_j * 1e6:.0f} uJ",
-                "never" if result.updates_to_accuracy is None else f"{result.updates_to_accuracy.median or 0:.0f}",
+                f"{updates.median:.0f}" if updates is not None and updates.median is not None else "never",
                 "never" if reached is None else f"{reached * 1e3:.2f} ms",
                 result.reached,
             ]

@@ -2,3 +2,15 @@
 
 They are found by name: `presilicon.designs.METHODS.load("batch-growth")`.
 """
+
+from typing import TYPE_CHECKING
+
+from presilicon.base import deferred
+
+if TYPE_CHECKING:
+    from presilicon.methods.ada_gp import speedup
+    from presilicon.methods.camel import Camel
+
+__getattr__ = deferred(__name__, {"presilicon.methods.ada_gp": ("speedup",), "presilicon.methods.camel": ("Camel",)})
+
+__all__ = ["Camel", "speedup"]

@@ -1,6 +1,6 @@
 """ADA-GP: predicted gradients against backpropagation, and against no gradients at all."""
 
-from presilicon.methods.ada_gp import speedup
+from presilicon.methods import speedup
 from presilicon.records import Panel, Reproduced, Reproduction
 from presilicon.reproductions.methods import SEEDS, OnEvent, Trial, named
 

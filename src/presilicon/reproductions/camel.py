@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from presilicon.designs import load_design
-from presilicon.methods.camel import Camel
+from presilicon.methods import Camel
 from presilicon.records import Curve, Panel, Reproduced, Reproduction, StepGraph
 from presilicon.reproductions.methods import SEEDS, OnEvent, Trial, named
 from presilicon.simulation import memory_timeline, simulate
