@@ -10,8 +10,7 @@ from presilicon.methods import Camel
 from presilicon.records import Curve, Panel, Reproduced, Reproduction, StepGraph
 from presilicon.reproductions.methods import SEEDS, OnEvent, Trial, named
 from presilicon.simulation import memory_timeline, simulate
-from presilicon.workloads import capture, sgd
-from presilicon.workloads.digits import digits_revnet
+from presilicon.workloads import capture, digits_revnet, sgd
 
 WORKLOAD = "digits-revnet"
 DEPTHS = (2, 4, 8, 16)

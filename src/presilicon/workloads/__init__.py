@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from presilicon.workloads.capturing.operators import describe_operator, ops_of_call
     from presilicon.workloads.capturing.origins import Origin, origin_of_result
     from presilicon.workloads.capturing.step_capture import capture, capture_workload, mean_of_outputs
-    from presilicon.workloads.digits import load_digits
+    from presilicon.workloads.digits import digits_revnet, load_digits
     from presilicon.workloads.reading.batch import Batch, Slot
     from presilicon.workloads.reading.examples import all_inputs, open_split, resident_pair
     from presilicon.workloads.reading.stream import Stream
@@ -42,7 +42,7 @@ __getattr__ = deferred(
     __name__,
     {
         "presilicon.workloads.capturing.step_capture": ("capture", "capture_workload", "mean_of_outputs"),
-        "digits": ("load_digits",),
+        "digits": ("digits_revnet", "load_digits"),
         "presilicon.workloads.reading.batch": ("Batch", "Slot"),
         "presilicon.workloads.reading.examples": ("all_inputs", "open_split", "resident_pair"),
         "presilicon.workloads.reading.stream": ("Stream",),
@@ -76,6 +76,7 @@ __all__ = [
     "classified",
     "constants_of",
     "describe_operator",
+    "digits_revnet",
     "ends_of",
     "files_of",
     "from_networks",
