@@ -21,7 +21,9 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
     """The curve over random zeros, and the gain of a step and to accuracy."""
     shares = [level / _LEVELS for level in range(_LEVELS)]
     curve = Curve(name="simulated", x=tuple(shares), y=tuple(random_speedup(share) for share in shares))
-    ideal = Curve(name="ideal", x=tuple(shares), y=tuple(min(1 / (1 - share), 4.0) for share in shares))
+    ideal = Curve(
+        name="ideal", x=tuple(shares), y=tuple(1 / (1 - share) if share <= 0.75 else None for share in shares)
+    )
     trial = Trial(
         [
             named("dense", "edge-bf16"),

@@ -203,5 +203,6 @@ def _draw(panels: Sequence[Panel]) -> Any:
             axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8, ncols=columns)
         axes.grid(axis="y", color="#dcdcd8", linewidth=0.6)
         axes.tick_params(length=0)
-    grid[-1, 0].set_xlabel(panels[-1].x_label, loc="right")
+        if not shared or panel is panels[-1]:
+            axes.set_xlabel(panel.x_label, loc="right")
     return figure
