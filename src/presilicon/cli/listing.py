@@ -189,7 +189,7 @@ def _text(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, list):
-        return ", ".join(value)
+        return ", ".join(_text(item) for item in value)
     if isinstance(value, dict):
         return ", ".join(f"{key}={_text(item)}" for key, item in value.items())
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -95,6 +95,10 @@ class TrainingRun(Protocol):
         """Set the format of a layer's role from the next pass on; None returns to the design's own."""
         ...
 
+    def format_of(self, layer: str, role: Role) -> RoleFormat:
+        """The format of a layer's role in the passes of this step."""
+        ...
+
     def generator(self, step: TrainingStep, purpose: str) -> Generator:
         """A random stream that depends on the run's seed, the step and `purpose` only."""
         ...

@@ -19,13 +19,14 @@ from msgspec.structs import replace
 
 from presilicon.base import ConfigError
 from presilicon.designs import AttachedMethod, Capture, Design, Method, Proceed, TrainingRun, TrainingStep
-from presilicon.methods.layers import product_layers
-from presilicon.records import Gemm, MethodFact, Op, Phase, StepFacts, StepGraph, TensorRef
+from presilicon.methods.layers import channel_axis, product_layers
+from presilicon.records import Gemm, MethodFact, Op, Phase, Role, StepFacts, StepGraph, TensorRef
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 NAME = "ada-gp"
+_ADAM: tuple[Role, ...] = ("gradient", "state", "state")
 _AVERAGED = 0.9
 """Weight of the past in running averages."""
 
@@ -86,16 +87,22 @@ class AdaGp(Method, Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def rewrite(self, graph: StepGraph, facts: StepFacts, capture: Capture) -> StepGraph:
         """Every step runs the predictor; steps of backpropagation also train it."""
-        weights = {op.layer: op for op in graph.ops if op.phase == "forward" and op.gemm is not None}
+        if self.source != "predictor":
+            return graph
+        weights = {
+            op.layer: tensor
+            for op in graph.ops
+            if op.phase == "forward" and op.gemm is not None
+            for tensor in op.inputs[:2]
+            if tensor.role == "weight"
+        }
         is_trained = not any(fact.method == NAME and fact.name == "predicted" for fact in facts.methods)
         phases: tuple[Phase, ...] = ("forward", "input_grad", "weight_grad") if is_trained else ("forward",)
         ops = list(graph.ops)
         shared = 1 + max(tensor.id for op in ops for tensor in (*op.inputs, *op.outputs))
         next_id = shared + 2
-        for layer, op in weights.items():
-            weight = next((tensor for tensor in op.inputs if tensor.role == "weight"), None)
-            if weight is None:
-                continue
+        widest = max((weight.elements // weight.shape[0] for weight in weights.values()), default=0)
+        for layer, weight in weights.items():
             channels = weight.shape[0]
             for number, (k, n) in enumerate(self._sizes(weight.elements // channels, len(weights))):
                 # All layers share the weights of the predictor, but each has its own part of the last.
@@ -104,7 +111,26 @@ class AdaGp(Method, Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                     name = f"{layer}.predictor{number}.{phase}"
                     ops.append(_product(len(ops), name, layer, phase, (channels, k, n), own, next_id))
                     next_id += 2
+        if is_trained and weights:
+            ops.append(self._update(len(ops), widest, len(weights), next_id))
         return replace(graph, ops=tuple(ops))
+
+    def _update(self, index: int, row: int, layers: int, first_id: int) -> Op:
+        """Adam's update of the predictor: its weights and two moments of each."""
+        count = sum(k * n for k, n in self._sizes(row, layers))
+        weights = TensorRef(first_id, (count,), "master")
+        gradients, *moments = (TensorRef(first_id + i, (count,), role) for i, role in enumerate(_ADAM, 1))
+        return Op(
+            index=index,
+            name="predictor.update",
+            kind="optimizer",
+            operator="presilicon.adam",
+            phase="update",
+            layer="",
+            inputs=(weights, gradients, *moments),
+            outputs=(weights, *moments),
+            flops=12 * count,
+        )
 
     def _sizes(self, row: int, layers: int) -> Iterator[tuple[int, int]]:
         """Inputs and outputs of the predictor's layers, for rows of a gradient of so many numbers."""
@@ -176,17 +202,18 @@ class _Predicting(AttachedMethod):
             ).to(next(iter(self._weights.values())).device)
         self._optimizer = torch.optim.Adam(self._predictor.parameters(), lr=parameters.learning_rate)
         for name, layer in layers.items():
-            layer.register_forward_hook(lambda module, inputs, output, name=name: self._see(name, output))
+            axis = channel_axis(layer)
+            layer.register_forward_hook(lambda _, inputs, output, name=name, axis=axis: self._see(name, output, axis))
 
-    def _see(self, layer: str, output: Tensor) -> None:
+    def _see(self, layer: str, output: Tensor, axis: int) -> None:
         """Keep the few numbers of each output channel that the predictor takes: the mean picture, or the batch."""
         import torch
 
         if not self._training.model.training:
             return
         with torch.no_grad():
-            x = output.detach()
-            channels = x.movedim(1, 0).mean(1).flatten(1) if x.dim() > 2 and x.dim() != 3 else x.flatten(0, -2).t()
+            x = output.detach().movedim(axis, 0)
+            channels = x.mean(1).flatten(1) if axis == 1 else x.flatten(1)
             self._features[layer] = torch.nn.functional.adaptive_avg_pool1d(channels, self._parameters.features)
 
     def forward(self, step: TrainingStep, proceed: Proceed) -> None:

@@ -20,6 +20,8 @@ from presilicon.designs import Method
 if TYPE_CHECKING:
     from torch import nn
 
+    from presilicon.workloads import Reversible
+
 
 class Camel(Method, Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="name", tag="camel"):
     """Recomputes the inputs of reversible blocks instead of keeping them."""
@@ -41,6 +43,7 @@ class Camel(Method, Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 "presilicon.workloads.Reversible, as the workload digits-revnet is"
             )
         for sequence in sequences:
+            _check(sequence)
             sequence.recomputes = True
         for pattern in self.freeze:
             frozen = [layer for name, layer in model.named_modules() if fnmatchcase(name, pattern)]
@@ -48,4 +51,31 @@ class Camel(Method, Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 raise ConfigError(f'methods: camel.freeze: no layer matches "{pattern}"')
             for layer in frozen:
                 layer.requires_grad_(False)
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise ConfigError("methods: camel.freeze leaves no parameter to train")
         return model
+
+
+def _check(sequence: Reversible) -> None:
+    """Refuse what a second forward pass would not repeat."""
+    from torch.nn.modules.batchnorm import _NormBase
+    from torch.nn.modules.dropout import _DropoutNd
+
+    for name, module in sequence.named_modules():
+        random = isinstance(module, _DropoutNd) and module.p > 0
+        counting = isinstance(module, _NormBase) and module.track_running_stats
+        if random or counting:
+            what = "draws other random numbers" if random else "counts its batch twice"
+            raise ConfigError(
+                f'methods: camel: "{name}" ({type(module).__name__}) {what} when it is run again; leave it out of the '
+                "reversible blocks"
+            )
+    owned = [
+        id(parameter)
+        for coupling in sequence.couplings
+        for function in coupling._modules.values()
+        if function is not None
+        for parameter in function.parameters()
+    ]
+    if len(owned) != len(set(owned)):
+        raise ConfigError("methods: camel: two functions of a reversible block share parameters; give each its own")

@@ -9,14 +9,14 @@ of this package. A decision holds from the step after the one whose tensors it w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
 from presilicon.base import ConfigError
 from presilicon.designs import AttachedMethod, Design, Method, Proceed, RoleFormat, TrainingRun, TrainingStep
 from presilicon.formats import BlockFloat, quantize
-from presilicon.methods.layers import product_layers
+from presilicon.methods.layers import channel_axis, product_layers
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -91,6 +91,7 @@ class _Deciding(AttachedMethod):
         self._depths = {name: number / last for number, name in enumerate(layers)}
         self._improvements: dict[tuple[str, Decided], Tensor] = {}
         self._looks = False
+        self._next = 0
         for name, layer in layers.items():
             for role in ("weight", "activation", "error"):
                 self._set(name, role, self._is_high_at(0, name))
@@ -98,26 +99,28 @@ class _Deciding(AttachedMethod):
 
     def step(self, step: TrainingStep, proceed: Proceed) -> None:
         """Decide after the step, if that is due."""
-        is_due = step.number % self._parameters.every == 0
+        is_due = step.number >= self._next
         self._looks = is_due and self._parameters.policy == "adaptive"
         proceed()
         self._looks = False
-        if is_due:
+        # A step without a backward pass shows no errors; the next one will be looked at.
+        if is_due and (self._parameters.policy != "adaptive" or self._improvements):
             self._decide(step.number)
+            self._next = step.number + self._parameters.every
 
     def _look(self, layer: str, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         if not self._looks or not output.requires_grad:
             return
-        self._improvements[layer, "activation"] = self._improvement(inputs[0])
-        self._improvements[layer, "weight"] = self._improvement(self._layers[layer].get_parameter("weight"))
-        output.register_hook(lambda error: self._see_error(layer, error))
+        axis = channel_axis(self._layers[layer])
+        self._improvements[layer, "activation"] = self._improvement(inputs[0], axis)
+        self._improvements[layer, "weight"] = self._improvement(self._layers[layer].get_parameter("weight"), 1)
+        output.register_hook(lambda error: self._see_error(layer, error, axis))
 
-    def _see_error(self, layer: str, error: Tensor) -> None:
-        self._improvements[layer, "error"] = self._improvement(error)
+    def _see_error(self, layer: str, error: Tensor, axis: int) -> None:
+        self._improvements[layer, "error"] = self._improvement(error, axis)
 
-    def _improvement(self, x: Tensor) -> Tensor:
+    def _improvement(self, x: Tensor, axis: int) -> Tensor:
         """r of a tensor, whose groups lie along the axis that its first product reduces."""
-        axis = 1 if x.dim() != 3 else -1
         low, high = (quantize(x.detach(), fmt.along(axis)) for fmt in (self._low, self._high))
         scale = low.abs().mean()
         change = (high - low).abs().mean()
@@ -145,6 +148,14 @@ class _Deciding(AttachedMethod):
             "layerwise": is_deep,
             "layerwise-reversed": not is_deep,
         }.get(policy, False)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The step of the next decision; the formats are saved with the run."""
+        return {"next": self._next}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore it."""
+        self._next = int(state["next"])
 
     def _set(self, layer: str, role: Decided, is_high: bool) -> None:
         rounding = "stochastic" if role == "error" else "nearest-even"

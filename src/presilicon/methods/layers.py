@@ -18,3 +18,8 @@ def product_layers(model: nn.Module) -> dict[str, nn.Module]:
         for name, module in model.named_modules()
         if isinstance(module, kinds) and module.weight.requires_grad
     }
+
+
+def channel_axis(layer: nn.Module) -> int:
+    """The axis of the channels in the inputs and outputs of a linear or convolution layer."""
+    return 1 if layer.get_parameter("weight").dim() > 2 else -1

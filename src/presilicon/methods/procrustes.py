@@ -47,7 +47,7 @@ class Procrustes(
     """Whether each layer has a quantile of its own."""
     selection: Annotated[str, Meta(pattern="^(estimate|sort)$")] = "estimate"
     """`sort` keeps exactly the share, and is the estimate's control."""
-    rate: Annotated[float, Meta(gt=0, le=0.1)] = 1e-3
+    rate: Annotated[float, Meta(gt=0, le=0.1)] = 3e-4
     """Relative change of the estimate with each distance."""
     columns: Annotated[int, Meta(ge=1, le=1 << 16)] = 16
     """Columns of cells that share a tile of weights."""

@@ -28,13 +28,25 @@ class QuantileEstimator:
         """The estimate; 0 before the first number."""
 
     def see(self, values: Tensor) -> float:
-        """The estimate after these numbers, one after another; the first ones begin at their own quantile."""
+        """The estimate after these numbers; the first ones begin at their own quantile.
+
+        They are taken in an order that mixes them, since an estimate follows the last numbers that it has seen.
+        """
+        import numpy as np
         import torch
 
-        flat = values.detach().to("cpu", torch.float64).flatten()
+        flat = values.detach().to("cpu", torch.float64).flatten().numpy()
         if self.value <= 0:
-            self.value = max(float(flat[: 1 << 12].quantile(self.share)), 1e-30)
-        self.value = _stream(flat.numpy(), self.value, 1 + self.rate * self.share, 1 - self.rate * (1 - self.share))
+            self.value = max(float(np.quantile(flat, self.share)), 1e-30)
+        stride = int(len(flat) * 0.6180339887) | 1
+        while np.gcd(stride, len(flat)) != 1:
+            stride += 2
+        self.value = _stream(
+            flat[np.arange(len(flat)) * stride % len(flat)],
+            self.value,
+            1 + self.rate * self.share,
+            1 - self.rate * (1 - self.share),
+        )
         return self.value
 
 

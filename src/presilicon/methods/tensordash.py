@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from presilicon.base import ConfigError
 from presilicon.designs import AttachedMethod, Design, Method, Proceed, TrainingRun, TrainingStep
 from presilicon.formats import quantize
-from presilicon.methods.layers import product_layers
+from presilicon.methods.layers import channel_axis, product_layers
 from presilicon.records import PRODUCT_PHASES, ProductFact, ProductPhase, Role, StepFacts
 
 if TYPE_CHECKING:
@@ -62,43 +63,47 @@ class _Looking(AttachedMethod):
     def __init__(self, parameters: TensorDash, training: TrainingRun, layers: dict[str, nn.Module]) -> None:
         self._parameters, self._training, self._layers = parameters, training, layers
         self._cycles: dict[tuple[str, ProductPhase], float] = {}
-        self._inputs: dict[str, Tensor] = {}
         self._generator: Generator | None = None
+        self._next, self._has_looked = 0, False
         for name, layer in layers.items():
             layer.register_forward_hook(lambda module, inputs, output, name=name: self._look(name, inputs[0], output))
 
     def step(self, step: TrainingStep, proceed: Proceed) -> None:
-        """Look at the operands of the step, if that is due."""
-        is_due = step.number % self._parameters.every == 0
+        """Look at the operands of the step, if that is due; a step without a backward pass shows no errors."""
+        is_due = step.number >= self._next
         self._generator = self._training.generator(step, NAME) if is_due else None
+        self._has_looked = False
         proceed()
         self._generator = None
+        if self._has_looked:
+            self._next = step.number + self._parameters.every
 
     def _look(self, layer: str, x: Tensor, output: Tensor) -> None:
         if self._generator is not None and output.requires_grad:
-            x = self._nonzero(x, "activation")
-            output.register_hook(lambda error: self._measure(layer, x, self._nonzero(error, "error")))
+            axis = channel_axis(self._layers[layer])
+            x = self._nonzero(x, layer, "activation", axis)
+            output.register_hook(lambda error: self._measure(layer, x, self._nonzero(error, layer, "error", axis)))
 
-    def _nonzero(self, x: Tensor, role: Role) -> Tensor:
-        """Where an operand is not zero, in its format."""
-        return quantize(x.detach(), self._training.numerics.format_of(role).format) != 0
+    def _nonzero(self, x: Tensor, layer: str, role: Role, axis: int) -> Tensor:
+        """Where an operand is not zero, in the format that its layer has now, rounded to the nearest."""
+        return quantize(x.detach(), self._training.format_of(layer, role).format.along(axis)) != 0
 
     def _measure(self, layer: str, x: Tensor, error: Tensor) -> None:
         from presilicon.simulation import LANES, lane_cycles
 
         if self._generator is None:
             return
+        self._has_looked = True
         module = self._layers[layer]
-        weight = self._nonzero(module.get_parameter("weight"), "weight")
+        weight = self._nonzero(module.get_parameter("weight"), layer, "weight", 1)
         streams = _streams(module, x, weight, error, self._parameters.samples, self._generator)
         for phase in PRODUCT_PHASES:
-            pairs = streams[phase]
-            rows = pairs.shape[1] // LANES
-            if rows == 0:  # shorter than the lanes: nothing can be skipped
-                self._cycles[layer, phase] = 1.0
-                continue
-            lines = pairs[:, : rows * LANES].reshape(len(pairs), rows, LANES).cpu().numpy()
-            self._cycles[layer, phase] = sum(lane_cycles(line) for line in lines) / (len(lines) * rows)
+            pairs = streams[phase].cpu().numpy()
+            rows = -(-pairs.shape[1] // LANES)
+            lines = np.zeros((len(pairs), rows * LANES), bool)  # the last lanes of the last row may have nothing to do
+            lines[:, : pairs.shape[1]] = pairs
+            cycles = sum(lane_cycles(line) for line in lines.reshape(len(pairs), rows, LANES))
+            self._cycles[layer, phase] = cycles / (len(pairs) * rows)
 
     def facts(self, step: TrainingStep, facts: StepFacts) -> StepFacts:
         """The cycles of each product, over those without skipping."""
@@ -106,12 +111,14 @@ class _Looking(AttachedMethod):
         return replace(facts, products=(*facts.products, *own))
 
     def state_dict(self) -> dict[str, Any]:
-        """The cycles at the last look."""
-        return {"cycles": [[layer, phase, share] for (layer, phase), share in self._cycles.items()]}
+        """The cycles at the last look, and the step of the next."""
+        cycles = [[layer, phase, share] for (layer, phase), share in self._cycles.items()]
+        return {"cycles": cycles, "next": self._next}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore them."""
         self._cycles = {(layer, phase): float(share) for layer, phase, share in state["cycles"]}
+        self._next = int(state["next"])
 
 
 def _streams(
@@ -119,26 +126,31 @@ def _streams(
 ) -> dict[ProductPhase, Tensor]:
     """Samples of the dot products of each phase: True for pairs to multiply.
 
-    Those of an input gradient of a convolution take the errors around a position, as they lie for a step of 1.
+    Of a grouped convolution, one group is looked at. The input gradient of a convolution takes the errors around a
+    position; with a step above 1, an input meets so few of them that one error and one element of the kernel stand for
+    all.
     """
     import torch
-
-    if weight.dim() == 2:
-        patches, near, errors = x.flatten(0, -2), error.flatten(0, -2), error.flatten(0, -2)
-        forward_weights, backward_weights = weight, weight.t()
-    else:
-        patches, errors = _patches(module, x[:_PICTURES]), error[:_PICTURES].flatten(2).transpose(1, 2).flatten(0, 1)
-        near = _neighbourhoods(error[:_PICTURES], weight.shape[2:])
-        groups = getattr(module, "groups", 1)
-        part = weight.shape[0] // groups
-        patches = patches[:, : patches.shape[1] // groups]  # of the first group, for all of them
-        errors, weight = errors[:, :part], weight[:part]
-        near = near.view(len(near), -1, weight[0, 0].numel())[:, :part].flatten(1)
-        forward_weights, backward_weights = weight.flatten(1), weight.flatten(2).transpose(0, 1).flatten(1)
 
     def pick(matrix: Tensor) -> Tensor:
         return matrix[torch.randint(len(matrix), (samples,), generator=generator).to(matrix.device)]
 
+    if weight.dim() == 2:
+        patches, errors = x.flatten(0, -2), error.flatten(0, -2)
+        near, forward_weights, backward_weights = errors, weight, weight.t()
+    else:
+        groups = getattr(module, "groups", 1)
+        group = int(torch.randint(groups, (), generator=generator))
+        x, error = (part[:_PICTURES].chunk(groups, 1)[group] for part in (x, error))
+        weight = weight.chunk(groups, 0)[group]
+        patches, errors = _patches(module, x), error.flatten(2).transpose(1, 2).flatten(0, 1)
+        near, backward_weights = errors, weight.transpose(0, 1).flatten(2).transpose(1, 2).flatten(0, 1)
+        if all(step == 1 for step in getattr(module, "stride", ())):
+            near, backward_weights = (
+                _neighbourhoods(error, weight.shape[2:]),
+                weight.flatten(2).transpose(0, 1).flatten(1),
+            )
+        forward_weights = weight.flatten(1)
     return {
         "forward": pick(patches) & pick(forward_weights),
         "input_grad": pick(near) & pick(backward_weights),
@@ -148,23 +160,26 @@ def _streams(
 
 def _patches(module: Any, x: Tensor) -> Tensor:
     """(positions, channels by kernel) of a convolution of any number of axes."""
-    from presilicon.formats import Patches
-
-    ones = (1,) * len(module.kernel_size)
-    sizes = zip(x.shape[2:], module.kernel_size, module.stride, module.padding, module.dilation, strict=True)
-    positions = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes)
-    patches = Patches(
-        x.float(), module.kernel_size, positions, module.stride, module.padding, module.dilation, ones
-    ).dense()[0]
-    channels = x.shape[1]
-    return patches.view(len(patches), -1, channels).transpose(1, 2).flatten(1) != 0
+    reach = [dilation * (kernel - 1) for kernel, dilation in zip(module.kernel_size, module.dilation, strict=True)]
+    if module.padding == "same":
+        before, both = [part // 2 for part in reach], reach
+    else:
+        before = [0] * len(reach) if module.padding == "valid" else list(module.padding)
+        both = [2 * part for part in before]
+    sizes = zip(x.shape[2:], both, reach, module.stride, strict=True)
+    positions = tuple((size + padding - far - 1) // step + 1 for size, padding, far, step in sizes)
+    return _taps(x, module.kernel_size, positions, module.stride, before, module.dilation)
 
 
 def _neighbourhoods(error: Tensor, kernel: Any) -> Tensor:
     """(positions, channels by kernel) of the errors around each position."""
+    ones = (1,) * len(kernel)
+    return _taps(error, kernel, error.shape[2:], ones, [(size - 1) // 2 for size in kernel], ones)
+
+
+def _taps(x: Tensor, kernel: Any, positions: Any, step: Any, padding: Any, dilation: Any) -> Tensor:
     from presilicon.formats import Patches
 
-    ones = (1,) * len(kernel)
-    padding = tuple((size - 1) // 2 for size in kernel)
-    patches = Patches(error.float(), tuple(kernel), tuple(error.shape[2:]), ones, padding, ones, ones).dense()[0]
-    return patches.view(len(patches), -1, error.shape[1]).transpose(1, 2).flatten(1) != 0
+    kernel, positions, step, padding, dilation = (tuple(part) for part in (kernel, positions, step, padding, dilation))
+    taps = Patches(x.float(), kernel, positions, step, padding, dilation, (1,) * len(kernel)).dense()[0]
+    return taps.view(len(taps), -1, x.shape[1]).transpose(1, 2).flatten(1) != 0

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
+from presilicon.base import ConfigError
+
 Halves = tuple[Tensor, Tensor]
 
 
@@ -47,6 +49,8 @@ class Reversible(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Both halves of the last outputs."""
+        if x.shape[1] % 2:
+            raise ConfigError(f"a reversible network needs an even number of channels, not {x.shape[1]}")
         y1, y2 = x.chunk(2, 1)
         if self.recomputes and torch.is_grad_enabled():
             y1, y2 = _Recomputed.apply(self, y1, y2, *self.couplings.parameters())  # type: ignore[no-untyped-call]
@@ -99,7 +103,7 @@ class _Recomputed(Function):
     @staticmethod
     def backward(ctx: Any, *errors: Tensor) -> tuple[Tensor | None, ...]:
         (y1, y2), (e1, e2) = ctx.saved_tensors, errors
-        gradients: list[Tensor] = []
+        gradients: list[Tensor | None] = []
         for coupling in reversed(ctx.couplings):
             x1, e2, second = _pass_back(coupling.second, y2, y1, e1, e2)
             x2, e1, first = _pass_back(coupling.first, x1, y2, e2, e1)
@@ -110,10 +114,13 @@ class _Recomputed(Function):
 
 def _pass_back(
     function: nn.Module, inputs: Tensor, sums: Tensor, error: Tensor, other: Tensor
-) -> tuple[Tensor, Tensor, list[Tensor]]:
+) -> tuple[Tensor, Tensor, list[Tensor | None]]:
     """What was added to the function's result, the error of its inputs with that of `other`, and its own gradients."""
     with torch.enable_grad(), recomputing():
         inputs = inputs.detach().requires_grad_()
         result = function(inputs)
-    back, *gradients = torch.autograd.grad(result, [inputs, *function.parameters()], error)
-    return sums - result.detach(), other + back, gradients
+    trained = [parameter for parameter in function.parameters() if parameter.requires_grad]
+    back, *own = torch.autograd.grad(result, [inputs, *trained], error, allow_unused=True)
+    found = {id(parameter): gradient for parameter, gradient in zip(trained, own, strict=True)}
+    gradients = [found.get(id(parameter)) for parameter in function.parameters()]
+    return sums - result.detach(), other if back is None else other + back, gradients

@@ -119,6 +119,28 @@ def test_predicted_steps_cost_less_and_the_predictor_something():
     assert prices(large[0]).memory_bytes < 0.8 * usual(large[1]).memory_bytes
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        nn.Sequential(nn.Unflatten(1, (4, 16)), nn.Conv1d(4, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(112, 10)),
+        nn.Sequential(nn.Unflatten(1, (4, 2, 8)), nn.Linear(8, 6), nn.ReLU(), nn.Flatten(), nn.Linear(48, 10)),
+    ],
+)
+def test_layers_of_any_dimension_are_predicted(model: nn.Module):
+    workload = replace(load_workload("digits-mlp"), model=lambda: model, max_steps=12, evaluate_every=12)
+    trace = train(workload, Numerics(), methods=[AdaGp(warmup=4, ratios=(1,))])
+    assert trace.steps == 12
+
+
+def test_controls_have_no_predictor_to_pay_for():
+    plain = load_design("bf16-systolic")
+    for source in ("zeros", "random"):
+        design = load_design("bf16-systolic", methods=["ada-gp", f"ada-gp.source={source}"])
+        assert StepPrices(StepGraphs(DIGITS, design.methods), design)().time_s == (
+            StepPrices(StepGraphs(DIGITS, plain.methods), plain)().time_s
+        )
+
+
 def test_what_it_cannot_treat_is_refused():
     with pytest.raises(ConfigError, match="ratios must have at least one number"):
         load_design("bf16-systolic", methods=["ada-gp.ratios=[]"])

@@ -148,3 +148,42 @@ def test_frozen_layers_have_no_backward_pass():
 def test_a_model_without_reversible_blocks_is_refused():
     with pytest.raises(ConfigError, match="camel needs reversible blocks, which this model does not have"):
         Camel().transform(nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [(nn.Dropout(0.2), "draws other random numbers"), (nn.BatchNorm2d(16), "counts its batch twice")],
+)
+def test_modules_that_a_second_pass_would_not_repeat_are_refused(module: nn.Module, words: str):
+    half = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), module)
+    with pytest.raises(ConfigError, match=words):
+        Camel().transform(nn.Sequential(Reversible(Coupling(half, copy.deepcopy(half)))))
+
+
+def test_shared_functions_and_odd_channels_are_refused():
+    half = nn.Conv2d(16, 16, 3, padding=1)
+    with pytest.raises(ConfigError, match="share parameters"):
+        Camel().transform(nn.Sequential(Reversible(Coupling(half, half))))
+    with pytest.raises(ConfigError, match="even number of channels, not 3"):
+        Reversible(Coupling(half, half))(torch.zeros(1, 3, 4, 4))
+    with pytest.raises(ConfigError, match="leaves no parameter to train"):
+        Camel(freeze=("*",)).transform(digits_revnet(1))
+
+
+def test_frozen_and_unused_parameters_inside_have_no_gradient():
+    class Unused(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.spare = nn.Conv2d(4, 4, 3, padding=1), nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.conv(x)
+
+    model = Camel(freeze=("*couplings.0*",)).transform(
+        nn.Sequential(Reversible(*(Coupling(Unused(), Unused()) for _ in range(2))))
+    )
+    model(torch.randn(2, 8, 5, 5)).sum().backward()
+    grads = {name: parameter.grad is not None for name, parameter in model.named_parameters()}
+    assert {name for name, has in grads.items() if has} == {
+        f"0.couplings.1.{half}.conv.{part}" for half in ("first", "second") for part in ("weight", "bias")
+    }

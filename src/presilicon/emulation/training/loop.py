@@ -213,6 +213,10 @@ class Training:
             raise ConfigError(f"a method can set the formats of weight, activation, error and gradient, not of {role}")
         self._emulation.set_format(layer, role, role_format)
 
+    def format_of(self, layer: str, role: Role) -> RoleFormat:
+        """The format of a layer's role in the passes of this step."""
+        return self._emulation.numerics_of(layer).format_of(role)
+
     def generator(self, step: TrainingStep, purpose: str) -> torch.Generator:
         """A random stream that depends on the run's seed, the step and `purpose` only."""
         return torch.Generator().manual_seed(derive_seed(self._seed, f"method/{purpose}/{step.number}"))

@@ -36,7 +36,8 @@ class KeyBank:
         words = [replace(key, step=step).words(block) for key, block in self._keys]
         if words:
             values = torch.tensor(words, dtype=torch.int64).to(torch.int32)
-            self._words[: len(words)].copy_(values.pin_memory(), non_blocking=True)
+            values = values.pin_memory() if self._words.is_cuda else values
+            self._words[: len(words)].copy_(values, non_blocking=True)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
