@@ -145,7 +145,7 @@ def unroll_rows(problem: Contraction, rows: int, cols: int) -> list[tuple[tuple[
 
     >>> conv3 = Contraction(sizes=(1, 4, 384, 256, 13, 13, 3, 3))
     >>> [[(loop.dim, loop.count) for loop in axis] for axis in unroll_rows(conv3, 12, 14)[0]]
-    [[('r', 3), ('k', 4)], [('y', 13)]]
+    [[('r', 3), ('c', 2), ('k', 2)], [('y', 13)]]
     """
     choices = set(_unrollings(problem, rows, cols))
     ranked = sorted(choices, key=lambda spatial: (_steps(problem, spatial), repr(spatial)))
