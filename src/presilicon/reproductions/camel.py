@@ -85,8 +85,8 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
             f"Lifetimes as published: {kept[3] / kept[1]:.1f} times as long from 4 to 16 blocks where inputs are kept, "
             f"{flat[3] / flat[1]:.1f} where they are recomputed. The gain is not: {time or 0:.2f} times as fast, "
             f"{energy or 0:.2f} times as efficient. The network is bound by its products, of which recomputation makes "
-            f"a third more. Refresh takes {refresh[0]:.3g} uJ in a step of 8 blocks that keeps, {refresh[1]:.3g} in "
-            "one that recomputes, since weights stay from one pass to the next. The source moves all data off DRAM."
+            f"a third more. The data of a block lives for up to {1e3 * flat[2]:.0f} us, so that a memory that keeps it "
+            f"for {RETENTION_US} us is refreshed either way; the source moves all data off DRAM."
         ),
         panels=(
             Panel(title="(a) Longest life of an activation", x_label="reversible blocks", y_label="ms",

@@ -46,10 +46,9 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
         ),
         verdict=(
             f"The best, {best[1]}, is {best[0]:.2f} times as fast to 85% as dense training (published: up to 4). Steps "
-            f"are cheaper, but there are more of them (medians: {counts}). Initial weights that decay by 0.9 are gone "
-            "after 66 steps, and with them the signal: until the tracked weights have grown, accuracy stays near that "
-            "of guessing, and no normalization restores the size of activations. More tracked weights shorten that; a "
-            "slower decay does not pay."
+            f"are cheaper, but there are more of them (medians: {counts}): the others are gone after 66 steps of decay "
+            "by 0.9, before the tracked weights have grown, and no normalization restores the size of activations. "
+            "More tracked weights shorten that; a slower decay changes little."
         ),
         panels=(
             Panel(title="(a) Accuracy over steps", percent=True,
