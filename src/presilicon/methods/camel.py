@@ -2,9 +2,8 @@
 
 Reversible blocks recompute their inputs in the backward pass, so that activations live for about one block, however
 deep the network is. Embedded DRAM then needs no refresh where all lifetimes are below its retention time
-(`[[machine.memories]]` with `kind = "edram"`). The model must have `Reversible` blocks, as `digits-revnet` has; those
-that change the width are kept as they are, as in the source. With `freeze`, layers before them are not trained: the
-source has a pretrained network there, and a small reversible branch without normalization behind it.
+(`[[machine.memories]]` with `kind = "edram"`). The model must have `Reversible` blocks, as `digits-revnet` has. With
+`freeze`, other layers are not trained: the source has a pretrained network in front of a small reversible branch.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from presilicon.base import ConfigError
 from presilicon.designs import AttachedMethod, Capture, Method, Proceed, TrainingRun, TrainingStep
-from presilicon.records import LayerFact, MethodFact, Op, StepFacts, StepGraph, TensorRef
+from presilicon.methods.layers import density_facts, op_after, updated_weights
+from presilicon.records import MethodFact, StepFacts, StepGraph
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -79,29 +80,11 @@ class MagnitudePruning(
         """The mask is applied to the master weights after each update; where masks change, weights are ranked first."""
         pruned = {fact.layer for fact in facts.methods if fact.method == NAME and fact.name == "masked"}
         ranked = any(fact.method == NAME and fact.name == "ranked" for fact in facts.methods)
-        writers = {tensor.id: op for op in graph.ops if op.phase == "update" for tensor in op.outputs}
         ops = list(graph.ops)
-        for weight in graph.parameters:
-            update = writers.get(weight.id)
-            if update is None or update.layer not in pruned or len(weight.shape) < 2:
-                continue
-            master = TensorRef(weight.id, weight.shape, "master")
-            steps = ("rank", "mask") if ranked else ("mask",)
-            for kind in steps:
-                ops.append(
-                    Op(
-                        index=len(ops),
-                        name=f"{update.layer}.update.{kind}",
-                        kind="reduction" if kind == "rank" else "elementwise",
-                        operator=f"presilicon.{kind}",
-                        phase="update",
-                        layer=update.layer,
-                        inputs=(master,),
-                        outputs=() if kind == "rank" else (master,),
-                        flops=weight.elements,
-                        depends_on=(update.index,),
-                    )
-                )
+        for master, update in updated_weights(graph, pruned):
+            if ranked:
+                ops.append(op_after(update, len(ops), "rank", "reduction", master))
+            ops.append(op_after(update, len(ops), "mask", "elementwise", master))
         return replace(graph, ops=tuple(ops))
 
 
@@ -136,10 +119,7 @@ class _Pruning(AttachedMethod):
         """The measured share of weights that are not zero, in each pruned layer."""
         if not self._masks:
             return facts
-        measured = tuple(
-            LayerFact(layer=layer, role="weight", density=int(self._weights[layer].count_nonzero()) / mask.numel())
-            for layer, mask in self._masks.items()
-        )
+        measured = density_facts({layer: self._weights[layer] for layer in self._masks})
         own = [MethodFact(method=NAME, name="masked", value=True, layer=layer) for layer in self._masks]
         if self._parameters.is_due(step.number):
             own.append(MethodFact(method=NAME, name="ranked", value=True))

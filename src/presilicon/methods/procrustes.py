@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from presilicon.base import ConfigError
 from presilicon.designs import AttachedMethod, Capture, Design, Method, Proceed, TrainingRun, TrainingStep
-from presilicon.methods.layers import product_layers
+from presilicon.methods.layers import density_facts, op_after, product_layers, updated_weights
 from presilicon.methods.quantile import QuantileEstimator
-from presilicon.records import LayerFact, MethodFact, Op, ProductFact, StepFacts, StepGraph, TensorRef
+from presilicon.records import MethodFact, ProductFact, StepFacts, StepGraph
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -84,27 +84,9 @@ class Procrustes(
     def rewrite(self, graph: StepGraph, facts: StepFacts, capture: Capture) -> StepGraph:
         """After each update the distances of weights are compared with the estimate, which they move."""
         tracked = {fact.layer for fact in facts.methods if fact.method == NAME}
-        writers = {tensor.id: op for op in graph.ops if op.phase == "update" for tensor in op.outputs}
         ops = list(graph.ops)
-        for weight in graph.parameters:
-            update = writers.get(weight.id)
-            if update is None or update.layer not in tracked or len(weight.shape) < 2:
-                continue
-            master = TensorRef(weight.id, weight.shape, "master")
-            ops.append(
-                Op(
-                    index=len(ops),
-                    name=f"{update.layer}.update.track",
-                    kind="elementwise",
-                    operator="presilicon.track",
-                    phase="update",
-                    layer=update.layer,
-                    inputs=(master,),
-                    outputs=(master,),
-                    flops=_FLOPS * weight.elements,
-                    depends_on=(update.index,),
-                )
-            )
+        for master, update in updated_weights(graph, tracked):
+            ops.append(op_after(update, len(ops), "track", "elementwise", master, flops=_FLOPS))
         return replace(graph, ops=tuple(ops))
 
 
@@ -158,14 +140,10 @@ class _Tracking(AttachedMethod):
 
     def facts(self, step: TrainingStep, facts: StepFacts) -> StepFacts:
         """The measured share of weights that are not zero, in each layer."""
-        measured = tuple(
-            LayerFact(layer=layer, role="weight", density=int(weight.count_nonzero()) / weight.numel())
-            for layer, weight in self._weights.items()
-        )
         own = tuple(MethodFact(method=NAME, name="tracked", value=True, layer=layer) for layer in self._weights)
         return replace(
             facts,
-            layers=(*facts.layers, *measured),
+            layers=(*facts.layers, *density_facts(self._weights)),
             products=(*facts.products, *self._packed()),
             methods=(*facts.methods, *own),
         )

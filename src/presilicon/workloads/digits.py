@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -138,16 +139,9 @@ DIGITS_CNN = Workload(
     max_steps=1500,
 )
 
-DIGITS_REVNET = Workload(
+DIGITS_REVNET = replace(
+    DIGITS_CNN,
     name="digits-revnet",
     description="reversible convolution blocks on 8x8 handwritten digits (scikit-learn), for --method camel",
     model=digits_revnet,
-    data=partial(load_digits, image=True),
-    target=0.97,
-    optimizer=partial(sgd, learning_rate=0.02, momentum=0.9),
-    schedule="constant(scale_from=32)",
-    batch_size=32,
-    evaluate_every=10,
-    sustain=3,
-    max_steps=1500,
 )

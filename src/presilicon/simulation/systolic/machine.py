@@ -169,8 +169,8 @@ class SystolicMachine(
         if not self.skips_zero_weights:
             return super().remarks(facts)
         skipped = any(fact.density is not None and fact.role == "weight" for fact in facts.layers)
-        packing = "packed as simulated" if facts.products else "with perfect packing"
-        assumed = f"zero weights are skipped {packing} and at no area, which favours the machine"
+        packing = "simulated" if facts.products else "perfect"
+        assumed = f"zero weights are skipped with {packing} packing and at no area, which favours the machine"
         return (assumed,) if skipped else ()
 
     def area(self, design: Design, technology: Technology | None) -> Area:
