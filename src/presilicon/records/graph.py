@@ -118,6 +118,8 @@ class Op(Struct, frozen=True, kw_only=True, gc=False):
     gemm: Gemm | None = None
     """The matrix product that it is; for a convolution, the im2col form of this phase."""
     convolution: Convolution | None = None
+    recurrent: bool = False
+    """Whether it is part of an nn.LSTM, nn.GRU or nn.RNN, which capture unrolls and a library may run as a whole."""
 
     @property
     def product_phase(self) -> Phase | None:

@@ -32,7 +32,7 @@ def loss_of(output: Any) -> Tensor:
     return torch.stack([tensor.float().square().mean() for tensor in tensors]).sum()
 
 
-def _language_model(family: str, **changes: Any) -> Published:
+def language_model(family: str, **changes: Any) -> Published:
     import transformers
 
     config = getattr(transformers, f"{family}Config")(**_SMALL | changes)
@@ -41,7 +41,7 @@ def _language_model(family: str, **changes: Any) -> Published:
 
 
 def _mixtral(experts: str) -> Published:
-    published = _language_model("Mixtral", num_key_value_heads=1, num_local_experts=4, num_experts_per_tok=2)
+    published = language_model("Mixtral", num_key_value_heads=1, num_local_experts=4, num_experts_per_tok=2)
     published.model.set_experts_implementation(experts)
     return published
 
@@ -49,7 +49,7 @@ def _mixtral(experts: str) -> Published:
 def _deepseek() -> Published:
     heads = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8}
     experts = {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1}
-    return _language_model(
+    return language_model(
         "DeepseekV3", num_key_value_heads=2, moe_intermediate_size=8, first_k_dense_replace=1, **heads, **experts
     )
 
@@ -143,8 +143,8 @@ def _unet() -> Published:
 
 
 MODELS: dict[str, Callable[[], Published]] = {
-    "Llama": lambda: _language_model("Llama", num_key_value_heads=1),
-    "Mistral": lambda: _language_model("Mistral", num_key_value_heads=1, sliding_window=4),
+    "Llama": lambda: language_model("Llama", num_key_value_heads=1),
+    "Mistral": lambda: language_model("Mistral", num_key_value_heads=1, sliding_window=4),
     "Mixtral, grouped experts": lambda: _mixtral("grouped_mm"),
     "Mixtral, batched experts": lambda: _mixtral("batched_mm"),
     "Mixtral, experts in a loop": lambda: _mixtral("eager"),

@@ -12,9 +12,6 @@ from msgspec import Struct
 
 from presilicon.records import Gemm, Op
 
-_REPEATS = 4
-"""Products with one weight in one layer that make the layer recurrent."""
-
 
 class Recurrence(Struct, frozen=True, kw_only=True):
     """Changes that a recurrent kernel makes to a step, by indices of ops."""
@@ -26,21 +23,16 @@ class Recurrence(Struct, frozen=True, kw_only=True):
 
 
 def find_recurrence(ops: Sequence[Op]) -> Recurrence:
-    """The recurrent layers of a step; empty where no layer multiplies by the same weights again and again."""
-    uses: dict[tuple[str, int], list[Op]] = defaultdict(list)
-    for op in ops:
-        if op.gemm and op.phase == "forward" and op.layer and op.kind == "gemm" and op.inputs[1].role == "weight":
-            uses[op.layer, op.inputs[1].id].append(op)
-    repeated = {key: group for key, group in uses.items() if len(group) >= _REPEATS}
-    layers = {layer for layer, _ in repeated}
-    if not layers:
-        return Recurrence(merged={}, absorbed=frozenset())
-    at_once = {weight for (_, weight), group in repeated.items() if len({op.inputs[0].id for op in group}) == 1}
+    """The recurrent layers of a step; empty if it has none."""
+    recurrent = [op for op in ops if op.recurrent and op.phase != "update"]
+    sources: dict[int, set[int]] = defaultdict(set)
+    for op in recurrent:
+        if op.gemm and op.phase == "forward":
+            sources[op.inputs[1].id].add(op.inputs[0].id)
+    at_once = {weight for weight, inputs in sources.items() if len(inputs) == 1}
     groups: dict[tuple[str, str, int, Gemm], list[Op]] = defaultdict(list)
     absorbed: set[int] = set()
-    for op in ops:
-        if op.layer not in layers or op.phase == "update":
-            continue
+    for op in recurrent:
         if op.gemm is None:
             absorbed.add(op.index)
         elif op.phase == "weight_grad":

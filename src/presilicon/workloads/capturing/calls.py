@@ -33,6 +33,7 @@ class Call:
     depends_on: tuple[int, ...]
     gemm: Gemm | None = None
     convolution: Convolution | None = None
+    recurrent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ class Flows:
         """Number of nodes entered so far, minus one."""
         self.layer = ""
         """The layer whose forward pass made the node that is running."""
+        self.recurrent = False
+        """Whether that layer is recurrent."""
         self.owners = parameter_owners(model)
         """The layer of each parameter, by the `id` of the parameter."""
         self._layers = layers
@@ -46,7 +48,8 @@ class Flows:
         while pending:
             node = pending.pop()
             following = [edge[0] for edge in node.next_functions]
-            node.register_prehook(self._entering(self._layer_of(node), self._flow_into(node)))
+            recurrent = self._layers.recurs(node)
+            node.register_prehook(self._entering(self._layer_of(node), recurrent, self._flow_into(node)))
             if following:
                 node.register_hook(self._leaving([self._flow_into(other) for other in following]))
             fresh = [other for other in following if other is not None and other not in seen]
@@ -58,7 +61,7 @@ class Flows:
     def unwatch(self) -> None:
         """Release the autograd graph."""
         self._nodes.clear()
-        self.visit, self.layer = -1, ""
+        self.visit, self.layer, self.recurrent = -1, "", False
 
     def _layer_of(self, node: Any) -> str:
         leaf = getattr(node, "variable", None)
@@ -87,10 +90,10 @@ class Flows:
             of_weights = self._made_of_weights.get(number, False)
         return "gradient" if of_weights else "error"
 
-    def _entering(self, layer: str, flow: Role | None) -> Callable[[Any], None]:
+    def _entering(self, layer: str, recurrent: bool, flow: Role | None) -> Callable[[Any], None]:
         def enter(gradients: tuple[Tensor | None, ...]) -> None:
             self.visit += 1
-            self.layer = layer
+            self.layer, self.recurrent = layer, recurrent
             # A tensor that enters may be the sum of several that left other nodes.
             self._report_all([flow] * len(gradients), gradients)
 

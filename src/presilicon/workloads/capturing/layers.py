@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -53,16 +53,25 @@ def constants_of(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
                 yield value
 
 
+class _Layer(NamedTuple):
+    name: str
+    recurrent: bool
+
+
+_OUTSIDE = _Layer("", recurrent=False)
+
+
 class Layers:
     """Tracks a model's forward passes through its modules."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._stack: list[str] = []
+        self._stack: list[_Layer] = []
         self._numbers: list[int] = []
-        self._names: list[str] = []
+        self._entered: list[_Layer] = []
         for name, module in named_layers(model):
             # Prepended, so that the user's own hooks run inside the layer.
-            module.register_forward_pre_hook(self._entering(name), prepend=True)
+            layer = _Layer(name, isinstance(module, nn.RNNBase))
+            module.register_forward_pre_hook(self._entering(layer), prepend=True)
             module.register_forward_hook(self._leaving, always_call=True)
 
     @property
@@ -73,19 +82,33 @@ class Layers:
     @property
     def current(self) -> str:
         """Qualified name of the innermost module whose forward pass is running; empty outside."""
-        return self._stack[-1] if self._stack else ""
+        return self._innermost.name
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether that module is recurrent."""
+        return self._innermost.recurrent
+
+    @property
+    def _innermost(self) -> _Layer:
+        return self._stack[-1] if self._stack else _OUTSIDE
 
     def of_node(self, node: Any) -> str:
         """The layer whose forward pass created an autograd node; empty if it was created outside or is unknown."""
-        number = sequence_number_of(node)
-        if number is None:
-            return ""
-        position = bisect_right(self._numbers, number) - 1
-        return self._names[position] if position >= 0 else ""
+        return self._creator(node).name
 
-    def _entering(self, name: str) -> Any:
+    def recurs(self, node: Any) -> bool:
+        """Whether a recurrent layer's forward pass created an autograd node."""
+        return self._creator(node).recurrent
+
+    def _creator(self, node: Any) -> _Layer:
+        number = sequence_number_of(node)
+        position = -1 if number is None else bisect_right(self._numbers, number) - 1
+        return self._entered[position] if position >= 0 else _OUTSIDE
+
+    def _entering(self, layer: _Layer) -> Any:
         def enter(*_: Any) -> None:
-            self._stack.append(name)
+            self._stack.append(layer)
             self._note()
 
         return enter
@@ -98,7 +121,7 @@ class Layers:
         number = next_sequence_number()
         if number is not None:
             self._numbers.append(number)
-            self._names.append(self.current)
+            self._entered.append(self._innermost)
 
 
 def next_sequence_number() -> int | None:

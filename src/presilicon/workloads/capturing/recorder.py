@@ -18,6 +18,7 @@ from presilicon.workloads.capturing.layers import Layers, next_sequence_number
 from presilicon.workloads.capturing.operators import Operator, OpPart, describe_operator, ops_of_call
 from presilicon.workloads.capturing.origins import Origin, origin_of_result
 from presilicon.workloads.capturing.replica import replicate_tensor
+from presilicon.workloads.capturing.values import Values
 
 _READ_VALUE = torch.ops.aten._local_scalar_dense.default
 _GROUPED = getattr(torch.ops.aten, "_grouped_mm", None)
@@ -66,6 +67,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.record = Record()
         self.storages = Storages()
+        self.values = Values()
         self.stage: Stage = "forward"
         self.recording = False
         self._layers = Layers(model)
@@ -103,10 +105,19 @@ class Recorder(TorchDispatchMode):
             args, kwargs = self._to_meta(args), self._to_meta(kwargs)
             tensors = list(_tensors([args, kwargs]))
         if func is _READ_VALUE and any(on_meta):
-            raise DataDependentError("it reads a value of a tensor")
+            value = self.values.read(args[0])
+            if value is None:
+                raise DataDependentError("it reads a value of a tensor")
+            return value.item()
         output = _empty_grouped(*args) if func.overloadpacket is _GROUPED and all(on_meta) else func(*args, **kwargs)
         # A call without meta tensors is the host's bookkeeping, such as an optimizer's step counter.
-        if self.recording and (any(on_meta) or any(tensor.is_meta for tensor in _tensors([output]))):
+        if not any(on_meta) and not any(tensor.is_meta for tensor in _tensors([output])):
+            return output
+        if self.stage == "forward":
+            operator = describe_operator(func)
+            written = [kwargs.get(key) if isinstance(key, str) else args[key] for key in operator.written]
+            self.values.follow(func, args, kwargs, _tensors(written), output)
+        if self.recording:
             self._write(func, args, kwargs, [tensor for tensor in tensors if tensor.is_meta], output)
         return output
 
@@ -146,6 +157,7 @@ class Recorder(TorchDispatchMode):
                 kind=part.kind,
                 stage=stage,
                 layer=self.flows.layer if in_node else self._layers.current,
+                recurrent=self.flows.recurrent if in_node else self._layers.recurrent,
                 node=self.flows.visit if stage == "backward" else -1,
                 # The two factors of a product are both listed, even if they are the same tensor.
                 inputs=inputs if product else tuple(dict.fromkeys(inputs)),
@@ -195,7 +207,10 @@ class Recorder(TorchDispatchMode):
         """Replace real tensors, such as constants of a closure, by meta tensors; scalars may stay."""
         if isinstance(value, Tensor) and not value.is_meta and value.dim() > 0:
             # The constant is referenced, so that its id is not reused.
-            return self._constants.setdefault(id(value), (value, replicate_tensor(value.detach())))[1]
+            if id(value) not in self._constants:
+                self._constants[id(value)] = (value, replicate_tensor(value.detach()))
+                self.values.learn(self._constants[id(value)][1], value)
+            return self._constants[id(value)][1]
         if isinstance(value, list | tuple):
             return type(value)([self._to_meta(item) for item in value])
         if isinstance(value, dict):

@@ -6,7 +6,7 @@ import linecache
 import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +37,7 @@ def capture(
     optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None,
     name: str | None = None,
     accumulate: int = 1,
+    training: bool | None = None,
 ) -> StepGraph:
     """One training step of a model: forward, input gradients, weight gradients and update.
 
@@ -51,7 +52,8 @@ def capture(
     Args:
         model: any module that can be trained by backpropagation.
         batch: the model's arguments: a tensor, a tuple of positional arguments, or a dict of keyword arguments. The
-            tensors may be real or meta; only their shapes and types are used.
+            tensors may be real or meta; only their shapes and types are used, except for integers and booleans: a model
+            may branch on the values of masks and positions if they are real.
         targets: if given, passed to the loss after the model's output.
         loss: computes a scalar from the output; by default the mean of each floating-point output, summed.
         optimizer: creates an optimizer for the parameters; by default SGD with momentum. It always updates one
@@ -59,6 +61,7 @@ def capture(
         name: name of the graph; by default the model's class.
         accumulate: number of micro-batches; each has a forward and a backward pass, their gradients are added up, and
             one update follows.
+        training: False for the forward pass alone, as in inference; by default, whether any parameter is trainable.
 
     Raises:
         ConfigError: the step needs values of tensors, with the file and line that asked for one.
@@ -74,8 +77,13 @@ def capture(
             "optimizer must be a function that creates an optimizer for the parameters, such as "
             f"functools.partial(torch.optim.Adam, lr=1e-3), not {type(optimizer).__name__}"
         )
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ConfigError(f"{type(model).__name__} has no trainable parameter, so there is no training step to capture")
+    is_trainable = any(parameter.requires_grad for parameter in model.parameters())
+    if training and not is_trainable:
+        raise ConfigError(
+            f"{type(model).__name__} has no trainable parameter, so there is no training step to capture; "
+            "training=False captures its forward pass"
+        )
+    training = is_trainable if training is None else training
     args, kwargs = _arguments(batch)
     label = type(model).__name__
     size = _batch_size((args, kwargs))
@@ -93,10 +101,17 @@ def capture(
                 kwargs=replicate_tensors(kwargs),
                 targets=replicate_tensors(targets),
                 loss=replicate_model(loss) if isinstance(loss, nn.Module) else loss,
-                optimizer=_make_optimizer(optimizer or sgd, replica),
+                optimizer=_make_optimizer(optimizer or sgd, replica) if training else None,
                 accumulate=accumulate,
             )
-        return _capture(step, label, name or label)
+        recorder = Recorder(replica)
+        originals = pytree.tree_leaves((args, kwargs, targets, list(model.buffers())))
+        replicas = pytree.tree_leaves((step.args, step.kwargs, step.targets, list(replica.buffers())))
+        for original, tensor in zip(originals, replicas, strict=True):
+            if isinstance(original, Tensor):
+                recorder.values.learn(tensor, original)
+        with nullcontext() if training else torch.no_grad():
+            return _capture(step, recorder, label, name or label)
 
 
 def capture_workload(workload: Workload, batch_size: int | None = None) -> StepGraph:
@@ -137,7 +152,8 @@ class _Step:
     kwargs: dict[str, Any]
     targets: Any
     loss: Callable[..., Tensor] | None
-    optimizer: Optimizer
+    optimizer: Optimizer | None
+    """None for the forward pass alone."""
     accumulate: int = 1
 
     def micro_batches(self) -> Iterator[_Step]:
@@ -171,12 +187,12 @@ def _make_optimizer(make: Callable[[Iterable[nn.Parameter]], Optimizer], model: 
     return optimizer
 
 
-def _capture(step: _Step, label: str, name: str) -> StepGraph:
+def _capture(step: _Step, recorder: Recorder, label: str, name: str) -> StepGraph:
     parameters = [parameter for parameter in step.model.parameters() if parameter.requires_grad]
-    recorder = Recorder(step.model)
     with recorder, sdpa_kernel(SDPBackend.MATH):
         _run(step, recorder, label)
-        step.optimizer.zero_grad(set_to_none=True)
+        if step.optimizer is not None:
+            step.optimizer.zero_grad(set_to_none=True)
         recorder.recording = True
         _claim(step, recorder)
         _run(step, recorder, label)
@@ -222,6 +238,8 @@ def _run(step: _Step, recorder: Recorder, label: str) -> None:
     """Run one training step, keeping the recorder's stage up to date."""
     for part in step.micro_batches() if step.accumulate > 1 else [step]:
         _run_passes(part, part.share(step), recorder, label)
+    if step.optimizer is None:
+        return
     with _explained(f"the optimizer of {label}"):
         for parameter in step.model.parameters():
             if parameter.grad is not None:
@@ -235,8 +253,13 @@ def _run_passes(step: _Step, share: float, recorder: Recorder, label: str) -> No
     # Tensors that the model creates belong on its device; an optimizer's step counters must keep their values.
     with _explained(f"the forward pass of {label}"), torch.device("meta"):
         recorder.stage = "forward"
-        loss = _scalar_loss(step, step.model(*step.args, **step.kwargs))
+        output = step.model(*step.args, **step.kwargs)
+        if step.optimizer is None and step.loss is None:
+            return
+        loss = _scalar_loss(step, output)
         loss = loss if share == 1.0 else loss * share
+    if step.optimizer is None:
+        return
     with _explained(f"the backward pass of {label}"), torch.device("meta"):
         recorder.stage = "backward"
         recorder.flows.watch(loss)
@@ -252,7 +275,7 @@ def _scalar_loss(step: _Step, output: Any) -> Tensor:
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         shape = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
         raise ConfigError(f"the loss must be a single number, not {shape}")
-    if loss.grad_fn is None:
+    if loss.grad_fn is None and step.optimizer is not None:
         raise ConfigError("the loss does not depend on any trainable parameter")
     return loss
 
@@ -286,7 +309,8 @@ def _explained(what: str) -> Iterator[None]:
         if isinstance(error, DataDependentError) or any(words in text for words in _NO_VALUES):
             raise ConfigError(
                 f"{intro} needs the values of tensors, but capture only knows shapes ({text}); "
-                "decide by shapes or compute with torch.where, or capture each branch as a model of its own"
+                "decide by shapes or compute with torch.where, give masks and positions in the batch as real tensors, "
+                "or capture each branch as a model of its own"
             ) from error
         raise ConfigError(f"{intro} failed: {type(error).__name__}: {text}") from error
 
@@ -327,7 +351,7 @@ def _batch_size(values: Any) -> int:
     return int(tensors[0].shape[0]) if tensors and tensors[0].dim() else 1
 
 
-def _state(optimizer: Optimizer, parameter: Tensor) -> list[Tensor]:
+def _state(optimizer: Optimizer | None, parameter: Tensor) -> list[Tensor]:
     """The optimizer's tensors for a parameter, without its counters on the host."""
-    state = optimizer.state.get(parameter, {})
+    state = optimizer.state.get(parameter, {}) if optimizer else {}
     return [value for value in state.values() if isinstance(value, Tensor) and value.is_meta]

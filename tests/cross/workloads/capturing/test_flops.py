@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cross.emulation.published_models import language_model
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves
@@ -43,6 +44,24 @@ def test_flops_of_every_model_equal_torchs_count(case: Any) -> None:
     else:
         assert ours == theirs
     assert min(ours) > 0
+
+
+@pytest.mark.filterwarnings("ignore")  # of the library: missing optional kernels
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("family", ["Phi", "Llama", "GPTNeoX"])
+def test_causal_language_models_without_a_cache_have_torchs_count(family: str, padded: bool, training: bool) -> None:
+    published = language_model(family)
+    words = published.batch["input_ids"]
+    mask = {"attention_mask": torch.ones_like(words).tril()} if padded else {}
+    batch = {"input_ids": words, "labels": words, "use_cache": False} | mask
+    ours = captured(capture(published.model, batch, loss=lambda output: output.loss, training=training))
+    with sdpa_kernel(SDPBackend.MATH):
+        with FlopCounterMode(display=False) as forward:
+            loss = published.model(**batch).loss
+        with FlopCounterMode(display=False) as backward:
+            loss.backward()
+    assert ours == (forward.get_total_flops(), backward.get_total_flops() if training else 0)
 
 
 def test_the_comparison_can_fail() -> None:

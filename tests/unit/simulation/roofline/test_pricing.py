@@ -147,13 +147,12 @@ def test_attention_written_by_hand_is_not_fused() -> None:
 
 
 class Recurs(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, layer: nn.Module | None = None) -> None:
         super().__init__()
-        self.cell = nn.LSTM(32, 64, batch_first=True)
+        self.cell = layer or nn.LSTM(32, 64, batch_first=True)
 
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.cell(x)[0]
-        return out
+    def forward(self, x: Tensor) -> Any:
+        return self.cell(x)
 
 
 def test_a_recurrent_layer_multiplies_its_inputs_at_once() -> None:
@@ -166,9 +165,30 @@ def test_a_recurrent_layer_multiplies_its_inputs_at_once() -> None:
     assert sum(kernel.flops for group in by_phase.values() for kernel in group) == flops
 
 
-def test_a_model_without_repeats_is_not_recurrent() -> None:
-    graph = capture(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)), torch.empty(4, 8))
-    assert all(kernel.launches for kernel in kernels_of(graph, design()))
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_recurrent_layer_that_is_the_whole_model_takes_as_long_as_one_in_a_wrapper(kind: Any) -> None:
+    layer = kind(32, 64, batch_first=True)
+    alone, wrapped = (simulate(capture(model, torch.empty(8, 20, 32)), design()) for model in (layer, Recurs(layer)))
+    assert alone.time_s == pytest.approx(wrapped.time_s)
+    assert sum(op.time_s > 0 for op in alone.ops) == sum(op.time_s > 0 for op in wrapped.ops)
+
+
+class SharesItsLayer(nn.Module):
+    """One layer again and again, as in ALBERT: the library does not know that it is the same one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(6):
+            x = self.layer(x).tanh()
+        return x
+
+
+@pytest.mark.parametrize("model", [nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)), SharesItsLayer()])
+def test_a_model_without_a_recurrent_layer_launches_every_op(model: nn.Module) -> None:
+    assert all(kernel.launches for kernel in kernels_of(capture(model, torch.empty(4, 8)), design()))
 
 
 def test_mixed_precision_converts_weights_gradients_and_normalized_activations() -> None:

@@ -303,6 +303,65 @@ def test_data_dependence_names_the_users_line(model: nn.Module, text: str) -> No
     )
 
 
+class Padded(Branch):
+    """Skips the mask where nothing is padded, as transformers does."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        positions = torch.arange(x.shape[1]).expand(len(x), -1)
+        if (positions[:, 0] == 0).all() and mask.sum() == mask.numel():
+            return self.linear(x)
+        return self.linear(x * mask)
+
+
+def test_a_model_may_branch_on_the_values_of_masks_and_positions() -> None:
+    def multiplications(mask: Tensor) -> int:
+        graph = capture(Padded(), (torch.empty(6, 3), mask))
+        return sum(op.operator.startswith("aten.mul") and op.phase == "forward" for op in graph.ops)
+
+    whole = torch.ones(6, 3, dtype=torch.bool)
+    assert multiplications(whole) == 0
+    assert multiplications(whole.tril()) == 1
+    with pytest.raises(ConfigError, match="give masks and positions in the batch as real tensors"):
+        multiplications(whole.to("meta"))
+
+
+class Overwrites(Branch):
+    """Reads a counter after something unknown was added to it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        counter = torch.zeros(2, dtype=torch.int64)
+        view = counter[:1]
+        counter.add_((x > 0).sum())
+        return self.linear(x) if view.item() == 0 else x
+
+
+def test_an_overwritten_value_is_forgotten_with_its_views() -> None:
+    with pytest.raises(ConfigError, match="needs the values"):
+        capture(Overwrites(), torch.empty(6, 3))
+
+
+def test_a_random_value_is_not_known() -> None:
+    class Drops(Branch):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.linear(x) if torch.randint(2, ()).item() else x
+
+    with pytest.raises(ConfigError, match="needs the values"):
+        capture(Drops(), torch.empty(6, 3))
+
+
+def test_inference_is_the_forward_pass_of_a_training_step() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    trained = capture(model, torch.empty(6, 3), loss=lambda output: output.sum())
+    forward = [(op.name, op.flops) for op in trained.ops if op.phase == "forward"]
+    asked = capture(model, torch.empty(6, 3), loss=lambda output: output.sum(), training=False)
+    assert [(op.name, op.flops) for op in asked.ops] == forward
+    frozen = capture(model.requires_grad_(False), torch.empty(6, 3))
+    assert [(op.name, op.flops) for op in frozen.ops] == forward[:-1]  # without a loss
+    assert frozen.batch_size == 6
+    assert not frozen.parameters
+    assert not frozen.state
+
+
 def test_a_wrong_shape_is_an_error_at_the_users_line() -> None:
     class Wrong(Branch):
         def forward(self, x: Tensor) -> Tensor:
@@ -319,7 +378,7 @@ outside = nn.Linear(3, 4)
     ("changes", "words"),
     [
         ({"model": "resnet50"}, "takes a torch.nn.Module, not str"),
-        ({"model": nn.ReLU()}, "no trainable parameter"),
+        ({"model": nn.ReLU(), "training": True}, "no trainable parameter.*training=False captures its forward pass"),
         ({"model": nn.LazyLinear(3)}, 'parameter "weight" has no shape yet'),
         ({"batch": [torch.empty(6, 3)]}, "not list"),
         ({"loss": lambda output: output}, r"single number, not \(6, 4\)"),
