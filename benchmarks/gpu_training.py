@@ -4,7 +4,7 @@
 
 The bare step is forward, backward and update on one batch: as a CUDA graph where `train` captures its steps too, and
 eager. `train` also fetches batches, keeps the losses, diagnoses every 50th step and ends runs that diverge. Its time is
-that of 350 steps less that of 150, so that loading, recording graphs and the first evaluation do not count.
+that of a long run less that of a short one, so that loading, recording graphs and the first evaluation do not count.
 """
 
 import argparse
@@ -20,7 +20,8 @@ from gpu_steps_emulated import best, numerics_of
 from presilicon.emulation import emulate_, train
 from presilicon.workloads import Splits, Workload, load_workload, sgd
 
-STEPS = 150, 350
+STEPS, LEAST_S = 150, 2.0
+"""Steps of the short run, and how much longer the other one takes."""
 
 
 def words(count: int = 4096) -> Splits:
@@ -83,8 +84,9 @@ def main() -> None:
             step = stepper(emulate_(model, numerics))
             bare = best({"native": native, "eager": step})
             graph = best({"graph": as_graph(step)})["graph"]
-            few, many = (min(trained(workload, numerics, steps, splits) for _ in range(2)) for steps in STEPS)
-            each = (many - few) / (STEPS[1] - STEPS[0])
+            more = max(200, int(LEAST_S / graph))
+            few, many = (min(trained(workload, numerics, STEPS + n, splits) for _ in range(2)) for n in (0, more))
+            each = (many - few) / more
             print(
                 f"{name}, {recipe}: native eager {bare['native'] * 1e3:.3f} ms, eager {bare['eager'] * 1e3:.3f}, "
                 f"graph {graph * 1e3:.3f} ({graph / bare['native']:.2f} x native eager), "

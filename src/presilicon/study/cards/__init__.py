@@ -1,0 +1,1 @@
+"""Cards: layers measured on a GPU, and the machine that they describe."""

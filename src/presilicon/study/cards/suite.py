@@ -1,0 +1,445 @@
+"""The layers that characterize a card: many small ones of every class, in shapes, strides and groups of many networks.
+
+No layer is taken from a network: sizes are drawn at random (with a fixed seed), so that networks are left for checks.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from msgspec import Struct
+from torch import Tensor, nn
+from torch.nn import functional
+
+Shape = tuple[int, ...]
+LARGEST = 1 << 27
+"""Elements of the largest tensor."""
+
+
+class Layer(Struct, frozen=True, kw_only=True):
+    """One layer of the suite: a name in `LAYERS`, its arguments, the shapes of its inputs."""
+
+    name: str
+    arguments: dict[str, Any] = {}
+    shapes: tuple[Shape, ...]
+    channels_last: bool = False
+    flops: float = 0.0
+    """Of its product, forward; 0 for other layers."""
+
+    def build(self) -> nn.Module:
+        """The layer as a module."""
+        made = LAYERS[self.name](**self.arguments)
+        return made if isinstance(made, nn.Module) else Apply(made)
+
+    @property
+    def is_product(self) -> bool:
+        """Whether its gradients of input and weight are products of their own."""
+        return self.name in _PRODUCTS
+
+    @property
+    def updates(self) -> bool:
+        """Whether an optimizer's update of its parameters is measured, and nothing else."""
+        return self.name == "parameters"
+
+    def optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """The optimizer of a layer that `updates`, as it can be captured in a graph."""
+        kind, fused = self.arguments["optimizer"], self.arguments["fused"]
+        options: dict[str, Any] = {"lr": 1e-3, "fused": fused, "foreach": not fused}
+        options |= {"momentum": 0.9} if kind == "SGD" else {"capturable": True}
+        made: torch.optim.Optimizer = getattr(torch.optim, kind)(parameters, **options)
+        return made
+
+    @property
+    def wants_positive(self) -> bool:
+        """Whether its input must be above 0."""
+        return self.arguments.get("name") == "rsqrt"
+
+    @property
+    def takes_indices(self) -> bool:
+        """Whether its input are whole numbers, which have no gradient."""
+        return self.name == "embedding"
+
+
+class Apply(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """The function's result."""
+        return self.function(*inputs)
+
+
+class _Recurrent(nn.Module):
+    """A recurrent layer without its last state."""
+
+    def __init__(self, kind: str, inputs: int, width: int, layers: int) -> None:
+        super().__init__()
+        self.cells = getattr(nn, kind)(inputs, width, layers, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The outputs of all time steps."""
+        return self.cells(x)[0]  # type: ignore[no-any-return]
+
+
+def _function(name: str, **options: Any) -> Callable[..., Tensor]:
+    if hasattr(functional, name):
+        return lambda *inputs: getattr(functional, name)(*inputs, **options)
+    return lambda *inputs: getattr(torch, name)(*inputs, **options)
+
+
+def _attention(causal: bool) -> Callable[..., Tensor]:
+    return lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+def _loss(classes: int) -> Callable[[Tensor], Tensor]:
+    return lambda x: functional.cross_entropy(x, torch.zeros(len(x), dtype=torch.long, device=x.device))
+
+
+def _transposed(*dims: int) -> Callable[[Tensor], Tensor]:
+    return lambda x: x.permute(*dims).contiguous()
+
+
+def _windows(side: int) -> Callable[[Tensor], Tensor]:
+    def cut(x: Tensor) -> Tensor:
+        batch, height, width, channels = x.shape
+        parts = x.view(batch, height // side, side, width // side, side, channels)
+        return parts.permute(0, 1, 3, 2, 4, 5).reshape(-1, side * side, channels)
+
+    return cut
+
+
+def _shuffle(groups: int) -> Callable[[Tensor], Tensor]:
+    def shuffle(x: Tensor) -> Tensor:
+        batch, channels, height, width = x.shape
+        return x.view(batch, groups, channels // groups, height, width).transpose(1, 2).reshape(x.shape)
+
+    return shuffle
+
+
+class _Mixing(nn.Module):
+    """A linear layer over the second to last axis, as a mixer's over its tokens."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, outputs, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The transposed product."""
+        return self.linear(x.transpose(1, 2)).transpose(1, 2)  # type: ignore[no-any-return]
+
+
+class _Parameters(nn.Module):
+    """Parameters of one size."""
+
+    def __init__(self, count: int, size: int, **_: Any) -> None:
+        super().__init__()
+        self.tensors = nn.ParameterList([nn.Parameter(torch.zeros(size)) for _ in range(count)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """A number that depends on all of them."""
+        return sum((tensor.mean() for tensor in self.tensors), x.mean())
+
+
+def _cast(x: Tensor) -> Tensor:
+    return x.to(torch.bfloat16 if x.dtype == torch.float32 else torch.float32)
+
+
+class _Scale(nn.Module):
+    """A factor for every channel."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The scaled input."""
+        return x * self.factor
+
+
+LAYERS: dict[str, Callable[..., Any]] = {
+    "linear": nn.Linear,
+    "mixing": _Mixing,
+    "matmul": lambda: torch.matmul,
+    "convolution": lambda dims, **options: getattr(nn, f"Conv{dims}d")(**options, bias=False),
+    "transposed-convolution": lambda dims, **options: getattr(nn, f"ConvTranspose{dims}d")(**options, bias=False),
+    "biased-convolution": nn.Conv2d,
+    "batch-norm": lambda dims, features: getattr(nn, f"BatchNorm{dims}d")(features),
+    "layer-norm": nn.LayerNorm,
+    "group-norm": nn.GroupNorm,
+    "rms-norm": nn.RMSNorm,
+    "function": _function,
+    "attention": _attention,
+    "loss": _loss,
+    "transpose": lambda dims: _transposed(*dims),
+    "windows": _windows,
+    "shuffle": _shuffle,
+    "scale": _Scale,
+    "embedding": nn.Embedding,
+    "recurrent": _Recurrent,
+    "pool": lambda kind, **options: getattr(nn, kind)(**options),
+    "cat": lambda dim: lambda *inputs: torch.cat(inputs, dim),
+    "mean": lambda dims: lambda x: x.mean(dims),
+    "parameters": _Parameters,
+    "cast": lambda: _cast,
+    "roll": lambda by: lambda x: torch.roll(x, (by, by), (1, 2)),
+}
+"""Layers by name: functions that make a module, or a function of tensors."""
+_PRODUCTS = frozenset({"linear", "mixing", "convolution", "transposed-convolution", "biased-convolution"})
+
+
+def suite() -> list[Layer]:
+    """All layers."""
+    draw = random.Random(20)
+    layers: list[Layer] = []
+    for part in (_linears, _matmuls, _convolutions, _other_dimensions, _norms, _elementwise, _rows, _pools, _moves):
+        layers += part(draw)
+    return [layer for layer in layers if all(torch.Size(shape).numel() <= LARGEST for shape in layer.shapes)]
+
+
+def _log(draw: random.Random, low: float, high: float, multiple: int = 8) -> int:
+    """A number between two others, evenly distributed by its logarithm, rounded to a multiple."""
+    value = low * (high / low) ** draw.random()
+    return max(multiple, round(value / multiple) * multiple)
+
+
+def _linears(draw: random.Random) -> Iterator[Layer]:
+    sizes = [(_log(draw, 64, 65536, 32), _log(draw, 32, 8192, 32), _log(draw, 32, 8192, 32)) for _ in range(64)]
+    sizes += [(2**e, 1024, 1024) for e in range(5, 16)] + [(512, k, 512) for k in (256, 512, 1016, 1024, 2048, 8192)]
+    sizes += [(4096, 4096, 4096), (8192, 8192, 8192), (16384, 768, 3072), (2048, 768, 50257), (4096, 1000, 1001)]
+    sizes += [(_log(draw, 256, 16384, 1), _log(draw, 64, 4096, 2), _log(draw, 64, 4096, 1)) for _ in range(10)]
+    for rows, inputs, outputs in sizes:
+        flops = 2.0 * rows * inputs * outputs
+        if flops < 3e12:
+            yield Layer(
+                name="linear", arguments={"in_features": inputs, "out_features": outputs, "bias": False},
+                shapes=((rows, inputs),), flops=flops,
+            )  # fmt: skip
+    for rows, inputs, outputs in ((16384, 768, 768), (65536, 256, 1024), (256, 4096, 4096), (8192, 1024, 4096)):
+        yield Layer(
+            name="linear", arguments={"in_features": inputs, "out_features": outputs, "bias": True},
+            shapes=((rows, inputs),), flops=2.0 * rows * inputs * outputs,
+        )  # fmt: skip
+    for batch, tokens, width, outputs in (
+        (64, 196, 512, 256),
+        (128, 196, 768, 384),
+        (256, 64, 256, 256),
+        (32, 784, 256, 512),
+    ):
+        yield Layer(
+            name="mixing", arguments={"inputs": tokens, "outputs": outputs}, shapes=((batch, tokens, width),),
+            flops=2.0 * batch * tokens * width * outputs,
+        )  # fmt: skip
+
+
+def _matmuls(draw: random.Random) -> Iterator[Layer]:
+    for _ in range(16):
+        count, m, n, k = (
+            _log(draw, 8, 1024),
+            _log(draw, 32, 1024),
+            _log(draw, 32, 1024),
+            draw.choice((32, 64, 128, 256)),
+        )
+        if count * m * n <= LARGEST:
+            yield Layer(name="matmul", shapes=((count, m, k), (count, k, n)), flops=2.0 * count * m * n * k)
+    for batch, heads, tokens, width in (
+        (16, 12, 128, 64), (64, 12, 128, 64), (8, 16, 512, 64), (4, 12, 1024, 64), (16, 16, 256, 64), (64, 6, 196, 64),
+        (2, 32, 2048, 128), (8, 8, 1024, 128), (1024, 3, 49, 32), (256, 12, 49, 32), (128, 8, 64, 64), (32, 8, 384, 96),
+    ):  # fmt: skip
+        for causal in (False, True) if tokens >= 256 else (False,):
+            yield Layer(
+                name="attention", arguments={"causal": causal}, shapes=((batch, heads, tokens, width),) * 3,
+                flops=4.0 * batch * heads * tokens * tokens * width,
+            )  # fmt: skip
+
+
+def _conv(dims: int, batch: int, side: int, inputs: int, outputs: int, kernel: int, **options: Any) -> Iterator[Layer]:
+    """A convolution in both layouts."""
+    stride, groups = options.get("stride", 1), options.get("groups", 1)
+    name = options.pop("name", "convolution")
+    padding = options.pop("padding", options.get("dilation", 1) * (kernel - 1) // 2)
+    shape = (batch, inputs, *([side] * dims))
+    outs = ((side + stride - 1) // stride) ** dims * batch * outputs
+    flops = 2.0 * outs * (inputs // groups) * kernel**dims
+    if outs > LARGEST or batch * inputs * side**dims > LARGEST or flops > 3e12:
+        return
+    arguments = {
+        "dims": dims, "in_channels": inputs, "out_channels": outputs, "kernel_size": kernel, "padding": padding, **options,
+    }  # fmt: skip
+    if name == "biased-convolution":
+        arguments.pop("dims")
+    for channels_last in (False, True) if dims > 1 else (False,):
+        yield Layer(name=name, arguments=arguments, shapes=(shape,), channels_last=channels_last, flops=flops)
+
+
+def _convolutions(draw: random.Random) -> Iterator[Layer]:
+    for _ in range(56):
+        side = draw.choice((7, 8, 14, 16, 28, 32, 56, 64, 112))
+        most = max(16.0, min(2048.0, 65536 / side))
+        kernel = draw.choice((1, 1, 1, 3, 3, 3, 5))
+        yield from _conv(
+            2, _log(draw, 8, 256), side, _log(draw, 16, most), _log(draw, 16, most), kernel,
+            stride=draw.choice((1, 1, 1, 2)), dilation=draw.choice((1, 1, 1, 1, 2)),
+        )  # fmt: skip
+    for batch, side, outputs, kernel, stride in (
+        (64, 224, 64, 7, 2), (32, 224, 32, 3, 2), (128, 32, 64, 3, 1), (64, 224, 96, 4, 4), (64, 224, 384, 16, 16),
+        (256, 32, 16, 3, 1), (16, 224, 64, 3, 1),
+    ):  # fmt: skip
+        padding = 0 if kernel == stride else kernel // 2
+        yield from _conv(2, batch, side, 3, outputs, kernel, stride=stride, padding=padding)
+    for _ in range(24):
+        side, groups = draw.choice((7, 14, 28, 56)), draw.choice((2, 3, 4, 8, 16, 32, 32))
+        width = groups * draw.choice((4, 8, 16, 32, 64))
+        if width <= 2048:
+            yield from _conv(
+                2, _log(draw, 16, 128), side, width, width, draw.choice((1, 3, 3, 3)), groups=groups,
+                stride=draw.choice((1, 1, 2)),
+            )  # fmt: skip
+    for _ in range(32):
+        side, width = draw.choice((7, 14, 28, 56, 112)), _log(draw, 32, 1024)
+        if side * width <= 16384:
+            yield from _conv(
+                2, _log(draw, 16, 256), side, width, width, draw.choice((3, 3, 5, 5, 7, 7, 9)), groups=width,
+                stride=draw.choice((1, 1, 1, 2)),
+            )  # fmt: skip
+    for _ in range(6):
+        yield from _conv(
+            2, _log(draw, 32, 128), draw.choice((4, 8, 16, 32)), _log(draw, 32, 512), _log(draw, 32, 512), 4,
+            name="transposed-convolution", stride=2, padding=1,
+        )  # fmt: skip
+    for batch, side, inputs, outputs in ((64, 28, 128, 128), (128, 14, 256, 512), (32, 56, 64, 64)):
+        yield from _conv(2, batch, side, inputs, outputs, 3, name="biased-convolution")
+
+
+def _other_dimensions(draw: random.Random) -> Iterator[Layer]:
+    for _ in range(14):
+        width = _log(draw, 32, 512)
+        yield from _conv(
+            1, _log(draw, 8, 64), _log(draw, 128, 16384), width, width if draw.random() < 0.5 else _log(draw, 32, 512),
+            draw.choice((1, 2, 3, 3, 5, 9)), dilation=draw.choice((1, 1, 2, 8)), stride=draw.choice((1, 1, 2)),
+        )  # fmt: skip
+    for width, kernel in ((256, 3), (512, 31), (144, 15), (384, 7)):
+        yield from _conv(1, 32, 1000, width, width, kernel, groups=width)
+    for _ in range(12):
+        yield from _conv(
+            3, draw.choice((2, 4, 8, 16)), draw.choice((8, 14, 16, 28, 32)), _log(draw, 16, 256), _log(draw, 16, 256),
+            draw.choice((1, 3, 3, 3)), stride=draw.choice((1, 1, 2)),
+        )  # fmt: skip
+    yield from _conv(3, 4, 56, 3, 64, 3)
+    yield from _conv(3, 8, 16, 128, 128, 3, groups=128)
+    for kind, batch, steps, inputs, width, layers in (
+        ("LSTM", 20, 35, 650, 650, 2), ("LSTM", 64, 70, 256, 512, 1), ("LSTM", 128, 100, 512, 512, 2), ("LSTM", 32, 200, 128, 256, 1),
+        ("LSTM", 256, 50, 1024, 1024, 1), ("GRU", 64, 100, 256, 512, 1), ("GRU", 128, 50, 512, 1024, 2), ("RNN", 64, 100, 256, 512, 1),
+    ):  # fmt: skip
+        yield Layer(
+            name="recurrent", arguments={"kind": kind, "inputs": inputs, "width": width, "layers": layers},
+            shapes=((batch, steps, inputs),),
+        )  # fmt: skip
+
+
+def _norms(draw: random.Random) -> Iterator[Layer]:
+    for batch, width, side in (
+        (64, 64, 112), (64, 64, 56), (64, 256, 56), (128, 128, 28), (128, 512, 28), (64, 1024, 14), (64, 2048, 7), (32, 32, 112),
+        (256, 16, 32), (16, 512, 14), (8, 256, 28), (256, 96, 14), (128, 960, 7),
+    ):  # fmt: skip
+        for channels_last in (False, True):
+            yield Layer(
+                name="batch-norm", arguments={"dims": 2, "features": width}, shapes=((batch, width, side, side),),
+                channels_last=channels_last,
+            )  # fmt: skip
+            if width % 32 == 0:
+                yield Layer(
+                    name="group-norm", arguments={"num_groups": 32, "num_channels": width},
+                    shapes=((batch, width, side, side),), channels_last=channels_last,
+                )  # fmt: skip
+    yield Layer(name="batch-norm", arguments={"dims": 1, "features": 1024}, shapes=((4096, 1024),))
+    yield Layer(name="batch-norm", arguments={"dims": 1, "features": 256}, shapes=((32, 256, 1000),))
+    for channels_last in (False, True):
+        yield Layer(
+            name="batch-norm",
+            arguments={"dims": 3, "features": 64},
+            shapes=((8, 64, 16, 28, 28),),
+            channels_last=channels_last,
+        )
+    for _ in range(18):
+        rows, width = _log(draw, 64, 131072), _log(draw, 64, 4096, 16)
+        yield Layer(name="layer-norm", arguments={"normalized_shape": width}, shapes=((rows, width),))
+    for rows, width in ((16384, 512), (4096, 1024), (65536, 256), (2048, 4096)):
+        yield Layer(name="rms-norm", arguments={"normalized_shape": width}, shapes=((rows, width),))
+    yield Layer(name="layer-norm", arguments={"normalized_shape": 96}, shapes=((64, 56, 56, 96),))
+    yield Layer(name="layer-norm", arguments={"normalized_shape": 768}, shapes=((64, 14, 14, 768),))
+
+
+def _elementwise(draw: random.Random) -> Iterator[Layer]:
+    unary = ("relu", "gelu", "silu", "sigmoid", "tanh", "hardswish", "leaky_relu", "exp", "rsqrt", "dropout", "square")
+    for name in unary:
+        for size in (1 << 14, 1 << 18, 1 << 21, 1 << 23, 1 << 26):
+            yield Layer(name="function", arguments={"name": name}, shapes=((size >> 8, 256),))
+    yield Layer(name="function", arguments={"name": "gelu", "approximate": "tanh"}, shapes=((32768, 1024),))
+    for name in ("add", "mul"):
+        for size in (1 << 14, 1 << 18, 1 << 21, 1 << 23, 1 << 26):
+            yield Layer(name="function", arguments={"name": name}, shapes=((size >> 8, 256),) * 2)
+    for shape in ((64, 56, 56, 96), (16384, 768), (65536, 128)):
+        yield Layer(name="scale", arguments={"shape": shape[-1:]}, shapes=(shape,))
+    for shape in ((64, 256, 28, 28), (128, 96, 14, 14)):
+        yield Layer(name="function", arguments={"name": "mul"}, shapes=(shape, (*shape[:2], 1, 1)))
+
+
+def _rows(draw: random.Random) -> Iterator[Layer]:
+    for rows, width in ((98304, 128), (24576, 512), (8192, 1024), (49152, 49), (2048, 2048), (512, 1000), (16384, 196)):
+        yield Layer(name="function", arguments={"name": "softmax", "dim": -1}, shapes=((rows, width),))
+    for rows, classes in ((256, 1000), (2048, 50257), (8192, 8192), (16384, 1024), (128, 10), (4096, 30522)):
+        yield Layer(name="loss", arguments={"classes": classes}, shapes=((rows, classes),))
+    for shape, dims in (
+        ((64, 2048, 7, 7), (2, 3)), ((128, 256, 14, 14), (2, 3)), ((64, 196, 768), (1,)), ((8192, 1024), (0,)), ((8192, 1024), (1,)),
+        ((65536, 96), (0,)), ((32, 512, 28, 28), (2, 3)), ((256, 128, 1024), (0, 1)),
+    ):  # fmt: skip
+        yield Layer(name="mean", arguments={"dims": dims}, shapes=(shape,))
+    for words, width, tokens in ((50257, 768, 4096), (30522, 1024, 4096), (10000, 650, 700), (8192, 512, 16384)):
+        yield Layer(
+            name="embedding", arguments={"num_embeddings": words, "embedding_dim": width}, shapes=((tokens // 64, 64),)
+        )
+
+
+def _pools(draw: random.Random) -> Iterator[Layer]:
+    for batch, width, side in ((64, 64, 112), (64, 256, 28), (128, 192, 27), (32, 512, 14)):
+        for channels_last in (False, True):
+            for kind, options in (
+                ("MaxPool2d", {"kernel_size": 3, "stride": 2, "padding": 1}),
+                ("MaxPool2d", {"kernel_size": 2}),
+                ("AvgPool2d", {"kernel_size": 3, "stride": 1, "padding": 1}),
+                ("AdaptiveAvgPool2d", {"output_size": 1}),
+            ):
+                yield Layer(
+                    name="pool", arguments={"kind": kind, **options}, shapes=((batch, width, side, side),),
+                    channels_last=channels_last,
+                )  # fmt: skip
+
+
+def _moves(draw: random.Random) -> Iterator[Layer]:
+    for count, size in ((64, 1 << 20), (200, 1 << 12), (16, 1 << 24)):
+        for kind, fused in (("SGD", False), ("SGD", True), ("Adam", False), ("AdamW", True)):
+            yield Layer(
+                name="parameters",
+                arguments={"count": count, "size": size, "optimizer": kind, "fused": fused},
+                shapes=((1,),),
+            )
+    for size in (1 << 14, 1 << 18, 1 << 21, 1 << 23, 1 << 26):
+        yield Layer(name="cast", shapes=((size,),))
+    for shape, dims in (
+        ((64, 512, 768), (0, 2, 1)), ((64, 196, 512), (0, 2, 1)), ((16, 512, 12, 64), (0, 2, 1, 3)), ((64, 12, 128, 64), (0, 2, 1, 3)),
+        ((64, 128, 28, 28), (0, 2, 3, 1)), ((64, 28, 28, 128), (0, 3, 1, 2)), ((64, 96, 56, 56), (0, 2, 3, 1)),
+        ((64, 56, 56, 96), (0, 3, 1, 2)), ((8, 1024, 16, 64), (0, 2, 3, 1)),
+    ):  # fmt: skip
+        yield Layer(name="transpose", arguments={"dims": dims}, shapes=(shape,))
+    for side, width, window in ((56, 96, 7), (28, 192, 7), (14, 384, 7)):
+        yield Layer(name="windows", arguments={"side": window}, shapes=((64, side, side, width),))
+        yield Layer(name="roll", arguments={"by": -3}, shapes=((64, side, side, width),))
+    for width, side in ((116, 28), (232, 14), (64, 56)):
+        for channels_last in (False, True):
+            shape = (64, width, side, side)
+            yield Layer(name="cat", arguments={"dim": 1}, shapes=(shape, shape), channels_last=channels_last)
+            yield Layer(name="shuffle", arguments={"groups": 2}, shapes=(shape,), channels_last=channels_last)
