@@ -1,14 +1,13 @@
 """Writes an instrument as a directory of SystemVerilog: sources, a sized top level, a testbench, file lists."""
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from presilicon.base import ConfigError
 from presilicon.designs import Hardware
-from presilicon.rtl.file_lists import file_lists
-from presilicon.rtl.sources import core_parameters, header_files, instrument_parameters, module_files
-from presilicon.rtl.testbench import write_testbench
+from presilicon.rtl.project import write_project
+from presilicon.rtl.sources import core_parameters, fill, instrument_parameters, module_files
+from presilicon.rtl.testbench import testbench_texts
 
 TOP = "instrument_top"
 UART_TOP = "instrument_uart_top"
@@ -35,29 +34,13 @@ def write_instrument(
             raise ConfigError(f"--other-clock {tap}: there are taps 0 to {hardware.taps - 1}")
     if other_clock and not hardware.flushes:
         raise ConfigError('--other-clock: the bare core (flush = "never") has no taps; set flush = "frame"')
-    files: dict[str, str] = {TOP + ".sv": top_text(hardware, other_clock, output_blocks)}
+    tops = {f"rtl/{TOP}.sv": top_text(hardware, other_clock, output_blocks)}
     if hardware.flushes:
-        files[UART_TOP + ".sv"] = uart_top_text(hardware, other_clock)
+        tops[f"rtl/{UART_TOP}.sv"] = uart_top_text(hardware, other_clock)
     modules = _modules(hardware, other_clock)
-    names = [path.name for path in modules]
-    listed = [f"rtl/{name}" for name in names] + [f"rtl/{name}" for name in files]
-    try:
-        rtl = directory / "rtl"
-        rtl.mkdir(parents=True, exist_ok=True)
-        written = [Path(shutil.copy(path, rtl)) for path in (*modules, *header_files(modules))]
-        for name, text in files.items():
-            written.append(_write(rtl / name, text))
-        written += write_testbench(hardware, directory / "tb", listed, other_clock)
-        for name, text in _lists(listed, hardware, other_clock).items():
-            written.append(_write(directory / name, text))
-    except OSError as error:
-        raise ConfigError(f"cannot write {error.filename or directory}: {error.strerror or error}") from None
-    return written
-
-
-def _write(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path
+    bench = testbench_texts(hardware, other_clock, sources=len(modules) + len(tops))
+    texts = {**tops, **bench, "constraints.md": _constraints(hardware, other_clock)}
+    return write_project(directory, "instrument", modules, texts)
 
 
 def _modules(hardware: Hardware, other_clock: Sequence[int]) -> list[Path]:
@@ -87,49 +70,17 @@ def top_text(hardware: Hardware, other_clock: Sequence[int] = (), output_blocks:
             f"    input logic [{vector - 1}:0] tap{tap}_data,  // lane 0 in the lowest bits",
         ]
         links.append(_crossing_text(tap, vector) if tap in other_clock else _direct_text(tap, vector))
-    port_text, link_text = "\n".join(ports), "\n".join(links)
-    return f"""// The debug instrument: {_sentence(hardware)}
-// Written by `presilicon rtl instrument`; the sizes below are those that firmware is compiled for.
-module {TOP} (
-    input logic clock,
-    input logic reset,
-
-{port_text}
-
-    input  logic       config_valid,  // images from the host
-    output logic       config_ready,
-    input  logic [7:0] config_data,
-
-    output logic       stream_valid,  // packets to the host
-    input  logic       stream_ready,
-    output logic [7:0] stream_data,
-
-    output logic [{32 * hardware.controls + 31}:0] controls  // 32 bits for each register, and 32 bits of 0
-);
-  logic [{hardware.taps - 1}:0] valid, lost;
-  logic [{2 * hardware.taps - 1}:0] last;
-  logic [{hardware.taps * vector - 1}:0] data;
-{link_text}
-
-  presilicon_instrument #(
-{_settings(parameters)}
-  ) instrument (
-      .clock(clock),
-      .reset(reset),
-      .tap_valid(valid),
-      .tap_lost(lost),
-      .tap_last(last),
-      .tap_data(data),
-      .config_valid(config_valid),
-      .config_ready(config_ready),
-      .config_data(config_data),
-      .stream_valid(stream_valid),
-      .stream_ready(stream_ready),
-      .stream_data(stream_data),
-      .controls(controls)
-  );
-endmodule
-"""
+    return fill(
+        "instrument_top.sv.in",
+        sentence=_sentence(hardware),
+        ports=ports,
+        control_bit=32 * hardware.controls + 31,
+        tap_bit=hardware.taps - 1,
+        last_bit=2 * hardware.taps - 1,
+        data_bit=hardware.taps * vector - 1,
+        links=links,
+        settings=_settings(parameters),
+    )
 
 
 def _direct_text(tap: int, vector: int) -> str:
@@ -140,82 +91,21 @@ def _direct_text(tap: int, vector: int) -> str:
 
 
 def _crossing_text(tap: int, vector: int) -> str:
-    return f"""  presilicon_tap_crossing #(
-      .BITS({vector})
-  ) crossing_{tap} (
-      .tap_clock(tap{tap}_clock),
-      .tap_reset(tap{tap}_reset),
-      .tap_valid(tap{tap}_valid),
-      .tap_last(tap{tap}_last),
-      .tap_data(tap{tap}_data),
-      .clock(clock),
-      .reset(reset),
-      .out_valid(valid[{tap}]),
-      .out_lost(lost[{tap}]),
-      .out_last(last[{2 * tap}+:2]),
-      .out_data(data[{tap * vector}+:{vector}])
-  );"""
+    return fill("tap_crossing.sv.in", vector=vector, tap=tap, last=2 * tap, data=tap * vector)
 
 
 def _bare_text(hardware: Hardware) -> str:
     count = hardware.lanes.bit_length()
-    return f"""// The bare core of the debug instrument: {_sentence(hardware)}
-// Written by `presilicon rtl instrument`; the sizes below are those that firmware is compiled for.
-module {TOP} (
-    input logic clock,
-    input logic reset,
-
-    input  logic in_valid,
-    output logic in_ready,
-    input  logic [1:0] in_last,  // end of a frame of level 0, of level 1
-    input  logic [{hardware.lanes * hardware.element_bits - 1}:0] in_data,  // lane 0 in the lowest bits
-
-    output logic out_valid,
-    input  logic out_ready,
-    output logic [{hardware.lanes * hardware.word_bits - 1}:0] out_data,  // {hardware.lanes} words
-
-    input  logic       config_valid,  // images from the host
-    output logic       config_ready,
-    input  logic [7:0] config_data,
-    output logic [31:0] image,  // CRC-32 of the image whose program is in force
-    output logic [15:0] taken,  // images
-    output logic [15:0] refused,
-    output logic [7:0] refusal,  // code of the last one
-
-    output logic [{32 * hardware.controls + 31}:0] controls  // 32 bits for each register, and 32 bits of 0
-);
-  logic [{count - 1}:0] out_count;
-  logic out_end, out_abort, idle;
-  presilicon_bare #(
-{_settings(core_parameters(hardware))}
-  ) core (
-      .clock(clock),
-      .reset(reset),
-      .in_valid(in_valid),
-      .in_ready(in_ready),
-      .in_break(1'b0),
-      .in_tap(1'b0),
-      .in_last(in_last),
-      .in_data(in_data),
-      .out_valid(out_valid),
-      .out_ready(out_ready),
-      .out_end(out_end),
-      .out_abort(out_abort),
-      .out_count(out_count),
-      .out_data(out_data),
-      .config_valid(config_valid),
-      .config_ready(config_ready),
-      .config_data(config_data),
-      .image(image),
-      .taken(taken),
-      .refused(refused),
-      .refusal(refusal),
-      .controls(controls),
-      .idle(idle)
-  );
-  wire unused = &{{1'b0, out_count, out_end, out_abort, idle}};
-endmodule
-"""
+    return fill(
+        "bare_top.sv.in",
+        sentence=_sentence(hardware),
+        in_bit=hardware.lanes * hardware.element_bits - 1,
+        out_bit=hardware.lanes * hardware.word_bits - 1,
+        lanes=hardware.lanes,
+        control_bit=32 * hardware.controls + 31,
+        count_bit=count - 1,
+        settings=_settings(core_parameters(hardware)),
+    )
 
 
 def uart_top_text(hardware: Hardware, other_clock: Sequence[int] = ()) -> str:
@@ -228,56 +118,7 @@ def uart_top_text(hardware: Hardware, other_clock: Sequence[int] = ()) -> str:
             names = [(f"tap{tap}_clock", ""), (f"tap{tap}_reset", ""), *names]
         ports += [f"    input logic {width}{name}," for name, width in names]
         links += [f"      .{name}({name})," for name, _ in names]
-    port_text, link_text = "\n".join(ports), "\n".join(links)
-    return f"""// An example: the instrument behind a serial line, 8 data bits, no parity, one stop bit.
-module {UART_TOP} #(
-    parameter int CLOCKS_PER_BIT = 868  // 100 MHz at 115,200 baud
-) (
-    input logic clock,
-    input logic reset,
-
-{port_text}
-
-    input  logic receive,   // from the host
-    output logic transmit,  // to the host
-    output logic [{32 * hardware.controls + 31}:0] controls
-);
-  logic config_valid, config_ready, stream_valid, stream_ready;
-  logic [7:0] config_data, stream_data;
-  presilicon_uart_receiver #(
-      .CLOCKS_PER_BIT(CLOCKS_PER_BIT)
-  ) receiver (
-      .clock(clock),
-      .reset(reset),
-      .line(receive),
-      .valid(config_valid),
-      .ready(config_ready),
-      .data(config_data)
-  );
-  presilicon_uart_transmitter #(
-      .CLOCKS_PER_BIT(CLOCKS_PER_BIT)
-  ) transmitter (
-      .clock(clock),
-      .reset(reset),
-      .valid(stream_valid),
-      .ready(stream_ready),
-      .data(stream_data),
-      .line(transmit)
-  );
-  {TOP} instrument (
-      .clock(clock),
-      .reset(reset),
-{link_text}
-      .config_valid(config_valid),
-      .config_ready(config_ready),
-      .config_data(config_data),
-      .stream_valid(stream_valid),
-      .stream_ready(stream_ready),
-      .stream_data(stream_data),
-      .controls(controls)
-  );
-endmodule
-"""
+    return fill("instrument_uart_top.sv.in", ports=ports, control_bit=32 * hardware.controls + 31, links=links)
 
 
 def _sentence(hardware: Hardware) -> str:
@@ -285,11 +126,6 @@ def _sentence(hardware: Hardware) -> str:
     return (
         f"{hardware.lanes} lanes, {hardware.ranges} ranges, {hardware.element}, {hardware.word_bits}-bit words{taps}."
     )
-
-
-def _lists(files: Sequence[str], hardware: Hardware, other_clock: Sequence[int]) -> dict[str, str]:
-    """File lists of the tools, and what to tell them about clocks."""
-    return {**file_lists("instrument", files), "constraints.md": _constraints(hardware, other_clock)}
 
 
 def _constraints(hardware: Hardware, other_clock: Sequence[int]) -> str:

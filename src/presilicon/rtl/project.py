@@ -1,29 +1,21 @@
 """A directory with a circuit for a project: sources, generated files, lists for the tools, a test in cocotb."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from presilicon.base import ConfigError
-from presilicon.rtl.file_lists import file_lists
-from presilicon.rtl.sources import header_files
+from presilicon.rtl.sources import fill, header_files
 
 
-def write_project(
-    directory: Path, name: str, modules: Sequence[Path], top: str, texts: Mapping[str, str], cocotb_test: str
-) -> list[Path]:
-    """Write the modules and the top level to `rtl`, the other texts under their names; returns the written files.
+def write_project(directory: Path, name: str, modules: Sequence[Path], texts: Mapping[str, str]) -> list[Path]:
+    """Write the modules to `rtl`, the texts under their paths, and lists of the sources; returns the written files.
 
     Raises:
         ConfigError: the directory cannot be written.
     """
-    listed = [f"rtl/{path.name}" for path in modules] + [f"rtl/{name}_top.sv"]
-    files = {
-        f"rtl/{name}_top.sv": top,
-        f"tb/test_{name}.py": _cocotb_text(name, cocotb_test),
-        **texts,
-        **file_lists(name, listed),
-    }
+    tops = [path for path in texts if path.startswith("rtl/")]
+    files = {**texts, **_file_lists(name, [*(f"rtl/{path.name}" for path in modules), *tops])}
     try:
         for folder in ("rtl", "tb"):
             (directory / folder).mkdir(parents=True, exist_ok=True)
@@ -38,61 +30,37 @@ def write_project(
 
 def tools_text(name: str) -> str:
     """The lines of a README about the tools and the testbenches."""
-    return f"""- **Vivado**: `source vivado.tcl`. **Quartus**: add `quartus.qip`. **Others**: `{name}.f`.
-  One clock, no multicycle or false paths.
-- **Testbench**, from this directory; it compares the results with emulation's and prints PASS or what differs:
-
-```
-verilator --binary --timing -Wno-fatal -f {name}.f tb/{name}_tb.sv --top-module {name}_tb && obj_dir/V{name}_tb
-```
-
-- **cocotb** (2.0 or newer, `pip install cocotb`), the same vectors in Python: `SIM=verilator python tb/test_{name}.py`,
-  or another simulator that cocotb knows.
-"""
+    return fill("tools.md.in", name=name)
 
 
-def _cocotb_text(name: str, test: str) -> str:
-    return f'''"""The vectors of the testbench in cocotb: SIM=verilator python tb/test_{name}.py"""
-
-import os
-from pathlib import Path
-
-import cocotb
-from cocotb.clock import Clock
-from cocotb.triggers import FallingEdge
-
-HERE = Path(__file__).resolve().parent
+def cocotb_text(name: str, test: str) -> str:
+    """A file of one test in cocotb."""
+    return fill("cocotb.py.in", name=name, test=test.strip())
 
 
-def numbers(file):
-    return [int(line, 16) for line in (HERE / file).read_text().split()]
+def hex_text(numbers: Iterable[int], digits: int = 1) -> str:
+    """Numbers of at least so many digits, as `$readmemh` reads them."""
+    return "".join(f"{number:0{digits}x}\n" for number in numbers)
 
 
-{test.strip()}
-
-
-def main():
-    from cocotb_tools.check_results import get_results
-    from cocotb_tools.runner import get_runner
-
-    simulator = os.environ.get("SIM", "verilator")
-    listed = (HERE.parent / "{name}.f").read_text().split()
-    runner = get_runner(simulator)
-    runner.build(
-        sources=[HERE.parent / file for file in listed if file.endswith(".sv")],
-        includes=[HERE.parent / "rtl"],
-        hdl_toplevel="{name}_top",
-        build_args=["-Wno-fatal"] if simulator == "verilator" else [],
-        build_dir=HERE / "build",
-        always=True,
-    )
-    results = runner.test(
-        hdl_toplevel="{name}_top", test_module="test_{name}", build_dir=HERE / "build", test_dir=HERE
-    )
-    tests, failed = get_results(results)
-    raise SystemExit(1 if failed or not tests else 0)
-
-
-if __name__ == "__main__":
-    main()
-'''
+def _file_lists(name: str, files: Sequence[str]) -> dict[str, str]:
+    """The lists of a directory's sources, plain, for Vivado and for Quartus; headers are in `rtl`."""
+    vivado = [
+        "# In a Vivado project: source vivado.tcl",
+        "set here [file dirname [file normalize [info script]]]",
+        *(f"read_verilog -sv $here/{file}" for file in files),
+        "set_property include_dirs [list $here/rtl] [current_fileset]",
+    ]
+    quartus = [
+        *(
+            f'set_global_assignment -name SYSTEMVERILOG_FILE [file join $::quartus(qip_path) "{file}"]'
+            for file in files
+        ),
+        'set_global_assignment -name SEARCH_PATH [file join $::quartus(qip_path) "rtl"]',
+    ]
+    return {
+        f"{name}.f": "\n".join(["+incdir+rtl", *files, ""]),
+        "vivado.tcl": "\n".join([*vivado, ""]),
+        "quartus.qip": "\n".join([*quartus, ""]),
+        "quartus.qsf": f"# For the project's .qsf:\nset_global_assignment -name QIP_FILE {name}/quartus.qip\n",
+    }

@@ -9,6 +9,17 @@ from presilicon.designs import ALU_FUNCTIONS, BLOCKS, REDUCE_FUNCTIONS, Hardware
 
 SOURCES = Path(__file__).parent / "sv"
 SIMULATION = Path(__file__).parent / "sim"
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def fill(template: str, **values: object) -> str:
+    """The text of a template with every `@{name}` replaced; a list is put in line by line."""
+
+    def value(match: re.Match[str]) -> str:
+        content = values[match[1]]
+        return "\n".join(content) if isinstance(content, list) else str(content)
+
+    return re.sub(r"@\{(\w+)\}", value, (TEMPLATES / template).read_text(encoding="utf-8"))
 
 
 def modules_in(directory: Path) -> list[Path]:

@@ -20,7 +20,7 @@ from presilicon.designs import Hardware
 from presilicon.rtl.clocks import Clocks
 from presilicon.rtl.generate import TOP, UART_TOP, write_instrument
 from presilicon.rtl.parameters import SETTING, check_names, names_in, setting_text
-from presilicon.rtl.sources import SOURCES, modules_in
+from presilicon.rtl.sources import SOURCES, fill, modules_in
 from presilicon.rtl.yosys import YosysError, run_yosys
 
 _CLOCKS = ("clock", "clk", "i_clk", "clk_i", "aclk", "sys_clk", "core_clk")
@@ -428,45 +428,18 @@ def _wrapper(
         taps += [f"      .tap{index}_{part}(presilicon_tap{index}_{part})," for part in ("valid", "last", "data")]
     links[-1] = links[-1].rstrip(",")
     active = f"!{_identifier(reset)}" if is_low else _identifier(reset)
-    parts = ("\n".join(part) for part in (declared, wires, links, taps, frames))
-    declared_text, wire_text, link_text, tap_text, frame_text = parts
-    return f"""// {top} with the debug instrument beside it. Written by `presilicon rtl tap`.
-module {top}_instrumented (
-{declared_text}
-    input        presilicon_config_valid,  // images from the host
-    output       presilicon_config_ready,
-    input  [7:0] presilicon_config_data,
-    output       presilicon_stream_valid,  // packets to the host
-    input        presilicon_stream_ready,
-    output [7:0] presilicon_stream_data,
-    output [{32 * hardware.controls + 31}:0] presilicon_controls
-);
-{wire_text}
-
-  {top} {INSTANCE} (
-{link_text}
-  );
-
-  // The instrument resets with the design, and two cycles longer.
-  wire presilicon_active = {active};
-  reg [1:0] presilicon_stretched = 2'b11;
-  always @(posedge {_identifier(clock)}) presilicon_stretched <= {{presilicon_stretched[0], presilicon_active}};
-  wire presilicon_reset = presilicon_active || presilicon_stretched != 2'b00;
-{frame_text}
-  {TOP} presilicon_instrument_ (
-      .clock({_identifier(clock)}),
-      .reset(presilicon_reset),
-{tap_text}
-      .config_valid(presilicon_config_valid),
-      .config_ready(presilicon_config_ready),
-      .config_data(presilicon_config_data),
-      .stream_valid(presilicon_stream_valid),
-      .stream_ready(presilicon_stream_ready),
-      .stream_data(presilicon_stream_data),
-      .controls(presilicon_controls)
-  );
-endmodule
-"""
+    return fill(
+        "tapped.sv.in",
+        top=top,
+        declared=declared,
+        control_bit=32 * hardware.controls + 31,
+        wires=wires,
+        links=links,
+        active=active,
+        clock=_identifier(clock),
+        frames=frames,
+        taps=taps,
+    )
 
 
 def _reset_text(index: int) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from presilicon.base import RunFailedError
 from presilicon.designs import Hardware
 from presilicon.instrument import Firmware, Image, Reference, Status, StreamWriter, compile_firmware
+from presilicon.rtl.project import hex_text
+from presilicon.rtl.sources import fill
 from presilicon.rtl.verilator import build_program
 
 if TYPE_CHECKING:
@@ -104,110 +106,37 @@ def _stream(
     return sent
 
 
-def write_testbench(
-    hardware: Hardware, directory: Path, sources: Sequence[str], other_clock: Sequence[int] = ()
-) -> list[Path]:
-    """Write the testbench, its data, and a script that runs it."""
+def testbench_texts(hardware: Hardware, other_clock: Sequence[int], *, sources: int) -> dict[str, str]:
+    """The testbench of a circuit with so many source files, its data, and how to run it, by path."""
     bench = make_bench(hardware)
-    directory.mkdir(parents=True, exist_ok=True)
     spare = hardware.word_bits - hardware.element_bits if hardware.is_float else 0
     mask = (1 << hardware.element_bits) - 1
     vectors = []
     for vector, flags, tap in zip(bench.words.tolist(), bench.last.tolist(), bench.taps, strict=True):
         code = sum((word >> spare & mask) << lane * hardware.element_bits for lane, word in enumerate(vector))
         head = tap << 2 | flags[1] << 1 | flags[0]
-        vectors.append(f"{head << hardware.lanes * hardware.element_bits | code:x}")
-    texts = {
-        "image.hex": "\n".join(f"{byte:02x}" for byte in bench.image),
-        "vectors.hex": "\n".join(vectors),
-        "expected.hex": "\n".join(f"{number:x}" for number in bench.expected),
-        f"{BENCH}.sv": _bench_text(hardware, bench, other_clock),
-        "run.md": _run_text(sources),
+        vectors.append(head << hardware.lanes * hardware.element_bits | code)
+    return {
+        "tb/image.hex": hex_text(bench.image, digits=2),
+        "tb/vectors.hex": hex_text(vectors),
+        "tb/expected.hex": hex_text(bench.expected),
+        f"tb/{BENCH}.sv": _bench_text(hardware, bench, other_clock),
+        "tb/run.md": fill("run_testbench.md.in", sources=sources),
     }
-    written = []
-    for name, text in texts.items():
-        path = directory / name
-        path.write_text(text.rstrip("\n") + "\n")
-        written.append(path)
-    return written
-
-
-def _run_text(sources: Sequence[str]) -> str:
-    return f"""# Run the testbench
-
-From the directory above this one; it prints PASS or what differs.
-
-```
-verilator --binary --timing -Wno-fatal -f instrument.f tb/{BENCH}.sv --top-module {BENCH} && obj_dir/V{BENCH}
-```
-
-`presilicon rtl instrument ... --simulate` does the same. Other simulators were not tried.
-
-The {len(sources)} source files are those of `instrument.f`. `image.hex` is the firmware, `vectors.hex` what is tapped
-(tap, end flags and lanes of each vector), `expected.hex` what the reference says must come out."""
 
 
 def _bench_text(hardware: Hardware, bench: Bench, other_clock: Sequence[int]) -> str:
     vector = hardware.lanes * hardware.element_bits
     head = 2 + 7
-    common = f"""// Loads firmware, feeds vectors, and compares what comes out with what the reference computed.
-`timescale 1ns / 1ps
-module {BENCH};
-  localparam int IMAGE = {len(bench.image)};
-  localparam int VECTORS = {len(bench.words)};
-  localparam int EXPECTED = {len(bench.expected)};
-  logic clock = 0;
-  logic reset = 1;
-  always #5 clock = !clock;
-
-  logic [7:0] image[IMAGE];
-  logic [{vector + head - 1}:0] vectors[VECTORS];
-  initial begin
-    $readmemh("tb/image.hex", image);
-    $readmemh("tb/vectors.hex", vectors);
-    $readmemh("tb/expected.hex", expected);
-  end
-
-  logic config_valid = 0;
-  logic config_ready;
-  logic [7:0] config_data;
-  integer byte_, vector_, errors = 0, seen = 0;
-  logic [{vector + head - 1}:0] next;
-"""
     feed = _bare_bench(hardware, bench) if not hardware.flushes else _stream_bench(hardware, bench, other_clock)
-    return common + feed + _END
-
-
-_END = """
-  // Signals change at the falling edge, so that no simulator has to order them.
-  task automatic configure;
-    for (byte_ = 0; byte_ < IMAGE; byte_ = byte_ + 1) begin
-      @(negedge clock);
-      config_valid = 1;
-      config_data = image[byte_];
-      while (!config_ready) @(negedge clock);
-    end
-    @(negedge clock);
-    config_valid = 0;
-    repeat (100) @(negedge clock);
-  endtask
-
-  initial begin
-    repeat (4) @(negedge clock);
-    reset = 0;
-    configure();
-    feed();
-    repeat (4000) @(negedge clock);
-    if (seen != EXPECTED) begin
-      $display("FAIL: %0d of %0d came out", seen, EXPECTED);
-      errors = errors + 1;
-    end
-    if (errors == 0) $display("PASS: %0d as expected", seen);
-    else $fatal(1, "FAIL: %0d errors", errors);
-    $finish;
-  end
-endmodule
-"""
+    return fill(
+        "instrument_tb.sv.in",
+        image_bytes=len(bench.image),
+        vectors=len(bench.words),
+        expected=len(bench.expected),
+        vector_bit=vector + head - 1,
+        feed=feed,
+    )
 
 
 def _stream_bench(hardware: Hardware, bench: Bench, other_clock: Sequence[int]) -> str:
@@ -228,110 +157,29 @@ def _stream_bench(hardware: Hardware, bench: Bench, other_clock: Sequence[int]) 
             f"      tap{tap}_data = next[{vector - 1}:0];",
         ]
         rest.append(f"      tap{tap}_valid = 0;")
-    signal_text, port_text, offer_text, rest_text = ("\n".join(part) for part in (signals, ports, offer, rest))
-    return f"""  logic [7:0] expected[EXPECTED];
-  logic stream_valid;
-  logic [7:0] stream_data;
-  logic [{32 * hardware.controls + 31}:0] controls;
-{signal_text}
-
-  instrument_top dut (
-      .clock(clock),
-      .reset(reset),
-{port_text}
-      .config_valid(config_valid),
-      .config_ready(config_ready),
-      .config_data(config_data),
-      .stream_valid(stream_valid),
-      .stream_ready(1'b1),
-      .stream_data(stream_data),
-      .controls(controls)
-  );
-
-  always @(negedge clock)
-    if (!reset && stream_valid) begin
-      if (seen >= EXPECTED || stream_data !== expected[seen]) begin
-        if (errors < 10) $display("byte %0d is %h, expected %h", seen, stream_data, expected[seen]);
-        errors = errors + 1;
-      end
-      seen = seen + 1;
-    end
-
-  task automatic feed;
-    for (vector_ = 0; vector_ < VECTORS; vector_ = vector_ + 1) begin
-      next = vectors[vector_];
-{offer_text}
-      @(negedge clock);
-{rest_text}
-      repeat ({bench.pause}) @(negedge clock);
-    end
-  endtask
-"""
+    return fill(
+        "stream_bench.sv.in",
+        control_bit=32 * hardware.controls + 31,
+        signals=signals,
+        ports=ports,
+        offer=offer,
+        rest=rest,
+        pause=bench.pause,
+    )
 
 
 def _bare_bench(hardware: Hardware, bench: Bench) -> str:
     vector = hardware.lanes * hardware.element_bits
-    return f"""  logic [{hardware.word_bits - 1}:0] expected[EXPECTED];
-  logic in_valid = 0;
-  logic in_ready;
-  logic [1:0] in_last;
-  logic [{vector - 1}:0] in_data;
-  logic out_valid;
-  logic [{hardware.lanes * hardware.word_bits - 1}:0] out_data;
-  logic [31:0] running;
-  logic [15:0] taken, refused;
-  logic [7:0] refusal;
-  logic [{32 * hardware.controls + 31}:0] controls;
-
-  instrument_top dut (
-      .clock(clock),
-      .reset(reset),
-      .in_valid(in_valid),
-      .in_ready(in_ready),
-      .in_last(in_last),
-      .in_data(in_data),
-      .out_valid(out_valid),
-      .out_ready(1'b1),
-      .out_data(out_data),
-      .config_valid(config_valid),
-      .config_ready(config_ready),
-      .config_data(config_data),
-      .image(running),
-      .taken(taken),
-      .refused(refused),
-      .refusal(refusal),
-      .controls(controls)
-  );
-
-  integer lane;
-  always @(negedge clock)
-    if (!reset && out_valid)
-      for (lane = 0; lane < {hardware.lanes}; lane = lane + 1) begin
-        if (seen >= EXPECTED || out_data[lane*{hardware.word_bits}+:{hardware.word_bits}] !== expected[seen]) begin
-          if (errors < 10)
-            $display("word %0d is %h, expected %h", seen, out_data[lane*{hardware.word_bits}+:{hardware.word_bits}],
-                     expected[seen]);
-          errors = errors + 1;
-        end
-        seen = seen + 1;
-      end
-
-  task automatic feed;
-    for (vector_ = 0; vector_ < VECTORS; vector_ = vector_ + 1) begin
-      next = vectors[vector_];
-      in_valid = 1;
-      in_last = next[{vector}+:2];
-      in_data = next[{vector - 1}:0];
-      #1;
-      while (!in_ready) begin
-        @(negedge clock);
-        #1;
-      end
-      @(negedge clock);
-      in_valid = 0;
-    end
-  endtask
-"""
+    return fill(
+        "bare_bench.sv.in",
+        word_bit=hardware.word_bits - 1,
+        vector_bit=vector - 1,
+        out_bit=hardware.lanes * hardware.word_bits - 1,
+        control_bit=32 * hardware.controls + 31,
+        lanes=hardware.lanes,
+        word_bits=hardware.word_bits,
+        vector=vector,
+    )
 
 
 def run_testbench(directory: Path, name: str = "instrument") -> str:

@@ -9,8 +9,8 @@ from presilicon.formats import Format, MacUnit
 from presilicon.rtl.arithmetic.golden import Golden, golden_product
 from presilicon.rtl.arithmetic.mac import mac_circuit
 from presilicon.rtl.arithmetic.units import Circuit, Port, instance_text
-from presilicon.rtl.project import tools_text, write_project
-from presilicon.rtl.sources import module_files
+from presilicon.rtl.project import cocotb_text, hex_text, tools_text, write_project
+from presilicon.rtl.sources import fill, module_files
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,13 +33,14 @@ def write_mac(left: Format, right: Format, mac: MacUnit, directory: Path, *, out
     golden = _golden(left, right, mac, outputs)
     title = f"{left} by {right}: {mac}."
     texts = {
+        f"rtl/{NAME}_top.sv": top_text(circuit, title),
+        f"tb/test_{NAME}.py": cocotb_text(NAME, _cocotb_test(circuit)),
         f"tb/{NAME}_tb.sv": _bench_text(circuit, golden),
-        "tb/vectors.hex": "\n".join(_rows(circuit, golden)) + "\n",
-        "tb/expected.hex": "\n".join(f"{code:x}" for code in golden.expected.tolist()) + "\n",
+        "tb/vectors.hex": hex_text(_rows(circuit, golden)),
+        "tb/expected.hex": hex_text(golden.expected.tolist()),
         "README.md": _readme(circuit, title, mac, len(golden.expected)),
     }
-    top = top_text(circuit, title)
-    return write_project(directory, NAME, module_files(circuit.module), top, texts, _cocotb_test(circuit))
+    return write_project(directory, NAME, module_files(circuit.module), texts)
 
 
 def _golden(left: Format, right: Format, mac: MacUnit, outputs: int) -> Golden:
@@ -79,111 +80,38 @@ def top_text(circuit: Circuit, title: str) -> str:
     return f"{head}module {NAME}_top (\n{port_text}\n);\n{instance}\nendmodule\n"
 
 
-def _rows(circuit: Circuit, golden: Golden) -> list[str]:
+def _rows(circuit: Circuit, golden: Golden) -> list[int]:
     """The inputs of each cycle as one number, the first port in the lowest bits."""
     rows, low = [0] * len(golden.rows["in_valid"]), 0
     for port in circuit.inputs:
         for index, codes in enumerate(golden.rows[port.name].reshape(len(rows), port.count).tolist()):
             rows[index] |= sum(code << (low + port.bits * lane) for lane, code in enumerate(codes))
         low += port.bits * port.count
-    return [f"{row:x}" for row in rows]
+    return rows
 
 
 def _bench_text(circuit: Circuit, golden: Golden) -> str:
-    wires = "\n".join(f"  wire {_range(bits)}{name};" for name, bits in _widths(circuit.outputs))
+    wires = [f"  wire {_range(bits)}{name};" for name, bits in _widths(circuit.outputs)]
     pins, low = [], 0
     for name, bits in _widths(circuit.inputs):
         pins.append(f"      .{name}(row[{low}+:{bits}])")
         low += bits
     pins += [f"      .{name}({name})" for name, _ in _widths(circuit.outputs)]
-    pin_text = ",\n".join(pins)
     out = circuit.outputs[-1]
-    return f"""// Feeds a matrix product, with a stall in every seventh cycle, and compares the sums with emulation's.
-`timescale 1ns / 1ps
-module {NAME}_tb;
-  localparam int ROWS = {len(golden.rows["in_valid"])};
-  localparam int EXPECTED = {len(golden.expected)};
-  logic [{low - 1}:0] rows[ROWS];
-  logic [{out.bits - 1}:0] expected[EXPECTED];
-  logic [{low - 1}:0] row = '0;
-  logic clock = 0, reset = 1, enable = 1;
-  always #5 clock = !clock;
-  integer cycle = 0, fed = 0, seen = 0, errors = 0;
-{wires}
-  {NAME}_top dut (
-      .clock(clock),
-      .reset(reset),
-      .enable(enable),
-{pin_text}
-  );
-
-  // Signals change at the falling edge, so that no simulator has to order them.
-  always @(negedge clock)
-    if (!reset && enable && out_valid) begin
-      if (seen >= EXPECTED || out !== expected[seen]) begin
-        if (errors < 10) $display("sum %0d is %h, expected %h", seen, out, expected[seen]);
-        errors = errors + 1;
-      end
-      seen = seen + 1;
-    end
-
-  initial begin
-    $readmemh("tb/vectors.hex", rows);
-    $readmemh("tb/expected.hex", expected);
-    #1 row = rows[0];
-    repeat (4) @(negedge clock);
-    reset = 0;
-    while (fed < ROWS) begin
-      enable = cycle % 7 != 6;
-      row = rows[fed];
-      if (enable) fed = fed + 1;
-      cycle = cycle + 1;
-      @(negedge clock);
-    end
-    row = '0;
-    enable = 1;
-    repeat (64) @(negedge clock);
-    if (seen != EXPECTED) begin
-      $display("FAIL: %0d of %0d came out", seen, EXPECTED);
-      errors = errors + 1;
-    end
-    if (errors == 0) $display("PASS: %0d sums as expected", seen);
-    else $fatal(1, "FAIL: %0d errors", errors);
-    $finish;
-  end
-endmodule
-"""
+    return fill(
+        "mac_tb.sv.in",
+        rows=len(golden.rows["in_valid"]),
+        expected=len(golden.expected),
+        row_bit=low - 1,
+        out_bit=out.bits - 1,
+        wires=wires,
+        pins=",\n".join(pins),
+    )
 
 
 def _cocotb_test(circuit: Circuit) -> str:
     ports = [(port.name, port.bits * port.count) for port in circuit.inputs]
-    return f"""
-PORTS = {ports!r}
-"Inputs in the order of a row of vectors.hex, the first in the lowest bits, and their widths."
-
-
-def feed(dut, row):
-    for name, bits in PORTS:
-        getattr(dut, name).value = row & (1 << bits) - 1
-        row >>= bits
-
-
-@cocotb.test()
-async def sums_equal_emulation(dut):
-    rows, expected, sums = numbers("vectors.hex"), numbers("expected.hex"), []
-    cocotb.start_soon(Clock(dut.clock, 10, "ns").start())
-    dut.reset.value, dut.enable.value = 1, 1
-    feed(dut, rows[0])
-    for _ in range(4):
-        await FallingEdge(dut.clock)
-    dut.reset.value = 0
-    for row in rows + [0] * 64:
-        feed(dut, row)
-        await FallingEdge(dut.clock)
-        if int(dut.out_valid.value):
-            sums.append(int(dut.out.value))
-    assert sums == expected
-"""
+    return fill("cocotb_mac.py.in", ports=repr(ports))
 
 
 _MEANINGS = {
@@ -220,18 +148,6 @@ def _readme(circuit: Circuit, title: str, mac: MacUnit, sums: int) -> str:
         if mac.is_float32
         else ""
     )
-    return f"""# A multiply-accumulate unit
-
-{title} Written by `presilicon rtl mac`; `{NAME}_top` has the parameters set.
-
-| port | direction | bits | meaning |
-|---|---|---|---|
-{chr(10).join(lines)}
-
-A sum is valid {circuit.latency} enabled cycles after its last product went in. Codes are those of
-`presilicon.formats.encode`.
-{note}
-{tools_text(NAME)}
-`tb/vectors.hex` has the inputs of each cycle in one number, the first port (after `enable`) in the lowest bits;
-`tb/expected.hex` has the codes of the {sums} sums in their order.
-"""
+    return fill(
+        "mac.md.in", title=title, ports=lines, latency=circuit.latency, note=note, tools=tools_text(NAME), sums=sums
+    )

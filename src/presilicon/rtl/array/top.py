@@ -3,7 +3,7 @@
 from presilicon.rtl.arithmetic.units import LEAST_BITS, literal
 from presilicon.rtl.arithmetic.words import format_word
 from presilicon.rtl.array.circuit import ArrayCircuit
-from presilicon.rtl.sources import instrument_parameters, module_files
+from presilicon.rtl.sources import fill, instrument_parameters, module_files
 
 TOP = "array_top"
 SIMULATED = "presilicon_sim_array"
@@ -115,44 +115,42 @@ def _instrument_text(circuit: ArrayCircuit) -> str:
         edge = "left" if (tap.role == "activation") != circuit.columns else "top"
         fmt = circuit.edges[edge]
         shown = "shown_first" if tap.role == "activation" else "shown_second"
-        parts.append(f"""  // {tap.role} of layer {tap.layer}, {circuit.layers[tap.layer]}
-  assign tap_valid[{index}] = {shown} && enable && layer == 8'd{tap.layer};
-  assign tap_last[{2 * index}+:2] = shown_last;
-  generate
-    for (genvar lane = 0; lane < {hardware.lanes}; lane++) begin : tap_{index}
-      presilicon_widen #(
-          .FORMAT({format_word(fmt)}),
-          .OUT({format_word(hardware.element)})
-      ) widen (
-          .code(shown_{edge}[lane*{fmt.bits}+:{fmt.bits}]),
-          .wide(tap_data[{index * vector}+lane*{hardware.element_bits}+:{hardware.element_bits}])
-      );
-    end
-  endgenerate""")
+        parts.append(
+            fill(
+                "array_tap.sv.in",
+                role=tap.role,
+                layer=tap.layer,
+                layer_name=circuit.layers[tap.layer],
+                index=index,
+                shown=shown,
+                last=2 * index,
+                lanes=hardware.lanes,
+                format=format_word(fmt),
+                element=format_word(hardware.element),
+                edge=edge,
+                bits=fmt.bits,
+                data=index * vector,
+                element_bits=hardware.element_bits,
+            )
+        )
     used = {"left" if (tap.role == "activation") != circuit.columns else "top" for tap in circuit.taps}
     roles = {"shown_first" if tap.role == "activation" else "shown_second" for tap in circuit.taps}
     unused = [f"shown_{edge}" for edge in ("left", "top") if edge not in used]
     unused += [name for name in ("shown_first", "shown_second") if name not in roles]
     unused_text = f"\n  wire unused = &{{1'b0, {', '.join(unused)}}};" if unused else ""
     parameters = {**instrument_parameters(hardware), "OUTPUT": circuit.output_blocks}
-    taps = "\n".join(parts)
     pins = ",\n".join(f"      .{name}({name})" for _, name, _ in host_ports(circuit))
-    return f"""
-  logic [{hardware.taps - 1}:0] tap_valid;
-  logic [{2 * hardware.taps - 1}:0] tap_last;
-  logic [{hardware.taps * vector - 1}:0] tap_data;
-{taps}
-  presilicon_instrument #(
-{_settings(parameters)}
-  ) instrument (
-      .clock(clock),
-      .reset(reset),
-      .tap_valid(tap_valid),
-      .tap_lost({hardware.taps}'d0),
-      .tap_last(tap_last),
-      .tap_data(tap_data),
-{pins}
-  );{unused_text}"""
+    return fill(
+        "array_instrument.sv.in",
+        tap_bit=hardware.taps - 1,
+        last_bit=2 * hardware.taps - 1,
+        data_bit=hardware.taps * vector - 1,
+        taps=parts,
+        settings=_settings(parameters),
+        count=hardware.taps,
+        pins=pins,
+        unused=unused_text,
+    )
 
 
 def simulated_text(circuit: ArrayCircuit) -> str:
