@@ -31,16 +31,16 @@ class Panel(Struct, frozen=True, kw_only=True):
     """Caption."""
 
 
-class Reproduced(Struct, frozen=True, kw_only=True):
+class Reproduced(Struct, frozen=True):
     """One published figure, if there is one, next to ours."""
 
     quantity: str
     """Subject of the figure, such as `ResNet-50 on a P100`."""
-    unit: str
+    unit: str = ""
     """`h`, `GFLOPS/W`, `mm2`; empty for a plain number."""
-    published: float | None
+    published: float | None = None
     """None where the source gives no figure, or only a bound that `note` states."""
-    ours: float | None
+    ours: float | None = None
     """None where we cannot compute it; `note` says why."""
     note: str = ""
 

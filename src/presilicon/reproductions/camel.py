@@ -57,19 +57,24 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
     ]
     time, energy = (trial.gain("eDRAM, recomputed", "SRAM", energy=energy) for energy in (False, True))
     rows = (
-        Reproduced(quantity="time to 97% with SRAM over that of CAMEL", unit="x", published=2.5, ours=time),
-        Reproduced(quantity="the same for energy", unit="x", published=2.8, ours=energy),
-        Reproduced(quantity="energy to 97% with SRAM over embedded DRAM without recomputation", unit="x",
-                   published=None, ours=trial.gain("eDRAM", "SRAM", energy=True)),
-        Reproduced(quantity="operations of a step that recomputes over one that keeps", unit="x", published=None,
-                   ours=flops[1] / flops[0], note="4/3 in the limit of many blocks"),
-        Reproduced(quantity="longest life of an activation, 16 blocks over 4, kept", unit="x", published=None,
-                   ours=kept[3] / kept[1]),
-        Reproduced(quantity="the same, recomputed", unit="x", published=None, ours=flat[3] / flat[1]),
-        Reproduced(quantity="refresh of a step of 8 blocks in bfloat16, kept", unit="uJ", published=None,
-                   ours=refresh[0]),
-        Reproduced(quantity="the same, recomputed", unit="uJ", published=None, ours=refresh[1]),
-    )  # fmt: skip
+        Reproduced("time to 97% with SRAM over that of CAMEL", "x", 2.5, time),
+        Reproduced("the same for energy", "x", 2.8, energy),
+        Reproduced(
+            "energy to 97% with SRAM over embedded DRAM without recomputation",
+            "x",
+            ours=trial.gain("eDRAM", "SRAM", energy=True),
+        ),
+        Reproduced(
+            "operations of a step that recomputes over one that keeps",
+            "x",
+            ours=flops[1] / flops[0],
+            note="4/3 in the limit of many blocks",
+        ),
+        Reproduced("longest life of an activation, 16 blocks over 4, kept", "x", ours=kept[3] / kept[1]),
+        Reproduced("the same, recomputed", "x", ours=flat[3] / flat[1]),
+        Reproduced("refresh of a step of 8 blocks in bfloat16, kept", "uJ", ours=refresh[0]),
+        Reproduced("the same, recomputed", "uJ", ours=refresh[1]),
+    )
     depths = tuple(float(depth) for depth in DEPTHS)
     return Reproduction(
         name="camel",

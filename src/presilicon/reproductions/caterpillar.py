@@ -94,24 +94,13 @@ def _point(
 ) -> tuple[Reproduced, ...]:
     sample = price(hidden, size, schedule)
     return (
+        Reproduced(f"{size}: {_name(hidden)}, {_MEANS[schedule]}", "GFLOPS/W", gflops_w, sample.gflops_w),
+        Reproduced(f"{size}: its utilization", "%", ours=100 * sample.utilization, note=f"published: {utilization}"),
         Reproduced(
-            quantity=f"{size}: {_name(hidden)}, {_MEANS[schedule]}",
-            unit="GFLOPS/W",
-            published=gflops_w,
-            ours=sample.gflops_w,
-        ),
-        Reproduced(
-            quantity=f"{size}: its utilization",
-            unit="%",
-            published=None,
-            ours=100 * sample.utilization,
-            note=f"published: {utilization}",
-        ),
-        Reproduced(
-            quantity=f"{size}: area",
-            unit="mm2",
-            published=mm2,
-            ours=area(_design(size, schedule)).mm2,
+            f"{size}: area",
+            "mm2",
+            mm2,
+            area(_design(size, schedule)).mm2,
             note="no check: the sizes of the machine were chosen by it",
         ),
     )
@@ -121,9 +110,8 @@ def _beside(size: str, hidden: Hidden, schedule: str, *settings: str, note: str 
     """An efficiency without a published figure."""
     sample = price(hidden, size, schedule, *settings)
     return Reproduced(
-        quantity=", ".join((f"{size}: {_name(hidden)}", _MEANS[schedule], *settings)),
-        unit="GFLOPS/W",
-        published=None,
+        ", ".join((f"{size}: {_name(hidden)}", _MEANS[schedule], *settings)),
+        "GFLOPS/W",
         ours=sample.gflops_w,
         note=f"at {sample.utilization:.0%} utilization" + (f"; {note}" if note else ""),
     )
@@ -133,9 +121,7 @@ def _contest(contest: Contest, note: str = "") -> Reproduced:
     width, lost = contest.crossover()
     if not note:
         note = f"of those that we try, they lose at {', '.join(map(str, lost))}" if lost else "the smallest that we try"
-    return Reproduced(
-        quantity=f"small: width from which batches take {contest.title}", unit="", published=None, ours=width, note=note
-    )
+    return Reproduced(f"small: width from which batches take {contest.title}", ours=width, note=note)
 
 
 def _verdict() -> str:

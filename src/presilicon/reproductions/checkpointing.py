@@ -59,19 +59,16 @@ def _chain() -> Iterator[Reproduced]:
     saving = checkpoint(graph, segments[:-1])
     one = BATCH_OF_CHAIN * WIDTH * 2
     all_kept, root_kept = (_most(step, design, ("activations",)) / one for step in (graph, saving))
-    yield Reproduced(
-        quantity=f"chain of {LAYERS} layers: activations kept", unit="", published=float(LAYERS), ours=all_kept,
-        note="L",
-    )  # fmt: skip
-    yield Reproduced(
-        quantity=f"the same in {len(segments)} segments", unit="", published=2 * sqrt(LAYERS), ours=root_kept,
-        note="2 sqrt(L)",
-    )  # fmt: skip
+    yield Reproduced(f"chain of {LAYERS} layers: activations kept", "", float(LAYERS), all_kept, note="L")
+    yield Reproduced(f"the same in {len(segments)} segments", "", 2 * sqrt(LAYERS), root_kept, note="2 sqrt(L)")
     before, after = (step.flops(matrix_only=True) for step in (graph, saving))
     yield Reproduced(
-        quantity="the same: more compute", unit="%", published=100 / 3, ours=100 * (after / before - 1),
+        "the same: more compute",
+        "%",
+        100 / 3,
+        100 * (after / before - 1),
         note="one forward pass more; the last segment is spared",
-    )  # fmt: skip
+    )
 
 
 def _network(name: str) -> Iterator[Reproduced]:
@@ -85,21 +82,15 @@ def _network(name: str) -> Iterator[Reproduced]:
     again = flops[1] - flops[0]
     time_s = [simulate(step, design).time_s for step in (graph, saving)]
     yield Reproduced(
-        quantity=f"{name}: memory saved", unit="%", published=80.0, ours=100 * (1 - held[1] / held[0]),
+        f"{name}: memory saved",
+        "%",
+        80.0,
+        100 * (1 - held[1] / held[0]),
         note=f"{held[0] / 1e6:,.0f} MB to {held[1] / 1e6:,.0f} MB; {len(blocks)} blocks",
-    )  # fmt: skip
-    yield Reproduced(
-        quantity=f"{name}: more compute", unit="%", published=25.0, ours=100 * again / flops[0],
-        note="of the step without checkpoints",
-    )  # fmt: skip
-    yield Reproduced(
-        quantity=f"{name}: recomputation", unit="%", published=25.0, ours=100 * again / flops[1],
-        note="of all that is then computed",
-    )  # fmt: skip
-    yield Reproduced(
-        quantity=f"{name}: more time", unit="%", published=None, ours=100 * (time_s[1] / time_s[0] - 1),
-        note=f"on {design.name}",
-    )  # fmt: skip
+    )
+    yield Reproduced(f"{name}: more compute", "%", 25.0, 100 * again / flops[0], note="of the step without checkpoints")
+    yield Reproduced(f"{name}: recomputation", "%", 25.0, 100 * again / flops[1], note="of all that is then computed")
+    yield Reproduced(f"{name}: more time", "%", ours=100 * (time_s[1] / time_s[0] - 1), note=f"on {design.name}")
 
 
 def blocks_of(graph: StepGraph) -> tuple[str, ...]:

@@ -73,22 +73,35 @@ def _tell(seen: Watched, leaky: Watched, seed: int) -> Reproduction:
     silent = sum(all(value == 0 for value in curve.y[-5:]) for curve in gradients)
     burst, usual = _burst(gradients, dead)
     rows = (
-        Reproduced(quantity="best accuracy while it learns", unit="%", published=None,
-                   ours=100 * best_accuracy(seen.trace)),
-        Reproduced(quantity="accuracy at the end", unit="%", published=None, ours=100 * last_accuracy(seen.trace),
-                   note="a quarter of the points by guessing"),
-        Reproduced(quantity="step at which accuracy is lost", unit="", published=None, ours=collapsed,
-                   note="epoch 33 in the source's network" if collapsed is not None else "it never is"),
-        Reproduced(quantity="layer whose outputs are all zero", unit="", published=None,
-                   ours=dead[0] if dead else None,
-                   note=f"from step {dead[1]} on; layer 9 in the source's network, by chance the same" if dead else ""),
-        Reproduced(quantity="layers whose weight gradient is zero at the end", unit="", published=None, ours=silent,
-                   note=f"of {DEPTH}; most, in the source"),
-        Reproduced(quantity="largest weight gradient in the look before", unit="", published=None, ours=burst,
-                   note=f"{burst / usual:.0f} times the median of all looks" if usual else ""),
-        Reproduced(quantity="accuracy at the end with leaky ReLUs", unit="%", published=None,
-                   ours=100 * last_accuracy(leaky.trace), note="slope 0.01 below zero, the same seed"),
-    )  # fmt: skip
+        Reproduced("best accuracy while it learns", "%", ours=100 * best_accuracy(seen.trace)),
+        Reproduced(
+            "accuracy at the end", "%", ours=100 * last_accuracy(seen.trace), note="a quarter of the points by guessing"
+        ),
+        Reproduced(
+            "step at which accuracy is lost",
+            ours=collapsed,
+            note="epoch 33 in the source's network" if collapsed is not None else "it never is",
+        ),
+        Reproduced(
+            "layer whose outputs are all zero",
+            ours=dead[0] if dead else None,
+            note=f"from step {dead[1]} on; layer 9 in the source's network, by chance the same" if dead else "",
+        ),
+        Reproduced(
+            "layers whose weight gradient is zero at the end", ours=silent, note=f"of {DEPTH}; most, in the source"
+        ),
+        Reproduced(
+            "largest weight gradient in the look before",
+            ours=burst,
+            note=f"{burst / usual:.0f} times the median of all looks" if usual else "",
+        ),
+        Reproduced(
+            "accuracy at the end with leaky ReLUs",
+            "%",
+            ours=100 * last_accuracy(leaky.trace),
+            note="slope 0.01 below zero, the same seed",
+        ),
+    )
     return Reproduction(
         name="dead-relu",
         title="A network that learns and then forgets: which layer died",

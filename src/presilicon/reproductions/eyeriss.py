@@ -137,19 +137,19 @@ def _by_published_mappings() -> Iterator[Reproduced]:
             ("latency, the chip's mapping", "ms", layer.latency_ms, latency_ms),
             ("global buffer", "MB", layer.buffer_mb, moved),
         ):
-            yield Reproduced(quantity=f"{layer.name}: {quantity}", unit=unit, published=published, ours=ours)
+            yield Reproduced(f"{layer.name}: {quantity}", unit, published, ours)
     published = sum(layer.latency_ms for layer in LAYERS)
-    yield Reproduced(quantity=_TOTAL, unit="ms", published=published, ours=total)
+    yield Reproduced(_TOTAL, "ms", published, total)
 
 
 def _by_own_mappings() -> Iterator[Reproduced]:
     cost = simulate(StepGraph(name="alexnet", batch_size=_BATCH, ops=tuple(_ops())), load_design("eyeriss"))
     for layer, op in zip(LAYERS, cost.ops, strict=True):
         yield Reproduced(
-            quantity=f"{layer.name}: latency, our mapping",
-            unit="ms",
-            published=layer.latency_ms,
-            ours=op.compute_s * 1e3,
+            f"{layer.name}: latency, our mapping",
+            "ms",
+            layer.latency_ms,
+            op.compute_s * 1e3,
             note="filters are loaded while cells compute",
         )
 

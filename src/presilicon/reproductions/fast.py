@@ -33,14 +33,16 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
     """Time to accuracy of FAST over that of the others."""
     trial = Trial(designs(), WORKLOAD, on_event)
     rows = [
-        Reproduced(quantity=f"time to 97% of {name} over FAST's", unit="x", published=None,
-                   ours=trial.gain("FAST", name),
-                   note="2 to 6 against mixed precision and block floats, in the source" if name == "bf16" else "")
+        Reproduced(
+            f"time to 97% of {name} over FAST's",
+            "x",
+            ours=trial.gain("FAST", name),
+            note="2 to 6 against mixed precision and block floats, in the source" if name == "bf16" else "",
+        )
         for name in (*_OTHERS, *list(_POLICIES)[1:])
-    ]  # fmt: skip
+    ]
     rows.append(
-        Reproduced(quantity="energy to 97% of bf16 over FAST's", unit="x", published=None,
-                   ours=trial.gain("FAST", "bf16", energy=True))
+        Reproduced("energy to 97% of bf16 over FAST's", "x", ours=trial.gain("FAST", "bf16", energy=True))
     )  # fmt: skip
     steps = {name: trial[name].steps_to_accuracy.median for name in (*_OTHERS, *_POLICIES)}
     speed = trial.gain("FAST", "bf16")

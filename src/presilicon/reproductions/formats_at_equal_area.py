@@ -139,9 +139,8 @@ def _rows(workload: str, comparison: Comparison) -> Iterator[Reproduced]:
             ratio = _ratio(comparison, result, quantity)
             ends = [f"{end:.2f}" if end is not None else "never" for end in (ratio.low, ratio.high)]
             yield Reproduced(
-                quantity=f"{workload}, {result.name}: {quantity}",
-                unit="of fp32",
-                published=None,
+                f"{workload}, {result.name}: {quantity}",
+                "of fp32",
                 ours=ratio.median,
                 note=f"{ends[0]} to {ends[1]}; {note}" if quantity == "time" else f"{ends[0]} to {ends[1]}",
             )

@@ -46,43 +46,41 @@ def _rows() -> Iterator[Reproduced]:
     published = facts()["headline_1G3F"]
     for assumptions in SETS:
         runs = {model: run(model, assumptions) for model in MODELS}
-        yield Reproduced(quantity=assumptions.name, unit="", published=None, ours=None)
+        yield Reproduced(assumptions.name)
         yield from _averages(runs, published)
         if assumptions.sizing == "tensor" and assumptions.like_rows:
             synthetic = run(MADE_UP, assumptions)
             yield Reproduced(
-                quantity="    432 ops, all M: samples/J",
-                unit="%",
-                published=published["energy_eff_improvement_avg_%"],
-                ours=synthetic.efficiency,
+                "    432 ops, all M: samples/J",
+                "%",
+                published["energy_eff_improvement_avg_%"],
+                synthetic.efficiency,
                 note=f"throughput {synthetic.throughput:+.1f}, power {synthetic.power:+.1f}",
             )
         if assumptions is _B:
             for model in MODELS:
                 name = NAMES[model]
                 figure = published["max_%"] if model == "resnet50" else None
-                yield Reproduced(
-                    quantity=f"    {name} samples/J", unit="%", published=figure, ours=runs[model].efficiency
-                )
+                yield Reproduced(f"    {name} samples/J", "%", figure, runs[model].efficiency)
     for system, label, key in (
         ("2xv100-6xs10", "two V100 with six boards (B)", "headline_2G6F_vs_2G"),
         ("v100-4xs10", "one V100 with four boards (B)", "headline_1G4F"),
     ):
         runs = {model: run(model, _B, system) for model in MODELS}
         published = facts()[key]
-        yield Reproduced(quantity=label, unit="", published=None, ours=None)
+        yield Reproduced(label)
         rows = (
             ("throughput", published.get("throughput_%"), mean(result.throughput for result in runs.values())),
             ("average power", published.get("power_%"), mean(result.power for result in runs.values())),
             ("samples/J", published.get("energy_%"), mean(result.efficiency for result in runs.values())),
         )
         for quantity, figure, ours in rows:
-            yield Reproduced(quantity=f"  {quantity}", unit="%", published=figure, ours=ours)
+            yield Reproduced(f"  {quantity}", "%", figure, ours)
     for boards in (1, 2, 3):
         runs = {model: run(model, _B, f"v100-{boards}xs10") for model in MODELS}
         ours = mean(result.efficiency for result in runs.values())
         label = f"one V100 with {boards} board{'s' if boards > 1 else ''} (B), samples/J"
-        yield Reproduced(quantity=label, unit="%", published=None, ours=ours)
+        yield Reproduced(label, "%", ours=ours)
 
 
 def _averages(runs: dict[str, Run], published: dict[str, float]) -> Iterator[Reproduced]:
@@ -92,4 +90,4 @@ def _averages(runs: dict[str, Run], published: dict[str, float]) -> Iterator[Rep
         ("samples/J", published["energy_eff_improvement_avg_%"], [result.efficiency for result in runs.values()]),
     ):
         ends = f"{min(values):+.1f} to {max(values):+.1f}"
-        yield Reproduced(quantity=f"  {quantity}", unit="%", published=figure, ours=mean(values), note=ends)
+        yield Reproduced(f"  {quantity}", "%", figure, mean(values), note=ends)

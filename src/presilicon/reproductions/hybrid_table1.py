@@ -43,67 +43,38 @@ def _slower(kind: str, size: str) -> float:
 
 def _rows() -> Iterator[Reproduced]:
     statements = facts()["other"]
-    yield Reproduced(
-        quantity="MatMul L slower on the FPGA",
-        unit="%",
-        published=statements["matmul_large_worse_%"],
-        ours=_slower("MatMul", "L"),
-    )
-    yield Reproduced(
-        quantity="MatMul S faster on the FPGA",
-        unit="%",
-        published=statements["matmul_small_better_%"],
-        ours=-_slower("MatMul", "S"),
-    )
+    yield Reproduced("MatMul L slower on the FPGA", "%", statements["matmul_large_worse_%"], _slower("MatMul", "L"))
+    yield Reproduced("MatMul S faster on the FPGA", "%", statements["matmul_small_better_%"], -_slower("MatMul", "S"))
     for size in "SML":
         yield Reproduced(
-            quantity=f"Conv2DBackpropInput {size} slower on the FPGA",
-            unit="%",
-            published=statements["conv_bp_input_worse_%"],
-            ours=_slower("Conv2DBackpropInput", size),
+            f"Conv2DBackpropInput {size} slower on the FPGA",
+            "%",
+            statements["conv_bp_input_worse_%"],
+            _slower("Conv2DBackpropInput", size),
         )
     gpu, fpga = (
         100 * (_row("BiasAddGrad", "L", device).peak_w / _row("BiasAddGrad", "S", device).peak_w - 1)
         for device in ("gpu", "fpga")
     )
-    yield Reproduced(
-        quantity="BiasAddGrad peak varies on the GPU",
-        unit="%",
-        published=statements["biasaddgrad_peak_variation_gpu_%"],
-        ours=gpu,
-    )
-    yield Reproduced(
-        quantity="  on the FPGA", unit="%", published=None, ours=fpga, note="published: less than 8; contradicted"
-    )
+    yield Reproduced("BiasAddGrad peak varies on the GPU", "%", statements["biasaddgrad_peak_variation_gpu_%"], gpu)
+    yield Reproduced("  on the FPGA", "%", ours=fpga, note="published: less than 8; contradicted")
     gpu, fpga = (
         100 * (1 - _row("Transpose", "L", device).peak_w / _row("MatMul", "L", device).peak_w)
         for device in ("gpu", "fpga")
     )
     yield Reproduced(
-        quantity="MatMul and Transpose peaks differ on the GPU",
-        unit="%",
-        published=statements["matmul_vs_transpose_peak_gpu_%"],
-        ours=gpu,
+        "MatMul and Transpose peaks differ on the GPU", "%", statements["matmul_vs_transpose_peak_gpu_%"], gpu
     )
-    yield Reproduced(
-        quantity="  on the FPGA",
-        unit="%",
-        published=statements["matmul_vs_transpose_peak_fpga_%"],
-        ours=fpga,
-        note="contradicted",
-    )
+    yield Reproduced("  on the FPGA", "%", statements["matmul_vs_transpose_peak_fpga_%"], fpga, note="contradicted")
     for rule, words in (("paper", "low bandwidth or low IPC"), ("and", "low bandwidth and low IPC")):
         judged = judge(_SYSTEM, rule)  # type: ignore[arg-type]
         wrong = f"{len(judged.wrongly)} of them not faster on the FPGA, {len(judged.missed)} missed"
-        yield Reproduced(
-            quantity=f"rows admitted by {words}", unit="of 21", published=None, ours=len(judged.admitted), note=wrong
-        )
+        yield Reproduced(f"rows admitted by {words}", "of 21", ours=len(judged.admitted), note=wrong)
     for cap, rows in facts()["cap_rows"].items():
         above = [row for row in _SYSTEM.rows if row.device == "gpu" and row.peak_w > float(cap)]
         yield Reproduced(
-            quantity=f"GPU rows with a peak above {cap} W",
-            unit="of 21",
-            published=None,
+            f"GPU rows with a peak above {cap} W",
+            "of 21",
             ours=len(above),
             note="the published rule under a cap can never start them" if len(above) == len(rows) else "",
         )

@@ -41,9 +41,6 @@ def _rows() -> Iterator[Reproduced]:
             moved = result.moved
             share = 100 * sum(result.gpu_time_s[task] for task in moved) / sum(result.gpu_time_s)
             yield Reproduced(
-                quantity=f"{NAMES[model]}, ops ({assumptions.name[0]})",
-                unit="%",
-                published=ops,
-                ours=100 * len(moved) / len(result.problem.tasks),
+                f"{NAMES[model]}, ops ({assumptions.name[0]})", "%", ops, 100 * len(moved) / len(result.problem.tasks)
             )
-            yield Reproduced(quantity="  time", unit="%", published=time, ours=share)
+            yield Reproduced("  time", "%", time, share)

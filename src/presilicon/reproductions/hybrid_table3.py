@@ -61,31 +61,21 @@ def _rows() -> Iterator[Reproduced]:
         by_itself = alone(problem, "gpu")
         controlled = reactive_clock(by_itself, "gpu", 230.0).cost
         figure = published["gain_%_recomputed"][NAMES[model]]
-        yield Reproduced(
-            quantity=f"{NAMES[model]}, the literal rule", unit="%", published=figure, ours=None, note=_literal(problem)
-        )
+        yield Reproduced(f"{NAMES[model]}, the literal rule", "%", figure, note=_literal(problem))
         for solver, schedule in (("greedy", _repaired(problem)), ("heft", schedule_heft(problem, cap_w=230.0))):
             claimed = cost(problem, schedule, cap_w=230.0)
             check(problem, schedule, cap_w=230.0, claimed=claimed)
             gain = 100 * (claimed.throughput_samples_per_s / controlled.throughput_samples_per_s - 1)
             gains[solver].append(gain)
             label = "  repaired" if solver == "greedy" else "  HEFT"
-            yield Reproduced(quantity=label, unit="%", published=figure, ours=gain)
-    yield Reproduced(
-        quantity="mean, repaired", unit="%", published=published["mean_recomputed_%"], ours=mean(gains["greedy"])
-    )
-    yield Reproduced(
-        quantity="mean, HEFT", unit="%", published=published["mean_recomputed_%"], ours=mean(gains["heft"])
-    )
+            yield Reproduced(label, "%", figure, gain)
+    yield Reproduced("mean, repaired", "%", published["mean_recomputed_%"], mean(gains["greedy"]))
+    yield Reproduced("mean, HEFT", "%", published["mean_recomputed_%"], mean(gains["heft"]))
     for cap in _CAPS:
         late = [reactive_clock(alone(problem, "gpu"), "gpu", cap).cost for problem in problems.values()]
         ours = sum(gpu_cost.violations or 0 for gpu_cost in late)
         yield Reproduced(
-            quantity=f"readings above {cap:g} W in a step of each, controlled GPU",
-            unit="",
-            published=None,
-            ours=ours,
-            note="ours with the hybrid: 0",
+            f"readings above {cap:g} W in a step of each, controlled GPU", ours=ours, note="ours with the hybrid: 0"
         )
 
 

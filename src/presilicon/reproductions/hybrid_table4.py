@@ -35,12 +35,7 @@ def _rows() -> Iterator[Reproduced]:
     table = facts()["table4"]
     for worked in facts()["LI"]["worked"]:
         ours = latency_indicator(_WORK, worked["cfg"][2], worked["Fmax_MHz"])
-        yield Reproduced(
-            quantity=f"MatMul {worked['cfg']} at {worked['Fmax_MHz']} MHz",
-            unit="",
-            published=worked["LI"],
-            ours=round(ours, 2),
-        )
+        yield Reproduced(f"MatMul {worked['cfg']} at {worked['Fmax_MHz']} MHz", "", worked["LI"], round(ours, 2))
     implied = table["implied_fmax_MHz"]
     conv_work = implied["Conv2D"]["numerator_x1.024e-3"] / 1.024e-3
     for kind, work, clocks in (
@@ -50,21 +45,17 @@ def _rows() -> Iterator[Reproduced]:
         for rank, (row, mhz) in enumerate(zip(table[kind], clocks, strict=True), start=1):
             ours = round(latency_indicator(work, row[2], mhz), 2)
             note = f"work group {row[2]}, {mhz} MHz, {row[4]} ms"
-            yield Reproduced(quantity=f"{kind}, rank {rank}", unit="", published=row[5], ours=ours, note=note)
+            yield Reproduced(f"{kind}, rank {rank}", "", row[5], ours, note=note)
     for kind in ("MatMul", "Conv2D", "MaxPool"):
         times, indicators = ([row[column] for row in table[kind]] for column in (4, 5))
         alike = sorted(range(5), key=times.__getitem__) == sorted(range(5), key=indicators.__getitem__)
-        yield Reproduced(
-            quantity=f"{kind}: rank by LI is rank by time", unit="of 5", published=5, ours=5 if alike else None
-        )
+        yield Reproduced(f"{kind}: rank by LI is rank by time", "of 5", 5, 5 if alike else None)
     space = facts()["LI"]["design_space"]["total"]
     exploration = explore(make_input("MatMul", (2048, 1024, 1024)), synthetic_fmax())
     queries = exploration.queries
-    yield Reproduced(quantity="configurations", unit="", published=space, ours=exploration.space)
+    yield Reproduced("configurations", "", space, exploration.space)
     yield Reproduced(
-        quantity="  clocks asked for, after both prunings",
-        unit="",
-        published=None,
+        "  clocks asked for, after both prunings",
         ours=queries,
         note=f"at 1 to 5 s each, {queries / 60:.0f} to {queries / 12:.0f} min; with a synthetic law",
     )

@@ -58,18 +58,16 @@ def _values(values: dict[str, list[list[float]]]) -> Iterator[Reproduced]:
     for name, matrix in PUBLISHED.items():
         for i in range(2):
             for j in range(2):
-                yield Reproduced(
-                    quantity=f"{name}, [{i + 1},{j + 1}]", unit="", published=matrix[i][j], ours=values[name][i][j]
-                )
+                yield Reproduced(f"{name}, [{i + 1},{j + 1}]", "", matrix[i][j], values[name][i][j])
 
 
 def _reloads(kept_cycles: int, loaded_cycles: int) -> Iterator[Reproduced]:
     rows = 2
     yield Reproduced(
-        quantity="loads of W between Y and dX, 2 x 2",
-        unit="",
-        published=0.0,
-        ours=1.0 - (loaded_cycles - kept_cycles) / rows,
+        "loads of W between Y and dX, 2 x 2",
+        "",
+        0.0,
+        1.0 - (loaded_cycles - kept_cycles) / rows,
         note=f"dX takes {kept_cycles} cycles, and {loaded_cycles} when W must be loaded again",
     )
 
@@ -81,13 +79,7 @@ def _folds() -> Iterator[Reproduced]:
     )
     for reduction, how in shares:
         folds = gemm_cycles(LAYER, 256, 64, "weight-stationary", reduction=reduction).folds
-        yield Reproduced(
-            quantity=f"folds of (1024, 512, 64) on 256 x 64, reduction on {reduction}",
-            unit="",
-            published=None,
-            ours=float(folds),
-            note=how,
-        )
+        yield Reproduced(f"folds of (1024, 512, 64) on 256 x 64, reduction on {reduction}", ours=float(folds), note=how)
 
 
 def _prices() -> Iterator[Reproduced]:
@@ -109,9 +101,8 @@ def _prices() -> Iterator[Reproduced]:
                 ("energy", "uJ", op.energy_j * 1e6),
             ):
                 yield Reproduced(
-                    quantity=f"dX on {rows} x {cols} {label}: {quantity}",
-                    unit=unit,
-                    published=None,
+                    f"dX on {rows} x {cols} {label}: {quantity}",
+                    unit,
                     ours=value,
                     note=note if quantity == "cycles" else "",
                 )

@@ -204,18 +204,18 @@ def _table() -> Iterator[Reproduced]:
                 note = f"{ours.luts:,} ALUTs, {ours.registers:,} registers, {ours.multipliers} multipliers against "
                 note += f"{below.luts:,} ALUTs"
             yield Reproduced(
-                quantity=f"variant {name}, N={lanes}, M={variant(name, lanes).ranges}: area over the baseline's",
-                unit="",
-                published=value,
-                ours=None if ours is None else ours.luts / below.luts,
+                f"variant {name}, N={lanes}, M={variant(name, lanes).ranges}: area over the baseline's",
+                "",
+                value,
+                None if ours is None else ours.luts / below.luts,
                 note=note,
             )
     for name, (small, large) in _PUBLISHED_ALMS.items():
         yield Reproduced(
-            quantity=f"variant {name}: area at N=32 over N=16",
-            unit="",
-            published=round(large / small, 2),
-            ours=_over(_luts(name, 32), _luts(name, 16)),
+            f"variant {name}: area at N=32 over N=16",
+            "",
+            round(large / small, 2),
+            _over(_luts(name, 32), _luts(name, 16)),
         )
 
 
@@ -235,9 +235,7 @@ def _clocks() -> Iterator[Reproduced]:
 
 def _clock(quantity: str, timing: Timing | None, published: float | None, note: str) -> Reproduced:
     mhz = None if timing is None else timing.fmax_mhz
-    return Reproduced(
-        quantity=quantity, unit="MHz", published=published, ours=mhz, note=MORE if timing is None else note
-    )
+    return Reproduced(quantity, "MHz", published, mhz, note=MORE if timing is None else note)
 
 
 def _intervals() -> Iterator[Reproduced]:
@@ -246,9 +244,7 @@ def _intervals() -> Iterator[Reproduced]:
             cycles = {name: _cycles(workload, variant(name, lanes)) for name in VARIANTS}
             shown = ", ".join(f"{name} {value}" for name, value in cycles.items())
             yield Reproduced(
-                quantity=f"cycles per vector, N={lanes}: {workload.replace('_', ' ')} on variant A",
-                unit="",
-                published=None,
+                f"cycles per vector, N={lanes}: {workload.replace('_', ' ')} on variant A",
                 ours=float(cycles["A"]),
                 note=f"{shown}; the figure is drawn only; the baseline takes 1 for the first three",
             )
@@ -265,10 +261,10 @@ def _widths() -> Iterator[Reproduced]:
         areas = {name: _luts(name, WIDTH_LANES, bits) for name in VARIANTS}
         shown = ", ".join(f"{name} {value:,}" for name, value in areas.items())
         yield Reproduced(
-            quantity=f"N={WIDTH_LANES}, {bits} bits: variant A over D",
-            unit="",
-            published=round(9.8 / 5.1, 2) if bits == 32 else None,
-            ours=_over(areas["A"], areas["D"]),
+            f"N={WIDTH_LANES}, {bits} bits: variant A over D",
+            "",
+            round(9.8 / 5.1, 2) if bits == 32 else None,
+            _over(areas["A"], areas["D"]),
             note=f"ALUTs: {shown}",
         )
 
@@ -278,9 +274,7 @@ def _blocks() -> Iterator[Reproduced]:
         block = Part("presilicon_block_accumulate", {"LANES": 64, "MANTISSA": bits}).area.luts
         fixed = Part("presilicon_fixed_accumulate", {"LANES": 64, "WORD": 16}).area.luts
         yield Reproduced(
-            quantity=f"a running sum of blocks with {bits}-bit mantissas over one of 16-bit words: area x cycles",
-            unit="",
-            published=None,
+            f"a running sum of blocks with {bits}-bit mantissas over one of 16-bit words: area x cycles",
             ours=4 * block / fixed,
             note=f"{block:,} ALUTs and 4 cycles against {fixed:,} and 1; published: no good alternative",
         )
@@ -289,9 +283,7 @@ def _blocks() -> Iterator[Reproduced]:
 def _composition() -> Iterator[Reproduced]:
     flat, composed = whole(*SMALL).area.luts, _luts(*SMALL) or 0
     yield Reproduced(
-        quantity="variant B, N=16: composed of its parts over flat",
-        unit="",
-        published=None,
+        "variant B, N=16: composed of its parts over flat",
         ours=composed / flat,
         note=f"{composed:,} against {flat:,} ALUTs: what the larger sizes, which are only composed, rest on",
     )

@@ -83,11 +83,9 @@ def _rows(name: str) -> Iterator[Reproduced]:
         graph = capture_workload(_workload(name, kind), batch)
         quantity = f"{name}, online" if batch == 1 else f"{name}, batch {batch}"
         if not in_torch:
-            yield Reproduced(
-                quantity=quantity, unit="GiB", published=published, ours=one_copy_bytes(graph) / GIBI, note=ONE_COPY
-            )
+            yield Reproduced(quantity, "GiB", published, one_copy_bytes(graph) / GIBI, note=ONE_COPY)
         held = held_bytes(graph, design) / GIBI
-        yield Reproduced(quantity=quantity, unit="GiB", published=published, ours=held, note=ALL_HELD)
+        yield Reproduced(quantity, "GiB", published, held, note=ALL_HELD)
 
 
 def one_copy_bytes(graph: StepGraph) -> float:
@@ -119,17 +117,15 @@ def _normalizers() -> Iterator[Reproduced]:
         cost = _step(kind, samples, design)
         plain = without if samples == batch else _step("none", samples, design)
         yield Reproduced(
-            quantity=f"ResNet-50, {kind} norm: memory",
-            unit="GiB",
-            published=None,
+            f"ResNet-50, {kind} norm: memory",
+            "GiB",
             ours=cost.memory_bytes / GIBI,
             note="one sample" if samples == 1 else f"batch {batch}",
         )
         more_s = (cost.time_s - plain.time_s) / samples
         yield Reproduced(
-            quantity=f"ResNet-50, {kind} norm: time it adds",
-            unit="ms/image",
-            published=None,
+            f"ResNet-50, {kind} norm: time it adds",
+            "ms/image",
             ours=more_s * 1e3,
             note=f"{more_s * samples / plain.time_s:+.0%} of a step without it",
         )

@@ -58,22 +58,18 @@ def _rows() -> Iterator[Reproduced]:
         return EPOCHS * IMAGES / rate / _HOUR_S
 
     p100 = images_s("p100", "fp32", 64)
-    yield Reproduced(
-        quantity="ResNet-50 on a P100, float32", unit="h", published=147, ours=hours(p100), note=f"{p100:.0f} images/s"
-    )
+    yield Reproduced("ResNet-50 on a P100, float32", "h", 147, hours(p100), note=f"{p100:.0f} images/s")
     for model, published in (("Mask R-CNN", 83), ("Seq2Seq", 18), ("MiniGo", 73)):
         quantity = f"{model} on a P100"
-        yield Reproduced(quantity=quantity, unit="h", published=published, ours=None, note="not among our networks")
+        yield Reproduced(quantity, "h", published, note="not among our networks")
     dgx = images_s("dgx-1", "fp16-mixed", 208)
     seconds = hours(dgx) * _HOUR_S
-    yield Reproduced(quantity="ResNet-50 on a DGX-1, float16", unit="images/s", published=11_217, ours=dgx)
+    yield Reproduced("ResNet-50 on a DGX-1, float16", "images/s", 11_217, dgx)
     fused = images_s("dgx-1", "fp16-mixed", 208, fused=True)
-    yield Reproduced(quantity="  fused", unit="images/s", published=11_217, ours=fused)
+    yield Reproduced("  fused", "images/s", 11_217, fused)
     logged = EPOCHS * IMAGES / 11_217
-    yield Reproduced(quantity="  60 epochs, from the log", unit="s", published=logged, ours=seconds)
-    yield Reproduced(
-        quantity="  60 epochs, official", unit="s", published=6_920, ours=seconds, note="evaluation included"
-    )
+    yield Reproduced("  60 epochs, from the log", "s", logged, seconds)
+    yield Reproduced("  60 epochs, official", "s", 6_920, seconds, note="evaluation included")
     for quantity, design, numerics, published in (
         ("ResNet-50 on a V100, float32", "v100", "fp32", 367),
         ("ResNet-50 on a V100, float16", "v100", "fp16-mixed", 1_200),
@@ -81,7 +77,7 @@ def _rows() -> Iterator[Reproduced]:
         ("ResNet-50 on an A100, float16", "a100", "fp16-mixed", 2_470),
     ):
         rate = images_s(design, numerics, 256)
-        yield Reproduced(quantity=quantity, unit="images/s", published=published, ours=rate)
+        yield Reproduced(quantity, "images/s", published, rate)
         if numerics == "fp16-mixed":
             fused = images_s(design, numerics, 256, fused=True)
-            yield Reproduced(quantity="  fused", unit="images/s", published=published, ours=fused)
+            yield Reproduced("  fused", "images/s", published, fused)

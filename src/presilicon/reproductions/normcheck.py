@@ -62,11 +62,13 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
     for where, title in CASES.items():
         first, last = widths[where]
         rows += [
-            Reproduced(quantity=f"{title}: accuracy at the end", unit="%", published=None,
-                       ours=100 * last_accuracy(seen[where].trace)),
-            Reproduced(quantity=f"{title}: from the 15th to the 85th percentile", unit="", published=None, ours=last,
-                       note=f"{last / first:.1f} times what it was in the first looks" if first else ""),
-        ]  # fmt: skip
+            Reproduced(f"{title}: accuracy at the end", "%", ours=100 * last_accuracy(seen[where].trace)),
+            Reproduced(
+                f"{title}: from the 15th to the 85th percentile",
+                ours=last,
+                note=f"{last / first:.1f} times what it was in the first looks" if first else "",
+            ),
+        ]
     panels = [
         Panel(title="(a) Accuracy", curves=tuple(run.accuracy(CASES[where]) for where, run in seen.items()),
               percent=True),

@@ -79,17 +79,21 @@ def _tell(alone: Watched, mended: Watched, seed: int, at: int) -> Reproduction:
     before, after = (_mean_between(alone, *ends) for ends in ((at - 200, at), (STEPS - 400, STEPS)))
     correlated = agreement(alone)
     rows = (
-        Reproduced(quantity="left alone: best accuracy", unit="%", published=None,
-                   ours=100 * best_accuracy(alone.trace)),
-        Reproduced(quantity="left alone: accuracy at the end", unit="%", published=None,
-                   ours=100 * last_accuracy(alone.trace, 20)),
-        Reproduced(quantity="left alone: predictiveness before the middle", unit="", published=None, ours=before),
-        Reproduced(quantity="left alone: predictiveness at the end", unit="", published=None, ours=after),
-        Reproduced(quantity="correlation of accuracy and predictiveness", unit="", published=None, ours=correlated,
-                   note="drops that belong together, in the source; no figure is given"),
-        Reproduced(quantity=f"learning rate {SLOWER:g} from step {at} on: accuracy at the end", unit="%",
-                   published=None, ours=100 * last_accuracy(mended.trace, 20)),
-    )  # fmt: skip
+        Reproduced("left alone: best accuracy", "%", ours=100 * best_accuracy(alone.trace)),
+        Reproduced("left alone: accuracy at the end", "%", ours=100 * last_accuracy(alone.trace, 20)),
+        Reproduced("left alone: predictiveness before the middle", ours=before),
+        Reproduced("left alone: predictiveness at the end", ours=after),
+        Reproduced(
+            "correlation of accuracy and predictiveness",
+            ours=correlated,
+            note="drops that belong together, in the source; no figure is given",
+        ),
+        Reproduced(
+            f"learning rate {SLOWER:g} from step {at} on: accuracy at the end",
+            "%",
+            ours=100 * last_accuracy(mended.trace, 20),
+        ),
+    )
     marks = ((float(at), f"learning rate {LEARNING_RATE:g} to {SLOWER:g}"),)
     curves: list[Curve] = [
         seen.curve("last", "predictiveness", name)

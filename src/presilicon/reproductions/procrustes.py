@@ -22,15 +22,23 @@ def reproduce(on_event: OnEvent | None = None) -> Reproduction:
     for name in _TRACKED:
         for quantity, energy, published in (("time", False, 4.0), ("energy", True, 3.26)):
             rows.append(
-                Reproduced(quantity=f"{quantity} to 85% of dense training over that of {name}", unit="x",
-                           published=published, ours=trial.gain(name, _DENSE, energy=energy),
-                           note="an upper limit, in the source")
-            )  # fmt: skip
+                Reproduced(
+                    f"{quantity} to 85% of dense training over that of {name}",
+                    "x",
+                    published,
+                    trial.gain(name, _DENSE, energy=energy),
+                    note="an upper limit, in the source",
+                )
+            )
         step_s = trial[name].time_per_step_s
         rows.append(
-            Reproduced(quantity=f"time of a dense step over one of {name}", unit="x", published=None,
-                       ours=trial[_DENSE].time_per_step_s / step_s, note=f"reached 85%: {trial[name].reached}")
-        )  # fmt: skip
+            Reproduced(
+                f"time of a dense step over one of {name}",
+                "x",
+                ours=trial[_DENSE].time_per_step_s / step_s,
+                note=f"reached 85%: {trial[name].reached}",
+            )
+        )
     best = max((trial.gain(name, _DENSE) or 0.0, name) for name in _TRACKED)
     medians = {name: trial[name].steps_to_accuracy.median for name in (_DENSE, *_TRACKED)}
     counts = "; ".join(f"{name} {'never' if steps is None else f'{steps:.0f}'}" for name, steps in medians.items())

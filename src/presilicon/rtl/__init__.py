@@ -2,8 +2,7 @@
 
 from presilicon.rtl.arithmetic.golden import golden_product
 from presilicon.rtl.arithmetic.mac import mac_circuit
-from presilicon.rtl.arithmetic.parts import add_circuit, convert_circuit, fma_circuit, multiply_circuit
-from presilicon.rtl.arithmetic.units import Circuit, simulate_circuits
+from presilicon.rtl.arithmetic.units import Circuit
 from presilicon.rtl.arithmetic.write_mac import write_mac
 from presilicon.rtl.array.circuit import ArrayCircuit, array_circuit
 from presilicon.rtl.array.model import ArrayModel, ArrayRun
@@ -28,22 +27,17 @@ __all__ = [
     "RtlModel",
     "Signal",
     "Timing",
-    "add_circuit",
     "array_circuit",
-    "convert_circuit",
     "core_parameters",
-    "fma_circuit",
     "golden_product",
     "known_area",
     "known_clock",
     "list_signals",
     "mac_circuit",
     "mac_energy_pj",
-    "multiply_circuit",
     "output_blocks",
     "parse_parameters",
     "run_testbench",
-    "simulate_circuits",
     "synthesize",
     "synthesize_mac",
     "synthesize_units",

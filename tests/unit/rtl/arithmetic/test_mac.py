@@ -2,10 +2,10 @@
 
 import pytest
 
+from oracles.arithmetic_parts import convert_circuit
 from presilicon.base import ConfigError
 from presilicon.formats import MacUnit, parse, tensor_core
 from presilicon.rtl.arithmetic.mac import mac_circuit
-from presilicon.rtl.arithmetic.parts import convert_circuit
 from presilicon.rtl.arithmetic.units import Port
 
 
