@@ -24,7 +24,8 @@ from presilicon.base.errors import (
 )
 from presilicon.base.exports import deferred
 from presilicon.base.extensions import ExtensionPoint, ExtensionWarning, extensions_named_in
-from presilicon.base.files import LARGEST_DATA, LARGEST_TEXT, read_file, write_atomically
+from presilicon.base.files import LARGEST_DATA, LARGEST_TEXT, read_file, write_atomically, write_file
+from presilicon.base.layout import columns, json_text
 from presilicon.base.seeds import derive_seed
 from presilicon.base.units import (
     COUNTS,
@@ -72,6 +73,7 @@ __all__ = [
     "bytes_scale",
     "cache_directory",
     "check_built",
+    "columns",
     "count_scale",
     "decode_config",
     "deferred",
@@ -86,6 +88,7 @@ __all__ = [
     "format_percent",
     "format_seconds",
     "joules_scale",
+    "json_text",
     "parse_toml",
     "read_file",
     "read_toml",
@@ -95,4 +98,5 @@ __all__ = [
     "to_toml",
     "unknown",
     "write_atomically",
+    "write_file",
 ]

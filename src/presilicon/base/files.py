@@ -36,6 +36,19 @@ def read_file(path: Path, largest: int = LARGEST_TEXT) -> bytes:
     return content
 
 
+def write_file(path: Path, content: str | bytes) -> Path:
+    """Write a file that a user named, and return its path.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None
+    return path
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace the contents of a file; a reader sees the old or the new contents, and a crash leaves one of them.
 

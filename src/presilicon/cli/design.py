@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from presilicon.cli.options import json_option, set_option
+from presilicon.cli.options import json_option, print_json, set_option
 
 
 @click.group("design")
@@ -40,9 +40,7 @@ def show(design: str, settings: tuple[str, ...], as_json: bool) -> None:
 def print_document(what: str, plain: Any, toml: str, as_json: bool) -> None:
     """Print a document as JSON under the key `what`, or as TOML."""
     if as_json:
-        import json
-
-        click.echo(json.dumps({"schema": 1, what: plain}, indent=2))
+        print_json(**{what: plain})
     else:
         click.echo(toml, nl=False)
 
@@ -69,7 +67,7 @@ def fit(design: str, like: str, out: Path | None, settings: tuple[str, ...], as_
 
     --set applies to both designs.
     """
-    from presilicon.base import ConfigError, to_toml
+    from presilicon.base import to_toml, write_file
     from presilicon.designs import load_design
     from presilicon.simulation import fit_area
 
@@ -82,10 +80,7 @@ def fit(design: str, like: str, out: Path | None, settings: tuple[str, ...], as_
         f"{fitted.goal_mm2:.4f} mm2 of {like}"
     )
     if out is not None:
-        try:
-            out.write_text(f"# {line}\n{to_toml(plain)}", encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"cannot write {out}: {error.strerror or error}") from None
+        write_file(out, f"# {line}\n{to_toml(plain)}")
         click.echo(line)
         return
     click.echo(line, err=True)
@@ -95,16 +90,15 @@ def fit(design: str, like: str, out: Path | None, settings: tuple[str, ...], as_
 def print_differences(changes: list[tuple[str, Any, Any]], as_json: bool) -> None:
     """Print path, left and right value of each difference."""
     if as_json:
-        import json
-
-        rows = [{"path": path, "left": before, "right": after} for path, before, after in changes]
-        click.echo(json.dumps({"schema": 1, "differences": rows}, indent=2))
+        documents = [{"path": path, "left": before, "right": after} for path, before, after in changes]
+        print_json(differences=documents)
     elif not changes:
         click.echo("no difference")
     else:
-        width = max(len(path) for path, _, _ in changes)
-        for path, before, after in changes:
-            click.echo(f"{path:{width}}  {_show(before)} -> {_show(after)}")
+        from presilicon.base import columns
+
+        rows = [(path, f"{_show(before)} -> {_show(after)}") for path, before, after in changes]
+        click.echo("\n".join(columns(rows, left=(0, 1))))
 
 
 def _show(value: object) -> str:

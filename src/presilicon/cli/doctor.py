@@ -1,7 +1,6 @@
 """`presilicon doctor`: installed and missing packages, how to get them, and visible devices."""
 
 import importlib.util
-import json
 import os
 import platform
 import shutil
@@ -10,7 +9,7 @@ from typing import NamedTuple
 
 import click
 
-from presilicon.cli.options import json_option
+from presilicon.cli.options import json_option, print_json
 
 
 class _Part(NamedTuple):
@@ -51,14 +50,7 @@ def command(as_json: bool) -> None:
     devices = _devices()
     tools = {tool: shutil.which(tool) is not None for tool in ("git",)}
     if as_json:
-        document = {
-            "schema": 1,
-            "python": platform.python_version(),
-            "parts": parts,
-            "devices": devices,
-            "tools": tools,
-        }
-        click.echo(json.dumps(document, indent=2))
+        print_json(python=platform.python_version(), parts=parts, devices=devices, tools=tools)
         return
     click.echo(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
     for row in parts:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from presilicon.cli.instrument_live import COMMANDS
-from presilicon.cli.options import json_option
+from presilicon.cli.options import json_option, print_json
 
 if TYPE_CHECKING:
     from presilicon.designs import Hardware
@@ -121,30 +121,21 @@ def _line(numbers: list[Any]) -> str:
 @json_option
 def compile_command(config: Path, firmware: Path, out: Path, as_json: bool) -> None:
     """Compile firmware into an image for the chip."""
-    from presilicon.base import ConfigError
+    from presilicon.base import write_file
     from presilicon.instrument import chain_text, compile_firmware, read_firmware, read_hardware
 
     hardware, rows = read_hardware(config)
     program = read_firmware(firmware, rows)
     image = _compiled(firmware, lambda: compile_firmware(program, hardware))
     data = image.to_bytes()
-    try:
-        out.write_bytes(data)
-    except OSError as error:
-        raise ConfigError(f"{out}: cannot be written ({error.strerror or error})") from None
+    write_file(out, data)
     chains = [{"chain": chain_text(chain), "bubbles": chain.bubbles} for chain in image.chains_of(0)]
+    interval = image.initiation_interval(0)
     if as_json:
-        document = {
-            "schema": 1,
-            "image": str(out),
-            "bytes": len(data),
-            "initiation_interval": image.initiation_interval(0),
-            "chains": chains,
-            "warnings": list(image.warnings),
-        }
-        click.echo(json.dumps(document, indent=2))
+        warnings = list(image.warnings)
+        print_json(image=str(out), bytes=len(data), initiation_interval=interval, chains=chains, warnings=warnings)
         return
-    click.echo(f"{out}: {len(data)} bytes, {_interval(image.initiation_interval(0))}")
+    click.echo(f"{out}: {len(data)} bytes, {_interval(interval)}")
     _warn(image.warnings)
     for number, chain in enumerate(chains, start=1):
         click.echo(f"chain {number}: {chain['chain']}")
@@ -163,7 +154,10 @@ def disassemble_command(image: Path, as_json: bool) -> None:
         text = disassemble(data)
     except ConfigError as error:
         raise ConfigError(f"{image}: {error}") from None
-    click.echo(json.dumps({"schema": 1, "bytes": len(data), "text": text.splitlines()}, indent=2) if as_json else text)
+    if as_json:
+        print_json(bytes=len(data), text=text.splitlines())
+    else:
+        click.echo(text)
 
 
 @command.command("list")
@@ -177,7 +171,7 @@ def list_command(config: Path | None, as_json: bool) -> None:
     hardware = read_hardware(config)[0] if config else Hardware()
     rows = describe_aggregations(hardware)
     if as_json:
-        click.echo(json.dumps({"schema": 1, "aggregations": rows}, indent=2))
+        print_json(aggregations=rows)
         return
     width = max(len(row["name"]) for row in rows)
     click.echo(f"{'aggregation':{width}}  chains  cycles  what it gives")

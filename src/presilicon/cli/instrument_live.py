@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,8 +69,35 @@ def watch(run: str, once: bool, interval: float, out: Path, as_json: bool) -> No
             time.sleep(interval)
 
 
+def _to_trainings(function: Callable[..., None]) -> Callable[..., None]:
+    """The argument RUN, and the options that choose trainings of it and wait for their answers: see `_give`."""
+    for option in (json_option, out_option, _WAIT, _SEED, _DESIGN, _RUN):
+        function = option(function)
+    return function
+
+
+def _give(
+    command: "Callable[..., list[Answer]]", *arguments: Any, run: str, out: Path, as_json: bool, **options: Any
+) -> None:
+    """Give a command to trainings of a run, and print their answers."""
+    from msgspec import to_builtins
+
+    from presilicon.base import ConfigError
+    from presilicon.runs import load_run
+
+    answers = command(load_run(out, run), *arguments, **options)
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "answers": to_builtins(answers)}))
+    else:
+        for answer in answers:
+            if answer.ok:
+                click.echo(f"{answer.design}, seed {answer.seed}: from step {answer.step} on: {answer.message}")
+    refused = [answer for answer in answers if not answer.ok]
+    if refused:
+        raise ConfigError(f"{refused[0].design}, seed {refused[0].seed} refused: {refused[0].message}")
+
+
 @click.command("program")
-@_RUN
 @_TAP
 @click.option("--aggregation", metavar="NAME", help="See `presilicon instrument list`.")
 @click.option(
@@ -78,22 +106,9 @@ def watch(run: str, once: bool, interval: float, out: Path, as_json: bool) -> No
 @click.option(
     "--firmware", type=click.Path(path_type=Path), metavar="F.json", help="Your own firmware, as `compile` reads it."
 )
-@_DESIGN
-@_SEED
-@_WAIT
-@out_option
-@json_option
+@_to_trainings
 def program(
-    run: str,
-    tap: str,
-    aggregation: str | None,
-    options: tuple[str, ...],
-    firmware: Path | None,
-    design: str | None,
-    seed: int | None,
-    wait_s: float,
-    out: Path,
-    as_json: bool,
+    tap: str, aggregation: str | None, options: tuple[str, ...], firmware: Path | None, **trainings: Any
 ) -> None:
     """Give a tap of a running RUN another aggregation, or your own firmware, while training continues.
 
@@ -107,24 +122,16 @@ def program(
     if options and aggregation is None:
         raise ConfigError("--option needs --aggregation NAME: options belong to an aggregation")
     chains, rows = (None, None) if firmware is None else read_chains(firmware)
-    answers = program_tap(
-        _load(out, run), tap, aggregation=aggregation, options=_options(options), firmware=chains,
-        range_boundaries=rows, design=design, seed=seed, wait_s=wait_s,
+    _give(
+        program_tap, tap, aggregation=aggregation, options=_options(options), firmware=chains, range_boundaries=rows,
+        **trainings,
     )  # fmt: skip
-    _show(answers, as_json)
 
 
 @click.command("set")
-@_RUN
 @click.option("--learning-rate", type=float, required=True, metavar="X", help="From the next step on.")
-@_DESIGN
-@_SEED
-@_WAIT
-@out_option
-@json_option
-def set_command(
-    run: str, learning_rate: float, design: str | None, seed: int | None, wait_s: float, out: Path, as_json: bool
-) -> None:
+@_to_trainings
+def set_command(learning_rate: float, **trainings: Any) -> None:
     """Set the learning rate of a running RUN, through a control register of its instrument.
 
     \b
@@ -133,11 +140,10 @@ def set_command(
     """
     from presilicon.instrument import set_learning_rate
 
-    _show(set_learning_rate(_load(out, run), learning_rate, design=design, seed=seed, wait_s=wait_s), as_json)
+    _give(set_learning_rate, learning_rate, **trainings)
 
 
 @click.command("ranges")
-@_RUN
 @_TAP
 @click.option(
     "--boundaries",
@@ -147,44 +153,23 @@ def set_command(
     metavar="B,B,...",
     help="One row of ranges: one boundary more than ranges, -inf and inf allowed. May be repeated.",
 )
-@_DESIGN
-@_SEED
-@_WAIT
-@out_option
-@json_option
-def ranges(
-    run: str,
-    tap: str,
-    rows: tuple[str, ...],
-    design: str | None,
-    seed: int | None,
-    wait_s: float,
-    out: Path,
-    as_json: bool,
-) -> None:
+@_to_trainings
+def ranges(tap: str, rows: tuple[str, ...], **trainings: Any) -> None:
     """Set the boundaries of the rows of ranges of a tap of a running RUN."""
     from presilicon.instrument import set_ranges
 
-    boundaries = [_row(text) for text in rows]
-    _show(set_ranges(_load(out, run), tap, boundaries, design=design, seed=seed, wait_s=wait_s), as_json)
+    _give(set_ranges, tap, [_row(text) for text in rows], **trainings)
 
 
 @click.command("sample")
-@_RUN
 @_TAP
 @click.option("--every", type=click.IntRange(0, 65535), required=True, help="Steps; 0 is never.")
-@_DESIGN
-@_SEED
-@_WAIT
-@out_option
-@json_option
-def sample(
-    run: str, tap: str, every: int, design: str | None, seed: int | None, wait_s: float, out: Path, as_json: bool
-) -> None:
+@_to_trainings
+def sample(tap: str, every: int, **trainings: Any) -> None:
     """Sample a tap of a running RUN every so many steps."""
     from presilicon.instrument import set_sampling
 
-    _show(set_sampling(_load(out, run), tap, every, design=design, seed=seed, wait_s=wait_s), as_json)
+    _give(set_sampling, tap, every, **trainings)
 
 
 @click.command("lockstep")
@@ -367,12 +352,6 @@ def _load_training(run: "StoredRun", design: str | None, seed: int | None) -> _T
     return _Training(trained, plan.workload, plan.device, started, file)
 
 
-def _load(out: Path, run: str) -> "StoredRun":
-    from presilicon.runs import load_run
-
-    return load_run(out, run)
-
-
 def _options(texts: tuple[str, ...]) -> dict[str, Any]:
     from presilicon.base import ConfigError
 
@@ -395,22 +374,6 @@ def _row(text: str) -> list[Any]:
         return [part.strip() if "inf" in part else float(part) for part in text.split(",")]
     except ValueError:
         raise ConfigError(f'--boundaries "{text}": write numbers, -inf or inf, with commas between them') from None
-
-
-def _show(answers: "list[Answer]", as_json: bool) -> None:
-    import msgspec
-
-    from presilicon.base import ConfigError
-
-    if as_json:
-        click.echo(json.dumps({"schema": 1, "answers": msgspec.to_builtins(answers)}))
-    else:
-        for answer in answers:
-            if answer.ok:
-                click.echo(f"{answer.design}, seed {answer.seed}: from step {answer.step} on: {answer.message}")
-    refused = [answer for answer in answers if not answer.ok]
-    if refused:
-        raise ConfigError(f"{refused[0].design}, seed {refused[0].seed} refused: {refused[0].message}")
 
 
 COMMANDS = (watch, program, set_command, ranges, sample, lockstep, listen)

@@ -1,11 +1,10 @@
 """`presilicon list`: everything that has a name, from the package and from installed extensions."""
 
-import json
 from typing import Any, cast
 
 import click
 
-from presilicon.cli.options import json_option
+from presilicon.cli.options import json_option, print_json
 
 
 @click.group("list")
@@ -142,7 +141,7 @@ def formats(as_json: bool) -> None:
     members = FAMILIES.members()
     families = {name: [field.name for field in fields(cast(Any, family))] for name, family in members.items()}
     if as_json:
-        click.echo(json.dumps({"schema": 1, "formats": rows, "families": families}, indent=2))
+        print_json(formats=rows, families=families)
         return
     _print("formats", rows, as_json)
     click.echo("\nfamilies, and their arguments by position or name (docs/formats.md):")
@@ -177,12 +176,12 @@ def reproductions(as_json: bool) -> None:
 
 def _print(what: str, rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"schema": 1, what: rows}, indent=2))
+        print_json(**{what: rows})
         return
+    from presilicon.base import columns
+
     texts = [[_text(value) for value in row.values()] for row in rows]
-    widths = [max(len(text[column]) for text in texts) for column in range(len(texts[0]))]
-    for text in texts:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(text, widths, strict=True)).rstrip())
+    click.echo("\n".join(columns(texts, left=range(len(texts[0])))))
 
 
 def _text(value: Any) -> str:

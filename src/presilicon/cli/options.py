@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +26,11 @@ class SeedCount(click.ParamType):  # type: ignore[type-arg]
         if seeds < 1:
             self.fail(f"{value!r} must be a whole number of at least 1, or auto", param, ctx)
         return seeds
+
+
+def print_json(**fields: Any) -> None:
+    """Print a JSON document on stdout."""
+    click.echo(json.dumps({"schema": 1, **fields}, indent=2))
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print a JSON document on stdout.")

@@ -1,13 +1,12 @@
 """`presilicon quantize`: single numbers in a number format."""
 
-import json
 import math
 from dataclasses import asdict
 from typing import Any
 
 import click
 
-from presilicon.cli.options import json_option
+from presilicon.cli.options import json_option, print_json
 
 
 @click.command("quantize", context_settings={"ignore_unknown_options": True})
@@ -30,6 +29,7 @@ def command(format_text: str, values: tuple[str, ...], rounding: str | None, see
       presilicon quantize e5m2 1.1 -70000 nan
       presilicon quantize "bfp(mantissa=4, group=4)" 0.1 0.2 3 4
     """
+    from presilicon.base import columns
     from presilicon.formats import Key, describe, parse, parse_rounding
 
     fmt = parse(format_text)
@@ -38,8 +38,7 @@ def command(format_text: str, values: tuple[str, ...], rounding: str | None, see
     descriptions = describe(numbers, fmt, mode, Key(seed=seed))
     if as_json:
         plain = [{name: _plain(item) for name, item in asdict(description).items()} for description in descriptions]
-        document = {"schema": 1, "format": str(fmt), "bits_per_element": fmt.bits_per_element, "values": plain}
-        click.echo(json.dumps(document, indent=2))
+        print_json(format=str(fmt), bits_per_element=fmt.bits_per_element, values=plain)
         return
     click.echo(f"{fmt}: {fmt.bits_per_element:g} bits per number")
     header = ("given", "value", "error", "code", "bits", "below", "above", "scale")
@@ -56,10 +55,8 @@ def command(format_text: str, values: tuple[str, ...], rounding: str | None, see
         )
         for description in descriptions
     ]
-    shown = [column for column in range(len(header)) if column < 7 or any(row[column] != "-" for row in rows)]
-    widths = [max(len(row[column]) for row in [header, *rows]) for column in shown]
-    for row in [header, *rows]:
-        click.echo("  ".join(row[column].ljust(width) for column, width in zip(shown, widths, strict=True)).rstrip())
+    count = len(header) if any(row[-1] != "-" for row in rows) else len(header) - 1
+    click.echo("\n".join(columns([row[:count] for row in (header, *rows)], left=range(count))))
 
 
 def _number(text: str) -> float:

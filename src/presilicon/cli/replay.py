@@ -1,10 +1,8 @@
 """`presilicon replay`: the same training run, bit for bit, on a CPU and on the tensor cores of a GPU."""
 
-import json
-
 import click
 
-from presilicon.cli.options import json_option
+from presilicon.cli.options import json_option, print_json
 
 
 @click.command("replay")
@@ -30,6 +28,6 @@ def command(recipe: str, steps: int, every: int, seed: int, device: str, as_json
     check_device(device)
     result = replay(load_numerics(recipe), steps=steps, every=every, seed=seed, device=device, progress=show)
     if as_json:
-        click.echo(json.dumps({"schema": 1, "replay": to_plain(result)}, indent=2))
+        print_json(replay=to_plain(result))
     else:
         click.echo(f"{recipe} on {result.device}; sums: {result.unit}")

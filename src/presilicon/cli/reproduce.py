@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from presilicon.cli.options import json_option, out_option
+from presilicon.cli.options import json_option, out_option, print_json
 
 if TYPE_CHECKING:
     from presilicon.records import Reproduction
@@ -29,10 +29,11 @@ def command(name: str | None, out: Path, as_json: bool) -> None:
     from presilicon.reproductions import reproduce, reproduction_names, trains
 
     if name is None:
-        import json
-
         names = reproduction_names()
-        click.echo(json.dumps({"schema": 1, "reproductions": names}, indent=2) if as_json else "\n".join(names))
+        if as_json:
+            print_json(reproductions=names)
+        else:
+            click.echo("\n".join(names))
         return
     if not trains(name):
         result = reproduce(name)

@@ -1,12 +1,11 @@
 """`presilicon rtl`: MAC units, systolic arrays and the instrument as SystemVerilog."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from presilicon.cli.options import json_option, set_option
+from presilicon.cli.options import json_option, print_json, set_option
 
 if TYPE_CHECKING:
     from presilicon.designs import Hardware
@@ -42,22 +41,12 @@ def instrument(
     DESIGN is a design with an [instrument] section, or a JSON file of hardware as `presilicon instrument run --config`
     takes it.
     """
-    from presilicon.rtl import write_instrument
+    from presilicon.rtl import run_testbench, write_instrument
 
     hardware, blocks = _hardware(design, settings)
     written = write_instrument(hardware, out, other_clock=other_clock, output_blocks=blocks)
-    result = None
-    if simulate:
-        from presilicon.rtl import run_testbench
-
-        result = run_testbench(out)
-    if as_json:
-        files = [str(path.relative_to(out)) for path in written]
-        click.echo(json.dumps({"schema": 1, "directory": str(out), "files": files, "testbench": result}, indent=2))
-        return
-    click.echo(f"{len(written)} files in {out}: rtl/ (top: instrument_top), tb/, instrument.f, vivado.tcl, quartus.qip")
-    if result:
-        click.echo(f"testbench: {result}")
+    result = run_testbench(out) if simulate else None
+    _print_written("instrument", out, written, result, as_json)
 
 
 def _hardware(design: str, settings: tuple[str, ...]) -> "tuple[Hardware, int | None]":
@@ -79,6 +68,20 @@ def _hardware(design: str, settings: tuple[str, ...]) -> "tuple[Hardware, int | 
             f"{design}: the design has no [instrument]; add one, as in `[instrument.hardware]` with `lanes = 16`"
         )
     return instrument.built, output_blocks(instrument)
+
+
+def _print_written(
+    name: str, out: Path, written: list[Path], testbench: str | None, as_json: bool, **fields: Any
+) -> None:
+    """Print the files of a circuit, and what its testbench said; `fields` are part of the JSON document only."""
+    if as_json:
+        files = [str(path.relative_to(out)) for path in written]
+        print_json(directory=str(out), **fields, files=files, testbench=testbench)
+        return
+    readme = ", README.md" if out / "README.md" in written else ""
+    click.echo(f"{len(written)} files in {out}: rtl/ (top: {name}_top), tb/, {name}.f, vivado.tcl, quartus.qip{readme}")
+    if testbench:
+        click.echo(f"testbench: {testbench}")
 
 
 @command.command("mac")
@@ -122,15 +125,9 @@ def mac(
     unit = numerics.unit_of(product, *roles)
     written = write_mac(left, right, unit, out, outputs=outputs)
     result = run_testbench(out, "mac") if simulate else None
-    if as_json:
-        files = [str(path.relative_to(out)) for path in written]
-        document = {"left": str(left), "right": str(right), "mac": str(unit), "files": files, "testbench": result}
-        click.echo(json.dumps({"schema": 1, "directory": str(out), **document}, indent=2))
-        return
-    click.echo(f"{left} by {right}: {unit}")
-    click.echo(f"{len(written)} files in {out}: rtl/ (top: mac_top), tb/, mac.f, vivado.tcl, quartus.qip, README.md")
-    if result:
-        click.echo(f"testbench: {result}")
+    if not as_json:
+        click.echo(f"{left} by {right}: {unit}")
+    _print_written("mac", out, written, result, as_json, left=str(left), right=str(right), mac=str(unit))
 
 
 @command.command("array")
@@ -163,20 +160,10 @@ def array(
     circuit = array_circuit(load_design(design, settings), names, samples=samples, features=features)
     written = write_array(circuit, out)
     result = run_testbench(out, "array") if simulate else None
-    if as_json:
-        files = [str(path.relative_to(out)) for path in written]
-        document = {
-            "array": [circuit.rows, circuit.cols], "operand": str(circuit.operand), "mac": str(circuit.mac),
-            "files": files, "testbench": result,
-        }  # fmt: skip
-        click.echo(json.dumps({"schema": 1, "directory": str(out), **document}, indent=2))
-        return
-    click.echo(f"{circuit.rows} x {circuit.cols} cells, operands in {circuit.operand}: {circuit.mac}")
-    click.echo(
-        f"{len(written)} files in {out}: rtl/ (top: array_top), tb/, array.f, vivado.tcl, quartus.qip, README.md"
-    )
-    if result:
-        click.echo(f"testbench: {result}")
+    if not as_json:
+        click.echo(f"{circuit.rows} x {circuit.cols} cells, operands in {circuit.operand}: {circuit.mac}")
+    size, operand, unit = [circuit.rows, circuit.cols], str(circuit.operand), str(circuit.mac)
+    _print_written("array", out, written, result, as_json, array=size, operand=operand, mac=unit)
 
 
 @command.command("synth")
@@ -213,7 +200,7 @@ def synth(
         from msgspec import to_builtins
 
         document = [{"products": products, **to_builtins(unit)} for products, unit in units.items()]
-        click.echo(json.dumps({"schema": 1, "target": target, "units": document}, indent=2))
+        print_json(target=target, units=document)
         return
     for products, unit in units.items():
         click.echo(f"{', '.join(products)}: {unit.left} by {unit.right}: {unit.mac}")
@@ -243,7 +230,7 @@ def energy(
 
     Picojoules of a multiply-add in sky130_fd_sc_hd, without wires and glitches, beside those of normal random operands.
     """
-    from presilicon.base import ConfigError
+    from presilicon.base import ConfigError, columns
     from presilicon.designs import load_design
     from presilicon.study import operand_energies
     from presilicon.workloads import load_workload
@@ -259,8 +246,7 @@ def energy(
     if as_json:
         from msgspec import to_builtins
 
-        document = {"schema": 1, "library": "sky130_fd_sc_hd", "energies": to_builtins(results)}
-        click.echo(json.dumps(document, indent=2))
+        print_json(library="sky130_fd_sc_hd", energies=to_builtins(results))
         return
     rows: dict[tuple[str, ...], dict[int, str]] = {}
     for result in results:
@@ -268,10 +254,7 @@ def energy(
         rows.setdefault(key, {})[result.step] = f"{result.pj:.2f}"
     table = [("layer", "product", "operands", "random", *(f"step {step}" for step in numbers))]
     table += [(*key, *(by_step.get(step, "-") for step in numbers)) for key, by_step in rows.items()]
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
-    click.echo("pJ per multiply-add")
-    for row in table:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    click.echo("\n".join(["pJ per multiply-add", *columns(table, left=range(len(table[0])))]))
 
 
 def _unit_figures(unit: "MacSynthesis") -> list[str]:
@@ -350,7 +333,7 @@ def tap(
     if listing:
         widths = list_signals(sources, top, include, values)
         if as_json:
-            click.echo(json.dumps({"schema": 1, "signals": widths}, indent=2))
+            print_json(signals=widths)
         for name, width in widths.items() if not as_json else ():
             click.echo(f"{width:5} {name}")
         return
@@ -366,8 +349,7 @@ def tap(
     if as_json:
         names = [str(path.relative_to(out)) for path in tapped.files]
         reset_document = {"name": tapped.reset, "active": "low" if tapped.reset_is_low else "high"}
-        document = {"schema": 1, "top": tapped.top, "clock": tapped.clock, "reset": reset_document, "files": names}
-        click.echo(json.dumps(document, indent=2))
+        print_json(top=tapped.top, clock=tapped.clock, reset=reset_document, files=names)
         return
     active = "low" if tapped.reset_is_low else "high"
     click.echo(f"{len(tapped.files)} files in {out}; top: {tapped.top}, clock {tapped.clock}, reset {tapped.reset}")

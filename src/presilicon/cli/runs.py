@@ -1,6 +1,7 @@
 """`presilicon runs`: list, show, export and remove recorded runs."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -59,7 +60,7 @@ def show(run: str, out: Path, as_json: bool) -> None:
 @out_option
 def export(run: str, file_format: str, target: Path | None, out: Path) -> None:
     """Export a RUN (its name, the beginning of it, or "latest")."""
-    from presilicon.base import ConfigError
+    from presilicon.base import ConfigError, write_file
     from presilicon.report import export_report
     from presilicon.runs import export_run, load_run
 
@@ -73,11 +74,9 @@ def export(run: str, file_format: str, target: Path | None, out: Path) -> None:
             raise ConfigError(f"{file_format} is not for a terminal; name a file with --to")
         click.echo(content, nl=isinstance(content, str) and not content.endswith("\n"))
         return
-    try:
+    with suppress(OSError):
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content.encode() if isinstance(content, str) else content)
-    except OSError as error:
-        raise ConfigError(f"{target}: cannot be written ({error.strerror or error})") from None
+    write_file(target, content)
     click.echo(f"wrote {target}", err=True)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from presilicon.base import ConfigError
-from presilicon.cli.options import json_option
+from presilicon.cli.options import json_option, print_json
 
 _DEFAULT = "run"
 
@@ -174,21 +174,16 @@ def characterize(
     Example:
       presilicon schedule characterize --workload digits-cnn --watts 65 --out mine.toml
     """
-    import json
-
-    from presilicon.base import to_plain
+    from presilicon.base import to_plain, write_file
     from presilicon.study import characterize as measure
     from presilicon.study import to_table
 
     table = measure(workload, device=device, name=name, batch_size=batch, repeats=repeats, watts=watts)
     if out is not None:
-        try:
-            out.write_text(to_table(table), encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"cannot write {out}: {error.strerror}") from None
+        write_file(out, to_table(table))
         click.echo(f"table: {out}", err=as_json)
     if as_json:
-        click.echo(json.dumps({"schema": 1, **to_plain(table)}, indent=2))
+        print_json(**to_plain(table))
     elif out is None:
         click.echo(to_table(table), nl=False)
 

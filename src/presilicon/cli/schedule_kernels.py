@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from presilicon.base import ConfigError, unknown
+from presilicon.cli.options import print_json
 from presilicon.scheduling import (
     SHAPES,
     Fmax,
@@ -33,14 +34,17 @@ def print_kernels(
     if kind not in SHAPES:
         raise unknown("kind", kind, SHAPES)
     op = make_input(kind, SHAPES[kind][1] if shape is None else _numbers("--shape", shape, "x"))
-    document: dict[str, Any] = {"schema": 1, "op": kind, "shape": list(op.sides), "work": op.work}
+    document: dict[str, Any] = {"op": kind, "shape": list(op.sides), "work": op.work}
     if config is not None and fmax_mhz is not None:
         numbers = _numbers("--config", config, ",")
         if len(numbers) != 4:
             raise ConfigError(f"--config must be four numbers, as in 2,1,128,64, not {config[:60]}")
         value = latency_indicator(op.work, numbers[2], fmax_mhz)
         document |= {"config": list(numbers), "fmax_mhz": fmax_mhz, "latency_indicator": value}
-        click.echo(json.dumps(document, indent=2) if as_json else f"LI {value:.2f}")
+        if as_json:
+            print_json(**document)
+        else:
+            click.echo(f"LI {value:.2f}")
         return
     fmax, label, monotone = _fmax(fmax_table)
     space = Space()
@@ -55,7 +59,7 @@ def print_kernels(
         "best": [_plain(ranked) for ranked in exploration.best],
     }
     if as_json:
-        click.echo(json.dumps(document, indent=2))
+        print_json(**document)
         return
     click.echo(f"{kind} {'x'.join(map(str, op.sides))}: {exploration.space:,} configurations, Fmax from {label}")
     click.echo(

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from click.core import ParameterSource
@@ -84,20 +84,10 @@ def _check_segments(context: click.Context, parameter: click.Parameter, value: s
 @click.pass_context
 def command(
     context: click.Context,
+    /,
     design: str,
     workload: str | None,
     gemm: str | None,
-    batch: int | None,
-    ops: int,
-    checkpoint: str | None,
-    times: Path | None,
-    clock_ghz: float | None,
-    chakra: Path | None,
-    topology: Path | None,
-    trace: Path | None,
-    repeat: int | None,
-    memory_plot: Path | None,
-    roofline_plot: Path | None,
     frames: Path | None,
     array: str | None,
     dataflow: str | None,
@@ -108,6 +98,7 @@ def command(
     settings: tuple[str, ...],
     vary: tuple[str, ...],
     as_json: bool,
+    **step: Any,
 ) -> None:
     """Price one training step of a workload, or one matrix product, on DESIGN: time, energy and traffic.
 
@@ -124,15 +115,15 @@ def command(
     sides = None if gemm is None else _sizes("--gemm", gemm, "MxKxN", 3, _LARGEST_SIDE)
     array_sides = None if array is None else _sizes("--array", array, "ROWSxCOLUMNS", 2, _LARGEST_ARRAY)
     if sides is not None:
-        _refuse_step_options(context)
+        _refuse(context, _STEP_OPTIONS, "is for --workload; a single product has no step")
     elif frames is not None:
         raise ConfigError("--frames is for --gemm: the cells of a small product, as in --gemm 4x4x4 --array 4x4")
-    if repeat is not None and trace is None:
+    if step["repeat"] is not None and step["trace"] is None:
         raise ConfigError("--repeat is for --trace: how many steps the trace covers")
-    if clock_ghz is not None and times is None:
+    if step["clock_ghz"] is not None and step["times"] is None:
         raise ConfigError("--clock-ghz is for --times: it turns the cycles of that file into seconds")
 
-    from presilicon.cli.simulate_outputs import Outputs, print_products, print_steps
+    from presilicon.cli.simulate_outputs import StepOptions, print_products, print_steps
     from presilicon.designs import load_design, vary_designs
 
     overrides, machine = list(settings), load_design(design).machine
@@ -142,31 +133,12 @@ def command(
         overrides += machine.product_settings()
     designs = vary_designs(design, overrides, vary, numerics=numerics, methods=methods)
     if len(designs) > 1:
-        _refuse_single_design_options(context)
+        _refuse(context, _SINGLE_DESIGN_OPTIONS, "is for one design; leave it or --vary out")
     counted = cast("Convention", convention)
     if sides is not None:
         print_products(sides, designs, counted, frames, as_json)
     else:
-        outputs = Outputs(
-            chakra=chakra,
-            topology=topology,
-            trace=trace,
-            repeat=repeat or 1,
-            memory_plot=memory_plot,
-            roofline_plot=roofline_plot,
-        )
-        print_steps(
-            str(workload),
-            designs,
-            counted,
-            batch=batch,
-            ops=ops,
-            checkpoint=checkpoint,
-            times=times,
-            clock_ghz=clock_ghz,
-            outputs=outputs,
-            as_json=as_json,
-        )
+        print_steps(str(workload), designs, counted, StepOptions(**step), as_json)
 
 
 def _array_settings(
@@ -181,16 +153,10 @@ def _array_settings(
         ) from None
 
 
-def _refuse_single_design_options(context: click.Context) -> None:
-    for option in _SINGLE_DESIGN_OPTIONS:
+def _refuse(context: click.Context, options: tuple[str, ...], reason: str) -> None:
+    for option in options:
         if context.get_parameter_source(option) is not ParameterSource.DEFAULT:
-            raise ConfigError(f"--{option.replace('_', '-')} is for one design; leave it or --vary out")
-
-
-def _refuse_step_options(context: click.Context) -> None:
-    for option in _STEP_OPTIONS:
-        if context.get_parameter_source(option) is not ParameterSource.DEFAULT:
-            raise ConfigError(f"--{option.replace('_', '-')} is for --workload; a single product has no step")
+            raise ConfigError(f"--{option.replace('_', '-')} {reason}")
 
 
 def _sizes(option: str, text: str, form: str, count: int, largest: int) -> tuple[int, ...]:

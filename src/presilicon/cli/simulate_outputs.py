@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from presilicon.base import ConfigError, format_bytes
+from presilicon.base import ConfigError, format_bytes, json_text, write_file
 from presilicon.designs import Convention, Design
 from presilicon.records import Cost, Coverage, Gemm, StepGraph
 from presilicon.report import (
@@ -40,13 +40,19 @@ from presilicon.simulation import checkpoint as with_checkpoints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outputs:
-    """Files to write, and the steps in the trace."""
+class StepOptions:
+    """Options of the price of a step, and the files to write."""
 
+    batch: int | None
+    ops: int
+    checkpoint: str | None
+    times: Path | None
+    clock_ghz: float | None
     chakra: Path | None
     topology: Path | None
     trace: Path | None
-    repeat: int
+    repeat: int | None
+    """Steps in the trace."""
     memory_plot: Path | None
     roofline_plot: Path | None
 
@@ -74,30 +80,16 @@ def _print(texts: Sequence[str], as_json: bool) -> None:
     """One document as it is; several JSON documents as the list `designs` of one."""
     if len(texts) > 1 and as_json:
         document = {"schema": 1, "designs": [msgspec.Raw(text.encode()) for text in texts]}
-        texts = [msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"]
+        texts = [json_text(document)]
     click.echo("\n".join(texts), nl=False)
 
 
 def _write_frames(path: Path, gemm: Gemm, design: Design) -> None:
-    play = design.machine.play_product(gemm)
-    try:
-        path.write_bytes(msgspec.json.encode(play) + b"\n")
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+    write_file(path, msgspec.json.encode(design.machine.play_product(gemm)) + b"\n")
 
 
 def print_steps(
-    name: str,
-    designs: Sequence[Design],
-    convention: Convention,
-    *,
-    batch: int | None,
-    ops: int,
-    checkpoint: str | None,
-    times: Path | None,
-    clock_ghz: float | None,
-    outputs: Outputs,
-    as_json: bool,
+    name: str, designs: Sequence[Design], convention: Convention, options: StepOptions, as_json: bool
 ) -> None:
     """Price one step on each design, with checkpoints and times of another simulator where given; print and write."""
     from presilicon.records import StepFacts
@@ -111,8 +103,8 @@ def print_steps(
         talk.append("Methods act in training; this is a step before they have acted.")
     for design in designs:
         graphs = StepGraphs(workload, design.methods) if design.methods else plain
-        graph = StepPrices(graphs, design).graph(StepFacts(samples=batch))
-        text, files = _step_text(graph, design, convention, ops, checkpoint, times, clock_ghz, outputs, as_json)
+        graph = StepPrices(graphs, design).graph(StepFacts(samples=options.batch))
+        text, files = _step_text(graph, design, convention, options, as_json)
         texts.append(text)
         talk += files
     _print(texts, as_json)
@@ -121,29 +113,21 @@ def print_steps(
 
 
 def _step_text(
-    graph: StepGraph,
-    design: Design,
-    convention: Convention,
-    ops: int,
-    checkpoint: str | None,
-    times: Path | None,
-    clock_ghz: float | None,
-    outputs: Outputs,
-    as_json: bool,
+    graph: StepGraph, design: Design, convention: Convention, options: StepOptions, as_json: bool
 ) -> tuple[str, list[str]]:
     """The price of a step as text or JSON, and a line about each file that was written."""
     cost = simulate(graph, design, convention=convention)
     plain, segments = None, 0
-    if checkpoint is not None:
-        cut = _segments(graph, checkpoint)
+    if options.checkpoint is not None:
+        cut = _segments(graph, options.checkpoint)
         # Dropping the last segment gains nothing: its backward pass follows at once.
         plain, segments, graph = cost, len(cut), with_checkpoints(graph, cut[:-1])
         cost = simulate(graph, design, convention=convention)
     coverage = None
-    if times is not None:
-        clock_ghz = design.machine.clock_ghz if clock_ghz is None else clock_ghz
-        cost, coverage = put_times(cost, match_times(graph, cost, read_times(times, clock_ghz)))
-    talk = _write_files(outputs, graph, design, cost)
+    if options.times is not None:
+        clock_ghz = design.machine.clock_ghz if options.clock_ghz is None else options.clock_ghz
+        cost, coverage = put_times(cost, match_times(graph, cost, read_times(options.times, clock_ghz)))
+    talk = _write_files(options, graph, design, cost)
     memory_gib = design.machine.memory_gib
     if memory_gib is not None and cost.memory_bytes > memory_gib * 2**30:
         needs = f"the step holds {format_bytes(cost.memory_bytes)}"
@@ -151,9 +135,9 @@ def _step_text(
     if as_json:
         notes = _notes(plain, cost, segments, coverage)
         return cost_to_json(cost, design=design.name, graph=graph, notes=notes), talk
-    parts = [render_cost(cost, design=design.name, graph=graph, ops=ops)]
+    parts = [render_cost(cost, design=design.name, graph=graph, ops=options.ops)]
     if plain is not None:
-        parts.append(render_checkpointing(plain, cost, segments, times=times is None))
+        parts.append(render_checkpointing(plain, cost, segments, times=options.times is None))
     if coverage is not None:
         parts.append(render_coverage(coverage))
     return "\n".join(parts), talk
@@ -189,23 +173,23 @@ def _notes(plain: Cost | None, cost: Cost, segments: int, coverage: Coverage | N
     return notes
 
 
-def _write_files(outputs: Outputs, graph: StepGraph, design: Design, cost: Cost) -> list[str]:
+def _write_files(options: StepOptions, graph: StepGraph, design: Design, cost: Cost) -> list[str]:
     """Write the requested files; returns a line about each."""
     talk: list[str] = []
     title = f"{graph.name}, batch {graph.batch_size}, on {design.name}"
     timeline = memory_timeline(graph, design, cost)
-    if outputs.chakra is not None:
-        write_chakra(outputs.chakra, graph, design, cost)
-    if outputs.topology is not None:
-        write_topology(outputs.topology, graph)
-        talk.append(f"topology: {outputs.topology} (run SCALE-Sim on it, then give --times COMPUTE_REPORT.csv)")
-    if outputs.trace is not None:
-        save_trace(outputs.trace, cost, timeline, design=design.name, graph=graph, repeat=outputs.repeat)
-        talk.append(f"trace: {outputs.trace} (open it at https://ui.perfetto.dev)")
-    if outputs.roofline_plot is not None:
-        save_roofline_plot(cost, outputs.roofline_plot, title=title)
-        talk.append(f"roofline plot: {outputs.roofline_plot}")
-    if outputs.memory_plot is not None:
-        save_memory_plot(timeline, outputs.memory_plot, title=title)
-        talk.append(f"{render_memory(timeline)}memory plot: {outputs.memory_plot}")
+    if options.chakra is not None:
+        write_chakra(options.chakra, graph, design, cost)
+    if options.topology is not None:
+        write_topology(options.topology, graph)
+        talk.append(f"topology: {options.topology} (run SCALE-Sim on it, then give --times COMPUTE_REPORT.csv)")
+    if options.trace is not None:
+        save_trace(options.trace, cost, timeline, design=design.name, graph=graph, repeat=options.repeat or 1)
+        talk.append(f"trace: {options.trace} (open it at https://ui.perfetto.dev)")
+    if options.roofline_plot is not None:
+        save_roofline_plot(cost, options.roofline_plot, title=title)
+        talk.append(f"roofline plot: {options.roofline_plot}")
+    if options.memory_plot is not None:
+        save_memory_plot(timeline, options.memory_plot, title=title)
+        talk.append(f"{render_memory(timeline)}memory plot: {options.memory_plot}")
     return talk

@@ -4,6 +4,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from presilicon.base import columns
+
 CoverageStatus = Literal["emulated", "float32", "uncovered"]
 """Rounded as the numerics say; left in float32 because they say so; or left although they ask for more."""
 
@@ -68,15 +70,9 @@ class EmulationCoverage(Struct, frozen=True, kw_only=True):
             rows.append(
                 (layer, op.stage, op.operator, str(op.calls), f"{op.flops:,}", f"{op.flops / total:.2%}", formats)
             )
-        widths = [max(len(row[column]) for row in rows) for column in range(6)]
-        lines = ["  ".join([*(_pad(row, widths)), row[6]]) for row in rows]
+        lines = columns(rows, left=(0, 1, 2, 6))
         shares = (
             f"{self.share('emulated'):.2%} of {self.flops:,} FLOPs emulated, "
             f"{self.share('float32'):.2%} left in float32, {self.share('uncovered'):.2%} uncovered"
         )
         return "\n".join([f"{self.name}: {shares}", *lines])
-
-
-def _pad(row: tuple[str, ...], widths: list[int]) -> list[str]:
-    words = [row[column].ljust(widths[column]) for column in range(3)]
-    return words + [row[column].rjust(widths[column]) for column in range(3, 6)]

@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from presilicon.base import columns
 from presilicon.records.graph import ProductPhase, Role
 
 MonitoredRole = Role | Literal["output"]
@@ -120,8 +121,7 @@ class MonitorReport(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         rows: list[tuple[str, ...]] = [_HEADER]
         rows += [_row(entry) for entry in self.roles]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        lines = ["  ".join(_align(row, widths)).rstrip() for row in rows]
+        lines = columns(rows, left=(0, 1, 2))
         lines += [f"{dead.layer or '(root)'}: {dead.dead} of {dead.units} units are dead" for dead in _dying(self)]
         steps = f"{len(self.steps)} step{'s' if len(self.steps) != 1 else ''} monitored"
         first = self.first_failure
@@ -149,8 +149,3 @@ def _row(entry: RoleStatistics) -> tuple[str, ...]:
         str(numbers.nans + numbers.infinities),
         "" if numbers.clipped_blocks is None else f"{numbers.clipped_blocks:.2%}",
     )
-
-
-def _align(row: tuple[str, ...], widths: list[int]) -> list[str]:
-    words = [row[column].ljust(widths[column]) for column in range(3)]
-    return words + [row[column].rjust(widths[column]) for column in range(3, len(row))]

@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from presilicon.base import columns
 from presilicon.records.graph import Role
 
 
@@ -131,9 +132,7 @@ class FormatSensitivity(Struct, frozen=True, kw_only=True):
             cells = [_cell(sizes.get(((entry.layer, entry.role), name))) for name in self.formats]
             roles = [entry.role or ""] if has_roles else []
             rows.append([entry.layer or "(root)", *roles, entry.narrowest or "none", *cells])
-        left = len(header) - len(self.formats)
-        widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
-        lines = ["  ".join(_pad(row, widths, left)).rstrip() for row in rows]
+        lines = columns(rows, left=range(len(header) - len(self.formats)))
         what = "relative error of the gradients" if self.metric == "gradient_error" else "relative change of the loss"
         return "\n".join([f"{self.name}: {what}, one layer at a time; at most {self.threshold:g} passes", *lines])
 
@@ -142,10 +141,3 @@ def _cell(value: float | None) -> str:
     if value is None:
         return ""
     return "not finite" if value == float("inf") else f"{value:.2g}"
-
-
-def _pad(row: list[str], widths: list[int], left: int) -> list[str]:
-    return [
-        text.ljust(width) if column < left else text.rjust(width)
-        for column, (text, width) in enumerate(zip(row, widths, strict=True))
-    ]

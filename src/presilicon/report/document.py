@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, json_text
 from presilicon.records import Comparison, Fairness, Pair, Result, Sensitivity
 
 
@@ -36,7 +36,7 @@ def to_json(comparison: Comparison) -> str:
         pairs=comparison.pairs,
         fairness=comparison.fairness,
     )
-    return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
+    return json_text(document)
 
 
 def from_plain(data: Any) -> Comparison:

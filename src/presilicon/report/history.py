@@ -4,9 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import IO, Any
 
-import msgspec
-
-from presilicon.base import ConfigError, format_number, format_percent
+from presilicon.base import ConfigError, columns, format_number, format_percent, json_text
 from presilicon.records import Comparison, EvaluationEvent, SeedFinished, SeedRestored
 from presilicon.report.charts.figure import render_figure
 from presilicon.report.document import from_plain
@@ -18,15 +16,13 @@ from presilicon.runs import StoredRun, watch_run
 def runs_to_json(runs: Sequence[StoredRun]) -> str:
     """The runs as a JSON document: name, status, kind, times, seed and hash of each."""
     document = {"schema": 1, "runs": [_summary(run) for run in runs]}
-    return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
+    return json_text(document)
 
 
 def print_runs(runs: Sequence[StoredRun], file: IO[str] | None = None) -> None:
     """Write a line for each run: name, status, what was run."""
     rows = [("run", "status", "what"), *((run.name, run.status, _what(run)) for run in runs)]
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    for name, status, what in rows:
-        (file or sys.stdout).write(f"{name:{widths[0]}}  {status:{widths[1]}}  {what}".rstrip() + "\n")
+    (file or sys.stdout).write("\n".join([*columns(rows, left=(0, 1, 2)), ""]))
 
 
 def run_to_json(run: StoredRun) -> str:
@@ -38,7 +34,7 @@ def run_to_json(run: StoredRun) -> str:
         "seeds_finished": finished_seeds(run),
         "result": run.comparison(),
     }
-    return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
+    return json_text(document)
 
 
 def print_run(run: StoredRun, file: IO[str] | None = None) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, write_file
 from presilicon.records import Cost, MemoryTimeline, OpCost, StepGraph
 
 _PROCESS = 1
@@ -39,11 +39,7 @@ def save_trace(
     content = json.dumps(document, separators=(",", ":")).encode()
     if path.suffix.lower() == ".gz":
         content = gzip.compress(content, mtime=0)  # the same step gives the same bytes
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
-    return path
+    return write_file(path, content)
 
 
 def trace_document(

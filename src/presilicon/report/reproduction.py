@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from presilicon.base import columns, json_text
 from presilicon.records import Reproduced, Reproduction
 from presilicon.report.charts.lines import render_panel
 from presilicon.report.page.page import plain_page
@@ -18,11 +19,7 @@ _WIDTH = 110
 def render_reproduction(reproduction: Reproduction) -> str:
     """The table, its assumptions and the verdict as plain text."""
     rows = [("", "published", "ours", "difference", ""), *(_row(row) for row in reproduction.rows)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [reproduction.title, f"source: {reproduction.source}", ""]
-    for name, published, ours, difference, note in rows:
-        cells = [name.ljust(widths[0]), published.rjust(widths[1]), ours.rjust(widths[2]), difference.rjust(widths[3])]
-        lines.append("  ".join([*cells, note]).rstrip())
+    lines = [reproduction.title, f"source: {reproduction.source}", "", *columns(rows, left=(0, 4))]
     lines += ["", "assumptions"]
     for text in reproduction.assumptions:
         lines += textwrap.wrap(text, _WIDTH, initial_indent="- ", subsequent_indent="  ")
@@ -38,7 +35,7 @@ def reproduction_to_json(reproduction: Reproduction) -> str:
         del plain["panels"]
     for row, plain_row in zip(reproduction.rows, plain["rows"], strict=True):
         plain_row["difference"] = row.difference
-    return msgspec.json.format(msgspec.json.encode({"schema": 1, **plain})).decode() + "\n"
+    return json_text({"schema": 1, **plain})
 
 
 def _row(row: Reproduced) -> tuple[str, str, str, str, str]:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from presilicon.base import format_joules, format_percent, format_seconds
+from presilicon.base import columns, format_joules, format_percent, format_seconds
 from presilicon.records import PowerTrace, Problem, Schedule, ScheduleCost, Started
 
 
@@ -106,7 +106,7 @@ def render_summary(view: ScheduleView, gap: str) -> str:
                 "-" if cost.violations is None else str(cost.violations),
             )
         )
-    lines = [view.title, view.subline, "", *_columns(rows)]
+    lines = [view.title, view.subline, "", *columns(rows)]
     used = ", ".join(f"{name} {format_percent(share)}" for name, share in view.cost.utilization.items())
     lines += ["", f"busy: {used}", gap]
     moved = moved_rows(view.problem, view.schedule.started, view.reasons, view.reference)
@@ -115,21 +115,10 @@ def render_summary(view: ScheduleView, gap: str) -> str:
         for row in moved[:12]:
             kind = f"{row.kind} {row.size}".rstrip()
             table.append((kind, row.device, f"{row.clock:g}", str(row.ops), format_seconds(row.busy_s), row.why))
-        lines += ["", *_columns(table, left=(0, 1, 5))]
+        lines += ["", *columns(table, left=(0, 1, 5))]
         if len(moved) > 12:
             lines.append(f"({len(moved) - 12} more)")
     if view.payback is not None:
         lines += ["", payback_sentence(view.payback)]
     lines += ["", *(f"note: {note}" for note in view.notes)]
     return "\n".join(lines) + "\n"
-
-
-def _columns(rows: Sequence[tuple[str, ...]], left: Sequence[int] = (0,)) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if column in left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]

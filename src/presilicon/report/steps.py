@@ -5,7 +5,15 @@ from typing import Any
 
 import msgspec
 
-from presilicon.base import format_bytes, format_count, format_joules, format_percent, format_seconds
+from presilicon.base import (
+    columns,
+    format_bytes,
+    format_count,
+    format_joules,
+    format_percent,
+    format_seconds,
+    json_text,
+)
 from presilicon.records import Cost, Coverage, Gemm, OpCost, StepGraph
 
 
@@ -24,7 +32,7 @@ def cost_to_json(cost: Cost, *, design: str, graph: StepGraph, notes: Mapping[st
         **(notes or {}),
         **msgspec.to_builtins(cost),
     }
-    return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
+    return json_text(document)
 
 
 def render_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int) -> str:
@@ -53,14 +61,7 @@ def render_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int) -> str:
             ("op", "time", "of busy" if overlap else "share", "bound by", "util", "FLOP/B", "energy", "DRAM"),
             *(_row(op, whole_s) for op in dearest),
         ]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines.append("")
-        for row in rows:
-            cells = [
-                row[0].ljust(widths[0]),
-                *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True)),
-            ]
-            lines.append("  ".join(cells))
+        lines += ["", *columns(rows)]
         if any(op.group for op in dearest):
             lines.append("* fused with others: the time of the group is divided among its ops")
         if len(dearest) < len(cost.ops):
@@ -188,7 +189,7 @@ def product_to_json(
         "roof_flops_s": cost.roof_flops_s,
         "bound": cost.bound,
     }
-    return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
+    return json_text(document)
 
 
 def render_product(

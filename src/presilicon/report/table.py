@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from presilicon.base import count_scale, format_area, format_bytes, format_seconds, joules_scale, seconds_scale
+from presilicon.base import columns, count_scale, format_area, format_bytes, format_seconds, joules_scale, seconds_scale
 from presilicon.records import Comparison, Result
 from presilicon.report.arrivals import HEADER, arrival_rows
 from presilicon.report.fairness import notes_on
@@ -91,24 +91,13 @@ def render_table(comparison: Comparison) -> str:
         mark = MARK if grid.best is not None and index == 0 else " "
         rows.append((f"{mark} {row[0].line}", *(cell.line for cell in row[1:])))
     notes = [*_notes(grid), *notes_on(comparison), *_sensitivity(comparison)]
-    return "\n".join([*_aligned(rows), *_arrivals(comparison), "", headline(comparison), *notes]) + "\n"
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Lines of a table whose first column is aligned left and the others right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))]
-        ).rstrip()
-        for row in rows
-    ]
+    return "\n".join([*columns(rows), *_arrivals(comparison), "", headline(comparison), *notes]) + "\n"
 
 
 def _arrivals(comparison: Comparison) -> list[str]:
     """The table of all targets with samples and updates, after an empty line; nothing if it would add nothing."""
     rows = arrival_rows(comparison)
-    return ["", *_aligned([(f"  {name}", *texts) for name, *texts in (HEADER, *rows)])] if rows else []
+    return ["", *columns([(f"  {name}", *texts) for name, *texts in (HEADER, *rows)])] if rows else []
 
 
 def print_table(comparison: Comparison, file: IO[str] | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from presilicon.base import ConfigError, unknown
+from presilicon.base import ConfigError, json_text, unknown
 from presilicon.records import EvaluationEvent
 from presilicon.runs.events import read_plain_events
 from presilicon.runs.run import EVENTS_FILE
@@ -37,7 +37,7 @@ def _as_json(run: StoredRun) -> str:
     schema = record.pop("schema")
     events = tuple(read_plain_events(run.path / EVENTS_FILE))
     document = {"schema": schema, "run": {"name": run.name, **record}, "events": events}
-    return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
+    return json_text(document)
 
 
 def _as_csv(run: StoredRun) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from presilicon.base import ConfigError, PresiliconError, RunFailedError, write_atomically
+from presilicon.base import ConfigError, PresiliconError, RunFailedError, json_text, write_atomically
 from presilicon.records import Event, LockEvent
 from presilicon.runs.events import EventLog, now
 from presilicon.runs.lock import RunLock, acquire, process_start
@@ -103,7 +103,7 @@ class Run:
             self._lock.release()
 
     def _write_record(self) -> None:
-        write_atomically(self.path / RECORD_FILE, msgspec.json.format(msgspec.json.encode(self._record)) + b"\n")
+        write_atomically(self.path / RECORD_FILE, json_text(self._record).encode())
 
     def __enter__(self) -> "Run":
         return self

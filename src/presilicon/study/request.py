@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, json_text
 from presilicon.designs import Design, recipe_label, vary_designs
 from presilicon.records import Direction
 from presilicon.runs import CHECKPOINT_EVERY, Run, StoredRun, config_hash, resume_run
@@ -130,7 +130,7 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
 
 def write_request(run: Run, request: EvaluateRequest) -> None:
     """Save a request in the run's directory."""
-    run.write_file(REQUEST_FILE, msgspec.json.format(msgspec.json.encode(request)) + b"\n")
+    run.write_file(REQUEST_FILE, json_text(request))
 
 
 def read_request(run: StoredRun) -> EvaluateRequest:

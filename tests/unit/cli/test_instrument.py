@@ -232,7 +232,7 @@ def test_compile_and_disassemble(invoke) -> None:
     assert (found.code, found.out) == (2, "")
     assert "refused (code 5)" in found.err
     assert invoke("instrument", "disassemble", "none.bin").code == 2
-    assert "cannot be written" in invoke("instrument", "compile", *arguments, "--out", "none/image.bin").err
+    assert "cannot write" in invoke("instrument", "compile", *arguments, "--out", "none/image.bin").err
 
 
 def test_list(invoke) -> None:

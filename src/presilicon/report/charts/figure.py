@@ -5,7 +5,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from presilicon.base import ConfigError, MissingToolError, Scale, joules_scale, seconds_scale, unknown
+from presilicon.base import ConfigError, MissingToolError, Scale, joules_scale, seconds_scale, unknown, write_file
 from presilicon.records import Comparison, Result
 from presilicon.report.charts.curves import median_curve
 from presilicon.report.charts.palette import LIGHT, SOLID
@@ -48,12 +48,7 @@ def save_figure(comparison: Comparison, path: Path) -> Path:
 
 def save_drawing(path: Path, render: Callable[[str], bytes]) -> Path:
     """Write the output of `render` for the format that the file's suffix names, and return the path."""
-    content = render(path.suffix.lower().removeprefix("."))
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
-    return path
+    return write_file(path, render(path.suffix.lower().removeprefix(".")))
 
 
 def render_figure(comparison: Comparison, format: str) -> bytes:

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from presilicon.base import ConfigError, MissingToolError
+from presilicon.base import ConfigError, MissingToolError, write_file
 from presilicon.designs import Design, StepFormats
 from presilicon.records import Cost, Op, OpCost, StepFacts, StepGraph, TensorRef
 from presilicon.simulation.execution import executed_ops
@@ -121,7 +121,4 @@ def write_topology(path: Path | str, graph: StepGraph) -> None:
     Raises:
         ConfigError: the file cannot be written.
     """
-    try:
-        Path(path).write_text(topology_of(graph))
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+    write_file(Path(path), topology_of(graph))

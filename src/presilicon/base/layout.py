@@ -1,0 +1,27 @@
+"""Texts that programs print: columns for a terminal, JSON documents."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+
+def columns(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
+    """The lines of a table; columns in `left` are aligned left, the others right.
+
+    >>> columns([("op", "cycles"), ("conv1", "12")])
+    ['op     cycles', 'conv1      12']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def json_text(document: Any) -> str:
+    """A document as indented JSON, with the end of its last line; NaN and infinity become null."""
+    return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
