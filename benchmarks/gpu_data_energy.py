@@ -1,4 +1,4 @@
-"""Joules of one matrix product on the GPU at hand with operands of different entropy, beside the toggles of our circuit.
+"""Joules of one matrix product on the GPU at hand with operands of different entropy, beside toggles of our circuit.
 
     PYTHONPATH=src:benchmarks python benchmarks/gpu_data_energy.py measure --out h200_data_energy.json    # on the card
     PYTHONPATH=src:benchmarks python benchmarks/gpu_data_energy.py compare h200_data_energy.json          # anywhere

@@ -41,7 +41,7 @@ def measure(
 ) -> list[LayerTime]:  # fmt: skip
     """Time of every phase of some layers in every precision; with a window, their power in two such windows.
 
-    Each phase is a CUDA graph of some repetitions. Layers that the card cannot run are left out, and `progress` says so.
+    Each phase is a CUDA graph of some repetitions. Layers that the card cannot run are left out: `progress` says so.
 
     Raises:
         MissingToolError: there is no CUDA device.
@@ -68,6 +68,7 @@ def measure(
                     times.append(LayerTime(layer=index, precision=precision, phase=phase, **row))
             except (RuntimeError, NotImplementedError) as error:
                 progress(done, f"{layer.name} {layer.arguments} in {precision}: {str(error).splitlines()[0]}")
+                _renew_random_numbers()
         if done % 16 == 15:
             torch.cuda.empty_cache()
     return times
@@ -78,16 +79,15 @@ def _phases(layer: Layer, precision: Precision) -> Iterable[tuple[LayerPhase, Ca
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     module = layer.build().cuda().train()
-    if not layer.updates:
-        module = module.to(dtype)
-    if layer.updates:
-        if precision == "fp32":
-            yield "update", _update(module, layer)
-        return
     inputs = [_filled(shape, layer, dtype) for shape in layer.shapes]
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
+        if layer.updates:
+            if precision == "fp32":
+                yield "update", _update(module, layer)
+            return
+        module = module.to(dtype)
         yield "forward", lambda: module(*inputs)
         output = module(*inputs)
         error = torch.randn_like(output)
@@ -121,6 +121,12 @@ def _update(module: nn.Module, layer: Layer) -> Callable[[], Any]:
     return optimizer.step
 
 
+def _renew_random_numbers() -> None:
+    """A recording that failed leaves the card's generator in the middle of it."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    generator.graphsafe_set_state(torch.Generator("cuda").graphsafe_get_state())
+
+
 def _timed(run: Callable[[], Any], nvml: Nvml, window_s: float) -> dict[str, Any]:
     """Microseconds, and with a window the watts."""
     for _ in range(2):
@@ -150,9 +156,11 @@ def _timed(run: Callable[[], Any], nvml: Nvml, window_s: float) -> dict[str, Any
         time_us = taken / passes / repeats * 1e6
         time.sleep(0.1)
     return {
-        "time_us": round(time_us, 3), "power_w": round(sum(powers) / 2, 1), "spread_w": round(abs(powers[0] - powers[1]), 1),
+        "time_us": round(time_us, 3),
+        "power_w": round(sum(powers) / 2, 1),
+        "spread_w": round(abs(powers[0] - powers[1]), 1),
         "clock_mhz": clock,
-    }  # fmt: skip
+    }
 
 
 def _replays(graph: torch.cuda.CUDAGraph, count: int) -> float:

@@ -267,7 +267,8 @@ def _conv(dims: int, batch: int, side: int, inputs: int, outputs: int, kernel: i
     if outs > LARGEST or batch * inputs * side**dims > LARGEST or flops > 3e12:
         return
     arguments = {
-        "dims": dims, "in_channels": inputs, "out_channels": outputs, "kernel_size": kernel, "padding": padding, **options,
+        "dims": dims, "in_channels": inputs, "out_channels": outputs, "kernel_size": kernel, "padding": padding,
+        **options,
     }  # fmt: skip
     if name == "biased-convolution":
         arguments.pop("dims")
@@ -331,8 +332,10 @@ def _other_dimensions(draw: random.Random) -> Iterator[Layer]:
     yield from _conv(3, 4, 56, 3, 64, 3)
     yield from _conv(3, 8, 16, 128, 128, 3, groups=128)
     for kind, batch, steps, inputs, width, layers in (
-        ("LSTM", 20, 35, 650, 650, 2), ("LSTM", 64, 70, 256, 512, 1), ("LSTM", 128, 100, 512, 512, 2), ("LSTM", 32, 200, 128, 256, 1),
-        ("LSTM", 256, 50, 1024, 1024, 1), ("GRU", 64, 100, 256, 512, 1), ("GRU", 128, 50, 512, 1024, 2), ("RNN", 64, 100, 256, 512, 1),
+        ("LSTM", 20, 35, 650, 650, 2), ("LSTM", 64, 70, 256, 512, 1), ("LSTM", 128, 100, 512, 512, 2),
+        ("LSTM", 32, 200, 128, 256, 1),
+        ("LSTM", 256, 50, 1024, 1024, 1), ("GRU", 64, 100, 256, 512, 1), ("GRU", 128, 50, 512, 1024, 2),
+        ("RNN", 64, 100, 256, 512, 1),
     ):  # fmt: skip
         yield Layer(
             name="recurrent", arguments={"kind": kind, "inputs": inputs, "width": width, "layers": layers},
@@ -342,7 +345,8 @@ def _other_dimensions(draw: random.Random) -> Iterator[Layer]:
 
 def _norms(draw: random.Random) -> Iterator[Layer]:
     for batch, width, side in (
-        (64, 64, 112), (64, 64, 56), (64, 256, 56), (128, 128, 28), (128, 512, 28), (64, 1024, 14), (64, 2048, 7), (32, 32, 112),
+        (64, 64, 112), (64, 64, 56), (64, 256, 56), (128, 128, 28), (128, 512, 28), (64, 1024, 14), (64, 2048, 7),
+        (32, 32, 112),
         (256, 16, 32), (16, 512, 14), (8, 256, 28), (256, 96, 14), (128, 960, 7),
     ):  # fmt: skip
         for channels_last in (False, True):
@@ -394,7 +398,8 @@ def _rows(draw: random.Random) -> Iterator[Layer]:
     for rows, classes in ((256, 1000), (2048, 50257), (8192, 8192), (16384, 1024), (128, 10), (4096, 30522)):
         yield Layer(name="loss", arguments={"classes": classes}, shapes=((rows, classes),))
     for shape, dims in (
-        ((64, 2048, 7, 7), (2, 3)), ((128, 256, 14, 14), (2, 3)), ((64, 196, 768), (1,)), ((8192, 1024), (0,)), ((8192, 1024), (1,)),
+        ((64, 2048, 7, 7), (2, 3)), ((128, 256, 14, 14), (2, 3)), ((64, 196, 768), (1,)), ((8192, 1024), (0,)),
+        ((8192, 1024), (1,)),
         ((65536, 96), (0,)), ((32, 512, 28, 28), (2, 3)), ((256, 128, 1024), (0, 1)),
     ):  # fmt: skip
         yield Layer(name="mean", arguments={"dims": dims}, shapes=(shape,))
@@ -430,7 +435,8 @@ def _moves(draw: random.Random) -> Iterator[Layer]:
     for size in (1 << 14, 1 << 18, 1 << 21, 1 << 23, 1 << 26):
         yield Layer(name="cast", shapes=((size,),))
     for shape, dims in (
-        ((64, 512, 768), (0, 2, 1)), ((64, 196, 512), (0, 2, 1)), ((16, 512, 12, 64), (0, 2, 1, 3)), ((64, 12, 128, 64), (0, 2, 1, 3)),
+        ((64, 512, 768), (0, 2, 1)), ((64, 196, 512), (0, 2, 1)), ((16, 512, 12, 64), (0, 2, 1, 3)),
+        ((64, 12, 128, 64), (0, 2, 1, 3)),
         ((64, 128, 28, 28), (0, 2, 3, 1)), ((64, 28, 28, 128), (0, 3, 1, 2)), ((64, 96, 56, 56), (0, 2, 3, 1)),
         ((64, 56, 56, 96), (0, 3, 1, 2)), ((8, 1024, 16, 64), (0, 2, 3, 1)),
     ):  # fmt: skip
