@@ -30,6 +30,8 @@ from presilicon.workloads import capture_workload
 DATA = Path(__file__).parent / "data"
 PRESET = Path(presilicon.__file__).parent / "designs/presets/h200.toml"
 CALIBRATION = ("mlp-large", "vgg16", "resnet18", "inception-v3", "dcgan-discriminator", "bert-base", "gpt-block")
+LAYOUT = ("machine.layout=channels-last",)
+"""The layout in which gpu_steps.py runs networks of images."""
 UNITS = ("float32", "tf32", "bfloat16")
 FP8 = "float(exponent=5, mantissa=3)"
 """What the 8-bit units take: e4m3 and e5m2. Not measured; it and float16 are given bfloat16's fractions."""
@@ -396,7 +398,7 @@ def main() -> None:
         if row["mode"] == "graph":
             if key not in graphs:
                 graphs[key] = capture_workload(find_workload(row["model"]), batch_size=row["batch"])
-            design = load_design("h200", numerics=row["precision"])
+            design = load_design("h200", LAYOUT, numerics=row["precision"])
             cases[(*key, row["precision"])] = Case(row, graphs[key], design)
     for profile in profiles:
         case = cases.get((profile["model"], profile["batch"], profile["precision"]))
@@ -407,7 +409,7 @@ def main() -> None:
             case.operators[REST] = sum(time for _, time in left.values()) * 1e-6
     fitted = [case for case in cases.values() if case.row["model"] in CALIBRATION]
     others = [case for case in cases.values() if case.row["model"] not in CALIBRATION]
-    machine = load_design("h200").machine
+    machine = load_design("h200", LAYOUT).machine
     assert isinstance(machine, RooflineMachine)
     if not options.check:
         machine = fit_rates(fitted, machine)

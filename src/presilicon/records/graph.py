@@ -43,6 +43,11 @@ OpKind = Literal[
 ]
 
 
+Access = Literal["dense", "strided", "strided-contiguous", "strided-channels-last"]
+"""Order in which an op meets the memory of its tensors: all alike, with unit stride in one dimension (`dense`), or
+not: always, only where images are contiguous (channels first), or only where they are channels last."""
+
+
 class TensorRef(Struct, frozen=True, gc=False):
     """A tensor as an op sees it."""
 
@@ -118,6 +123,7 @@ class Op(Struct, frozen=True, kw_only=True, gc=False):
     gemm: Gemm | None = None
     """The matrix product that it is; for a convolution, the im2col form of this phase."""
     convolution: Convolution | None = None
+    access: Access = "dense"
     recurrent: bool = False
     """Whether it is part of an nn.LSTM, nn.GRU or nn.RNN, which capture unrolls and a library may run as a whole."""
 

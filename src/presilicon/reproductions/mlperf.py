@@ -48,7 +48,7 @@ def _rows() -> Iterator[Reproduced]:
     graphs = {batch: capture_workload(load_workload("resnet50"), batch_size=batch) for batch in (64, 208, 256)}
 
     def images_s(design: str, numerics: str, batch: int, *, fused: bool = False) -> float:
-        loaded = load_design(design, numerics=numerics)
+        loaded = load_design(design, ["machine.layout=channels-last"], numerics=numerics)
         chips = loaded.machine.update_rule.batches
         cost = simulate(graphs[batch], loaded)
         left_out_s = sum(op.time_s for op in cost.ops if fused and op.kind == "elementwise")

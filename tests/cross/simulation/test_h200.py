@@ -28,7 +28,7 @@ def measured_steps() -> list[dict[str, Any]]:
 
 def errors_of(row: dict[str, Any], *settings: str) -> tuple[float, float]:
     """Relative errors of the predicted time and energy of a measured step."""
-    design = load_design("h200", settings, numerics=row["precision"])
+    design = load_design("h200", (*settings, "machine.layout=channels-last"), numerics=row["precision"])
     design = replace(design, machine=replace(design.machine, launch=row["mode"]))
     cost = simulate(graph_of(row["model"], row["batch"]), design)
     return cost.time_s / row["time_s"] - 1, cost.energy_j / row["energy_j"] - 1

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from presilicon.designs import Numerics, StepFormats
-from presilicon.records import Gemm, Op, OpKind
+from presilicon.records import Convolution, Gemm, Op, OpKind, TensorRef
 from presilicon.simulation.roofline.attention import NO_ATTENTION, FusedAttention, find_attention
 from presilicon.simulation.roofline.machine import MatrixRate, RooflineMachine
 from presilicon.simulation.roofline.recurrence import find_recurrence
@@ -27,11 +27,15 @@ _LAYER_NORMS = ("aten.native_layer_norm", "aten.native_group_norm", "aten._fused
 """Normalizations per example, which run other kernels than those over a batch."""
 
 
+_BY_ROWS = (*_LAYER_NORMS, "aten._softmax", "aten._log_softmax")
+"""Operators that copy an input whose last dimension is not innermost."""
+
+
 class Extra(NamedTuple):
     """A small kernel that accompanies another one."""
 
     name: str
-    """Its class: `cast` or `bias`."""
+    """Its class: `cast`, `bias`, `copy` or `relayout`."""
     size_bytes: float
     narrow: bool
 
@@ -75,7 +79,7 @@ def make_kernels(ops: Sequence[Op], machine: RooflineMachine, numerics: Numerics
     kernels = []
     for op, layout in zip(ops, layouts, strict=True):
         if op.index in attention.absorbed or op.index in recurrence.absorbed:
-            kernels.append(Kernel(op=op, name=class_of(op), launches=0))
+            kernels.append(Kernel(op=op, name=class_of(op, machine), launches=0))
         else:
             gemm = recurrence.merged.get(op.index, op.gemm)
             kernels.append(_kernel(op, gemm, layout, attention, machine, formats))
@@ -96,7 +100,7 @@ def _kernel(
             factor = (1.0 if op.phase == "forward" else _RECOMPUTED) * (_SKIPPED if op.index in attention.causal else 1)
         return Kernel(
             op=op,
-            name="attention" if fused else class_of(op),
+            name="attention" if fused else class_of(op, machine),
             format=name,
             product_s=product_s * factor,
             winograd=_winograd(op),
@@ -105,16 +109,16 @@ def _kernel(
             flops=gemm.flops * factor,
             size_bytes=layout.size_bytes(op, attention.scores) * (gemm.m + gemm.k) / (op.gemm.m + op.gemm.k),
             narrow=narrow,
-            extras=() if fused else extras + _bias(op, layout),
+            extras=() if fused else extras + _bias(op, layout) + _relaid(op, layout, machine, name),
         )
     return Kernel(
         op=op,
-        name=class_of(op),
+        name=class_of(op, machine),
         flops=float(op.flops),
         size_bytes=layout.size_bytes(op),
         narrow=narrow,
         launches=len(op.outputs) if op.operator == "presilicon.round" else 1,
-        extras=extras + _relaid(op, layout),
+        extras=extras + _relaid(op, layout, machine),
     )
 
 
@@ -126,15 +130,40 @@ def _bias(op: Op, layout: Layout) -> tuple[Extra, ...]:
     return (Extra("bias", 2 * op.outputs[0].elements * bits / 8, narrow=bits <= 16),)
 
 
-def _relaid(op: Op, layout: Layout) -> tuple[Extra, ...]:
-    """Group normalization of images works channels-first: the large tensors are copied from and to channels-last."""
-    if not op.operator.startswith("aten.native_group_norm") or len(op.inputs[0].shape) < 4:
-        return ()
-    whole = op.inputs[0].elements
-    tensors = zip(op.inputs + op.outputs, layout.inputs + layout.outputs, strict=True)
-    return tuple(
-        Extra("copy", 2 * whole * bits / 8, narrow=bits <= 16) for tensor, bits in tensors if tensor.elements == whole
-    )
+def _relaid(op: Op, layout: Layout, machine: RooflineMachine, unit: str = "") -> tuple[Extra, ...]:
+    """Copies of tensors into the order in memory that a kernel needs, and of its results back.
+
+    Matrix units convolve channels last: what is stored otherwise is converted by the library, both factors and the
+    result. Float32 outside the matrix units is convolved in either order. Group normalization works channels first.
+    Layer normalization, softmax and products copy an input of other strides.
+    """
+    tensors = list(zip(op.inputs + op.outputs, layout.inputs + layout.outputs, strict=True))
+    if op.convolution is not None:
+        if unit == "float32" or _is_channels_last(op.convolution, machine):
+            return ()
+        factors = len(op.inputs[:2])
+        converted = [*tensors[:factors], *tensors[len(op.inputs) :]]
+        return tuple(_copy("relayout", tensor, bits) for tensor, bits in converted)
+    if op.operator.startswith("aten.native_group_norm") and len(op.inputs[0].shape) == 4:
+        whole = op.inputs[0].elements if machine.layout == "channels-last" else 0
+        return tuple(_copy("copy", tensor, bits) for tensor, bits in tensors if tensor.elements == whole)
+    if _is_strided(op, machine) and (op.gemm or op.operator.startswith(_BY_ROWS)):
+        return (_copy("copy.strided", *tensors[0]),)
+    return ()
+
+
+def _copy(name: str, tensor: TensorRef, bits: float) -> Extra:
+    return Extra(name, 2 * tensor.elements * bits / 8, narrow=bits <= 16)
+
+
+def _is_channels_last(convolution: Convolution, machine: RooflineMachine) -> bool:
+    """Torch's channels_last is a layout of 2-D images."""
+    return machine.layout == "channels-last" and len(convolution.kernel) == 2
+
+
+def _is_strided(op: Op, machine: RooflineMachine) -> bool:
+    """Whether the op's tensors differ in their order in memory."""
+    return op.access in ("strided", f"strided-{machine.layout}")
 
 
 def product_seconds(gemm: Gemm, machine: RooflineMachine, tflops: float) -> tuple[float, float]:
@@ -160,8 +189,9 @@ def product_seconds(gemm: Gemm, machine: RooflineMachine, tflops: float) -> tupl
     return min(candidates)
 
 
-def class_of(op: Op) -> str:
-    """The class of an op: its kind, `.backward` appended in the backward pass."""
+def class_of(op: Op, machine: RooflineMachine) -> str:
+    """The class of an op: its kind, `.strided` appended where its tensors differ in their order in memory, and
+    `.backward` in the backward pass."""
     kind: OpKind | str = op.kind
     if op.operator == "presilicon.round":
         kind = "cast"
@@ -169,6 +199,8 @@ def class_of(op: Op) -> str:
         kind = "layer-normalization"
     elif _is_depthwise(op):
         kind = "other"
+    if _is_strided(op, machine) and op.gemm is None and not op.operator.startswith(_BY_ROWS):
+        kind = f"{kind}.strided"
     return f"{kind}.backward" if op.phase in ("input_grad", "weight_grad") else kind
 
 

@@ -94,6 +94,7 @@ class ChipEnergy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 Launch = Literal["graph", "eager"]
+ImageLayout = Literal["contiguous", "channels-last"]
 
 
 class RooflineMachine(
@@ -124,6 +125,8 @@ class RooflineMachine(
     host: HostTimes = HostTimes()
     fused_attention: bool = True
     """Whether scaled dot-product attention keeps its score matrix on the chip."""
+    layout: ImageLayout = "contiguous"
+    """Memory format of images and of the weights of 2-D convolutions; contiguous is torch's default."""
     energy: ChipEnergy | None = None
     """None: energy is the peak power times the time."""
     power_w: Positive
@@ -145,7 +148,7 @@ class RooflineMachine(
             except FormatError as error:
                 raise ConfigError(f"matrix.{name}: {error}") from None
         for name in self.classes:
-            kind = name.removesuffix(".backward")
+            kind = name.removesuffix(".backward").removesuffix(".strided")
             if kind not in CLASSES:
                 raise ConfigError(f'classes: there are no ops of the class "{name}". Allowed: {", ".join(CLASSES)}')
 
@@ -192,8 +195,10 @@ class RooflineMachine(
         return max(fitting, key=lambda entry: entry[1].tflops)
 
     def class_rate(self, name: str) -> ClassRate:
-        """The rate of a class of ops; a backward class falls back on the forward one, that on `default`."""
-        for key in (name, name.removesuffix(".backward"), "default"):
+        """The rate of a class of ops; a backward class falls back on the forward one, a strided class on the same class
+        without strides, that on `default`."""
+        forward, plain = name.removesuffix(".backward"), name.replace(".strided", "")
+        for key in (name, forward, plain, plain.removesuffix(".backward"), "default"):
             if key in self.classes:
                 return self.classes[key]
         return ClassRate()
@@ -212,6 +217,7 @@ CLASSES = (
     "copy",
     "bias",
     "cast",
+    "relayout",
     "optimizer",
     "bias-correction",
     "random",
@@ -221,8 +227,10 @@ CLASSES = (
     "attention",
 )
 """Kinds of ops, and `layer-normalization` (per example), `bias` (of a convolution), `cast` (conversions of mixed
-precision), `bias-correction` (per tensor of an optimizer that keeps its step count on the chip), and `default`.
-Products have rates of their own: their classes count for latency and memory only."""
+precision), `relayout` (of a convolution's images between channels first and last), `bias-correction` (per tensor of an
+optimizer that keeps its step count on the chip), and `default`.
+Products have rates of their own: their classes count for latency and memory only. `.strided` is appended to a class
+where its tensors do not have the same order in memory."""
 
 
 def _holds(unit: Format, operand: Format) -> bool:

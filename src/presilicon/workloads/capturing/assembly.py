@@ -49,6 +49,7 @@ def assemble(record: Record, parameters: frozenset[int], gradients: frozenset[in
                 depends_on=call.depends_on,
                 gemm=gemm,
                 convolution=call.convolution,
+                access=call.access,
                 recurrent=call.recurrent,
             )
         )

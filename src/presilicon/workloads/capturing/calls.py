@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from presilicon.records import Convolution, Gemm, OpKind, Role, Stage
+from presilicon.records import Access, Convolution, Gemm, OpKind, Role, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class Call:
     depends_on: tuple[int, ...]
     gemm: Gemm | None = None
     convolution: Convolution | None = None
+    access: Access = "dense"
     recurrent: bool = False
 
 

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from presilicon.base import ConfigError
 from presilicon.records import Role, Stage
+from presilicon.workloads.capturing.access import Accesses
 from presilicon.workloads.capturing.calls import Call, Record, View
 from presilicon.workloads.capturing.flows import Flows
 from presilicon.workloads.capturing.layers import Layers, next_sequence_number
@@ -68,6 +69,7 @@ class Recorder(TorchDispatchMode):
         self.record = Record()
         self.storages = Storages()
         self.values = Values()
+        self.accesses = Accesses(self.storages.number)
         self.stage: Stage = "forward"
         self.recording = False
         self._layers = Layers(model)
@@ -140,6 +142,7 @@ class Recorder(TorchDispatchMode):
 
     def _append(self, func: Any, part: OpPart, stage: Stage, reads: Iterable[Tensor], writes: Iterable[Tensor]) -> None:
         product = part.product
+        reads, writes = list(reads), list(writes)
         inputs = tuple(self._view(tensor) for tensor in reads)
         outputs = tuple(dict.fromkeys(self._view(tensor) for tensor in writes))
         if describe_operator(func).gathers:
@@ -157,6 +160,7 @@ class Recorder(TorchDispatchMode):
                 kind=part.kind,
                 stage=stage,
                 layer=self.flows.layer if in_node else self._layers.current,
+                access=self.accesses.access(describe_operator(func).name, part.kind, reads, writes),
                 recurrent=self.flows.recurrent if in_node else self._layers.recurrent,
                 node=self.flows.visit if stage == "backward" else -1,
                 # The two factors of a product are both listed, even if they are the same tensor.

@@ -221,6 +221,7 @@ def _claim(step: _Step, recorder: Recorder) -> None:
     owners = recorder.flows.owners
     for parameter in step.model.parameters():
         recorder.claim(parameter, "weight", owners[id(parameter)])
+        recorder.accesses.note_existing(parameter)
     for buffer in step.model.buffers():
         recorder.claim(buffer, "state")
         recorder.claim_constant(buffer)
@@ -229,9 +230,11 @@ def _claim(step: _Step, recorder: Recorder) -> None:
     for leaf in pytree.tree_leaves((step.args, step.kwargs, step.targets)):
         if isinstance(leaf, Tensor):
             recorder.claim(leaf, "activation")
+            recorder.accesses.note_existing(leaf)
     for parameter in step.model.parameters():
         for tensor in _state(step.optimizer, parameter):
             recorder.claim(tensor, "state", owners[id(parameter)])
+            recorder.accesses.note_existing(tensor)
 
 
 def _run(step: _Step, recorder: Recorder, label: str) -> None:

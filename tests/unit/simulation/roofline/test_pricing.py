@@ -208,6 +208,76 @@ def test_depthwise_convolutions_leave_the_matrix_unit() -> None:
     assert not [kernel for kernel in kernels if kernel.format]
 
 
+def relayouts(model: nn.Module, batch: Tensor, layout: str, numerics: str) -> dict[str, list[float]]:
+    """Bytes of the conversions between channels first and last, by phase."""
+    chosen = design(f"machine.layout={layout}", numerics=numerics)
+    sizes: dict[str, list[float]] = {}
+    for kernel in kernels_of(capture(model, batch), chosen):
+        for extra in kernel.extras:
+            if extra.name == "relayout":
+                sizes.setdefault(kernel.op.phase, []).append(extra.size_bytes)
+    return sizes
+
+
+def test_contiguous_images_are_converted_for_the_matrix_unit() -> None:
+    model, batch = nn.Sequential(nn.Conv2d(8, 8, 1), nn.Conv2d(8, 16, 3, padding=1)), torch.empty(2, 8, 6, 6)
+    image, wide = 2 * (2 * 8 * 36), 2 * (2 * 16 * 36)
+    pixel, kernel = 2 * 8 * 8, 2 * 8 * 16 * 9
+    expected = {
+        "forward": [image, pixel, image, image, kernel, wide],  # input, weight, output of each
+        "input_grad": [wide, kernel, image],  # error, weight, error of the input; the first layer has none
+        "weight_grad": [image, wide, kernel, image, image, pixel],
+    }
+    for numerics, size in (("bf16", 2), ("tf32", 4)):
+        ours = relayouts(model, batch, "contiguous", numerics)
+        assert ours == {phase: [size * elements for elements in sizes] for phase, sizes in expected.items()}
+        assert relayouts(model, batch, "channels-last", numerics) == {}
+    assert relayouts(model, batch, "contiguous", "fp32") == {}
+
+
+@pytest.mark.parametrize(("kind", "shape"), [(nn.Conv1d, (2, 8, 6)), (nn.Conv3d, (2, 8, 6, 6, 6))])
+def test_only_2d_convolutions_have_a_channels_last_layout(kind: Any, shape: tuple[int, ...]) -> None:
+    assert relayouts(kind(8, 8, 3), torch.empty(shape), "channels-last", "bf16")
+
+
+def test_group_normalization_copies_images_only_if_channels_are_last() -> None:
+    graph = capture(nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8)), torch.empty(2, 3, 8, 8))
+    copies = {
+        layout: [
+            extra
+            for k in kernels_of(graph, design(f"machine.layout={layout}"))
+            for extra in k.extras
+            if "copy" in extra.name
+        ]
+        for layout in ("contiguous", "channels-last")
+    }
+    assert not copies["contiguous"]
+    assert len(copies["channels-last"]) == 5  # input and output; error, input and error of the input
+
+
+class NormalizesTransposed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.mT) + x.mT
+
+
+def test_strided_tensors_are_copied_for_rows_and_slow_elementwise_ops_down() -> None:
+    graph = capture(NormalizesTransposed(), torch.empty(2, 8, 16), training=False)
+    norm, added = kernels_of(graph, design())[:2]
+    assert [(extra.name, extra.size_bytes) for extra in norm.extras] == [("copy.strided", 2 * 4 * 2 * 8 * 16)]
+    assert added.name == "elementwise.strided"
+
+
+def test_a_strided_class_falls_back_on_the_plain_one() -> None:
+    chip = machine(design())
+    assert chip.class_rate("copy.strided.backward") == chip.class_rate("copy.backward")
+    slow = replace(chip.class_rate("copy"), memory=0.1)
+    assert replace(chip, classes=chip.classes | {"copy.strided": slow}).class_rate("copy.strided.backward") == slow
+
+
 def test_a_slow_host_holds_the_chip_up_and_a_fast_one_does_not() -> None:
     graph = capture(nn.Sequential(*(nn.Linear(64, 64) for _ in range(4))), torch.empty(32, 64))
     chosen = design()
