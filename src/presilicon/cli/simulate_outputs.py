@@ -107,6 +107,7 @@ def print_steps(
         text, files = _step_text(graph, design, convention, options, as_json)
         texts.append(text)
         talk += files
+        talk += [f"{design.name}: {remark}" for remark in design.machine.remarks(StepFacts())]
     _print(texts, as_json)
     if talk:
         click.echo("\n" + "\n".join(talk), err=as_json)

@@ -196,6 +196,7 @@ METHODS: ExtensionPoint[type[Method]] = ExtensionPoint(
         "camel": "presilicon.methods.camel:Camel",
         "fast": "presilicon.methods.fast:Fast",
         "magnitude-pruning": "presilicon.methods.magnitude_pruning:MagnitudePruning",
+        "measure-zeros": "presilicon.methods.measure_zeros:MeasureZeros",
         "procrustes": "presilicon.methods.procrustes:Procrustes",
         "tensordash": "presilicon.methods.tensordash:TensorDash",
     },

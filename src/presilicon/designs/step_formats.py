@@ -22,8 +22,8 @@ class StepFormats:
             if fact.format
         }
         self._densities = {(fact.layer, fact.role): fact.density for fact in facts.layers if fact.density is not None}
-        self._cycles: dict[tuple[str, Phase, str], float] = {
-            (fact.layer, fact.product, fact.skips): fact.cycles for fact in facts.products
+        self._products: dict[tuple[str, Phase, str], float] = {
+            (fact.layer, fact.product, fact.zeros): fact.share for fact in facts.products
         }
         self._copied_bits = {} if graph is None else self._find_copies(graph)
 
@@ -43,9 +43,9 @@ class StepFormats:
         """The measured share of elements of `role` in `layer` that are not zero; 1 where nothing was measured."""
         return self._densities.get((layer, role), 1.0)
 
-    def cycles_share(self, layer: str, phase: Phase, skips: str) -> float | None:
-        """Cycles of a product that skips `pairs` or `weights` over those of one that does not; None if nobody knows."""
-        return self._cycles.get((layer, phase, skips))
+    def product_share(self, layer: str, phase: Phase, zeros: str) -> float | None:
+        """Cycles (or multiplications) of a product over those with zeros computed; None if nobody has measured them."""
+        return self._products.get((layer, phase, zeros))
 
     def bytes_of(self, tensor: TensorRef, layer: str, phase: Phase | None = None) -> float:
         """Bytes of a tensor in memory, as an op of `layer` sees it, or the product of `phase` if one is named."""

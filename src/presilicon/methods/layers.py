@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from presilicon.records import LayerFact, Op, OpKind, StepGraph, TensorRef
+from presilicon.records import LayerFact, Op, OpKind, ProductFact, ProductPhase, StepGraph, TensorRef
 
 if TYPE_CHECKING:
-    from torch import nn
+    import numpy as np
+    from torch import Tensor, nn
 
 
 def product_layers(model: nn.Module) -> dict[str, nn.Module]:
@@ -59,3 +60,38 @@ def density_facts(weights: Mapping[str, nn.Parameter]) -> tuple[LayerFact, ...]:
         LayerFact(layer=layer, role="weight", density=int(weight.count_nonzero()) / weight.numel())
         for layer, weight in weights.items()
     )
+
+
+def by_reduction(weight: Tensor) -> np.ndarray:
+    """A layer's weights as its forward product reads them: (reduction, outputs), channels innermost."""
+    matrix: np.ndarray = weight.detach().movedim(1, -1).flatten(1).t().cpu().numpy()
+    return matrix
+
+
+def packed_facts(weights: Mapping[str, nn.Parameter], columns: int, *, balanced: bool) -> Iterator[ProductFact]:
+    """Cycles of the two products that read weights, in tiles of the forward and of the transposed weights."""
+    from presilicon.simulation import packed_share
+
+    for layer, weight in weights.items():
+        masks: tuple[tuple[ProductPhase, np.ndarray], ...] = (
+            ("forward", by_reduction(weight) != 0),
+            ("input_grad", by_reduction(weight.detach().transpose(0, 1)) != 0),
+        )
+        for product, mask in masks:
+            share = packed_share(mask, columns, balanced=balanced)
+            yield ProductFact(layer=layer, product=product, zeros="weights", share=share)
+
+
+def structured_facts(weights: Mapping[str, nn.Parameter], pattern: str) -> Iterator[ProductFact]:
+    """Cycles of products whose weights are N:M along their reduction; the others are not mentioned."""
+    from presilicon.simulation import structured_share
+
+    for layer, weight in weights.items():
+        sides: tuple[tuple[ProductPhase, Tensor], ...] = (
+            ("forward", weight.detach()),
+            ("input_grad", weight.detach().transpose(0, 1)),
+        )
+        for product, side in sides:
+            share = structured_share(by_reduction(side) != 0, pattern)
+            if share is not None:
+                yield ProductFact(layer=layer, product=product, zeros=pattern, share=share)

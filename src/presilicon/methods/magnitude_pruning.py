@@ -14,8 +14,16 @@ from msgspec.structs import replace
 
 from presilicon.base import ConfigError
 from presilicon.designs import AttachedMethod, Capture, Method, Proceed, TrainingRun, TrainingStep
-from presilicon.methods.layers import density_facts, op_after, updated_weights
-from presilicon.records import MethodFact, StepFacts, StepGraph
+from presilicon.methods.layers import (
+    by_reduction,
+    density_facts,
+    op_after,
+    packed_facts,
+    structured_facts,
+    updated_weights,
+)
+from presilicon.records import MethodFact, ProductFact, StepFacts, StepGraph
+from presilicon.simulation import parse_pattern
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -41,9 +49,16 @@ class MagnitudePruning(
     """Steps between two prunings."""
     dense_last: bool = True
     """Whether the last layer stays dense."""
+    pattern: str | None = None
+    """N:M, as "2:4": the N largest of each M neighbours along the reduction stay, from the first pruning on, in place
+    of a share that grows to `sparsity`."""
+    columns: Annotated[int, Meta(ge=1, le=1 << 16)] = 16
+    """Columns of cells that share a tile of weights, on a machine that skips zero weights."""
 
     def check(self) -> None:
         """Pruning must end after it begins."""
+        if self.pattern is not None:
+            parse_pattern(self.pattern)
         if self.end <= self.begin:
             raise ConfigError(f"end must be above begin = {self.begin}, not {self.end}")
 
@@ -94,6 +109,7 @@ class _Pruning(AttachedMethod):
     def __init__(self, parameters: MagnitudePruning, weights: dict[str, nn.Parameter]) -> None:
         self._parameters, self._weights = parameters, weights
         self._masks: dict[str, Tensor] = {}
+        self._products: tuple[ProductFact, ...] | None = None
 
     def update(self, step: TrainingStep, proceed: Proceed) -> None:
         """Prune after the update, if that is due, and set what was pruned to zero again."""
@@ -107,8 +123,12 @@ class _Pruning(AttachedMethod):
                 self._weights[layer].mul_(mask)
 
     def _choose(self, sparsity: float) -> None:
-        """Keep the largest weights of each layer; ties go to the first."""
+        """Keep the largest weights of each layer, or of each group of a pattern; ties go to the first."""
+        self._products = None
         for layer, weight in self._weights.items():
+            if self._parameters.pattern is not None:
+                self._masks[layer] = _structured_mask(weight, self._parameters.pattern)
+                continue
             flat = weight.detach().abs().flatten()
             kept = flat.numel() - int(sparsity * flat.numel())
             mask = flat.new_zeros(flat.numel())
@@ -123,7 +143,17 @@ class _Pruning(AttachedMethod):
         own = [MethodFact(method=NAME, name="masked", value=True, layer=layer) for layer in self._masks]
         if self._parameters.is_due(step.number):
             own.append(MethodFact(method=NAME, name="ranked", value=True))
-        return replace(facts, layers=(*facts.layers, *measured), methods=(*facts.methods, *own))
+        if self._products is None:  # until weights are pruned again, the same ones are zero
+            pattern, columns = self._parameters.pattern, self._parameters.columns
+            masked = {layer: self._weights[layer] for layer in self._masks}
+            structured = () if pattern is None else structured_facts(masked, pattern)
+            self._products = (*packed_facts(masked, columns, balanced=False), *structured)
+        return replace(
+            facts,
+            layers=(*facts.layers, *measured),
+            products=(*facts.products, *self._products),
+            methods=(*facts.methods, *own),
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """The mask of each layer."""
@@ -135,3 +165,15 @@ class _Pruning(AttachedMethod):
             if mask.shape != self._weights[layer].shape:
                 raise ValueError(f"the mask of {layer} has the shape {tuple(mask.shape)}")
             self._masks[layer] = mask.to(self._weights[layer].device)
+        self._products = None
+
+
+def _structured_mask(weight: Tensor, pattern: str) -> Tensor:
+    """The mask of a layer in the shape and type of its weights."""
+    import torch
+
+    from presilicon.simulation import keep_largest
+
+    outputs, inputs, *kernel = weight.shape
+    mask = torch.from_numpy(keep_largest(by_reduction(weight), pattern)).t().reshape(outputs, *kernel, inputs)
+    return mask.movedim(-1, 1).to(weight)

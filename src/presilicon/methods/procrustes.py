@@ -10,7 +10,6 @@ are ours, and so is `zero_below`: the source lets d w0 underflow, which takes ab
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct
@@ -18,9 +17,9 @@ from msgspec.structs import replace
 
 from presilicon.base import ConfigError
 from presilicon.designs import AttachedMethod, Capture, Design, Method, Proceed, TrainingRun, TrainingStep
-from presilicon.methods.layers import density_facts, op_after, product_layers, updated_weights
+from presilicon.methods.layers import density_facts, op_after, packed_facts, product_layers, updated_weights
 from presilicon.methods.quantile import QuantileEstimator
-from presilicon.records import MethodFact, ProductFact, StepFacts, StepGraph
+from presilicon.records import MethodFact, StepFacts, StepGraph
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -140,25 +139,14 @@ class _Tracking(AttachedMethod):
 
     def facts(self, step: TrainingStep, facts: StepFacts) -> StepFacts:
         """The measured share of weights that are not zero, in each layer."""
+        parameters = self._parameters
         own = tuple(MethodFact(method=NAME, name="tracked", value=True, layer=layer) for layer in self._weights)
         return replace(
             facts,
             layers=(*facts.layers, *density_facts(self._weights)),
-            products=(*facts.products, *self._packed()),
+            products=(*facts.products, *packed_facts(self._weights, parameters.columns, balanced=parameters.balanced)),
             methods=(*facts.methods, *own),
         )
-
-    def _packed(self) -> Iterator[ProductFact]:
-        """Cycles of the two products that read weights, in tiles of the forward and of the transposed weights."""
-        from presilicon.simulation import packed_share
-
-        columns, balanced = self._parameters.columns, self._parameters.balanced
-        for layer, weight in self._weights.items():
-            forward = (weight.detach() != 0).flatten(1).t().cpu().numpy()
-            backward = (weight.detach() != 0).transpose(0, 1).flatten(1).t().cpu().numpy()
-            for product, mask in (("forward", forward), ("input_grad", backward)):
-                share = packed_share(mask, columns, balanced=balanced)
-                yield ProductFact(layer=layer, product=product, skips="weights", cycles=share)  # type: ignore[arg-type]
 
     def state_dict(self) -> dict[str, Any]:
         """The estimates; the initial weights are those of the seed."""

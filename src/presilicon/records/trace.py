@@ -42,14 +42,14 @@ class MethodFact(Struct, frozen=True, kw_only=True):
 
 
 class ProductFact(Struct, frozen=True, kw_only=True):
-    """A product of a layer at a step, on hardware that skips zeros."""
+    """A product of a layer at a step, on hardware that makes use of zeros."""
 
     layer: str
     product: ProductPhase
-    skips: Literal["pairs", "weights"] = "pairs"
-    """Whether it skips pairs of operands with a zero, or zero weights."""
-    cycles: float
-    """Cycles over those that it takes without skipping, simulated on measured zeros."""
+    zeros: str = "pairs"
+    """What that hardware does with zeros, as in `machine.sparsity`: `gated`, `pairs`, `weights` or N:M."""
+    share: float
+    """Cycles (`gated`: multiplications) over those with zeros computed, simulated on measured zeros."""
 
 
 class StepFacts(Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ class StepFacts(Struct, frozen=True, kw_only=True):
             fact if fact.density is None else replace(fact, density=_round_up(fact.density, buckets))
             for fact in self.layers
         )
-        products = tuple(replace(fact, cycles=_round_up(fact.cycles, buckets)) for fact in self.products)
+        products = tuple(replace(fact, share=_round_up(fact.share, buckets)) for fact in self.products)
         return replace(self, layers=layers, products=products)
 
 

@@ -4,7 +4,7 @@ from presilicon.records import Panel, Reproduced, Reproduction
 from presilicon.reproductions.methods import SEEDS, OnEvent, Trial, named
 
 WORKLOAD = "fashion-cnn"
-_SKIPS = ["machine.skips_zero_weights=true", "machine.rows=16", "machine.cols=16"]
+_SKIPS = ["machine.sparsity.zeros=weights", "machine.rows=16", "machine.cols=16"]
 _DENSE = "dense"
 _TRACKED = {
     "10%, decay 0.9": "procrustes",

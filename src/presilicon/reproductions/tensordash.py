@@ -7,7 +7,7 @@ from presilicon.reproductions.methods import SEEDS, OnEvent, Trial, named
 from presilicon.simulation import lane_speedup
 
 WORKLOAD = "fashion-cnn"
-_LANES = ["machine.skips_zero_pairs=true"]
+_LANES = ["machine.sparsity.zeros=pairs"]
 _ROWS, _LEVELS = 3000, 20
 _PUBLISHED = 1.95
 

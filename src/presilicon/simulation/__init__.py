@@ -25,6 +25,7 @@ from presilicon.simulation.mapping.nest import (
 from presilicon.simulation.mapping.problem import Contraction, Tensor
 from presilicon.simulation.memory import memory_timeline, peak_bytes
 from presilicon.simulation.roofline.machine import ClassRate, HostTimes, MatrixRate, Provenance, RooflineMachine
+from presilicon.simulation.sparsity.description import Sparsity, parse_pattern
 from presilicon.simulation.step import simulate, simulate_gemm
 from presilicon.simulation.systolic.cycles import ArrayCycles, gemm_cycles, transposer_cycles
 from presilicon.simulation.systolic.frames import play_product
@@ -35,6 +36,7 @@ from presilicon.simulation.systolic.reference import run_array, run_in_place
 if TYPE_CHECKING:
     from presilicon.simulation.mapping.tiles import ElementBytes, least_traffic
     from presilicon.simulation.sparsity.lanes import LANES, lane_cycles, lane_speedup
+    from presilicon.simulation.sparsity.structured import keep_largest, structured_share
     from presilicon.simulation.sparsity.tiles import packed_share
     from presilicon.simulation.systolic.products import bound_product
 
@@ -59,6 +61,7 @@ __all__ = [
     "Provenance",
     "Reduction",
     "RooflineMachine",
+    "Sparsity",
     "Store",
     "SystolicMachine",
     "Tensor",
@@ -72,6 +75,7 @@ __all__ = [
     "executed_ops",
     "fit_area",
     "gemm_cycles",
+    "keep_largest",
     "lane_cycles",
     "lane_speedup",
     "least_traffic",
@@ -80,6 +84,7 @@ __all__ = [
     "match_times",
     "memory_timeline",
     "packed_share",
+    "parse_pattern",
     "peak_bytes",
     "play_product",
     "price_mapping",
@@ -91,6 +96,7 @@ __all__ = [
     "simulate",
     "simulate_gemm",
     "sram_area_um2",
+    "structured_share",
     "sustained_utilization",
     "transposer_cycles",
     "write_chakra",
@@ -102,6 +108,7 @@ __getattr__ = deferred(
     {
         f"{__name__}.mapping.tiles": ("ElementBytes", "least_traffic"),
         f"{__name__}.sparsity.lanes": ("LANES", "lane_cycles", "lane_speedup"),
+        f"{__name__}.sparsity.structured": ("keep_largest", "structured_share"),
         f"{__name__}.sparsity.tiles": ("packed_share",),
         f"{__name__}.systolic.products": ("bound_product",),
     },

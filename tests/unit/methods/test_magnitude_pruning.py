@@ -65,6 +65,29 @@ def test_facts_measure_the_weights_themselves():
     assert MethodFact(method="magnitude-pruning", name="ranked", value=True) not in facts[8].methods
 
 
+def test_a_pattern_keeps_the_largest_of_each_group_and_says_which_products_it_serves():
+    training = run_steps(4, MagnitudePruning(pattern="2:4", begin=1, end=12))
+    weight = training.model.hidden1.weight.detach()
+    assert bool(((weight != 0).view(64, 16, 4).sum(2) == 2).all())
+    facts = training._progress.runs[-1].facts
+    structured = {(fact.layer, fact.product): fact.share for fact in facts.products if fact.zeros == "2:4"}
+    assert structured == {("hidden1", "forward"): 0.5, ("hidden2", "forward"): 0.5}  # not along the other axis
+    packed = {(fact.layer, fact.product): fact.share for fact in facts.products if fact.zeros == "weights"}
+    assert packed["hidden1", "forward"] == 0.5
+    assert packed["hidden1", "input_grad"] > 0.5
+    with pytest.raises(ConfigError, match="must be N:M"):
+        load_design("bf16-systolic", methods=["magnitude-pruning.pattern=4:4"])
+
+
+def test_the_mask_of_a_convolution_groups_its_channels():
+    from presilicon.methods.magnitude_pruning import _structured_mask
+
+    weight = torch.randn(6, 8, 3, 3, generator=torch.Generator().manual_seed(0))
+    mask = _structured_mask(weight, "2:4")
+    assert mask.shape == weight.shape
+    assert bool((mask.view(6, 2, 4, 3, 3).sum(2) == 2).all())
+
+
 def test_a_model_without_layers_to_prune_is_refused():
     class Tiny(nn.Module):
         def __init__(self) -> None:
@@ -105,7 +128,7 @@ def test_a_dense_array_gains_nothing_and_pays_for_masks():
 
 def test_an_array_that_skips_zeros_computes_only_what_is_left():
     """The three products of a layer of 64 x 64 with a batch of 32, on an array of 16 x 16."""
-    skipping = prices(skips_zero_weights="true", rows=16, cols=16)
+    skipping = prices(**{"sparsity.zeros": "weights"}, rows=16, cols=16)
     plain, sparse = skipping(), skipping(pruned(0.25))
     for phase in ("forward", "weight_grad"):
         [before], [after] = (
@@ -121,7 +144,7 @@ def test_an_array_that_skips_zeros_computes_only_what_is_left():
 
 def test_a_machine_says_what_it_makes_of_zeros():
     dense = load_design("bf16-systolic").machine
-    skipping = load_design("bf16-systolic", ["machine.skips_zero_weights=true"]).machine
+    skipping = load_design("bf16-systolic", ["machine.sparsity.zeros=weights"]).machine
     assert dense.remarks(StepFacts()) == skipping.remarks(StepFacts()) == ()
     assert "does not skip zeros" in dense.remarks(pruned(0.5))[0]
     assert "perfect packing" in skipping.remarks(pruned(0.5))[0]

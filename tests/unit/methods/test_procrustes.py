@@ -104,13 +104,13 @@ def test_packing_is_simulated_on_the_weights(monkeypatch):
     _, trace = weights_of(monkeypatch, 15, Procrustes(density=0.1, selection="sort", decay=0.5))
     facts = list(trace.facts())[-1]
     densities = {fact.layer: fact.density for fact in facts.layers}
-    shares = {(fact.layer, fact.product): fact.cycles for fact in facts.products if fact.skips == "weights"}
+    shares = {(fact.layer, fact.product): fact.share for fact in facts.products if fact.zeros == "weights"}
     assert set(shares) == {(layer, product) for layer in densities for product in ("forward", "input_grad")}
     assert all(densities[layer] <= share <= 1 for (layer, _), share in shares.items())
-    design = load_design("bf16-systolic", ["machine.rows=8", "machine.cols=8", "machine.skips_zero_weights=true"])
+    design = load_design("bf16-systolic", ["machine.rows=8", "machine.cols=8", "machine.sparsity.zeros=weights"])
     prices = StepPrices(StepGraphs(DIGITS, design.methods), design)
     ideal = structs.replace(facts, products=())
-    poor = structs.replace(facts, products=tuple(structs.replace(fact, cycles=0.5) for fact in facts.products))
+    poor = structs.replace(facts, products=tuple(structs.replace(fact, share=0.5) for fact in facts.products))
     assert prices(ideal).time_s <= prices(facts).time_s < prices(poor).time_s < prices().time_s
 
 
@@ -122,15 +122,15 @@ def test_zeros_save_time_on_a_machine_that_skips_them_and_tracking_costs_somethi
         methods=tuple(MethodFact(method="procrustes", name="tracked", value=True, layer=name) for name in names),
     )
     skipping, dense = (
-        load_design("bf16-systolic", [*settings, f"machine.skips_zero_weights={word}"], methods=["procrustes"])
-        for word in ("true", "false")
+        load_design("bf16-systolic", [*settings, f"machine.sparsity.zeros={word}"], methods=["procrustes"])
+        for word in ("weights", "computed")
     )
     prices = {
-        design.machine.skips_zero_weights: StepPrices(StepGraphs(DIGITS, design.methods), design)
+        design.machine.sparsity.zeros: StepPrices(StepGraphs(DIGITS, design.methods), design)
         for design in (skipping, dense)
     }
-    assert prices[True](facts).time_s < 0.6 * prices[False](facts).time_s
-    assert prices[False](facts).energy_j > prices[False](StepFacts()).energy_j
+    assert prices["weights"](facts).time_s < 0.6 * prices["computed"](facts).time_s
+    assert prices["computed"](facts).energy_j > prices["computed"](StepFacts()).energy_j
 
 
 def test_what_it_cannot_treat_is_refused():

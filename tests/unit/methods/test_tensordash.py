@@ -9,7 +9,8 @@ from torch import nn
 from presilicon.base import ConfigError
 from presilicon.designs import Numerics, load_design
 from presilicon.emulation import train
-from presilicon.methods.tensordash import TensorDash, _streams
+from presilicon.methods.measure_zeros import _streams
+from presilicon.methods.tensordash import TensorDash
 from presilicon.records import ProductFact, StepFacts
 from presilicon.simulation import simulate
 from presilicon.workloads import capture_workload, load_workload
@@ -22,7 +23,7 @@ def test_training_is_the_same_and_relus_save_cycles():
     plain = train(SHORT, Numerics())
     dashed = train(SHORT, Numerics(), methods=[TensorDash(every=5, samples=128)])
     assert dashed.losses == plain.losses
-    shares = {(fact.layer, fact.product): fact.cycles for fact in list(dashed.facts())[-1].products}
+    shares = {(fact.layer, fact.product): fact.share for fact in list(dashed.facts())[-1].products}
     assert len(shares) == 3 * 4
     assert all(1 / 3 <= share <= 1 for share in shares.values())
     assert shares["conv2", "forward"] < 0.95  # its inputs come out of a ReLU
@@ -79,7 +80,7 @@ def test_zeros_are_those_of_the_formats_that_another_method_sets():
     shares = []
     for methods in ([TensorDash(every=5)], [Fast(policy="low"), TensorDash(every=5)]):
         facts = list(train(workload, Numerics(), methods=methods).facts())[-1]
-        shares.append({(fact.layer, fact.product): fact.cycles for fact in facts.products})
+        shares.append({(fact.layer, fact.product): fact.share for fact in facts.products})
     assert shares[0]["hidden1", "forward"] == 1  # nothing in float32 is zero
     assert shares[1]["hidden1", "forward"] < 1
     assert shares[1]["hidden2", "forward"] < 0.95 * shares[0]["hidden2", "forward"]
@@ -90,15 +91,15 @@ def test_a_look_waits_for_a_step_with_a_backward_pass():
 
     workload = replace(load_workload("digits-mlp"), max_steps=30, evaluate_every=30)
     trace = train(workload, Numerics(), methods=[AdaGp(warmup=6, ratios=(4,), stage=50), TensorDash(every=5)])
-    shares = [tuple(fact.cycles for fact in facts.products) for facts in trace.facts()]
+    shares = [tuple(fact.share for fact in facts.products) for facts in trace.facts()]
     changes = [step for step in range(1, 30) if shares[step] != shares[step - 1]]
     assert changes == [5, 10, 15, 20, 25]
 
 
 def test_a_machine_with_lanes_takes_the_cycles_that_were_simulated():
-    design = load_design("edge-bf16", ["machine.skips_zero_pairs=true"])
+    design = load_design("edge-bf16", ["machine.sparsity.zeros=pairs"])
     graph = capture_workload(DIGITS)
-    products = tuple(ProductFact(layer="hidden", product=phase, cycles=0.5) for phase in ("forward", "input_grad"))
+    products = tuple(ProductFact(layer="hidden", product=phase, share=0.5) for phase in ("forward", "input_grad"))
     usual, skipping = simulate(graph, design), simulate(graph, design, StepFacts(products=products))
     cycles = {
         name: sum(op.cycles for op in cost.ops if op.layer == "hidden" and op.unit == "array" and op.phase == "forward")
@@ -111,10 +112,8 @@ def test_a_machine_with_lanes_takes_the_cycles_that_were_simulated():
 
 
 def test_machines_and_models_without_what_it_needs_are_refused():
-    with pytest.raises(ConfigError, match=r"set machine\.skips_zero_pairs = true"):
+    with pytest.raises(ConfigError, match=r'set machine\.sparsity\.zeros = "pairs"'):
         load_design("edge-bf16", methods=["tensordash"])
-    with pytest.raises(ConfigError, match="leave skips_zero_weights out"):
-        load_design("edge-bf16", ["machine.skips_zero_pairs=true", "machine.skips_zero_weights=true"])
 
     class Run:
         model = nn.Sequential(nn.ReLU())

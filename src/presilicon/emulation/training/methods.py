@@ -71,7 +71,7 @@ class AttachedMethods:
 
 
 def _checked(name: str, facts: object) -> StepFacts:
-    """Facts that can be priced: of the right type, hashable, with densities between 0 and 1."""
+    """Facts that can be priced: of the right type, hashable, with densities and shares between 0 and 1."""
     if not isinstance(facts, StepFacts):
         raise ConfigError(f'method "{name}": facts must return StepFacts, not {facts!r}')
     try:
@@ -83,6 +83,12 @@ def _checked(name: str, facts: object) -> StepFacts:
             raise ConfigError(
                 f'method "{name}": the density of {fact.role} in layer "{fact.layer}" must be between 0 and 1, not '
                 f"{fact.density!r}"
+            )
+    for own in facts.products:
+        if not 0 <= own.share <= 1:
+            raise ConfigError(
+                f'method "{name}": the share of the {own.product} product of layer "{own.layer}" must be between 0 and '
+                f"1, not {own.share!r}"
             )
     return facts
 

@@ -167,8 +167,11 @@ def _machine(design: Design) -> Any:
             f'machine.transpose must be "in-place", not "{machine.transpose}": the input gradient uses the weights '
             "where they lie; try --set machine.transpose=in-place"
         )
-    if machine.skips_zero_weights:
-        raise ConfigError("machine.skips_zero_weights: the cells multiply by every weight; set it to false")
+    if machine.sparsity.zeros != "computed":
+        raise ConfigError(
+            f'machine.sparsity.zeros must be "computed", not "{machine.sparsity.zeros}": the cells multiply by every '
+            "operand"
+        )
     return machine
 
 

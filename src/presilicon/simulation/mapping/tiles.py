@@ -101,7 +101,7 @@ class Task(Struct, frozen=True, kw_only=True):
 
     gemm: Gemm
     held: ElementBytes
-    """In memories."""
+    """Room that elements take in memories."""
     streamed: ElementBytes
     """On the way to the array."""
     folds: tuple[int, int, int]
@@ -114,6 +114,14 @@ class Task(Struct, frozen=True, kw_only=True):
     """Energy of arithmetic and registers."""
     other_dram_bytes: float = 0.0
     """DRAM bytes of results and of what is added to them."""
+    compressed: ElementBytes | None = None
+    """Between memories, where operands lie compressed in them; without it, as held."""
+    dram_shares: tuple[float, float] = (1.0, 1.0)
+    """Bytes of A and B in DRAM over those in the outermost memory."""
+
+    def totals(self) -> tuple[float, float, float]:
+        """Bytes of both operands and of the sums between memories, each once."""
+        return (self.compressed or self.held).totals(self.gemm)
 
 
 class Tile(Struct, frozen=True):
@@ -160,8 +168,8 @@ class TilePrice(Struct, frozen=True, kw_only=True):
 
     def dram_bytes(self, task: Task) -> tuple[float, float, float]:
         """DRAM bytes of A, of B and of unfinished sums; finished results are not counted."""
-        a, b, sums = task.held.totals(task.gemm)
-        return self.reads_a * a, self.reads_b * b, 2 * self.spills * sums
+        (a, b, sums), (a_share, b_share) = task.totals(), task.dram_shares
+        return self.reads_a * a * a_share, self.reads_b * b * b_share, 2 * self.spills * sums
 
 
 class _Prices(NamedTuple):
@@ -255,7 +263,7 @@ def least_traffic(gemm: Gemm, element: ElementBytes, capacity_bytes: float) -> f
 
     >>> one = ElementBytes(1, 1, 1)
     >>> least_traffic(Gemm(64, 64, 64), one, 3 * 64 * 64), least_traffic(Gemm(64, 64, 64), one, 1000)
-    (8192, 20480)
+    (8192.0, 20480.0)
     """
     room = max(capacity_bytes, element.a + element.b + element.sum)
     buffer = Buffer(name="", level=0, holds=(0, 1, 2), usable_bytes=room)
@@ -327,7 +335,7 @@ def _price(
     """
     sizes = _sizes(task)
     tiles: list[tuple[list[Any], int]] = [(sides, innermost), *(([t.m, t.k, t.n], t.innermost) for t in outer)]
-    totals, moved = task.held.totals(task.gemm), list(task.streamed.totals(task.gemm))
+    totals, moved = task.totals(), list(task.streamed.totals(task.gemm))
     loads = _times(LACKS.index(fabric.stream), tiles, sizes, fold=fabric.steps)
     # Whatever moves through the array crosses its border once for each fold along the dimension that it lacks.
     crossings: list[Any] = [task.folds[dim] if dim != fabric.stream else loads for dim in LACKS]
@@ -356,9 +364,11 @@ def _price(
         port = read + written if buffer.has_one_port else np.maximum(read, written)
         cycles = np.maximum(cycles, port / buffer.bytes_per_cycle)
     a, b, sums = (total * times for total, times in zip(totals, crossings, strict=True))
-    dram = a + b + 2 * (sums - totals[SUMS]) + task.other_dram_bytes
+    a_share, b_share = task.dram_shares
+    dram = a * a_share + b * b_share + 2 * (sums - totals[SUMS]) + task.other_dram_bytes
     dram_cycles = dram / fabric.dram_bytes_per_cycle
-    energy = energy + dram * fabric.dram_byte_j + fabric.cycle_j * np.maximum(cycles, dram_cycles)
+    expanded_j = (a * (1 - a_share) + b * (1 - b_share)) * fabric.buffers[-1].byte_j
+    energy = energy + dram * fabric.dram_byte_j + expanded_j + fabric.cycle_j * np.maximum(cycles, dram_cycles)
     return _Prices(crossings, loads, cycles, dram_cycles, traffic, energy)
 
 

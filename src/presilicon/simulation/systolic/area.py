@@ -42,11 +42,18 @@ def systolic_area(design: Design, machine: SystolicMachine, technology: Technolo
         bits += max(stays[flow][index] for index, choices in enumerate(flows) for flow in choices)
     float32 = parse("float32")
     lane = mac_area_um2(float32, float32, float32, technology) + register_area_um2(3 * 32, technology)
+    mux_bit = area_table(technology).mux_bit
+    muxes = sum(
+        (inputs - 1) * max(widths)
+        for inputs, widths in zip(machine.sparsity.selected_inputs, (first, second), strict=True)
+    )
     parts = {
         "multipliers and adders": count * max(macs),
         "registers": count * register_area_um2(bits, technology),
         "vector unit": machine.vector_lanes * lane,
     }
+    if muxes and mux_bit is not None:
+        parts["selection of operands"] = count * muxes * mux_bit.um2
     operators = design.numerics.make_operators()
     if operators:
         units = [cost for operator in operators for cost in (operator.cost, operator.backward_cost) if cost is not None]

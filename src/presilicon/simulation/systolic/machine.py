@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from presilicon.base import ConfigError
 from presilicon.designs import Design, Machine, MachineStep, StepPrice, Technology
 from presilicon.records import PRODUCT_PHASES, Area, ArrayFrames, Gemm, StepFacts
+from presilicon.simulation.sparsity.description import Sparsity, parse_pattern, zero_remarks
 from presilicon.simulation.systolic.memories import OPERANDS, Memory, check_memories
 
 Stationary = Literal["weight-stationary", "input-stationary", "output-stationary"]
@@ -75,15 +76,8 @@ class SystolicMachine(
     """How ops share what is on chip. `none`: every op reads its inputs from DRAM and writes its results there. `ops`:
     ops of the vector unit take tiles from the op before them as they come. `resident`: products do so too, slice by
     slice, and data stays in the buffer between ops as far as it fits."""
-    skips_zero_weights: bool = False
-    """Whether products skip weights that are zero. A column of cells then holds the other weights of its output, packed
-    along the reduction, with a mask that selects their inputs; the gradients of skipped weights are not computed.
-    Packing is taken as perfect unless a method simulates it, and the selection of inputs has no area: an estimate that
-    favours the machine."""
-    skips_zero_pairs: bool = False
-    """Whether products skip pairs of operands with a zero as TensorDash does, in groups of 16 cells along the
-    reduction. The method `tensordash` simulates these lanes on the zeros of training. Operands are not compressed, and
-    the multiplexers have no area (the source says less than 5% of the chip)."""
+    sparsity: Sparsity = Sparsity()
+    """What the machine does with zeros, and how operands with zeros lie in memories."""
     transpose: Transpose = "free"
     """Source of the transposed weights of the input gradient E W^T. `in-place`: from the layout of W that the forward
     product uses, sums moving the other way. `transposer`: a unit of the array's size makes a transposed copy.
@@ -101,8 +95,8 @@ class SystolicMachine(
 
     def check(self) -> None:
         """Memories are described once; weights that are transposed in place stay in the array, in both products."""
-        if self.skips_zero_pairs and self.skips_zero_weights:
-            raise ConfigError("skips_zero_pairs skips zero weights too: leave skips_zero_weights out")
+        if self.sparsity.pattern is not None:
+            parse_pattern(self.sparsity.pattern)
         if self.memories and self.sram_kib is not None:
             raise ConfigError(
                 f"sram_kib = {self.sram_kib} is the short form of memories, which are given too: leave one of them out"
@@ -135,11 +129,15 @@ class SystolicMachine(
             raise ConfigError(
                 'dataflow "row-stationary" needs memories with per = "cell" for "left", "right" and "sums" in memories'
             )
-        skips = self.skips_zero_weights or self.skips_zero_pairs
-        if self.fold_overlap or skips or self.transpose != "free":
+        if self.fold_overlap or self.transpose != "free":
             raise ConfigError(
-                'dataflow "row-stationary" has no folds, skips no zeros and reads weights in any order: leave out '
-                "fold_overlap, skips_zero_weights, skips_zero_pairs and transpose"
+                'dataflow "row-stationary" has no folds and reads weights in any order: leave out fold_overlap and '
+                "transpose"
+            )
+        if self.sparsity.zeros not in ("computed", "gated") or self.sparsity.compressed_in == "chip":
+            raise ConfigError(
+                'dataflow "row-stationary": cells may gate zeros (sparsity.zeros = "gated") but skip none, and '
+                'operands may be compressed in DRAM only (sparsity.compressed_in = "dram")'
             )
 
     def check_design(self, design: Design) -> None:
@@ -163,15 +161,11 @@ class SystolicMachine(
         return price_systolic(step, self)
 
     def remarks(self, facts: StepFacts) -> tuple[str, ...]:
-        """The assumption under which zeros are skipped, or that they are not."""
-        if self.skips_zero_pairs and facts.products:
-            return ("pairs with a zero are skipped as simulated on samples of each product, at no area",)
-        if not self.skips_zero_weights:
+        """Zeros that the hardware cannot use or that nobody has measured, and assumptions about those that it uses."""
+        sparsity = self.sparsity
+        if sparsity == Sparsity():
             return super().remarks(facts)
-        skipped = any(fact.density is not None and fact.role == "weight" for fact in facts.layers)
-        packing = "simulated" if facts.products else "perfect"
-        assumed = f"zero weights are skipped with {packing} packing and at no area, which favours the machine"
-        return (assumed,) if skipped else ()
+        return tuple(zero_remarks(sparsity, facts))
 
     def area(self, design: Design, technology: Technology | None) -> Area:
         """See `systolic_area`."""

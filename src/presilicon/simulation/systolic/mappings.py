@@ -10,6 +10,7 @@ from presilicon.designs import Convention, MachineStep, StepFormats
 from presilicon.formats import Format
 from presilicon.records import Gemm, Op, Phase
 from presilicon.simulation.mapping.tiles import Buffer, ElementBytes, Fabric, K, M, N, Task, TilePrice, find_tiles
+from presilicon.simulation.systolic.compression import Stored
 from presilicon.simulation.systolic.cycles import ArrayCycles, gemm_cycles
 from presilicon.simulation.systolic.machine import STATIONARY, Dataflow, Reduction, Stationary, SystolicMachine
 from presilicon.simulation.systolic.work import Rates
@@ -23,12 +24,17 @@ class Product(Struct, frozen=True, kw_only=True):
 
     gemm: Gemm
     packed: Gemm
-    """Without the zero weights that the machine skips."""
+    """Without the zeros that the machine skips."""
+    multiplied: float
+    """Share of the multiplications of `packed` that are not gated."""
     a: Format
     b: Format
     sums: Format
     held: ElementBytes
     streamed: ElementBytes
+    compressed: ElementBytes | None
+    """Between memories, where operands lie compressed in them."""
+    dram_shares: tuple[float, float]
     passes: int
     transposes: bool
     """Whether it needs transposed weights."""
@@ -65,15 +71,16 @@ class Mapped(NamedTuple):
         return own if self.price.cycles <= own * (1 + 1e-9) else ceil(self.price.cycles)
 
 
-def describe_product(op: Op, gemm: Gemm, step: MachineStep, machine: SystolicMachine, rates: Rates) -> Product:
-    """The formats and sizes of a product."""
-    formats = step.formats
+def describe_product(
+    op: Op, gemm: Gemm, step: MachineStep, machine: SystolicMachine, rates: Rates, stored: tuple[Stored, Stored]
+) -> Product:
+    """The formats and sizes of a product whose operands are stored like that."""
+    formats, zeros = step.formats, machine.sparsity.zeros
     mac = formats.numerics_of(op.layer).mac_of(op.phase)
     # A product's inputs begin with its two factors; then comes what is added to it.
     (a, b), rest = op.inputs[:2], op.inputs[2:]
     a_format, b_format = (formats.format_of(tensor.role, op.layer, op.phase) for tensor in (a, b))
     transposes = op.phase == "input_grad" and b.role == "weight"
-    density = _weight_density(op, formats) if machine.skips_zero_weights else 1.0
     held = _element_bytes(op, gemm, a_format, b_format, mac.accumulate)
     # im2col reads an input element once for each kernel position, so the array sees m * k of them.
     streamed = ElementBytes(
@@ -81,29 +88,46 @@ def describe_product(op: Op, gemm: Gemm, step: MachineStep, machine: SystolicMac
         formats.bytes_of(b, op.layer, op.phase) / max(gemm.count * gemm.k * gemm.n, 1),
         mac.accumulate.bits_per_element / 8,
     )
-    if density < 1:
-        held, streamed = (_compress(op.phase, density, element) for element in (held, streamed))
-    packed = _pack(gemm, op.phase, density)
-    skips = "pairs" if machine.skips_zero_pairs else "weights" if machine.skips_zero_weights else ""
-    simulated = formats.cycles_share(op.layer, op.phase, skips)
-    if simulated is not None:
+    packed, on_chip = gemm, (stored[0].on_chip, stored[1].on_chip)
+    if zeros == "weights":
+        density = _weight_density(op, formats)
+        packed = _pack(gemm, op.phase, density)
+        if op.phase == "weight_grad":  # gradients of skipped weights are not computed
+            held, streamed = (replace(element, sum=element.sum * density) for element in (held, streamed))
+    simulated = formats.product_share(op.layer, op.phase, zeros)
+    if simulated is not None and zeros != "gated":
         packed = replace(gemm, k=ceil(gemm.k * simulated))
+    multiplied = gated_share(op, formats) if zeros == "gated" else 1.0
+    energy_j = rates.mac_j(a_format, b_format, mac) * multiplied
+    for inputs, fmt in zip(machine.sparsity.selected_inputs, (a_format, b_format), strict=True):
+        energy_j += (inputs - 1) * fmt.bits_per_element * rates.mux_bit_j
     return Product(
         gemm=gemm,
         packed=packed,
+        multiplied=multiplied,
         a=a_format,
         b=b_format,
         sums=mac.accumulate,
         held=held,
-        streamed=streamed,
+        streamed=_scale(streamed, on_chip),
+        compressed=None if on_chip == (1.0, 1.0) else _scale(held, on_chip),
+        dram_shares=(stored[0].dram_share, stored[1].dram_share),
         passes=mac.passes(a_format.significand_bits, b_format.significand_bits),
         transposes=transposes,
         in_place=transposes and machine.transpose == "in-place",
-        mac_j=packed.macs * rates.mac_j(a_format, b_format, mac),
+        mac_j=packed.macs * energy_j,
         register_bit_j=rates.register_bit_j,
         dram_bytes=sum(formats.bytes_of(tensor, op.layer) for tensor in rest)
         + sum(formats.written_bytes(tensor, op.layer) for tensor in op.outputs),
     )
+
+
+def gated_share(op: Op, formats: StepFormats) -> float:
+    """Share of a product's pairs without a zero: as measured, or the density of the operand with more zeros."""
+    measured = formats.product_share(op.layer, op.phase, "gated")
+    if measured is not None:
+        return measured
+    return min(formats.density_of(tensor.role, op.layer) for tensor in op.inputs[:2])
 
 
 def map_product(
@@ -156,6 +180,8 @@ def _map(
         reload_cycles=float(twice.cycles - once.cycles),
         fixed_j=product.mac_j + product.register_bits(dataflow) * product.register_bit_j,
         other_dram_bytes=product.dram_bytes,
+        compressed=product.compressed,
+        dram_shares=product.dram_shares,
     )
     static_w = rates.leakage_w or 0.0
     fabric = Fabric(
@@ -181,11 +207,9 @@ def _pack(gemm: Gemm, phase: Phase, density: float) -> Gemm:
     return replace(gemm, **{side: ceil(getattr(gemm, side) * density)})
 
 
-def _compress(phase: Phase, density: float, element: ElementBytes) -> ElementBytes:
-    """Bytes of packed weights, with one bit of mask for each element, or of the gradients that are computed."""
-    if phase == "weight_grad":
-        return replace(element, sum=element.sum * density)
-    return replace(element, b=element.b * density + 1 / 8)
+def _scale(element: ElementBytes, shares: tuple[float, float]) -> ElementBytes:
+    """Bytes of compressed operands."""
+    return ElementBytes(element.a * shares[0], element.b * shares[1], element.sum)
 
 
 def _element_bytes(op: Op, gemm: Gemm, a: Format, b: Format, sums: Format) -> ElementBytes:

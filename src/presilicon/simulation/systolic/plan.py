@@ -15,12 +15,13 @@ from presilicon.simulation.fusion.groups import NONE, Group, Limits, form_groups
 from presilicon.simulation.fusion.parts import Style, aligned_inputs, style_of
 from presilicon.simulation.fusion.schedule import OpBytes, Transfers, find_transfers, keep_on_chip
 from presilicon.simulation.fusion.values import StepValues, find_values
+from presilicon.simulation.systolic.compression import EXPANDED, Stored, stored_values
 from presilicon.simulation.systolic.functions import Functions
 from presilicon.simulation.systolic.machine import SystolicMachine
 from presilicon.simulation.systolic.products import Resident, array_work, resident_after
 from presilicon.simulation.systolic.slices import part_of_product, slice_work, tile_space, used_shares
 from presilicon.simulation.systolic.vectors import vector_work
-from presilicon.simulation.systolic.work import Rates, Work
+from presilicon.simulation.systolic.work import Moved, Rates, Work
 
 _HALF = 0.5
 """Share of the buffer that a running group may use instead of all of it, to leave more for data that stays."""
@@ -34,7 +35,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     groups: tuple[Group, ...]
     works: tuple[Work, ...]
     """By position of the op."""
-    dram_bytes: tuple[float, ...]
+    moved: tuple[Moved, ...]
     """Transfers that are charged to an op."""
     transfers: Transfers
     free_bytes: tuple[float, ...]
@@ -96,15 +97,18 @@ class Planner:
         self._styles: list[Style] = [style_of(op) for op in step.executed]
         self._passes = [_passes(op, style) for op, style in zip(step.executed, self._styles, strict=True)]
         self.values: StepValues = find_values(step.graph, step.executed, step.formats)
+        self._stored = stored_values(step.executed, self.values, step.formats, machine.sparsity)
         functions = Functions(step.design.numerics)
         self._vectors = {
-            position: vector_work(op, step, machine, rates, functions, passes=self._passes[position])
+            position: self._compress(
+                position, vector_work(op, step, machine, rates, functions, passes=self._passes[position])
+            )
             for position, op in enumerate(step.executed)
             if op.gemm is None
         }
         self._whole = self._works(1.0)
         self._products = {
-            position: part_of_product(op, op.gemm, self._whole[position], step, machine, rates)
+            position: part_of_product(op, op.gemm, self._whole[position], step, machine, self._operands(position))
             for position, op in enumerate(step.executed)
             if op.gemm is not None
         }
@@ -173,7 +177,16 @@ class Planner:
                 op = step.executed[position]
                 assert op.gemm is not None
                 works[position] = replace(
-                    slice_work(op, op.gemm, works[position], group.slices, step, machine, self._rates),
+                    slice_work(
+                        op,
+                        op.gemm,
+                        works[position],
+                        group.slices,
+                        step,
+                        machine,
+                        self._rates,
+                        self._operands(position),
+                    ),
                     loads=(*products[position].read_bytes, *works[position].loads[2:]),
                 )
         return self._finish(groups, works, stays=stays)
@@ -196,11 +209,48 @@ class Planner:
         free = [self._buffer_bytes - group.reserved_bytes for group in groups]
         if stays:
             transfers, free = keep_on_chip(groups, self.values, transfers, self._buffer_bytes)
+        moved = self._charge(works, transfers)
+        return Plan(groups=groups, works=tuple(works), moved=moved, transfers=transfers, free_bytes=tuple(free))
+
+    def _charge(self, works: Sequence[Work], transfers: Transfers) -> tuple[Moved, ...]:
+        """The DRAM traffic of each op."""
         dram = [work.spills for work in works]
+        more, coded = [0.0] * len(works), [0.0] * len(works)
         for transfer in (*transfers.loads, *transfers.stores):
             dram[transfer.position] += transfer.size_bytes
-        return Plan(
-            groups=groups, works=tuple(works), dram_bytes=tuple(dram), transfers=transfers, free_bytes=tuple(free)
+            stored = self._stored.get(transfer.value)
+            if stored is not None and stored.in_dram != stored.on_chip:
+                passed = transfer.size_bytes / stored.in_dram * stored.on_chip
+                more[transfer.position] += passed - transfer.size_bytes
+                coded[transfer.position] += passed
+        return tuple(Moved(own, own + extra, part) for own, extra, part in zip(dram, more, coded, strict=True))
+
+    def _operands(self, position: int) -> tuple[Stored, Stored]:
+        """How both operands of a product are stored."""
+        first, second = (self._stored.get(value, EXPANDED) for value in self.values.reads[position][:2])
+        return first, second
+
+    def _compress(self, position: int, work: Work) -> Work:
+        """The work of an op with compressed data: an op of the vector unit, or the results of a product."""
+        if not self._stored:
+            return work
+        read, written = (
+            [self._stored.get(value, EXPANDED) for value in values]
+            for values in (self.values.reads[position], self.values.writes[position])
+        )
+        stores = tuple(size * share.in_dram for size, share in zip(work.stores, written, strict=True))
+        if work.unit == "array":
+            return replace(work, stores=stores)
+        moves = [
+            *zip(work.loads, read, self._passes[position], strict=True),
+            *((size, share, 1) for size, share in zip(work.stores, written, strict=True)),
+        ]
+        return replace(
+            work,
+            loads=tuple(size * share.in_dram for size, share in zip(work.loads, read, strict=True)),
+            stores=stores,
+            bytes_sram=sum(size * share.on_chip * passes for size, share, passes in moves),
+            coded_bytes=sum(size * passes for size, share, passes in moves if share.on_chip != 1.0),
         )
 
     def _sizes(self, works: Sequence[Work]) -> list[OpBytes]:
@@ -234,7 +284,17 @@ class Planner:
         works: list[Work] = []
         for position, op in enumerate(step.executed):
             if op.gemm:
-                works.append(array_work(op, op.gemm, step, machine, self._rates, resident=resident, share=share))
+                own = array_work(
+                    op,
+                    op.gemm,
+                    step,
+                    machine,
+                    self._rates,
+                    stored=self._operands(position),
+                    resident=resident,
+                    share=share,
+                )
+                works.append(self._compress(position, own))
             else:
                 works.append(self._vectors[position])
             if machine.fusion != "resident":

@@ -75,7 +75,7 @@ def _lay_out_plan(plan: Plan, values: StepValues, machine: SystolicMachine) -> l
 
 def _time_energy(plan: Plan, spans: list[Span], rates: Rates) -> float:
     time_s = spans[-1].start_s + spans[-1].time_s if spans else 0.0
-    parts = (work.energy_j(rates, 0.0, moved) for work, moved in zip(plan.works, plan.dram_bytes, strict=True))
+    parts = (work.energy_j(rates, 0.0, moved) for work, moved in zip(plan.works, plan.moved, strict=True))
     dynamic_j = sum(sum(energy.values()) for energy in parts)
     return time_s * (dynamic_j + sum(refresh_of_groups(plan, spans, rates)) + (rates.leakage_w or 0.0) * time_s)
 
@@ -143,14 +143,15 @@ def _price(
     costs: dict[int, OpCost] = {}
     refresh_j = refresh_of_groups(plan, spans, rates)
     for group, span, refreshed_j in zip(plan.groups, spans, refresh_j, strict=True):
-        alone_s = [max(plan.works[at].cycles * cycle_s, plan.dram_bytes[at] / bytes_s) for at in group.members]
-        transfer_s = sum(plan.dram_bytes[at] for at in group.members) / bytes_s
+        alone_s = [max(plan.works[at].cycles * cycle_s, plan.moved[at].dram / bytes_s) for at in group.members]
+        transfer_s = sum(plan.moved[at].dram for at in group.members) / bytes_s
         scale = span.time_s / sum(alone_s) if any(alone_s) else 0.0
         name = step.executed[group.members[0]].name if len(group.members) > 1 else ""
         start_s = span.start_s
         for at, own_s in zip(group.members, alone_s, strict=True):
-            work, memory_s = plan.works[at], plan.dram_bytes[at] / bytes_s
-            energy = work.energy_j(rates, own_s * scale, plan.dram_bytes[at])
+            work, moved = plan.works[at], plan.moved[at]
+            memory_s = moved.dram / bytes_s
+            energy = work.energy_j(rates, own_s * scale, moved)
             if rates.forgetful:
                 energy["refresh"] = refreshed_j * own_s * scale / span.time_s if span.time_s else 0.0
             for component, joules in energy.items():
@@ -165,8 +166,8 @@ def _price(
                 memory_s=memory_s,
                 prefetched_s=span.prefetched_s * memory_s / transfer_s if transfer_s else 0.0,
                 cycles=work.cycles,
-                bytes_dram=plan.dram_bytes[at],
-                bytes_sram=work.bytes_on_chip(plan.dram_bytes[at]),
+                bytes_dram=moved.dram,
+                bytes_sram=work.bytes_on_chip(moved.passed),
                 dram_gb_s=machine.dram_gb_s,
                 peak_flops_s=work.peak_flops_s,
                 utilization=work.utilization,

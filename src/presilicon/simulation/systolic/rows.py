@@ -18,7 +18,9 @@ from presilicon.records import Op, Phase
 from presilicon.simulation.mapping.mapper import find_mapping
 from presilicon.simulation.mapping.nest import Hardware, Loop, Precision, Price, Store, price_mapping
 from presilicon.simulation.mapping.problem import DIMS, TENSORS, Contraction, Tensor
+from presilicon.simulation.systolic.compression import Stored
 from presilicon.simulation.systolic.machine import Objective, SystolicMachine
+from presilicon.simulation.systolic.mappings import gated_share
 from presilicon.simulation.systolic.memories import OPERANDS
 from presilicon.simulation.systolic.work import Rates, Work
 
@@ -36,7 +38,9 @@ _UNROLLINGS = 3
 """Ways to lie on the array that are tried, of those that use the most cells."""
 
 
-def row_work(op: Op, step: MachineStep, machine: SystolicMachine, rates: Rates, *, share: float = 1.0) -> Work:
+def row_work(
+    op: Op, step: MachineStep, machine: SystolicMachine, rates: Rates, *, stored: tuple[Stored, Stored], share: float
+) -> Work:
     """A product on a row-stationary array, by the mapping with the best time, energy or product of both."""
     assert op.gemm is not None
     formats, problem = step.formats, Contraction.of_op(op)
@@ -64,11 +68,15 @@ def row_work(op: Op, step: MachineStep, machine: SystolicMachine, rates: Rates, 
             # What comes from and goes to DRAM is charged with DRAM.
             outside = transfer.filled * transfer.again + transfer.drained * transfer.times
             traffic[hardware.stores[transfer.lower].name] -= outside / 8
+    multiplied = gated_share(op, formats) if machine.sparsity.zeros == "gated" else 1.0
     return Work(
         unit="array",
         cycles=cycles,
-        operations_j=op.gemm.macs * rates.mac_j(left, right, mac),
-        loads=(moved[roles[0]], moved[roles[1]], *(formats.bytes_of(tensor, op.layer) for tensor in op.inputs[2:])),
+        operations_j=op.gemm.macs * multiplied * rates.mac_j(left, right, mac),
+        loads=(
+            *(moved[role] * factor.in_dram for role, factor in zip(roles, stored, strict=False)),
+            *(formats.bytes_of(tensor, op.layer) for tensor in op.inputs[2:]),
+        ),
         stores=stores,
         spills=max(moved[roles[2]] - problem.elements(roles[2]) * result_bits / 8, 0.0),
         bytes_sram=traffic.pop(machine.buffer.name),

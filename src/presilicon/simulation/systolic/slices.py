@@ -7,13 +7,14 @@ from msgspec.structs import replace
 from presilicon.designs import MachineStep, StepFormats
 from presilicon.records import Convolution, Gemm, Op
 from presilicon.simulation.fusion.parts import ProductPart
+from presilicon.simulation.systolic.compression import Stored
 from presilicon.simulation.systolic.machine import SystolicMachine
 from presilicon.simulation.systolic.mappings import describe_product, map_product
 from presilicon.simulation.systolic.work import Rates, Work
 
 
 def part_of_product(
-    op: Op, gemm: Gemm, work: Work, step: MachineStep, machine: SystolicMachine, rates: Rates
+    op: Op, gemm: Gemm, work: Work, step: MachineStep, machine: SystolicMachine, stored: tuple[Stored, Stored]
 ) -> ProductPart:
     """A product as groups see it.
 
@@ -35,7 +36,7 @@ def part_of_product(
         lines=_lines(op, gemm, step.graph.batch_size),
         halo_bytes=_halo_bytes(op, op.convolution, formats, sum_bytes) if op.convolution else 0.0,
         refill_cycles=0.0 if is_batch else _refill_cycles(op, gemm, machine),
-        read_bytes=(min(a, work.loads[0]), min(b, work.loads[1])),
+        read_bytes=(min(a * stored[0].in_dram, work.loads[0]), min(b * stored[1].in_dram, work.loads[1])),
     )
 
 
@@ -45,7 +46,14 @@ def tile_space(work: Work, machine: SystolicMachine) -> float:
 
 
 def slice_work(
-    op: Op, gemm: Gemm, work: Work, slices: int, step: MachineStep, machine: SystolicMachine, rates: Rates
+    op: Op,
+    gemm: Gemm,
+    work: Work,
+    slices: int,
+    step: MachineStep,
+    machine: SystolicMachine,
+    rates: Rates,
+    stored: tuple[Stored, Stored],
 ) -> Work:
     """The work of a product in slices, each mapped on its own: the array is filled and drained in each.
 
@@ -53,7 +61,7 @@ def slice_work(
     """
     if slices == 1 or _is_batch(op, gemm):
         return replace(work, spills=0.0)
-    product = describe_product(op, gemm, step, machine, rates)
+    product = describe_product(op, gemm, step, machine, rates, stored)
     sums_slices = op.phase == "weight_grad"
     side = "k" if sums_slices else "m"
     cut, packed = (

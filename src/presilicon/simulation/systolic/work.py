@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -36,6 +37,10 @@ class Rates(Struct, frozen=True, kw_only=True):
     buffers: tuple[Buffer, ...]
     """The memories of the chip, from the array outward, with their energies."""
     dram_byte_j: float
+    mux_bit_j: float = 0.0
+    """Joules of a bit through a multiplexer of two inputs."""
+    codec_byte_j: float = 0.0
+    """Joules of compressing or expanding a byte."""
     leakage_w: float | None
     """Leakage of the whole die; None where the table has none."""
     forgetful: tuple[Forgetful, ...] = ()
@@ -60,6 +65,8 @@ def systolic_rates(design: Design, machine: SystolicMachine, technology: Technol
         register_bit_j=technology.register_bit.pj * PICO if technology.register_bit else 0.0,
         buffers=tuple(_buffers(machine, technology)),
         dram_byte_j=technology.dram_figure(machine.dram_kind).pj / 8 * PICO,
+        mux_bit_j=technology.mux_bit.pj * PICO if technology.mux_bit else 0.0,
+        codec_byte_j=technology.codec_bit.pj * 8 * PICO if technology.codec_bit else 0.0,
         leakage_w=leakage_w(design, technology),
         forgetful=tuple(
             Forgetful(
@@ -96,6 +103,17 @@ def _buffers(machine: SystolicMachine, technology: Technology) -> Iterator[Buffe
         )
 
 
+class Moved(NamedTuple):
+    """DRAM traffic that is charged to an op."""
+
+    dram: float
+    """Bytes as they lie in DRAM."""
+    passed: float
+    """The same data in the outermost memory, where it may be expanded."""
+    coded: float
+    """Bytes of `passed` that are expanded, or compressed, on their way."""
+
+
 class Work(Struct, frozen=True, kw_only=True):
     """Cycles, traffic and arithmetic of an op, from which its time and energy follow."""
 
@@ -118,25 +136,29 @@ class Work(Struct, frozen=True, kw_only=True):
     peak_flops_s: float
     """Peak of the unit, with every cell or lane at work in every cycle."""
     utilization: float = 0.0
+    coded_bytes: float = 0.0
+    """Expanded bytes of operands that are expanded at the array or the vector unit, or compressed behind it."""
     tile_bytes: float = 0.0
     """Tiles of a product in the outermost memory that are in use at one time."""
     whole_rows: bool = True
     """Whether those of its result have whole rows."""
 
-    def bytes_on_chip(self, bytes_dram: float) -> float:
-        """Bytes that all memories of the chip read and write, for an op with so much DRAM traffic in its group."""
-        return self.bytes_sram + bytes_dram + sum(self.inner_bytes.values())
+    def bytes_on_chip(self, passed: float) -> float:
+        """Bytes that all memories of the chip read and write, `passed` of them from and to DRAM."""
+        return self.bytes_sram + passed + sum(self.inner_bytes.values())
 
-    def energy_j(self, rates: Rates, time_s: float, bytes_dram: float) -> dict[str, float]:
+    def energy_j(self, rates: Rates, time_s: float, moved: "Moved") -> dict[str, float]:
         """Joules by component, for an op with so much time and DRAM traffic in its group."""
         energy = {
             "mac" if self.unit == "array" else "vector": self.operations_j,
             "register": self.register_bits * rates.register_bit_j,
-            "dram": bytes_dram * rates.dram_byte_j,
+            "dram": moved.dram * rates.dram_byte_j,
         }
         for buffer in rates.buffers[:-1]:
             energy[buffer.name] = self.inner_bytes.get(buffer.name, 0.0) * buffer.byte_j
-        energy[rates.buffers[-1].name] = (self.bytes_sram + bytes_dram) * rates.sram_byte_j
+        energy[rates.buffers[-1].name] = (self.bytes_sram + moved.passed) * rates.sram_byte_j
+        if rates.codec_byte_j:
+            energy["codec"] = (self.coded_bytes + moved.coded) * rates.codec_byte_j
         if rates.leakage_w is not None:
             energy["leakage"] = rates.leakage_w * time_s
         return energy

@@ -14,7 +14,7 @@ from presilicon.designs import MINIBATCH, AttachedMethod, LossScale, Method, Num
 from presilicon.emulation import Checkpoint, train
 from presilicon.emulation.training.loop import Training
 from presilicon.formats import parse
-from presilicon.records import LayerFact, StepFacts
+from presilicon.records import LayerFact, ProductFact, StepFacts
 from presilicon.workloads import Splits, Workload, sgd
 
 
@@ -349,6 +349,7 @@ class Unsaved(AttachedMethod):
         (FactsOf(None), 'method "toy": facts must return StepFacts, not None'),
         (FactsOf(StepFacts(layers=[LayerFact(layer="0", role="weight")])), "must be hashable: give tuples"),
         (FactsOf(StepFacts(layers=(LayerFact(layer="0", role="weight", density=7.5),))), "between 0 and 1, not 7.5"),
+        (FactsOf(StepFacts(products=(ProductFact(layer="0", product="forward", share=2.0),))), "and 1, not 2.0"),
     ],
 )
 def test_bad_values_of_a_method_are_one_clear_error(attached, message):

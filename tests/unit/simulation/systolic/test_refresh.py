@@ -34,7 +34,7 @@ def plan_of(stays: list[Stay], reserved: list[float]) -> Plan:
     return Plan(
         groups=groups,
         works=(),
-        dram_bytes=(),
+        moved=(),
         transfers=Transfers([], [], tuple(sorted(stays))),
         free_bytes=(),
     )

@@ -60,8 +60,9 @@ def _steps(problem: Contraction, spatial) -> int:
     [
         (["dataflow.forward=weight-stationary"], "use it for all three products"),
         (["fold_overlap=true"], "leave out fold_overlap"),
-        (["transpose=transposer"], "skips_zero_pairs and transpose"),
-        (["skips_zero_weights=true"], "skips no zeros"),
+        (["transpose=transposer"], "fold_overlap and transpose"),
+        (["sparsity.zeros=weights"], "skip none"),
+        (["sparsity.compressed_in=chip"], "in DRAM only"),
     ],
 )
 def test_what_such_an_array_cannot_do_is_refused(settings: list[str], complaint: str) -> None:
