@@ -3,7 +3,6 @@
 The graph knows element counts, never bytes: bytes follow from the numerics of the design that runs it.
 """
 
-from collections import Counter
 from math import prod
 from typing import Literal, NamedTuple, get_args
 
@@ -198,7 +197,3 @@ class StepGraph(Struct, frozen=True, kw_only=True):
                 stage = weighted.get(op.layer, stage)
                 stages.setdefault(op.layer, stage)
         return stages
-
-    def count_by_kind(self) -> dict[str, int]:
-        """Number of ops of each kind."""
-        return dict(Counter(op.kind for op in self.ops))

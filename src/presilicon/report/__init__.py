@@ -1,10 +1,10 @@
 """Reports for people and programs: the table, document, page and figure of a comparison; costs; recorded runs."""
 
-from presilicon.report.charts.figure import FIGURE_FORMATS, render_figure, save_figure
+from presilicon.report.charts.figure import FIGURE_FORMATS, render_figure
 from presilicon.report.charts.lines import render_panels
 from presilicon.report.charts.memory import render_memory, save_memory_plot
 from presilicon.report.charts.roofline import save_roofline_plot
-from presilicon.report.document import evaluate_schema, from_plain, published_schema, to_json
+from presilicon.report.document import from_plain, to_json
 from presilicon.report.headline import headline
 from presilicon.report.history import comparison_of, export_report, print_run, print_runs, run_to_json, runs_to_json
 from presilicon.report.page.page import render_page
@@ -30,7 +30,6 @@ __all__ = [
     "check_folder",
     "comparison_of",
     "cost_to_json",
-    "evaluate_schema",
     "export_report",
     "from_plain",
     "headline",
@@ -38,7 +37,6 @@ __all__ = [
     "print_runs",
     "print_table",
     "product_to_json",
-    "published_schema",
     "render_checkpointing",
     "render_cost",
     "render_coverage",
@@ -55,7 +53,6 @@ __all__ = [
     "reproduction_to_json",
     "run_to_json",
     "runs_to_json",
-    "save_figure",
     "save_memory_plot",
     "save_roofline_plot",
     "save_schedule",

@@ -1,6 +1,5 @@
-"""A comparison as the JSON document that `--json` prints, and the schema that describes it."""
+"""A comparison as the JSON document that `--json` prints; `schemas/evaluate.schema.json` describes it."""
 
-from importlib import resources
 from typing import Any, Literal
 
 import msgspec
@@ -55,16 +54,3 @@ def from_plain(data: Any) -> Comparison:
     return Comparison(
         designs=document.designs, sensitivity=document.sensitivity, pairs=document.pairs, fairness=document.fairness
     )
-
-
-def evaluate_schema() -> dict[str, Any]:
-    """The JSON schema of the document, generated from the records; `schemas/evaluate.schema.json` is its published
-    copy."""
-    title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "presilicon evaluate --json"}
-    schema: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(title | msgspec.json.schema(EvaluateDocument)))
-    return schema
-
-
-def published_schema() -> str:
-    """The text of the published schema, as it comes with the package."""
-    return (resources.files(__package__) / "schemas" / "evaluate.schema.json").read_text(encoding="utf-8")

@@ -61,31 +61,31 @@ def trace_document(
     tracks = _tracks(cost.ops, lanes)
     title = f"{design}: {graph.name}, batch {graph.batch_size}"
     events = [
-        _metadata("process_name", 0, name=title),
+        metadata("process_name", 0, name=title),
         *_track(_STEP, "step"),
         *(event for name, track in tracks.items() for event in _track(track, name)),
-        _span(_STEP, "step", 0.0, cost.time_s, time_s=cost.time_s, energy_j=cost.energy_j, cycles=cost.cycles),
+        span(_STEP, "step", 0.0, cost.time_s, time_s=cost.time_s, energy_j=cost.energy_j, cycles=cost.cycles),
     ]
     for row in range(rows):
         mine = (op for op, lane in zip(cost.ops, lanes, strict=True) if lane == row)
         for phase, ops in groupby(mine, key=lambda op: op.phase):
             run = list(ops)
             track = tracks[_numbered(_PHASE, row, rows)]
-            events.append(_span(track, phase.replace("_", " "), run[0].start_s, run[-1].end_s - run[0].start_s))
+            events.append(span(track, phase.replace("_", " "), run[0].start_s, run[-1].end_s - run[0].start_s))
     for (op, start_s, time_s), row in zip(_computed(cost.ops), lanes, strict=True):
         track = tracks[_numbered(op.unit, row, rows)]
-        events.append(_span(track, op.name, start_s, time_s, **_details(op)))
+        events.append(span(track, op.name, start_s, time_s, **_details(op)))
     transfers = _transfers(_merged(cost.ops)) if rows == 1 else _queued(cost)
     events += (
-        _span(tracks[_DRAM], f"{op.name} (ahead)" if ahead else op.name, start_s, time_s, op=op.name, bytes=moved)
+        span(tracks[_DRAM], f"{op.name} (ahead)" if ahead else op.name, start_s, time_s, op=op.name, bytes=moved)
         for op, ahead, start_s, time_s, moved in transfers
         if _micros(start_s + time_s) > _micros(start_s)
     )
     events += _counters(cost, timeline, rows)
     if repeat > 1:
         events += _repeats(cost, timeline, repeat)
-    events.append(_counter(_POWER, repeat * cost.time_s, power=0.0))
-    events.append(_counter(_BANDWIDTH, repeat * cost.time_s, bandwidth=0.0))
+    events.append(counter(_POWER, repeat * cost.time_s, power=0.0))
+    events.append(counter(_BANDWIDTH, repeat * cost.time_s, bandwidth=0.0))
     events.sort(
         key=lambda event: (event["ph"] != "M", event.get("ts", 0.0))
     )  # events of zero length stay before the next
@@ -200,9 +200,9 @@ def _ahead_bytes(op: OpCost) -> float:
 def _counters(cost: Cost, timeline: MemoryTimeline, rows: int) -> Iterator[Event]:
     for point in timeline.points:
         if point.end_s > point.start_s:
-            yield _counter(_MEMORY, point.start_s, **{k: v / 1e6 for k, v in point.parts().items()})
+            yield counter(_MEMORY, point.start_s, **{k: v / 1e6 for k, v in point.parts().items()})
     for at_ns, watts in _power(cost):
-        yield _counter(_POWER, at_ns / 1e9, power=watts)
+        yield counter(_POWER, at_ns / 1e9, power=watts)
     if rows == 1:
         moved = _moved(_merged(cost.ops))
     else:
@@ -211,7 +211,7 @@ def _counters(cost: Cost, timeline: MemoryTimeline, rows: int) -> Iterator[Event
         (_nanos(start_s), _nanos(start_s + time_s), size / time_s / 1e9) for start_s, time_s, size in moved if time_s
     ]
     for at_ns, _, gb_s in _levels(rates, _nanos(cost.time_s)):
-        yield _counter(_BANDWIDTH, at_ns / 1e9, bandwidth=gb_s)
+        yield counter(_BANDWIDTH, at_ns / 1e9, bandwidth=gb_s)
 
 
 def _power(cost: Cost) -> list[tuple[int, float]]:
@@ -266,7 +266,7 @@ def _repeats(cost: Cost, timeline: MemoryTimeline, repeat: int) -> Iterator[Even
     """All steps after the first as one span, with the means of a step as counters."""
     more, start_s, time_s = repeat - 1, cost.time_s, (repeat - 1) * cost.time_s
     noun = "step" if more == 1 else "steps"
-    yield _span(
+    yield span(
         _STEP, f"{more:,} more {noun} like it", start_s, time_s,
         steps=more, time_s=time_s, energy_j=more * cost.energy_j, cycles=more * cost.cycles,
     )  # fmt: skip
@@ -282,25 +282,27 @@ def _repeats(cost: Cost, timeline: MemoryTimeline, repeat: int) -> Iterator[Even
     for point, held_s in zip(timeline.points, seconds, strict=True):
         for part, size in point.parts().items():
             means[part] = means.get(part, 0.0) + held_s / whole_s * size / 1e6
-    yield _counter(_MEMORY, start_s, **means)
-    yield _counter(_POWER, start_s, power=cost.energy_j / cost.time_s)
-    yield _counter(_BANDWIDTH, start_s, bandwidth=moved / cost.time_s / 1e9)
+    yield counter(_MEMORY, start_s, **means)
+    yield counter(_POWER, start_s, power=cost.energy_j / cost.time_s)
+    yield counter(_BANDWIDTH, start_s, bandwidth=moved / cost.time_s / 1e9)
 
 
-def _span(track: int, name: str, start_s: float, time_s: float, /, **details: Any) -> Event:
+def span(track: int, name: str, start_s: float, time_s: float, /, category: str = "simulated", **details: Any) -> Event:
+    """Something that lasts for some time on a track."""
     return {
         "ph": "X",
         "pid": _PROCESS,
         "tid": track,
         "name": name,
-        "cat": "simulated",
+        "cat": category,
         "ts": _micros(start_s),
         "dur": max(0.0, round(_micros(start_s + time_s) - _micros(start_s), 3)),
         "args": details,
     }
 
 
-def _counter(name: str, at_s: float, **series: float) -> Event:
+def counter(name: str, at_s: float, **series: float) -> Event:
+    """Numbers that hold from a time on."""
     return {"ph": "C", "pid": _PROCESS, "name": name, "ts": _micros(at_s), "args": series}
 
 
@@ -312,9 +314,10 @@ def _nanos(time_s: float) -> int:
     return round(time_s * 1e9)
 
 
-def _metadata(kind: str, track: int, **args: Any) -> Event:
+def metadata(kind: str, track: int, **args: Any) -> Event:
+    """The name or position of a track."""
     return {"ph": "M", "pid": _PROCESS, "tid": track, "name": kind, "args": args}
 
 
 def _track(track: int, name: str) -> tuple[Event, Event]:
-    return _metadata("thread_name", track, name=name), _metadata("thread_sort_index", track, sort_index=track)
+    return metadata("thread_name", track, name=name), metadata("thread_sort_index", track, sort_index=track)

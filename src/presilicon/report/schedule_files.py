@@ -8,6 +8,7 @@ from typing import Any
 from presilicon.base import ConfigError
 from presilicon.records import PowerTrace, Problem, Schedule
 from presilicon.report.page.schedule import render_schedule
+from presilicon.report.perfetto import counter, metadata, span
 from presilicon.report.schedule import ScheduleView
 
 
@@ -15,44 +16,21 @@ def schedule_trace(problem: Problem, schedule: Schedule, trace: PowerTrace, *, s
     """A schedule in Google's Trace Event Format: a track per device, and power as counters."""
     lanes = {(pool.name, unit): 0 for pool in problem.pools for unit in range(pool.units)}
     lanes = {lane: number for number, lane in enumerate(lanes, start=1)}
-    events: list[dict[str, Any]] = [
-        {"ph": "M", "pid": 1, "tid": 0, "name": "process_name", "args": {"name": f"{system}: {problem.name}"}}
-    ]
+    events = [metadata("process_name", 0, name=f"{system}: {problem.name}")]
     for (device, unit), number in lanes.items():
-        named = {"name": f"{device} {unit}"}
-        events.append({"ph": "M", "pid": 1, "tid": number, "name": "thread_name", "args": named})
+        events.append(metadata("thread_name", number, name=f"{device} {unit}"))
     for slot in schedule.started:
-        task = problem.tasks[slot.task]
+        task, mode = problem.tasks[slot.task], slot.mode
+        figures = {"clock": mode.clock, "average_w": mode.average_w, "peak_w": mode.peak_w, "source": mode.source}
         for unit in slot.units:
-            begin, end = _micros(slot.start_s), _micros(slot.end_s)
-            events.append(
-                {
-                    "ph": "X",
-                    "pid": 1,
-                    "tid": lanes[slot.mode.device, unit],
-                    "name": f"{task.kind} {task.size}".rstrip(),
-                    "cat": "scheduled",
-                    "ts": begin,
-                    "dur": round(end - begin, 3),
-                    "args": {
-                        "op": task.name,
-                        "clock": slot.mode.clock,
-                        "average_w": slot.mode.average_w,
-                        "peak_w": slot.mode.peak_w,
-                        "source": slot.mode.source,
-                    },
-                }
-            )
+            track, name = lanes[mode.device, unit], f"{task.kind} {task.size}".rstrip()
+            lasts_s = slot.end_s - slot.start_s
+            events.append(span(track, name, slot.start_s, lasts_s, category="scheduled", op=task.name, **figures))
     for time, average, peak in zip(trace.times_s, (*trace.average_w, 0.0), (*trace.peak_w, 0.0), strict=True):
-        values = {"average": average, "peak": peak}
-        events.append({"ph": "C", "pid": 1, "name": "power (W)", "ts": _micros(time), "args": values})
+        events.append(counter("power (W)", time, average=average, peak=peak))
     events.sort(key=lambda event: (event["ph"] != "M", event.get("ts", 0.0)))
     other = {"schema": 1, "generator": "presilicon", "system": system, "workload": problem.name}
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": other}
-
-
-def _micros(time_s: float) -> float:
-    return round(time_s * 1e9) / 1e3
 
 
 def check_folder(folder: Path) -> None:

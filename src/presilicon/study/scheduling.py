@@ -177,14 +177,6 @@ def capture_steps(workload: str, batch_size: int | None = None) -> tuple[StepGra
     return tuple(steps[name] for name in names)
 
 
-def graph_of(
-    workload: str, batch_size: int | None = None, *, sizing: Sizing = "work", kinds: Iterable[str] | None = None
-) -> Graph:
-    """A workload's training step as a graph."""
-    steps = capture_steps(workload, batch_size)
-    return join_steps(workload, steps, sizing, kinds)
-
-
 def join_steps(workload: str, steps: Sequence[StepGraph], sizing: Sizing, kinds: Iterable[str] | None) -> Graph:
     """Captured steps, run one after another, as one graph."""
     held = None if kinds is None else set(kinds)

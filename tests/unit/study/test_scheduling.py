@@ -10,8 +10,20 @@ from presilicon.scheduling.accounting import cost
 from presilicon.scheduling.baselines import reference_only
 from presilicon.scheduling.checker import check
 from presilicon.scheduling.solvers.heft import heft
-from presilicon.study.scheduling import PUBLISHED_BATCH, capture_steps, graph_of, kind_of, problem_of, size_of, to_graph
+from presilicon.study.scheduling import (
+    PUBLISHED_BATCH,
+    capture_steps,
+    join_steps,
+    kind_of,
+    problem_of,
+    size_of,
+    to_graph,
+)
 from presilicon.workloads import capture_workload, load_workload
+
+
+def graph_of(workload, batch_size, *, sizing="work", kinds=None):
+    return join_steps(workload, capture_steps(workload, batch_size), sizing, kinds)
 
 
 def test_kinds_of_a_convolutional_network() -> None:

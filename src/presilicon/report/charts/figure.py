@@ -36,16 +36,6 @@ _TIMELESS: dict[str, dict[str, None]] = {
 }
 
 
-def save_figure(comparison: Comparison, path: Path) -> Path:
-    """Write the figure to a file whose suffix is the format (`.png`, `.svg` or `.pdf`), and return its path.
-
-    Raises:
-        ConfigError: the suffix is not one of these, there is nothing to draw, or the file cannot be written.
-        MissingToolError: matplotlib is not installed.
-    """
-    return save_drawing(path, lambda format: render_figure(comparison, format))
-
-
 def save_drawing(path: Path, render: Callable[[str], bytes]) -> Path:
     """Write the output of `render` for the format that the file's suffix names, and return the path."""
     return write_file(path, render(path.suffix.lower().removeprefix(".")))

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from oracles.loopback import Loopback
 from presilicon.base import ConfigError
 from presilicon.designs import Hardware
 from presilicon.instrument.host import link as links
 from presilicon.instrument.host.decoder import Decoder, Frame
-from presilicon.instrument.host.link import FileLink, Link, Loopback, SerialLink, SocketLink, SocketServer, connect
+from presilicon.instrument.host.link import FileLink, Link, SerialLink, SocketLink, SocketServer, connect
 from presilicon.instrument.host.stream import StreamWriter
 
 

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from msgspec import to_builtins
 
+from oracles.loopback import Loopback
 from presilicon.designs import Hardware, Instrument, Tap
 from presilicon.formats import parse
 from presilicon.instrument import to_words
 from presilicon.instrument.host.control import Command
-from presilicon.instrument.host.link import Loopback, SerialLink
+from presilicon.instrument.host.link import SerialLink
 from presilicon.instrument.host.listener import Listener
 from presilicon.instrument.host.tensors import cut_tensor
 from presilicon.instrument.model.chip import Chip

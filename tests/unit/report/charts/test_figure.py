@@ -8,9 +8,13 @@ import pytest
 from presilicon import report
 from presilicon.base import ConfigError, MissingToolError
 from presilicon.records import Comparison
-from presilicon.report import save_figure
+from presilicon.report.charts.figure import render_figure, save_drawing
 
 SIGNATURES = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+
+
+def save_figure(comparison: Comparison, path: Path) -> Path:
+    return save_drawing(path, lambda format: render_figure(comparison, format))
 
 
 @pytest.mark.parametrize("ending", SIGNATURES)
