@@ -3,8 +3,9 @@
     python benchmarks/gpu_steps.py --out h200_steps.json [--models resnet18,gpt2] [--profile]
 
 Every case is a model, a batch size, a precision (fp32, tf32, bf16 by autocast, bf16-pure) and a mode: `eager`, or the
-whole step (forward, loss, backward, optimizer) as one CUDA graph. The models of benchmarks/blind_models.py, which no
-calibration has seen, are measured when they are named. Convolutional networks run in channels_last.
+whole step (forward, loss, backward, optimizer) as one CUDA graph. The models of benchmarks/blind_models.py and
+modern_models.py, which no calibration has seen, are measured when they are named. Images lie in memory as `--layouts`
+say: torch's own order (`contiguous`) or `channels-last`.
 Joules are the difference of NVML's energy counter over a window of at least `--window` seconds of back-to-back steps,
 after a warm-up (the counter moves ten times a second, so it is good to some percent); seconds are wall-clock over the
 same window, with a synchronisation at both ends.
@@ -12,7 +13,7 @@ same window, with a synchronisation at both ends.
 
 import argparse
 import contextlib
-import ctypes
+import itertools
 import json
 import platform
 import sys
@@ -22,8 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import blind_models
+import modern_models
 import torch
 
+from presilicon.study.cards.nvml import Nvml
 from presilicon.workloads import Workload, load_workload
 
 CASES = {
@@ -46,38 +49,8 @@ PRECISIONS = ("fp32", "tf32", "bf16", "bf16-pure")
 WARM_S = 0.4
 
 
-class Nvml:
-    """NVML's energy counter and clock of the first GPU, read without a package."""
-
-    def __init__(self) -> None:
-        self.library = ctypes.CDLL("libnvidia-ml.so.1")
-        self.handle = ctypes.c_void_p()
-        self._call("nvmlInit_v2")
-        self._call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(0), ctypes.byref(self.handle))
-
-    def _call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self.library, name)(*arguments)
-        if status:
-            raise RuntimeError(f"{name} answered {status}")
-
-    def joules(self) -> float:
-        value = ctypes.c_ulonglong()
-        self._call("nvmlDeviceGetTotalEnergyConsumption", self.handle, ctypes.byref(value))
-        return value.value / 1e3
-
-    def clock_mhz(self) -> int:
-        value = ctypes.c_uint()
-        self._call("nvmlDeviceGetClockInfo", self.handle, ctypes.c_int(1), ctypes.byref(value))
-        return value.value
-
-    def driver(self) -> str:
-        text = ctypes.create_string_buffer(96)
-        self._call("nvmlSystemGetDriverVersion", text, ctypes.c_uint(96))
-        return text.value.decode()
-
-
 def find_workload(name: str) -> Workload:
-    return blind_models.BLIND.get(name) or load_workload(name)
+    return blind_models.BLIND.get(name) or modern_models.MODERN.get(name) or load_workload(name)
 
 
 def fill(tensor: Any) -> Any:
@@ -89,7 +62,7 @@ def fill(tensor: Any) -> Any:
     return torch.randint(0, 10, tensor.shape, device="cuda", dtype=tensor.dtype)
 
 
-def prepare(workload: Workload, batch: int, precision: str) -> Callable[[], None]:
+def prepare(workload: Workload, batch: int, precision: str, layout: str) -> Callable[[], None]:
     """One training step as a function."""
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
@@ -99,9 +72,10 @@ def prepare(workload: Workload, batch: int, precision: str) -> Callable[[], None
     if precision == "bf16-pure":
         model = model.to(torch.bfloat16)
         inputs, targets = (part.to(torch.bfloat16) if part.is_floating_point() else part for part in (inputs, targets))
-    if inputs.dim() == 4:
-        model = model.to(memory_format=torch.channels_last)
-        inputs = inputs.contiguous(memory_format=torch.channels_last)
+    if layout == "channels-last":
+        order = torch.channels_last if inputs.dim() == 4 else torch.channels_last_3d
+        model = model.to(memory_format=order)
+        inputs = inputs.contiguous(memory_format=order)
     optimizer = workload.optimizer(model.parameters())
     for group in optimizer.param_groups:
         group["foreach"] = True  # torch's own default on a GPU
@@ -193,6 +167,7 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(CASES))
     parser.add_argument("--precisions", default=",".join(PRECISIONS))
     parser.add_argument("--modes", default="graph,eager")
+    parser.add_argument("--layouts", default="channels-last", help="contiguous, channels-last or both")
     parser.add_argument("--window", type=float, default=2.0, help="seconds of each measurement")
     parser.add_argument("--profile", action="store_true", help="write device times by operator instead")
     parser.add_argument("--stop-after", type=float, default=550, help="begin no case after so many seconds")
@@ -221,39 +196,42 @@ def main() -> None:
     def save() -> None:
         options.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
 
-    for name in options.models.split(","):
-        for batch in (CASES | blind_models.CASES)[name]:
-            for precision in options.precisions.split(","):
-                if time.perf_counter() - begin > options.stop_after:
-                    print("out of time before", name, batch, precision, flush=True)
-                    save()
-                    return
-                case = {"model": name, "batch": batch, "precision": precision}
-                try:
-                    torch.cuda.empty_cache()
+    cases = CASES | blind_models.CASES | modern_models.CASES
+    asked = options.models.split(","), options.layouts.split(","), options.precisions.split(",")
+    for name, layout, precision in itertools.product(*asked):
+        for batch in cases[name]:
+            if time.perf_counter() - begin > options.stop_after:
+                print("out of time before", name, batch, precision, flush=True)
+                save()
+                return
+            workload = find_workload(name)
+            if layout == "channels-last" and workload.batch(1)[0].dim() < 4:
+                continue
+            case = {"model": name, "batch": batch, "precision": precision, "layout": layout}
+            try:
+                torch.cuda.empty_cache()
+                step = prepare(workload, batch, precision, layout)
+                if options.profile:
+                    step()
+                    rows.append({**case, **profile(step)[0]})
+                    continue
+                for mode in options.modes.split(",") if precision != "bf16-pure" else ["graph"]:
                     torch.cuda.reset_peak_memory_stats()
-                    step = prepare(find_workload(name), batch, precision)
-                    if options.profile:
-                        step()
-                        rows.append({**case, **profile(step)[0]})
-                        continue
-                    for mode in options.modes.split(",") if precision != "bf16-pure" else ["graph"]:
-                        torch.cuda.reset_peak_memory_stats()
-                        run = as_graph(step) if mode == "graph" else step
-                        found = measure(run, nvml, options.window)
-                        peak = torch.cuda.max_memory_allocated()
-                        rows.append({**case, "mode": mode, **found, "peak_bytes": peak})
-                        print(
-                            f"{name:20} {batch:5} {precision:9} {mode:6} {found['time_s'] * 1e3:9.3f} ms "
-                            f"{found['energy_j']:8.3f} J {found['energy_j'] / found['time_s']:6.0f} W "
-                            f"{found['clock_mhz']} MHz {peak / 2**30:6.2f} GiB {time.perf_counter() - begin:5.0f} s",
-                            flush=True,
-                        )
-                        run = None
-                except Exception as error:
-                    print(name, batch, precision, "failed:", type(error).__name__, str(error)[:200], flush=True)
-                finally:
-                    step = None
+                    run = as_graph(step) if mode == "graph" else step
+                    found = measure(run, nvml, options.window)
+                    peak = torch.cuda.max_memory_allocated()
+                    rows.append({**case, "mode": mode, **found, "peak_bytes": peak})
+                    print(
+                        f"{name:20} {batch:5} {layout:14} {precision:9} {mode:6} {found['time_s'] * 1e3:9.3f} ms "
+                        f"{found['energy_j']:8.3f} J {found['energy_j'] / found['time_s']:6.0f} W "
+                        f"{found['clock_mhz']} MHz {peak / 2**30:6.2f} GiB {time.perf_counter() - begin:5.0f} s",
+                        flush=True,
+                    )
+                    run = None
+            except Exception as error:
+                print(name, batch, precision, "failed:", type(error).__name__, str(error)[:200], flush=True)
+            finally:
+                step = None
         save()
     save()
 

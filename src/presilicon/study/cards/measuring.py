@@ -31,7 +31,7 @@ class LayerTime(Struct, frozen=True, kw_only=True, omit_defaults=True):
     time_us: float
     power_w: float | None = None
     spread_w: float | None = None
-    """Difference of the powers of two windows."""
+    """Difference between the powers of two windows."""
     clock_mhz: int | None = None
 
 
@@ -39,7 +39,7 @@ def measure(
     layers: Sequence[Layer], chosen: Iterable[int], *, window_s: float = 0.0, stop_after_s: float = 900.0,
     progress: Callable[[int, str], None] = lambda done, text: None,
 ) -> list[LayerTime]:  # fmt: skip
-    """Time of every phase of some layers in every precision; with a window, their power in two such windows.
+    """Time of every phase of some layers in every precision; with a window, their power in its two halves.
 
     Each phase is a CUDA graph of some repetitions. Layers that the card cannot run are left out: `progress` says so.
 
@@ -62,6 +62,8 @@ def measure(
         for precision in PRECISIONS:
             if precision == "fp32" and layer.flops > _FP32_FLOPS:
                 continue
+            if window_s and precision == "tf32" and not layer.flops:
+                continue  # as in fp32
             try:
                 for phase, run in _phases(layer, precision):
                     row = _timed(run, nvml, window_s)
@@ -80,7 +82,7 @@ def _phases(layer: Layer, precision: Precision) -> Iterable[tuple[LayerPhase, Ca
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     module = layer.build().cuda().train()
     inputs = [_filled(shape, layer, dtype) for shape in layer.shapes]
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         if layer.updates:
@@ -91,7 +93,7 @@ def _phases(layer: Layer, precision: Precision) -> Iterable[tuple[LayerPhase, Ca
         yield "forward", lambda: module(*inputs)
         output = module(*inputs)
         error = torch.randn_like(output)
-        weights = list(module.parameters())
+        weights: list[Tensor] = list(module.parameters())
 
         def gradients(wanted: list[Tensor]) -> Callable[[], Any]:
             return lambda: torch.autograd.grad(output, wanted, error, retain_graph=True, allow_unused=True)
@@ -146,15 +148,12 @@ def _timed(run: Callable[[], Any], nvml: Nvml, window_s: float) -> dict[str, Any
     time_us = min(_replays(graph, count) for _ in range(3)) / repeats * 1e6
     if not window_s:
         return {"time_us": round(time_us, 3)}
-    powers, clock = [], 0
+    _for_seconds(graph, 0.3, replay_s)
+    time_us, powers, clock = 0.0, [], 0
     for _ in range(2):
-        _for_seconds(graph, 0.3, replay_s)
-        before, begin = nvml.joules(), time.perf_counter()
-        passes = _for_seconds(graph, window_s, replay_s)
-        taken, clock = time.perf_counter() - begin, nvml.clock_mhz()
-        powers.append((nvml.joules() - before) / taken)
-        time_us = taken / passes / repeats * 1e6
-        time.sleep(0.1)
+        passed_s, power = _for_seconds(graph, window_s / 2, replay_s, nvml)
+        powers.append(power)
+        time_us, clock = passed_s / repeats * 1e6, nvml.clock_mhz()
     return {
         "time_us": round(time_us, 3),
         "power_w": round(sum(powers) / 2, 1),
@@ -165,7 +164,7 @@ def _timed(run: Callable[[], Any], nvml: Nvml, window_s: float) -> dict[str, Any
 
 def _replays(graph: torch.cuda.CUDAGraph, count: int) -> float:
     """Seconds of one of some replays."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     start.record()
     for _ in range(count):
         graph.replay()
@@ -174,12 +173,24 @@ def _replays(graph: torch.cuda.CUDAGraph, count: int) -> float:
     return float(start.elapsed_time(end)) / 1e3 / count
 
 
-def _for_seconds(graph: torch.cuda.CUDAGraph, seconds: float, replay_s: float) -> int:
-    """Replay for some time; how often."""
-    begin, passes, group = time.perf_counter(), 0, max(1, int(0.05 / replay_s))
-    while time.perf_counter() - begin < seconds:
+def _for_seconds(
+    graph: torch.cuda.CUDAGraph, seconds: float, replay_s: float, nvml: Nvml | None = None
+) -> tuple[float, float]:
+    """Replay for some time: seconds of one replay, and watts from the first to the last change of the counter.
+
+    NVML's counter moves some ten times a second: between two of its changes, energy and time are known well.
+    """
+    group, passes = max(1, int(0.01 / replay_s)), 0
+    begin = now = time.perf_counter()
+    changes: list[tuple[float, float]] = []
+    last = nvml.joules() if nvml else 0.0
+    while now - begin < seconds or (nvml and len(changes) < 2 and now - begin < 4 * seconds):
         for _ in range(group):
             graph.replay()
-        passes += group
         torch.cuda.synchronize()
-    return passes
+        now, passes = time.perf_counter(), passes + group
+        if nvml and (joules := nvml.joules()) != last:
+            last = joules
+            changes.append((now, joules))
+    watts = (changes[-1][1] - changes[0][1]) / (changes[-1][0] - changes[0][0]) if len(changes) > 1 else 0.0
+    return (now - begin) / passes, watts

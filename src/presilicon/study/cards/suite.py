@@ -202,7 +202,7 @@ def suite() -> list[Layer]:
 
 def _log(draw: random.Random, low: float, high: float, multiple: int = 8) -> int:
     """A number between two others, evenly distributed by its logarithm, rounded to a multiple."""
-    value = low * (high / low) ** draw.random()
+    value: float = low * (high / low) ** draw.random()
     return max(multiple, round(value / multiple) * multiple)
 
 
