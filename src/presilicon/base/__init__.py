@@ -20,6 +20,7 @@ from presilicon.base.errors import (
     PresiliconError,
     RunFailedError,
     did_you_mean,
+    located,
     unknown,
 )
 from presilicon.base.exports import deferred
@@ -89,6 +90,7 @@ __all__ = [
     "format_seconds",
     "joules_scale",
     "json_text",
+    "located",
     "parse_toml",
     "read_file",
     "read_toml",

@@ -4,7 +4,8 @@ Every message says where the trouble is, what was given, what is allowed and wha
 these into exit codes; inside the package they are ordinary exceptions.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -32,6 +33,15 @@ class MissingToolError(PresiliconError):
 
 class RunFailedError(PresiliconError):
     """The work started and then failed."""
+
+
+@contextmanager
+def located(where: object) -> Iterator[None]:
+    """A context whose configuration errors begin with the place where the trouble is."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
 
 
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:

@@ -146,14 +146,12 @@ def compile_command(config: Path, firmware: Path, out: Path, as_json: bool) -> N
 @json_option
 def disassemble_command(image: Path, as_json: bool) -> None:
     """Print the firmware and the ranges in an IMAGE that `compile` wrote."""
-    from presilicon.base import LARGEST_DATA, ConfigError, read_file
+    from presilicon.base import LARGEST_DATA, located, read_file
     from presilicon.instrument import disassemble
 
     data = read_file(image, LARGEST_DATA)
-    try:
+    with located(image):
         text = disassemble(data)
-    except ConfigError as error:
-        raise ConfigError(f"{image}: {error}") from None
     if as_json:
         print_json(bytes=len(data), text=text.splitlines())
     else:
@@ -184,12 +182,10 @@ def list_command(config: Path | None, as_json: bool) -> None:
 
 def _compiled(firmware: Path, compile_it: Any) -> "Image":
     """A compiled image; errors in the firmware name its file."""
-    from presilicon.base import ConfigError
+    from presilicon.base import ConfigError, located
 
-    try:
+    with located(firmware):
         image: Image = compile_it()
-    except ConfigError as error:
-        raise ConfigError(f"{firmware}: {error}") from None
     if image.chains is None:
         raise ConfigError(f"{firmware}: the firmware has no chains; a chain is a list of instructions")
     return image

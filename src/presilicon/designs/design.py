@@ -13,6 +13,7 @@ from presilicon.base import (
     apply_settings,
     decode_config,
     did_you_mean,
+    located,
     parse_toml,
     read_toml,
     to_plain,
@@ -94,10 +95,8 @@ def load_design(
     if numerics is not None:
         data = {**data, "numerics": recipe_table(numerics)}
     elif isinstance(data.get("numerics"), str):
-        try:
+        with located(source.locate("$.numerics")):
             data = {**data, "numerics": recipe_table(data["numerics"])}
-        except ConfigError as error:
-            raise ConfigError(f"{source.locate('$.numerics')}: {error}") from None
     methods = list(methods)
     if methods:
         data = {**data, "methods": method_tables(data.get("methods", []), methods)}
@@ -166,10 +165,8 @@ def _check_technology(data: dict[str, Any], source: Source) -> None:
     machine = data.get("machine")
     name = machine.get("technology") if isinstance(machine, dict) else None
     if isinstance(name, str):
-        try:
+        with located(source.locate("$.machine.technology")):
             load_technology(name)
-        except ConfigError as error:
-            raise ConfigError(f"{source.locate('$.machine.technology')}: {error}") from None
 
 
 def _exists(path: Path) -> bool:

@@ -5,7 +5,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from presilicon.base import ConfigError, Source
+from presilicon.base import ConfigError, Source, located
 
 Read = Callable[[str | Path], tuple[dict[str, Any], Source]]
 Beside = Callable[[dict[str, Any], Path], dict[str, Any]]
@@ -50,12 +50,10 @@ def read_whole(
         base = str(folder / base)
     if base in above:
         raise ConfigError(f"{place}: {base} is based on itself")
-    try:
+    with located(place):
         below, _ = read_whole(
             base, what=what, presets=presets, read=read, beside=beside, replaced=replaced, above=(*above, base)
         )
-    except ConfigError as error:
-        raise ConfigError(f"{place}: {error}") from None
     inherited = {key: value for key, value in below.items() if key not in ("name", "description")}
     return _merge(inherited, data, replaced), source
 

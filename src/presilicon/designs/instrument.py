@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr, replace
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, located
 from presilicon.formats import Fixed, Format
 
 Block = Literal["filter_reduce", "vector_alu", "scalar_reduce"]
@@ -221,10 +221,8 @@ class Instrument(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def check(self) -> None:
         """Check that names are unique and that the hardware flushes every frame."""
         for tap in self.taps:
-            try:
+            with located(f'tap "{tap.name[:100]}"'):
                 tap.check()
-            except ConfigError as error:
-                raise ConfigError(f'tap "{tap.name[:100]}": {error}') from None
         names = [tap.name for tap in self.taps]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr, replace
 
-from presilicon.base import ConfigError, FormatError
+from presilicon.base import ConfigError, FormatError, located
 from presilicon.designs.operators import Operators
 from presilicon.designs.scaling import LossScale
 from presilicon.formats import Format, MacUnit, Rounding, Scaled, Stochastic, parse, parse_rounding, tensor_core
@@ -125,10 +125,8 @@ class ProductNumerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         for name in ("weight", "activation", "error"):
             role_format: RoleFormat | None = getattr(self, name)
             if role_format is not None:
-                try:
+                with located(name):
                     role_format.check()
-                except ConfigError as error:
-                    raise ConfigError(f"{name}: {error}") from None
         if self.hadamard and self.hadamard.bit_count() != 1:
             raise ConfigError(f"hadamard: must be a power of two, not {self.hadamard}; try 16")
 
@@ -262,10 +260,8 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                     )
                 for field, value in changes.items():
                     if isinstance(value, RoleFormat | MacUnit | ProductNumerics) and hasattr(value, "check"):
-                        try:
+                        with located(f"{name}[{index}].{field}"):
                             value.check()
-                        except ConfigError as error:
-                            raise ConfigError(f"{name}[{index}].{field}: {error}") from None
 
     def variants(self) -> tuple["Numerics", ...]:
         """These numerics, and those with each override or change applied: everything that the hardware must support."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 
-from presilicon.base import ConfigError, read_file
+from presilicon.base import ConfigError, located, read_file
 from presilicon.formats import parse
 from presilicon.operators import Backward, Fit, Interpolation, Operator, Outside, load_operator, piecewise_linear, table
 
@@ -105,10 +105,8 @@ class Operators(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         operators = []
         for field in self.__struct_fields__:
             spec: OperatorSpec | None = getattr(self, field)
-            try:
+            with located(field):
                 operators += [] if spec is None else [spec.make(field.replace("softmax_", "softmax."))]
-            except ConfigError as error:
-                raise ConfigError(f"{field}: {error}") from None
         return tuple(operators)
 
 

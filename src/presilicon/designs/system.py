@@ -14,6 +14,7 @@ from presilicon.base import (
     apply_settings,
     decode_config,
     did_you_mean,
+    located,
     parse_toml,
     read_toml,
     to_plain,
@@ -132,10 +133,8 @@ class System(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
         if not self.devices:
             raise ConfigError("a system needs at least one device, as in [devices.gpu]")
         for name, device in self.devices.items():
-            try:
+            with located(f"devices.{name}"):
                 device.verify()
-            except ConfigError as error:
-                raise ConfigError(f"devices.{name}: {error}") from None
         for row in self.rows:
             row.verify()
             if row.device not in self.devices:
@@ -247,10 +246,8 @@ def _with_table(data: dict[str, Any], source: Source) -> dict[str, Any]:
         return data
     if not isinstance(name, str):
         raise ConfigError(f"{source.locate('$.table')}: given {name!r}, expected the name of a table or a .toml file")
-    try:
+    with located(source.locate("$.table")):
         table = load_characterization(name)
-    except ConfigError as error:
-        raise ConfigError(f"{source.locate('$.table')}: {error}") from None
     own = data.get("rows", [])
     if not isinstance(own, list | tuple):
         return data

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import Struct
 
-from presilicon.base import ConfigError
+from presilicon.base import located
 from presilicon.designs import Numerics
 from presilicon.formats import Format, MacUnit
 from presilicon.records import OPERANDS, PRODUCT_PHASES, ProductPhase
@@ -119,10 +119,8 @@ def synthesize_units(
         roles = OPERANDS[product]
         left, right = (numerics.operand(role, product).format for role in roles)
         unit = numerics.unit_of(product, *roles)
-        try:
+        with located(product):
             mac_circuit(left, right, unit)
-        except ConfigError as error:
-            raise ConfigError(f"{product}: {error}") from None
         units.setdefault((left, right, unit), []).append(product)
     return {tuple(products): synthesize_mac(*unit, target, timeout_s=timeout_s) for unit, products in units.items()}
 

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from presilicon.base import ConfigError, did_you_mean
+from presilicon.base import ConfigError, did_you_mean, located
 
 
 class GraphOp(Struct, frozen=True, kw_only=True, gc=False):
@@ -64,10 +64,8 @@ def read_graph(path: Path, *, parts: bool = False) -> Graph:
         raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not a JSON document: {error}") from None
-    try:
+    with located(path):
         return parse_graph(data, path.name.removesuffix(".json"), parts=parts)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
 
 
 def parse_graph(data: Any, name: str = "graph", *, parts: bool = False) -> Graph:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import torch
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, located
 from presilicon.designs import Design, Instrument, Numerics
 from presilicon.emulation import train
 from presilicon.instrument import (
@@ -88,10 +88,8 @@ def check_instrument(design: Design, workload: Workload) -> None:
         return
     from presilicon.instrument import Host, wire_taps
 
-    try:
+    with located(f'design "{design.name}"'):
         Host(design.instrument.built, wire_taps(design.instrument, layers_of_workload(workload)))
-    except ConfigError as error:
-        raise ConfigError(f'design "{design.name}": {error}') from None
 
 
 def layers_of_workload(workload: Workload) -> list[str]:

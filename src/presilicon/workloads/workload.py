@@ -10,7 +10,7 @@ from functools import partial
 from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, located
 from presilicon.workloads.reading.splits import Splits
 from presilicon.workloads.settings.metric import Metric
 from presilicon.workloads.settings.schedule import Schedule
@@ -272,10 +272,8 @@ _ADDED = {"accumulate": 1, "evaluation_batch": 1024, "milestones": (), "stop_hop
 @contextmanager
 def _named(where: str) -> Iterator[None]:
     """A context that puts the workload's name before errors."""
-    try:
+    with located(where):
         yield
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
 
 
 def _plain(value: object) -> object:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base import ConfigError, ExtensionPoint, did_you_mean
+from presilicon.base import ConfigError, ExtensionPoint, did_you_mean, located
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.counts import CountWarning, check_counts
 from presilicon.instrument.aggregations.histograms import tracking_boundaries
@@ -175,12 +175,10 @@ def aggregation(name: str, hardware: Hardware, **options: Any) -> BuiltAggregati
         if option not in record.all_options:
             allowed = did_you_mean(option, record.all_options) if record.all_options else "it has none"
             raise ConfigError(f'aggregation {name}: unknown option "{option}": {allowed}')
-    try:
+    with located(f"aggregation {name}"):
         window = _window(options.pop(WINDOW, DEFAULT_WINDOW))
         with AGGREGATIONS.errors_of(name):
             code = record.build(hardware, **options)
-    except ConfigError as error:
-        raise ConfigError(f"aggregation {name}: {error}") from None
     return BuiltAggregation(name, record, hardware, code, window)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from presilicon.base import ConfigError, did_you_mean
+from presilicon.base import ConfigError, did_you_mean, located
 from presilicon.designs import ALU_FUNCTIONS, REDUCE_FUNCTIONS, Hardware
 from presilicon.instrument.firmware.bubbles import with_bubbles
 from presilicon.instrument.firmware.image import Chain, Image, StoredRow
@@ -89,10 +89,8 @@ def compile_chains(chains: Chains, hardware: Hardware) -> tuple[Chain, ...]:
         _check_order(chain, number, hardware)
         fields: dict[str, Any] = {}
         for index, instruction in enumerate(chain):
-            try:
+            with located(location(number, index, instruction.op)):
                 fields |= _encode(instruction, hardware)
-            except ConfigError as error:
-                raise ConfigError(f"{location(number, index, instruction.op)}: {error}") from None
         compiled.append(Chain(**fields))
     return with_bubbles(tuple(compiled), hardware)
 
@@ -197,10 +195,8 @@ def _size(size: int | str, hardware: Hardware) -> int:
 def _stored(number: int, row: RangeRow, hardware: Hardware) -> StoredRow:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < hardware.range_rows:
         raise ConfigError(f"range row {number!r}, but the range rows are 0 to {hardware.range_rows - 1}")
-    try:
+    with located(f"range row {number}"):
         row.check(hardware)
-    except ConfigError as error:
-        raise ConfigError(f"range row {number}: {error}") from None
     return StoredRow(number, row.classes is not None, row.keys(hardware))
 
 

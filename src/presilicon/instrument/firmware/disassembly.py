@@ -2,7 +2,7 @@
 
 import struct
 
-from presilicon.base import ConfigError
+from presilicon.base import located
 from presilicon.designs import ALU_FUNCTIONS, REDUCE_FUNCTIONS, Hardware
 from presilicon.formats import Fixed, Float
 from presilicon.instrument.firmware.image import Chain, Image, StoredRow, check_beginning, describe_geometry, read_image
@@ -85,7 +85,7 @@ def _row(row: StoredRow, image: Image) -> str:
 def _hardware(data: bytes) -> Hardware:
     """A hardware with the image's geometry and every function; an image does not have the input buffer and the bias."""
     lanes, ranges, bits, kind, exponent, fraction, *rows = struct.unpack("<HH8B", data[6:18])
-    try:
+    with located("an image for hardware that cannot exist"):
         element = Float(exponent, fraction) if kind else _fixed(bits, fraction)
         hardware = Hardware(
             lanes=lanes,
@@ -99,8 +99,6 @@ def _hardware(data: bytes) -> Hardware:
             controls=32,
         )
         hardware.check()
-    except ConfigError as error:
-        raise ConfigError(f"an image for hardware that cannot exist: {error}") from None
     return hardware
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base import LARGEST_DATA, ConfigError, Source, decode_config, did_you_mean, read_file
+from presilicon.base import LARGEST_DATA, ConfigError, Source, decode_config, did_you_mean, located, read_file
 from presilicon.designs import Hardware, decode_format
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.instrument.firmware.ranges import RangeRow
@@ -58,13 +58,11 @@ def read_hardware(path: Path) -> tuple[Hardware, dict[int, RangeRow]]:
         raise ConfigError(f"{path}, $.range_boundaries: {_shown(rows)}, expected a list of rows")
     read = {}
     for number, row in enumerate(rows):
-        try:
+        with located(f"{path}, $.range_boundaries[{number}]"):
             read[number] = _row(row)
             if number >= hardware.range_rows:
                 raise ConfigError(f"there are {hardware.range_rows} range rows, but this is row {number}, from 0")
             read[number].check(hardware)
-        except ConfigError as error:
-            raise ConfigError(f"{path}, $.range_boundaries[{number}]: {error}") from None
     return hardware, read
 
 
@@ -90,10 +88,8 @@ def read_firmware(path: Path, rows: dict[int, RangeRow] | None = None) -> Firmwa
         ConfigError: with the chain and the instruction, counted from 1.
     """
     chains, own = read_chains(path)
-    try:
+    with located(path):
         return Firmware.from_chains(chains, (rows or {}) | range_rows(own))
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
 
 
 def read_chains(path: Path) -> tuple[list[Any], list[Any]]:
@@ -127,10 +123,8 @@ def range_rows(rows: Sequence[Any]) -> dict[int, RangeRow]:
     """
     read = {}
     for number, row in enumerate(rows):
-        try:
+        with located(f"range row {number}"):
             read[number] = _row(row)
-        except ConfigError as error:
-            raise ConfigError(f"range row {number}: {error}") from None
     return read
 
 

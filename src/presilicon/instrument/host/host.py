@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from presilicon.base import ConfigError, unknown
+from presilicon.base import ConfigError, located, unknown
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations import BuiltAggregation, aggregation
 from presilicon.instrument.aggregations.counts import CountWarning
@@ -348,10 +348,8 @@ class Host:
             self._order(_Order(after, replaces=before))
 
     def _program(self, name: str, options: Mapping[str, Any], tap: str) -> _TapProgram:
-        try:
+        with located(f'tap "{tap}"'):
             built = aggregation(name, self.hardware, **options)
-        except ConfigError as error:
-            raise ConfigError(f'tap "{tap}": {error}') from None
         average = None if built.record.average is None else MovingAverage(built.window)
         return _TapProgram(name, built.firmware, built, average)
 
@@ -366,10 +364,8 @@ class Host:
                 "distribution, with boundaries of your own"
             )
         for row, content in changed.items():
-            try:
+            with located(f"row {row}"):
                 content.check(self.hardware)
-            except ConfigError as error:
-                raise ConfigError(f"row {row}: {error}") from None
         if program.built is not None and program.built.boundaries:
             contents = [(changed.get(row) or program.firmware.rows[row]).boundaries for row in rows]
             joined = [*contents[0], *(value for content in contents[1:] for value in content[1:])]

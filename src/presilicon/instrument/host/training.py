@@ -10,7 +10,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import UNSET, to_builtins
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, located
 from presilicon.designs import Instrument
 from presilicon.formats import Format
 from presilicon.instrument.aggregations import AGGREGATIONS, BuiltAggregation
@@ -378,13 +378,11 @@ class TrainingInstrument:
         if source is None:
             return
         tensor = f"{wire.role} of {wire.layer}"
-        try:
+        with located(f'tap "{wire.name}"'):
             check_pair_source(source, aggregation, tensor, wire.role, has_parameter=wire.tap in self._parameters)
             if source == "rounding" and self._format_of is not None:
                 rounded = self._format_of(wire.layer, wire.role)
                 check_rounding(aggregation, tensor, rounded, self.chip.hardware.element)
-        except ConfigError as error:
-            raise ConfigError(f'tap "{wire.name}": {error}') from None
 
     def _set_learning_rate(self, value: float) -> None:
         for group in self._optimizer.param_groups if self._optimizer is not None else ():
