@@ -1,7 +1,6 @@
 """Designs: machine and numerics in one TOML file."""
 
 from collections.abc import Iterable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +11,17 @@ from presilicon.base import (
     Source,
     apply_settings,
     decode_config,
-    did_you_mean,
     located,
-    parse_toml,
-    read_toml,
     to_plain,
 )
-from presilicon.designs.inheritance import packaged_names, read_whole, without_other_form
+from presilicon.designs.inheritance import is_path, packaged_names, read_whole, without_other_form
 from presilicon.designs.instrument import Instrument
 from presilicon.designs.machine import Machine
 from presilicon.designs.method import METHODS, Method, method_tables
 from presilicon.designs.numerics import Numerics, decode_format
 from presilicon.designs.operators import beside
 from presilicon.designs.recipe import recipe_table
-from presilicon.designs.technology import Technology, is_path, load_technology
+from presilicon.designs.technology import Technology, load_technology
 
 
 class Design(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,9 +85,7 @@ def load_design(
     64
     """
     # A file that lists matrix units replaces those of its base; merging would keep units that the chip does not have.
-    data, source = read_whole(
-        name_or_path, what="design", presets=design_names(), read=_read, beside=_beside, replaced=("matrix",)
-    )
+    data, source = read_whole(name_or_path, "presets", "design", _beside, replaced=("matrix",))
     if numerics is not None:
         data = {**data, "numerics": recipe_table(numerics)}
     elif isinstance(data.get("numerics"), str):
@@ -132,20 +126,6 @@ def diff_plain(left: dict[str, Any], right: dict[str, Any]) -> list[tuple[str, A
     ]
 
 
-def _read(name_or_path: str | Path) -> tuple[dict[str, Any], Source]:
-    text = str(name_or_path)
-    if text in design_names():
-        preset = files("presilicon.designs") / "presets" / f"{text}.toml"
-        return parse_toml(preset.read_text(encoding="utf-8"), f"preset {text}")
-    if len(text) > 4096:
-        raise ConfigError(f"a design's name or path must have at most 4096 characters, not {len(text)}")
-    path = Path(name_or_path)
-    if text and (path.suffix == ".toml" or "/" in text or "\\" in text or _exists(path)):
-        return read_toml(path)
-    hint = did_you_mean(text, design_names())
-    raise ConfigError(f'there is no design preset and no file "{text}": {hint}. A file name ends in .toml')
-
-
 def _beside(data: dict[str, Any], folder: Path) -> dict[str, Any]:
     """`data` with the paths of its technology table and operators taken relative to `folder`."""
     numerics = data.get("numerics")
@@ -167,13 +147,6 @@ def _check_technology(data: dict[str, Any], source: Source) -> None:
     if isinstance(name, str):
         with located(source.locate("$.machine.technology")):
             load_technology(name)
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a name too long for the file system
-        return False
 
 
 def _flatten(value: Any, path: str = "") -> dict[str, Any]:

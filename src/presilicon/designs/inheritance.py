@@ -1,13 +1,12 @@
-"""Files that begin from another, `base = "h200"`, and give the differences."""
+"""TOML files of the package, by name, and of the user; a file may begin from another, `base = "h200"`."""
 
 from collections.abc import Callable, Collection
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from presilicon.base import ConfigError, Source, located
+from presilicon.base import ConfigError, Source, located, parse_toml, read_toml, unknown
 
-Read = Callable[[str | Path], tuple[dict[str, Any], Source]]
 Beside = Callable[[dict[str, Any], Path], dict[str, Any]]
 
 
@@ -17,29 +16,55 @@ def packaged_names(folder: str) -> list[str]:
     return sorted(entry.name.removesuffix(".toml") for entry in directory.iterdir() if entry.name.endswith(".toml"))
 
 
+def is_path(name_or_path: str) -> bool:
+    """Whether the text names a file, and not something that comes with the package."""
+    return name_or_path.endswith(".toml") or "/" in name_or_path or "\\" in name_or_path
+
+
+def read_packaged(name_or_path: str | Path, folder: str, what: str) -> tuple[dict[str, Any], Source]:
+    """The document of that name in a folder of this package, or in the user's file; `what` is its kind in messages.
+
+    Raises:
+        ConfigError: there is neither, or the file is not TOML.
+    """
+    text, names = str(name_or_path), packaged_names(folder)
+    if text in names:
+        file = files("presilicon.designs").joinpath(*folder.split("/"), f"{text}.toml")
+        return parse_toml(file.read_text(encoding="utf-8"), f"{what} {text}")
+    if is_path(text) or _exists(Path(text)):
+        return read_toml(Path(text))
+    raise ConfigError(f"{unknown(what, text[:100], names)}; or give a file, whose name ends in .toml")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that the file system does not take
+        return False
+
+
 def read_whole(
     name_or_path: str | Path,
-    *,
+    folder: str,
     what: str,
-    presets: Collection[str],
-    read: Read,
     beside: Beside,
+    *,
     replaced: Collection[str] = (),
     above: tuple[str, ...] = (),
 ) -> tuple[dict[str, Any], Source]:
-    """The document of a file merged over that of its base: tables are merged, other values replaced.
+    """`read_packaged`, merged over the document of its base: tables are merged, other values replaced.
 
-    `what` names the kind of file in messages, `beside` makes paths in it relative to the file's folder. Tables named in
-    `replaced` are not merged but replaced as a whole.
+    `beside` makes paths in a file relative to the file's folder. Tables named in `replaced` are not merged but replaced
+    as a whole.
 
     Raises:
         ConfigError: the base is not a name, does not exist, or is based on the file itself.
     """
-    data, source = read(name_or_path)
+    data, source = read_packaged(name_or_path, folder, what)
+    presets = packaged_names(folder)
     is_preset = str(name_or_path) in presets
-    folder = Path(name_or_path).parent
     if not is_preset:
-        data = beside(data, folder)
+        data = beside(data, Path(name_or_path).parent)
     if "base" not in data:
         return data, source
     base = data.pop("base")
@@ -47,13 +72,11 @@ def read_whole(
     if not isinstance(base, str):
         raise ConfigError(f"{place}: given {base!r}, expected the name of a preset or a {what} file")
     if base not in presets and not is_preset:
-        base = str(folder / base)
+        base = str(Path(name_or_path).parent / base)
     if base in above:
         raise ConfigError(f"{place}: {base} is based on itself")
     with located(place):
-        below, _ = read_whole(
-            base, what=what, presets=presets, read=read, beside=beside, replaced=replaced, above=(*above, base)
-        )
+        below, _ = read_whole(base, folder, what, beside, replaced=replaced, above=(*above, base))
     inherited = {key: value for key, value in below.items() if key not in ("name", "description")}
     return _merge(inherited, data, replaced), source
 

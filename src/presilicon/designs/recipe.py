@@ -1,16 +1,14 @@
 """Recipes: numerics in a file of their own, packaged by name or written by the user."""
 
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from presilicon.base import Source, decode_config, parse_toml, read_toml, to_plain, to_toml, unknown
-from presilicon.designs.inheritance import packaged_names, read_whole
+from presilicon.base import decode_config, to_plain, to_toml
+from presilicon.designs.inheritance import is_path, packaged_names, read_whole
 from presilicon.designs.numerics import Numerics, decode_format
 from presilicon.designs.operators import beside
-from presilicon.designs.technology import is_path
 
 _ABOUT = ("description", "source")
 
@@ -39,7 +37,7 @@ def load_recipe(name_or_path: str | Path) -> Recipe:
     >>> str(load_recipe("bf16").numerics.weight)
     'bfloat16'
     """
-    data, source = _read_whole(name_or_path)
+    data, source = read_whole(name_or_path, "recipes", "numerics", _beside)
     about = {key: str(data.pop(key)) for key in _ABOUT if key in data}
     numerics = decode_config(data, Numerics, source, decode_format)
     return Recipe(name=recipe_label(name_or_path), numerics=numerics, **about)
@@ -56,7 +54,7 @@ def load_numerics(name_or_path: str | Path) -> Numerics:
 
 def recipe_table(name_or_path: str | Path) -> dict[str, Any]:
     """The `[numerics]` table that a recipe stands for in a design file."""
-    data, source = _read_whole(name_or_path)
+    data, source = read_whole(name_or_path, "recipes", "numerics", _beside)
     table = {key: value for key, value in data.items() if key not in _ABOUT}
     if is_path(str(name_or_path)):
         decode_config(table, Numerics, source, decode_format)  # a mistake is reported at its place in this file
@@ -81,20 +79,6 @@ def _concise(value: Any) -> Any:
         entries = {key: _concise(item) for key, item in value.items() if item is not None and item != []}
         return entries["format"] if set(entries) == {"format"} else entries
     return [_concise(item) for item in value] if isinstance(value, list) else value
-
-
-def _read_whole(name_or_path: str | Path) -> tuple[dict[str, Any], Source]:
-    return read_whole(name_or_path, what="numerics", presets=recipe_names(), read=_read, beside=_beside)
-
-
-def _read(name_or_path: str | Path) -> tuple[dict[str, Any], Source]:
-    name = str(name_or_path)
-    if name in recipe_names():
-        text = (files("presilicon.designs") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
-        return parse_toml(text, f"numerics {name}")
-    if not is_path(name):
-        raise unknown("numerics", name, recipe_names())
-    return read_toml(Path(name_or_path))
 
 
 def _beside(data: dict[str, Any], folder: Path) -> dict[str, Any]:

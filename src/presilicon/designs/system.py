@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,11 +14,9 @@ from presilicon.base import (
     decode_config,
     did_you_mean,
     located,
-    parse_toml,
-    read_toml,
     to_plain,
 )
-from presilicon.designs.inheritance import packaged_names, read_whole
+from presilicon.designs.inheritance import packaged_names, read_packaged, read_whole
 
 DeviceKind = Literal["gpu", "fpga", "cpu"]
 SIZES = ("S", "M", "L")
@@ -199,7 +196,7 @@ def load_system(name_or_path: str | Path, settings: Iterable[str] = ()) -> Syste
     >>> load_system("v100-3xs10", ["devices.fpga.idle_w=0"]).devices["fpga"].idle_w
     0.0
     """
-    data, source = read_whole(name_or_path, what="system", presets=system_names(), read=_read, beside=_beside)
+    data, source = read_whole(name_or_path, "systems", "system", _beside)
     settings = list(settings)
     if settings:
         data = apply_settings(data, settings, System, source)
@@ -218,17 +215,8 @@ def load_characterization(name_or_path: str | Path) -> Characterization:
     >>> len(load_characterization("v100-s10").rows)
     42
     """
-    text = str(name_or_path)
-    if text in _table_names():
-        packaged = files("presilicon.designs") / "systems" / "tables" / f"{text}.toml"
-        return decode_config(*_first(parse_toml(packaged.read_text(encoding="utf-8"), f"table {text}")))
-    if text.endswith(".toml") or "/" in text:
-        return decode_config(*_first(read_toml(Path(text))))
-    raise ConfigError(f'there is no table "{text}": {did_you_mean(text, _table_names())}, or a .toml file')
-
-
-def _first(read: tuple[dict[str, Any], Source]) -> tuple[dict[str, Any], type[Characterization], Source]:
-    return read[0], Characterization, read[1]
+    data, source = read_packaged(name_or_path, "systems/tables", "table")
+    return decode_config(data, Characterization, source)
 
 
 def _table_names() -> list[str]:
@@ -266,15 +254,3 @@ def _beside(data: dict[str, Any], folder: Path) -> dict[str, Any]:
     if not isinstance(table, str) or table in _table_names():
         return data
     return {**data, "table": str(folder / table)}
-
-
-def _read(name_or_path: str | Path) -> tuple[dict[str, Any], Source]:
-    text = str(name_or_path)
-    if text in system_names():
-        preset = files("presilicon.designs") / "systems" / f"{text}.toml"
-        return parse_toml(preset.read_text(encoding="utf-8"), f"system {text}")
-    path = Path(name_or_path)
-    if text and len(text) < 4096 and (path.suffix == ".toml" or "/" in text or "\\" in text or path.exists()):
-        return read_toml(path)
-    hint = did_you_mean(text[:100], system_names())
-    raise ConfigError(f'there is no system and no file "{text[:100]}": {hint}. A file name ends in .toml')

@@ -1,17 +1,16 @@
 """Technology tables: energy, area and leakage at a process node, each figure labelled with where it comes from."""
 
 import math
+import os
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
-from importlib.resources import files
-from pathlib import Path
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from presilicon.base import ConfigError, decode_config, did_you_mean, parse_toml, read_toml, unknown
-from presilicon.designs.inheritance import packaged_names
+from presilicon.base import ConfigError, decode_config, unknown
+from presilicon.designs.inheritance import is_path, packaged_names, read_packaged
 
 Positive = Annotated[float, Meta(gt=0, le=1e12)]
 Label = Literal["verified", "recalled", "assumed"]
@@ -275,35 +274,17 @@ def load_technology(name_or_path: str) -> Technology:
     Raises:
         ConfigError: there is no such table or file, or something in it is wrong.
     """
-    if not is_path(name_or_path):
-        return _packaged(name_or_path)
-    path = Path(name_or_path)
     try:
-        status = path.stat()
+        status = os.stat(name_or_path) if is_path(name_or_path) else None
     except (OSError, ValueError):
-        return _in_file(path, 0, 0)
-    return _in_file(path, status.st_mtime_ns, status.st_size)
-
-
-def is_path(name_or_path: str) -> bool:
-    """Whether the text names a file, and not a table that comes with the package."""
-    return name_or_path.endswith(".toml") or "/" in name_or_path or "\\" in name_or_path
-
-
-@cache
-def _packaged(name: str) -> Technology:
-    if name not in technology_names():
-        near = did_you_mean(name, technology_names())
-        raise ConfigError(f'unknown technology "{name}": {near}; or give the path of a file that ends in .toml')
-    text = (files("presilicon.designs") / "technologies" / f"{name}.toml").read_text(encoding="utf-8")
-    data, source = parse_toml(text, f"technology {name}")
-    return decode_config(data, Technology, source)
+        status = None
+    return _load(name_or_path, None if status is None else (status.st_mtime_ns, status.st_size))
 
 
 @lru_cache(maxsize=64)
-def _in_file(path: Path, _mtime_ns: int, _size: int) -> Technology:
-    """The table in a file; a file that was written again is read again."""
-    data, source = read_toml(path)
+def _load(name_or_path: str, _stamp: tuple[int, int] | None) -> Technology:
+    """A table; a file that was written again is read again."""
+    data, source = read_packaged(name_or_path, "technologies", "technology")
     return decode_config(data, Technology, source)
 
 
