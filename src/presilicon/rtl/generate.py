@@ -5,7 +5,7 @@ from pathlib import Path
 
 from presilicon.base import ConfigError
 from presilicon.designs import Hardware
-from presilicon.rtl.project import write_project
+from presilicon.rtl.project import settings_text, write_project
 from presilicon.rtl.sources import core_parameters, fill, instrument_parameters, module_files
 from presilicon.rtl.testbench import testbench_texts
 
@@ -50,10 +50,6 @@ def _modules(hardware: Hardware, other_clock: Sequence[int]) -> list[Path]:
     return module_files("presilicon_instrument", *UART_MODULES, *([CROSSING] if other_clock else []))
 
 
-def _settings(parameters: dict[str, int]) -> str:
-    return ",\n".join(f"      .{name}({value})" for name, value in parameters.items())
-
-
 def top_text(hardware: Hardware, other_clock: Sequence[int] = (), output_blocks: int | None = None) -> str:
     """The top level of a hardware: its sizes, and a port for everything of each tap."""
     if not hardware.flushes:
@@ -79,7 +75,7 @@ def top_text(hardware: Hardware, other_clock: Sequence[int] = (), output_blocks:
         last_bit=2 * hardware.taps - 1,
         data_bit=hardware.taps * vector - 1,
         links=links,
-        settings=_settings(parameters),
+        settings=settings_text(parameters),
     )
 
 
@@ -104,7 +100,7 @@ def _bare_text(hardware: Hardware) -> str:
         lanes=hardware.lanes,
         control_bit=32 * hardware.controls + 31,
         count_bit=count - 1,
-        settings=_settings(core_parameters(hardware)),
+        settings=settings_text(core_parameters(hardware)),
     )
 
 
@@ -129,48 +125,12 @@ def _sentence(hardware: Hardware) -> str:
 
 
 def _constraints(hardware: Hardware, other_clock: Sequence[int]) -> str:
-    lines = [
-        "# What to tell the tools",
-        "",
-        "- One clock, `clock`; everything is registered at its rising edge. `reset` is synchronous and active high:",
-        "  hold it for a few cycles. No multicycle and no false paths inside one clock.",
-        "- Memories (`memory`, `chains`, `keys`, `scratchpad`, delay lines) are inferred and need no initial content.",
-    ]
-    if hardware.flushes:
-        lines.append(
-            "- Taps are registered once before anything looks at them: the tapped circuit sees one flip-flop per bit."
-        )
+    taps = "- Taps are registered once before anything looks at them: the tapped circuit sees one flip-flop per bit.\n"
+    crossings = ""
     if other_clock:
+        vivado, quartus = (
+            "".join(fill(f"crossing.{ending}.in", tap=tap) for tap in other_clock) for ending in ("xdc", "sdc")
+        )
         names = ", ".join(f"`tap{tap}_clock`" for tap in other_clock)
-        lines += [
-            f"- {names}: asynchronous to `clock`. Only Gray-coded pointers cross, each through two registers",
-            "  (`write_gray` to `write_seen_1`, `read_gray` to `read_seen_1` in `presilicon_async_fifo`), and the",
-            "  queue's memory, which is read only where it is stable. Constrain these paths to one period of the",
-            "  faster clock:",
-            "",
-            "```",
-            *_crossing_constraints(other_clock),
-            "```",
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def _crossing_constraints(other_clock: Sequence[int]) -> list[str]:
-    lines = ["# Vivado (.xdc); PERIOD is that of the faster clock in ns"]
-    for tap in other_clock:
-        cells = f"*crossing_{tap}/queue"
-        lines += [
-            f"set_max_delay -datapath_only -from [get_cells {cells}/write_gray_reg*] "
-            f"-to [get_cells {cells}/write_seen_1_reg*] PERIOD",
-            f"set_max_delay -datapath_only -from [get_cells {cells}/read_gray_reg*] "
-            f"-to [get_cells {cells}/read_seen_1_reg*] PERIOD",
-            f"set_property ASYNC_REG TRUE [get_cells {{{cells}/*_seen_1_reg* {cells}/*_seen_reg*}}]",
-        ]
-    lines.append("# Quartus (.sdc)")
-    for tap in other_clock:
-        cells = f"*crossing_{tap}|queue"
-        lines += [
-            f"set_max_delay -from [get_registers {cells}|write_gray*] -to [get_registers {cells}|write_seen_1*] PERIOD",
-            f"set_max_delay -from [get_registers {cells}|read_gray*] -to [get_registers {cells}|read_seen_1*] PERIOD",
-        ]
-    return lines
+        crossings = fill("crossings.md.in", names=names, vivado=vivado, quartus=quartus)
+    return fill("constraints.md.in", taps=taps if hardware.flushes else "", crossings=crossings)

@@ -1,11 +1,14 @@
 """A directory with a circuit for a project: sources, generated files, lists for the tools, a test in cocotb."""
 
 import shutil
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from presilicon.base import ConfigError
-from presilicon.rtl.sources import fill, header_files
+from presilicon.rtl.arithmetic.units import literal
+from presilicon.rtl.sources import TEMPLATES, fill, header_files
 
 
 def write_project(directory: Path, name: str, modules: Sequence[Path], texts: Mapping[str, str]) -> list[Path]:
@@ -36,6 +39,26 @@ def tools_text(name: str) -> str:
 def cocotb_text(name: str, test: str) -> str:
     """A file of one test in cocotb."""
     return fill("cocotb.py.in", name=name, test=test.strip())
+
+
+def range_text(bits: int) -> str:
+    """The range of a signal's declaration; nothing for a single bit."""
+    return f"[{bits - 1}:0] " if bits > 1 else ""
+
+
+def settings_text(parameters: Mapping[str, int]) -> str:
+    """The parameters of an instance, one in each line."""
+    return ",\n".join(f"      .{name}({literal(value)})" for name, value in parameters.items())
+
+
+@cache
+def _meanings() -> dict[str, dict[str, str]]:
+    return tomllib.loads((TEMPLATES / "ports.toml").read_text(encoding="utf-8"))
+
+
+def port_row(project: str, name: str, direction: str, width: int | str, meaning: str = "") -> str:
+    """A port in the table of a README; `meaning` is for ports that the list of meanings does not have."""
+    return f"| `{name}` | {direction} | {width} | {_meanings()[project].get(name, meaning)} |"
 
 
 def hex_text(numbers: Iterable[int], digits: int = 1) -> str:

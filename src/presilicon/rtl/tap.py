@@ -20,6 +20,7 @@ from presilicon.designs import Hardware
 from presilicon.rtl.clocks import Clocks
 from presilicon.rtl.generate import TOP, UART_TOP, write_instrument
 from presilicon.rtl.parameters import SETTING, check_names, names_in, setting_text
+from presilicon.rtl.project import range_text
 from presilicon.rtl.sources import SOURCES, fill, modules_in
 from presilicon.rtl.yosys import YosysError, run_yosys
 
@@ -381,10 +382,6 @@ def _identifier(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_$]*", name) else f"\\{name} "
 
 
-def _range(width: int) -> str:
-    return f"[{width - 1}:0] " if width > 1 else ""
-
-
 def _wrapper(
     top: str,
     ports: dict[str, Any],
@@ -398,7 +395,7 @@ def _wrapper(
 ) -> str:
     vector = hardware.lanes * hardware.element_bits
     declared = [
-        f"    {port['direction']} {_range(len(port['bits']))}{_identifier(name)}," for name, port in ports.items()
+        f"    {port['direction']} {range_text(len(port['bits']))}{_identifier(name)}," for name, port in ports.items()
     ]
     links = [f"      .{_identifier(name)}({_identifier(name)})," for name in ports]
     wires, taps, frames = [], [], []

@@ -9,7 +9,7 @@ from presilicon.formats import Format, MacUnit
 from presilicon.rtl.arithmetic.golden import Golden, golden_product
 from presilicon.rtl.arithmetic.mac import mac_circuit
 from presilicon.rtl.arithmetic.units import Circuit, Port, instance_text
-from presilicon.rtl.project import cocotb_text, hex_text, tools_text, write_project
+from presilicon.rtl.project import cocotb_text, hex_text, port_row, range_text, tools_text, write_project
 from presilicon.rtl.sources import fill, module_files
 
 if TYPE_CHECKING:
@@ -60,10 +60,6 @@ def _golden(left: Format, right: Format, mac: MacUnit, outputs: int) -> Golden:
     return golden_product(left, right, mac, matrix(rows), matrix(outputs // rows))
 
 
-def _range(bits: int) -> str:
-    return f"[{bits - 1}:0] " if bits > 1 else ""
-
-
 def _widths(ports: Sequence[Port]) -> list[tuple[str, int]]:
     return [(port.name, port.bits * port.count) for port in ports]
 
@@ -71,8 +67,8 @@ def _widths(ports: Sequence[Port]) -> list[tuple[str, int]]:
 def top_text(circuit: Circuit, title: str) -> str:
     """The unit with its parameters set."""
     ports = [f"    input  logic {name}" for name in ("clock", "reset", "enable")]
-    ports += [f"    input  logic {_range(bits)}{name}" for name, bits in _widths(circuit.inputs)]
-    ports += [f"    output logic {_range(bits)}{name}" for name, bits in _widths(circuit.outputs)]
+    ports += [f"    input  logic {range_text(bits)}{name}" for name, bits in _widths(circuit.inputs)]
+    ports += [f"    output logic {range_text(bits)}{name}" for name, bits in _widths(circuit.outputs)]
     names = ["clock", "reset", "enable", *(port.name for port in (*circuit.inputs, *circuit.outputs))]
     instance = instance_text(circuit, "unit", [f"      .{name}({name})" for name in names])
     port_text = ",\n".join(ports)
@@ -91,7 +87,7 @@ def _rows(circuit: Circuit, golden: Golden) -> list[int]:
 
 
 def _bench_text(circuit: Circuit, golden: Golden) -> str:
-    wires = [f"  wire {_range(bits)}{name};" for name, bits in _widths(circuit.outputs)]
+    wires = [f"  wire {range_text(bits)}{name};" for name, bits in _widths(circuit.outputs)]
     pins, low = [], 0
     for name, bits in _widths(circuit.inputs):
         pins.append(f"      .{name}(row[{low}+:{bits}])")
@@ -114,33 +110,14 @@ def _cocotb_test(circuit: Circuit) -> str:
     return fill("cocotb_mac.py.in", ports=repr(ports))
 
 
-_MEANINGS = {
-    "seed": "state of the shift register of stochastic rounding, taken during reset; else unused",
-    "in_valid": "a product, or a group of products",
-    "in_first": "the first of a sum",
-    "in_last": "the last of a sum; the next sum may follow in the next cycle",
-    "in_ready": "a group is taken when `in_valid` and `in_ready` are high",
-    "left_scale": "code of the scale of the group's block; unused without one",
-    "right_scale": "code of the scale of the group's block; unused without one",
-    "left_bits": "mantissa bits of the group",
-    "right_bits": "mantissa bits of the group",
-    "out_valid": "a sum is complete",
-    "out": "its code",
-}
-
-
 def _readme(circuit: Circuit, title: str, mac: MacUnit, sums: int) -> str:
-    lines = [f"| `{name}` | in | 1 | {text} |" for name, text in (
-        ("clock", "everything happens at its rising edge"),
-        ("reset", "synchronous, active high: hold it for a cycle or more"),
-        ("enable", "low: nothing moves"),
-    )]  # fmt: skip
+    lines = [port_row(NAME, name, "in", 1) for name in ("clock", "reset", "enable")]
     sliced = circuit.module == "presilicon_fmac"
     codes = "a sign above the widest mantissa, lane 0 lowest" if sliced else "codes, lane 0 lowest"
     for direction, ports in (("in", circuit.inputs), ("out", circuit.outputs)):
         for port in ports:
             width = str(port.bits) if port.count == 1 else f"{port.count} x {port.bits}"
-            lines.append(f"| `{port.name}` | {direction} | {width} | {_MEANINGS.get(port.name, codes)} |")
+            lines.append(port_row(NAME, port.name, direction, width, codes))
     note = (
         "\nEmulation leaves this unit to torch.matmul, which adds in an order of its own: only sums that are exact, or "
         'computed with `matmul(..., library=False)`, have equal bits. Another unit, as `order = "systolic"`, is '

@@ -1,8 +1,9 @@
 """The top level of an array: `presilicon_linear` with its parameters set, and the instrument on its edges."""
 
-from presilicon.rtl.arithmetic.units import LEAST_BITS, literal
+from presilicon.rtl.arithmetic.units import LEAST_BITS
 from presilicon.rtl.arithmetic.words import format_word
 from presilicon.rtl.array.circuit import ArrayCircuit
+from presilicon.rtl.project import range_text, settings_text
 from presilicon.rtl.sources import fill, instrument_parameters, module_files
 
 TOP = "array_top"
@@ -73,11 +74,7 @@ def files_of(circuit: ArrayCircuit) -> list[str]:
 
 def port_text(direction: str, name: str, bits: int) -> str:
     """A port's declaration."""
-    return f"    {direction:6} logic {f'[{bits - 1}:0] ' if bits > 1 else ''}{name}"
-
-
-def _settings(parameters: dict[str, int]) -> str:
-    return ",\n".join(f"      .{name}({literal(value)})" for name, value in parameters.items())
+    return f"    {direction:6} logic {range_text(bits)}{name}"
 
 
 def top_text(circuit: ArrayCircuit, title: str) -> str:
@@ -87,7 +84,7 @@ def top_text(circuit: ArrayCircuit, title: str) -> str:
     wires = {name: name for name in names}
     left, top = (circuit.edges[edge].bits * lanes for edge, lanes in (("left", circuit.rows), ("top", circuit.cols)))
     shown = {"shown_first": 1, "shown_second": 1, "shown_last": 2, "shown_left": left, "shown_top": top}
-    declared = "\n".join(f"  logic {f'[{bits - 1}:0] ' if bits > 1 else ''}{name};" for name, bits in shown.items())
+    declared = "\n".join(f"  logic {range_text(bits)}{name};" for name, bits in shown.items())
     pins = ",\n".join(f"      .{name}({wire})" for name, wire in {**wires, **{name: name for name in shown}}.items())
     rest = _instrument_text(circuit) if circuit.hardware else f"  wire unused = &{{1'b0, {', '.join(shown)}}};"
     return f"""// {title}
@@ -97,7 +94,7 @@ module {TOP} (
 );
 {declared}
   presilicon_linear #(
-{_settings(circuit.parameters())}
+{settings_text(circuit.parameters())}
   ) linear (
 {pins}
   );
@@ -146,7 +143,7 @@ def _instrument_text(circuit: ArrayCircuit) -> str:
         last_bit=2 * hardware.taps - 1,
         data_bit=hardware.taps * vector - 1,
         taps=parts,
-        settings=_settings(parameters),
+        settings=settings_text(parameters),
         count=hardware.taps,
         pins=pins,
         unused=unused_text,

@@ -8,7 +8,7 @@ from presilicon.records import ProductPhase
 from presilicon.rtl.array.circuit import ArrayCircuit
 from presilicon.rtl.array.model import edge_vectors, weight_tiles
 from presilicon.rtl.array.top import all_ports, host_ports, modules_of, top_text
-from presilicon.rtl.project import cocotb_text, hex_text, tools_text, write_project
+from presilicon.rtl.project import cocotb_text, hex_text, port_row, range_text, tools_text, write_project
 from presilicon.rtl.sources import fill, module_files
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ def _joined(vectors: "NDArray[np.int64]", bits: int) -> list[int]:
 
 def _bench_text(circuit: ArrayCircuit, golden: _Golden) -> str:
     ports = [port for port in all_ports(circuit) if port[1] != "clock"]
-    inputs = "\n".join(f"  logic {_range(bits)}{name} = '0;" for way, name, bits in ports if way == "input")
-    outputs = "\n".join(f"  wire {_range(bits)}{name};" for way, name, bits in ports if way == "output")
+    inputs = "\n".join(f"  logic {range_text(bits)}{name} = '0;" for way, name, bits in ports if way == "input")
+    outputs = "\n".join(f"  wire {range_text(bits)}{name};" for way, name, bits in ports if way == "output")
     pins = ",\n".join(f"      .{name}({name})" for _, name, _ in all_ports(circuit))
     word = circuit.mac.accumulate.bits
     columns = int(circuit.columns)
@@ -148,10 +148,6 @@ def _width(circuit: ArrayCircuit, name: str) -> int:
     return next(bits for _, port, bits in all_ports(circuit) if port == name)
 
 
-def _range(bits: int) -> str:
-    return f"[{bits - 1}:0] " if bits > 1 else ""
-
-
 def _cocotb_test(circuit: ArrayCircuit, golden: _Golden) -> str:
     idle = [name for way, name, _ in host_ports(circuit) if way == "input"]
     return fill(
@@ -166,37 +162,8 @@ def _cocotb_test(circuit: ArrayCircuit, golden: _Golden) -> str:
     )
 
 
-_MEANINGS = {
-    "clock": "everything happens at its rising edge",
-    "reset": "synchronous, active high: hold it for a cycle or more",
-    "enable": "low: nothing moves",
-    "start": "begins a job while `busy` is low",
-    "products": "bits 0 to 2: forward, input gradient, weight gradient",
-    "resident": "the cells hold the tile that this layer's forward product left; else 0",
-    "samples": "vectors of the job",
-    "last_row": "tiles along the rows of the weights, less one",
-    "last_column": "tiles along the columns, less one",
-    "rest_rows": "rows of the last tile that are used",
-    "rest_columns": "columns of the last tile that are used",
-    "busy": "until the last result is out",
-    "running": "a cycle of the array",
-    "running_product": "the product of that cycle",
-    "layer": "number of the layer, for the instrument's taps",
-    "weights": "codes of the row that was asked for in the cycle before, lane 0 lowest",
-    "left": "codes of the vector that was asked for in the cycle before",
-    "top": "codes of the vector that was asked for in the cycle before",
-    "out_valid": "a vector of sums is complete",
-    "out_row": "row of the tile, for weight gradients",
-    "out": "codes, lane 0 lowest; lanes and rows beyond the matrix mean nothing",
-    "controls": "32 bits for each register of the instrument, and 32 bits of 0",
-}
-
-
 def _readme(circuit: ArrayCircuit, title: str, golden: _Golden) -> str:
-    lines = [
-        f"| `{name}` | {'in' if way == 'input' else 'out'} | {bits} | {_MEANINGS.get(name, '')} |"
-        for way, name, bits in all_ports(circuit)
-    ]
+    lines = [port_row(NAME, name, "in" if way == "input" else "out", bits) for way, name, bits in all_ports(circuit)]
     sides = "outputs and columns are its inputs" if circuit.columns else "inputs and columns are its outputs"
     left, top = ("errors", "activations") if circuit.columns else ("activations", "errors")
     overlap = (
