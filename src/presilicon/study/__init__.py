@@ -16,7 +16,13 @@ from presilicon.study.statistics import interval
 if TYPE_CHECKING:
     from presilicon.study.characterization import characterize, to_table
     from presilicon.study.evaluation import Evaluated, Study, carry_out, compare, evaluate
-    from presilicon.study.instrumented import compare_with_stream, layers_of_workload, stream_file, train_watched
+    from presilicon.study.instrumented import (
+        compare_with_stream,
+        layers_of_workload,
+        one_thread,
+        stream_file,
+        train_watched,
+    )
     from presilicon.study.operand_energy import OperandEnergy, operand_energies
     from presilicon.study.replaying import Replay, ReplayPoint, replay
     from presilicon.study.scheduling import (
@@ -37,7 +43,7 @@ __getattr__ = deferred(
     {
         "characterization": ("characterize", "to_table"),
         "evaluation": ("Evaluated", "Study", "carry_out", "compare", "evaluate"),
-        "instrumented": ("compare_with_stream", "layers_of_workload", "stream_file", "train_watched"),
+        "instrumented": ("compare_with_stream", "layers_of_workload", "one_thread", "stream_file", "train_watched"),
         "operand_energy": ("OperandEnergy", "operand_energies"),
         "replaying": ("Replay", "ReplayPoint", "replay"),
         "scheduling": (
@@ -77,6 +83,7 @@ __all__ = [
     "join_steps",
     "layers_of_workload",
     "load_request",
+    "one_thread",
     "operand_energies",
     "plan_request",
     "price_trace",

@@ -1,6 +1,7 @@
 """Emulated training with the design's instrument attached."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -109,12 +110,13 @@ def train_watched(
     directory: Path | None = None,
     engine: Engine | None = None,
     commands: Callable[[str], CommandSource] | None = None,
+    links: Sequence[Any] = (),
     **options: Any,
 ) -> Trace:
     """`presilicon.train` with the design's numerics and its instrument; `emit` gets the instrument's events.
 
-    `engine` replaces the fast model: the reference, the circuit in a simulator, or two in lockstep. Other options are
-    those of `train`.
+    `engine` replaces the fast model: the reference, the circuit in a simulator, or two in lockstep. `links` get the
+    bytes of the instrument beside its own ones. Other options are those of `train`.
 
     Raises:
         ConfigError: the design has no instrument, or it does not fit the model.
@@ -124,26 +126,25 @@ def train_watched(
     task = InstrumentTask(design.instrument, step_s, directory)
     name = f"{design.name}-seed{seed}"
     watching = instrument_of(task, design.numerics, emit, name=name, engine=engine, commands=commands)
+    watching.links.extend(links)
     hooks = [*options.pop("hooks", ()), watching]
     observers = [*options.pop("observers", ()), watching]
+    options |= {"update_rule": design.machine.update_rule, "methods": design.methods}
     try:
-        return train(
-            workload,
-            design.numerics,
-            seed=seed,
-            device=device,
-            observers=observers,
-            hooks=hooks,
-            **_training_of(design),
-            **options,
-        )
+        return train(workload, design.numerics, seed=seed, device=device, observers=observers, hooks=hooks, **options)
     finally:
         watching.finish()
 
 
-def _training_of(design: Design) -> dict[str, Any]:
-    """The design's options of `train`."""
-    return {"update_rule": design.machine.update_rule, "methods": design.methods}
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A context in which torch computes in one thread, as in evaluations: more would add in another order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def compare_with_stream(
@@ -170,30 +171,17 @@ def compare_with_stream(
         if isinstance(event, InstrumentStarted):
             names.update({tap.tap: tap.name for tap in event.taps})
 
-    task = InstrumentTask(design.instrument, step_s)
     answers = [event for event in events if isinstance(event, InstrumentAnswer)]
     source = Repeated(
         answer
         for answer in answers
         if answer.design in ("", design.name) and (not answer.design or answer.seed == seed)
     )
-    watching = instrument_of(task, design.numerics, note, name="again", engine=engine, commands=lambda stream: source)
-    watching.links.append(_RecordingLink(sent))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in evaluations: more threads would add in another order
-    try:
-        train(
-            workload,
-            design.numerics,
-            seed=seed,
-            device=device,
-            observers=[watching],
-            hooks=[watching],
-            **_training_of(design),
-        )
-    finally:
-        torch.set_num_threads(threads)
-        watching.finish()
+    with one_thread():
+        train_watched(
+            workload, design, seed=seed, device=device, emit=note, step_s=step_s, engine=engine,
+            commands=lambda stream: source, links=[_RecordingLink(sent)],
+        )  # fmt: skip
     return compare_streams(bytes(sent), recorded, design.instrument.built, names=names)
 
 

@@ -30,7 +30,7 @@ from presilicon.records import (
     SeedRestored,
     Trace,
 )
-from presilicon.study.instrumented import InstrumentTask, instrument_of
+from presilicon.study.instrumented import InstrumentTask, instrument_of, one_thread
 from presilicon.workloads import Splits, Workload, files_of, load_file, resident_pair, workload_errors
 
 OnEvent = Callable[[Event], None]
@@ -62,12 +62,8 @@ def train_seeds(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list
     happen, and with seeds that had already finished in their checkpoints (`SeedRestored`).
     """
     if jobs <= 1 or len(tasks) <= 1 or tasks[0].device != "cpu":
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
+        with one_thread():
             return _train_here(tasks, jobs, on_event)
-        finally:
-            torch.set_num_threads(threads)
     return _train_in_processes(tasks, min(jobs, len(tasks)), on_event)
 
 
