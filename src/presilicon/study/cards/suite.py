@@ -195,7 +195,18 @@ def suite() -> list[Layer]:
     """All layers."""
     draw = random.Random(20)
     layers: list[Layer] = []
-    for part in (_linears, _matmuls, _convolutions, _other_dimensions, _norms, _elementwise, _rows, _pools, _moves):
+    for part in (
+        _linears,
+        _matmuls,
+        _convolutions,
+        _other_dimensions,
+        _norms,
+        _elementwise,
+        _rows,
+        _pools,
+        _moves,
+        _more,
+    ):
         layers += part(draw)
     return [layer for layer in layers if all(torch.Size(shape).numel() <= LARGEST for shape in layer.shapes)]
 
@@ -206,23 +217,24 @@ def _log(draw: random.Random, low: float, high: float, multiple: int = 8) -> int
     return max(multiple, round(value / multiple) * multiple)
 
 
+def _linear(rows: int, inputs: int, outputs: int, bias: bool = False) -> Iterator[Layer]:
+    flops = 2.0 * rows * inputs * outputs
+    if flops < 3e12:
+        yield Layer(
+            name="linear", arguments={"in_features": inputs, "out_features": outputs, "bias": bias},
+            shapes=((rows, inputs),), flops=flops,
+        )  # fmt: skip
+
+
 def _linears(draw: random.Random) -> Iterator[Layer]:
     sizes = [(_log(draw, 64, 65536, 32), _log(draw, 32, 8192, 32), _log(draw, 32, 8192, 32)) for _ in range(64)]
     sizes += [(2**e, 1024, 1024) for e in range(5, 16)] + [(512, k, 512) for k in (256, 512, 1016, 1024, 2048, 8192)]
     sizes += [(4096, 4096, 4096), (8192, 8192, 8192), (16384, 768, 3072), (2048, 768, 50257), (4096, 1000, 1001)]
     sizes += [(_log(draw, 256, 16384, 1), _log(draw, 64, 4096, 2), _log(draw, 64, 4096, 1)) for _ in range(10)]
-    for rows, inputs, outputs in sizes:
-        flops = 2.0 * rows * inputs * outputs
-        if flops < 3e12:
-            yield Layer(
-                name="linear", arguments={"in_features": inputs, "out_features": outputs, "bias": False},
-                shapes=((rows, inputs),), flops=flops,
-            )  # fmt: skip
-    for rows, inputs, outputs in ((16384, 768, 768), (65536, 256, 1024), (256, 4096, 4096), (8192, 1024, 4096)):
-        yield Layer(
-            name="linear", arguments={"in_features": inputs, "out_features": outputs, "bias": True},
-            shapes=((rows, inputs),), flops=2.0 * rows * inputs * outputs,
-        )  # fmt: skip
+    for size in sizes:
+        yield from _linear(*size)
+    for size in ((16384, 768, 768), (65536, 256, 1024), (256, 4096, 4096), (8192, 1024, 4096)):
+        yield from _linear(*size, bias=True)
     for batch, tokens, width, outputs in (
         (64, 196, 512, 256),
         (128, 196, 768, 384),
@@ -276,15 +288,60 @@ def _conv(dims: int, batch: int, side: int, inputs: int, outputs: int, kernel: i
         yield Layer(name=name, arguments=arguments, shapes=(shape,), channels_last=channels_last, flops=flops)
 
 
+def _dense(draw: random.Random) -> Iterator[Layer]:
+    side = draw.choice((7, 8, 14, 16, 28, 32, 56, 64, 112))
+    most = max(16.0, min(2048.0, 65536 / side))
+    kernel = draw.choice((1, 1, 1, 3, 3, 3, 5))
+    return _conv(
+        2, _log(draw, 8, 256), side, _log(draw, 16, most), _log(draw, 16, most), kernel,
+        stride=draw.choice((1, 1, 1, 2)), dilation=draw.choice((1, 1, 1, 1, 2)),
+    )  # fmt: skip
+
+
+def _grouped(draw: random.Random) -> Iterator[Layer]:
+    side, groups = draw.choice((7, 14, 28, 56)), draw.choice((2, 3, 4, 8, 16, 32, 32))
+    width = groups * draw.choice((4, 8, 16, 32, 64))
+    if width <= 2048:
+        yield from _conv(
+            2, _log(draw, 16, 128), side, width, width, draw.choice((1, 3, 3, 3)), groups=groups,
+            stride=draw.choice((1, 1, 2)),
+        )  # fmt: skip
+
+
+def _depthwise(draw: random.Random) -> Iterator[Layer]:
+    side, width = draw.choice((7, 14, 28, 56, 112)), _log(draw, 32, 1024)
+    if side * width <= 16384:
+        yield from _conv(
+            2, _log(draw, 16, 256), side, width, width, draw.choice((3, 3, 5, 5, 7, 7, 9)), groups=width,
+            stride=draw.choice((1, 1, 1, 2)),
+        )  # fmt: skip
+
+
+def _transposed_convolution(draw: random.Random) -> Iterator[Layer]:
+    return _conv(
+        2, _log(draw, 32, 128), draw.choice((4, 8, 16, 32)), _log(draw, 32, 512), _log(draw, 32, 512), 4,
+        name="transposed-convolution", stride=2, padding=1,
+    )  # fmt: skip
+
+
+def _line(draw: random.Random) -> Iterator[Layer]:
+    width = _log(draw, 32, 512)
+    return _conv(
+        1, _log(draw, 8, 64), _log(draw, 128, 16384), width, width if draw.random() < 0.5 else _log(draw, 32, 512),
+        draw.choice((1, 2, 3, 3, 5, 9)), dilation=draw.choice((1, 1, 2, 8)), stride=draw.choice((1, 1, 2)),
+    )  # fmt: skip
+
+
+def _volume(draw: random.Random) -> Iterator[Layer]:
+    return _conv(
+        3, draw.choice((2, 4, 8, 16)), draw.choice((8, 14, 16, 28, 32)), _log(draw, 16, 256), _log(draw, 16, 256),
+        draw.choice((1, 3, 3, 3)), stride=draw.choice((1, 1, 2)),
+    )  # fmt: skip
+
+
 def _convolutions(draw: random.Random) -> Iterator[Layer]:
     for _ in range(56):
-        side = draw.choice((7, 8, 14, 16, 28, 32, 56, 64, 112))
-        most = max(16.0, min(2048.0, 65536 / side))
-        kernel = draw.choice((1, 1, 1, 3, 3, 3, 5))
-        yield from _conv(
-            2, _log(draw, 8, 256), side, _log(draw, 16, most), _log(draw, 16, most), kernel,
-            stride=draw.choice((1, 1, 1, 2)), dilation=draw.choice((1, 1, 1, 1, 2)),
-        )  # fmt: skip
+        yield from _dense(draw)
     for batch, side, outputs, kernel, stride in (
         (64, 224, 64, 7, 2), (32, 224, 32, 3, 2), (128, 32, 64, 3, 1), (64, 224, 96, 4, 4), (64, 224, 384, 16, 16),
         (256, 32, 16, 3, 1), (16, 224, 64, 3, 1),
@@ -292,43 +349,22 @@ def _convolutions(draw: random.Random) -> Iterator[Layer]:
         padding = 0 if kernel == stride else kernel // 2
         yield from _conv(2, batch, side, 3, outputs, kernel, stride=stride, padding=padding)
     for _ in range(24):
-        side, groups = draw.choice((7, 14, 28, 56)), draw.choice((2, 3, 4, 8, 16, 32, 32))
-        width = groups * draw.choice((4, 8, 16, 32, 64))
-        if width <= 2048:
-            yield from _conv(
-                2, _log(draw, 16, 128), side, width, width, draw.choice((1, 3, 3, 3)), groups=groups,
-                stride=draw.choice((1, 1, 2)),
-            )  # fmt: skip
+        yield from _grouped(draw)
     for _ in range(32):
-        side, width = draw.choice((7, 14, 28, 56, 112)), _log(draw, 32, 1024)
-        if side * width <= 16384:
-            yield from _conv(
-                2, _log(draw, 16, 256), side, width, width, draw.choice((3, 3, 5, 5, 7, 7, 9)), groups=width,
-                stride=draw.choice((1, 1, 1, 2)),
-            )  # fmt: skip
+        yield from _depthwise(draw)
     for _ in range(6):
-        yield from _conv(
-            2, _log(draw, 32, 128), draw.choice((4, 8, 16, 32)), _log(draw, 32, 512), _log(draw, 32, 512), 4,
-            name="transposed-convolution", stride=2, padding=1,
-        )  # fmt: skip
+        yield from _transposed_convolution(draw)
     for batch, side, inputs, outputs in ((64, 28, 128, 128), (128, 14, 256, 512), (32, 56, 64, 64)):
         yield from _conv(2, batch, side, inputs, outputs, 3, name="biased-convolution")
 
 
 def _other_dimensions(draw: random.Random) -> Iterator[Layer]:
     for _ in range(14):
-        width = _log(draw, 32, 512)
-        yield from _conv(
-            1, _log(draw, 8, 64), _log(draw, 128, 16384), width, width if draw.random() < 0.5 else _log(draw, 32, 512),
-            draw.choice((1, 2, 3, 3, 5, 9)), dilation=draw.choice((1, 1, 2, 8)), stride=draw.choice((1, 1, 2)),
-        )  # fmt: skip
+        yield from _line(draw)
     for width, kernel in ((256, 3), (512, 31), (144, 15), (384, 7)):
         yield from _conv(1, 32, 1000, width, width, kernel, groups=width)
     for _ in range(12):
-        yield from _conv(
-            3, draw.choice((2, 4, 8, 16)), draw.choice((8, 14, 16, 28, 32)), _log(draw, 16, 256), _log(draw, 16, 256),
-            draw.choice((1, 3, 3, 3)), stride=draw.choice((1, 1, 2)),
-        )  # fmt: skip
+        yield from _volume(draw)
     yield from _conv(3, 4, 56, 3, 64, 3)
     yield from _conv(3, 8, 16, 128, 128, 3, groups=128)
     for kind, batch, steps, inputs, width, layers in (
@@ -449,3 +485,38 @@ def _moves(draw: random.Random) -> Iterator[Layer]:
             shape = (64, width, side, side)
             yield Layer(name="cat", arguments={"dim": 1}, shapes=(shape, shape), channels_last=channels_last)
             yield Layer(name="shuffle", arguments={"groups": 2}, shapes=(shape,), channels_last=channels_last)
+
+
+def _more(draw: random.Random) -> Iterator[Layer]:
+    """More draws of the classes whose times depend on their shapes most."""
+    for _ in range(110):
+        yield from _linear(_log(draw, 64, 65536, 32), _log(draw, 32, 8192, 32), _log(draw, 32, 8192, 32))
+    for _ in range(24):
+        yield from _linear(_log(draw, 256, 32768, 1), _log(draw, 32, 8192, 2), _log(draw, 32, 16384, 1))
+    for make, count in (
+        (_dense, 170), (_grouped, 60), (_depthwise, 60), (_transposed_convolution, 14), (_line, 30), (_volume, 30),
+    ):  # fmt: skip
+        for _ in range(count):
+            yield from make(draw)
+    for _ in range(24):
+        side, width = draw.choice((7, 14, 28, 56, 112)), _log(draw, 16, 2048, 16)
+        for channels_last in (False, True):
+            yield Layer(
+                name="batch-norm", arguments={"dims": 2, "features": width},
+                shapes=((min(256, 1 << 20 >> (width * side // 64).bit_length()), width, side, side),),
+                channels_last=channels_last,
+            )  # fmt: skip
+    for _ in range(16):
+        batch, heads, tokens = _log(draw, 2, 64, 2), draw.choice((4, 8, 12, 16)), _log(draw, 64, 2048, 32)
+        if batch * heads * tokens * tokens < 1 << 30:
+            yield Layer(
+                name="attention", arguments={"causal": draw.random() < 0.5},
+                shapes=((batch, heads, tokens, draw.choice((64, 64, 128))),) * 3, flops=1.0,
+            )  # fmt: skip
+    for _ in range(14):
+        rows, width = _log(draw, 64, 131072), _log(draw, 64, 4096, 16)
+        yield Layer(name="layer-norm", arguments={"normalized_shape": width}, shapes=((rows, width),))
+    for _ in range(10):
+        count, m, n, k = _log(draw, 8, 1024), _log(draw, 32, 1024), _log(draw, 32, 1024), _log(draw, 32, 512)
+        if count * m * n <= LARGEST:
+            yield Layer(name="matmul", shapes=((count, m, k), (count, k, n)), flops=2.0 * count * m * n * k)
