@@ -54,6 +54,8 @@ class TensorRef(Struct, frozen=True, gc=False):
     """The storage: equal ids are the same memory (views and in-place results share one)."""
     shape: tuple[int, ...]
     role: Role
+    integer_bits: int = 0
+    """Bits of each element of an integer or boolean tensor; 0 for others, whose width the numerics decide."""
 
     @property
     def elements(self) -> int:
@@ -122,6 +124,8 @@ class Op(Struct, frozen=True, kw_only=True, gc=False):
     gemm: Gemm | None = None
     """The matrix product that it is; for a convolution, the im2col form of this phase."""
     convolution: Convolution | None = None
+    differentiates: str = ""
+    """Name of the forward op whose gradient it computes; empty outside the backward pass, or if that is not known."""
     access: Access = "dense"
     recurrent: bool = False
     """Whether it is part of an nn.LSTM, nn.GRU or nn.RNN, which capture unrolls and a library may run as a whole."""

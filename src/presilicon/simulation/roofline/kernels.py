@@ -117,7 +117,7 @@ def _kernel(
         flops=float(op.flops),
         size_bytes=layout.size_bytes(op),
         narrow=narrow,
-        launches=len(op.outputs) if op.operator == "presilicon.round" else 1,
+        launches=sum(bits > 0 for bits in layout.outputs) if op.operator == "presilicon.round" else 1,
         extras=extras + _relaid(op, layout, machine),
     )
 

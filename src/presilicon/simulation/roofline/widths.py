@@ -5,9 +5,21 @@ from typing import NamedTuple
 
 from presilicon.designs import Numerics, StepFormats
 from presilicon.records import Op, TensorRef
+from presilicon.simulation.roofline.attention import find_attention
 
-_FULL = ("aten.native_layer_norm", "aten.native_group_norm", "aten._softmax", "aten._log_softmax", "aten.nll_loss")
-"""Operators that mixed precision runs in full precision."""
+WIDE = """
+    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow softplus native_layer_norm
+    _fused_rms_norm native_group_norm nll_loss_forward nll_loss2d_forward smooth_l1_loss huber_loss mse_loss
+    multilabel_margin_loss_forward soft_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist
+    _pdist_forward _cdist_forward renorm logsumexp upsample_nearest1d _upsample_nearest_exact1d upsample_nearest2d
+    _upsample_nearest_exact2d upsample_nearest3d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
+    _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa _softmax _log_softmax"""
+"""Operators that torch.autocast runs in float32 on a GPU (ATen/autocast_mode.h), by the names that capture records.
+Operators that capture only sees in parts (cosine similarity, L1 and KL losses) are missing."""
+WIDE_RESULT = "prod cumprod cumsum linalg_vector_norm norm sum"
+"""Operators that autocast tells to return float32; their kernels read narrow numbers."""
+_WIDE, _WIDE_RESULT = frozenset(WIDE.split()), frozenset(WIDE_RESULT.split())
+_SOFTMAX = ("_softmax", "_log_softmax")
 
 
 class Layout(NamedTuple):
@@ -33,15 +45,11 @@ def lay_out_tensors(ops: Sequence[Op], numerics: Numerics, formats: StepFormats)
     """The layout of each op.
 
     With one copy of the weights, every tensor has the bits of its role. With rounded weights beside master weights the
-    step runs in mixed precision, by the rules of torch.autocast: products read and write the narrow format, layer and
-    group normalization, softmax and losses the wide one; mixed inputs are promoted; gradients of weights are converted
-    for the optimizer.
+    step runs in mixed precision, by the rules of torch.autocast on a GPU.
     """
     if not formats.copies_weights:
         return [Layout(_bits(op.inputs, op, formats), _bits(op.outputs, op, formats)) for op in ops]
-    narrow = numerics.activation.bits_per_element
-    wide = numerics.master.bits_per_element
-    mixed = _Mixed(narrow, wide)
+    mixed = _Mixed(ops, numerics)
     return [mixed.layout(op) for op in ops]
 
 
@@ -51,70 +59,153 @@ def _bits(tensors: Sequence[TensorRef], op: Op, formats: StepFormats) -> tuple[f
     )
 
 
-class _Mixed:
-    """Follows a step in mixed precision, op by op."""
+class _Forward(NamedTuple):
+    """Widths of a forward op, which decide those of its gradient."""
 
-    def __init__(self, narrow: float, wide: float) -> None:
-        self._narrow, self._wide = narrow, wide
+    result: float
+    operands: float | None
+    """Width to which all of its operands were converted, as they are saved for the backward pass; None if they stay."""
+    inputs: dict[int, set[float]]
+    """Widths before that, by the number of elements."""
+
+
+class _Mixed:
+    """Follows a step in mixed precision, op by op.
+
+    Products convert their operands to the narrow format, listed operators to the wide one, others promote. Weights of
+    products are rounded once per step, by an op of its own; other operands at each use. An error has the width of the
+    tensor whose error it is: where a gradient was computed in another width, it is converted for the next op.
+    """
+
+    def __init__(self, ops: Sequence[Op], numerics: Numerics) -> None:
+        self._narrow, self._wide = numerics.activation.bits_per_element, numerics.master.bits_per_element
+        # Torch's softmax reads float16 and writes float32 in one kernel, which it has for no other pair.
+        self._fuses_softmax = str(numerics.activation.format) == "float16"
         self._width: dict[int, float] = {}
-        self._converted: set[int] = set()
-        """Storages that have a narrow copy; the backward pass uses that of the forward pass."""
-        self._narrowed: set[str] = set()
-        self._widened: set[str] = set()
-        """Layers whose input was converted to the narrow or to the wide format in the forward pass: the error that they
-        hand back is converted the other way."""
+        self._origin: dict[int, str] = {}
+        """The forward op in whose gradient each error was computed."""
+        self._forward: dict[str, _Forward] = {}
+        self._converted: set[tuple[int, float]] = set()
+        """Errors that have a copy of a width."""
+        self._inner = _inner_results(ops)
+        self._rounded = {tensor.id for op in ops if op.operator == "presilicon.round" for tensor in op.outputs}
+        self._narrowed = _narrowed(ops)
+        factors = {tensor.id for op in ops if op.name in self._narrowed for tensor in op.inputs}
+        self._factors = self._rounded & factors
 
     def layout(self, op: Op) -> Layout:
         """The layout of the next op."""
-        input_bits = tuple(self._width.get(tensor.id, self._wide) for tensor in op.inputs)
+        if op.operator == "presilicon.round":
+            used = [tensor.id in self._factors for tensor in op.outputs]
+            return Layout(tuple(self._wide * use for use in used), tuple(self._narrow * use for use in used))
         if op.phase == "update":
-            outputs = tuple(self._narrow if tensor.role == "weight" else self._wide for tensor in op.outputs)
-            return Layout(tuple(self._wide for _ in op.inputs), outputs)
-        if op.gemm:
-            return self._product(op, input_bits)
-        if op.operator.startswith(_FULL):
-            casts, output_bits = self._full(op, input_bits)
-            input_bits = tuple(self._wide for _ in input_bits)
-            self._note(op, output_bits)
-            return Layout(input_bits, tuple(self._wide for _ in op.outputs), casts)
-        if op.kind == "normalization":
-            output_bits = input_bits[0]
-        else:
-            pairs = zip(op.inputs, input_bits, strict=True)
-            output_bits = max((bits for tensor, bits in pairs if tensor.elements > 1), default=self._wide)
-        self._note(op, output_bits)
-        return Layout(input_bits, tuple(output_bits for _ in op.outputs))
+            return Layout(tuple(self._wide for _ in op.inputs), tuple(self._wide for _ in op.outputs))
+        return self._forward_layout(op) if op.phase == "forward" else self._backward_layout(op)
 
-    def _full(self, op: Op, input_bits: tuple[float, ...]) -> tuple[tuple[tuple[int, float], ...], float]:
-        """Conversions around an op in full precision, and the bits of its results for later ops."""
-        if op.phase == "forward":
-            pairs = zip(op.inputs, input_bits, strict=True)
-            casts = tuple((tensor.elements, bits + self._wide) for tensor, bits in pairs if bits != self._wide)
-            if casts:
-                self._widened.add(op.layer)
-            return casts, self._wide
-        if op.phase == "input_grad" and op.layer in self._widened:
-            return tuple((tensor.elements, self._narrow + self._wide) for tensor in op.outputs), self._narrow
-        return (), self._wide
-
-    def _product(self, op: Op, input_bits: tuple[float, ...]) -> Layout:
+    def _forward_layout(self, op: Op) -> Layout:
+        bits = [self._bits(tensor) for tensor in op.inputs]
+        name = op.operator.split(".")[1]
+        operands = self._narrow if op.name in self._narrowed else self._wide if name in _WIDE else None
+        result = operands or (self._wide if name in _WIDE_RESULT else self._promoted(op, bits))
         casts = []
-        for tensor, bits in zip(op.inputs, input_bits, strict=True):
-            # The rounding of weights is an op of its own, after the update.
-            if bits == self._narrow or tensor.role in ("weight", "gradient") or tensor.id in self._converted:
+        inputs: dict[int, set[float]] = {}
+        for position, tensor in enumerate(op.inputs):
+            if not tensor.integer_bits and tensor.id not in self._factors:
+                inputs.setdefault(tensor.elements, set()).add(bits[position])
+            if operands is None or tensor.integer_bits:
                 continue
-            casts.append((tensor.elements, bits + self._narrow))
-            self._converted.add(tensor.id)
-            if op.phase == "forward":
-                self._narrowed.add(op.layer)
-        handed_back = op.phase == "input_grad" and op.layer in self._narrowed
-        for tensor in op.outputs:
-            if tensor.role == "gradient" or handed_back:
-                casts.append((tensor.elements, self._narrow + self._wide))
-        self._note(op, self._wide if handed_back else self._narrow)
-        return Layout(tuple(self._narrow for _ in input_bits), tuple(self._narrow for _ in op.outputs), tuple(casts))
+            is_fused = name in _SOFTMAX and self._fuses_softmax
+            if bits[position] != operands and not is_fused and tensor.id not in self._factors:
+                casts.append((tensor.elements, bits[position] + operands))
+            bits[position] = operands if not is_fused else bits[position]
+        self._forward[op.name] = _Forward(result, operands, inputs)
+        return Layout(tuple(bits), self._write(op, result), tuple(casts))
 
-    def _note(self, op: Op, bits: float) -> None:
+    def _backward_layout(self, op: Op) -> Layout:
+        forward = self._forward.get(op.differentiates)
+        if forward is None and op.gemm:
+            forward = _Forward(self._narrow, self._narrow, {})
+        bits, casts = [], []
+        for tensor in op.inputs:
+            width = self._bits(tensor)
+            if forward is not None and not tensor.integer_bits:
+                if self._origin.get(tensor.id, op.differentiates) == op.differentiates:
+                    width = forward.operands or width
+                elif width != forward.result:
+                    if tensor.elements > 1 and (tensor.id, forward.result) not in self._converted:
+                        casts.append((tensor.elements, width + forward.result))
+                    self._converted.add((tensor.id, forward.result))
+                    width = forward.result
+            bits.append(width)
+        result = (forward.operands if forward else None) or self._promoted(op, bits)
+        if op.kind == "normalization" and forward is not None:
+            result = forward.operands or forward.result
+        written = self._write(op, result)
         for tensor in op.outputs:
-            self._width[tensor.id] = self._wide if tensor.role == "gradient" else bits
-            self._converted.discard(tensor.id)
+            casts += self._hand_over(op, tensor, forward, result)
+        return Layout(tuple(bits), written, tuple(casts))
+
+    def _hand_over(self, op: Op, tensor: TensorRef, forward: _Forward | None, result: float) -> list[tuple[int, float]]:
+        """The conversion of a gradient for the optimizer, or of an error to the width of its tensor."""
+        self._converted -= {(tensor.id, self._narrow), (tensor.id, self._wide)}
+        if tensor.role == "gradient":
+            is_narrow = result == self._narrow and op.kind != "normalization"
+            return [(tensor.elements, self._narrow + self._wide)] if is_narrow else []
+        self._origin[tensor.id] = op.differentiates
+        widths = forward.inputs.get(tensor.elements, set()) if forward else set()
+        if len(widths) != 1 or widths == {result} or (op.name, tensor.id) in self._inner:
+            return []
+        self._width[tensor.id] = next(iter(widths))
+        return [(tensor.elements, result + self._width[tensor.id])]
+
+    def _bits(self, tensor: TensorRef) -> float:
+        return tensor.integer_bits or self._width.get(tensor.id, self._wide)
+
+    def _promoted(self, op: Op, bits: Sequence[float]) -> float:
+        """Width of the result of an op that takes its inputs as they are."""
+        if op.kind == "random":
+            return self._narrow  # masks of dropout have the width of what they mask, and promote nothing
+        if op.kind == "normalization" or any(tensor.id == op.inputs[0].id for tensor in op.outputs if op.inputs):
+            return bits[0]
+        floats = [pair for pair in zip(op.inputs, bits, strict=True) if pair[0].elements and not pair[0].integer_bits]
+        # A tensor without dimensions promotes no other.
+        return max((bool(tensor.shape), width) for tensor, width in floats)[1] if floats else self._wide
+
+    def _write(self, op: Op, result: float) -> tuple[float, ...]:
+        """Note the width of the results; those of a gradient of weights are converted for the optimizer."""
+        for tensor in op.outputs:
+            self._width[tensor.id] = self._wide if tensor.role == "gradient" else result
+        is_direct = op.kind == "normalization"
+        return tuple(
+            tensor.integer_bits or (self._wide if is_direct and tensor.role == "gradient" else result)
+            for tensor in op.outputs
+        )
+
+
+def _narrowed(ops: Sequence[Op]) -> set[str]:
+    """Names of the forward ops that compute in the narrow format: products, the rest of scaled dot-product attention,
+    and the addition of a bias that a linear layer makes where its input is not contiguous."""
+    attention = find_attention(ops)
+    fused = attention.products | attention.absorbed
+    products: dict[int, str] = {}
+    names: set[str] = set()
+    for op in ops:
+        if op.phase != "forward":
+            continue
+        adds_bias = op.operator == "aten.add.Tensor" and [tensor.role for tensor in op.inputs[1:]] == ["weight"]
+        adds_bias = adds_bias and products.get(op.inputs[0].id) == op.layer and len(op.inputs[1].shape) == 1
+        if op.gemm or op.index in fused or adds_bias or op.operator.startswith("aten._prelu_kernel"):
+            names.add(op.name)
+        products.update({tensor.id: op.layer for tensor in op.outputs if op.gemm and len(op.inputs) == 2})
+    return names
+
+
+def _inner_results(ops: Sequence[Op]) -> set[tuple[str, int]]:
+    """Ops, and storages that they write, whose results are read by the gradient of the same forward op."""
+    readers: dict[int, str] = {}
+    inner: set[tuple[str, int]] = set()
+    for op in reversed(ops):
+        if op.differentiates:
+            inner |= {(op.name, tensor.id) for tensor in op.outputs if readers.get(tensor.id) == op.differentiates}
+        readers.update({tensor.id: op.differentiates for tensor in op.inputs})
+    return inner

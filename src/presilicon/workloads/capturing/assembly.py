@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from presilicon.records import Gemm, Op, Phase, Role, TensorRef
 from presilicon.workloads.capturing.calls import Call, Record, View
 
@@ -49,6 +51,7 @@ def assemble(record: Record, parameters: frozenset[int], gradients: frozenset[in
                 depends_on=call.depends_on,
                 gemm=gemm,
                 convolution=call.convolution,
+                differentiates="" if call.differentiates is None else ops[call.differentiates].name,
                 access=call.access,
                 recurrent=call.recurrent,
             )
@@ -126,7 +129,9 @@ def _update_roles(
 
 
 def _references(views: tuple[View, ...], roles: dict[int, Role]) -> tuple[TensorRef, ...]:
-    return tuple(TensorRef(view.storage, view.shape, roles.get(view.storage, "activation")) for view in views)
+    return tuple(
+        TensorRef(view.storage, view.shape, roles.get(view.storage, "activation"), view.integer_bits) for view in views
+    )
 
 
 def _is_transposed(phase: Phase, inputs: tuple[TensorRef, ...]) -> bool:
@@ -141,4 +146,4 @@ def _transposed(tensor: TensorRef) -> TensorRef:
     if len(tensor.shape) < 2:
         return tensor
     *leading, rows, columns = tensor.shape
-    return TensorRef(tensor.id, (*leading, columns, rows), tensor.role)
+    return structs.replace(tensor, shape=(*leading, columns, rows))

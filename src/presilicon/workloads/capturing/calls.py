@@ -13,6 +13,7 @@ class View:
 
     storage: int
     shape: tuple[int, ...]
+    integer_bits: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,8 @@ class Call:
     depends_on: tuple[int, ...]
     gemm: Gemm | None = None
     convolution: Convolution | None = None
+    differentiates: int | None = None
+    """Position of the call whose autograd node it ran in."""
     access: Access = "dense"
     recurrent: bool = False
 

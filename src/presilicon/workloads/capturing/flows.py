@@ -24,6 +24,8 @@ class Flows:
         """Number of nodes entered so far, minus one."""
         self.layer = ""
         """The layer whose forward pass made the node that is running."""
+        self.node = -1
+        """Sequence number of the node that is running; -1 between nodes, where gradients are added up."""
         self.recurrent = False
         """Whether that layer is recurrent."""
         self.owners = parameter_owners(model)
@@ -49,7 +51,8 @@ class Flows:
             node = pending.pop()
             following = [edge[0] for edge in node.next_functions]
             recurrent = self._layers.recurs(node)
-            node.register_prehook(self._entering(self._layer_of(node), recurrent, self._flow_into(node)))
+            enter = self._entering(self._layer_of(node), sequence_number_of(node), recurrent, self._flow_into(node))
+            node.register_prehook(enter)
             if following:
                 node.register_hook(self._leaving([self._flow_into(other) for other in following]))
             fresh = [other for other in following if other is not None and other not in seen]
@@ -61,7 +64,7 @@ class Flows:
     def unwatch(self) -> None:
         """Release the autograd graph."""
         self._nodes.clear()
-        self.visit, self.layer, self.recurrent = -1, "", False
+        self.visit, self.layer, self.node, self.recurrent = -1, "", -1, False
 
     def _layer_of(self, node: Any) -> str:
         leaf = getattr(node, "variable", None)
@@ -90,10 +93,11 @@ class Flows:
             of_weights = self._made_of_weights.get(number, False)
         return "gradient" if of_weights else "error"
 
-    def _entering(self, layer: str, recurrent: bool, flow: Role | None) -> Callable[[Any], None]:
+    def _entering(self, layer: str, number: int | None, recurrent: bool, flow: Role | None) -> Callable[[Any], None]:
         def enter(gradients: tuple[Tensor | None, ...]) -> None:
             self.visit += 1
             self.layer, self.recurrent = layer, recurrent
+            self.node = -1 if number is None else number
             # A tensor that enters may be the sum of several that left other nodes.
             self._report_all([flow] * len(gradients), gradients)
 
@@ -101,6 +105,7 @@ class Flows:
 
     def _leaving(self, flows: list[Role | None]) -> Callable[[Any, Any], None]:
         def leave(gradients: tuple[Tensor | None, ...], _: Any) -> None:
+            self.node = -1
             self._report_all(flows, gradients)
 
         return leave

@@ -75,6 +75,8 @@ class Recorder(TorchDispatchMode):
         self._layers = Layers(model)
         self.flows = Flows(model, self._layers, self._note_flow)
         self._producers: dict[int, int] = {}
+        self._nodes: dict[int, int] = {}
+        """Position of the call that each autograd node belongs to, by the node's sequence number."""
         self._constants: dict[int, tuple[Tensor, Tensor]] = {}
         self._fixed: set[int] = set()
         """Storages that hold constants: buffers, attributes of modules, and what is computed from them alone."""
@@ -146,13 +148,17 @@ class Recorder(TorchDispatchMode):
         inputs = tuple(self._view(tensor) for tensor in reads)
         outputs = tuple(dict.fromkeys(self._view(tensor) for tensor in writes))
         if describe_operator(func).gathers:
-            inputs = (View(inputs[0].storage, outputs[0].shape), *inputs[1:])
+            inputs = (View(inputs[0].storage, outputs[0].shape, inputs[0].integer_bits), *inputs[1:])
         sources = {view.storage for view in inputs}
         # A call that writes to a part of a storage keeps the rest as the previous writer left it.
         sources |= {self.storages.number(tensor) for tensor in writes if _is_part(tensor)}
         depends_on = sorted({self._producers[source] for source in sources if source in self._producers})
         self._producers.update(dict.fromkeys((view.storage for view in outputs), len(self.record.calls)))
         in_node = stage == "backward" and not self._layers.inside
+        sequence = next_sequence_number()
+        if stage == "forward" and sequence is not None and torch.is_grad_enabled():
+            # A call that makes no node of its own comes after the one that has made the latest.
+            self._nodes.setdefault(sequence - 1, len(self.record.calls))
         self.record.calls.append(
             Call(
                 operator=str(func),
@@ -160,6 +166,7 @@ class Recorder(TorchDispatchMode):
                 kind=part.kind,
                 stage=stage,
                 layer=self.flows.layer if in_node else self._layers.current,
+                differentiates=self._nodes.get(self.flows.node) if in_node else None,
                 access=self.accesses.access(describe_operator(func).name, part.kind, reads, writes),
                 recurrent=self.flows.recurrent if in_node else self._layers.recurrent,
                 node=self.flows.visit if stage == "backward" else -1,
@@ -176,7 +183,8 @@ class Recorder(TorchDispatchMode):
     def _view(self, tensor: Tensor) -> View:
         # Repeated axes of an expanded tensor (stride 0) hold no additional values, so they count once.
         shape = tuple(1 if step == 0 else size for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-        return View(self.storages.number(tensor), shape)
+        integer_bits = 0 if tensor.is_floating_point() or tensor.is_complex() else 8 * tensor.element_size()
+        return View(self.storages.number(tensor), shape, integer_bits)
 
     def _only_views(self, tensors: list[Tensor], results: list[Tensor]) -> bool:
         inputs = {self.storages.number(tensor) for tensor in tensors}
