@@ -27,6 +27,7 @@ from presilicon.base.exports import deferred
 from presilicon.base.extensions import ExtensionPoint, ExtensionWarning, extensions_named_in
 from presilicon.base.files import LARGEST_DATA, LARGEST_TEXT, read_file, write_atomically, write_file
 from presilicon.base.layout import columns, json_text
+from presilicon.base.lazy import np, torch
 from presilicon.base.seeds import derive_seed
 from presilicon.base.units import (
     COUNTS,
@@ -91,6 +92,7 @@ __all__ = [
     "joules_scale",
     "json_text",
     "located",
+    "np",
     "parse_toml",
     "read_file",
     "read_toml",
@@ -98,6 +100,7 @@ __all__ = [
     "seconds_scale",
     "to_plain",
     "to_toml",
+    "torch",
     "unknown",
     "write_atomically",
     "write_file",

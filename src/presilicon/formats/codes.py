@@ -3,13 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from presilicon.base import FormatError
+from presilicon.base import FormatError, torch
 from presilicon.formats.format import Format
 from presilicon.formats.quantization import check_input
 from presilicon.formats.rounding import Key, Rounding, Stochastic, check_rounding
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 
@@ -61,8 +60,6 @@ def decode(codes: "Tensor | BlockCodes", fmt: Format) -> "Tensor":
 
     Raises `FormatError` for codes outside the format's width, or of the wrong kind.
     """
-    import torch
-
     if fmt.has_shared_scales != isinstance(codes, BlockCodes):
         wanted = "the BlockCodes that encode gives" if fmt.has_shared_scales else "a tensor of codes"
         raise FormatError(f"{fmt}: decode needs {wanted}, not a {type(codes).__name__}")
@@ -80,6 +77,4 @@ def decode(codes: "Tensor | BlockCodes", fmt: Format) -> "Tensor":
 
 def code_type(bits: int) -> "torch.dtype":
     """The torch type that holds codes of so many bits."""
-    import torch
-
     return torch.uint8 if bits <= 8 else torch.int32 if bits <= 31 else torch.int64

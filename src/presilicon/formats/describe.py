@@ -4,6 +4,7 @@ import math
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
+from presilicon.base import torch
 from presilicon.formats.codes import BlockCodes, decode, encode
 from presilicon.formats.format import Format
 from presilicon.formats.quantization import quantize
@@ -54,8 +55,6 @@ def describe(
     >>> description.below, description.above
     (0.875, 1.25)
     """
-    import torch
-
     fmt = fmt.as_row()
     x = torch.tensor(values, dtype=torch.float64).to(torch.float32)
     quantised = quantize(x, fmt, rounding=rounding, key=key)
@@ -116,8 +115,6 @@ def _neighbours(value: float, ordered: list[float] | None, fmt: Format) -> tuple
 
 def _wide_neighbours(value: float, fmt: Format) -> tuple[float | None, float | None]:
     """Neighbours in formats too wide to list, by rounding down and up from just beside the value."""
-    import torch
-
     if math.isinf(value) or not fmt.has_exact_steps:
         return None, None
     beside = torch.tensor([value], dtype=torch.float64)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, torch
 from presilicon.designs import AttachedMethod, Capture, Design, Method, Proceed, TrainingRun, TrainingStep
 from presilicon.methods.layers import channel_axis, product_layers
 from presilicon.records import Gemm, MethodFact, Op, Phase, Role, StepFacts, StepGraph, TensorRef
@@ -183,8 +183,6 @@ class _Predicting(AttachedMethod):
     """The predictor, and the sizes of gradients that it has seen."""
 
     def __init__(self, parameters: AdaGp, training: TrainingRun, layers: dict[str, nn.Module]) -> None:
-        import torch
-
         self._parameters, self._training = parameters, training
         self._weights = {name: layer.get_parameter("weight") for name, layer in layers.items()}
         self._features: dict[str, Tensor] = {}
@@ -207,8 +205,6 @@ class _Predicting(AttachedMethod):
 
     def _see(self, layer: str, output: Tensor, axis: int) -> None:
         """Keep the few numbers of each output channel that the predictor takes: the mean picture, or the batch."""
-        import torch
-
         if not self._training.model.training:
             return
         with torch.no_grad():
@@ -231,8 +227,6 @@ class _Predicting(AttachedMethod):
 
     def backward(self, step: TrainingStep, proceed: Proceed) -> None:
         """Predicted gradients in place of the backward pass."""
-        import torch
-
         if not self._parameters.is_predicted(step.number):
             return proceed()
         scale = step.gradient_scale
@@ -244,8 +238,6 @@ class _Predicting(AttachedMethod):
 
     def _gradient(self, layer: str, generator: Any) -> Tensor:
         """A gradient in units of its usual size."""
-        import torch
-
         weight = self._weights[layer]
         if self._parameters.source == "zeros":
             return torch.zeros_like(weight)
@@ -254,8 +246,6 @@ class _Predicting(AttachedMethod):
         return self._predict(layer)
 
     def _predict(self, layer: str) -> Tensor:
-        import torch
-
         features, weight = self._features[layer], self._weights[layer]
         marks = features.new_zeros(len(features), len(self._weights))
         marks[:, list(self._weights).index(layer)] = 1
@@ -265,8 +255,6 @@ class _Predicting(AttachedMethod):
 
     def update(self, step: TrainingStep, proceed: Proceed) -> None:
         """Train the predictor on true gradients, before they are used."""
-        import torch
-
         if not self._parameters.is_predicted(step.number) and self._parameters.source == "predictor":
             self._optimizer.zero_grad()
             losses = []

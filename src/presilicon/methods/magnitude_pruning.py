@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, torch
 from presilicon.designs import AttachedMethod, Capture, Method, Proceed, TrainingRun, TrainingStep
 from presilicon.methods.layers import (
     by_reduction,
@@ -113,8 +113,6 @@ class _Pruning(AttachedMethod):
 
     def update(self, step: TrainingStep, proceed: Proceed) -> None:
         """Prune after the update, if that is due, and set what was pruned to zero again."""
-        import torch
-
         proceed()
         with torch.no_grad():
             if self._parameters.is_due(step.number):
@@ -170,8 +168,6 @@ class _Pruning(AttachedMethod):
 
 def _structured_mask(weight: Tensor, pattern: str) -> Tensor:
     """The mask of a layer in the shape and type of its weights."""
-    import torch
-
     from presilicon.simulation import keep_largest
 
     outputs, inputs, *kernel = weight.shape

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, torch
 from presilicon.designs import AttachedMethod, Capture, Design, Method, Proceed, TrainingRun, TrainingStep
 from presilicon.methods.layers import density_facts, op_after, packed_facts, product_layers, updated_weights
 from presilicon.methods.quantile import QuantileEstimator
@@ -105,8 +105,6 @@ class _Tracking(AttachedMethod):
 
     def update(self, step: TrainingStep, proceed: Proceed) -> None:
         """Return all but the tracked weights to their decayed initial values."""
-        import torch
-
         proceed()
         factor = self._parameters.factor_after(step.number)
         with torch.no_grad():
@@ -121,8 +119,6 @@ class _Tracking(AttachedMethod):
 
     def _track(self, moved: dict[str, Tensor]) -> dict[str, Tensor]:
         """Which weights are tracked."""
-        import torch
-
         if self._parameters.per_layer:
             return {name: self._choose(name, distances) for name, distances in moved.items()}
         sizes = [distances.numel() for distances in moved.values()]

@@ -5,14 +5,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base import ConfigError, RunFailedError
+from presilicon.base import ConfigError, RunFailedError, np
 from presilicon.designs import Hardware
 from presilicon.instrument import REFUSALS, Block, Image, ImageRefusedError, Settings, check_feed, check_tap
 from presilicon.rtl.sources import SIMULATION, SOURCES, core_parameters, modules_in
 from presilicon.rtl.verilator import build
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 _BREAK = 4
@@ -128,8 +127,6 @@ class RtlModel:
 
     def feed(self, words: Any, last: Any, tap: int = 0) -> list[Block]:
         """Run vectors [V, N] with their frame ends [V, 2]; returns the blocks that leave."""
-        import numpy as np
-
         vectors, flags = check_feed(self.hardware, words, last, tap)
         check_tap(self._under_way, tap)
         spare = self.hardware.word_bits - self.hardware.element_bits
@@ -155,8 +152,6 @@ class RtlModel:
         return blocks
 
     def _feed(self, vectors: "NDArray[np.int64]", meta: "NDArray[np.uint8]", tap: int) -> list[Block]:
-        import numpy as np
-
         blocks: list[Block] = []
         for words, is_end in self._run(np.ascontiguousarray(vectors), np.ascontiguousarray(meta), tap):
             if words or (is_end and not self._leaving):
@@ -171,8 +166,6 @@ class RtlModel:
 
     def break_off(self) -> None:
         """End the outer frame that is under way without sending anything of it."""
-        import numpy as np
-
         if not self.hardware.flushes:
             raise ConfigError('with flush = "never" no frame can be broken off: the input waits instead')
         if self._under_way is None:
@@ -191,8 +184,6 @@ class RtlModel:
         config: bytes = b"",
     ) -> list[tuple[list[int], bool]]:
         """Run the circuit until it is idle; returns the words of each block that left, and whether it ends a frame."""
-        import numpy as np
-
         lanes, bits = self.hardware.lanes, self.hardware.word_bits
         vectors = np.zeros((0, lanes), np.int64) if vectors is None else vectors
         meta = np.zeros(0, np.uint8) if meta is None else meta
@@ -232,8 +223,6 @@ class RtlModel:
         ]
 
     def _state(self) -> "tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], _State, NDArray[np.int64]]":
-        import numpy as np
-
         hardware = self.hardware
         scratchpad = np.empty((hardware.scratchpad_rows, hardware.lanes), np.int64)
         carried, partial = np.empty(hardware.lanes, np.int64), np.empty(hardware.lanes, np.int64)
@@ -272,8 +261,6 @@ class RtlModel:
     @property
     def first(self) -> "NDArray[np.bool_]":
         """Whether each tap's next vector is the first of its frames, [taps, 2]."""
-        import numpy as np
-
         state = self._state()[3]
         taps = range(self.hardware.taps)
         return np.array([[state.first_0 >> tap & 1, state.first_1 >> tap & 1] for tap in taps], dtype=np.bool_)

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
-from presilicon.base import RunFailedError
+from presilicon.base import RunFailedError, np
 from presilicon.rtl.cells import Arc, Cell, CellLibrary
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 LOW, HIGH = 0, 1
@@ -160,8 +159,6 @@ def toggle_energy(
     `rows` are codes by port: [streams, cycles], or [streams, cycles, lanes]; every port else is low, `enable` high.
     `flush` cycles without operands follow.
     """
-    import numpy as np
-
     streams, cycles = rows["in_valid"].shape
     words = -(-streams // 64)
     nets = 2 + max([gate.output for gate in netlist.gates] + [net for bits in netlist.ports.values() for net in bits])
@@ -214,8 +211,6 @@ def _set(values: "NDArray[np.uint64]", netlist: Netlist, port: str, is_high: boo
 
 def _waves(codes: "NDArray[np.int64]", width: int) -> "NDArray[np.uint64]":
     """Codes [streams, cycles(, lanes)] as words of streams: [cycles, bits, words]."""
-    import numpy as np
-
     lanes = codes.reshape(*codes.shape[:2], -1)
     bits = lanes[..., None] >> np.arange(width // lanes.shape[2]) & 1
     flat = bits.reshape(*codes.shape[:2], width).transpose(1, 2, 0).astype(np.uint8)
@@ -225,8 +220,6 @@ def _waves(codes: "NDArray[np.int64]", width: int) -> "NDArray[np.uint64]":
 
 def _streams(words: "NDArray[np.uint64]", streams: int) -> "NDArray[np.int64]":
     """Codes of the streams from words of bits, the lowest first."""
-    import numpy as np
-
     bits = np.unpackbits(np.ascontiguousarray(words).view(np.uint8), axis=1, bitorder="little")[:, :streams]
     return np.left_shift(np.int64(1), np.arange(len(words), dtype=np.int64)) @ bits.astype(np.int64)
 

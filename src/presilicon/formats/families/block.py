@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
+from presilicon.base import torch
 from presilicon.formats.families.fixed import Fixed
 from presilicon.formats.families.float import Float
 from presilicon.formats.format import MOST_LISTED_BITS, Format, require, require_bool, require_integer, require_word
@@ -130,8 +131,6 @@ class PowerBlocks(BlockFormat):
 
     def encode_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "BlockCodes":
         """Element codes, and one exponent code per block: 255 for NaN."""
-        import torch
-
         from presilicon.formats.codes import BlockCodes
         from presilicon.formats.kernels.torch_blocks import shared_exponents, to_groups
         from presilicon.formats.kernels.torch_kernels import power_of_two
@@ -147,8 +146,6 @@ class PowerBlocks(BlockFormat):
 
     def decode_tensor(self, codes: "BlockCodes") -> "Tensor":
         """Units times the power of two of their block."""
-        import torch
-
         from presilicon.formats.kernels.torch_blocks import to_groups
         from presilicon.formats.kernels.torch_kernels import power_of_two
 
@@ -161,8 +158,6 @@ class PowerBlocks(BlockFormat):
 
     def scaled_groups(self, x: "Tensor") -> "tuple[Tensor, Tensor, float]":
         """Blocks and their powers of two."""
-        import torch
-
         from presilicon.formats.kernels.torch_blocks import shared_exponents, to_groups
         from presilicon.formats.kernels.torch_kernels import power_of_two
 
@@ -277,15 +272,11 @@ class BlockFloat(PowerBlocks):
 
     def unit_codes(self, units: "Tensor") -> "Tensor":
         """Sign and magnitude in steps."""
-        import torch
-
         steps = (units.abs() * 2.0 ** (self.mantissa - 1)).to(torch.int64)
         return steps | (torch.signbit(units).to(torch.int64) << self.mantissa)
 
     def unit_values(self, codes: "Tensor") -> "Tensor":
         """Steps of the smallest magnitude."""
-        import torch
-
         steps = (codes & ((1 << self.mantissa) - 1)).to(torch.float64) * 2.0 ** (1 - self.mantissa)
         return torch.where(codes >> self.mantissa == 1, -steps, steps)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from presilicon.base import torch
 from presilicon.formats.format import Format, require, require_bool, require_integer, require_word
 from presilicon.formats.kernels.grid import LARGEST_BITS, Grid, float_bits, grid_of
 from presilicon.formats.kernels.passes import round_on_grid, wrap_around
@@ -166,13 +167,9 @@ class Fixed(Format):
 
     def codes_of(self, values: "Tensor") -> "Tensor":
         """The two's complement codes of values of the format, as int64."""
-        import torch
-
         return (values.to(torch.float64) / self.step).to(torch.int64) & ((1 << self.bits) - 1)
 
     def decode_tensor(self, codes: "Tensor") -> "Tensor":
         """Steps times their size."""
-        import torch
-
         negative = (codes >> (self.bits - 1) == 1) & self.signed
         return torch.where(negative, codes - (1 << self.bits), codes).to(torch.float64) * self.step

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from presilicon.base import torch
 from presilicon.formats.format import Format, require, require_bool, require_integer, require_word
 from presilicon.formats.kernels.grid import INFINITY_BITS, NAN_BITS, Grid, float_bits, grid_of
 from presilicon.formats.kernels.passes import round_on_grid
@@ -291,8 +292,6 @@ class Float(Format):
 
     def codes_of(self, values: "Tensor") -> "Tensor":
         """The codes of values of the format, as int64."""
-        import torch
-
         bits = values.to(torch.float32).view(torch.int32).to(torch.int64)
         magnitude = bits & 0x7FFFFFFF
         low = self.min_exponent + 127
@@ -307,8 +306,6 @@ class Float(Format):
 
     def decode_tensor(self, codes: "Tensor") -> "Tensor":
         """Significand times power of two, with the special codes put in afterwards."""
-        import torch
-
         magnitude = codes & ((1 << self.bits - 1) - 1)
         field = magnitude >> self.mantissa
         significand = (magnitude & ((1 << self.mantissa) - 1)) | ((field > 0).to(torch.int64) << self.mantissa)

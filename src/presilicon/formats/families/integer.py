@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from presilicon.base import FormatError
+from presilicon.base import FormatError, torch
 from presilicon.formats.families.fixed import Fixed
 from presilicon.formats.format import Format, require, require_bool, require_integer, require_word
 from presilicon.formats.kernels.grid import grid_of
@@ -90,8 +90,6 @@ class Integer(Format):
 
     def scale_for(self, x: "Tensor") -> "Tensor":
         """The scale for a tensor, in a shape that broadcasts over it."""
-        import torch
-
         if not isinstance(self.scale, str):
             return torch.tensor(self.scale, dtype=torch.float32, device=x.device).to(x.dtype)
         axis = self._channel_axis(x)
@@ -156,8 +154,6 @@ class Integer(Format):
 
     def decode_tensor(self, codes: "Tensor | BlockCodes") -> "Tensor":
         """The integers times the scale, in float32."""
-        import torch
-
         from presilicon.formats.codes import BlockCodes
 
         elements = codes.elements if isinstance(codes, BlockCodes) else codes

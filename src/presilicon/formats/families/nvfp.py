@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from presilicon.base import FormatError
+from presilicon.base import FormatError, torch
 from presilicon.formats.families.block import BlockFormat
 from presilicon.formats.families.float import Float
 from presilicon.formats.format import Format, require_bool, require_integer, require_word
@@ -12,7 +12,6 @@ from presilicon.formats.kernels.passes import deliver, round_on_grid, scaled_pas
 from presilicon.formats.rounding import Key
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from presilicon.formats.codes import BlockCodes
@@ -103,8 +102,6 @@ class Nvfp4(BlockFormat):
 
     def scales_of(self, largest: "Tensor") -> "tuple[Tensor, Tensor]":
         """The e4m3fn scales of blocks with these largest magnitudes, and the tensor's scale, as float32."""
-        import torch
-
         # Tensors as operands: CUDA multiplies by the rounded reciprocal of a divisor that is a Python number.
         top = largest.amax() if largest.numel() else largest.new_zeros(())
         ratio, one, most = largest / torch.full_like(largest, 6.0), torch.ones_like(top), torch.full_like(top, 2688.0)
@@ -120,8 +117,6 @@ class Nvfp4(BlockFormat):
 
     def factors(self, scales: "Tensor", tensor: "Tensor") -> "tuple[Tensor, Tensor]":
         """The number that elements are divided by (`divide`) or multiplied by, and the one that brings them back."""
-        import torch
-
         whole = scales * tensor
         match self.apply:
             case "divide":
@@ -132,8 +127,6 @@ class Nvfp4(BlockFormat):
 
     def scaled_groups(self, x: "Tensor") -> "tuple[Tensor, Tensor, float]":
         """Blocks, and their scales times the tensor's."""
-        import torch
-
         from presilicon.formats.kernels.torch_blocks import to_groups
 
         blocks, _ = to_groups(x.to(torch.float32), self)
@@ -170,8 +163,6 @@ class Nvfp4(BlockFormat):
 
     def _units(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "tuple[Tensor, Tensor, Tensor]":
         """The elements before they are scaled back, the scales of the blocks, and that of the tensor."""
-        import torch
-
         from presilicon.formats.kernels.torch_blocks import to_groups
 
         finite = torch.where(torch.isfinite(x), x.abs(), 0.0).to(torch.float32)
@@ -205,8 +196,6 @@ class Nvfp4(BlockFormat):
 
     def decode_tensor(self, codes: "BlockCodes") -> "Tensor":
         """Elements times scales, in float32."""
-        import torch
-
         units = ELEMENT_FORMAT.decode_tensor(codes.elements).to(torch.float32)
         scales = SCALE_FORMAT.decode_tensor(codes.scales.to(torch.int64)).to(torch.float32)
         return units * self._over(units, scales * torch.full_like(scales, codes.tensor_scale))

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
+from presilicon.base import torch
 from presilicon.formats.format import Format, require, require_integer
 from presilicon.formats.kernels.passes import cpu_passes_for, round_to_values
 from presilicon.formats.kernels.reference import goes_away_randomly, points_away
@@ -67,8 +68,6 @@ class Posit(Format):
 
     def code_values(self) -> Sequence[float]:
         """Every code decoded."""
-        import torch
-
         values: list[float] = self.decode_tensor(torch.arange(1 << self.bits)).tolist()
         return values
 
@@ -99,8 +98,6 @@ class Posit(Format):
 
     def codes_of(self, x: "Tensor", mode: str | Stochastic, words: "Tensor | None") -> "Tensor":
         """The codes of `x` (float64) as int64: two's complement patterns of the format's width."""
-        import torch
-
         bits = x.abs().view(torch.int64)
         scale = (bits >> 52) - 1023
         regime = scale >> self.es
@@ -146,8 +143,6 @@ class Posit(Format):
 
     def decode_tensor(self, codes: "Tensor") -> "Tensor":
         """Regime, exponent and fraction taken apart by shifts."""
-        import torch
-
         from presilicon.formats.kernels.torch_kernels import power_of_two
 
         sign = codes >> (self.bits - 1) & 1
@@ -189,8 +184,6 @@ class Posit(Format):
 
 def _leading_zeros(x: "Tensor") -> "Tensor":
     """Zeros above the highest set bit of a 62-bit number, from the exponent of its top 31 bits as a float64."""
-    import torch
-
     top = x >> 31
     return 30 - torch.where(top > 0, torch.frexp(top.to(torch.float64)).exponent.to(torch.int64) - 1, -1)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from presilicon.base import FormatError
+from presilicon.base import FormatError, torch
 from presilicon.formats.families.block import BlockFormat, ElementFields, element_of
 from presilicon.formats.families.fixed import Fixed
 from presilicon.formats.families.float import Float
@@ -16,7 +16,6 @@ from presilicon.formats.kernels.reference import float32
 from presilicon.formats.rounding import Key, Rounding, Stochastic, check_rounding
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from presilicon.formats.codes import BlockCodes
@@ -119,8 +118,6 @@ class Scaled(ElementFields, BlockFormat):
 
         The shape is that of the scales in `BlockCodes`: () per tensor.
         """
-        import torch
-
         x = x.detach().to(torch.float32)
         passes = scaled_passes_for(x, "nearest-even") if self.per == "tensor" else None
         if passes is not None:
@@ -144,8 +141,6 @@ class Scaled(ElementFields, BlockFormat):
 
         `amax` holds the largest magnitudes of groups, as float32; no value is read back from its device.
         """
-        import torch
-
         passes = scaled_passes_for(amax, "nearest-even") if amax.device.type == "cpu" else None
         if passes is not None:
             compiled: tuple[Tensor, Tensor] = passes.scale_factors(amax, self)
@@ -166,8 +161,6 @@ class Scaled(ElementFields, BlockFormat):
         return forward.masked_fill(poisoned, torch.nan), back.masked_fill(poisoned, torch.nan)
 
     def _held(self, scale: "Tensor", up: bool) -> "Tensor":
-        import torch
-
         scale = scale.to(torch.float32).clamp(_SMALLEST, _LARGEST)
         if self.scale == "float32":
             return scale
@@ -262,8 +255,6 @@ class Scaled(ElementFields, BlockFormat):
 
     def _units(self, x: "Tensor", amax: "Tensor | None", mode: "str | Stochastic", key: Key) -> "tuple[Tensor, Tensor]":
         """The elements before they are scaled back, and the scales that do it."""
-        import torch
-
         x = x.to(torch.float32)
         forward, back = self.factors(self.amax_of(x) if amax is None else amax)
         factor = self._over(x, forward)
@@ -289,8 +280,6 @@ class Scaled(ElementFields, BlockFormat):
 
     def decode_tensor(self, codes: "BlockCodes") -> "Tensor":
         """Elements times scales, in float32."""
-        import torch
-
         units = self.element.decode_tensor(codes.elements).to(torch.float32)
         return units * self._over(units, codes.scales)
 

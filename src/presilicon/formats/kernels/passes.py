@@ -6,11 +6,11 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from presilicon.base import torch
 from presilicon.formats.format import MOST_LISTED_BITS
 from presilicon.formats.rounding import Key, Stochastic
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from presilicon.formats.families.block import BlockFormat, PowerBlocks
@@ -40,8 +40,6 @@ def key_bank(device: "torch.device") -> "KeyBank":
 
 def compiled_passes(x: "Tensor") -> ModuleType | None:
     """The module of compiled passes for `x`; None if plain torch does the work."""
-    import torch
-
     if x.dtype != torch.float32:
         return None
     if x.device.type == "cpu" and has_numba():
@@ -77,8 +75,6 @@ def scaled_passes_for(x: "Tensor", mode: str | Stochastic, fmt: "BlockFormat | N
 
 def lists_for(tensors: "Sequence[Tensor]", fmt: "Format") -> set[int]:
     """Which tensors one launch of a compiled pass can round together: several on a GPU, without shared scales."""
-    import torch
-
     if len(tensors) < 2 or fmt.grid() is None or fmt.wraps or fmt.is_blocked or not has_triton():
         return set()
     return {

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from presilicon.base import torch
 from presilicon.formats.families.float import Float
 from presilicon.formats.families.nvfp import Nvfp4
 from presilicon.formats.families.scaled import Scaled
@@ -12,7 +13,6 @@ from presilicon.formats.rounding import Key, Stochastic
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import torch
     from torch import Tensor
 
     from presilicon.formats.mac.unit import MacUnit
@@ -57,8 +57,6 @@ class Factored:
 
     def values(self) -> "Tensor":
         """The numbers, each rounded to float32."""
-        import torch
-
         return self.codes.to(torch.float32) * self.along(0).along(1).scales
 
     def along(self, axis: int) -> "Factored":
@@ -117,8 +115,6 @@ def multiply_factored(
 
     Where blocks have scales, the sum of each block is scaled before it is added to the others, in float32.
     """
-    import torch
-
     a, b = as_factored(a).along(0), as_factored(b).along(1)
     counts = [x.scales.shape[axis] if x.scales.dim() else 1 for x, axis in ((a, -1), (b, -2))]
     if max(counts) == 1:
@@ -137,8 +133,6 @@ def multiply_factored(
 
 def as_factored(x: "Factored | Tensor") -> Factored:
     """Numbers without scales have a scale of 1."""
-    import torch
-
     return x if isinstance(x, Factored) else Factored(x, torch.ones((), device=x.device))
 
 

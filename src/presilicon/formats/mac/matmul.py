@@ -4,7 +4,7 @@ import math
 from functools import cache
 from typing import TYPE_CHECKING
 
-from presilicon.base import FormatError
+from presilicon.base import FormatError, torch
 from presilicon.formats.kernels.passes import has_numba, has_triton
 from presilicon.formats.mac.factored import Factored, multiply_factored
 from presilicon.formats.mac.patches import Patches
@@ -15,7 +15,6 @@ from presilicon.formats.quantization import quantize
 from presilicon.formats.rounding import Key
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 
@@ -63,8 +62,6 @@ def matmul(
     >>> matmul(ones, ones.T, MacUnit(accumulate=Float(6, 9), order="chunked", chunk=64))
     tensor([[4096.]])
     """
-    import torch
-
     if mac.left is not None and has_tensor_cores(a.device):
         from presilicon.formats.mac import tensor_core_gpu
 
@@ -100,8 +97,6 @@ def matmul(
 
 def _emulated(a: "Tensor", b: "Tensor", mac: MacUnit, plan: "MacPlan | None", key: Key) -> "Tensor":
     """The product by the fastest implementation for the device that computes every sum as the unit does."""
-    import torch
-
     left, right = as_batches(a, b)
     if plan is not None and mac.left is not None and has_tensor_cores(a.device):
         from presilicon.formats.mac import chunked_gpu
@@ -130,8 +125,6 @@ def _emulated(a: "Tensor", b: "Tensor", mac: MacUnit, plan: "MacPlan | None", ke
 
 
 def _check_operand(name: str, x: "Tensor", mac: MacUnit) -> "Tensor":
-    import torch
-
     if not isinstance(x, torch.Tensor):
         raise FormatError(f"{mac}: {name} must be a torch tensor, not {type(x).__name__}; try torch.as_tensor(...)")
     problem = ""
@@ -152,8 +145,6 @@ def _check_operand(name: str, x: "Tensor", mac: MacUnit) -> "Tensor":
 @cache
 def operand_types() -> "frozenset[torch.dtype]":
     """The types of tensors that are multiplied."""
-    import torch
-
     return frozenset(
         (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),
     )
@@ -161,8 +152,6 @@ def operand_types() -> "frozenset[torch.dtype]":
 
 def result_shape(a: "Tensor", b: "Tensor", mac: MacUnit) -> "tuple[int, ...]":
     """The shape of the product, by the rules of `torch.matmul`."""
-    import torch
-
     rows = a.shape[-2:-1]
     depth, columns = (b.shape[0], b.shape[1:1]) if b.dim() == 1 else (b.shape[-2], b.shape[-1:])
     batches = a.shape[:-2]
@@ -180,8 +169,6 @@ def result_shape(a: "Tensor", b: "Tensor", mac: MacUnit) -> "tuple[int, ...]":
 
 def as_batches(a: "Tensor", b: "Tensor") -> "tuple[Tensor, Tensor]":
     """The operands as (batches, M, K) and (batches, K, N), or one batch where `b` is shared."""
-    import torch
-
     a = a.unsqueeze(0) if a.dim() == 1 else a
     b = b.unsqueeze(1) if b.dim() == 1 else b
     if math.prod(b.shape[:-2]) == 1:

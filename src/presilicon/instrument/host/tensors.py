@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, np
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -21,8 +20,6 @@ def cut_tensor(values: Any, lanes: int) -> "tuple[NDArray[Any], NDArray[np.bool_
     >>> last.tolist()
     [[False, False], [True, False], [False, False], [True, True]]
     """
-    import numpy as np
-
     tensor = np.asarray(values)
     if tensor.ndim != 2 or not tensor.size:
         raise ConfigError(f"a tensor of shape {tensor.shape} cannot be cut; give (samples, nodes), both at least 1")
@@ -44,8 +41,6 @@ def cut_pair(x: Any, y: Any, lanes: int) -> "tuple[NDArray[Any], NDArray[np.bool
     >>> vectors.tolist(), last.tolist()
     ([[1, 2], [3, 4]], [[False, False], [True, True]])
     """
-    import numpy as np
-
     if np.shape(x) != np.shape(y):
         raise ConfigError(f"the tensors of a pair must have the same shape, not {np.shape(x)} and {np.shape(y)}")
     (first, _), (second, _) = cut_tensor(x, lanes), cut_tensor(y, lanes)
@@ -62,8 +57,6 @@ def join_tensor(vectors: Any, samples: int, nodes: int) -> "NDArray[Any]":
     >>> join_tensor([[1, 2], [4, 5], [3, 0], [6, 0]], 2, 3).tolist()
     [[1, 2, 3], [4, 5, 6]]
     """
-    import numpy as np
-
     groups = np.asarray(vectors).reshape(-1, samples, np.shape(vectors)[1])
     joined: NDArray[Any] = groups.transpose(1, 0, 2).reshape(samples, -1)[:, :nodes]
     return joined

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, np
 from presilicon.designs import Hardware
 from presilicon.instrument.firmware.image import Chain, Image, StoredRow, read_image
 from presilicon.instrument.model.words import word_limits
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -47,16 +46,12 @@ class Blocks(Sequence[Block]):
     @staticmethod
     def cut(tap: int, words: "NDArray[np.int64]", lanes: int) -> "Blocks":
         """A whole number of full blocks."""
-        import numpy as np
-
         ends = np.arange(lanes, words.size + 1, lanes)
         return Blocks(np.full(ends.size, tap), words, ends, np.zeros(ends.size, dtype=np.bool_))
 
     @staticmethod
     def cut_frames(tap: int, words: "NDArray[np.int64]", frames: "NDArray[np.int64]", lanes: int) -> "Blocks":
         """The blocks of outer frames that end at `frames`: full ones, then a shorter or an empty one if need be."""
-        import numpy as np
-
         begins = np.concatenate([[0], frames[:-1]]).astype(np.int64)[: frames.size]
         counts = np.maximum(-(-(frames - begins) // lanes), 1)
         lasts = np.zeros(int(counts.sum()), dtype=np.bool_)
@@ -68,8 +63,6 @@ class Blocks(Sequence[Block]):
         return Blocks(np.full(lasts.size, tap), words, ends, lasts)
 
     def __add__(self, other: "Blocks") -> "Blocks":
-        import numpy as np
-
         pairs = ((self._taps, other._taps), (self.words, other.words))
         taps, words = (np.concatenate(pair) for pair in pairs)
         ends = np.concatenate([self._ends, other._ends + self.words.size])
@@ -174,8 +167,6 @@ def check_feed(hardware: Hardware, words: Any, last: Any, tap: int) -> "tuple[ND
     Raises:
         ConfigError: a shape is wrong, the hardware cannot hold a word, or there is no such tap.
     """
-    import numpy as np
-
     vectors = np.ascontiguousarray(words, dtype=np.int64)
     flags = np.ascontiguousarray(last, dtype=np.bool_)
     if vectors.ndim != 2 or vectors.shape[1] != hardware.lanes:

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, np
 from presilicon.designs import ALU_FUNCTIONS, REDUCE_FUNCTIONS, Hardware
 from presilicon.instrument.firmware.image import Chain, Image
 from presilicon.instrument.model.arithmetic import NAN, arithmetic_of, tree
 from presilicon.instrument.model.engine import Block, Settings, check_feed, check_tap
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 Vector = list[int]
@@ -86,8 +85,6 @@ class Reference:
         return blocks
 
     def _leave(self, tap: int, ends: bool) -> list[Block]:
-        import numpy as np
-
         count = len(self._leaving)
         leaving = [np.array(words, dtype=np.int64) for words in self._leaving]
         self._leaving = []
@@ -192,6 +189,4 @@ def holds(mask: int, first: Flags, last: Flags) -> bool:
 
 
 def _array(numbers: Any) -> "NDArray[np.int64]":
-    import numpy as np
-
     return np.array(numbers, dtype=np.int64)

@@ -6,11 +6,10 @@ docs/firmware.md defines both.
 
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, np
 from presilicon.designs import Hardware
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 CLASSES = ("nan", "+inf", "-inf", "subnormal", "zero", "normal")
@@ -64,8 +63,6 @@ def to_words(hardware: Hardware, values: Any) -> "NDArray[np.int64]":
     Raises:
         ConfigError: a value is not a number.
     """
-    import numpy as np
-
     if isinstance(values, np.ndarray) and values.dtype.kind == "f" and values.size >= MANY:
         from presilicon.instrument.model.fast import fast_words
 
@@ -79,8 +76,6 @@ def to_words(hardware: Hardware, values: Any) -> "NDArray[np.int64]":
 
 
 def _fixed_words(hardware: Hardware, numbers: "NDArray[np.float64]") -> "NDArray[np.int64]":
-    import numpy as np
-
     largest = float((1 << hardware.element_bits - 1) - 1)
     with np.errstate(over="ignore"):
         steps = np.rint(np.ldexp(numbers, hardware.fraction_bits))  # a power of two: nothing is lost before rint
@@ -88,8 +83,6 @@ def _fixed_words(hardware: Hardware, numbers: "NDArray[np.float64]") -> "NDArray
 
 
 def _float_words(hardware: Hardware, numbers: "NDArray[np.float64]") -> "NDArray[np.int64]":
-    import numpy as np
-
     element = hardware.element
     mantissa, lowest = element.significand_bits - 1, 1 - element.exponent_bias
     magnitude = np.abs(numbers)
@@ -112,8 +105,6 @@ def values_of(hardware: Hardware, words: Any) -> "NDArray[np.float64]":
     >>> values_of(Hardware(element=parse("fixed(4, 4)")), [16, -8, 127]).tolist()
     [1.0, -0.5, 7.9375]
     """
-    import numpy as np
-
     codes = np.asarray(words, dtype=np.int64)
     if not hardware.is_float:
         return np.ldexp(codes.astype(np.float64), -hardware.fraction_bits)

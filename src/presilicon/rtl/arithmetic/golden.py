@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from presilicon.base import np
 from presilicon.formats import BlockCodes, BlockFloat, Format, Key, MacUnit, decode, encode, matmul, random_word
 from presilicon.rtl.arithmetic.group import operand_of
 from presilicon.rtl.arithmetic.mac import sliced_mantissa
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -26,8 +26,6 @@ def golden_product(
 
     The numbers are rounded to their formats, to nearest. Short groups are filled up with zeros.
     """
-    import numpy as np
-
     key = key or Key()
     width = mac.width if mac.order == "aligned" else 1
     first, second = (_groups(x, fmt, width) for x, fmt in ((a, left), (b, right)))
@@ -64,8 +62,6 @@ class _Groups(NamedTuple):
 
 
 def _groups(x: "Tensor", fmt: Format, width: int) -> _Groups:
-    import numpy as np
-
     encoded = encode(x, fmt)
     elements = encoded.elements if isinstance(encoded, BlockCodes) else encoded
     count = -(-x.shape[1] // width)
@@ -83,8 +79,6 @@ def _in_passes(
     rows: "dict[str, NDArray[np.int64]]", left: BlockFloat, right: BlockFloat, mac: MacUnit
 ) -> "dict[str, NDArray[np.int64]]":
     """The rows of an fMAC: signs on top of the widest mantissa, and cycles without a group until it is ready again."""
-    import numpy as np
-
     widest = sliced_mantissa(left, right, mac)
     for name, fmt in (("left", left), ("right", right)):
         codes = rows[name]

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from presilicon.base import np
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 LEAST_BITS = 65
@@ -35,8 +36,6 @@ class Circuit(Struct, frozen=True, kw_only=True):
 
 def port_codes(port: Port, bits: "NDArray[np.uint8]") -> "NDArray[np.int64]":
     """The codes [rows, count] of a port from its bits, a row of them per cycle."""
-    import numpy as np
-
     weights = np.left_shift(np.int64(1), np.arange(port.bits, dtype=np.int64))
     codes: NDArray[np.int64] = bits.reshape(len(bits), port.count, port.bits).astype(np.int64) @ weights
     return codes
@@ -44,8 +43,6 @@ def port_codes(port: Port, bits: "NDArray[np.uint8]") -> "NDArray[np.int64]":
 
 def port_bits(port: Port, column: "NDArray[np.int64] | None", rows: int) -> "NDArray[np.uint8]":
     """A column as bits, one row of them per cycle."""
-    import numpy as np
-
     codes = np.zeros((rows, port.count), np.int64)
     if column is not None:
         codes[: len(column)] = np.asarray(column, np.int64).reshape(len(column), port.count)
@@ -54,8 +51,6 @@ def port_bits(port: Port, column: "NDArray[np.int64] | None", rows: int) -> "NDA
 
 def pack_bits(bits: "NDArray[np.uint8]") -> "NDArray[np.uint32]":
     """Rows of bits as the words of a wide port, the first bit lowest."""
-    import numpy as np
-
     wide = -(-max(LEAST_BITS, bits.shape[1]) // 32) * 32
     padded = np.pad(bits, ((0, 0), (0, wide - bits.shape[1])))
     return np.ascontiguousarray(np.packbits(padded, axis=1, bitorder="little")).view(np.uint32)

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from presilicon.base import RunFailedError
+from presilicon.base import RunFailedError, np
 from presilicon.records import PRODUCT_PHASES, ProductPhase
 from presilicon.rtl.arithmetic.units import LEAST_BITS, Port, pack_bits, port_bits, port_codes
 from presilicon.rtl.array.circuit import ArrayCircuit
@@ -16,7 +16,6 @@ from presilicon.rtl.sources import SIMULATION, SOURCES
 from presilicon.rtl.verilator import build
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 QUIET = 600
@@ -113,8 +112,6 @@ class ArrayModel:
         `weight` is [outputs, inputs], `activation` [samples, inputs], `error` [samples, outputs]. `resident`: the
         forward product of the same layer was the last one. `images` go to the instrument first.
         """
-        import numpy as np
-
         circuit = self.circuit
         operands = {"activation": activation, "error": error}
         samples = next(len(codes) for codes in operands.values() if codes is not None)
@@ -175,8 +172,6 @@ class ArrayModel:
         sizes: tuple[int, ...],
     ) -> "dict[ProductPhase, NDArray[np.int64]]":
         """Matrices from the vectors that came out; every element must have come exactly once."""
-        import numpy as np
-
         rows, cols, columns = self.circuit.rows, self.circuit.cols, self.circuit.columns
         gathered: dict[ProductPhase, NDArray[np.int64]] = {}
         for index, phase in enumerate(PRODUCT_PHASES):
@@ -200,8 +195,6 @@ class ArrayModel:
 
 def weight_tiles(matrix: "NDArray[np.int64]", rows: int, cols: int) -> "NDArray[np.int64]":
     """The rows of a matrix' tiles, tile by tile: [row groups x column groups x rows, cols]."""
-    import numpy as np
-
     down, across = -(-len(matrix) // rows), -(-matrix.shape[1] // cols)
     padded = np.zeros((down * rows, across * cols), np.int64)
     padded[: len(matrix), : matrix.shape[1]] = matrix
@@ -210,8 +203,6 @@ def weight_tiles(matrix: "NDArray[np.int64]", rows: int, cols: int) -> "NDArray[
 
 def edge_vectors(codes: "NDArray[np.int64]", lanes: int) -> "NDArray[np.int64]":
     """Vectors of an edge, group by group, sample by sample: [groups x samples, lanes]."""
-    import numpy as np
-
     samples, groups = len(codes), -(-codes.shape[1] // lanes)
     padded = np.zeros((samples, groups * lanes), np.int64)
     padded[:, : codes.shape[1]] = codes

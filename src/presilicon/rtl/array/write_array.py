@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from presilicon.base import np
 from presilicon.formats import BlockCodes, Format, encode, matmul, quantize
 from presilicon.records import ProductPhase
 from presilicon.rtl.array.circuit import ArrayCircuit
@@ -12,7 +13,6 @@ from presilicon.rtl.project import cocotb_text, hex_text, port_row, range_text, 
 from presilicon.rtl.sources import fill, module_files
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -56,7 +56,6 @@ def write_array(circuit: ArrayCircuit, directory: Path) -> list[Path]:
 
 def _golden(circuit: ArrayCircuit) -> _Golden:
     """A layer of two tiles by two, the second ones short."""
-    import numpy as np
     import torch
 
     rows, cols = circuit.rows, circuit.cols
@@ -101,8 +100,6 @@ def _golden(circuit: ArrayCircuit) -> _Golden:
 
 
 def _codes(values: "Tensor", fmt: Format) -> "NDArray[np.int64]":
-    import numpy as np
-
     encoded = encode(values, fmt)
     assert not isinstance(encoded, BlockCodes)
     return encoded.numpy().astype(np.int64)
