@@ -225,7 +225,7 @@ def fit_host(cases: list[Case], eager: dict[tuple[str, int, str], dict[str, Any]
             if kernel.op.operator == "presilicon.round":
                 counts[4] += kernel.launches
                 continue
-            counts[{"forward": 1, "update": 3}.get(kernel.op.phase, 2)] += 1
+            counts[{"forward": 1, "update": 3}.get(kernel.op.phase, 2)] += kernel.calls
             counts[4] += casts
         rows.append(np.array(counts) / measured["time_s"])
         times.append(1.0)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from presilicon.designs import Numerics, StepFormats
 from presilicon.records import Convolution, Gemm, Op, OpKind, TensorRef
@@ -62,6 +62,8 @@ class Kernel(Struct, frozen=True, kw_only=True):
     narrow: bool = False
     """Whether its elements have 16 bits or fewer."""
     launches: int = 1
+    calls: int = 1
+    """Times that the host calls it, where those overlap on the chip."""
     extras: tuple[Extra, ...] = ()
     """Conversions that mixed precision adds to it, and the bias of a convolution."""
 
@@ -82,7 +84,8 @@ def make_kernels(ops: Sequence[Op], machine: RooflineMachine, numerics: Numerics
             kernels.append(Kernel(op=op, name=class_of(op, machine), launches=0))
         else:
             gemm = recurrence.merged.get(op.index, op.gemm)
-            kernels.append(_kernel(op, gemm, layout, attention, machine, formats))
+            kernel = _kernel(op, gemm, layout, attention, machine, formats)
+            kernels.append(_link(kernel, gemm.count) if gemm and op.index in recurrence.links else kernel)
     return kernels
 
 
@@ -90,7 +93,9 @@ def _kernel(
     op: Op, gemm: Gemm | None, layout: Layout, attention: FusedAttention, machine: RooflineMachine, formats: StepFormats
 ) -> Kernel:
     narrow = layout.main_bits(op) <= 16
-    extras = tuple(Extra("cast", elements * bits / 8, narrow=False) for elements, bits in layout.casts)
+    # A product that stands for those of many time steps has the conversions of all of them.
+    times = gemm.m * gemm.count / (op.gemm.m * op.gemm.count) if gemm and op.gemm else 1
+    extras = tuple(Extra("cast", times * elements * bits / 8, narrow=False) for elements, bits in layout.casts)
     if gemm and op.gemm and not _is_depthwise(op):
         fused = op.index in attention.products
         name, rate = _unit(op, machine, formats)
@@ -107,7 +112,7 @@ def _kernel(
             fill=fill,
             unaligned=0 if fused else _unaligned(op, gemm, layout, machine),
             flops=gemm.flops * factor,
-            size_bytes=layout.size_bytes(op, attention.scores) * (gemm.m + gemm.k) / (op.gemm.m + op.gemm.k),
+            size_bytes=_product_bytes(gemm, layout) if gemm is not op.gemm else layout.size_bytes(op, attention.scores),
             narrow=narrow,
             extras=() if fused else extras + _bias(op, layout) + _relaid(op, layout, machine, name),
         )
@@ -120,6 +125,17 @@ def _kernel(
         launches=sum(bits > 0 for bits in layout.outputs) if op.operator == "presilicon.round" else 1,
         extras=extras + _relaid(op, layout, machine),
     )
+
+
+def _link(kernel: Kernel, cells: int) -> Kernel:
+    """A time step of a recurrent layer: the product with the state, the gates, and where layers overlap, an event."""
+    name = "recurrence.backward" if kernel.op.phase == "input_grad" else "recurrence"
+    return structs.replace(kernel, name=name, launches=min(cells + 1, 3), calls=cells)
+
+
+def _product_bytes(gemm: Gemm, layout: Layout) -> float:
+    left, right, result = gemm.m * gemm.k, gemm.k * gemm.n, gemm.m * gemm.n
+    return gemm.count * (left * layout.inputs[0] + right * layout.inputs[1] + result * layout.outputs[0]) / 8
 
 
 def _bias(op: Op, layout: Layout) -> tuple[Extra, ...]:

@@ -43,6 +43,8 @@ class MatrixRate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     convolution: PhaseFractions
     attention: Fraction = 0.4
     """Fraction of the peak for products inside fused attention."""
+    recurrence: Fraction | None = None
+    """Fraction of the peak for products with the state of a recurrent layer; None: that of other products."""
     unaligned: Fraction = 0.25
     """Fraction of the rate that remains when a row of an operand is not a multiple of `alignment_bytes`."""
     unaligned_convolution: Fraction = 0.1
@@ -196,9 +198,12 @@ class RooflineMachine(
 
     def class_rate(self, name: str) -> ClassRate:
         """The rate of a class of ops; a backward class falls back on the forward one, a strided class on the same class
-        without strides, that on `default`."""
+        without strides, recurrence on `gemm`, that on `default`."""
         forward, plain = name.removesuffix(".backward"), name.replace(".strided", "")
-        for key in (name, forward, plain, plain.removesuffix(".backward"), "default"):
+        keys = [name, forward, plain, plain.removesuffix(".backward")]
+        if forward == "recurrence":
+            keys += [name.replace("recurrence", "gemm"), "gemm"]
+        for key in (*keys, "default"):
             if key in self.classes:
                 return self.classes[key]
         return ClassRate()
@@ -225,10 +230,12 @@ CLASSES = (
     "gemm",
     "convolution",
     "attention",
+    "recurrence",
 )
 """Kinds of ops, and `layer-normalization` (per example), `bias` (of a convolution), `cast` (conversions of mixed
 precision), `relayout` (of a convolution's images between channels first and last), `bias-correction` (per tensor of an
-optimizer that keeps its step count on the chip), and `default`.
+optimizer that keeps its step count on the chip), `recurrence` (a time step of all layers of an nn.LSTM, nn.GRU or
+nn.RNN; as `gemm` unless it is given), and `default`.
 Products have rates of their own: their classes count for latency and memory only. `.strided` is appended to a class
 where its tensors do not have the same order in memory."""
 

@@ -84,6 +84,8 @@ def _product_s(kernel: Kernel, machine: RooflineMachine) -> float:
     unit = machine.matrix[kernel.format]
     if kernel.name == "attention":
         return kernel.product_s / unit.attention
+    if kernel.name.startswith("recurrence") and unit.recurrence is not None:
+        return kernel.product_s / unit.recurrence
     convolves = kernel.op.convolution is not None
     phase = "forward" if kernel.op.phase == "update" else kernel.op.phase
     fraction: float = getattr(unit.convolution if convolves else unit.gemm, phase)
@@ -111,7 +113,7 @@ def host_seconds(kernel: Kernel, machine: RooflineMachine) -> float:
     if kernel.op.operator == "presilicon.round":
         return host.cast_us * kernel.launches * MICRO
     by_phase = {"forward": host.forward_us, "update": host.update_us}
-    return (by_phase.get(kernel.op.phase, host.backward_us) + casts_us) * MICRO
+    return (by_phase.get(kernel.op.phase, host.backward_us) * kernel.calls + casts_us) * MICRO
 
 
 def busy_seconds(kernel: Kernel, span: Span) -> float:

@@ -173,6 +173,43 @@ def test_a_recurrent_layer_that_is_the_whole_model_takes_as_long_as_one_in_a_wra
     assert sum(op.time_s > 0 for op in alone.ops) == sum(op.time_s > 0 for op in wrapped.ops)
 
 
+@pytest.mark.parametrize(
+    ("changes", "counts", "inputs"),
+    [
+        ({}, [1] * 5, 1),
+        ({"num_layers": 3}, [1, 2, 3, 3, 3, 2, 1], 3),  # a layer follows the one below it by a time step
+        ({"bidirectional": True}, [2] * 5, 2),  # directions run side by side
+        ({"num_layers": 2, "bidirectional": True}, [2, 4, 4, 4, 4, 2], 4),
+    ],
+)
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_layers_of_a_recurrent_stack_overlap(kind: Any, changes: Any, counts: list[int], inputs: int) -> None:
+    graph = capture(kind(32, 64, **changes), torch.empty(5, 8, 32))  # five time steps, eight examples
+    gates = {nn.LSTM: 4, nn.GRU: 3, nn.RNN: 1}[kind]
+    forward = [k for k in kernels_of(graph, design()) if k.launches and k.op.phase == "forward" and k.format]
+    links = [kernel for kernel in forward if kernel.name == "recurrence"]
+    assert [kernel.flops for kernel in links] == [count * 2 * 8 * 64 * gates * 64 for count in counts]
+    assert [kernel.calls for kernel in links] == counts
+    assert {kernel.launches for kernel in links} <= {2, 3}  # product and gates, and an event where cells overlap
+    weights, states = 64 * gates * 64, 8 * 64 + 8 * gates * 64
+    assert links[0].size_bytes == counts[0] * 4 * (weights + states)
+    assert len(forward) - len(links) == inputs
+    assert sum(kernel.flops for kernel in forward) == graph.flops("forward", matrix_only=True)
+    backward = [k for k in kernels_of(graph, design()) if k.name == "recurrence.backward"]
+    assert len(backward) == len(links) - 1  # the first state needs no gradient
+
+
+def test_products_with_the_state_may_have_a_fraction_of_their_own() -> None:
+    graph = capture(nn.LSTM(512, 512), torch.empty(5, 256, 512), training=False)
+    slow, plain = (
+        [op.compute_s for op in simulate(graph, design(*settings)).ops if op.unit == "matrix" and op.time_s]
+        for settings in (("machine.matrix.float32.recurrence=0.1",), ())
+    )
+    ratios = [a / b for a, b in zip(slow, plain, strict=True)]
+    expected = machine(design()).matrix["float32"].gemm.forward / 0.1
+    assert sorted(ratios) == pytest.approx([1.0] + [expected] * 5)  # the inputs, and five time steps
+
+
 class SharesItsLayer(nn.Module):
     """One layer again and again, as in ALBERT: the library does not know that it is the same one."""
 
