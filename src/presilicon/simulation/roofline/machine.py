@@ -79,6 +79,8 @@ class HostTimes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     update_us: Microseconds = 1.0
     """Per tensor of an optimizer that updates many tensors in one call."""
     cast_us: Microseconds = 5.0
+    compiled_us: Microseconds = 6.0
+    """Per kernel of a compiled step."""
 
 
 class ChipEnergy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,7 +97,8 @@ class ChipEnergy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Energy of arithmetic outside the matrix units."""
 
 
-Launch = Literal["graph", "eager"]
+Launch = Literal["graph", "eager", "compile"]
+Optimizer = Literal["foreach", "fused"]
 ImageLayout = Literal["contiguous", "channels-last"]
 
 
@@ -121,7 +124,10 @@ class RooflineMachine(
     """Rates by the kind of op, with `.backward` appended outside the forward pass: `pooling`, `pooling.backward`.
     Classes that are not listed run as `default`."""
     launch: Launch = "graph"
-    """Launch of ops: by a captured graph of the whole step, or by the host, one by one."""
+    """Launch of ops: by a captured graph of the whole step, by the host one by one, or by the host after torch.compile,
+    which merges ops that are no products into loops, and lays images out channels last."""
+    optimizer: Optimizer = "foreach"
+    """Update of the weights: every op of it for many tensors in one launch, or all ops in one kernel."""
     latency_us: Microseconds = 2.0
     """Latency of every op on the chip."""
     host: HostTimes = HostTimes()
@@ -198,11 +204,13 @@ class RooflineMachine(
 
     def class_rate(self, name: str) -> ClassRate:
         """The rate of a class of ops; a backward class falls back on the forward one, a strided class on the same class
-        without strides, recurrence on `gemm`, that on `default`."""
+        without strides, recurrence on `gemm`, `fused` on `elementwise`, those on `default`."""
         forward, plain = name.removesuffix(".backward"), name.replace(".strided", "")
         keys = [name, forward, plain, plain.removesuffix(".backward")]
         if forward == "recurrence":
             keys += [name.replace("recurrence", "gemm"), "gemm"]
+        if name == "fused":
+            keys.append("elementwise")
         for key in (*keys, "default"):
             if key in self.classes:
                 return self.classes[key]
@@ -231,11 +239,13 @@ CLASSES = (
     "convolution",
     "attention",
     "recurrence",
+    "fused",
 )
 """Kinds of ops, and `layer-normalization` (per example), `bias` (of a convolution), `cast` (conversions of mixed
 precision), `relayout` (of a convolution's images between channels first and last), `bias-correction` (per tensor of an
 optimizer that keeps its step count on the chip), `recurrence` (a time step of all layers of an nn.LSTM, nn.GRU or
-nn.RNN; as `gemm` unless it is given), and `default`.
+nn.RNN; as `gemm` unless it is given), `fused` (a loop of a compiler; as `elementwise` unless it is given), and
+`default`.
 Products have rates of their own: their classes count for latency and memory only. `.strided` is appended to a class
 where its tensors do not have the same order in memory."""
 

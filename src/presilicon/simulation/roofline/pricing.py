@@ -7,8 +7,9 @@ from presilicon.base import MICRO, PICO, ConfigError
 from presilicon.designs import MachineStep, StepPrice, op_cost
 from presilicon.records import OpCost, TensorRef
 from presilicon.simulation.execution import updated
-from presilicon.simulation.roofline.kernels import Kernel, make_kernels
+from presilicon.simulation.roofline.kernels import Kernel
 from presilicon.simulation.roofline.machine import ClassRate, MatrixRate, RooflineMachine
+from presilicon.simulation.roofline.merging import launched_kernels
 
 _TENSORS = 40
 """Tensors that an optimizer updates in one launch."""
@@ -27,7 +28,7 @@ def price_roofline(step: MachineStep, machine: RooflineMachine) -> StepPrice:
         raise ConfigError(
             'SCALE-Sim counts cycles of systolic arrays; this machine is a roofline: use the convention "exact"'
         )
-    kernels = make_kernels(step.executed, machine, step.design.numerics, step.formats)
+    kernels = launched_kernels(step.executed, machine, step.design.numerics, step.formats)
     spans = [seconds(kernel, machine) for kernel in kernels]
     starts, time_s = _timeline(kernels, spans, machine)
     reduce_s, reduce_bytes = _all_reduce(step, machine)
@@ -112,6 +113,8 @@ def host_seconds(kernel: Kernel, machine: RooflineMachine) -> float:
     casts_us = host.cast_us * sum(extra.name == "cast" for extra in kernel.extras)
     if kernel.op.operator == "presilicon.round":
         return host.cast_us * kernel.launches * MICRO
+    if machine.launch == "compile" and kernel.op.phase != "update":
+        return host.compiled_us * (kernel.calls + len(kernel.extras)) * MICRO
     by_phase = {"forward": host.forward_us, "update": host.update_us}
     return (by_phase.get(kernel.op.phase, host.backward_us) * kernel.calls + casts_us) * MICRO
 
@@ -132,7 +135,7 @@ def _timeline(kernels: list[Kernel], spans: list[Span], machine: RooflineMachine
         host_s = [0.0] * len(kernels)
     else:
         host_s = [host_seconds(kernel, machine) for kernel in kernels]
-    step_s = max(device_s, sum(host_s) + (machine.host.step_us * MICRO if machine.launch == "eager" else 0.0))
+    step_s = max(device_s, sum(host_s) + (0.0 if machine.launch == "graph" else machine.host.step_us * MICRO))
     gap = (step_s - device_s) / sum(host_s) if sum(host_s) else 0.0
     starts, now = [], 0.0
     for span, issue_s in zip(spans, host_s, strict=True):
