@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from presilicon.base import columns, to_toml, write_file
 from presilicon.cli.options import json_option, print_json, set_option
 
 
@@ -30,7 +31,6 @@ def validate(designs: tuple[str, ...], settings: tuple[str, ...]) -> None:
 @json_option
 def show(design: str, settings: tuple[str, ...], as_json: bool) -> None:
     """Print DESIGN as TOML with every default: a starting point for a file of your own."""
-    from presilicon.base import to_toml
     from presilicon.designs import load_design
 
     plain = load_design(design, settings).to_plain()
@@ -67,7 +67,6 @@ def fit(design: str, like: str, out: Path | None, settings: tuple[str, ...], as_
 
     --set applies to both designs.
     """
-    from presilicon.base import to_toml, write_file
     from presilicon.designs import load_design
     from presilicon.simulation import fit_area
 
@@ -95,8 +94,6 @@ def print_differences(changes: list[tuple[str, Any, Any]], as_json: bool) -> Non
     elif not changes:
         click.echo("no difference")
     else:
-        from presilicon.base import columns
-
         rows = [(path, f"{_show(before)} -> {_show(after)}") for path, before, after in changes]
         click.echo("\n".join(columns(rows, left=(0, 1))))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from presilicon.base import LARGEST_DATA, ConfigError, MissingToolError, located, read_file, write_file
 from presilicon.cli.instrument_live import COMMANDS
 from presilicon.cli.options import json_option, print_json
 
@@ -121,7 +122,6 @@ def _line(numbers: list[Any]) -> str:
 @json_option
 def compile_command(config: Path, firmware: Path, out: Path, as_json: bool) -> None:
     """Compile firmware into an image for the chip."""
-    from presilicon.base import write_file
     from presilicon.instrument import chain_text, compile_firmware, read_firmware, read_hardware
 
     hardware, rows = read_hardware(config)
@@ -146,7 +146,6 @@ def compile_command(config: Path, firmware: Path, out: Path, as_json: bool) -> N
 @json_option
 def disassemble_command(image: Path, as_json: bool) -> None:
     """Print the firmware and the ranges in an IMAGE that `compile` wrote."""
-    from presilicon.base import LARGEST_DATA, located, read_file
     from presilicon.instrument import disassemble
 
     data = read_file(image, LARGEST_DATA)
@@ -182,8 +181,6 @@ def list_command(config: Path | None, as_json: bool) -> None:
 
 def _compiled(firmware: Path, compile_it: Any) -> "Image":
     """A compiled image; errors in the firmware name its file."""
-    from presilicon.base import ConfigError, located
-
     with located(firmware):
         image: Image = compile_it()
     if image.chains is None:
@@ -192,7 +189,6 @@ def _compiled(firmware: Path, compile_it: Any) -> "Image":
 
 
 def _engine(name: str, hardware: "Hardware") -> Any:
-    from presilicon.base import MissingToolError
     from presilicon.instrument import FastModel, Reference
 
     if name != "rtl":

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from msgspec import to_builtins
+from msgspec.structs import replace
 
+from presilicon.base import ConfigError, RunFailedError, read_file, to_plain
 from presilicon.cli.options import json_option, out_option
 
 if TYPE_CHECKING:
@@ -36,7 +39,6 @@ def watch(run: str, once: bool, interval: float, out: Path, as_json: bool) -> No
       presilicon instrument watch latest
       presilicon instrument watch latest --once
     """
-    from presilicon.base import ConfigError
     from presilicon.runs import load_run, to_plain, watch_run
 
     stored = load_run(out, run)
@@ -80,9 +82,6 @@ def _give(
     command: "Callable[..., list[Answer]]", *arguments: Any, run: str, out: Path, as_json: bool, **options: Any
 ) -> None:
     """Give a command to trainings of a run, and print their answers."""
-    from msgspec import to_builtins
-
-    from presilicon.base import ConfigError
     from presilicon.runs import load_run
 
     answers = command(load_run(out, run), *arguments, **options)
@@ -116,7 +115,6 @@ def program(
     Example:
       presilicon instrument program latest --tap hidden --aggregation distribution --option bins=32
     """
-    from presilicon.base import ConfigError
     from presilicon.instrument import program_tap, read_chains
 
     if options and aggregation is None:
@@ -200,7 +198,6 @@ def lockstep(
 
     Exits with 1 at the first difference, with its tap, step and element.
     """
-    from presilicon.base import ConfigError, RunFailedError, read_file, to_plain
     from presilicon.instrument import compare_streams
     from presilicon.runs import load_run
 
@@ -275,9 +272,6 @@ def listen(
     Example:
       presilicon instrument listen /dev/ttyUSB0 --baud 3000000 --design board.toml --workload digits-cnn
     """
-    from msgspec.structs import replace
-
-    from presilicon.base import ConfigError
     from presilicon.designs import load_design
     from presilicon.instrument import CONTROL_FILE, Commands, FileLink, Listener, client_token, connect
     from presilicon.runs import create_run
@@ -330,7 +324,6 @@ class _Training(NamedTuple):
 
 
 def _load_training(run: "StoredRun", design: str | None, seed: int | None) -> _Training:
-    from presilicon.base import ConfigError
     from presilicon.records import InstrumentStarted
     from presilicon.study import load_request, plan_request, stream_file
 
@@ -353,8 +346,6 @@ def _load_training(run: "StoredRun", design: str | None, seed: int | None) -> _T
 
 
 def _options(texts: tuple[str, ...]) -> dict[str, Any]:
-    from presilicon.base import ConfigError
-
     options: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -368,8 +359,6 @@ def _options(texts: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _row(text: str) -> list[Any]:
-    from presilicon.base import ConfigError
-
     try:
         return [part.strip() if "inf" in part else float(part) for part in text.split(",")]
     except ValueError:

@@ -1,10 +1,15 @@
 """`presilicon list`: everything that has a name, from the package and from installed extensions."""
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import click
+from msgspec import structs
 
+from presilicon.base import ConfigError, columns, to_plain
 from presilicon.cli.options import json_option, print_json
+
+Rows = list[dict[str, Any]]
 
 
 @click.group("list")
@@ -12,38 +17,44 @@ def command() -> None:
     """List designs, machine kinds, training methods, systems, workloads, number formats and other named things."""
 
 
-@command.command("designs")
-@json_option
-def designs(as_json: bool) -> None:
+def _listing(rows: Callable[[], Rows]) -> Callable[[], Rows]:
+    """A command, called as the function is, that prints the rows which the function returns."""
+    what = rows.__name__
+
+    @command.command(what, help=rows.__doc__)
+    @json_option
+    def listing(as_json: bool) -> None:
+        if as_json:
+            print_json(**{what: rows()})
+        else:
+            _print(rows())
+
+    return rows
+
+
+@_listing
+def designs() -> Rows:
     """List the design presets."""
     from presilicon.designs import design_names, load_design
 
-    _print(
-        "designs", [{"name": name, "description": load_design(name).description} for name in design_names()], as_json
-    )
+    return [{"name": name, "description": load_design(name).description} for name in design_names()]
 
 
-@command.command("machines")
-@json_option
-def machines(as_json: bool) -> None:
+@_listing
+def machines() -> Rows:
     """List the machine kinds with the design presets that use them."""
     from presilicon.designs import MACHINES, design_names, load_design
 
     kinds = {name: load_design(name).machine.kind for name in design_names()}
-    rows = [
+    return [
         {"name": name, "description": kind.summary(), "designs": [design for design in kinds if kinds[design] == name]}
         for name, kind in MACHINES.members().items()
     ]
-    _print("machines", rows, as_json)
 
 
-@command.command("methods")
-@json_option
-def methods(as_json: bool) -> None:
+@_listing
+def methods() -> Rows:
     """List the training methods with their parameters and defaults."""
-    from msgspec import structs
-
-    from presilicon.base import to_plain
     from presilicon.designs import METHODS
 
     rows = []
@@ -52,28 +63,23 @@ def methods(as_json: bool) -> None:
         defaults = {field.name: "required" if field.required else to_plain(field.default) for field in fields}
         changes = {"training": method.in_training, "hardware": method.in_hardware}
         rows.append({"name": name, "description": method.summary(), **changes, "parameters": defaults})
-    _print("methods", rows, as_json)
+    return rows
 
 
-@command.command("systems")
-@json_option
-def systems(as_json: bool) -> None:
+@_listing
+def systems() -> Rows:
     """List the systems of several devices that `presilicon schedule` takes."""
     from presilicon.designs import load_system, system_names
 
-    _print(
-        "systems", [{"name": name, "description": load_system(name).description} for name in system_names()], as_json
-    )
+    return [{"name": name, "description": load_system(name).description} for name in system_names()]
 
 
-@command.command("workloads")
-@json_option
-def workloads(as_json: bool) -> None:
+@_listing
+def workloads() -> Rows:
     """List the workloads with their metrics and targets, and the commands that take them.
 
     Workloads without data can be simulated but not evaluated.
     """
-    from presilicon.base import ConfigError
     from presilicon.workloads import load_workload, workload_names
 
     rows = []
@@ -87,43 +93,35 @@ def workloads(as_json: bool) -> None:
         metric = workload.measure.name if workload.can_evaluate else None
         described = {"commands": commands, "description": workload.description}
         rows.append({"name": name, "metric": metric, "target": workload.target, **described})
-    _print("workloads", rows, as_json)
+    return rows
 
 
-@command.command("numerics")
-@json_option
-def numerics(as_json: bool) -> None:
+@_listing
+def numerics() -> Rows:
     """List the numerics recipes: number formats of every role, with their sources."""
     from presilicon.designs import load_recipe, recipe_names
 
     recipes = [load_recipe(name) for name in recipe_names()]
-    rows = [{"name": recipe.name, "description": recipe.description, "source": recipe.source} for recipe in recipes]
-    _print("numerics", rows, as_json)
+    return [{"name": recipe.name, "description": recipe.description, "source": recipe.source} for recipe in recipes]
 
 
-@command.command("technologies")
-@json_option
-def technologies(as_json: bool) -> None:
+@_listing
+def technologies() -> Rows:
     """List the technology tables with process node, kinds of figures and sources.
 
     A design may name a file of your own instead (docs/technologies.md).
     """
     from presilicon.designs import load_technology, technology_names
 
-    tables = [load_technology(name) for name in technology_names()]
-    _print(
-        "technologies",
-        [
-            {
-                "name": table.name,
-                "node": f"{table.node_nm:g} nm",
-                "figures": "energy" if table.area is None else "energy and area",
-                "source": table.source,
-            }
-            for table in tables
-        ],
-        as_json,
-    )
+    return [
+        {
+            "name": table.name,
+            "node": f"{table.node_nm:g} nm",
+            "figures": "energy" if table.area is None else "energy and area",
+            "source": table.source,
+        }
+        for table in map(load_technology, technology_names())
+    ]
 
 
 @command.command("formats")
@@ -143,43 +141,35 @@ def formats(as_json: bool) -> None:
     if as_json:
         print_json(formats=rows, families=families)
         return
-    _print("formats", rows, as_json)
+    _print(rows)
     click.echo("\nfamilies, and their arguments by position or name (docs/formats.md):")
     for name, arguments in families.items():
         click.echo(f"  {name}({', '.join(arguments)})")
 
 
-@command.command("aggregations")
-@json_option
-def aggregations(as_json: bool) -> None:
+@_listing
+def aggregations() -> Rows:
     """List the aggregations that the instrument can compute, with their options and results.
 
     `presilicon instrument list` shows what they cost on given hardware.
     """
     from presilicon.instrument import AGGREGATIONS
 
-    rows = [
+    return [
         {"name": name, "options": list(record.all_options), "description": record.gives}
         for name, record in AGGREGATIONS.members().items()
     ]
-    _print("aggregations", rows, as_json)
 
 
-@command.command("reproductions")
-@json_option
-def reproductions(as_json: bool) -> None:
+@_listing
+def reproductions() -> Rows:
     """List the published results that `presilicon reproduce` computes again."""
     from presilicon.reproductions import reproduction_names
 
-    _print("reproductions", [{"name": name} for name in reproduction_names()], as_json)
+    return [{"name": name} for name in reproduction_names()]
 
 
-def _print(what: str, rows: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        print_json(**{what: rows})
-        return
-    from presilicon.base import columns
-
+def _print(rows: Rows) -> None:
     texts = [[_text(value) for value in row.values()] for row in rows]
     click.echo("\n".join(columns(texts, left=range(len(texts[0])))))
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from presilicon import __version__
-from presilicon.base import PresiliconError
+from presilicon.base import PresiliconError, unknown
 
 _COMMANDS = {
     "evaluate": "presilicon.cli.evaluate",
@@ -49,8 +49,6 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        from presilicon.base import unknown
-
         if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
             raise unknown("command", args[0], _COMMANDS)
         return super().resolve_command(context, args)

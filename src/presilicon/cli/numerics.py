@@ -2,6 +2,7 @@
 
 import click
 
+from presilicon.base import to_plain
 from presilicon.cli.design import print_differences, print_document
 from presilicon.cli.options import json_option
 
@@ -27,7 +28,6 @@ def validate(recipes: tuple[str, ...]) -> None:
 @json_option
 def show(recipe: str, as_json: bool) -> None:
     """Print NUMERICS as TOML without defaults: a starting point for a file of your own."""
-    from presilicon.base import to_plain
     from presilicon.designs import load_numerics, write_numerics
 
     numerics = load_numerics(recipe)
@@ -40,7 +40,6 @@ def show(recipe: str, as_json: bool) -> None:
 @json_option
 def diff(left: str, right: str, as_json: bool) -> None:
     """Print the fields in which two numerics differ, defaults included."""
-    from presilicon.base import to_plain
     from presilicon.designs import diff_plain, load_numerics
 
     print_differences(diff_plain(to_plain(load_numerics(left)), to_plain(load_numerics(right))), as_json)
@@ -78,7 +77,6 @@ def sensitivity(
     as_json: bool,
 ) -> None:
     """Put one layer of WORKLOAD at a time in each format, and print how far the gradients of its first step move."""
-    from presilicon.base import to_plain
     from presilicon.designs import load_numerics
     from presilicon.emulation import workload_sensitivity
     from presilicon.workloads import load_workload

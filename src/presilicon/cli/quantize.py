@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from presilicon.base import ConfigError, columns
 from presilicon.cli.options import json_option, print_json
 
 
@@ -29,7 +30,6 @@ def command(format_text: str, values: tuple[str, ...], rounding: str | None, see
       presilicon quantize e5m2 1.1 -70000 nan
       presilicon quantize "bfp(mantissa=4, group=4)" 0.1 0.2 3 4
     """
-    from presilicon.base import columns
     from presilicon.formats import Key, describe, parse, parse_rounding
 
     fmt = parse(format_text)
@@ -60,8 +60,6 @@ def command(format_text: str, values: tuple[str, ...], rounding: str | None, see
 
 
 def _number(text: str) -> float:
-    from presilicon.base import ConfigError
-
     try:
         return float.fromhex(text) if "0x" in text.lower() else float(text)
     except (ValueError, OverflowError):

@@ -2,6 +2,7 @@
 
 import click
 
+from presilicon.base import to_plain
 from presilicon.cli.options import json_option, print_json
 
 
@@ -18,7 +19,6 @@ def command(recipe: str, steps: int, every: int, seed: int, device: str, as_json
     Run it on a CPU and on a GPU: the hashes are the same. NUMERICS is a recipe or a TOML file whose operands tensor
     cores multiply, such as bf16, fp16-mixed, fp8-hybrid or mxfp8.
     """
-    from presilicon.base import to_plain
     from presilicon.designs import load_numerics
     from presilicon.study import ReplayPoint, check_device, replay
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from presilicon.base import MissingToolError
 from presilicon.cli.options import json_option, out_option, print_json
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ def command(name: str | None, out: Path, as_json: bool) -> None:
 
 def _record(name: str, out: Path) -> "tuple[Reproduction, Path]":
     """Run a reproduction that trains and record it; returns it with the path of its report."""
-    from presilicon.base import MissingToolError
     from presilicon.records import Event, SeedFinished
     from presilicon.report import render_panels, render_story
     from presilicon.reproductions import reproduce

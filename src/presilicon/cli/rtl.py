@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
+from presilicon.base import ConfigError, columns
 from presilicon.cli.options import json_option, print_json, set_option
 
 if TYPE_CHECKING:
@@ -51,8 +53,6 @@ def instrument(
 
 def _hardware(design: str, settings: tuple[str, ...]) -> "tuple[Hardware, int | None]":
     """The hardware of a design or file, and the size of its output buffer in blocks."""
-    from presilicon.base import ConfigError
-
     if design.endswith(".json"):
         from presilicon.instrument import read_hardware
 
@@ -197,8 +197,6 @@ def synth(
     numerics = numerics if layer is None else numerics.in_force(layer)
     units = synthesize_units(numerics, target, timeout_s=timeout)
     if as_json:
-        from msgspec import to_builtins
-
         document = [{"products": products, **to_builtins(unit)} for products, unit in units.items()]
         print_json(target=target, units=document)
         return
@@ -230,7 +228,6 @@ def energy(
 
     Picojoules of a multiply-add in sky130_fd_sc_hd, without wires and glitches, beside those of normal random operands.
     """
-    from presilicon.base import ConfigError, columns
     from presilicon.designs import load_design
     from presilicon.study import operand_energies
     from presilicon.workloads import load_workload
@@ -244,8 +241,6 @@ def energy(
         progress=lambda text: click.echo(text, err=True),
     )  # fmt: skip
     if as_json:
-        from msgspec import to_builtins
-
         print_json(library="sky130_fd_sc_hd", energies=to_builtins(results))
         return
     rows: dict[tuple[str, ...], dict[int, str]] = {}
@@ -326,7 +321,6 @@ def tap(
 
     Writes the design flattened with the signals as outputs, the instrument, and TOP_instrumented, which has both.
     """
-    from presilicon.base import ConfigError
     from presilicon.rtl import Signal, list_signals, parse_parameters, tap_design
 
     values = parse_parameters(parameters)

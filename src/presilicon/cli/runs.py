@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from presilicon.base import ConfigError, write_file
 from presilicon.cli.options import json_option, out_option
 
 
@@ -60,7 +61,6 @@ def show(run: str, out: Path, as_json: bool) -> None:
 @out_option
 def export(run: str, file_format: str, target: Path | None, out: Path) -> None:
     """Export a RUN (its name, the beginning of it, or "latest")."""
-    from presilicon.base import ConfigError, write_file
     from presilicon.report import export_report
     from presilicon.runs import export_run, load_run
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, to_plain, write_file
 from presilicon.cli.options import json_option, print_json
 
 _DEFAULT = "run"
@@ -174,7 +174,6 @@ def characterize(
     Example:
       presilicon schedule characterize --workload digits-cnn --watts 65 --out mine.toml
     """
-    from presilicon.base import to_plain, write_file
     from presilicon.study import characterize as measure
     from presilicon.study import to_table
 
