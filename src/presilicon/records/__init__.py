@@ -3,7 +3,7 @@
 Everything here is plain, comparable, hashable where it is used as a key, and serialisable: no torch, no numpy.
 """
 
-from presilicon.records.cost import Area, Cost, DramBounds, OpCost, OperatorCost
+from presilicon.records.cost import Area, CoresUse, Cost, DramBounds, OpCost, OperatorCost
 from presilicon.records.coverage import CoverageStatus, CoveredOp, EmulationCoverage, Stage
 from presilicon.records.events import (
     AnyEvent,
@@ -108,6 +108,7 @@ __all__ = [
     "ClosestCall",
     "Comparison",
     "Convolution",
+    "CoresUse",
     "Cost",
     "Coverage",
     "CoverageStatus",

@@ -55,7 +55,7 @@ class Area(Struct, frozen=True, kw_only=True):
         return sum(self.parts_mm2.values()) if self.parts_mm2 else None
 
 
-Bound = Literal["compute", "memory", "none", "given"]
+Bound = Literal["compute", "memory", "network", "none", "given"]
 """Resource that limits an op; `given` if its time comes from elsewhere (see `records.foreign`)."""
 
 
@@ -93,6 +93,8 @@ class OpCost(Struct, frozen=True, kw_only=True, gc=False):
     group: str = ""
     """Name of the first op of the group that it is fused into; empty if it runs on its own. The time of a group is
     divided among its ops, and data that several of them load is charged to the first."""
+    bytes_noc: float = 0.0
+    """Bytes on the links between cores: data that crosses several counts on each."""
 
     @property
     def flops_s(self) -> float:
@@ -120,6 +122,23 @@ class DramBounds(Struct, frozen=True, kw_only=True):
     """The same, with what the on-chip buffer cannot hold where all data must pass through it."""
 
 
+class CoresUse(Struct, frozen=True, kw_only=True):
+    """How the cores of a chip divide a step."""
+
+    parallel: str
+    """`data`, `tile` or `layer`; `none` where one core does all."""
+    used: int
+    count: int
+    network: str
+    """Kind and size of the network: `4 x 4 mesh`."""
+    bytes_noc: float
+    """Bytes on all links together: data that crosses several counts on each."""
+    busiest_s: float
+    """Time for which the busiest link carries data."""
+    alone_s: float
+    """Time of the step on one core of the same chip."""
+
+
 class Cost(Struct, frozen=True, kw_only=True):
     """Time, energy, memory and cycles of one training step, and of each op in it."""
 
@@ -134,6 +153,8 @@ class Cost(Struct, frozen=True, kw_only=True):
     ops: tuple[OpCost, ...]
     dram_bounds: DramBounds | None = None
     """Lower bounds of the DRAM traffic, for kinds of machines that give them."""
+    cores: CoresUse | None = None
+    """For a chip with several cores."""
 
     @property
     def bytes_dram(self) -> float:

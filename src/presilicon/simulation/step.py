@@ -73,6 +73,7 @@ def simulate(
         energy_by_component_j=components,
         ops=price.ops,
         dram_bounds=price.dram_bounds,
+        cores=price.cores,
     )
 
 

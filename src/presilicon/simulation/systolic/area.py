@@ -21,7 +21,8 @@ def systolic_area(design: Design, machine: SystolicMachine, technology: Technolo
     """Cells for the widest product of any layer at any time; float32 multipliers and adders in the lanes; memories.
 
     A cell has a register for each operand and one for the sum, and with fold overlap a second stationary register. A
-    transposer has a register for a weight for every cell. Every lane has the operators of both passes.
+    transposer has a register for a weight for every cell. Every lane has the operators of both passes. Of the network,
+    the registers at the ports of its routers are counted.
     """
     count = machine.rows * machine.cols
     macs, first, second, sums = [], [], [], []
@@ -61,9 +62,15 @@ def systolic_area(design: Design, machine: SystolicMachine, technology: Technolo
     if machine.transpose == "transposer":
         weight_bits = max(numerics.operand("weight", "input_grad").format.bits_per_element for numerics in variants)
         parts["transposer"] = count * register_area_um2(weight_bits, technology)
+    cores = machine.cores
+    parts = {name: cores.count * um2 for name, um2 in parts.items()}
+    if cores.count > 1:
+        parts["network"] = register_area_um2(cores.buffer_bits, technology)
     parts["control and wiring"] = area_table(technology).overhead.share * sum(parts.values())
     for memory in machine.levels:
-        parts[memory.name] = memory.copies(machine.rows, machine.cols) * memory.area_um2(technology)
+        is_shared = cores.memory == "shared" and memory is machine.levels[-1]
+        copies = memory.copies(machine.rows, machine.cols) * (1 if is_shared else cores.count)
+        parts[memory.name] = copies * memory.area_um2(technology)
     return Area(
         parts_mm2={name: um2 * _MM2 for name, um2 in parts.items()},
         how=f"units, registers and SRAM of technology {technology.name}; no pads, no DRAM interface",

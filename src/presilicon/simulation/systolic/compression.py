@@ -15,13 +15,28 @@ class Stored(NamedTuple):
     in_dram: float
     on_chip: float
 
-    @property
-    def dram_share(self) -> float:
-        """Bytes in DRAM over those on the chip."""
-        return self.in_dram / self.on_chip if self.on_chip else 1.0
-
 
 EXPANDED = Stored(1.0, 1.0)
+
+
+class Operands(NamedTuple):
+    """How both operands of a product are stored, and how many cores need each element of them."""
+
+    left: Stored = EXPANDED
+    right: Stored = EXPANDED
+    copies: tuple[int, int, int] = (1, 1, 1)
+    """Cores that need each element of the left and of the right operand, of which each owns a part, and cores that have
+    a part of each sum."""
+
+    @property
+    def in_dram(self) -> tuple[float, float]:
+        """Bytes of both that a core loads from DRAM over those that it needs, expanded."""
+        return self.left.in_dram / self.copies[0], self.right.in_dram / self.copies[1]
+
+    @property
+    def on_chip(self) -> tuple[float, float]:
+        """Bytes of both on the chip over those that they have expanded."""
+        return self.left.on_chip, self.right.on_chip
 
 
 def stored_values(ops: Sequence[Op], values: StepValues, formats: StepFormats, sparsity: Sparsity) -> dict[int, Stored]:

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from presilicon.base import ConfigError
 from presilicon.designs import Design, Machine, MachineStep, StepPrice, Technology
 from presilicon.records import PRODUCT_PHASES, Area, ArrayFrames, Gemm, StepFacts
+from presilicon.simulation.cores.description import Cores
 from presilicon.simulation.sparsity.description import Sparsity, parse_pattern, zero_remarks
 from presilicon.simulation.systolic.memories import OPERANDS, Memory, check_memories
 
@@ -76,6 +77,8 @@ class SystolicMachine(
     """How ops share what is on chip. `none`: every op reads its inputs from DRAM and writes its results there. `ops`:
     ops of the vector unit take tiles from the op before them as they come. `resident`: products do so too, slice by
     slice, and data stays in the buffer between ops as far as it fits."""
+    cores: Cores = Cores()
+    """Equal cores on the chip, of which all other fields but `dram_gb_s` describe one."""
     sparsity: Sparsity = Sparsity()
     """What the machine does with zeros, and how operands with zeros lie in memories."""
     transpose: Transpose = "free"
@@ -122,6 +125,8 @@ class SystolicMachine(
                     'make it per = "row", "column" or "chip", or the dataflow "row-stationary"'
                 )
             return
+        if self.cores.count > 1:
+            raise ConfigError('dataflow "row-stationary" is for a chip with one core: leave out cores')
         if flows != {"row-stationary"}:
             raise ConfigError('dataflow: "row-stationary" cells run no other dataflow: use it for all three products')
         held = {operand for memory in self.memories if memory.per == "cell" for operand in memory.holds}
@@ -155,7 +160,11 @@ class SystolicMachine(
                 )
 
     def price(self, step: MachineStep) -> StepPrice:
-        """See `price_systolic`."""
+        """See `price_systolic` and `price_cores`."""
+        if self.cores.count > 1:
+            from presilicon.simulation.cores.pricing import price_cores
+
+            return price_cores(step, self)
         from presilicon.simulation.systolic.pricing import price_systolic
 
         return price_systolic(step, self)

@@ -10,7 +10,7 @@ from presilicon.designs import Convention, MachineStep, StepFormats
 from presilicon.formats import Format
 from presilicon.records import Gemm, Op, Phase
 from presilicon.simulation.mapping.tiles import Buffer, ElementBytes, Fabric, K, M, N, Task, TilePrice, find_tiles
-from presilicon.simulation.systolic.compression import Stored
+from presilicon.simulation.systolic.compression import Operands
 from presilicon.simulation.systolic.cycles import ArrayCycles, gemm_cycles
 from presilicon.simulation.systolic.machine import STATIONARY, Dataflow, Reduction, Stationary, SystolicMachine
 from presilicon.simulation.systolic.work import Rates
@@ -72,7 +72,7 @@ class Mapped(NamedTuple):
 
 
 def describe_product(
-    op: Op, gemm: Gemm, step: MachineStep, machine: SystolicMachine, rates: Rates, stored: tuple[Stored, Stored]
+    op: Op, gemm: Gemm, step: MachineStep, machine: SystolicMachine, rates: Rates, operands: Operands
 ) -> Product:
     """The formats and sizes of a product whose operands are stored like that."""
     formats, zeros = step.formats, machine.sparsity.zeros
@@ -81,14 +81,14 @@ def describe_product(
     (a, b), rest = op.inputs[:2], op.inputs[2:]
     a_format, b_format = (formats.format_of(tensor.role, op.layer, op.phase) for tensor in (a, b))
     transposes = op.phase == "input_grad" and b.role == "weight"
-    held = _element_bytes(op, gemm, a_format, b_format, mac.accumulate)
+    held = _element_bytes(op, gemm, operands.copies, a_format, b_format, mac.accumulate)
     # im2col reads an input element once for each kernel position, so the array sees m * k of them.
     streamed = ElementBytes(
         a_format.bits_per_element / 8,
-        formats.bytes_of(b, op.layer, op.phase) / max(gemm.count * gemm.k * gemm.n, 1),
+        operands.copies[1] * formats.bytes_of(b, op.layer, op.phase) / max(gemm.count * gemm.k * gemm.n, 1),
         mac.accumulate.bits_per_element / 8,
     )
-    packed, on_chip = gemm, (stored[0].on_chip, stored[1].on_chip)
+    packed, on_chip = gemm, operands.on_chip
     if zeros == "weights":
         density = _weight_density(op, formats)
         packed = _pack(gemm, op.phase, density)
@@ -111,7 +111,7 @@ def describe_product(
         held=held,
         streamed=_scale(streamed, on_chip),
         compressed=None if on_chip == (1.0, 1.0) else _scale(held, on_chip),
-        dram_shares=(stored[0].dram_share, stored[1].dram_share),
+        dram_shares=(_ratio(operands.in_dram[0], on_chip[0]), _ratio(operands.in_dram[1], on_chip[1])),
         passes=mac.passes(a_format.significand_bits, b_format.significand_bits),
         transposes=transposes,
         in_place=transposes and machine.transpose == "in-place",
@@ -207,16 +207,23 @@ def _pack(gemm: Gemm, phase: Phase, density: float) -> Gemm:
     return replace(gemm, **{side: ceil(getattr(gemm, side) * density)})
 
 
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 1.0
+
+
 def _scale(element: ElementBytes, shares: tuple[float, float]) -> ElementBytes:
     """Bytes of compressed operands."""
     return ElementBytes(element.a * shares[0], element.b * shares[1], element.sum)
 
 
-def _element_bytes(op: Op, gemm: Gemm, a: Format, b: Format, sums: Format) -> ElementBytes:
+def _element_bytes(
+    op: Op, gemm: Gemm, copies: tuple[int, int, int], a: Format, b: Format, sums: Format
+) -> ElementBytes:
     """Bytes of an element of the product in the buffer.
 
     A tensor that im2col spreads out over more elements is held once, and what a stride skips is not fetched; results
-    that are added into fewer elements (the input gradient of a convolution) are added in the buffer.
+    that are added into fewer elements (the input gradient of a convolution) are added in the buffer. A core among
+    several owns a part of what it needs: see `Operands.copies`.
     """
 
     def share(elements: int, spread: int) -> float:
@@ -224,9 +231,9 @@ def _element_bytes(op: Op, gemm: Gemm, a: Format, b: Format, sums: Format) -> El
 
     outputs = sum(tensor.elements for tensor in op.outputs)
     return ElementBytes(
-        a.bits_per_element / 8 * share(op.inputs[0].elements, gemm.m * gemm.k),
-        b.bits_per_element / 8 * share(op.inputs[1].elements, gemm.k * gemm.n),
-        sums.bits_per_element / 8 * share(outputs, gemm.m * gemm.n),
+        a.bits_per_element / 8 * share(copies[0] * op.inputs[0].elements, gemm.m * gemm.k),
+        b.bits_per_element / 8 * share(copies[1] * op.inputs[1].elements, gemm.k * gemm.n),
+        sums.bits_per_element / 8 * share(copies[2] * outputs, gemm.m * gemm.n),
     )
 
 

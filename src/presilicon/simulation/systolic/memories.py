@@ -138,5 +138,5 @@ def check_memories(memories: tuple[Memory, ...]) -> None:
             )
 
 
-RESERVED = ("mac", "vector", "register", "dram", "codec", "leakage", "refresh")
+RESERVED = ("mac", "vector", "register", "dram", "codec", "network", "leakage", "refresh")
 """Components of the energy that are no memories."""

@@ -15,7 +15,7 @@ from presilicon.simulation.fusion.groups import NONE, Group, Limits, form_groups
 from presilicon.simulation.fusion.parts import Style, aligned_inputs, style_of
 from presilicon.simulation.fusion.schedule import OpBytes, Transfers, find_transfers, keep_on_chip
 from presilicon.simulation.fusion.values import StepValues, find_values
-from presilicon.simulation.systolic.compression import EXPANDED, Stored, stored_values
+from presilicon.simulation.systolic.compression import EXPANDED, Operands, stored_values
 from presilicon.simulation.systolic.functions import Functions
 from presilicon.simulation.systolic.machine import SystolicMachine
 from presilicon.simulation.systolic.products import Resident, array_work, resident_after
@@ -91,11 +91,22 @@ def pipelined_cycles(stages: Sequence[Sequence[float]], slices: int) -> float:
 class Planner:
     """Plans of one step on a machine, with different fusion."""
 
-    def __init__(self, step: MachineStep, machine: SystolicMachine, rates: Rates) -> None:
+    def __init__(
+        self,
+        step: MachineStep,
+        machine: SystolicMachine,
+        rates: Rates,
+        *,
+        whole: Sequence[Op] | None = None,
+        copies: Mapping[int, tuple[int, int, int]] | None = None,
+    ) -> None:
+        """For one core among several: `whole` ops, of which the step has a share, and copies (see `Operands`)."""
         self._step, self._machine, self._rates = step, machine, rates
+        self._undivided = step.executed if whole is None else whole
+        self._copies = copies or {}
         self._buffer_bytes = machine.buffer.kib * 1024
-        self._styles: list[Style] = [style_of(op) for op in step.executed]
-        self._passes = [_passes(op, style) for op, style in zip(step.executed, self._styles, strict=True)]
+        self.styles: list[Style] = [style_of(op) for op in self._undivided]
+        self._passes = [_passes(op, style) for op, style in zip(step.executed, self.styles, strict=True)]
         self.values: StepValues = find_values(step.graph, step.executed, step.formats)
         self._stored = stored_values(step.executed, self.values, step.formats, machine.sparsity)
         functions = Functions(step.design.numerics)
@@ -108,7 +119,7 @@ class Planner:
         }
         self._whole = self._works(1.0)
         self._products = {
-            position: part_of_product(op, op.gemm, self._whole[position], step, machine, self._operands(position))
+            position: part_of_product(op, op.gemm, self._whole[position], step, machine, self.operands(position))
             for position, op in enumerate(step.executed)
             if op.gemm is not None
         }
@@ -129,12 +140,19 @@ class Planner:
 
     @cached_property
     def _aligned(self) -> list[tuple[bool, ...]]:
-        return [aligned_inputs(op) for op in self._step.executed]
+        return [aligned_inputs(op) for op in self._undivided]
+
+    def read_times(self, plan: Plan, group: Group, position: int) -> tuple[float, float]:
+        """How often a product of a group reads each of its operands."""
+        if group.tiled != position:
+            return 1.0, 1.0
+        loads, once = plan.works[position].loads, self._products[position].read_bytes
+        return (loads[0] / once[0] if once[0] else 1.0), (loads[1] / once[1] if once[1] else 1.0)
 
     def bound_traffic(self) -> DramBounds:
         """Lower bounds of the DRAM traffic of any plan."""
         sizes = self._sizes(self._whole)
-        return bound_traffic(self.values, self._styles, sizes, self._buffer_bytes)
+        return bound_traffic(self.values, self.styles, sizes, self._buffer_bytes)
 
     def _separate(self) -> Plan:
         works = self._whole
@@ -169,7 +187,7 @@ class Planner:
             bytes_per_cycle=machine.dram_gb_s / machine.clock_ghz,
             slicing=slicing,
         )
-        groups = form_groups(step.executed, self.values, self._styles, self._aligned, products, limits)
+        groups = form_groups(step.executed, self.values, self.styles, self._aligned, products, limits)
         gathered = frozenset(position for group in groups for position in group.statistics)
         groups = tuple(self._overlapped(group, works, gathered) if group.sliced else group for group in groups)
         for group in groups:
@@ -185,7 +203,7 @@ class Planner:
                         step,
                         machine,
                         self._rates,
-                        self._operands(position),
+                        self.operands(position),
                     ),
                     loads=(*products[position].read_bytes, *works[position].loads[2:]),
                 )
@@ -225,10 +243,10 @@ class Planner:
                 coded[transfer.position] += passed
         return tuple(Moved(own, own + extra, part) for own, extra, part in zip(dram, more, coded, strict=True))
 
-    def _operands(self, position: int) -> tuple[Stored, Stored]:
-        """How both operands of a product are stored."""
-        first, second = (self._stored.get(value, EXPANDED) for value in self.values.reads[position][:2])
-        return first, second
+    def operands(self, position: int) -> Operands:
+        """How the operands of a product are stored."""
+        left, right = (self._stored.get(value, EXPANDED) for value in self.values.reads[position][:2])
+        return Operands(left, right, self._copies.get(position, (1, 1, 1)))
 
     def _compress(self, position: int, work: Work) -> Work:
         """The work of an op with compressed data: an op of the vector unit, or the results of a product."""
@@ -260,7 +278,8 @@ class Planner:
             once, is_whole = work.loads, (True,) * len(work.loads)
             if op.gemm is not None:
                 once = (*self._products[position].read_bytes, *once[2:])
-                is_whole = (*(share == 1.0 for share in used_shares(op, op.gemm)), *is_whole[2:])
+                shares = used_shares(op, op.gemm, self.operands(position).copies)
+                is_whole = (*(share == 1.0 for share in shares), *is_whole[2:])
             fits = max(passes, default=1) == 1 or max(work.loads) <= half
             sizes.append(
                 OpBytes(
@@ -290,7 +309,7 @@ class Planner:
                     step,
                     machine,
                     self._rates,
-                    stored=self._operands(position),
+                    operands=self.operands(position),
                     resident=resident,
                     share=share,
                 )

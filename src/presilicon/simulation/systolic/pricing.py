@@ -1,9 +1,10 @@
 """A training step on a systolic machine: the array for matrix products, the vector unit for the rest, in groups."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import floor
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from presilicon.designs import MachineStep, StepPrice, op_cost
 from presilicon.records import DramBounds, OpCost
@@ -64,13 +65,24 @@ def price_systolic(step: MachineStep, machine: SystolicMachine) -> StepPrice:
     assert step.technology is not None
     rates = systolic_rates(step.design, machine, step.technology)
     planner = Planner(step, machine, rates)
-    timed = [(plan, _lay_out_plan(plan, planner.values, machine)) for plan in planner.plans()]
-    plan, spans = min(timed, key=lambda pair: _time_energy(pair[0], pair[1], rates))
-    return _price(step, plan, spans, machine, rates, planner.bound_traffic())
+    plan, spans = choose_plan(planner, machine, rates)
+    return price_plan(step, plan, spans, machine, rates, planner.bound_traffic())
 
 
-def _lay_out_plan(plan: Plan, values: StepValues, machine: SystolicMachine) -> list[Span]:
-    return lay_out(_demands(plan, values, machine), prefetch=machine.prefetch)
+def choose_plan(
+    planner: Planner, machine: SystolicMachine, rates: Rates, network_s: Callable[[Plan], Sequence[float]] | None = None
+) -> tuple[Plan, list[Span]]:
+    """The best plan and its timeline; `network_s` is the time of each group on a network to other cores."""
+    timed = []
+    for plan in planner.plans():
+        demands = list(_demands(plan, planner.values, machine))
+        if network_s is not None:
+            demands = [
+                replace(demand, compute_s=max(demand.compute_s, own_s))
+                for demand, own_s in zip(demands, network_s(plan), strict=True)
+            ]
+        timed.append((plan, lay_out(demands, prefetch=machine.prefetch)))
+    return min(timed, key=lambda pair: _time_energy(pair[0], pair[1], rates))
 
 
 def _time_energy(plan: Plan, spans: list[Span], rates: Rates) -> float:
@@ -129,7 +141,7 @@ def _demands(plan: Plan, values: StepValues, machine: SystolicMachine) -> Iterat
         room = min(plan.free_bytes[slot] + group.reserved_bytes / 2, machine.buffer.usable_bits / 8)
 
 
-def _price(
+def price_plan(
     step: MachineStep,
     plan: Plan,
     spans: list[Span],
@@ -137,6 +149,7 @@ def _price(
     rates: Rates,
     bounds: DramBounds,
 ) -> StepPrice:
+    """The price of every op of a plan on its timeline."""
     memories = (buffer.name for buffer in rates.buffers)
     components = dict.fromkeys(("mac", "vector", "register", *memories, "dram"), 0.0)
     bytes_s, cycle_s = machine.dram_gb_s * 1e9, 1e-9 / machine.clock_ghz

@@ -11,7 +11,7 @@ from presilicon.designs import Design, MachineStep, StepFormats
 from presilicon.formats import Format
 from presilicon.records import Gemm, Op
 from presilicon.simulation.mapping.tiles import Buffer, ElementBytes, least_traffic
-from presilicon.simulation.systolic.compression import EXPANDED, Stored
+from presilicon.simulation.systolic.compression import Operands
 from presilicon.simulation.systolic.cycles import ArrayCycles, transposer_cycles, transposer_writes
 from presilicon.simulation.systolic.machine import SystolicMachine
 from presilicon.simulation.systolic.mappings import (
@@ -47,7 +47,7 @@ def array_work(
     machine: SystolicMachine,
     rates: Rates,
     *,
-    stored: tuple[Stored, Stored] = (EXPANDED, EXPANDED),
+    operands: Operands,
     resident: Resident | None = None,
     share: float = 1.0,
 ) -> Work:
@@ -71,8 +71,8 @@ def array_work(
             raise ConfigError('SCALE-Sim does not model row-stationary arrays: use the convention "exact"')
         from presilicon.simulation.systolic.rows import row_work  # needs Numba
 
-        return row_work(op, step, machine, rates, stored=stored, share=share)
-    product = describe_product(op, gemm, step, machine, rates, stored)
+        return row_work(op, step, machine, rates, operands=operands, share=share)
+    product = describe_product(op, gemm, step, machine, rates, operands)
     buffers = _shared(rates.buffers, share)
     mapped = map_product(product, op.phase, machine, step.convention, rates, buffers)
     a_loads, b_loads, spills = mapped.price.dram_bytes(mapped.task)
@@ -80,8 +80,8 @@ def array_work(
     if step.convention == "exact" and resident is not None and resident == _resident_weights(op, machine, formats):
         saved = _last_tile(gemm, mapped.array, *lanes_of(machine, product.in_place)) * product.b.bits_per_element / 8
         cycles -= machine.rows
-        b_loads -= saved * stored[1].in_dram
-        traffic[next(buffer.name for buffer in buffers if _RIGHT in buffer.holds)] -= saved * stored[1].on_chip
+        b_loads -= saved * operands.in_dram[1]
+        traffic[next(buffer.name for buffer in buffers if _RIGHT in buffer.holds)] -= saved * operands.right.on_chip
     register_bits = product.register_bits(mapped.dataflow)
     bytes_sram = traffic.pop(buffers[-1].name)
     if product.transposes and machine.transpose == "transposer":
@@ -101,7 +101,7 @@ def array_work(
         spills=spills,
         bytes_sram=bytes_sram,
         inner_bytes=traffic,
-        coded_bytes=_coded_bytes(product, mapped, stored),
+        coded_bytes=_coded_bytes(product, mapped, operands),
         peak_flops_s=2e9 * machine.rows * machine.cols * machine.clock_ghz / product.passes,
         utilization=product.packed.macs / (max(cycles, 1) * machine.rows * machine.cols),
         tile_bytes=mapped.price.occupied(mapped.task),
@@ -109,15 +109,15 @@ def array_work(
     )
 
 
-def _coded_bytes(product: Product, mapped: Mapped, stored: tuple[Stored, Stored]) -> float:
+def _coded_bytes(product: Product, mapped: Mapped, operands: Operands) -> float:
     """Expanded bytes of operands that lie compressed on the chip, as often as they enter the array."""
     totals, folds = product.streamed.totals(product.gemm), mapped.task.folds
     times = (folds[2] if mapped.dataflow != "input-stationary" else mapped.price.loads,
              folds[0] if mapped.dataflow != "weight-stationary" else mapped.price.loads)  # fmt: skip
     return sum(
-        total / share.on_chip * count
-        for total, share, count in zip(totals, stored, times, strict=False)
-        if 0 < share.on_chip != 1.0
+        total / share * count
+        for total, share, count in zip(totals, operands.on_chip, times, strict=False)
+        if 0 < share != 1.0
     )
 
 

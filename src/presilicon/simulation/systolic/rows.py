@@ -18,7 +18,7 @@ from presilicon.records import Op, Phase
 from presilicon.simulation.mapping.mapper import find_mapping
 from presilicon.simulation.mapping.nest import Hardware, Loop, Precision, Price, Store, price_mapping
 from presilicon.simulation.mapping.problem import DIMS, TENSORS, Contraction, Tensor
-from presilicon.simulation.systolic.compression import Stored
+from presilicon.simulation.systolic.compression import Operands
 from presilicon.simulation.systolic.machine import Objective, SystolicMachine
 from presilicon.simulation.systolic.mappings import gated_share
 from presilicon.simulation.systolic.memories import OPERANDS
@@ -39,7 +39,7 @@ _UNROLLINGS = 3
 
 
 def row_work(
-    op: Op, step: MachineStep, machine: SystolicMachine, rates: Rates, *, stored: tuple[Stored, Stored], share: float
+    op: Op, step: MachineStep, machine: SystolicMachine, rates: Rates, *, operands: Operands, share: float
 ) -> Work:
     """A product on a row-stationary array, by the mapping with the best time, energy or product of both."""
     assert op.gemm is not None
@@ -74,7 +74,7 @@ def row_work(
         cycles=cycles,
         operations_j=op.gemm.macs * multiplied * rates.mac_j(left, right, mac),
         loads=(
-            *(moved[role] * factor.in_dram for role, factor in zip(roles, stored, strict=False)),
+            *(moved[role] * share for role, share in zip(roles, operands.in_dram, strict=False)),
             *(formats.bytes_of(tensor, op.layer) for tensor in op.inputs[2:]),
         ),
         stores=stores,

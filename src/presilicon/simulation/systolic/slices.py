@@ -7,14 +7,14 @@ from msgspec.structs import replace
 from presilicon.designs import MachineStep, StepFormats
 from presilicon.records import Convolution, Gemm, Op
 from presilicon.simulation.fusion.parts import ProductPart
-from presilicon.simulation.systolic.compression import Stored
+from presilicon.simulation.systolic.compression import Operands
 from presilicon.simulation.systolic.machine import SystolicMachine
 from presilicon.simulation.systolic.mappings import describe_product, map_product
 from presilicon.simulation.systolic.work import Rates, Work
 
 
 def part_of_product(
-    op: Op, gemm: Gemm, work: Work, step: MachineStep, machine: SystolicMachine, stored: tuple[Stored, Stored]
+    op: Op, gemm: Gemm, work: Work, step: MachineStep, machine: SystolicMachine, operands: Operands
 ) -> ProductPart:
     """A product as groups see it.
 
@@ -23,8 +23,9 @@ def part_of_product(
     """
     formats = step.formats
     sum_bytes = formats.numerics_of(op.layer).mac_of(op.phase).accumulate.bits_per_element / 8
-    a, b = _read_bytes(op, gemm, formats)
-    results = sum(tensor.elements for tensor in op.outputs) * sum_bytes
+    own_a, own_b = _read_bytes(op, gemm, formats, operands.copies)
+    a, b = own_a * operands.copies[0], own_b * operands.copies[1]
+    results = operands.copies[2] * sum(tensor.elements for tensor in op.outputs) * sum_bytes
     sums_slices, is_batch = op.phase == "weight_grad", _is_batch(op, gemm)
     return ProductPart(
         tile_bytes=tile_space(work, machine),
@@ -36,7 +37,10 @@ def part_of_product(
         lines=_lines(op, gemm, step.graph.batch_size),
         halo_bytes=_halo_bytes(op, op.convolution, formats, sum_bytes) if op.convolution else 0.0,
         refill_cycles=0.0 if is_batch else _refill_cycles(op, gemm, machine),
-        read_bytes=(min(a * stored[0].in_dram, work.loads[0]), min(b * stored[1].in_dram, work.loads[1])),
+        read_bytes=(
+            min(own_a * operands.left.in_dram, work.loads[0]),
+            min(own_b * operands.right.in_dram, work.loads[1]),
+        ),
     )
 
 
@@ -53,7 +57,7 @@ def slice_work(
     step: MachineStep,
     machine: SystolicMachine,
     rates: Rates,
-    stored: tuple[Stored, Stored],
+    operands: Operands,
 ) -> Work:
     """The work of a product in slices, each mapped on its own: the array is filled and drained in each.
 
@@ -61,7 +65,7 @@ def slice_work(
     """
     if slices == 1 or _is_batch(op, gemm):
         return replace(work, spills=0.0)
-    product = describe_product(op, gemm, step, machine, rates, stored)
+    product = describe_product(op, gemm, step, machine, rates, operands)
     sums_slices = op.phase == "weight_grad"
     side = "k" if sums_slices else "m"
     cut, packed = (
@@ -86,9 +90,9 @@ def slice_work(
     )
 
 
-def used_shares(op: Op, gemm: Gemm) -> tuple[float, float]:
+def used_shares(op: Op, gemm: Gemm, copies: tuple[int, int, int]) -> tuple[float, float]:
     """Shares of the elements of both operands that a product uses; strides skip some."""
-    first, second = (max(tensor.elements, 1) for tensor in op.inputs[:2])
+    first, second = (max(count * tensor.elements, 1) for count, tensor in zip(copies, op.inputs[:2], strict=False))
     return min(1.0, gemm.count * gemm.m * gemm.k / first), min(1.0, gemm.count * gemm.k * gemm.n / second)
 
 
@@ -105,9 +109,9 @@ def _lines(op: Op, gemm: Gemm, batch_size: int) -> int:
     return max((gemm.k if op.phase == "weight_grad" else gemm.m) // batch_size, 1)
 
 
-def _read_bytes(op: Op, gemm: Gemm, formats: StepFormats) -> tuple[float, float]:
-    """Bytes of both operands, each used element once."""
-    first, second = used_shares(op, gemm)
+def _read_bytes(op: Op, gemm: Gemm, formats: StepFormats, copies: tuple[int, int, int]) -> tuple[float, float]:
+    """Bytes of both operands that a core owns, each used element once."""
+    first, second = used_shares(op, gemm, copies)
     a, b = (formats.bytes_of(tensor, op.layer, op.phase) for tensor in op.inputs[:2])
     return first * a, second * b
 
