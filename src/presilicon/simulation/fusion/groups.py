@@ -11,7 +11,7 @@ lines of them, with those that the next window of a convolution needs), with wei
 in the buffer. The sums are there when the last slice has passed; updates of the weights follow them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from math import ceil
 from typing import Literal
 
@@ -63,13 +63,17 @@ def form_groups(
     aligned: Sequence[tuple[bool, ...]],
     products: Mapping[int, ProductPart],
     limits: Limits,
+    fences: Container[int] = (),
 ) -> tuple[Group, ...]:
     """The groups of a step in the order in which they run; each op is a member of one.
 
-    `aligned` says of each input of each op whether it comes in the pieces that the op works on.
+    `aligned` says of each input of each op whether it comes in the pieces that the op works on. From an op of `fences`
+    on, ops join no group that was there before.
     """
     former = _Former(ops, values, styles, aligned, products, limits)
     for position in range(len(ops)):
+        if position in fences:
+            former.close_groups()
         former.place(position)
     return former.finish()
 
@@ -136,6 +140,7 @@ class _Former:
         self._ops, self._values, self._styles, self._aligned = ops, values, styles, aligned
         self._products, self._limits = products, limits
         self._order: list[_Open] = []
+        self._floor = 0
         self._waiting: dict[_Open, None] = {}
         self._home: dict[int, _Open] = {}
         self._group: dict[int, _Open] = {}
@@ -152,9 +157,13 @@ class _Former:
         else:
             self._place_vector(position, style)
 
-    def finish(self) -> tuple[Group, ...]:
+    def close_groups(self) -> None:
         for group in list(self._waiting):
             self._settle(group)
+        self._floor = len(self._order)
+
+    def finish(self) -> tuple[Group, ...]:
+        self.close_groups()
         return tuple(map(self._close, self._order))
 
     def _close(self, group: _Open) -> Group:
@@ -267,7 +276,7 @@ class _Former:
                 found = joinable if streams(index, value, group) else barred
                 if group not in found:
                     found.append(group)
-        lowest = 0
+        lowest = self._floor
         for group in barred:
             self._settle(group)
             lowest = max(lowest, group.slot + 1)

@@ -1,6 +1,6 @@
 """A step over DRAM and the buffer: the transfers of each group, and the data that stays on chip between groups."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -92,6 +92,32 @@ def find_transfers(groups: Sequence[Group], values: StepValues, sizes: Sequence[
                 if leaves or any(home[reader] != slot for reader in values.readers[value]):
                     transfers.stores.append(Transfer(value, slot, position, size_bytes))
     return transfers
+
+
+def exchange(transfers: Transfers, imported: Container[int], exported: Container[int]) -> Transfers:
+    """The transfers that are left if some values come from other cores, and some go there, without DRAM.
+
+    What comes and does not stay until its last use is stored in place of being loaded for the first time. What goes is
+    stored if it is loaded again here.
+    """
+    if imported == () and exported == ():
+        return transfers
+    loads: dict[int, list[Transfer]] = {}
+    for load in transfers.loads:
+        loads.setdefault(load.value, []).append(load)
+    left = Transfers([], [], transfers.stays)
+    for value, own in loads.items():
+        if value not in imported:
+            left.loads.extend(own)
+            continue
+        first = min(own, key=lambda load: load.slot)
+        later = [load for load in own if load is not first]
+        again = max((load.size_bytes for load in later), default=0.0)
+        left.loads.extend([*later, replace(first, size_bytes=min(first.size_bytes, again))])
+    for store in transfers.stores:
+        is_needed = store.value not in exported or any(load.size_bytes > 0 for load in loads.get(store.value, ()))
+        left.stores.extend([store] if is_needed else [])
+    return left
 
 
 class _Candidate(NamedTuple):

@@ -1,6 +1,6 @@
 """A training step planned on a systolic machine: groups of ops, their work, and what crosses DRAM for each op."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from presilicon.records import DramBounds, Op
 from presilicon.simulation.fusion.bounds import bound_traffic
 from presilicon.simulation.fusion.groups import NONE, Group, Limits, form_groups
 from presilicon.simulation.fusion.parts import Style, aligned_inputs, style_of
-from presilicon.simulation.fusion.schedule import OpBytes, Transfers, find_transfers, keep_on_chip
+from presilicon.simulation.fusion.schedule import OpBytes, Transfers, exchange, find_transfers, keep_on_chip
 from presilicon.simulation.fusion.values import StepValues, find_values
 from presilicon.simulation.systolic.compression import EXPANDED, Operands, stored_values
 from presilicon.simulation.systolic.functions import Functions
@@ -99,8 +99,16 @@ class Planner:
         *,
         whole: Sequence[Op] | None = None,
         copies: Mapping[int, tuple[int, int, int]] | None = None,
+        fences: Container[int] = (),
+        imported: Container[int] = (),
+        exported: Container[int] = (),
     ) -> None:
-        """For one core among several: `whole` ops, of which the step has a share, and copies (see `Operands`)."""
+        """For one core among several: `whole` ops, of which the step has a share, and copies (see `Operands`).
+
+        With `fences` no group has ops from before and behind one. `imported` values come from other cores, `exported`
+        ones go there.
+        """
+        self._fences, self._imported, self._exported = fences, imported, exported
         self._step, self._machine, self._rates = step, machine, rates
         self._undivided = step.executed if whole is None else whole
         self._copies = copies or {}
@@ -187,7 +195,7 @@ class Planner:
             bytes_per_cycle=machine.dram_gb_s / machine.clock_ghz,
             slicing=slicing,
         )
-        groups = form_groups(step.executed, self.values, self.styles, self._aligned, products, limits)
+        groups = form_groups(step.executed, self.values, self.styles, self._aligned, products, limits, self._fences)
         gathered = frozenset(position for group in groups for position in group.statistics)
         groups = tuple(self._overlapped(group, works, gathered) if group.sliced else group for group in groups)
         for group in groups:
@@ -227,6 +235,7 @@ class Planner:
         free = [self._buffer_bytes - group.reserved_bytes for group in groups]
         if stays:
             transfers, free = keep_on_chip(groups, self.values, transfers, self._buffer_bytes)
+        transfers = exchange(transfers, self._imported, self._exported)
         moved = self._charge(works, transfers)
         return Plan(groups=groups, works=tuple(works), moved=moved, transfers=transfers, free_bytes=tuple(free))
 
