@@ -1,7 +1,7 @@
 """Output of `presilicon simulate`: text or JSON on stdout, and files."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class StepOptions:
     """Options of the price of a step, and the files to write."""
 
     batch: int | None
+    accumulate: int | None
     ops: int
     checkpoint: str | None
     times: Path | None
@@ -97,6 +98,9 @@ def print_steps(
     from presilicon.workloads import load_workload
 
     workload = load_workload(name)
+    if options.accumulate is not None:
+        batch = options.batch or workload.batch_size
+        workload = replace(workload, batch_size=batch, accumulate=options.accumulate)
     plain = StepGraphs(workload)
     texts, talk = [], []
     if any(design.methods for design in designs):

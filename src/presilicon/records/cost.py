@@ -138,6 +138,12 @@ class CoresUse(Struct, frozen=True, kw_only=True):
     alone_s: float
     """Time of the step on one core of the same chip."""
 
+    @property
+    def way(self) -> str:
+        """The cores in use and how they divide the step, in words."""
+        ways = {"data": "by samples", "tile": "by tiles of products", "layer": "by layers", "none": "one alone"}
+        return f"{self.used} of {self.count}, {ways[self.parallel]}"
+
 
 class Cost(Struct, frozen=True, kw_only=True):
     """Time, energy, memory and cycles of one training step, and of each op in it."""

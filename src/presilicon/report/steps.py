@@ -49,6 +49,7 @@ def render_cost(cost: Cost, *, design: str, graph: StepGraph, ops: int) -> str:
         f"energy       {format_joules(cost.energy_j)}",
         f"memory       {format_bytes(cost.memory_bytes)}",
         *_traffic(cost),
+        *_cores(cost),
         *([f"cycles       {format_count(cost.cycles)}{_SIDE_BY_SIDE if overlap else ''}"] if cost.cycles else []),
         f"utilization  {format_percent(cost.utilization)} of the {_unit(cost)} while it is busy",
         "",
@@ -82,6 +83,21 @@ def _traffic(cost: Cost) -> list[str]:
         f"DRAM         {format_bytes(cost.bytes_dram)}; lower bounds: {format_bytes(bounds.buffered_bytes)} with this "
         f"buffer, {format_bytes(bounds.compulsory_bytes)} with any, {format_bytes(bounds.separate_bytes)} unfused"
         + (f"; {fused} fused groups" if fused else "")
+    ]
+
+
+def _cores(cost: Cost) -> list[str]:
+    """How cores divide the step, what that gains, and the traffic between them."""
+    use = cost.cores
+    if use is None:
+        return []
+    gain = use.alone_s / cost.time_s if cost.time_s else 1.0
+    busy = use.busiest_s / cost.time_s if cost.time_s else 0.0
+    return [
+        f"cores        {use.way}: {gain:.3g} times as fast as one, "
+        f"{format_percent(gain / use.count)} of {use.count}; {use.network}",
+        f"network      {format_bytes(use.bytes_noc)} on all links; the busiest carries data {format_percent(busy)} of "
+        "the time",
     ]
 
 

@@ -76,7 +76,7 @@ def join_result(
         milestones=tuple(
             _milestone([seed.milestones[index] for seed in seeds]) for index in range(len(workload.milestones))
         ),
-        remarks=_remarks(design, workload, traces),
+        remarks=_remarks(design, workload, traces, typical),
         provenance=with_times(provenance, graph, design, times),
     )
 
@@ -86,9 +86,11 @@ def _mean_per_step(seeds: Sequence[SeedResult], total: Callable[[SeedResult], fl
     return sum(total(seed) or 0.0 for seed in seeds) / sum(seed.steps for seed in seeds)
 
 
-def _remarks(design: Design, workload: Workload, traces: Sequence[Trace]) -> tuple[str, ...]:
+def _remarks(design: Design, workload: Workload, traces: Sequence[Trace], typical: Cost) -> tuple[str, ...]:
     """Sentences on what the machine could not use of the training, and on hyperparameters that were not made for it."""
     remarks = [*design.machine.numerics_remarks(design.numerics)]
+    if typical.cores is not None:
+        remarks.append(f"cores that divide a step: {typical.cores.way}")
     if design.instrument is not None and design.technology is None:
         remarks.append("the machine has no technology table: area and energy of the instrument are not in the result")
     remarks += [remark for trace in traces for run in trace.runs for remark in design.machine.remarks(run.facts)]

@@ -32,6 +32,10 @@ def complaint(invoke, *arguments: str) -> str:
         ("machine.rows=0", ["$.machine.rows", "given 0", ">= 1"]),
         ("machine.dataflow.forward=no-stationary", ["no-stationary", "did you mean"]),
         ("machine.technology=none-5nm", ["none-5nm"]),
+        ("machine.cores.count=0", ["$.machine.cores.count", "given 0", ">= 1"]),
+        ("machine.cores.network=torus", ["$.machine.cores.network", "torus", "mesh"]),
+        ("machine.sparsity.zeros=4:2", ["N:M", "4:2"]),
+        ("machine.sparsity.weight=zip", ["$.machine.sparsity.weight", "zip", "bitmap"]),
     ],
 )
 def test_impossible_machines(invoke, command, setting, words) -> None:

@@ -20,6 +20,27 @@ def test_a_trace_for_perfetto(invoke, tmp_path) -> None:
     assert "--repeat is for --trace" in invoke(*STEP, "--repeat", "3").err
 
 
+def test_cores_and_micro_batches(invoke) -> None:
+    cores = [*STEP, "--batch", "64", "--accumulate", "4", "--set", "machine.cores.count=4"]
+    text = invoke(*cores, "--set", "machine.cores.parallel=layer", "--set", "machine.fusion=none").out
+    assert ", by layers: " in text or "one alone" in text
+    found = invoke(*cores, "--set", "machine.cores.parallel=data", "--json")
+    use = found.document["cores"]
+    assert (use["count"], use["network"], use["parallel"]) == (4, "2 x 2 mesh", "data")
+    assert use["bytes_noc"] == pytest.approx(sum(op["bytes_noc"] for op in found.document["ops"]))
+    assert found.document["energy_by_component_j"]["network"] > 0
+    uneven = invoke(*STEP, "--batch", "64", "--accumulate", "5")
+    assert (uneven.code, uneven.out) == (2, "")
+    assert "64 by 5" in uneven.err
+    product = invoke("simulate", "bf16-systolic", "--gemm", "4x4x4", "--accumulate", "2")
+    assert "--accumulate is for --workload" in product.err
+
+
+def test_zeros_that_nobody_has_measured_are_mentioned(invoke) -> None:
+    found = invoke(*STEP, "--set", "machine.sparsity.zeros=2:4", "--json")
+    assert "not known to be 2:4" in found.err
+
+
 def test_a_roofline(invoke, tmp_path) -> None:
     pytest.importorskip("matplotlib")
     found = invoke(*STEP, "--roofline-plot", "roof.svg")

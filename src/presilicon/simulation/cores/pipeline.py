@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from presilicon.base import ConfigError
 from presilicon.designs import MachineStep, StepPrice
 from presilicon.records import CoresUse, DramBounds, Op, OpCost
 from presilicon.simulation.cores.division import describe_network, evenly, one_core
@@ -162,7 +163,8 @@ class Pipeline:
                         break
                     started[number].append(span)
                     pending -= 1
-            assert pending < before, "stages wait for each other"
+            if pending == before:  # passes of micro-batches are not told apart, as where activations are recomputed
+                raise ConfigError("machine.cores.parallel: the layers of this step cannot be passed from core to core")
         return started
 
     def _begin(self, number: int, stage: Stage, started: list[Span], done_s: dict[int, float]) -> Span | None:

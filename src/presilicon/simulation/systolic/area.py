@@ -68,7 +68,7 @@ def systolic_area(design: Design, machine: SystolicMachine, technology: Technolo
         parts["network"] = register_area_um2(cores.buffer_bits, technology)
     parts["control and wiring"] = area_table(technology).overhead.share * sum(parts.values())
     for memory in machine.levels:
-        is_shared = cores.memory == "shared" and memory is machine.levels[-1]
+        is_shared = cores.memory == "shared" and memory == machine.buffer
         copies = memory.copies(machine.rows, machine.cols) * (1 if is_shared else cores.count)
         parts[memory.name] = copies * memory.area_um2(technology)
     return Area(
