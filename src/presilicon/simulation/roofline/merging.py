@@ -36,8 +36,9 @@ def launched_kernels(
 def compile_kernels(kernels: Sequence[Kernel], layouts: Sequence[Layout]) -> list[Kernel]:
     """The kernels of a compiled step: loops over the same elements are merged; products and the update stay.
 
-    The loops convert operands and add biases on the way. Gradients are converted for the optimizer by kernels of their
-    own. Batch normalization needs sums over its whole input first: it begins a loop, and reads its inputs twice.
+    The loops convert operands, pad the rows of products, and add biases on the way. Gradients are converted for the
+    optimizer by kernels of their own. Batch normalization needs sums over its whole input first: it begins a loop, and
+    reads its inputs twice.
     """
     merged = [_without_extras(kernel) if kernel.op.phase != "update" else kernel for kernel in kernels]
     return _merge(merged, layouts, _loops([kernel.op for kernel in kernels], _fusible(kernels)), "fused")
@@ -144,10 +145,10 @@ def _loops(ops: Sequence[Op], fusible: Sequence[bool]) -> list[list[int]]:
 
 
 def _without_extras(kernel: Kernel) -> Kernel:
-    """A kernel without what loops do for it: only the conversion of a weight's gradient is left."""
+    """A kernel without what loops do for it: the conversion of a weight's gradient is left, and rows are padded."""
     casts = [extra for extra in kernel.extras if extra.name == "cast"]
     is_kept = kernel.op.phase == "weight_grad" and kernel.format
-    return structs.replace(kernel, extras=tuple(casts[-1:]) if is_kept else ())
+    return structs.replace(kernel, extras=tuple(casts[-1:]) if is_kept else (), unaligned=0)
 
 
 def _is_batch_norm(op: Op) -> bool:
