@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from presilicon.base import FormatError
+from presilicon.base import FormatError, torch
 from presilicon.formats.format import Format
 from presilicon.formats.kernels.grid import grid_of
 from presilicon.formats.kernels.passes import lists_for
@@ -90,8 +90,6 @@ def quantize_all_(
 
 def check_input(x: "Tensor", fmt: Format) -> "Tensor":
     """`x` as float32 or float64 without gradient. Raises `FormatError` for a tensor that cannot be quantised."""
-    import torch
-
     if not isinstance(fmt, Format):
         raise FormatError(f"the format must be a Format, not {fmt!r}; try parse({fmt!r})")
     if not isinstance(x, torch.Tensor):

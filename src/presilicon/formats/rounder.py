@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from presilicon.base import np, torch
 from presilicon.formats.format import Format
 from presilicon.formats.kernels.grid import grid_of
 from presilicon.formats.kernels.passes import has_numba
@@ -38,9 +39,6 @@ def rounder(
     on_grid = fmt.grid() is not None and not fmt.wraps
     if not on_grid or isinstance(mode, Stochastic) or not has_numba():
         return lambda x: quantize(x, fmt, rounding=rounding)
-    import numpy as np
-    import torch
-
     from presilicon.formats.kernels import numba_kernels
     from presilicon.formats.kernels.cores import core_for, is_plain, mode_number
 

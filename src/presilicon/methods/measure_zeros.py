@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, torch
 from presilicon.designs import AttachedMethod, Method, Proceed, TrainingRun, TrainingStep
 from presilicon.formats import quantize
 from presilicon.methods.layers import channel_axis, product_layers
@@ -145,7 +145,6 @@ def _streams(
     position; with a step above 1, an input meets so few of them that one error and one element of the kernel stand for
     all.
     """
-    import torch
 
     def pick(matrix: Tensor) -> Tensor:
         return matrix[torch.randint(len(matrix), (samples,), generator=generator).to(matrix.device)]

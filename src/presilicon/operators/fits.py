@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal
 
-from presilicon.base import ConfigError, did_you_mean
+from presilicon.base import ConfigError, did_you_mean, np
 from presilicon.formats import Format
 from presilicon.operators.operator import Backward, Operator, check_options
 from presilicon.operators.program import Builder
@@ -196,8 +196,6 @@ def _minimax(
     A piece that is made longer has no smaller error, so for a given error every piece is taken as long as it can be;
     the error is then bisected until the pieces just suffice.
     """
-    import numpy as np
-
     count = max(_SAMPLES, 8 * pieces)
     xs = np.linspace(low, high, count + 1)
     ys = np.array([target(x) for x in xs.tolist()])

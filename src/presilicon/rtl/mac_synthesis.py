@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import Struct
 
-from presilicon.base import located
+from presilicon.base import located, torch
 from presilicon.designs import Numerics
 from presilicon.formats import Format, MacUnit
 from presilicon.records import OPERANDS, PRODUCT_PHASES, ProductPhase
@@ -245,8 +245,6 @@ def product_energy(
 
 def random_operands(mac: MacUnit) -> "tuple[Tensor, Tensor]":
     """Matrices of normal random numbers."""
-    import torch
-
     terms = _TERMS if mac.order != "aligned" else _GROUPS * mac.width
     generator = torch.Generator().manual_seed(0)
     return torch.randn(_SIDE, terms, generator=generator), torch.randn(_SIDE, terms, generator=generator)

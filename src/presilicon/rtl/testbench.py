@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from presilicon.base import RunFailedError
+from presilicon.base import RunFailedError, np
 from presilicon.designs import Hardware
 from presilicon.instrument import Firmware, Image, Reference, Status, StreamWriter, compile_firmware
 from presilicon.rtl.project import hex_text
@@ -13,7 +13,6 @@ from presilicon.rtl.sources import fill
 from presilicon.rtl.verilator import build_program
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 FRAMES, LENGTH = 6, 5
@@ -62,8 +61,6 @@ def example_firmware(hardware: Hardware) -> Firmware:
 
 def make_bench(hardware: Hardware, seed: int = 0) -> Bench:
     """Random vectors through the example firmware, and the output of the reference."""
-    import numpy as np
-
     rng = np.random.default_rng(seed)
     image = compile_firmware(example_firmware(hardware), hardware)
     count = FRAMES * LENGTH

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from msgspec import to_builtins
 
-from presilicon.base import ConfigError, MissingToolError, extensions_named_in, to_plain
+from presilicon.base import ConfigError, MissingToolError, extensions_named_in, to_plain, torch
 from presilicon.designs import Design
 from presilicon.records import ForeignTimes
 from presilicon.runs import CHECKPOINT_EVERY
@@ -133,8 +133,6 @@ def check_device(device: str) -> None:
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise ConfigError(f'device must be cpu, cuda or cuda:N, not "{device}"')
     if device != "cpu":
-        import torch
-
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if int(device.partition(":")[2] or 0) >= count:
             raise MissingToolError(f'device "{device}": torch sees {count} CUDA devices here; use --device cpu')

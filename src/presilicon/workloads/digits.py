@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from presilicon.base import MissingToolError
+from presilicon.base import MissingToolError, np, torch
 from presilicon.workloads.reading.splits import Splits
 from presilicon.workloads.workload import Workload, sgd
 
@@ -28,23 +28,20 @@ def load_digits(image: bool) -> Splits:
 
     Inputs are (examples, 1, 8, 8) if `image`, else (examples, 64); targets are class indices.
     """
-    import numpy
-    import torch
-
-    table = numpy.loadtxt(_table_file(), delimiter=",")
+    table = np.loadtxt(_table_file(), delimiter=",")
     pixels, labels = table[:, :-1], table[:, -1].astype(int)
     # RandomState rather than default_rng, because its stream is the same in all versions of numpy.
-    order = numpy.random.RandomState(SPLIT_SEED).permutation(len(labels))
+    order = np.random.RandomState(SPLIT_SEED).permutation(len(labels))
     parts: tuple[list[int], list[int], list[int]] = ([], [], [])
     for digit in range(10):
         members = order[labels[order] == digit]
         held = round(HELD_OUT * len(members))
-        for part, indices in zip(parts, numpy.split(members, [-2 * held, -held]), strict=True):
+        for part, indices in zip(parts, np.split(members, [-2 * held, -held]), strict=True):
             part.extend(indices)
-    train, validation, test = (numpy.sort(part) for part in parts)
+    train, validation, test = (np.sort(part) for part in parts)
     pixels = (pixels - pixels[train].mean()) / pixels[train].std()
-    inputs = torch.from_numpy(pixels.astype(numpy.float32)).reshape((-1, 1, 8, 8) if image else (-1, 64))
-    targets = torch.from_numpy(labels.astype(numpy.int64))
+    inputs = torch.from_numpy(pixels.astype(np.float32)).reshape((-1, 1, 8, 8) if image else (-1, 64))
+    targets = torch.from_numpy(labels.astype(np.int64))
     return Splits(*((inputs[part], targets[part]) for part in (train, validation, test)))
 
 

@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from presilicon.base import ConfigError, MissingToolError
+from presilicon.base import ConfigError, MissingToolError, np, torch
 from presilicon.workloads.published import classified, from_networks
 from presilicon.workloads.reading.splits import Splits
 from presilicon.workloads.workload import Workload, adamw, sgd
@@ -80,8 +80,6 @@ def load_fashion(image: bool, full: bool) -> Splits:
     Raises:
         MissingToolError: the full set is not installed.
     """
-    import torch
-
     parts = read_full(require_full_set()) if full else read_subset()
     # Summed as integers, so that the order of additions does not matter.
     pixels = parts[0].images.astype("int64")
@@ -97,21 +95,17 @@ def load_fashion(image: bool, full: bool) -> Splits:
 
 def read_subset() -> Parts:
     """The splits in the package."""
-    import numpy
-
     packed = (resources.files(__package__) / "data" / "fashion-mnist-16000.npy.xz").read_bytes()
     file = io.BytesIO(lzma.decompress(packed))
-    train, validation, test = (Part(numpy.load(file), numpy.load(file)) for _ in range(3))
+    train, validation, test = (Part(np.load(file), np.load(file)) for _ in range(3))
     return train, validation, test
 
 
 def read_full(folder: Path) -> Parts:
     """The splits of the full set, from the four published files."""
-    import numpy
-
     images, labels = _read(folder, "train-images-idx3-ubyte"), _read(folder, "train-labels-idx1-ubyte")
-    held = numpy.sort(numpy.concatenate([_of_class(labels, number)[-VALIDATION:] for number in range(CLASSES)]))
-    rest = numpy.setdiff1d(numpy.arange(len(labels)), held)
+    held = np.sort(np.concatenate([_of_class(labels, number)[-VALIDATION:] for number in range(CLASSES)]))
+    rest = np.setdiff1d(np.arange(len(labels)), held)
     test = Part(_read(folder, "t10k-images-idx3-ubyte"), _read(folder, "t10k-labels-idx1-ubyte"))
     return Part(images[rest], labels[rest]), Part(images[held], labels[held]), test
 
@@ -123,16 +117,12 @@ def subset_of(parts: Parts) -> Parts:
 
 
 def _first(part: Part, count: int) -> Part:
-    import numpy
-
-    indices = numpy.concatenate([_of_class(part.labels, number)[:count] for number in range(CLASSES)])
+    indices = np.concatenate([_of_class(part.labels, number)[:count] for number in range(CLASSES)])
     return Part(part.images[indices], part.labels[indices])
 
 
 def _of_class(labels: NDArray[uint8], number: int) -> NDArray[intp]:
-    import numpy
-
-    return numpy.flatnonzero(labels == number)
+    return np.flatnonzero(labels == number)
 
 
 def require_full_set() -> Path:
@@ -156,8 +146,6 @@ def _files(folder: Path) -> bool:
 
 def _read(folder: Path, name: str) -> NDArray[uint8]:
     """An idx file: two zero bytes, the type (8: bytes), the number of axes, their lengths, then the data."""
-    import numpy
-
     plain, packed = folder / name, folder / f"{name}.gz"
     try:
         content = plain.read_bytes() if plain.is_file() else gzip.decompress(packed.read_bytes())
@@ -165,8 +153,8 @@ def _read(folder: Path, name: str) -> NDArray[uint8]:
         raise ConfigError(f"{packed}: cannot be read ({error})") from None
     axes = content[3] if content[:3] == b"\0\0\x08" else 0
     shape = [int.from_bytes(content[4 * axis + 4 : 4 * axis + 8], "big") for axis in range(axes)]
-    data = numpy.frombuffer(content, numpy.uint8)[4 * axes + 4 :]
-    if not axes or data.size != numpy.prod(shape):
+    data = np.frombuffer(content, np.uint8)[4 * axes + 4 :]
+    if not axes or data.size != np.prod(shape):
         raise ConfigError(f"{plain}: not an idx file of bytes, or truncated")
     return data.reshape(shape)
 
@@ -176,7 +164,6 @@ def shift_and_flip(images: Tensor, generator: Generator, pixels: int = 2) -> Ten
 
     What a shift uncovers repeats the image's border.
     """
-    import torch
     from torch.nn import functional
 
     count, _, height, width = images.shape

@@ -6,6 +6,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from presilicon.base import torch
 from presilicon.workloads.workload import Workload, adamw, sgd
 
 if TYPE_CHECKING:
@@ -30,30 +31,22 @@ def classified(size: int, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     >>> [tuple(part.shape) for part in classified(2, (3, 224, 224))]
     [(2, 3, 224, 224), (2,)]
     """
-    import torch
-
     return torch.empty(size, *shape, device="meta"), torch.empty(size, dtype=torch.int64, device="meta")
 
 
 def paired(size: int, shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """A meta batch of floating-point inputs and targets of these shapes."""
-    import torch
-
     return torch.empty(size, *shape, device="meta"), torch.empty(size, *target, device="meta")
 
 
 def segmented(size: int, channels: int, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """A meta batch of floating-point images or volumes, and a class index at each position."""
-    import torch
-
     classes = torch.empty(size, *sizes, dtype=torch.int64, device="meta")
     return torch.empty(size, channels, *sizes, device="meta"), classes
 
 
 def sequences(size: int, tokens: int) -> tuple[Tensor, Tensor]:
     """A meta batch of word indices, and a word index to predict at each position."""
-    import torch
-
     words = torch.empty(size, tokens, dtype=torch.int64, device="meta")
     return words, words.clone()
 

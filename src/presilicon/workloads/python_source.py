@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from presilicon.base import ConfigError, MissingToolError
+from presilicon.base import ConfigError, MissingToolError, torch
 from presilicon.workloads.published import from_networks, sequences
 from presilicon.workloads.reading.splits import Splits
 from presilicon.workloads.settings.metrics import load_metric
@@ -84,8 +84,6 @@ def load_python_source(digest: str) -> Splits:
 
 
 def _windows(tokens: list[int]) -> tuple[Tensor, Tensor]:
-    import torch
-
     count = (len(tokens) - 1) // CONTEXT
     indices = torch.tensor(tokens[: count * CONTEXT + 1], dtype=torch.int64)
     return indices[:-1].view(count, CONTEXT), indices[1:].view(count, CONTEXT)

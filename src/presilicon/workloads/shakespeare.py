@@ -7,6 +7,7 @@ from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from presilicon.base import torch
 from presilicon.workloads.published import from_networks
 from presilicon.workloads.reading.splits import Splits
 from presilicon.workloads.workload import Workload, adamw
@@ -45,8 +46,6 @@ def load_shakespeare() -> Splits:
 
 def _windows(texts: list[list[int]]) -> tuple[Tensor, Tensor]:
     """All windows of all texts, and the same windows one character later; incomplete windows are dropped."""
-    import torch
-
     inputs, targets = [], []
     for text in texts:
         count = (len(text) - 1) // CONTEXT

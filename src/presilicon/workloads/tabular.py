@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from presilicon.base import np, torch
 from presilicon.workloads.published import from_networks
 from presilicon.workloads.reading.splits import Splits
 from presilicon.workloads.settings.metrics import load_metric
@@ -16,19 +17,17 @@ HELD_OUT = 0.2
 
 def load_diabetes() -> Splits:
     """Inputs (patients, 10) and targets (patients, 1), both normalized by the training split's mean and deviation."""
-    import numpy
-    import torch
     from sklearn import datasets
 
     table, progression = datasets.load_diabetes(return_X_y=True, scaled=False)
     # RandomState rather than default_rng, because its stream is the same in all versions of numpy.
-    order = numpy.random.RandomState(SPLIT_SEED).permutation(len(table))
+    order = np.random.RandomState(SPLIT_SEED).permutation(len(table))
     held = round(HELD_OUT * len(table))
-    parts = numpy.split(order, [-2 * held, -held])
+    parts = np.split(order, [-2 * held, -held])
 
-    def normalize(values: numpy.ndarray[tuple[int, ...], numpy.dtype[numpy.float64]]) -> torch.Tensor:
+    def normalize(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> torch.Tensor:
         train = values[parts[0]]
-        return torch.from_numpy(((values - train.mean(0)) / train.std(0)).astype(numpy.float32))
+        return torch.from_numpy(((values - train.mean(0)) / train.std(0)).astype(np.float32))
 
     inputs, targets = normalize(table), normalize(progression[:, None])
     return Splits(*((inputs[part], targets[part]) for part in parts))

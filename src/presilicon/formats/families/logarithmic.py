@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
+from presilicon.base import np
 from presilicon.formats.format import Format, require, require_integer
 from presilicon.formats.kernels.reference import float32, round_listed_value
 
@@ -76,8 +77,6 @@ class Logarithmic(Format):
 
     def value_list(self) -> "ValueList":
         """Exact powers of two times 2^(i / 2^fraction), from 50-digit decimals; half steps are the bounds."""
-        import numpy as np
-
         from presilicon.formats.kernels.value_lists import bounded_list
 
         scale = 1 << self.fraction

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
+from presilicon.base import torch
+
 SMALLEST_SHARE = 1 << 15
 """Elements below which a second thread costs more than it saves."""
 
@@ -23,8 +25,6 @@ def split_over_threads(work: Callable[[int, int], None], count: int, multiple: i
 
     Shares begin at multiples of `multiple`; `weight` is the number of elements that one item stands for.
     """
-    import torch
-
     threads = min(torch.get_num_threads(), max(1, count * weight // SMALLEST_SHARE))
     if threads == 1:
         work(0, count)

@@ -4,8 +4,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from presilicon.base import torch
+
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 
@@ -64,7 +65,6 @@ class Patches:
 
     def dense(self) -> "Tensor":
         """The matrices in memory."""
-        import torch
         from torch.nn import functional
 
         # Bytes stand for numbers of 8 bits, which torch can copy, but not pad.

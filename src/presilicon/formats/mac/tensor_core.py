@@ -13,7 +13,7 @@ products per instruction.
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from presilicon.base import FormatError
+from presilicon.base import FormatError, torch
 from presilicon.formats.families.block import PowerBlocks
 from presilicon.formats.families.float import Float
 from presilicon.formats.format import Format
@@ -22,8 +22,6 @@ from presilicon.formats.mac.factored import block_of, code_format
 from presilicon.formats.mac.unit import FLOAT32, MacUnit
 
 if TYPE_CHECKING:
-    import torch
-
     from presilicon.formats.rounding import Key, Rounding, Stochastic
 
 _HOPPER = (9, 0)
@@ -111,8 +109,6 @@ def tensor_core(
 @lru_cache(maxsize=32)
 def has_tensor_cores(device: "torch.device") -> bool:
     """Whether a device has the tensor cores that are modelled."""
-    import torch
-
     return device.type == "cuda" and has_triton() and torch.cuda.get_device_capability(device) == _HOPPER
 
 

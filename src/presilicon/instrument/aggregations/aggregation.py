@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base import ConfigError, ExtensionPoint, did_you_mean, located
+from presilicon.base import ConfigError, ExtensionPoint, did_you_mean, located, np
 from presilicon.designs import Hardware
 from presilicon.instrument.aggregations.counts import CountWarning, check_counts
 from presilicon.instrument.aggregations.histograms import tracking_boundaries
@@ -112,8 +112,6 @@ class BuiltAggregation:
         Raises:
             ConfigError: there are more or fewer words than such a frame has.
         """
-        import numpy as np
-
         values = values_of(self.hardware, np.asarray(words, dtype=np.int64).ravel())
         contents = FrameContents(self.hardware, count, nodes)
         result = self.code.decoder(values, contents)

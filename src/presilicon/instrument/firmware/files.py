@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from presilicon.base import LARGEST_DATA, ConfigError, Source, decode_config, did_you_mean, located, read_file
+from presilicon.base import LARGEST_DATA, ConfigError, Source, decode_config, did_you_mean, located, np, read_file
 from presilicon.designs import Hardware, decode_format
 from presilicon.instrument.firmware.language import Firmware
 from presilicon.instrument.firmware.ranges import RangeRow
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 _NAMED = {"nan": float("nan"), "inf": float("inf"), "+inf": float("inf"), "-inf": float("-inf")}
@@ -137,8 +136,6 @@ def read_vectors(path: Path, hardware: Hardware) -> "tuple[NDArray[np.float64], 
     Raises:
         ConfigError: with the index of the vector, counted from 0 as in a JSON path.
     """
-    import numpy as np
-
     data = read_json(path)
     if not isinstance(data, list):
         raise ConfigError(f'{path}: {_shown(data)}, expected a list of {{"vector": [...], "last": [false, false]}}')

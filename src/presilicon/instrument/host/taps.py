@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from presilicon.base import ConfigError, did_you_mean
+from presilicon.base import ConfigError, did_you_mean, np
 from presilicon.designs import Hardware, Instrument, TapRole
 from presilicon.instrument.firmware.instructions import Instruction
 from presilicon.instrument.firmware.language import Chains, Firmware
@@ -97,8 +97,6 @@ def sample(tensor: Any, role: TapRole, lanes: int, vectors: int | Literal["all"]
     The nodes of activations and errors are features or channels (axis 1 of an image); those of weights and gradients
     are the inputs of one output.
     """
-    import numpy as np
-
     if tensor.ndim < 2:
         rows = tensor.reshape(1, -1)
     elif role in ("weight", "gradient"):

@@ -10,7 +10,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import UNSET, to_builtins
 
-from presilicon.base import ConfigError, located
+from presilicon.base import ConfigError, located, torch
 from presilicon.designs import Instrument
 from presilicon.formats import Format
 from presilicon.instrument.aggregations import AGGREGATIONS, BuiltAggregation
@@ -194,8 +194,6 @@ class TrainingInstrument:
 
     def state_dict(self) -> dict[str, Any]:
         """State between two steps, for a checkpoint."""
-        import torch
-
         previous = {tap: torch.from_numpy(value) for tap, value in self._previous.items()}
         return {
             "frames": self._frames, "chip": self.chip.state(), "host": self.host.state(), "previous": previous,

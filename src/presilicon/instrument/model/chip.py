@@ -8,13 +8,13 @@ buffer at its own rate. Frames are dropped by the rules of docs/firmware.md.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from presilicon.base import np
 from presilicon.designs import Hardware, Instrument
 from presilicon.instrument.firmware.image import HEADER, MAGIC, Image, ImageRefusedError, longest_payload, read_image
 from presilicon.instrument.host.stream import Status, StreamWriter
 from presilicon.instrument.model.engine import Block, Engine
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 Vectors = tuple["NDArray[np.int64]", "NDArray[np.bool_]"]
@@ -223,8 +223,6 @@ class Chip:
 
 def whole(words: Any) -> Vectors:
     """Vectors [V, N] as one frame of both levels."""
-    import numpy as np
-
     last = np.zeros((len(words), 2), np.bool_)
     last[-1:] = True
     return words, last

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, torch
 from presilicon.formats import Format, MacUnit
 from presilicon.rtl.arithmetic.golden import Golden, golden_product
 from presilicon.rtl.arithmetic.mac import mac_circuit
@@ -45,8 +45,6 @@ def write_mac(left: Format, right: Format, mac: MacUnit, directory: Path, *, out
 
 def _golden(left: Format, right: Format, mac: MacUnit, outputs: int) -> Golden:
     """A product of random matrices over three chunks, the last one short, with zeros and numbers far apart."""
-    import torch
-
     generator = torch.Generator().manual_seed(0)
     chunk = mac.rows or mac.chunk or SHORT_CHUNK
     depth = 2 * min(chunk, SHORT_CHUNK) + 3

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from presilicon.base import np
+from presilicon.base import np, torch
 from presilicon.formats import BlockCodes, Format, encode, matmul, quantize
 from presilicon.records import ProductPhase
 from presilicon.rtl.array.circuit import ArrayCircuit
@@ -56,8 +56,6 @@ def write_array(circuit: ArrayCircuit, directory: Path) -> list[Path]:
 
 def _golden(circuit: ArrayCircuit) -> _Golden:
     """A layer of two tiles by two, the second ones short."""
-    import torch
-
     rows, cols = circuit.rows, circuit.cols
     sizes = (2 * rows - 1, 2 * cols - 1)
     outputs, inputs = sizes if circuit.columns else sizes[::-1]

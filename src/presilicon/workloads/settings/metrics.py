@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import exp, inf
 from typing import TYPE_CHECKING
 
-from presilicon.base import unknown
+from presilicon.base import torch, unknown
 from presilicon.workloads.settings.metric import Metric
 from presilicon.workloads.workload import argmax_accuracy
 
@@ -23,8 +23,6 @@ def macro_f1(output: Tensor, target: Tensor) -> float:
 
     The classes are those of the scores; NaN scores count as wrong.
     """
-    import torch
-
     classes = output.shape[-1]
     expected = target.flatten()
     guess = output.reshape(-1, classes).argmax(dim=-1)
