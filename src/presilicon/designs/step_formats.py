@@ -25,7 +25,7 @@ class StepFormats:
         self._products: dict[tuple[str, Phase, str], float] = {
             (fact.layer, fact.product, fact.zeros): fact.share for fact in facts.products
         }
-        self._copied_bits = {} if graph is None else self._find_copies(graph)
+        self.copied_bits = {} if graph is None else self._find_copies(graph)
 
     def numerics_of(self, layer: str) -> Numerics:
         """The numerics with which a layer begins, overrides applied; a schedule's later changes come as facts."""
@@ -49,14 +49,19 @@ class StepFormats:
 
     def bytes_of(self, tensor: TensorRef, layer: str, phase: Phase | None = None) -> float:
         """Bytes of a tensor in memory, as an op of `layer` sees it, or the product of `phase` if one is named."""
-        key = (layer, tensor.role, phase)
-        if key not in self._bits:
-            self._bits[key] = self._chosen(tensor.role, layer, phase).bits_per_element
-        return tensor.elements * self._bits[key] / 8
+        return tensor.elements * self.bits_of(layer, tensor.role, phase) / 8
+
+    def bits_of(self, layer: str, role: Role, phase: Phase | None = None) -> float:
+        """Bits of an element in memory, as an op of `layer` sees it, or the product of `phase` if one is named."""
+        key = (layer, role, phase)
+        bits = self._bits.get(key)
+        if bits is None:
+            bits = self._bits[key] = self._chosen(role, layer, phase).bits_per_element
+        return bits
 
     def written_bytes(self, tensor: TensorRef, layer: str) -> float:
         """Bytes that storing a tensor takes: several copies if products use it in other formats, or other blocks."""
-        bits = self._copied_bits.get(tensor.id)
+        bits = self.copied_bits.get(tensor.id)
         return self.bytes_of(tensor, layer) if bits is None else tensor.elements * bits / 8
 
     def _find_copies(self, graph: StepGraph) -> dict[int, float]:

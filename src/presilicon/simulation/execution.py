@@ -1,15 +1,25 @@
 """Ops that a step runs, by the facts about it."""
 
+from collections.abc import Iterator
+
 from presilicon.designs import StepFormats
 from presilicon.records import Op, StepFacts, StepGraph, TensorRef
+from presilicon.simulation.recent import Recent
+
+_RECENT = Recent[tuple[Op, ...]](16)
 
 
-def executed_ops(graph: StepGraph, formats: StepFormats, facts: StepFacts) -> list[Op]:
+def executed_ops(graph: StepGraph, formats: StepFormats, facts: StepFacts) -> tuple[Op, ...]:
     """The ops of the graph that are not skipped, and the rounding of updated weights where products use a copy."""
-    executed = [op for op in graph.ops if op.name in graph.added or not _is_skipped(op, facts)]
-    if formats.copies_weights and not facts.update_skipped and (parameters := updated(graph)):
-        executed.append(_copy_weights(graph, parameters))
-    return executed
+    copies = formats.copies_weights and not facts.update_skipped
+    key = (copies, facts.backward_skipped, facts.update_skipped)
+    return _RECENT.find(graph, key, lambda: tuple(_executed(graph, facts, copies=copies)))
+
+
+def _executed(graph: StepGraph, facts: StepFacts, *, copies: bool) -> Iterator[Op]:
+    yield from (op for op in graph.ops if op.name in graph.added or not _is_skipped(op, facts))
+    if copies and (parameters := updated(graph)):
+        yield _copy_weights(graph, parameters)
 
 
 def updated(graph: StepGraph) -> tuple[TensorRef, ...]:

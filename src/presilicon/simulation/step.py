@@ -51,7 +51,7 @@ def simulate(
     executed = executed_ops(graph, formats, facts)
     step = MachineStep(
         graph=graph,
-        executed=tuple(executed),
+        executed=executed,
         design=design,
         formats=formats,
         technology=technology or design.technology,

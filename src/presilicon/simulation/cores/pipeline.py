@@ -112,7 +112,7 @@ class Pipeline:
         written = {tensor.id for op in ops if not _is_for_all(op) for tensor in op.outputs}
         own_ops = tuple(_for_stage(op, written) if _is_for_all(op) else op for op in ops)
         step = replace(self._step, executed=own_ops)
-        values = find_values(step.graph, step.executed, step.formats)
+        values = find_values(step.graph, own_ops, step.formats)
         imported, exported = set(), set()
         for index, position in enumerate(positions):
             if _is_for_all(self._step.executed[position]):

@@ -3,9 +3,11 @@
 from collections.abc import Collection, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from presilicon.designs import StepFormats
-from presilicon.records import Op, StepGraph
+from presilicon.records import Op, Phase, Role, StepGraph, TensorRef
+from presilicon.simulation.recent import Recent
 
 BEFORE = -1
 """The writer of a value that the step begins with."""
@@ -26,8 +28,12 @@ class StepValues(Struct, frozen=True, kw_only=True):
     """Position of the op that writes a value, or `BEFORE`."""
     readers: tuple[tuple[int, ...], ...]
     """Positions of the ops that read a value."""
-    size_bytes: tuple[float, ...]
+    size_bytes: tuple[float, ...] = ()
     """The most bytes that an op reads or writes of it."""
+    read_bytes: tuple[tuple[float, ...], ...] = ()
+    """Bytes of each input of each op; of a product's, in the formats of its operands."""
+    written_bytes: tuple[tuple[float, ...], ...] = ()
+    """Bytes of each output of each op."""
     outlives: tuple[bool, ...]
     """Whether the value must be in DRAM at the end: weights, state, and results that no op of the step reads."""
     pinned: tuple[bool, ...]
@@ -38,17 +44,70 @@ class StepValues(Struct, frozen=True, kw_only=True):
         return self.readers[value][-1] if self.readers[value] else BEFORE
 
 
-def find_values(graph: StepGraph, executed: Sequence[Op], formats: StepFormats) -> StepValues:
+def find_values(
+    graph: StepGraph, executed: tuple[Op, ...], formats: StepFormats, whole: tuple[Op, ...] | None = None
+) -> StepValues:
     """The values of the ops of a step.
 
     A write to a whole storage makes a new value. A write to a part of it changes the value that is there. The rounded
-    copy of a weight is another storage than its master.
+    copy of a weight is another storage than its master. `whole` are the ops of which `executed` are shares: what is
+    whole and what a part is decided by them.
     """
-    copied = {tensor.id for tensor in graph.parameters} if formats.copies_weights else set()
+    copied = formats.copies_weights
+    values = _STRUCTURES.find(whole or executed, copied, lambda: _find_structure(graph, whole or executed, copied))
+    tables = _TABLES.find(executed, "", lambda: _Tables(executed))
+    read, written = tables.bytes(formats)
+    sizes = [0.0] * len(values.writer)
+    for numbers, moved in zip((*values.reads, *values.writes), (*read, *written), strict=True):
+        for value, size in zip(numbers, moved, strict=True):
+            if size > sizes[value]:
+                sizes[value] = size
+    return replace(values, size_bytes=tuple(sizes), read_bytes=read, written_bytes=written)
+
+
+class _Tables:
+    """Elements of each tensor of each op, and a number for the layer, role and phase that decide about its format."""
+
+    def __init__(self, ops: Sequence[Op]) -> None:
+        keys: dict[tuple[str, Role, Phase | None], int] = {}
+
+        def table(tensors: Sequence[TensorRef], layer: str, phase: Phase | None) -> tuple[tuple[int, int, int], ...]:
+            return tuple(
+                (tensor.elements, keys.setdefault((layer, tensor.role, phase), len(keys)), tensor.id)
+                for tensor in tensors
+            )
+
+        self._inputs = [table(op.inputs, op.layer, op.product_phase) for op in ops]
+        self._outputs = [table(op.outputs, op.layer, None) for op in ops]
+        self._keys = list(keys)
+
+    def bytes(self, formats: StepFormats) -> tuple[tuple[tuple[float, ...], ...], tuple[tuple[float, ...], ...]]:
+        """Bytes of the inputs and outputs of each op."""
+        size = [formats.bits_of(*key) / 8 for key in self._keys]
+        copies = formats.copied_bits
+        read = tuple([tuple([elements * size[key] for elements, key, _ in own]) for own in self._inputs])
+        if not copies:
+            return read, tuple([tuple([elements * size[key] for elements, key, _ in own]) for own in self._outputs])
+        written = tuple(
+            tuple(
+                elements * (copies[storage] / 8 if storage in copies else size[key]) for elements, key, storage in own
+            )
+            for own in self._outputs
+        )
+        return read, written
+
+
+_STRUCTURES = Recent[StepValues](32)
+_TABLES = Recent[_Tables](32)
+
+
+def _find_structure(graph: StepGraph, ops: Sequence[Op], copies_weights: bool) -> StepValues:
+    """The values without their sizes."""
+    copied = {tensor.id for tensor in graph.parameters} if copies_weights else set()
     permanent = {tensor.id: tensor.elements for tensor in (*graph.parameters, *graph.state)}
-    walk = _Walk(copied, _whole_elements(executed) | permanent)
-    for position, op in enumerate(executed):
-        walk.visit(position, op, formats)
+    walk = _Walk(copied, _whole_elements(ops) | permanent)
+    for position, op in enumerate(ops):
+        walk.visit(position, op)
     return walk.finish(permanent.keys())
 
 
@@ -81,19 +140,16 @@ class _Walk:
         self._replaced: list[tuple[int, ...]] = []
         self._writer: list[int] = []
         self._readers: list[list[int]] = []
-        self._size: list[float] = []
         self._pinned: list[bool] = []
 
-    def visit(self, position: int, op: Op, formats: StepFormats) -> None:
+    def visit(self, position: int, op: Op) -> None:
         reads, whole, writes, replaced = [], [], [], []
-        phase = op.product_phase
         for tensor in op.inputs:
             key = (tensor.id, tensor.role == "weight" and tensor.id in self._copied)
             value = self._current.get(key, -1)
             if value < 0:
                 self._initial.add(key)
                 value = self._new(key, BEFORE)
-            self._grow(value, formats.bytes_of(tensor, op.layer, phase))
             readers = self._readers[value]
             if not readers or readers[-1] != position:
                 readers.append(position)
@@ -109,7 +165,6 @@ class _Walk:
                     replaced.append(value)
                 value = self._new(key, position)
                 self._pinned[value] = is_part
-            self._grow(value, formats.written_bytes(tensor, op.layer))
             writes.append(value)
         self._reads.append(tuple(reads))
         self._whole.append(tuple(whole))
@@ -130,7 +185,6 @@ class _Walk:
             replaced=tuple(self._replaced),
             writer=tuple(self._writer),
             readers=tuple(map(tuple, self._readers)),
-            size_bytes=tuple(self._size),
             outlives=tuple(outlives),
             pinned=tuple(self._pinned),
         )
@@ -139,10 +193,5 @@ class _Walk:
         self._current[key] = len(self._writer)
         self._writer.append(writer)
         self._readers.append([])
-        self._size.append(0.0)
         self._pinned.append(False)
         return self._current[key]
-
-    def _grow(self, value: int, size_bytes: float) -> None:
-        if size_bytes > self._size[value]:
-            self._size[value] = size_bytes

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,9 +15,11 @@ from presilicon.simulation.fusion.groups import NONE, Group, Limits, form_groups
 from presilicon.simulation.fusion.parts import Style, aligned_inputs, style_of
 from presilicon.simulation.fusion.schedule import OpBytes, Transfers, exchange, find_transfers, keep_on_chip
 from presilicon.simulation.fusion.values import StepValues, find_values
+from presilicon.simulation.recent import Recent
 from presilicon.simulation.systolic.compression import EXPANDED, Operands, stored_values
 from presilicon.simulation.systolic.functions import Functions
 from presilicon.simulation.systolic.machine import SystolicMachine
+from presilicon.simulation.systolic.mappings import Product, dataflow_of, describe_product
 from presilicon.simulation.systolic.products import Resident, array_work, resident_after
 from presilicon.simulation.systolic.slices import part_of_product, slice_work, tile_space, used_shares
 from presilicon.simulation.systolic.vectors import vector_work
@@ -97,7 +99,7 @@ class Planner:
         machine: SystolicMachine,
         rates: Rates,
         *,
-        whole: Sequence[Op] | None = None,
+        whole: tuple[Op, ...] | None = None,
         copies: Mapping[int, tuple[int, int, int]] | None = None,
         fences: Container[int] = (),
         imported: Container[int] = (),
@@ -110,19 +112,23 @@ class Planner:
         """
         self._fences, self._imported, self._exported = fences, imported, exported
         self._step, self._machine, self._rates = step, machine, rates
-        self._undivided = step.executed if whole is None else whole
         self._copies = copies or {}
         self._buffer_bytes = machine.buffer.kib * 1024
-        self.styles: list[Style] = [style_of(op) for op in self._undivided]
-        self._passes = [_passes(op, style) for op, style in zip(step.executed, self.styles, strict=True)]
-        self.values: StepValues = find_values(step.graph, step.executed, step.formats)
+        undivided = step.executed if whole is None else whole
+        self.styles, self._aligned, self._passes = _MANNERS.find(undivided, "", lambda: _find_manners(undivided))
+        self.values: StepValues = find_values(step.graph, step.executed, step.formats, undivided)
+        self._sized: dict[int, tuple[Work, OpBytes]] = {}
+        self._described: dict[int, Product] = {}
         self._stored = stored_values(step.executed, self.values, step.formats, machine.sparsity)
         functions = Functions(step.design.numerics)
         self._vectors = {
             position: self._compress(
-                position, vector_work(op, step, machine, rates, functions, passes=self._passes[position])
+                position,
+                vector_work(op, step, machine, rates, functions, loads=loads, stores=stores, passes=passes),
             )
-            for position, op in enumerate(step.executed)
+            for position, (op, loads, stores, passes) in enumerate(
+                zip(step.executed, self.values.read_bytes, self.values.written_bytes, self._passes, strict=True)
+            )
             if op.gemm is None
         }
         self._whole = self._works(1.0)
@@ -145,10 +151,6 @@ class Planner:
                 with suppress(ConfigError):  # half may be too small for one tile of some product
                     plans.append(self._fused(self._works(_HALF), _HALF, slicing=slicing, stays=True))
                 return plans
-
-    @cached_property
-    def _aligned(self) -> list[tuple[bool, ...]]:
-        return [aligned_inputs(op) for op in self._undivided]
 
     def read_times(self, plan: Plan, group: Group, position: int) -> tuple[float, float]:
         """How often a product of a group reads each of its operands."""
@@ -203,16 +205,7 @@ class Planner:
                 op = step.executed[position]
                 assert op.gemm is not None
                 works[position] = replace(
-                    slice_work(
-                        op,
-                        op.gemm,
-                        works[position],
-                        group.slices,
-                        step,
-                        machine,
-                        self._rates,
-                        self.operands(position),
-                    ),
+                    slice_work(op, self._product(position), works[position], group.slices, step, machine, self._rates),
                     loads=(*products[position].read_bytes, *works[position].loads[2:]),
                 )
         return self._finish(groups, works, stays=stays)
@@ -281,25 +274,39 @@ class Planner:
         )
 
     def _sizes(self, works: Sequence[Work]) -> list[OpBytes]:
-        half = self._buffer_bytes / 2
         sizes = []
-        for position, (op, work, passes) in enumerate(zip(self._step.executed, works, self._passes, strict=True)):
-            once, is_whole = work.loads, (True,) * len(work.loads)
-            if op.gemm is not None:
-                once = (*self._products[position].read_bytes, *once[2:])
-                shares = used_shares(op, op.gemm, self.operands(position).copies)
-                is_whole = (*(share == 1.0 for share in shares), *is_whole[2:])
-            fits = max(passes, default=1) == 1 or max(work.loads) <= half
-            sizes.append(
-                OpBytes(
-                    tiled=work.loads,
-                    once=once,
-                    stores=work.stores,
-                    passes=(1,) * len(passes) if fits else passes,
-                    is_whole=is_whole,
-                )
-            )
+        for position, work in enumerate(works):
+            known = self._sized.get(position)
+            if known is None or known[0] is not work:
+                known = self._sized[position] = (work, self._size(position, work))
+            sizes.append(known[1])
         return sizes
+
+    def _size(self, position: int, work: Work) -> OpBytes:
+        op, passes = self._step.executed[position], self._passes[position]
+        once, is_whole = work.loads, (True,) * len(work.loads)
+        if op.gemm is not None:
+            once = (*self._products[position].read_bytes, *once[2:])
+            shares = used_shares(op, op.gemm, self.operands(position).copies)
+            is_whole = (*(share == 1.0 for share in shares), *is_whole[2:])
+        fits = max(passes, default=1) == 1 or max(work.loads) <= self._buffer_bytes / 2
+        return OpBytes(
+            tiled=work.loads,
+            once=once,
+            stores=work.stores,
+            passes=(1,) * len(passes) if fits else passes,
+            is_whole=is_whole,
+        )
+
+    def _product(self, position: int) -> Product:
+        """A product as the array sees it, described once."""
+        product = self._described.get(position)
+        if product is None:
+            op = self._step.executed[position]
+            assert op.gemm is not None
+            product = describe_product(op, op.gemm, self._step, self._machine, self._rates, self.operands(position))
+            self._described[position] = product
+        return product
 
     def _works(self, share: float) -> list[Work]:
         """The work of every op on its own, with tiles in a share of the buffer.
@@ -312,22 +319,52 @@ class Planner:
         works: list[Work] = []
         for position, op in enumerate(step.executed):
             if op.gemm:
-                own = array_work(
-                    op,
-                    op.gemm,
-                    step,
-                    machine,
-                    self._rates,
-                    operands=self.operands(position),
-                    resident=resident,
-                    share=share,
-                )
+                operands = self.operands(position)
+                if dataflow_of(machine, op.phase) == "row-stationary":
+                    own = _row_work(op, step, machine, self._rates, operands, share)
+                else:
+                    own = array_work(
+                        op,
+                        self._product(position),
+                        step,
+                        machine,
+                        self._rates,
+                        operands,
+                        resident=resident,
+                        share=share,
+                    )
                 works.append(self._compress(position, own))
             else:
                 works.append(self._vectors[position])
             if machine.fusion != "resident":
                 resident = resident_after(op, machine, step.formats, whole, resident)
         return works
+
+
+def _row_work(
+    op: Op, step: MachineStep, machine: SystolicMachine, rates: Rates, operands: Operands, share: float
+) -> Work:
+    if step.convention != "exact":
+        raise ConfigError('SCALE-Sim does not model row-stationary arrays: use the convention "exact"')
+    from presilicon.simulation.systolic.rows import row_work  # needs Numba
+
+    return row_work(op, step, machine, rates, operands=operands, share=share)
+
+
+class _Manners(NamedTuple):
+    """The part that each op can take in groups."""
+
+    styles: list[Style]
+    aligned: list[tuple[bool, ...]]
+    passes: list[tuple[int, ...]]
+
+
+_MANNERS = Recent[_Manners](32)
+
+
+def _find_manners(ops: Sequence[Op]) -> _Manners:
+    styles = [style_of(op) for op in ops]
+    return _Manners(styles, [aligned_inputs(op) for op in ops], list(map(_passes, ops, styles)))
 
 
 def _passes(op: Op, style: Style) -> tuple[int, ...]:

@@ -6,7 +6,6 @@ from functools import lru_cache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from presilicon.base import ConfigError
 from presilicon.designs import Design, MachineStep, StepFormats
 from presilicon.formats import Format
 from presilicon.records import Gemm, Op
@@ -18,7 +17,6 @@ from presilicon.simulation.systolic.mappings import (
     Mapped,
     Product,
     dataflow_of,
-    describe_product,
     lanes_of,
     map_product,
 )
@@ -42,12 +40,12 @@ class Resident(Struct, frozen=True, kw_only=True):
 
 def array_work(
     op: Op,
-    gemm: Gemm,
+    product: Product,
     step: MachineStep,
     machine: SystolicMachine,
     rates: Rates,
-    *,
     operands: Operands,
+    *,
     resident: Resident | None = None,
     share: float = 1.0,
 ) -> Work:
@@ -65,14 +63,7 @@ def array_work(
     tile of the same weights in the same layout (`resident`), that tile is neither fetched nor loaded; SCALE-Sim's
     convention always loads it.
     """
-    formats = step.formats
-    if dataflow_of(machine, op.phase) == "row-stationary":
-        if step.convention != "exact":
-            raise ConfigError('SCALE-Sim does not model row-stationary arrays: use the convention "exact"')
-        from presilicon.simulation.systolic.rows import row_work  # needs Numba
-
-        return row_work(op, step, machine, rates, operands=operands, share=share)
-    product = describe_product(op, gemm, step, machine, rates, operands)
+    formats, gemm = step.formats, product.gemm
     buffers = _shared(rates.buffers, share)
     mapped = map_product(product, op.phase, machine, step.convention, rates, buffers)
     a_loads, b_loads, spills = mapped.price.dram_bytes(mapped.task)

@@ -9,7 +9,7 @@ from presilicon.records import Convolution, Gemm, Op
 from presilicon.simulation.fusion.parts import ProductPart
 from presilicon.simulation.systolic.compression import Operands
 from presilicon.simulation.systolic.machine import SystolicMachine
-from presilicon.simulation.systolic.mappings import describe_product, map_product
+from presilicon.simulation.systolic.mappings import Product, map_product
 from presilicon.simulation.systolic.work import Rates, Work
 
 
@@ -50,22 +50,15 @@ def tile_space(work: Work, machine: SystolicMachine) -> float:
 
 
 def slice_work(
-    op: Op,
-    gemm: Gemm,
-    work: Work,
-    slices: int,
-    step: MachineStep,
-    machine: SystolicMachine,
-    rates: Rates,
-    operands: Operands,
+    op: Op, product: Product, work: Work, slices: int, step: MachineStep, machine: SystolicMachine, rates: Rates
 ) -> Work:
     """The work of a product in slices, each mapped on its own: the array is filled and drained in each.
 
     Sums that slices add to come from the buffer for each of them; the cells that hold them are loaded with them.
     """
+    gemm = product.gemm
     if slices == 1 or _is_batch(op, gemm):
         return replace(work, spills=0.0)
-    product = describe_product(op, gemm, step, machine, rates, operands)
     sums_slices = op.phase == "weight_grad"
     side = "k" if sums_slices else "m"
     cut, packed = (

@@ -10,22 +10,29 @@ from presilicon.simulation.systolic.work import Rates, Work
 
 
 def vector_work(
-    op: Op, step: MachineStep, machine: SystolicMachine, rates: Rates, functions: Functions, *, passes: tuple[int, ...]
+    op: Op,
+    step: MachineStep,
+    machine: SystolicMachine,
+    rates: Rates,
+    functions: Functions,
+    *,
+    loads: tuple[float, ...],
+    stores: tuple[float, ...],
+    passes: tuple[int, ...],
 ) -> Work:
     """An op in float32 on the vector unit: a result per lane and cycle; a move takes lanes but no arithmetic.
 
     A function that the design replaces takes its operator's cycles instead, in every lane, and its operator's energy.
-    `passes` says how often the unit reads each input from the buffer.
+    `loads` and `stores` are the bytes of inputs and outputs; `passes` says how often the unit reads each input from the
+    buffer.
     """
-    formats, replaced = step.formats, functions.find(op)
+    replaced = functions.find(op)
     flops, slots, cycles, operator_energy_j = op.flops, max(op.flops, op.elements_out), 0, 0.0
     if replaced is not None:
         assert step.technology is not None
         flops, slots = max(flops - replaced.elements, 0), max(slots - replaced.elements, 0)
         cycles = replaced.cost.cycles_of(replaced.elements, machine.vector_lanes)
         operator_energy_j = replaced.elements * operator_j(replaced.cost, step.technology)
-    loads = tuple(formats.bytes_of(tensor, op.layer) for tensor in op.inputs)
-    stores = tuple(formats.written_bytes(tensor, op.layer) for tensor in op.outputs)
     return Work(
         unit="vector",
         cycles=cycles + ceil(slots / machine.vector_lanes),
