@@ -39,6 +39,13 @@ class StepFormats:
         """The format of `role` in `layer`, as an operand of the product of `phase` if one is named."""
         return self._chosen(role, layer, phase).format
 
+    @property
+    def is_same_in_all_layers(self) -> bool:
+        """Whether equal ops of different layers have equal formats and densities."""
+        return self._numerics.is_uniform and not (
+            self._special or self._densities or self._products or self.copied_bits
+        )
+
     def density_of(self, role: Role, layer: str) -> float:
         """The measured share of elements of `role` in `layer` that are not zero; 1 where nothing was measured."""
         return self._densities.get((layer, role), 1.0)

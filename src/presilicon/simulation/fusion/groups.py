@@ -141,14 +141,14 @@ class _Former:
         self._products, self._limits = products, limits
         self._order: list[_Open] = []
         self._floor = 0
+        self._pinned = {value for value, is_pinned in enumerate(values.pinned) if is_pinned}
         self._waiting: dict[_Open, None] = {}
         self._home: dict[int, _Open] = {}
         self._group: dict[int, _Open] = {}
 
     def place(self, position: int) -> None:
-        values, style = self._values, self._styles[position]
-        touched = values.reads[position] + values.writes[position]
-        if style == "alone" or any(values.pinned[value] for value in touched):
+        style = self._styles[position]
+        if style == "alone" or (self._pinned and self._touches_pinned(position)):
             self._place_alone(position)
         elif style == "product":
             self._place_product(position)
@@ -156,6 +156,9 @@ class _Former:
             self._place_norm(position)
         else:
             self._place_vector(position, style)
+
+    def _touches_pinned(self, position: int) -> bool:
+        return not self._pinned.isdisjoint((*self._values.reads[position], *self._values.writes[position]))
 
     def close_groups(self) -> None:
         for group in list(self._waiting):
@@ -280,7 +283,9 @@ class _Former:
         for group in barred:
             self._settle(group)
             lowest = max(lowest, group.slot + 1)
-        earlier = self._readers_of_replaced(position, joinable)
+        earlier = self._readers_of_replaced(position, joinable) if self._values.replaced[position] else 0
+        if not joinable:
+            return _Sources(None, [], max(lowest, earlier))
         waiting = [group for group in joinable if group.slot == NONE]
         settled = [group for group in joinable if group.slot != NONE]
         target = max(settled, key=lambda group: group.slot, default=None)

@@ -63,20 +63,23 @@ def find_transfers(groups: Sequence[Group], values: StepValues, sizes: Sequence[
     need it), and data is stored if another group or the next step needs it. What the sums of a batch normalization
     load is charged to the op of the group that they follow.
     """
-    home: dict[int, int] = {}
+    home = [0] * len(sizes)
     gathered: set[int] = set()
     for slot, group in enumerate(groups):
-        home.update(dict.fromkeys(group.members, slot))
+        for position in group.members:
+            home[position] = slot
         gathered.update(group.statistics)
     transfers = Transfers([], [])
+    writers, pinned = values.writer, values.pinned
     for slot, group in enumerate(groups):
         shared: dict[int, tuple[int, float]] = {}
         charged = group.members[0]
-        for position in sorted((*group.members, *group.statistics)):
+        members = sorted((*group.members, *group.statistics)) if group.statistics else group.members
+        for position in members:
             charged = position if home[position] == slot else charged
             for index, value in enumerate(values.reads[position]):
-                writer = values.writer[value]
-                if writer != BEFORE and home[writer] == slot and not values.pinned[value]:
+                writer = writers[value]
+                if writer != BEFORE and home[writer] == slot and not pinned[value]:
                     continue
                 if position == group.tiled:
                     transfers.loads.append(Transfer(value, slot, position, sizes[position].tiled[index]))
@@ -88,8 +91,13 @@ def find_transfers(groups: Sequence[Group], values: StepValues, sizes: Sequence[
         transfers.loads.extend(Transfer(value, slot, *charge) for value, charge in shared.items())
         for position in group.members:
             for value, size_bytes in zip(values.writes[position], sizes[position].stores, strict=True):
-                leaves = values.outlives[value] or values.pinned[value]
-                if leaves or any(home[reader] != slot for reader in values.readers[value]):
+                leaves = values.outlives[value] or pinned[value]
+                if not leaves:
+                    for reader in values.readers[value]:
+                        if home[reader] != slot:
+                            leaves = True
+                            break
+                if leaves:
                     transfers.stores.append(Transfer(value, slot, position, size_bytes))
     return transfers
 
@@ -173,10 +181,10 @@ def _stays_of(
 ) -> list[_Candidate]:
     size_bytes = values.size_bytes[value]
     store = stored.get(value)
+    if size_bytes == 0 or (store is None and len(loads) == 1):
+        return []
     uses = sorted(loads) if store is None else [store.slot, *sorted(loads)]
     spared = 0.0 if store is None or values.outlives[value] else store.size_bytes / len(loads)
-    if size_bytes == 0:
-        return []
     return [
         _Candidate((last - first + 1) * size_bytes / max(loads[last] + spared, 1e-9), value, first, last, size_bytes)
         for first, last in pairwise(uses)
@@ -195,15 +203,18 @@ def _fit(
 
     At its uses, a value that comes from before or stays until later is there already.
     """
-    ends = [(slot, used.get((value, slot), 0.0)) for slot in (first, last)]
-    taken = min(size_bytes, *(float(free[slot]) + present for slot, present in ends))
+    before, after = used.get((value, first), 0.0), used.get((value, last), 0.0)
+    taken = min(size_bytes, float(free[first]) + before, float(free[last]) + after)
     if taken > 0 and last - first > 1:
         taken = min(taken, float(free[first + 1 : last].min()))
     if taken <= 0:
         return 0.0
-    for slot, present in ends:
-        if taken > present:
-            free[slot] -= taken - present
-            used[value, slot] = taken
-    free[first + 1 : last] -= taken
+    if taken > before:
+        free[first] -= taken - before
+        used[value, first] = taken
+    if taken > after:
+        free[last] -= taken - after
+        used[value, last] = taken
+    if last - first > 1:
+        free[first + 1 : last] -= taken
     return taken / size_bytes

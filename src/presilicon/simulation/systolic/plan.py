@@ -1,6 +1,6 @@
 """A training step planned on a systolic machine: groups of ops, their work, and what crosses DRAM for each op."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from presilicon.designs import MachineStep
 from presilicon.records import DramBounds, Op
 from presilicon.simulation.fusion.bounds import bound_traffic
 from presilicon.simulation.fusion.groups import NONE, Group, Limits, form_groups
-from presilicon.simulation.fusion.parts import Style, aligned_inputs, style_of
+from presilicon.simulation.fusion.parts import ProductPart, Style, aligned_inputs, style_of
 from presilicon.simulation.fusion.schedule import OpBytes, Transfers, exchange, find_transfers, keep_on_chip
 from presilicon.simulation.fusion.values import StepValues, find_values
 from presilicon.simulation.recent import Recent
@@ -115,28 +115,41 @@ class Planner:
         self._copies = copies or {}
         self._buffer_bytes = machine.buffer.kib * 1024
         undivided = step.executed if whole is None else whole
-        self.styles, self._aligned, self._passes = _MANNERS.find(undivided, "", lambda: _find_manners(undivided))
+        manners = _MANNERS.find(undivided, "", lambda: _find_manners(undivided))
+        self.styles, self._aligned, self._passes = manners.styles, manners.aligned, manners.passes
+        self._twins = manners.twins if step.formats.is_same_in_all_layers else range(len(undivided))
         self.values: StepValues = find_values(step.graph, step.executed, step.formats, undivided)
         self._sized: dict[int, tuple[Work, OpBytes]] = {}
         self._described: dict[int, Product] = {}
         self._stored = stored_values(step.executed, self.values, step.formats, machine.sparsity)
-        functions = Functions(step.design.numerics)
-        self._vectors = {
-            position: self._compress(
-                position,
-                vector_work(op, step, machine, rates, functions, loads=loads, stores=stores, passes=passes),
-            )
-            for position, (op, loads, stores, passes) in enumerate(
-                zip(step.executed, self.values.read_bytes, self.values.written_bytes, self._passes, strict=True)
-            )
-            if op.gemm is None
-        }
+        self._vectors = self._vector_works(Functions(step.design.numerics))
         self._whole = self._works(1.0)
-        self._products = {
-            position: part_of_product(op, op.gemm, self._whole[position], step, machine, self.operands(position))
-            for position, op in enumerate(step.executed)
-            if op.gemm is not None
-        }
+        self._products: dict[int, ProductPart] = {}
+        for position, op in enumerate(step.executed):
+            if op.gemm is not None:
+                work, twin = self._whole[position], self._twins[position]
+                self._products[position] = (
+                    self._products[twin]
+                    if twin != position and work is self._whole[twin]
+                    else part_of_product(op, op.gemm, work, step, machine, self.operands(position))
+                )
+
+    def _vector_works(self, functions: Functions) -> dict[int, Work]:
+        step, works = self._step, dict[int, Work]()
+        for position, (op, loads, stores, passes) in enumerate(
+            zip(step.executed, self.values.read_bytes, self.values.written_bytes, self._passes, strict=True)
+        ):
+            if op.gemm is not None:
+                continue
+            twin = self._twins[position]
+            if twin != position and not self._stored:
+                works[position] = works[twin]
+                continue
+            own = vector_work(
+                op, step, self._machine, self._rates, functions, loads=loads, stores=stores, passes=passes
+            )
+            works[position] = self._compress(position, own)
+        return works
 
     def plans(self) -> list[Plan]:
         """The plans to choose from, for the fusion of the machine."""
@@ -276,9 +289,9 @@ class Planner:
     def _sizes(self, works: Sequence[Work]) -> list[OpBytes]:
         sizes = []
         for position, work in enumerate(works):
-            known = self._sized.get(position)
+            known = self._sized.get(self._twins[position])
             if known is None or known[0] is not work:
-                known = self._sized[position] = (work, self._size(position, work))
+                known = self._sized[self._twins[position]] = (work, self._size(position, work))
             sizes.append(known[1])
         return sizes
 
@@ -297,6 +310,11 @@ class Planner:
             passes=(1,) * len(passes) if fits else passes,
             is_whole=is_whole,
         )
+
+    def _is_like(self, position: int, twin: int) -> bool:
+        """Whether two equal products take equal work: nothing is compressed, left in the array or divided otherwise."""
+        is_alike = not self._stored and self._machine.fusion == "resident"
+        return is_alike and self._copies.get(position) == self._copies.get(twin)
 
     def _product(self, position: int) -> Product:
         """A product as the array sees it, described once."""
@@ -318,7 +336,10 @@ class Planner:
         resident: Resident | None = None
         works: list[Work] = []
         for position, op in enumerate(step.executed):
-            if op.gemm:
+            twin = self._twins[position]
+            if op.gemm and twin != position and self._is_like(position, twin):
+                works.append(works[twin])
+            elif op.gemm:
                 operands = self.operands(position)
                 if dataflow_of(machine, op.phase) == "row-stationary":
                     own = _row_work(op, step, machine, self._rates, operands, share)
@@ -357,6 +378,8 @@ class _Manners(NamedTuple):
     styles: list[Style]
     aligned: list[tuple[bool, ...]]
     passes: list[tuple[int, ...]]
+    twins: list[int]
+    """The first op that is equal but for its layer."""
 
 
 _MANNERS = Recent[_Manners](32)
@@ -364,7 +387,17 @@ _MANNERS = Recent[_Manners](32)
 
 def _find_manners(ops: Sequence[Op]) -> _Manners:
     styles = [style_of(op) for op in ops]
-    return _Manners(styles, [aligned_inputs(op) for op in ops], list(map(_passes, ops, styles)))
+    first: dict[Hashable, int] = {}
+    twins = [first.setdefault(_likeness(op), position) for position, op in enumerate(ops)]
+    return _Manners(styles, [aligned_inputs(op) for op in ops], list(map(_passes, ops, styles)), twins)
+
+
+def _likeness(op: Op) -> Hashable:
+    """Everything about an op that its work depends on, but for the formats of its layer."""
+    tensors = tuple((tensor.elements, tensor.role) for tensor in (*op.inputs, *op.outputs))
+    return (
+        op.operator, op.kind, op.phase, op.layer == "", op.flops, op.gemm, op.convolution, len(op.inputs), tensors,
+    )  # fmt: skip
 
 
 def _passes(op: Op, style: Style) -> tuple[int, ...]:

@@ -87,8 +87,7 @@ def choose_plan(
 
 def _time_energy(plan: Plan, spans: list[Span], rates: Rates) -> float:
     time_s = spans[-1].start_s + spans[-1].time_s if spans else 0.0
-    parts = (work.energy_j(rates, 0.0, moved) for work, moved in zip(plan.works, plan.moved, strict=True))
-    dynamic_j = sum(sum(energy.values()) for energy in parts)
+    dynamic_j = sum(work.dynamic_j(rates, moved) for work, moved in zip(plan.works, plan.moved, strict=True))
     return time_s * (dynamic_j + sum(refresh_of_groups(plan, spans, rates)) + (rates.leakage_w or 0.0) * time_s)
 
 

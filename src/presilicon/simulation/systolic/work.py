@@ -147,6 +147,14 @@ class Work(Struct, frozen=True, kw_only=True):
         """Bytes that all memories of the chip read and write, `passed` of them from and to DRAM."""
         return self.bytes_sram + passed + sum(self.inner_bytes.values())
 
+    def dynamic_j(self, rates: Rates, moved: "Moved") -> float:
+        """All joules but those of leakage."""
+        joules = self.operations_j + self.register_bits * rates.register_bit_j + moved.dram * rates.dram_byte_j
+        if self.inner_bytes:
+            joules += sum(self.inner_bytes.get(buffer.name, 0.0) * buffer.byte_j for buffer in rates.buffers[:-1])
+        joules += (self.coded_bytes + moved.coded) * rates.codec_byte_j
+        return joules + (self.bytes_sram + moved.passed) * rates.sram_byte_j
+
     def energy_j(self, rates: Rates, time_s: float, moved: "Moved") -> dict[str, float]:
         """Joules by component, for an op with so much time and DRAM traffic in its group."""
         energy = {
