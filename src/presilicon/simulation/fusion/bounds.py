@@ -14,6 +14,7 @@ from presilicon.records import DramBounds
 from presilicon.simulation.fusion.parts import Style
 from presilicon.simulation.fusion.schedule import OpBytes
 from presilicon.simulation.fusion.values import BEFORE, StepValues
+from presilicon.simulation.recent import Recent
 
 _SINGLE_CUTS = 1
 """Cuts that are also tried alone, those with the most data alive: many cuts count the buffer many times."""
@@ -41,19 +42,29 @@ def bound_traffic(
         compulsory += read[value] if writer == BEFORE else written[value] if values.outlives[value] else 0.0
     cuts = [position for position, style in enumerate(styles) if style in ("norm", "sum")]
     chains = [_longest_chain(cuts, values), *([cut] for cut in _widest(cuts, values))] if cuts else []
-    completes = _complete_edges(values, sizes)
+    is_whole = tuple([size.is_whole for size in sizes])
     smallest = _SMALL * buffer_bytes
     counted = [
         value
         for value, readers in enumerate(values.readers)
         if readers and values.size_bytes[value] >= smallest and not values.pinned[value]
     ]
-    excess = [_excess(chain, counted, styles, values, completes, inputs, buffer_bytes) for chain in chains]
+    excess = []
+    for chain in chains:
+        windows = _WINDOWS.find(
+            values.reads,
+            (tuple(chain), is_whole),
+            lambda chain=chain: _windows(chain, styles, values, _complete_edges(values, is_whole)),  # type: ignore[misc]
+        )
+        excess.append(_excess(chain, counted, windows, values, inputs, buffer_bytes))
     return DramBounds(
         separate_bytes=separate,
         compulsory_bytes=compulsory,
         buffered_bytes=compulsory + max(excess, default=0.0),
     )
+
+
+_WINDOWS = Recent[list[list[tuple[int, int]]]](64)
 
 
 def _widest(cuts: Sequence[int], values: StepValues) -> list[int]:
@@ -91,16 +102,14 @@ def _longest_chain(cuts: Sequence[int], values: StepValues) -> list[int]:
     return chain[::-1]
 
 
-def _complete_edges(values: StepValues, sizes: Sequence[OpBytes]) -> list[list[int]]:
+def _complete_edges(values: StepValues, used: Sequence[Sequence[bool]]) -> list[list[int]]:
     """For each op, the ops of whose results it reads all, so that they are complete before it is."""
     edges = []
     for position, reads in enumerate(values.reads):
         edges.append(
             [
                 values.writer[value]
-                for value, is_used, is_whole in zip(
-                    reads, sizes[position].is_whole, values.whole[position], strict=True
-                )
+                for value, is_used, is_whole in zip(reads, used[position], values.whole[position], strict=True)
                 if is_used and is_whole and values.writer[value] != BEFORE and not values.pinned[value]
             ]
         )
@@ -110,15 +119,13 @@ def _complete_edges(values: StepValues, sizes: Sequence[OpBytes]) -> list[list[i
 def _excess(
     chain: Sequence[int],
     counted: Sequence[int],
-    styles: Sequence[Style],
+    windows: Sequence[Sequence[tuple[int, int]]],
     values: StepValues,
-    completes: Sequence[Sequence[int]],
     inputs: Sequence[dict[int, float]],
     buffer_bytes: float,
 ) -> float:
     """Traffic beyond the compulsory that a chain of cuts forces; phase j begins when cut j has its sums."""
     last = len(chain)
-    windows = _windows(chain, styles, values, completes)
     loads, crossing = [0.0] * (last + 1), [0.0] * (last + 1)
     for value in counted:
         writer, readers = values.writer[value], values.readers[value]

@@ -11,7 +11,7 @@ lines of them, with those that the next window of a convolution needs), with wei
 in the buffer. The sums are there when the last slice has passed; updates of the weights follow them.
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from math import ceil
 from typing import Literal
 
@@ -116,6 +116,11 @@ class _Open:
         self.whole_samples = False
 
 
+def _has_end(group: _Open, values: Sequence[int]) -> bool:
+    """Whether some of the values are only there when a group ends."""
+    return "end" in map(group.states.get, values)
+
+
 class _Sources(Struct):
     """Groups that an op could join for its inputs."""
 
@@ -200,21 +205,21 @@ class _Former:
         self._settle(group)
 
     def _place_vector(self, position: int, style: Style) -> None:
-        sources = self._sources(position, lambda index, value, group: self._can_follow(position, index, value, group))
+        sources = self._sources(position, self._aligned[position], at_end=True)
         target = sources.target
         if target is not None and not self._admits(target, style, position):
             target = None
         if target is None and sources.target is not None:
             sources.lowest = max(sources.lowest, sources.target.slot + 1)
         inputs = self._values.reads[position]
-        at_end = target is not None and any(target.states.get(value) == "end" for value in inputs)
+        at_end = target is not None and _has_end(target, inputs)
         if target is None:
             target = sources.waiting.pop(0) if sources.waiting else _Open(0)
             target.lowest = max(target.lowest, sources.lowest)
-            at_end = any(target.states.get(value) == "end" for value in inputs)
+            at_end = _has_end(target, inputs)
             self._waiting[target] = None
         for group in sources.waiting:
-            at_end = at_end or any(group.states.get(value) == "end" for value in inputs)
+            at_end = at_end or _has_end(group, inputs)
             self._merge(group, target, at_end=at_end)
         target.whole_samples |= style == "samples"
         self._add(position, target, "end" if at_end else "stream")
@@ -225,7 +230,7 @@ class _Former:
 
     def _place_norm(self, position: int) -> None:
         """The sums join the group of the producer; the result waits for its consumer."""
-        sources = self._sources(position, lambda index, value, group: self._can_follow(position, index, value, group))
+        sources = self._sources(position, self._aligned[position], at_end=True)
         for group in sources.waiting:
             self._settle(group)
         target = sources.waiting[-1] if sources.waiting else sources.target
@@ -240,12 +245,7 @@ class _Former:
 
     def _place_product(self, position: int) -> None:
         product = self._products[position]
-        sources = self._sources(
-            position,
-            lambda index, value, group: (
-                self._limits.slicing and index < 2 and product.streaming[index] and group.states[value] == "stream"
-            ),
-        )
+        sources = self._sources(position, product.streaming if self._limits.slicing else (), at_end=False)
         state: State = "end" if product.sums_slices else "stream"
         if sources.target is not None and self._slice_with(sources.target, sources.waiting, position):
             for group in sources.waiting:
@@ -269,14 +269,24 @@ class _Former:
 
     # Whether an op can take part in a group.
 
-    def _sources(self, position: int, streams: Callable[[int, int, _Open], bool]) -> _Sources:
-        """The groups that the inputs of an op stream from; those that it cannot join get a slot before it."""
+    def _sources(self, position: int, streaming: Sequence[bool], *, at_end: bool) -> _Sources:
+        """The groups that the inputs of an op stream from; those that it cannot join get a slot before it.
+
+        `streaming` says which of the first inputs the op takes piece by piece; `at_end`, whether it also follows what
+        is there when a group ends.
+        """
         joinable: list[_Open] = []
         barred: list[_Open] = []
+        home = self._home
         for index, value in enumerate(self._values.reads[position]):
-            group = self._home.get(value)
+            group = home.get(value)
             if group is not None:
-                found = joinable if streams(index, value, group) else barred
+                state = group.states[value]
+                if state == "stream":
+                    joins = index < len(streaming) and streaming[index]
+                else:
+                    joins = at_end and state == "end"
+                found = joinable if joins else barred
                 if group not in found:
                     found.append(group)
         lowest = self._floor
@@ -310,11 +320,6 @@ class _Former:
                     self._settle(group)
                 last = max(last, group.slot)
         return last
-
-    def _can_follow(self, position: int, index: int, value: int, group: _Open) -> bool:
-        """Whether an op of the vector unit can take a value piece by piece; not if each piece needs all of it."""
-        state = group.states[value]
-        return state == "end" or (state == "stream" and self._aligned[position][index])
 
     def _admits(self, group: _Open, style: Style, position: int) -> bool:
         """Whether the pieces of a group are large enough for an op of that style, or can be made so."""

@@ -128,15 +128,9 @@ def exchange(transfers: Transfers, imported: Container[int], exported: Container
     return left
 
 
-class _Candidate(NamedTuple):
-    """Data that could stay on chip from its use in one group to its use in another."""
-
-    cost: float
-    """Space and time that it takes, for each byte that it saves."""
-    value: int
-    first: int
-    last: int
-    size_bytes: float
+_Candidate = tuple[float, int, int, int, float]
+"""Data that could stay on chip from its use in one group to its use in another: the space and time that it takes for
+each byte that it saves; value, first and last group; bytes."""
 
 
 def keep_on_chip(
@@ -167,7 +161,9 @@ def keep_on_chip(
     left = Transfers([], [], tuple(sorted(stays)))
     for load in transfers.loads:
         share = shares.get((load.value, load.slot), 0.0)
-        left.loads.append(load if share == 0 else replace(load, size_bytes=load.size_bytes * (1 - share)))
+        left.loads.append(
+            load if share == 0 else Transfer(load.value, load.slot, load.position, load.size_bytes * (1 - share))
+        )
     for store in transfers.stores:
         share = 0.0
         if not values.outlives[store.value] and store.value in loads:
@@ -186,7 +182,7 @@ def _stays_of(
     uses = sorted(loads) if store is None else [store.slot, *sorted(loads)]
     spared = 0.0 if store is None or values.outlives[value] else store.size_bytes / len(loads)
     return [
-        _Candidate((last - first + 1) * size_bytes / max(loads[last] + spared, 1e-9), value, first, last, size_bytes)
+        ((last - first + 1) * size_bytes / max(loads[last] + spared, 1e-9), value, first, last, size_bytes)
         for first, last in pairwise(uses)
     ]
 

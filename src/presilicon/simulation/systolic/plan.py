@@ -248,9 +248,12 @@ class Planner:
     def _charge(self, works: Sequence[Work], transfers: Transfers) -> tuple[Moved, ...]:
         """The DRAM traffic of each op."""
         dram = [work.spills for work in works]
-        more, coded = [0.0] * len(works), [0.0] * len(works)
         for transfer in (*transfers.loads, *transfers.stores):
             dram[transfer.position] += transfer.size_bytes
+        if not self._stored:
+            return tuple([Moved(own, own, 0.0) for own in dram])
+        more, coded = [0.0] * len(works), [0.0] * len(works)
+        for transfer in (*transfers.loads, *transfers.stores):
             stored = self._stored.get(transfer.value)
             if stored is not None and stored.in_dram != stored.on_chip:
                 passed = transfer.size_bytes / stored.in_dram * stored.on_chip
