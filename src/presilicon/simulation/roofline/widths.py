@@ -55,7 +55,8 @@ def lay_out_tensors(ops: Sequence[Op], numerics: Numerics, formats: StepFormats)
 
 def _bits(tensors: Sequence[TensorRef], op: Op, formats: StepFormats) -> tuple[float, ...]:
     return tuple(
-        8 * formats.bytes_of(tensor, op.layer, op.product_phase) / max(tensor.elements, 1) for tensor in tensors
+        tensor.integer_bits or 8 * formats.bytes_of(tensor, op.layer, op.product_phase) / max(tensor.elements, 1)
+        for tensor in tensors
     )
 
 
@@ -163,13 +164,14 @@ class _Mixed:
 
     def _promoted(self, op: Op, bits: Sequence[float]) -> float:
         """Width of the result of an op that takes its inputs as they are."""
-        if op.kind == "random":
-            return self._narrow  # masks of dropout have the width of what they mask, and promote nothing
         if op.kind == "normalization" or any(tensor.id == op.inputs[0].id for tensor in op.outputs if op.inputs):
             return bits[0]
         floats = [pair for pair in zip(op.inputs, bits, strict=True) if pair[0].elements and not pair[0].integer_bits]
+        if not floats:
+            # Random masks have the width of what they mask, and promote nothing.
+            return self._narrow if op.kind == "random" else self._wide
         # A tensor without dimensions promotes no other.
-        return max((bool(tensor.shape), width) for tensor, width in floats)[1] if floats else self._wide
+        return max((bool(tensor.shape), width) for tensor, width in floats)[1]
 
     def _write(self, op: Op, result: float) -> tuple[float, ...]:
         """Note the width of the results; those of a gradient of weights are converted for the optimizer."""

@@ -53,7 +53,7 @@ _KINDS: dict[OpKind, str] = {
     "elementwise": """
         glu glu_backward prelu_kernel prelu_kernel_backward elu_backward hardtanh_backward hardswish_backward
         hardsigmoid_backward mish_backward softplus_backward softshrink_backward hardshrink_backward leaky_relu_backward
-        log_sigmoid_forward log_sigmoid_backward softplus hardswish mish logit_backward""",
+        native_dropout_backward log_sigmoid_forward log_sigmoid_backward softplus hardswish mish logit_backward""",
 }
 _KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 

@@ -116,6 +116,16 @@ def test_an_embedding_reads_its_rows_and_not_its_table() -> None:
     assert find(graph, "weight_grad.embedding_dense_backward").flops == 24
 
 
+def test_dropout_is_one_op_forward_and_one_backward() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.1))
+    graph = capture(model, torch.empty(6, 3))
+    ops = [op for op in graph.ops if op.layer == "1"]
+    assert [op.operator for op in ops] == ["aten.native_dropout.default", "aten.native_dropout_backward.default"]
+    assert [tensor.integer_bits for tensor in ops[0].outputs] == [0, 8]  # the result and its mask
+    for still in (model.eval(), nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.0))):
+        assert not [op for op in capture(still, torch.empty(6, 3)).ops if op.layer == "1"]
+
+
 def test_an_expanded_tensor_holds_no_more_numbers() -> None:
     graph = capture(nn.Linear(3, 4), torch.empty(6, 3))
     spread = find(graph, "input_grad.div")
