@@ -1,4 +1,7 @@
-"""numpy and torch as names that a module can import at its top: they are loaded when they are first used."""
+"""numpy and torch as names that a module can import at its top: they are loaded when they are first used.
+
+For modules that are imported without them, as for `presilicon --help`. Numba cannot compile functions that use these.
+"""
 
 from importlib import import_module
 from types import ModuleType
