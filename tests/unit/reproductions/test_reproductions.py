@@ -172,6 +172,6 @@ def test_eyeriss_is_as_fast_as_measured_and_moves_as_much() -> None:
     errors = {row.quantity: abs(row.ours / row.published - 1) for row in found.rows}
     for quantity, error in errors.items():
         # Table V has fewer accesses for CONV3 than its mapping in Table III moves sums.
-        assert error < (0.45 if quantity == "CONV3: global buffer" else 0.16), quantity
+        assert error < (0.45 if quantity == "CONV3: global buffer" else 0.12), quantity
     assert errors["all layers: latency, the chip's mapping"] < 0.1
     assert "except for CONV3" in found.verdict

@@ -59,7 +59,7 @@ def row_work(
         machine.objective,
     )
     passes = mac.passes(left.significand_bits, right.significand_bits)
-    cycles = ceil(mapped.cycles + (passes - 1) * mapped.compute_cycles)
+    cycles = ceil(mapped.cycles + (passes - 1) * mapped.compute_cycles) + _waiting_cycles(mapped, hardware, machine)
     traffic = {store.name: sum(bits) / 8 for store, bits in zip(hardware.stores[:-1], mapped.traffic[:-1], strict=True)}
     moved = dict.fromkeys(TENSORS, 0.0)
     for transfer in mapped.transfers:
@@ -85,6 +85,23 @@ def row_work(
         utilization=op.gemm.macs / (max(cycles, 1) * machine.rows * machine.cols),
         tile_bytes=share * machine.buffer.usable_bits / 8,
         whole_rows=False,
+    )
+
+
+def _waiting_cycles(mapped: Price, hardware: Hardware, machine: SystolicMachine) -> int:
+    """Cycles in which cells wait for an SRAM of theirs that is filled: one that is not doubled holds what is in use.
+
+    Registers of cells take the next number while they hand on the last.
+    """
+    waits = {
+        index
+        for index, memory in enumerate(machine.levels)
+        if memory.per == "cell" and memory.kind == "sram" and not memory.doubled
+    }
+    return sum(
+        transfer.times * ceil(transfer.read / hardware.stores[transfer.upper].read_bits)
+        for transfer in mapped.transfers
+        if transfer.lower in waits and hardware.stores[transfer.upper].read_bits < inf
     )
 
 

@@ -1,6 +1,7 @@
 """Row-stationary arrays: every product of a step, and what their machines must have."""
 
 import pytest
+from msgspec.structs import replace
 
 from presilicon.base import ConfigError
 from presilicon.designs import load_design
@@ -35,6 +36,20 @@ def test_operands_cross_dram_at_least_once() -> None:
     gemm = Gemm(m=256, k=64, n=48)
     cost = simulate_gemm(gemm, load_design("eyeriss"))
     assert cost.bytes_dram >= 2 * (gemm.m * gemm.k + gemm.k * gemm.n + gemm.m * gemm.n)
+
+
+def test_cells_wait_for_filters_unless_their_memory_is_doubled() -> None:
+    """The filters of a pass come over 64 bits; a second half of the memory would take them meanwhile."""
+    gemm = Gemm(m=256, k=64, n=48)
+    design = load_design("eyeriss")
+    waiting = simulate_gemm(gemm, design)
+    wide = [replace(m, gb_s=1e9) if m.name == "filters" else m for m in design.machine.memories]
+    free = simulate_gemm(gemm, replace(design, machine=replace(design.machine, memories=tuple(wide))))
+    words = gemm.k * gemm.n  # each weight enters the cells at least once
+    assert waiting.cycles - free.cycles >= words * 16 / 64 - 200
+    twice = [replace(m, doubled=True, kib=2 * m.kib) if m.name == "filter pads" else m for m in design.machine.memories]
+    doubled = simulate_gemm(gemm, replace(design, machine=replace(design.machine, memories=tuple(twice))))
+    assert doubled.cycles < waiting.cycles
 
 
 def test_a_product_lies_on_as_many_cells_as_eyeriss_uses() -> None:
