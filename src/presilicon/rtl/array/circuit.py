@@ -167,6 +167,8 @@ def _machine(design: Design) -> Any:
             f'machine.transpose must be "in-place", not "{machine.transpose}": the input gradient uses the weights '
             "where they lie; try --set machine.transpose=in-place"
         )
+    if machine.cores.count > 1:
+        raise ConfigError(f"machine.cores.count must be 1, not {machine.cores.count}: the circuit is one array")
     if machine.sparsity.zeros != "computed":
         raise ConfigError(
             f'machine.sparsity.zeros must be "computed", not "{machine.sparsity.zeros}": the cells multiply by every '

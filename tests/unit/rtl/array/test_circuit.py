@@ -43,6 +43,7 @@ def test_cells_hold_every_operand_and_sizes_count_what_is_asked_for() -> None:
         (["instrument.hardware.lanes=8"], "set lanes = 16"),
         (["instrument.hardware.taps=3"], "set taps = 2"),
         (["instrument.hardware.element=e5m2"], "does not hold every number of e4m3"),
+        (["machine.cores.count=4"], "cores.count must be 1"),
         (["machine.sparsity.zeros=weights"], "sparsity.zeros must be"),
     ],
 )  # fmt: skip
