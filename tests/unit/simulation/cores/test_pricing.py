@@ -17,6 +17,7 @@ from presilicon.simulation.cores.pipeline import Pipeline
 from presilicon.simulation.cores.splits import Grid, grids, share_of_op
 from presilicon.simulation.cores.stages import Block, balance, order_of_blocks, stages_of
 from presilicon.simulation.systolic.pricing import price_systolic
+from presilicon.workloads import capture_workload, load_workload
 
 HOP_J = 1e-12
 
@@ -165,6 +166,27 @@ def test_gradients_are_added_up_over_the_network():
     assert moved["mm.3"] == 3 * 4 * elements  # float32 parts of sums
     assert sum(moved.values()) == 3 * 6 * elements
     assert price.energy_by_component_j["network"] == pytest.approx(HOP_J * sum(moved.values()))
+
+
+@pytest.mark.parametrize("workload", ["digits-mlp", "digits-cnn"])
+def test_a_core_with_its_samples_does_what_one_core_does_with_a_batch_of_so_many(workload):
+    """The step is captured once more with the samples of one core: an independent witness of its share."""
+    whole, part = (capture_workload(load_workload(workload), batch_size=batch) for batch in (64, 16))
+    plain = ("fusion=none", "dram_gb_s=1000000", "sram_kib=1024")  # so that mappings have nothing to trade
+    design = chip(4, *plain)
+    price = Division(step_of(whole, design), design.machine, Network("mesh", 2, 2), "data", HOP_J).price()
+    alone = simulate(part, chip(1, *plain))
+    compared = 0
+    for own, op, single in zip(whole.ops, price.ops, alone.ops, strict=False):
+        assert op.name == single.name
+        if own.phase != "update" and (own.gemm is not None or own.kind in ("elementwise", "pooling")):
+            compared += 1
+            assert op.cycles == single.cycles, op.name
+    assert compared > 8
+    updates = [
+        (op.cycles, single.cycles) for op, single in zip(price.ops, alone.ops, strict=True) if op.phase == "update"
+    ]
+    assert sum(own for own, _ in updates) <= sum(single for _, single in updates) / 3  # each owns a quarter
 
 
 @pytest.mark.parametrize("cores", [2, 4, 6])
