@@ -46,7 +46,7 @@ def test_evaluate_with_sensitivity(invoke) -> None:
     ]
     assert all(ranking["survives"] for ranking in document["sensitivity"]["rankings"])
     text = invoke(*arguments, "--sensitivity").out
-    assert "sensitivity: the 30 figures of horowitz-45nm, one at a time, times 2 and 1/2" in text
+    assert "sensitivity: the 32 figures of horowitz-45nm, one at a time, times 2 and 1/2" in text
     assert "fp8-systolic < fp32-systolic: survives" in text
     assert "sensitivity" in invoke("runs", "show").out
     plain = invoke(*arguments, "--json").document
