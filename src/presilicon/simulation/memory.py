@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from presilicon.designs import Design, StepFormats
 from presilicon.records import (
     MEMORY_PARTS,
@@ -18,6 +20,7 @@ from presilicon.records import (
 )
 from presilicon.simulation.execution import executed_ops
 from presilicon.simulation.lifetimes import find_lifetimes
+from presilicon.simulation.recent import Recent
 
 _BACKWARD = ("input_grad", "weight_grad")
 _INITIAL = ("weight", "state", "activation")
@@ -99,6 +102,42 @@ def find_holdings(graph: StepGraph, executed: Sequence[Op], formats: StepFormats
     return dict(_walk_holdings(graph, executed, formats))
 
 
+class _Life(Struct):
+    """The uses of a storage."""
+
+    first: int
+    last: int
+    seen: list[tuple[TensorRef, str]]
+    """As ops saw it, with their layers: each role, layer and number of elements once, the first use first."""
+
+
+_USES = Recent[tuple[set[int], set[int], dict[int, _Life]]](32)
+
+
+def _find_uses(ops: Sequence[Op], held_throughout: set[int]) -> tuple[set[int], set[int], dict[int, _Life]]:
+    """Storages that the step begins with, those that its backward pass reads, and the uses of all but resident ones."""
+    initial: set[int] = set()
+    used_backward: set[int] = set()
+    lives: dict[int, _Life] = {}
+    known: set[tuple[int, str, str, int]] = set()
+    for position, op in enumerate(ops):
+        for tensor in op.inputs:
+            if tensor.id not in lives and tensor.role in _INITIAL:
+                initial.add(tensor.id)
+            if op.phase in _BACKWARD:
+                used_backward.add(tensor.id)
+        for tensor in op.inputs + op.outputs:
+            if tensor.id in held_throughout:
+                continue
+            life = lives.setdefault(tensor.id, _Life(position, position, []))
+            life.last = position
+            key = (tensor.id, tensor.role, op.layer, tensor.elements)
+            if key not in known:
+                known.add(key)
+                life.seen.append((tensor, op.layer))
+    return initial, used_backward, lives
+
+
 def _walk_holdings(
     graph: StepGraph, executed: Sequence[Op], formats: StepFormats
 ) -> Iterator[tuple[tuple[int, bool], Holding]]:
@@ -117,24 +156,11 @@ def _walk_holdings(
     yield from resident.items()
     held_throughout = {storage for storage, _ in resident}
     backward_start = next((position for position, op in enumerate(executed) if op.phase in _BACKWARD), len(executed))
-    size: dict[int, float] = {}
-    first: dict[int, tuple[int, TensorRef]] = {}
-    last: dict[int, int] = {}
-    initial: set[int] = set()
-    used_backward: set[int] = set()
-    for position, op in enumerate(executed):
-        for tensor in op.inputs:
-            if tensor.id not in first and tensor.role in _INITIAL:
-                initial.add(tensor.id)
-            if op.phase in _BACKWARD:
-                used_backward.add(tensor.id)
-        for tensor in op.inputs + op.outputs:
-            if tensor.id not in held_throughout:
-                size[tensor.id] = max(size.get(tensor.id, 0.0), formats.written_bytes(tensor, op.layer))
-                first.setdefault(tensor.id, (position, tensor))
-                last[tensor.id] = position
-    for storage, size_bytes in size.items():
-        first_use, tensor = first[storage]
+    initial, used_backward, lives = _USES.find(executed, "", lambda: _find_uses(executed, held_throughout))
+    last = {storage: life.last for storage, life in lives.items()}
+    for storage, life in lives.items():
+        size_bytes = max([formats.written_bytes(tensor, layer) for tensor, layer in life.seen])
+        first_use, tensor = life.first, life.seen[0][0]
         if storage in initial and tensor.role in ("weight", "state"):
             part: MemoryPart = "weights" if tensor.role == "weight" else "state"
             yield (storage, False), Holding(part, size_bytes, 0, end)

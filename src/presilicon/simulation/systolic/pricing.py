@@ -120,7 +120,8 @@ def _demands(plan: Plan, values: StepValues, machine: SystolicMachine) -> Iterat
     """Demand of each group; data that the previous group does not write can come early if the buffer has room."""
     bytes_s = machine.dram_gb_s * 1e9
     gathered = frozenset(position for group in plan.groups for position in group.statistics)
-    moved = [sum(plan.works[position].spills for position in group.members) for group in plan.groups]
+    works = plan.works
+    moved = [sum([works[position].spills for position in group.members]) for group in plan.groups]
     waiting = [0.0] * len(plan.groups)
     home = {position: slot for slot, group in enumerate(plan.groups) for position in group.members}
     for load in plan.transfers.loads:
@@ -130,14 +131,14 @@ def _demands(plan: Plan, values: StepValues, machine: SystolicMachine) -> Iterat
             waiting[load.slot] += load.size_bytes
     for store in plan.transfers.stores:
         moved[store.slot] += store.size_bytes
-    room = 0.0
+    room, most = 0.0, machine.buffer.usable_bits / 8
     for slot, group in enumerate(plan.groups):
         yield Demand(
             compute_s=plan.compute_cycles(group, gathered) * 1e-9 / machine.clock_ghz,
             transfer_s=moved[slot] / bytes_s,
             early_s=min(waiting[slot], room) / bytes_s,
         )
-        room = min(plan.free_bytes[slot] + group.reserved_bytes / 2, machine.buffer.usable_bits / 8)
+        room = min(plan.free_bytes[slot] + group.reserved_bytes / 2, most)
 
 
 def price_plan(
