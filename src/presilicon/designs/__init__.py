@@ -131,7 +131,7 @@ __all__ = [
 ]
 
 _MACHINE_NAMES = (
-    *("CaterpillarMachine", "ClassRate", "Dataflow", "Dataflows", "HostTimes", "MatrixRate", "Provenance", "Reduction"),
+    *("CaterpillarMachine", "Dataflow", "Dataflows", "HostTimes", "MatrixRate", "Provenance", "Reduction"),
     *("RooflineMachine", "SystolicMachine", "Transpose"),
 )
 

@@ -24,7 +24,11 @@ from presilicon.simulation.mapping.nest import (
 )
 from presilicon.simulation.mapping.problem import Contraction, Tensor
 from presilicon.simulation.memory import memory_timeline, peak_bytes
-from presilicon.simulation.roofline.machine import ClassRate, HostTimes, MatrixRate, Provenance, RooflineMachine
+from presilicon.simulation.roofline.efficiency import Efficiency, Group, MeasuredLayers, Rate
+from presilicon.simulation.roofline.features import Features
+from presilicon.simulation.roofline.kernels import Kernel, cast_of, make_kernels
+from presilicon.simulation.roofline.machine import HostTimes, MatrixRate, Provenance, RooflineMachine
+from presilicon.simulation.roofline.pricing import Span, busy_seconds, kernel_limit, seconds
 from presilicon.simulation.sparsity.description import Sparsity, parse_pattern
 from presilicon.simulation.step import simulate, simulate_gemm
 from presilicon.simulation.systolic.cycles import ArrayCycles, gemm_cycles, transposer_cycles
@@ -44,23 +48,29 @@ __all__ = [
     "LANES",
     "ArrayCycles",
     "CaterpillarMachine",
-    "ClassRate",
     "Contraction",
     "Dataflow",
     "Dataflows",
+    "Efficiency",
     "ElementBytes",
+    "Features",
     "FittedDesign",
+    "Group",
     "Hardware",
     "HostTimes",
+    "Kernel",
     "Loop",
     "Mapping",
     "MatchedTimes",
     "MatrixRate",
+    "MeasuredLayers",
     "Memory",
     "Precision",
     "Provenance",
+    "Rate",
     "Reduction",
     "RooflineMachine",
+    "Span",
     "Sparsity",
     "Store",
     "SystolicMachine",
@@ -68,6 +78,8 @@ __all__ = [
     "Transpose",
     "area",
     "bound_product",
+    "busy_seconds",
+    "cast_of",
     "chain_of",
     "check_mapping",
     "checkpoint",
@@ -76,11 +88,13 @@ __all__ = [
     "fit_area",
     "gemm_cycles",
     "keep_largest",
+    "kernel_limit",
     "lane_cycles",
     "lane_speedup",
     "least_traffic",
     "mac_area_um2",
     "mac_pj",
+    "make_kernels",
     "match_times",
     "memory_timeline",
     "packed_share",
@@ -93,6 +107,7 @@ __all__ = [
     "register_area_um2",
     "run_array",
     "run_in_place",
+    "seconds",
     "simulate",
     "simulate_gemm",
     "sram_area_um2",

@@ -1,4 +1,4 @@
-"""The roofline machine: a real chip, as peaks, a bandwidth, and the fraction of them that each class of op reaches."""
+"""The roofline machine: a real chip, as peaks, a bandwidth, and how far from them its ops were measured."""
 
 from typing import Annotated, Literal
 
@@ -8,12 +8,9 @@ from presilicon.base import ConfigError, FormatError
 from presilicon.designs import Design, Label, Machine, MachineStep, Numerics, StepPrice, Technology, UpdateRule
 from presilicon.formats import Format, parse
 from presilicon.records import Area
+from presilicon.simulation.roofline.efficiency import load_efficiency
 
 Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
-Fraction = Annotated[float, Meta(gt=0, le=1)]
-"""Fraction of a peak."""
-MemoryFraction = Annotated[float, Meta(gt=0, le=1.5)]
-"""Fraction of the bandwidth. It may exceed 1 a little: data still in a cache arrives faster than from memory."""
 Share = Annotated[float, Meta(ge=0, le=1)]
 Microseconds = Annotated[float, Meta(ge=0, le=1e6)]
 
@@ -26,47 +23,12 @@ class Provenance(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     source: str
 
 
-class PhaseFractions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fractions of the peak rate that large products of each phase reach."""
-
-    forward: Fraction
-    input_grad: Fraction
-    weight_grad: Fraction
-
-
 class MatrixRate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Matrix products whose operands are in one number format."""
 
     tflops: Positive
     """Peak, dense."""
-    gemm: PhaseFractions
-    convolution: PhaseFractions
-    attention: Fraction = 0.4
-    """Fraction of the peak for products inside fused attention."""
-    recurrence: Fraction | None = None
-    """Fraction of the peak for products with the state of a recurrent layer; None: that of other products."""
-    unaligned: Fraction = 0.25
-    """Fraction of the rate that remains when a row of an operand is not a multiple of `alignment_bytes`."""
-    unaligned_convolution: Fraction = 0.1
-    """The same for convolutions whose channels are not aligned, as in a first layer with three."""
-    winograd: Annotated[float, Meta(ge=1, le=4)] = 1.0
-    """Speed-up of 3x3 convolutions where the library uses an algorithm with fewer multiplications."""
     pj_per_flop: Annotated[float, Meta(ge=0)] = 0.0
-
-
-class ClassRate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Rates of a class of ops outside the matrix units."""
-
-    memory: MemoryFraction = 0.8
-    """Fraction of the bandwidth for 32-bit elements."""
-    memory_16: MemoryFraction = 0.7
-    """Fraction of the bandwidth for elements of 16 bits or fewer: kernels bound by element count reach less of it."""
-    tflops: Positive = 1e3
-    """Peak of the arithmetic."""
-    latency_us: Microseconds = 0.0
-    """Added to the machine's own, for ops that take several kernels, or one that cannot fill the chip."""
-    busy: Share | None = None
-    """Share of the machine's power drawn while such a kernel works; None: the machine's own `busy`."""
 
 
 class HostTimes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,9 +51,9 @@ class ChipEnergy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     static: Share
     """Share of the machine's power that is always drawn, at the clock of a busy chip."""
     busy: Share = 0.0
-    """Share drawn in addition while a kernel computes or moves data; a class may have its own."""
-    unaligned: Share | None = None
-    """Replaces `busy` in convolutions whose channels are not aligned, because cores wait there. None: no difference."""
+    """Share drawn in addition while a kernel computes or moves data outside the matrix units."""
+    busy_matrix: Share = 0.0
+    """The same while the matrix units work, by the share of the cores that a product fills."""
     pj_per_byte: Annotated[float, Meta(ge=0)]
     pj_per_flop: Annotated[float, Meta(ge=0)] = 0.0
     """Energy of arithmetic outside the matrix units."""
@@ -107,8 +69,9 @@ class RooflineMachine(
 ):
     """A chip, or several side by side, that runs ops one after another as a framework launches them.
 
-    An op takes a fixed time, and then the longer of its arithmetic and its memory traffic, each at the fraction of the
-    peak that its class reaches. Small products do not fill the chip: they are made of tiles, a wave of tiles at a time.
+    The limit of an op is the longer of its arithmetic and its memory traffic at the peaks. Small products do not fill
+    the chip: they are made of tiles, a wave of tiles at a time. How much longer than its limit an op takes was measured
+    on layers of many kinds and shapes, on this chip or another one.
     """
 
     matrix: dict[str, MatrixRate]
@@ -119,17 +82,15 @@ class RooflineMachine(
     """Units that compute tiles of a product in parallel: streaming multiprocessors, or matrix units."""
     tile: Annotated[int, Meta(ge=1, le=4096)] = 128
     """Rows and columns of the tile of a product that one core computes at a time."""
-    alignment_bytes: Annotated[int, Meta(ge=1, le=4096)] = 16
-    classes: dict[str, ClassRate] = {}
-    """Rates by the kind of op, with `.backward` appended outside the forward pass: `pooling`, `pooling.backward`.
-    Classes that are not listed run as `default`."""
+    measured: str = ""
+    """Table of measured layers: the name of a shipped one or a file; empty for ops that reach their limits."""
     launch: Launch = "graph"
     """Launch of ops: by a captured graph of the whole step, by the host one by one, or by the host after torch.compile,
     which merges ops that are no products into loops, and lays images out channels last."""
     optimizer: Optimizer = "foreach"
     """Update of the weights: every op of it for many tensors in one launch, or all ops in one kernel."""
     latency_us: Microseconds = 2.0
-    """Latency of every op on the chip."""
+    """Time of a launch on the chip, of kernels that were not measured."""
     host: HostTimes = HostTimes()
     fused_attention: bool = True
     """Whether scaled dot-product attention keeps its score matrix on the chip."""
@@ -147,7 +108,7 @@ class RooflineMachine(
     figures: tuple[Provenance, ...] = ()
 
     def check(self) -> None:
-        """There must be at least one matrix rate, of a format that exists, and only classes that exist."""
+        """There must be at least one matrix rate, of a format that exists, and the table of measured layers."""
         if not self.matrix:
             raise ConfigError("matrix is empty: give the rate of at least one format, as in [machine.matrix.bfloat16]")
         for name in self.matrix:
@@ -155,10 +116,7 @@ class RooflineMachine(
                 parse(name)
             except FormatError as error:
                 raise ConfigError(f"matrix.{name}: {error}") from None
-        for name in self.classes:
-            kind = name.removesuffix(".backward").removesuffix(".strided")
-            if kind not in CLASSES:
-                raise ConfigError(f'classes: there are no ops of the class "{name}". Allowed: {", ".join(CLASSES)}')
+        load_efficiency(self.measured)
 
     @property
     def update_rule(self) -> UpdateRule:
@@ -201,53 +159,6 @@ class RooflineMachine(
                 "give it numerics that one of them holds"
             )
         return max(fitting, key=lambda entry: entry[1].tflops)
-
-    def class_rate(self, name: str) -> ClassRate:
-        """The rate of a class of ops; a backward class falls back on the forward one, a strided class on the same class
-        without strides, recurrence on `gemm`, `fused` on `elementwise`, those on `default`."""
-        forward, plain = name.removesuffix(".backward"), name.replace(".strided", "")
-        keys = [name, forward, plain, plain.removesuffix(".backward")]
-        if forward == "recurrence":
-            keys += [name.replace("recurrence", "gemm"), "gemm"]
-        if name == "fused":
-            keys.append("elementwise")
-        for key in (*keys, "default"):
-            if key in self.classes:
-                return self.classes[key]
-        return ClassRate()
-
-
-CLASSES = (
-    "default",
-    "elementwise",
-    "reduction",
-    "normalization",
-    "layer-normalization",
-    "softmax",
-    "pooling",
-    "loss",
-    "gather",
-    "copy",
-    "bias",
-    "cast",
-    "relayout",
-    "optimizer",
-    "bias-correction",
-    "random",
-    "other",
-    "gemm",
-    "convolution",
-    "attention",
-    "recurrence",
-    "fused",
-)
-"""Kinds of ops, and `layer-normalization` (per example), `bias` (of a convolution), `cast` (conversions of mixed
-precision), `relayout` (of a convolution's images between channels first and last), `bias-correction` (per tensor of an
-optimizer that keeps its step count on the chip), `recurrence` (a time step of all layers of an nn.LSTM, nn.GRU or
-nn.RNN; as `gemm` unless it is given), `fused` (a loop of a compiler; as `elementwise` unless it is given), and
-`default`.
-Products have rates of their own: their classes count for latency and memory only. `.strided` is appended to a class
-where its tensors do not have the same order in memory."""
 
 
 def _holds(unit: Format, operand: Format) -> bool:

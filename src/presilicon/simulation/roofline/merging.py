@@ -11,12 +11,15 @@ from msgspec import structs
 
 from presilicon.designs import Numerics, StepFormats
 from presilicon.records import Op
+from presilicon.simulation.roofline.features import Features
 from presilicon.simulation.roofline.kernels import Kernel, make_kernels
 from presilicon.simulation.roofline.machine import RooflineMachine
 from presilicon.simulation.roofline.widths import Layout, lay_out_tensors
 
 _LOOPS = ("elementwise", "reduction", "normalization", "softmax", "loss", "copy", "random")
 """Kinds of ops that a compiler writes as loops over elements or rows."""
+_LOOP_KEYS, _UPDATE_KEYS = ("loop.32", "elementwise.32"), ("update.fused.32", "optimizer.32")
+"""Groups in which merged kernels are looked up."""
 
 
 def launched_kernels(
@@ -41,7 +44,7 @@ def compile_kernels(kernels: Sequence[Kernel], layouts: Sequence[Layout]) -> lis
     reads its inputs twice.
     """
     merged = [_without_extras(kernel) if kernel.op.phase != "update" else kernel for kernel in kernels]
-    return _merge(merged, layouts, _loops([kernel.op for kernel in kernels], _fusible(kernels)), "fused")
+    return _merge(merged, layouts, _loops([kernel.op for kernel in kernels], _fusible(kernels)), _LOOP_KEYS)
 
 
 def fuse_optimizer(kernels: Sequence[Kernel], layouts: Sequence[Layout]) -> list[Kernel]:
@@ -54,11 +57,11 @@ def fuse_optimizer(kernels: Sequence[Kernel], layouts: Sequence[Layout]) -> list
             members = sorted(member for group in joined for member in group[0])
             groups = [group for group in groups if not group[1] & touched]
             groups.append(([*members, position], touched.union(*(group[1] for group in joined))))
-    return _merge(kernels, layouts, [members for members, _ in groups], "optimizer")
+    return _merge(kernels, layouts, [members for members, _ in groups], _UPDATE_KEYS)
 
 
 def _merge(
-    kernels: Sequence[Kernel], layouts: Sequence[Layout], groups: Iterable[list[int]], name: str
+    kernels: Sequence[Kernel], layouts: Sequence[Layout], groups: Iterable[list[int]], keys: tuple[str, ...]
 ) -> list[Kernel]:
     merged = list(kernels)
     readers: dict[int, set[int]] = {}
@@ -70,7 +73,7 @@ def _merge(
             merged[position] = structs.replace(kernels[position], launches=0, size_bytes=0.0, flops=0.0, extras=())
         merged[members[0]] = structs.replace(
             kernels[members[0]],
-            name=name,
+            features=Features(keys, kernels[members[0]].features.shape),
             size_bytes=_edge_bytes(members, kernels, layouts, readers),
             flops=sum(kernels[position].flops for position in members),
             launches=1,
@@ -145,10 +148,10 @@ def _loops(ops: Sequence[Op], fusible: Sequence[bool]) -> list[list[int]]:
 
 
 def _without_extras(kernel: Kernel) -> Kernel:
-    """A kernel without what loops do for it: the conversion of a weight's gradient is left, and rows are padded."""
-    casts = [extra for extra in kernel.extras if extra.name == "cast"]
+    """A kernel without what loops do for it: only the conversion of a weight's gradient is left."""
+    casts = [extra for extra in kernel.extras if extra.is_cast]
     is_kept = kernel.op.phase == "weight_grad" and kernel.format
-    return structs.replace(kernel, extras=tuple(casts[-1:]) if is_kept else (), unaligned=0)
+    return structs.replace(kernel, extras=tuple(casts[-1:]) if is_kept else ())
 
 
 def _is_batch_norm(op: Op) -> bool:

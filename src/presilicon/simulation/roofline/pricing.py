@@ -1,20 +1,20 @@
 """A training step on a roofline machine: kernels one after another, launched by a graph or by the host."""
 
-from math import ceil, log
+from math import ceil
 from typing import NamedTuple
 
 from presilicon.base import MICRO, PICO, ConfigError
 from presilicon.designs import MachineStep, StepPrice, op_cost
 from presilicon.records import OpCost, TensorRef
 from presilicon.simulation.execution import updated
+from presilicon.simulation.roofline.efficiency import Rate, load_efficiency
+from presilicon.simulation.roofline.features import Features
 from presilicon.simulation.roofline.kernels import Kernel
-from presilicon.simulation.roofline.machine import ClassRate, MatrixRate, RooflineMachine
+from presilicon.simulation.roofline.machine import RooflineMachine
 from presilicon.simulation.roofline.merging import launched_kernels
 
 _TENSORS = 40
 """Tensors that an optimizer updates in one launch."""
-_CORRECTED = "aten.addcdiv_"
-"""The operator that divides by the root of a second moment, once for each tensor of an Adam step."""
 
 
 def price_roofline(step: MachineStep, machine: RooflineMachine) -> StepPrice:
@@ -58,51 +58,31 @@ class Span(NamedTuple):
 
 
 def seconds(kernel: Kernel, machine: RooflineMachine) -> Span:
-    """Time of a kernel: a fixed part, then the longer of its arithmetic and its memory traffic."""
+    """Time of a kernel and its extras: fixed times and limits, by what was measured of similar ones."""
     if not kernel.launches:
         return Span(0.0, 0.0, 0.0, 0.0)
-    rate = machine.class_rate(kernel.name)
-    memory_s = kernel.size_bytes / _bytes_s(machine, rate, kernel.narrow)
-    compute_s = _product_s(kernel, machine) if kernel.format else kernel.flops / (rate.tflops * 1e12)
-    launches = kernel.launches / _TENSORS if kernel.op.kind == "optimizer" else kernel.launches
-    fixed_us = launches * (machine.latency_us + rate.latency_us)
-    if kernel.op.operator.startswith(_CORRECTED):
-        fixed_us += machine.class_rate("bias-correction").latency_us
-    working_s = max(compute_s, memory_s)
+    launches, compute_s, memory_s = kernel_limit(kernel, machine)
+    fixed_s, working_s = _measured(kernel.features, launches, max(compute_s, memory_s), machine)
     for extra in kernel.extras:
-        rate = machine.class_rate(extra.name)
-        fixed_us += machine.latency_us + rate.latency_us
-        working_s += extra.size_bytes / _bytes_s(machine, rate, extra.narrow)
-    return Span(fixed_us * MICRO + working_s, fixed_us * MICRO, compute_s, memory_s)
+        times = _measured(extra.features, 1, extra.size_bytes / _bytes_s(machine), machine)
+        fixed_s, working_s = fixed_s + times[0], working_s + times[1]
+    return Span(fixed_s + working_s, fixed_s, compute_s, memory_s)
 
 
-def _bytes_s(machine: RooflineMachine, rate: ClassRate, narrow: bool) -> float:
-    return machine.memory_gb_s * 1e9 * (rate.memory_16 if narrow else rate.memory)
+def _measured(features: Features, launches: float, limit_s: float, machine: RooflineMachine) -> tuple[float, float]:
+    rate = load_efficiency(machine.measured).rate(features) or Rate(machine.latency_us, 1.0)
+    return launches * rate.fixed_us * MICRO, limit_s * rate.stretch
 
 
-def _product_s(kernel: Kernel, machine: RooflineMachine) -> float:
-    """Seconds on a matrix unit, at the fraction of its peak that such products reach."""
-    unit = machine.matrix[kernel.format]
-    if kernel.name == "attention":
-        return kernel.product_s / unit.attention
-    if kernel.name.startswith("recurrence") and unit.recurrence is not None:
-        return kernel.product_s / unit.recurrence
-    convolves = kernel.op.convolution is not None
-    phase = "forward" if kernel.op.phase == "update" else kernel.op.phase
-    fraction: float = getattr(unit.convolution if convolves else unit.gemm, phase)
-    cut = unit.unaligned_convolution if convolves else unit.unaligned
-    fraction *= (1.0, cut, cut / 2)[kernel.unaligned]
-    return kernel.product_s / (fraction * _multiplications_saved(kernel, unit))
+def kernel_limit(kernel: Kernel, machine: RooflineMachine) -> tuple[float, float, float]:
+    """Launches of a kernel without its extras, and seconds of its arithmetic and of its traffic at the peaks."""
+    compute_s = kernel.product_s if kernel.format else kernel.flops / _peak(machine)
+    launches = kernel.launches / _TENSORS if kernel.op.kind == "optimizer" else kernel.launches
+    return launches, compute_s, kernel.size_bytes / _bytes_s(machine)
 
 
-def _multiplications_saved(kernel: Kernel, unit: MatrixRate) -> float:
-    """Multiplications in the sum per multiplication that is executed."""
-    return unit.winograd ** log(kernel.winograd, 3) if kernel.winograd else 1.0
-
-
-def _executed(kernel: Kernel, machine: RooflineMachine) -> float:
-    """FLOPs that are executed."""
-    return kernel.flops / _multiplications_saved(kernel, machine.matrix[kernel.format])
+def _bytes_s(machine: RooflineMachine) -> float:
+    return machine.memory_gb_s * 1e9
 
 
 def host_seconds(kernel: Kernel, machine: RooflineMachine) -> float:
@@ -110,7 +90,7 @@ def host_seconds(kernel: Kernel, machine: RooflineMachine) -> float:
     if not kernel.launches:
         return 0.0
     host = machine.host
-    casts_us = host.cast_us * sum(extra.name == "cast" for extra in kernel.extras)
+    casts_us = host.cast_us * sum(extra.is_cast for extra in kernel.extras)
     if kernel.op.operator == "presilicon.round":
         return host.cast_us * kernel.launches * MICRO
     if machine.launch == "compile" and kernel.op.phase != "update":
@@ -180,11 +160,7 @@ def _energy_j(kernel: Kernel, span: Span, machine: RooflineMachine) -> dict[str,
 
 def _busy_w(kernel: Kernel, machine: RooflineMachine) -> float:
     assert machine.energy is not None
-    own = machine.class_rate(kernel.name).busy
-    share = machine.energy.busy if own is None else own
-    if kernel.unaligned and kernel.op.convolution is not None and machine.energy.unaligned is not None:
-        share = machine.energy.unaligned
-    return share * machine.power_w
+    return (machine.energy.busy_matrix if kernel.format else machine.energy.busy) * machine.power_w
 
 
 def _op_cost(kernel: Kernel, span: Span, start_s: float, energy_j: float, machine: RooflineMachine) -> OpCost:
@@ -202,7 +178,7 @@ def _op_cost(kernel: Kernel, span: Span, start_s: float, energy_j: float, machin
         dram_gb_s=machine.memory_gb_s,
         kernel_flops=kernel.flops,
         peak_flops_s=peak,
-        utilization=_executed(kernel, machine) / (span.compute_s * peak) if busy else 0.0,
+        utilization=kernel.flops / ((span.time_s - span.fixed_s) * peak) if busy else 0.0,
     )
 
 

@@ -50,6 +50,13 @@ class Layer(Struct, frozen=True, kw_only=True):
         made: torch.optim.Optimizer = getattr(torch.optim, kind)(parameters, **options)
         return made
 
+    def plain_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """The same optimizer, updating one tensor at a time."""
+        kind = self.arguments["optimizer"]
+        options = {"momentum": 0.9} if kind == "SGD" else {}
+        made: torch.optim.Optimizer = getattr(torch.optim, kind)(parameters, lr=1e-3, foreach=False, **options)
+        return made
+
     @property
     def wants_positive(self) -> bool:
         """Whether its input must be above 0."""

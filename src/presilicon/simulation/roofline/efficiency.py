@@ -1,0 +1,111 @@
+"""Measured efficiency: how long kernels take beside their limits, by group and shape.
+
+A group is fitted to layers that were measured on a card. It has a fixed time and a share of the limits, and what
+remains (the logarithm of measured over fitted time) is smoothed between shapes by Gaussian bells around the measured
+ones; far from all of them, fixed time and share stand alone.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from presilicon.base import ConfigError
+from presilicon.simulation.roofline.features import Features
+
+
+class Group(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Kernels of one kind."""
+
+    fixed_us: float
+    """Time of a launch, whatever its work."""
+    reached: float
+    """Share of the limit's rate that large kernels reach."""
+    error: float = 0.0
+    """Mean error of a logarithm whose layer was left out of the fit."""
+    scales: tuple[float, ...] = ()
+    """Width of the bells along each axis of the shape; empty where there are none."""
+    points: tuple[tuple[float, ...], ...] = ()
+    """Measured shapes."""
+    weights: tuple[float, ...] = ()
+    """Height of the bell around each point."""
+
+
+class MeasuredLayers(Struct, frozen=True, kw_only=True):
+    """A card, as its layers were measured."""
+
+    schema: int
+    device: str
+    source: str
+    """How and when it was measured."""
+    groups: dict[str, Group]
+
+
+class Rate(NamedTuple):
+    """Efficiency of one kernel."""
+
+    fixed_us: float
+    stretch: float
+    """Time over the time of the limit."""
+
+
+class Efficiency:
+    """Rates of a card, by features of a kernel."""
+
+    def __init__(self, layers: MeasuredLayers | None = None) -> None:
+        self._groups = layers.groups if layers else {}
+        self._arrays: dict[str, tuple[Any, Any]] = {}
+        self._known: dict[Features, Rate | None] = {}
+
+    def rate(self, features: Features) -> Rate | None:
+        """The rate of a kernel; None if nothing similar was measured."""
+        if features not in self._known:
+            self._known[features] = self._rate(features)
+        return self._known[features]
+
+    def _rate(self, features: Features) -> Rate | None:
+        from numpy import array, exp
+
+        key = next((key for key in features.keys if key in self._groups), None)
+        if key is None:
+            return None
+        group, factor = self._groups[key], 1.0
+        if group.points:
+            if key not in self._arrays:
+                self._arrays[key] = array(group.points) / array(group.scales), array(group.weights)
+            points, weights = self._arrays[key]
+            away = ((points - array(features.shape) / array(group.scales)) ** 2).sum(-1)
+            factor = float(exp(exp(-away / 2) @ weights))
+        return Rate(group.fixed_us * factor, factor / group.reached)
+
+
+@cache
+def load_efficiency(name: str) -> Efficiency:
+    """The efficiency of a card by the name of a shipped table, or by the path of a file.
+
+    Raises:
+        ConfigError: there is no such table, or it cannot be read.
+    """
+    if not name:
+        return Efficiency()
+    shipped = files("presilicon.simulation.roofline") / "cards" / f"{name}.json"
+    path = shipped if shipped.is_file() else Path(name)
+    try:
+        return Efficiency(msgspec.json.decode(path.read_bytes(), type=MeasuredLayers))
+    except OSError:
+        known = ", ".join(shipped_cards())
+        raise ConfigError(
+            f'machine.measured: no table "{name}"; shipped: {known}; or give the file of `presilicon characterize-gpu`'
+        ) from None
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f'machine.measured: "{name}" is no table of measured layers ({error})') from None
+
+
+def shipped_cards() -> Sequence[str]:
+    """Names of the tables that come with the package."""
+    folder = files("presilicon.simulation.roofline") / "cards"
+    return sorted(entry.name.removesuffix(".json") for entry in folder.iterdir() if entry.name.endswith(".json"))

@@ -1,0 +1,88 @@
+"""What a kernel's time depends on besides its work: its group in a table of measured layers, and its shape."""
+
+from math import log2, prod
+from typing import NamedTuple
+
+from presilicon.records import Convolution, Gemm, Op, TensorRef
+
+_ALIGNED = 6
+"""Powers of two by which a dimension may be divisible and still matter."""
+
+
+class Features(NamedTuple):
+    """Where to look a kernel up."""
+
+    keys: tuple[str, ...]
+    """Groups from the most to the least specific one."""
+    shape: tuple[float, ...]
+    """Its point in the first group; other groups of the same kernel have the same axes."""
+
+
+def features_of_product(op: Op, gemm: Gemm, unit: str, layout: str) -> Features:
+    """Features of a matrix product or convolution on a matrix unit."""
+    if op.convolution is not None:
+        return _of_convolution(op, op.convolution, unit, layout)
+    rows = gemm.m if op.phase == "weight_grad" else gemm.k
+    shape = (
+        _log(gemm.m), _log(gemm.k), _log(gemm.n), _log(gemm.count),
+        _aligned(rows), _aligned(gemm.n), 2.0 * (op.access != "dense"),
+    )  # fmt: skip
+    plain = f"gemm.{op.phase}.{unit}"
+    if op.recurrent:
+        return Features((f"recurrent.{op.phase}.{unit}", plain), shape)
+    return Features((f"bmm.{_pass(op)}.{unit}", plain) if gemm.count > 1 else (plain,), shape)
+
+
+def features_of_attention(op: Op, gemm: Gemm, unit: str, causal: bool) -> Features:
+    """Features of a product inside fused attention."""
+    shape = (_log(gemm.count), _log(gemm.m), _log(gemm.n), _log(gemm.k), 2.0 * causal)
+    return Features((f"attention.{_pass(op)}.{unit}",), shape)
+
+
+def _of_convolution(op: Op, convolution: Convolution, unit: str, layout: str) -> Features:
+    groups, dims = convolution.groups, len(convolution.kernel)
+    inputs, outputs = convolution.in_channels // groups, convolution.out_channels // groups
+    shape = (
+        _log(convolution.batch * prod(convolution.output_size)), _log(inputs), _log(outputs), _log(groups),
+        _log(prod(convolution.kernel)), 2.0 * (max(convolution.stride) > 1), _log(max(convolution.dilation)),
+        _aligned(inputs), _aligned(outputs), 3.0 * convolution.transposed,
+    )  # fmt: skip
+    order = layout if dims > 1 else "contiguous"
+    kind = "depthwise" if groups == convolution.in_channels > 1 else "convolution"
+    key = f"{kind}{dims}d.{op.phase}.{unit}"
+    return Features((f"{key}.{order}", f"{key}.contiguous", f"{kind}2d.{op.phase}.{unit}.{order}"), shape)
+
+
+def features_of_move(op: Op, kind: str, bits: float, layout: str) -> Features:
+    """Features of any other op: its operator and number of bits, its size and the length of its rows or channels."""
+    largest = max(op.inputs + op.outputs, key=lambda tensor: tensor.elements, default=TensorRef(0, (1,), "activation"))
+    is_image = op.kind in ("normalization", "pooling") and len(largest.shape) > 2
+    width = largest.shape[1 if is_image else -1] if largest.shape else 1
+    operator = op.operator.removeprefix("aten.").partition(".")[0]
+    work = _log(op.flops) - _log(op.elements_out)
+    shape = (_log(largest.elements), _log(width), _log(op.elements_in) - _log(op.elements_out), work)
+    size = "16" if bits <= 16 else "32"
+    if op.kind == "optimizer":
+        return Features((f"update.{operator}.{size}", f"update.{operator}.32", "optimizer.32"), shape)
+    orders = [f".{layout}", ""] if len(largest.shape) > 3 else [""]
+    if op.access in ("strided", f"strided-{layout}"):
+        orders = [f".strided{order}" for order in orders] + orders
+    return Features(tuple(f"{name}.{size}{order}" for name in (operator, kind) for order in orders), shape)
+
+
+def features_of_extra(name: str, elements: float, bits: float) -> Features:
+    """Features of a kernel that accompanies another one."""
+    return Features((f"{name}.{16 if bits <= 16 else 32}", name), (_log(elements),))
+
+
+def _pass(op: Op) -> str:
+    return "forward" if op.phase in ("forward", "update") else "backward"
+
+
+def _log(value: float) -> float:
+    return log2(max(value, 1))
+
+
+def _aligned(size: int) -> float:
+    """The number of times that a size can be halved, up to some."""
+    return 0.5 * min(_ALIGNED, (size & -size).bit_length() - 1) if size else 0.0

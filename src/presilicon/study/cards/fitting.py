@@ -1,0 +1,229 @@
+"""From measured layers to the efficiency of a card: groups of kernels, each fitted to the layers that it is part of."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from msgspec import structs
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from presilicon.base import MICRO
+from presilicon.designs import RooflineMachine, StepFormats, load_numerics
+from presilicon.records import StepFacts, StepGraph
+from presilicon.simulation import (
+    Efficiency,
+    Features,
+    Group,
+    Kernel,
+    MeasuredLayers,
+    Rate,
+    cast_of,
+    executed_ops,
+    kernel_limit,
+    make_kernels,
+)
+from presilicon.study.cards.measuring import LayerTime, Precision
+from presilicon.study.cards.suite import Layer
+from presilicon.workloads import capture
+
+NUMERICS: dict[Precision, str] = {"fp32": "fp32", "tf32": "tf32", "bf16": "bf16-pure"}
+ROUNDS = 4
+"""Rounds in which the time of a layer is divided among its kernels and these are fitted again."""
+LEAST = 6
+"""Points of a group that has a shape; fewer give a median."""
+MOST = 400
+_WIDTHS, _NOISES = (1.0, 2.0, 4.0, 8.0), (0.03, 0.1, 0.3, 1.0)
+_SHORTEST_US = 0.5
+"""Less than any kernel takes: nothing was launched."""
+
+
+class Part(NamedTuple):
+    """Kernels of a measured layer that are alike."""
+
+    features: Features
+    is_product: bool
+    launches: float
+    limit_us: float
+    """All of them at the peaks."""
+
+
+class Sample(NamedTuple):
+    """A measured phase of a layer, as its kernels."""
+
+    time_us: float
+    parts: tuple[Part, ...]
+
+
+class Share(NamedTuple):
+    """The part of a measured time that is due to some kernels."""
+
+    shape: tuple[float, ...]
+    launches: float
+    limit_us: float
+    time_us: float
+
+
+def fit(
+    layers: Sequence[Layer], times: Sequence[LayerTime], machine: RooflineMachine, *, device: str, source: str
+) -> MeasuredLayers:
+    """The efficiency of the card on which layers were measured; `machine` has its peaks."""
+    samples = list(samples_of(layers, times, machine))
+    table = MeasuredLayers(schema=1, device=device, source=source, groups={})
+    for left in reversed(range(ROUNDS)):
+        efficiency = Efficiency(table)
+        shares: dict[str, list[Share]] = defaultdict(list)
+        for sample in samples:
+            ours = [_time_us(part, efficiency, machine) for part in sample.parts]
+            for part, own in zip(sample.parts, ours, strict=True):
+                share = Share(part.features.shape, part.launches, part.limit_us, sample.time_us * own / sum(ours))
+                for key in part.features.keys[:1] if part.is_product else part.features.keys:
+                    shares[key].append(share)
+        groups = {key: fit_group(members, bells=not left or left == 2) for key, members in sorted(shares.items())}
+        table = structs.replace(table, groups=groups)
+    return table
+
+
+def _time_us(part: Part, efficiency: Efficiency, machine: RooflineMachine) -> float:
+    rate = efficiency.rate(part.features) or Rate(machine.latency_us, 1.0)
+    return part.launches * rate.fixed_us + part.limit_us * rate.stretch
+
+
+def samples_of(layers: Sequence[Layer], times: Sequence[LayerTime], machine: RooflineMachine) -> Iterator[Sample]:
+    """Kernels of every measured phase; without float32 twice, and without phases in which nothing is launched."""
+    graphs: dict[int, StepGraph] = {}
+    kernels: dict[tuple[int, Precision], list[Kernel]] = {}
+    for row in times:
+        layer = layers[row.layer]
+        if row.time_us < _SHORTEST_US or (layer.updates and layer.arguments["fused"]):
+            continue
+        if row.layer not in graphs:
+            graphs[row.layer] = layer_graph(layer)
+        key = row.layer, row.precision
+        if key not in kernels:
+            kernels[key] = list(_kernels(layer, graphs[row.layer], row.precision, machine))
+        chosen = [kernel for kernel in kernels[key] if _belongs(kernel, row)]
+        if row.precision == "tf32" and not any(kernel.format for kernel in chosen):
+            continue
+        alike: dict[tuple[Features, bool], tuple[float, float]] = {}
+        for part in (part for kernel in chosen for part in _parts(kernel, machine)):
+            launches, limit_us = alike.get(part[:2], (0.0, 0.0))
+            alike[part[:2]] = launches + part.launches, limit_us + part.limit_us
+        if alike:
+            yield Sample(row.time_us, tuple(Part(*key, *work) for key, work in alike.items()))
+
+
+class _Source(nn.Module):
+    """A layer behind a trainable factor, so that gradients flow through it."""
+
+    def __init__(self, layer: Layer) -> None:
+        super().__init__()
+        self.source, self.layer = nn.Parameter(torch.ones(())), layer.build()
+        self._is_plain = layer.takes_indices
+
+    def forward(self, *inputs: Tensor) -> Any:
+        """The layer's output."""
+        return self.layer(*(inputs if self._is_plain else (tensor * self.source for tensor in inputs)))
+
+
+def layer_graph(layer: Layer) -> StepGraph:
+    """A step of a layer; ops that belong to it have layers whose names begin with `layer`."""
+    with torch.device("meta"):
+        model = _Source(layer)
+    dtype = torch.long if layer.takes_indices else torch.float32
+    inputs = tuple(torch.empty(shape, dtype=dtype, device="meta") for shape in layer.shapes)
+    return capture(model, inputs, optimizer=layer.plain_optimizer if layer.updates else None)
+
+
+def _kernels(layer: Layer, graph: StepGraph, precision: Precision, machine: RooflineMachine) -> Iterator[Kernel]:
+    numerics = load_numerics(NUMERICS[precision])
+    formats = StepFormats(numerics, StepFacts())
+    laid_out = structs.replace(machine, layout="channels-last" if layer.channels_last else "contiguous")
+    for kernel in make_kernels(executed_ops(graph, formats, StepFacts()), laid_out, numerics, formats):
+        if kernel.launches and kernel.op.layer.startswith("layer"):
+            yield kernel
+
+
+def _belongs(kernel: Kernel, row: LayerTime) -> bool:
+    if row.phase == "backward":
+        return kernel.op.phase in ("input_grad", "weight_grad")
+    return kernel.op.phase == row.phase
+
+
+def _parts(kernel: Kernel, machine: RooflineMachine) -> Iterator[Part]:
+    if kernel.op.operator.startswith("aten._to_copy"):
+        extra = cast_of(kernel.op.outputs[0].elements, 48)  # between 32 and 16 bits
+        yield Part(extra.features, False, 1, extra.size_bytes / (machine.memory_gb_s * 1e3))
+        return
+    launches, compute_s, memory_s = kernel_limit(kernel, machine)
+    yield Part(kernel.features, kernel.op.gemm is not None, launches, max(compute_s, memory_s) / MICRO)
+    for extra in kernel.extras:
+        yield Part(extra.features, False, 1, extra.size_bytes / (machine.memory_gb_s * 1e3))
+
+
+def fit_group(shares: Sequence[Share], *, bells: bool = True) -> Group:
+    """Fixed time and share of the limit, and bells that predict the rest of each time best from all others.
+
+    Bells of one width are tried first, then other widths along single axes. Where they do not help, there are none.
+    """
+    shares = shares[:: -(-len(shares) // MOST)]
+    launches, limits, times = (np.array([getattr(share, name) for share in shares]) for name in Share._fields[1:])
+    fixed_us, reached = _fit_line(launches, limits, times)
+    values = np.log(times / (launches * fixed_us + limits / reached))
+    plain = float(np.abs(values).mean())
+    best = Group(fixed_us=round(fixed_us, 3), reached=float(f"{reached:.4g}"), error=round(plain, 4))
+    if len(values) < LEAST or not bells:
+        return best
+    points = np.array([share.shape for share in shares])
+    error, scales, noise, weights = min(
+        (_left_out(points, values, np.full(points.shape[1], width), noise) for width in _WIDTHS for noise in _NOISES),
+        key=lambda fitted: fitted[0],
+    )
+    for axis in range(points.shape[1]):
+        for stretch in (0.5, 2.0, 4.0):
+            tried = scales.copy()
+            tried[axis] *= stretch
+            fitted = _left_out(points, values, tried, noise)
+            if fitted[0] < 0.99 * error:
+                error, scales, noise, weights = fitted
+    if error > 0.95 * plain:
+        return best
+    return structs.replace(
+        best, error=round(error, 4), scales=tuple(scales.tolist()),
+        points=tuple(tuple(round(value, 3) for value in point) for point in points.tolist()),
+        weights=tuple(round(weight, 4) for weight in weights.tolist()),
+    )  # fmt: skip
+
+
+def _fit_line(launches: NDArray[Any], limits: NDArray[Any], times: NDArray[Any]) -> tuple[float, float]:
+    """Fixed microseconds and share of the limit with the least error; long kernels count more."""
+    fixed, reached = np.geomspace(0.4, 100, 45), np.geomspace(0.002, 2.0, 60)
+    weights = times**0.3
+
+    def error(fixed: NDArray[Any], reached: NDArray[Any]) -> NDArray[Any]:
+        ours = launches * fixed[:, None, None] + limits / reached[None, :, None]
+        total: NDArray[Any] = (np.abs(np.log(ours / times)) * weights).sum(-1)
+        return total
+
+    for _ in range(2):
+        errors = error(fixed, reached)
+        row, column = np.unravel_index(int(errors.argmin()), errors.shape)
+        best = float(fixed[row]), float(reached[column])
+        fixed, reached = best[0] * np.geomspace(0.88, 1.13, 15), best[1] * np.geomspace(0.88, 1.13, 15)
+    return best
+
+
+Fitted = tuple[float, NDArray[np.float64], float, NDArray[np.float64]]
+"""Mean error of values left out, widths, noise, weights."""
+
+
+def _left_out(points: NDArray[Any], values: NDArray[Any], scales: NDArray[Any], noise: float) -> Fitted:
+    """Weights of the bells, and the error of each value predicted from all others."""
+    scaled = points / scales
+    squares = (scaled**2).sum(-1)
+    away = np.maximum(squares[:, None] + squares[None] - 2 * scaled @ scaled.T, 0.0)
+    inverse = np.linalg.inv(np.exp(-away / 2) + noise * np.eye(len(values)))
+    weights = inverse @ values
+    return float(np.abs(weights / np.diag(inverse)).mean()), scales, noise, weights
