@@ -131,7 +131,17 @@ __all__ = [
 ]
 
 _MACHINE_NAMES = (
-    *("CaterpillarMachine", "Dataflow", "Dataflows", "HostTimes", "MatrixRate", "Provenance", "Reduction"),
+    *(
+        "ACTIVITIES",
+        "CaterpillarMachine",
+        "ChipEnergy",
+        "Dataflow",
+        "Dataflows",
+        "HostTimes",
+        "MatrixRate",
+        "Provenance",
+        "Reduction",
+    ),
     *("RooflineMachine", "SystolicMachine", "Transpose"),
 )
 

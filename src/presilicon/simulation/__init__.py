@@ -26,8 +26,16 @@ from presilicon.simulation.mapping.problem import Contraction, Tensor
 from presilicon.simulation.memory import memory_timeline, peak_bytes
 from presilicon.simulation.roofline.efficiency import Efficiency, Group, MeasuredLayers, Rate
 from presilicon.simulation.roofline.features import Features
-from presilicon.simulation.roofline.kernels import Kernel, cast_of, make_kernels
-from presilicon.simulation.roofline.machine import HostTimes, MatrixRate, Provenance, RooflineMachine
+from presilicon.simulation.roofline.kernels import Kernel, cast_of
+from presilicon.simulation.roofline.machine import (
+    ACTIVITIES,
+    ChipEnergy,
+    HostTimes,
+    MatrixRate,
+    Provenance,
+    RooflineMachine,
+)
+from presilicon.simulation.roofline.merging import launched_kernels
 from presilicon.simulation.roofline.pricing import Span, busy_seconds, kernel_limit, seconds
 from presilicon.simulation.sparsity.description import Sparsity, parse_pattern
 from presilicon.simulation.step import simulate, simulate_gemm
@@ -45,9 +53,11 @@ if TYPE_CHECKING:
     from presilicon.simulation.systolic.products import bound_product
 
 __all__ = [
+    "ACTIVITIES",
     "LANES",
     "ArrayCycles",
     "CaterpillarMachine",
+    "ChipEnergy",
     "Contraction",
     "Dataflow",
     "Dataflows",
@@ -91,10 +101,10 @@ __all__ = [
     "kernel_limit",
     "lane_cycles",
     "lane_speedup",
+    "launched_kernels",
     "least_traffic",
     "mac_area_um2",
     "mac_pj",
-    "make_kernels",
     "match_times",
     "memory_timeline",
     "packed_share",

@@ -28,8 +28,6 @@ def features_of_product(op: Op, gemm: Gemm, unit: str, layout: str) -> Features:
         _aligned(rows), _aligned(gemm.n), 2.0 * (op.access != "dense"),
     )  # fmt: skip
     plain = f"gemm.{op.phase}.{unit}"
-    if op.recurrent:
-        return Features((f"recurrent.{op.phase}.{unit}", plain), shape)
     return Features((f"bmm.{_pass(op)}.{unit}", plain) if gemm.count > 1 else (plain,), shape)
 
 

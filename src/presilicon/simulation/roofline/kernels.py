@@ -71,6 +71,16 @@ class Kernel(Struct, frozen=True, kw_only=True):
     """Conversions that mixed precision adds to it, copies, and the bias of a convolution."""
 
     @property
+    def activity(self) -> str:
+        """The class by which it draws power."""
+        if self.op.gemm is not None:
+            name = self.features.keys[0].partition(".")[0].rstrip("123d") if self.features.keys else "gemm"
+            return "gemm" if name == "bmm" else name
+        if self.op.kind == "normalization":
+            return "layer-normalization" if self.op.operator.startswith(_LAYER_NORMS) else "normalization"
+        return "other"
+
+    @property
     def traffic_bytes(self) -> float:
         """Bytes moved to and from memory, extras included."""
         return self.size_bytes + sum(extra.size_bytes for extra in self.extras)
@@ -88,9 +98,7 @@ def make_kernels(ops: Sequence[Op], machine: RooflineMachine, numerics: Numerics
         else:
             gemm = recurrence.merged.get(op.index, op.gemm)
             kernel = _kernel(op, gemm, layout, attention, machine, formats)
-            kernels.append(
-                structs.replace(kernel, calls=gemm.count) if gemm and op.index in recurrence.links else kernel
-            )
+            kernels.append(_link(kernel, gemm.count) if gemm and op.index in recurrence.links else kernel)
     return kernels
 
 
@@ -134,6 +142,12 @@ def _kernel(
         launches=sum(bits > 0 for bits in layout.outputs) if op.operator == "presilicon.round" else 1,
         extras=extras + _strided_rows(op, layout, machine),
     )
+
+
+def _link(kernel: Kernel, cells: int) -> Kernel:
+    """A time step of a recurrent layer: the product with the state, and the gates."""
+    keys = f"recurrent.{kernel.op.phase}.{_measured_unit(kernel.format)}", *kernel.features.keys
+    return structs.replace(kernel, features=Features(keys, kernel.features.shape), calls=cells)
 
 
 def _product_bytes(gemm: Gemm, layout: Layout) -> float:

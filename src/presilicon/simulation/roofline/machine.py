@@ -50,15 +50,18 @@ class ChipEnergy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     static: Share
     """Share of the machine's power that is always drawn, at the clock of a busy chip."""
-    busy: Share = 0.0
-    """Share drawn in addition while a kernel computes or moves data outside the matrix units."""
-    busy_matrix: Share = 0.0
-    """The same while the matrix units work, by the share of the cores that a product fills."""
+    busy: dict[str, Share] = {}
+    """Share drawn in addition while a kernel works, by its class in `ACTIVITIES`; products by the share of the cores
+    that they fill."""
     pj_per_byte: Annotated[float, Meta(ge=0)]
     pj_per_flop: Annotated[float, Meta(ge=0)] = 0.0
     """Energy of arithmetic outside the matrix units."""
 
 
+ACTIVITIES = (
+    "gemm", "convolution", "depthwise", "attention", "recurrent", "normalization", "layer-normalization", "other"
+)  # fmt: skip
+"""Classes of kernels that draw a power of their own; `other` are element-wise ones, moves and all the rest."""
 Launch = Literal["graph", "eager", "compile"]
 Optimizer = Literal["foreach", "fused"]
 ImageLayout = Literal["contiguous", "channels-last"]
@@ -116,6 +119,9 @@ class RooflineMachine(
                 parse(name)
             except FormatError as error:
                 raise ConfigError(f"matrix.{name}: {error}") from None
+        for name in self.energy.busy if self.energy else ():
+            if name not in ACTIVITIES:
+                raise ConfigError(f'energy.busy: no class "{name}". Allowed: {", ".join(ACTIVITIES)}')
         load_efficiency(self.measured)
 
     @property

@@ -1,5 +1,6 @@
 """A training step on a roofline machine: kernels one after another, launched by a graph or by the host."""
 
+from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple
 
@@ -13,29 +14,33 @@ from presilicon.simulation.roofline.kernels import Kernel
 from presilicon.simulation.roofline.machine import RooflineMachine
 from presilicon.simulation.roofline.merging import launched_kernels
 
+LOWEST_CLOCK = 0.3
+"""Share of the clock below which a power cap lowers it no further."""
 _TENSORS = 40
 """Tensors that an optimizer updates in one launch."""
 
 
 def price_roofline(step: MachineStep, machine: RooflineMachine) -> StepPrice:
-    """Kernels one after another, each its latency and then the longer of arithmetic and memory traffic.
+    """Kernels one after another, each its fixed time and its share of the limits of arithmetic and memory.
 
     Every op is a kernel (no fusion), except attention, which is one where the machine says so, and an optimizer,
-    which updates many tensors in one launch. The graph is the work of one chip: with several, each has a batch of that
-    size, and a step ends with the sum of the gradients around a ring.
+    which updates many tensors in one launch. A step that would draw more than the machine's power runs at a lower
+    clock: arithmetic takes longer, and its energy falls with the square of the clock. The graph is the work of one
+    chip: with several, each has a batch of that size, and a step ends with the sum of the gradients around a ring.
     """
     if step.convention != "exact":
         raise ConfigError(
             'SCALE-Sim counts cycles of systolic arrays; this machine is a roofline: use the convention "exact"'
         )
     kernels = launched_kernels(step.executed, machine, step.design.numerics, step.formats)
-    spans = [seconds(kernel, machine) for kernel in kernels]
+    clock = capped_clock(kernels, machine)
+    spans = [_slowed(seconds(kernel, machine), clock) for kernel in kernels]
     starts, time_s = _timeline(kernels, spans, machine)
     reduce_s, reduce_bytes = _all_reduce(step, machine)
     components = dict.fromkeys(("matrix", "vector", "memory", "static"), 0.0)
     ops = []
     for kernel, span, start_s in zip(kernels, spans, starts, strict=True):
-        parts = _energy_j(kernel, span, machine)
+        parts = _energy_j(kernel, span, machine, clock)
         for name, joules in parts.items():
             components[name] += joules * machine.chips
         ops.append(_op_cost(kernel, span, start_s, sum(parts.values()) * machine.chips, machine))
@@ -55,6 +60,35 @@ class Span(NamedTuple):
     """Part of `time_s` that does not depend on the work."""
     compute_s: float
     memory_s: float
+
+
+def capped_clock(kernels: Sequence[Kernel], machine: RooflineMachine) -> float:
+    """The share of the clock at which the average power of a step stays within the machine's."""
+    if machine.energy is None:
+        return 1.0
+    spans = [seconds(kernel, machine) for kernel in kernels]
+
+    def power_w(clock: float) -> float:
+        slowed = [_slowed(span, clock) for span in spans]
+        joules = sum(sum(_energy_j(*pair, machine, clock).values()) for pair in zip(kernels, slowed, strict=True))
+        return joules / max(_timeline(kernels, slowed, machine)[1], 1e-12)
+
+    low, high = LOWEST_CLOCK, 1.0
+    if power_w(high) <= machine.power_w:
+        return high
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        low, high = (middle, high) if power_w(middle) <= machine.power_w else (low, middle)
+    return low
+
+
+def _slowed(span: Span, clock: float) -> Span:
+    """A kernel at a lower clock; traffic takes as long as before."""
+    if clock == 1.0 or span.compute_s < span.memory_s:
+        return span
+    return Span(
+        span.fixed_s + (span.time_s - span.fixed_s) / clock, span.fixed_s, span.compute_s / clock, span.memory_s
+    )
 
 
 def seconds(kernel: Kernel, machine: RooflineMachine) -> Span:
@@ -145,22 +179,24 @@ def _static_w(machine: RooflineMachine) -> float:
     return machine.power_w * (1.0 if machine.energy is None else machine.energy.static)
 
 
-def _energy_j(kernel: Kernel, span: Span, machine: RooflineMachine) -> dict[str, float]:
+def _energy_j(kernel: Kernel, span: Span, machine: RooflineMachine, clock: float = 1.0) -> dict[str, float]:
     if machine.energy is None:
         return {"static": span.time_s * machine.power_w}
     traffic = kernel.traffic_bytes
-    static_j = span.time_s * _static_w(machine) + busy_seconds(kernel, span) * _busy_w(kernel, machine)
+    # Busy watts follow the clock and the square of the voltage, which follows the clock.
+    busy_j = busy_seconds(kernel, span) * _busy_w(kernel, machine) * clock**3
+    static_j = span.time_s * _static_w(machine) + busy_j
     parts = {"static": static_j, "memory": traffic * machine.energy.pj_per_byte * PICO}
     if kernel.format:
-        parts["matrix"] = kernel.flops * machine.matrix[kernel.format].pj_per_flop * PICO
+        parts["matrix"] = kernel.flops * machine.matrix[kernel.format].pj_per_flop * PICO * clock**2
     else:
-        parts["vector"] = kernel.flops * machine.energy.pj_per_flop * PICO
+        parts["vector"] = kernel.flops * machine.energy.pj_per_flop * PICO * clock**2
     return parts
 
 
 def _busy_w(kernel: Kernel, machine: RooflineMachine) -> float:
     assert machine.energy is not None
-    return (machine.energy.busy_matrix if kernel.format else machine.energy.busy) * machine.power_w
+    return machine.energy.busy.get(kernel.activity, 0.0) * machine.power_w
 
 
 def _op_cost(kernel: Kernel, span: Span, start_s: float, energy_j: float, machine: RooflineMachine) -> OpCost:

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from msgspec import structs
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 from torch import Tensor, nn
 
-from presilicon.base import MICRO
-from presilicon.designs import RooflineMachine, StepFormats, load_numerics
+from presilicon.base import MICRO, PICO
+from presilicon.designs import ACTIVITIES, ChipEnergy, RooflineMachine, StepFormats, load_numerics
 from presilicon.records import StepFacts, StepGraph
 from presilicon.simulation import (
     Efficiency,
@@ -20,10 +21,12 @@ from presilicon.simulation import (
     Kernel,
     MeasuredLayers,
     Rate,
+    busy_seconds,
     cast_of,
     executed_ops,
     kernel_limit,
-    make_kernels,
+    launched_kernels,
+    seconds,
 )
 from presilicon.study.cards.measuring import LayerTime, Precision
 from presilicon.study.cards.suite import Layer
@@ -36,6 +39,8 @@ LEAST = 6
 """Points of a group that has a shape; fewer give a median."""
 MOST = 400
 _WIDTHS, _NOISES = (1.0, 2.0, 4.0, 8.0), (0.03, 0.1, 0.3, 1.0)
+_TIE = 0.3
+"""Weight of the tie between the powers of classes: a difference of the whole power counts as this relative error."""
 _SHORTEST_US = 0.5
 """Less than any kernel takes: nothing was launched."""
 
@@ -91,22 +96,28 @@ def _time_us(part: Part, efficiency: Efficiency, machine: RooflineMachine) -> fl
     return part.launches * rate.fixed_us + part.limit_us * rate.stretch
 
 
-def samples_of(layers: Sequence[Layer], times: Sequence[LayerTime], machine: RooflineMachine) -> Iterator[Sample]:
-    """Kernels of every measured phase; without float32 twice, and without phases in which nothing is launched."""
+def measured_kernels(
+    layers: Sequence[Layer], times: Sequence[LayerTime], machine: RooflineMachine
+) -> Iterator[tuple[LayerTime, list[Kernel]]]:
+    """Every measured phase of a layer with its kernels; without float32 twice, without phases that launch nothing."""
     graphs: dict[int, StepGraph] = {}
     kernels: dict[tuple[int, Precision], list[Kernel]] = {}
     for row in times:
-        layer = layers[row.layer]
-        if row.time_us < _SHORTEST_US or (layer.updates and layer.arguments["fused"]):
+        if row.time_us < _SHORTEST_US:
             continue
         if row.layer not in graphs:
-            graphs[row.layer] = layer_graph(layer)
+            graphs[row.layer] = layer_graph(layers[row.layer])
         key = row.layer, row.precision
         if key not in kernels:
-            kernels[key] = list(_kernels(layer, graphs[row.layer], row.precision, machine))
+            kernels[key] = list(_kernels(layers[row.layer], graphs[row.layer], row.precision, machine))
         chosen = [kernel for kernel in kernels[key] if _belongs(kernel, row)]
-        if row.precision == "tf32" and not any(kernel.format for kernel in chosen):
-            continue
+        if chosen and (row.precision != "tf32" or any(kernel.format for kernel in chosen)):
+            yield row, chosen
+
+
+def samples_of(layers: Sequence[Layer], times: Sequence[LayerTime], machine: RooflineMachine) -> Iterator[Sample]:
+    """Every measured phase as its kernels, those that are alike together."""
+    for row, chosen in measured_kernels(layers, times, machine):
         alike: dict[tuple[Features, bool], tuple[float, float]] = {}
         for part in (part for kernel in chosen for part in _parts(kernel, machine)):
             launches, limit_us = alike.get(part[:2], (0.0, 0.0))
@@ -140,8 +151,11 @@ def layer_graph(layer: Layer) -> StepGraph:
 def _kernels(layer: Layer, graph: StepGraph, precision: Precision, machine: RooflineMachine) -> Iterator[Kernel]:
     numerics = load_numerics(NUMERICS[precision])
     formats = StepFormats(numerics, StepFacts())
-    laid_out = structs.replace(machine, layout="channels-last" if layer.channels_last else "contiguous")
-    for kernel in make_kernels(executed_ops(graph, formats, StepFacts()), laid_out, numerics, formats):
+    chosen = structs.replace(
+        machine, layout="channels-last" if layer.channels_last else "contiguous",
+        optimizer="fused" if layer.arguments.get("fused") else "foreach",
+    )  # fmt: skip
+    for kernel in launched_kernels(executed_ops(graph, formats, StepFacts()), chosen, numerics, formats):
         if kernel.launches and kernel.op.layer.startswith("layer"):
             yield kernel
 
@@ -227,3 +241,49 @@ def _left_out(points: NDArray[Any], values: NDArray[Any], scales: NDArray[Any], 
     inverse = np.linalg.inv(np.exp(-away / 2) + noise * np.eye(len(values)))
     weights = inverse @ values
     return float(np.abs(weights / np.diag(inverse)).mean()), scales, noise, weights
+
+
+def fit_energy(
+    layers: Sequence[Layer], times: Sequence[LayerTime], machine: RooflineMachine, static_w: float
+) -> tuple[RooflineMachine, float]:
+    """The machine with the joules of layers whose power was measured, and the mean relative error of these joules.
+
+    Busy watts and energies of a byte and of a FLOP, all at least 0, by least squares of relative errors; `static_w` is
+    the power of the waiting card at the clock of a busy one.
+    """
+    units = tuple(machine.matrix)
+    rows, waiting, joules = [], [], []
+    for row, kernels in measured_kernels(layers, [row for row in times if row.power_w], machine):
+        assert row.power_w is not None
+        spans = [seconds(kernel, machine) for kernel in kernels]
+        # Where the predicted times are off, powers still belong to the measured one.
+        scale = row.time_us * MICRO / sum(span.time_s for span in spans)
+        busy = dict.fromkeys(ACTIVITIES, 0.0)
+        flops = dict.fromkeys(units, 0.0)
+        for kernel, span in zip(kernels, spans, strict=True):
+            busy[kernel.activity] += busy_seconds(kernel, span) * scale
+            if kernel.format:
+                flops[kernel.format] += kernel.flops
+        traffic = sum(kernel.traffic_bytes for kernel in kernels)
+        rows.append([0.0, *busy.values(), traffic * PICO, *(count * PICO for count in flops.values())])
+        waiting.append(static_w * row.time_us * MICRO)
+        joules.append(row.power_w * row.time_us * MICRO)
+    measured, static_j = np.array(joules), np.array(waiting)
+    # Classes of which little was measured draw what all do: their watts are tied to a common figure, the first one.
+    count, watts = len(ACTIVITIES), machine.power_w
+    ties = np.zeros((count, len(rows[0])))
+    ties[:, 0], ties[:, 1 : count + 1] = -_TIE / watts, np.eye(count) * _TIE / watts
+    left = np.concatenate([np.array(rows) / measured[:, None], ties])
+    found, _ = nnls(left, np.concatenate([1 - static_j / measured, np.zeros(count)]))
+    error = float(np.abs((np.array(rows) @ found + static_j) / measured - 1).mean())
+    busy_w, (per_byte, *per_flop) = found[1 : count + 1].tolist(), found[count + 1 :].tolist()
+    energy = ChipEnergy(
+        static=static_w / watts,
+        pj_per_byte=per_byte,
+        busy={n: w / watts for n, w in zip(ACTIVITIES, busy_w, strict=True)},
+    )
+    matrix = {
+        unit: structs.replace(rate, pj_per_flop=pj) if pj else rate
+        for (unit, rate), pj in zip(machine.matrix.items(), per_flop, strict=True)
+    }
+    return structs.replace(machine, energy=energy, matrix=matrix), error
