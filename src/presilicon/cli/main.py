@@ -16,6 +16,7 @@ from presilicon.base import PresiliconError, unknown
 _COMMANDS = {
     "evaluate": "presilicon.cli.evaluate",
     "simulate": "presilicon.cli.simulate",
+    "characterize-gpu": "presilicon.cli.characterize",
     "schedule": "presilicon.cli.schedule",
     "quantize": "presilicon.cli.quantize",
     "replay": "presilicon.cli.replay",

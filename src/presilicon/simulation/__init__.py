@@ -24,7 +24,7 @@ from presilicon.simulation.mapping.nest import (
 )
 from presilicon.simulation.mapping.problem import Contraction, Tensor
 from presilicon.simulation.memory import memory_timeline, peak_bytes
-from presilicon.simulation.roofline.efficiency import Efficiency, Group, MeasuredLayers, Rate
+from presilicon.simulation.roofline.efficiency import Efficiency, Group, MeasuredLayers, Rate, load_efficiency
 from presilicon.simulation.roofline.features import Features
 from presilicon.simulation.roofline.kernels import Kernel, cast_of
 from presilicon.simulation.roofline.machine import (
@@ -103,6 +103,7 @@ __all__ = [
     "lane_speedup",
     "launched_kernels",
     "least_traffic",
+    "load_efficiency",
     "mac_area_um2",
     "mac_pj",
     "match_times",

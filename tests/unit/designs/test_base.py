@@ -28,11 +28,10 @@ def test_files_may_be_based_on_files_beside_them(tmp_path: Path) -> None:
     assert (load_design(second).machine.rows, load_design(second).machine.cols) == (32, 16)
 
 
-def test_matrix_units_are_replaced_and_classes_merged() -> None:
+def test_matrix_units_are_replaced_and_energies_inherited() -> None:
     v100, h200 = load_design("v100").machine, load_design("h200").machine
     assert set(v100.matrix) == {"float32", "float16"}
-    assert v100.classes["normalization"].memory == h200.classes["normalization"].memory
-    assert v100.classes["normalization"].memory_16 != h200.classes["normalization"].memory_16
+    assert v100.energy.busy == h200.energy.busy
 
 
 @pytest.mark.parametrize(

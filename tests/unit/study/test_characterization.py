@@ -1,8 +1,7 @@
 """Rows that are measured: a table that a system can name."""
 
-import sys
+import ctypes
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -70,28 +69,11 @@ def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
         characterize("digits-mlp", watts=1, repeats=0)
 
 
-class FakeNvml(ModuleType):
-    """The library's Python package, on a machine where it fails."""
+def test_a_driver_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> None:
+        raise OSError(name)
 
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__("pynvml")
-        self._error = error
-
-    def nvmlInit(self) -> None:  # noqa: N802 - its name there
-        raise self._error
-
-
-def test_what_nvml_says_is_passed_on_and_nothing_else_is_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(characterization.torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(MissingToolError, match="pip install nvidia-ml-py, or give --watts"):
-        find_meter("cuda", None)
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(FakeNvml.NVMLError("Driver Not Loaded")))
-    with pytest.raises(MissingToolError, match="NVML says Driver Not Loaded; give --watts"):
-        find_meter("cuda", None)
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(TypeError("a mistake of ours")))
-    with pytest.raises(TypeError, match="a mistake of ours"):
+    monkeypatch.setattr(ctypes, "CDLL", fail)
+    with pytest.raises(MissingToolError, match="comes with NVIDIA's driver"):
         find_meter("cuda", None)

@@ -138,7 +138,7 @@ def busy_seconds(kernel: Kernel, span: Span) -> float:
     return (span.time_s - span.fixed_s) * kernel.fill
 
 
-def _timeline(kernels: list[Kernel], spans: list[Span], machine: RooflineMachine) -> tuple[list[float], float]:
+def _timeline(kernels: Sequence[Kernel], spans: list[Span], machine: RooflineMachine) -> tuple[list[float], float]:
     """Start of each kernel, and the time of a step among others like it.
 
     Steps follow one another without a pause: while the chip works on one, the host already launches the next. So a step

@@ -248,11 +248,11 @@ def fit_energy(
 ) -> tuple[RooflineMachine, float]:
     """The machine with the joules of layers whose power was measured, and the mean relative error of these joules.
 
-    Busy watts and energies of a byte and of a FLOP, all at least 0, by least squares of relative errors; `static_w` is
+    Busy watts and energies of a byte and of a FLOP, all at least 0, by least squares of errors in power; `static_w` is
     the power of the waiting card at the clock of a busy one.
     """
     units = tuple(machine.matrix)
-    rows, waiting, joules = [], [], []
+    rows, waiting, joules, weights = [], [], [], []
     for row, kernels in measured_kernels(layers, [row for row in times if row.power_w], machine):
         assert row.power_w is not None
         spans = [seconds(kernel, machine) for kernel in kernels]
@@ -268,13 +268,14 @@ def fit_energy(
         rows.append([0.0, *busy.values(), traffic * PICO, *(count * PICO for count in flops.values())])
         waiting.append(static_w * row.time_us * MICRO)
         joules.append(row.power_w * row.time_us * MICRO)
+        weights.append(1 / (machine.power_w * row.time_us * MICRO))
     measured, static_j = np.array(joules), np.array(waiting)
     # Classes of which little was measured draw what all do: their watts are tied to a common figure, the first one.
     count, watts = len(ACTIVITIES), machine.power_w
     ties = np.zeros((count, len(rows[0])))
     ties[:, 0], ties[:, 1 : count + 1] = -_TIE / watts, np.eye(count) * _TIE / watts
-    left = np.concatenate([np.array(rows) / measured[:, None], ties])
-    found, _ = nnls(left, np.concatenate([1 - static_j / measured, np.zeros(count)]))
+    left = np.concatenate([np.array(rows) * np.array(weights)[:, None], ties])
+    found, _ = nnls(left, np.concatenate([(measured - static_j) * np.array(weights), np.zeros(count)]))
     error = float(np.abs((np.array(rows) @ found + static_j) / measured - 1).mean())
     busy_w, (per_byte, *per_flop) = found[1 : count + 1].tolist(), found[count + 1 :].tolist()
     energy = ChipEnergy(

@@ -76,6 +76,21 @@ def measure(
     return times
 
 
+def measure_waiting(nvml: Nvml, seconds: float = 2.0) -> float:
+    """Watts of a card that waits at the clock of a busy one: a tiny kernel keeps the clock up."""
+    x = torch.zeros(1, device="cuda")
+    changes: list[tuple[float, float]] = []
+    begin, last = time.perf_counter(), nvml.joules()
+    while (now := time.perf_counter()) - begin < seconds:
+        x.add_(1)
+        torch.cuda.synchronize()
+        time.sleep(0.001)
+        if (joules := nvml.joules()) != last:
+            last = joules
+            changes.append((now, joules))
+    return (changes[-1][1] - changes[0][1]) / (changes[-1][0] - changes[0][0])
+
+
 def _phases(layer: Layer, precision: Precision) -> Iterable[tuple[LayerPhase, Callable[[], Any]]]:
     """What to run for each phase of a layer."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"

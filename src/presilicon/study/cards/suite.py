@@ -33,6 +33,14 @@ class Layer(Struct, frozen=True, kw_only=True):
         return made if isinstance(made, nn.Module) else Apply(made)
 
     @property
+    def kind(self) -> tuple[str, ...]:
+        """Layers of one kind draw similar power: a name, a function, whether it is grouped, and the layout."""
+        groups, inputs = self.arguments.get("groups", 1), self.arguments.get("in_channels", 1)
+        grouped = "depthwise" if groups == inputs > 1 else "grouped" if groups > 1 else ""
+        function = str(self.arguments.get("name", self.arguments.get("kind", self.arguments.get("dims", ""))))
+        return self.name, function, grouped, "channels-last" if self.channels_last else ""
+
+    @property
     def is_product(self) -> bool:
         """Whether its gradients of input and weight are products of their own."""
         return self.name in _PRODUCTS

@@ -1,9 +1,12 @@
 """The roofline machine: hand-computed kernels, what frameworks fuse, and the timeline of host and chip."""
 
+from math import log
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from msgspec import json
 from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.nn import functional
@@ -13,6 +16,8 @@ from presilicon.designs import Design, RooflineMachine, StepFormats, load_design
 from presilicon.records import Gemm, Op, StepFacts, StepGraph, TensorRef
 from presilicon.simulation import simulate, simulate_gemm
 from presilicon.simulation.execution import executed_ops
+from presilicon.simulation.roofline.efficiency import Group, MeasuredLayers
+from presilicon.simulation.roofline.features import features_of_move
 from presilicon.simulation.roofline.kernels import Kernel, make_kernels, product_seconds
 from presilicon.simulation.roofline.machine import HostTimes
 from presilicon.workloads import capture
@@ -48,24 +53,53 @@ def double(elements: int, role: str = "activation") -> StepGraph:
     return StepGraph(name="double", batch_size=1, ops=(op,))
 
 
+IDEAL = "machine.measured="
+"""No table of measured layers: every op reaches its limit."""
+
+
 def test_a_memory_bound_op_takes_its_latency_and_its_traffic() -> None:
-    chosen = design()
-    rate = machine(chosen).class_rate("elementwise")
+    chosen = design(IDEAL)
     cost = simulate(double(10**8), chosen)
-    expected = machine(chosen).latency_us * 1e-6 + 8e8 / (4.8e12 * rate.memory)
-    assert cost.time_s == pytest.approx(expected)
+    assert cost.time_s == pytest.approx(machine(chosen).latency_us * 1e-6 + 8e8 / 4.8e12)
     assert cost.ops[0].bound == "memory"
 
 
+def test_a_table_gives_a_fixed_time_and_a_share_of_the_limit(tmp_path: Path) -> None:
+    shape = tuple(features_of_move(double(10**8).ops[0], "elementwise", 32, "contiguous").shape)
+    bell = Group(fixed_us=5.0, reached=0.5, scales=(1.0,) * 4, points=(shape,), weights=(log(3.0),))
+    table = MeasuredLayers(schema=1, device="", source="", groups={"mul.32": bell})
+    path = tmp_path / "mine.json"
+    path.write_bytes(json.encode(table))
+    chosen = design(f"machine.measured={path}")
+    limit_s = 8e8 / 4.8e12
+    assert simulate(double(10**8), chosen).time_s == pytest.approx(3 * (5e-6 + 2 * limit_s))
+    # Far from the measured shape, only the line remains.
+    assert simulate(double(10), chosen).time_s == pytest.approx(5e-6 + 2 * 80 / 4.8e12)
+
+
 def test_energy_is_static_busy_and_traffic() -> None:
-    chosen = design()
+    chosen = design(IDEAL)
     energy, power = machine(chosen).energy, machine(chosen).power_w
     assert energy is not None
     cost = simulate(double(10**8), chosen)
     busy_s = cost.time_s - machine(chosen).latency_us * 1e-6
-    expected = power * (energy.static * cost.time_s + energy.busy * busy_s) + 8e8 * energy.pj_per_byte * 1e-12
+    busy = energy.busy["other"] * busy_s
+    expected = power * (energy.static * cost.time_s + busy) + 8e8 * energy.pj_per_byte * 1e-12
     assert cost.energy_j == pytest.approx(expected)
     assert cost.energy_j == pytest.approx(sum(op.energy_j for op in cost.ops))
+
+
+def test_a_step_beyond_the_power_cap_runs_at_a_lower_clock() -> None:
+    product = Gemm(m=8192, k=8192, n=8192)
+    free, capped = (simulate_gemm(product, design(f"machine.power_w={watts}", IDEAL)) for watts in (700, 500))
+    assert free.energy_j / free.time_s < 700 * 1.001
+    cap = 500
+    assert cap * 0.99 < capped.energy_j / capped.time_s <= cap
+    assert capped.time_s > free.time_s
+    # Memory does not follow the clock of the cores.
+    traffic = double(10**8)
+    slow, fast = (simulate(traffic, design(f"machine.power_w={watts}", IDEAL)) for watts in (300, 700))
+    assert slow.time_s == fast.time_s
 
 
 def test_tiles_are_made_in_waves() -> None:
@@ -83,11 +117,8 @@ def test_a_product_of_few_tiles_splits_its_reduction() -> None:
 
 
 def test_rows_that_are_not_aligned_slow_a_product_down() -> None:
-    chosen = design(numerics="bf16")
-    aligned, even, odd = (simulate_gemm(Gemm(m=8192, k=4096, n=n), chosen).compute_s for n in (4096, 4090, 4095))
-    cut = machine(chosen).matrix["bfloat16"].unaligned
-    assert even / aligned == pytest.approx(1 / cut)
-    assert odd / aligned == pytest.approx(2 / cut)
+    aligned, odd = (simulate_gemm(Gemm(m=8192, k=4096, n=n), design(numerics="bf16")).time_s for n in (4096, 4095))
+    assert odd > 1.5 * aligned
 
 
 def test_a_product_runs_on_the_fastest_unit_that_holds_its_operands() -> None:
@@ -122,7 +153,7 @@ class AttendsByHand(Attends):
 def test_fused_attention_never_stores_its_scores() -> None:
     graph = capture(Attends(), torch.empty(2, 128, 64))
     kernels = kernels_of(graph, design())
-    products = [kernel for kernel in kernels if kernel.name == "attention"]
+    products = [kernel for kernel in kernels if kernel.activity == "attention"]
     assert len(products) == 6  # two forward, four backward
     assert sum(kernel.op.flops for kernel in products) == 6 * 2 * 2 * 4 * 128 * 128 * 16
     each = 2 * 4 * 128 * 16 * 4
@@ -136,13 +167,13 @@ def test_a_causal_mask_halves_the_work() -> None:
     flops = []
     for causal in (False, True):
         kernels = kernels_of(capture(Attends(causal), torch.empty(2, 128, 64)), design())
-        flops.append(sum(kernel.flops for kernel in kernels if kernel.name == "attention"))
+        flops.append(sum(kernel.flops for kernel in kernels if kernel.activity == "attention"))
     assert flops[1] == flops[0] / 2
 
 
 def test_attention_written_by_hand_is_not_fused() -> None:
     kernels = kernels_of(capture(AttendsByHand(), torch.empty(2, 128, 64)), design())
-    assert not [kernel for kernel in kernels if kernel.name == "attention"]
+    assert not [kernel for kernel in kernels if kernel.activity == "attention"]
     assert [kernel for kernel in kernels if kernel.op.kind == "softmax"]
 
 
@@ -187,27 +218,15 @@ def test_layers_of_a_recurrent_stack_overlap(kind: Any, changes: Any, counts: li
     graph = capture(kind(32, 64, **changes), torch.empty(5, 8, 32))  # five time steps, eight examples
     gates = {nn.LSTM: 4, nn.GRU: 3, nn.RNN: 1}[kind]
     forward = [k for k in kernels_of(graph, design()) if k.launches and k.op.phase == "forward" and k.format]
-    links = [kernel for kernel in forward if kernel.name == "recurrence"]
+    links = [kernel for kernel in forward if kernel.activity == "recurrent"]
     assert [kernel.flops for kernel in links] == [count * 2 * 8 * 64 * gates * 64 for count in counts]
     assert [kernel.calls for kernel in links] == counts
-    assert {kernel.launches for kernel in links} <= {2, 3}  # product and gates, and an event where cells overlap
     weights, states = 64 * gates * 64, 8 * 64 + 8 * gates * 64
     assert links[0].size_bytes == counts[0] * 4 * (weights + states)
     assert len(forward) - len(links) == inputs
     assert sum(kernel.flops for kernel in forward) == graph.flops("forward", matrix_only=True)
-    backward = [k for k in kernels_of(graph, design()) if k.name == "recurrence.backward"]
+    backward = [k for k in kernels_of(graph, design()) if k.features.keys[:1] == ("recurrent.input_grad.float32",)]
     assert len(backward) == len(links) - 1  # the first state needs no gradient
-
-
-def test_products_with_the_state_may_have_a_fraction_of_their_own() -> None:
-    graph = capture(nn.LSTM(512, 512), torch.empty(5, 256, 512), training=False)
-    slow, plain = (
-        [op.compute_s for op in simulate(graph, design(*settings)).ops if op.unit == "matrix" and op.time_s]
-        for settings in (("machine.matrix.float32.recurrence=0.1",), ())
-    )
-    ratios = [a / b for a, b in zip(slow, plain, strict=True)]
-    expected = machine(design()).matrix["float32"].gemm.forward / 0.1
-    assert sorted(ratios) == pytest.approx([1.0] + [expected] * 5)  # the inputs, and five time steps
 
 
 class SharesItsLayer(nn.Module):
@@ -231,7 +250,7 @@ def test_a_model_without_a_recurrent_layer_launches_every_op(model: nn.Module) -
 def test_mixed_precision_converts_weights_gradients_and_normalized_activations() -> None:
     model = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.Linear(64, 64))
     kernels = kernels_of(capture(model, torch.empty(32, 64)), design(numerics="bf16"))
-    casts = [(k.op.layer, k.op.phase) for k in kernels for extra in k.extras if extra.name == "cast"]
+    casts = [(k.op.layer, k.op.phase) for k in kernels for extra in k.extras if extra.is_cast]
     assert ("0", "forward") in casts  # the batch comes in float32
     assert ("1", "forward") in casts  # normalization is in float32 ...
     assert ("2", "forward") in casts  # ... and the product after it is not
@@ -245,51 +264,14 @@ def test_depthwise_convolutions_leave_the_matrix_unit() -> None:
     assert not [kernel for kernel in kernels if kernel.format]
 
 
-def relayouts(model: nn.Module, batch: Tensor, layout: str, numerics: str) -> dict[str, list[float]]:
-    """Bytes of the conversions between channels first and last, by phase."""
-    chosen = design(f"machine.layout={layout}", numerics=numerics)
-    sizes: dict[str, list[float]] = {}
-    for kernel in kernels_of(capture(model, batch), chosen):
-        for extra in kernel.extras:
-            if extra.name == "relayout":
-                sizes.setdefault(kernel.op.phase, []).append(extra.size_bytes)
-    return sizes
-
-
-def test_contiguous_images_are_converted_for_the_matrix_unit() -> None:
-    model, batch = nn.Sequential(nn.Conv2d(8, 8, 1), nn.Conv2d(8, 16, 3, padding=1)), torch.empty(2, 8, 6, 6)
-    image, wide = 2 * (2 * 8 * 36), 2 * (2 * 16 * 36)
-    pixel, kernel = 2 * 8 * 8, 2 * 8 * 16 * 9
-    expected = {
-        "forward": [image, pixel, image, image, kernel, wide],  # input, weight, output of each
-        "input_grad": [wide, kernel, image],  # error, weight, error of the input; the first layer has none
-        "weight_grad": [image, wide, kernel, image, image, pixel],
-    }
-    for numerics, size in (("bf16", 2), ("tf32", 4)):
-        ours = relayouts(model, batch, "contiguous", numerics)
-        assert ours == {phase: [size * elements for elements in sizes] for phase, sizes in expected.items()}
-        assert relayouts(model, batch, "channels-last", numerics) == {}
-    assert relayouts(model, batch, "contiguous", "fp32") == {}
-
-
-@pytest.mark.parametrize(("kind", "shape"), [(nn.Conv1d, (2, 8, 6)), (nn.Conv3d, (2, 8, 6, 6, 6))])
-def test_only_2d_convolutions_have_a_channels_last_layout(kind: Any, shape: tuple[int, ...]) -> None:
-    assert relayouts(kind(8, 8, 3), torch.empty(shape), "channels-last", "bf16")
-
-
-def test_group_normalization_copies_images_only_if_channels_are_last() -> None:
-    graph = capture(nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8)), torch.empty(2, 3, 8, 8))
-    copies = {
-        layout: [
-            extra
-            for k in kernels_of(graph, design(f"machine.layout={layout}"))
-            for extra in k.extras
-            if "copy" in extra.name
-        ]
-        for layout in ("contiguous", "channels-last")
-    }
-    assert not copies["contiguous"]
-    assert len(copies["channels-last"]) == 5  # input and output; error, input and error of the input
+def test_efficiency_of_images_is_looked_up_by_their_layout() -> None:
+    model = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, groups=8))
+    for layout in ("contiguous", "channels-last"):
+        kernels = kernels_of(capture(model, torch.empty(2, 8, 9, 9)), design(f"machine.layout={layout}"))
+        keys = {kernel.op.layer: kernel.features.keys[0] for kernel in kernels if kernel.op.phase == "forward"}
+        assert keys["0"] == f"convolution2d.forward.float32.{layout}"
+        assert keys["1"] == f"native_batch_norm.32.{layout}"
+        assert keys["2"] == f"depthwise2d.forward.32.{layout}"
 
 
 class NormalizesTransposed(nn.Module):
@@ -304,15 +286,9 @@ class NormalizesTransposed(nn.Module):
 def test_strided_tensors_are_copied_for_rows_and_slow_elementwise_ops_down() -> None:
     graph = capture(NormalizesTransposed(), torch.empty(2, 8, 16), training=False)
     norm, added = kernels_of(graph, design())[:2]
-    assert [(extra.name, extra.size_bytes) for extra in norm.extras] == [("copy.strided", 2 * 4 * 2 * 8 * 16)]
-    assert added.name == "elementwise.strided"
-
-
-def test_a_strided_class_falls_back_on_the_plain_one() -> None:
-    chip = machine(design())
-    assert chip.class_rate("copy.strided.backward") == chip.class_rate("copy.backward")
-    slow = replace(chip.class_rate("copy"), memory=0.1)
-    assert replace(chip, classes=chip.classes | {"copy.strided": slow}).class_rate("copy.strided.backward") == slow
+    [copy] = norm.extras
+    assert (copy.features.keys[0], copy.size_bytes) == ("clone.strided.32", 2 * 4 * 2 * 8 * 16)
+    assert added.features.keys[:2] == ("add.32.strided", "add.32")
 
 
 def test_a_slow_host_holds_the_chip_up_and_a_fast_one_does_not() -> None:
@@ -359,7 +335,8 @@ def test_scale_sim_has_no_count_of_a_chip() -> None:
     [
         ("machine.matrix={}", "matrix is empty"),
         ("machine.matrix.bfloat17.tflops=1", "matrix.bfloat17"),
-        ("machine.classes.elementwize.memory=0.5", 'no ops of the class "elementwize"'),
+        ("machine.energy.busy.elementwize=0.5", 'no class "elementwize"'),
+        ("machine.measured=h300", 'no table "h300"; shipped: h200'),
         ("machine.memory_gb_s=0", "memory_gb_s: given 0"),
         ("machine.chips=0", "chips: given 0"),
     ],
@@ -368,10 +345,3 @@ def test_impossible_chips_are_refused(setting: str, words: str) -> None:
     with pytest.raises(ConfigError) as error:
         load_design("h200", [setting])
     assert words in str(error.value) or "required key" in str(error.value)
-
-
-@pytest.mark.parametrize(("size", "stride", "side"), [(3, 1, 3), (5, 1, 5), ((1, 3), 1, 0), (3, 2, 0)])
-def test_winograd_is_for_square_kernels_that_move_one_step_at_a_time(size: Any, stride: int, side: int) -> None:
-    model = nn.Conv2d(32, 32, size, stride=stride, bias=False)
-    kernels = kernels_of(capture(model, torch.empty(1, 32, 16, 16)), design())
-    assert {kernel.winograd for kernel in kernels if kernel.format} == {side}

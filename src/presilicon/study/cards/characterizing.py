@@ -1,0 +1,118 @@
+"""A card from scratch: its layers measured, its efficiency and energies fitted, and a design written."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import torch
+from msgspec import Struct, structs
+
+from presilicon.base import ConfigError
+from presilicon.designs import Design, RooflineMachine
+from presilicon.simulation import MeasuredLayers, load_efficiency
+from presilicon.study.cards.fitting import fit, fit_energy
+from presilicon.study.cards.measuring import LayerTime, measure, measure_waiting
+from presilicon.study.cards.nvml import Nvml
+from presilicon.study.cards.suite import Layer, suite
+
+WINDOW_S = 1.2
+"""Length of a measurement of power."""
+_LONG_US = (120.0, 500.0)
+"""Times of the layers of each kind whose power is measured."""
+
+Progress = Callable[[int, int, str], None]
+"""Is called with the number of layers that are done, that of all, and what is measured now."""
+
+
+class CardTimes(Struct, frozen=True, kw_only=True):
+    """Everything that was measured on a card."""
+
+    schema: int = 1
+    device: str
+    software: str
+    """Versions of PyTorch, CUDA, cuDNN and the driver."""
+    date: str
+    static_w: float
+    """Power of the waiting card at the clock of a busy one."""
+    times: tuple[LayerTime, ...]
+    powers: tuple[LayerTime, ...]
+
+
+def characterize_card(*, minutes: float = 15.0, progress: Progress = lambda done, count, text: None) -> CardTimes:
+    """Measure times of all layers on the card at hand, and then the power of some of each kind.
+
+    Raises:
+        MissingToolError: there is no CUDA device, or its power cannot be read.
+        ConfigError: other programs use the card, or heat slowed it down.
+    """
+    layers = suite()
+    times = measure(
+        layers, range(len(layers)), stop_after_s=40 * minutes,
+        progress=lambda done, text: progress(done, len(layers), text),
+    )  # fmt: skip
+    chosen = list(layers_for_power(layers, times))
+    powers = measure(
+        layers, chosen, window_s=WINDOW_S, stop_after_s=20 * minutes,
+        progress=lambda done, text: progress(done, len(chosen), f"power of {text}"),
+    )  # fmt: skip
+    nvml = Nvml(torch.cuda.current_device())
+    if "heat" in nvml.slowed_by():
+        raise ConfigError("heat lowered the clock of the card while it was measured: characterize it when it is cooler")
+    versions = f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {_cudnn()}"
+    return CardTimes(
+        device=torch.cuda.get_device_name(), software=f"{versions}, driver {nvml.driver()}",
+        date=time.strftime("%Y-%m-%d"), static_w=round(measure_waiting(nvml), 1), times=tuple(times),
+        powers=tuple(powers),
+    )  # fmt: skip
+
+
+def _cudnn() -> int:
+    return int(torch.backends.cudnn.version() or 0)  # type: ignore[no-untyped-call]
+
+
+def layers_for_power(layers: Sequence[Layer], times: Sequence[LayerTime]) -> Iterator[int]:
+    """Two layers of each kind that take some time, by their place."""
+    forward = {row.layer: row.time_us for row in times if row.precision == "bf16" and row.phase == "forward"}
+    kinds: dict[tuple[str, ...], list[int]] = {}
+    for index, layer in enumerate(layers):
+        if index in forward:
+            kinds.setdefault(layer.kind, []).append(index)
+    for members in kinds.values():
+        yield from dict.fromkeys(min(members, key=lambda i: abs(forward[i] - wanted)) for wanted in _LONG_US)
+
+
+def read_times(path: Path) -> CardTimes:
+    """What was measured before.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=CardTimes)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise ConfigError(f"{path} has no measured layers: {error}") from None
+
+
+def describe_card(design: Design, card: CardTimes, path: Path) -> tuple[Design, MeasuredLayers, float]:
+    """The design with the efficiency and energies of a card, the table that it names, and the error of the energies.
+
+    `design` has the published peaks of the card. The table is written to `path`.
+
+    Raises:
+        ConfigError: the design's machine is no roofline, or lacks a unit that was measured.
+    """
+    machine = design.machine
+    if not isinstance(machine, RooflineMachine):
+        raise ConfigError(f"{design.name} is no chip with peaks: give a design whose machine is of the kind roofline")
+    source = f"presilicon characterize-gpu, {card.date}, {card.software}, {len(card.times)} phases of layers"
+    missing = [unit for unit in ("float32", "tf32", "bfloat16") if unit not in machine.matrix]
+    if missing:
+        raise ConfigError(f"{design.name} gives no rate of {', '.join(missing)}: add [machine.matrix.{missing[0]}]")
+    layers = suite()
+    table = fit(layers, card.times, machine, device=card.device, source=source)
+    path.write_bytes(msgspec.json.encode(table))
+    load_efficiency.cache_clear()  # of an older file of that name
+    machine = structs.replace(machine, measured=str(path.resolve()))
+    machine, error = fit_energy(layers, card.powers, machine, card.static_w)
+    return structs.replace(design, name=path.stem, machine=machine), table, error

@@ -1,0 +1,103 @@
+"""Fits of layers: known efficiencies come back, and shapes that were not measured are predicted."""
+
+import math
+import random
+
+import pytest
+
+from presilicon.designs import RooflineMachine, load_design
+from presilicon.simulation import Efficiency, Features, Kernel, MeasuredLayers, Rate, seconds
+from presilicon.study.cards.fitting import Share, fit, fit_energy, fit_group, layer_graph, measured_kernels
+from presilicon.study.cards.measuring import LayerTime
+from presilicon.study.cards.suite import Layer, suite
+
+
+def chip() -> RooflineMachine:
+    machine = load_design("h200", ["machine.measured="]).machine
+    assert isinstance(machine, RooflineMachine)
+    return machine
+
+
+def linear(rows: int, inputs: int, outputs: int) -> Layer:
+    arguments = {"in_features": inputs, "out_features": outputs, "bias": False}
+    return Layer(name="linear", arguments=arguments, shapes=((rows, inputs),), flops=2.0 * rows * inputs * outputs)
+
+
+def forward(index: int, time_us: float = 9.0, power_w: float | None = None) -> LayerTime:
+    return LayerTime(layer=index, precision="bf16", phase="forward", time_us=time_us, power_w=power_w)
+
+
+def kernels_of(layers: list[Layer], index: int) -> list[Kernel]:
+    [(_, kernels)] = measured_kernels(layers, [forward(index)], chip())
+    return kernels
+
+
+def test_the_suite_is_the_same_every_time() -> None:
+    layers = suite()
+    assert layers == suite()
+    names = {layer.name for layer in layers}
+    assert names >= {"linear", "convolution", "batch-norm", "attention", "recurrent", "parameters"}
+
+
+def test_a_fixed_time_and_a_share_of_the_limit_are_found() -> None:
+    draw = random.Random(0)
+    limits = [10 ** draw.uniform(-1, 3) for _ in range(60)]
+    group = fit_group([Share((math.log2(limit), 0.0), 1, limit, 6.0 + limit / 0.4) for limit in limits])
+    assert group.fixed_us == pytest.approx(6.0, rel=0.03)
+    assert group.reached == pytest.approx(0.4, rel=0.03)
+    assert group.error < 0.02
+
+
+def test_bells_learn_what_depends_on_the_shape_and_forget_it_far_away() -> None:
+    """Kernels with an odd dimension take three times as long."""
+    draw = random.Random(1)
+    shares = []
+    for _ in range(80):
+        size, odd = draw.uniform(0, 10), draw.choice((0.0, 3.0))
+        shares.append(Share((size, odd), 1, 2.0**size, (5 + 2.0**size) * (3 if odd else 1)))
+    group = fit_group(shares)
+    assert group.error < 0.1
+    assert fit_group(shares, bells=False).error > 0.3  # the line alone cannot know it
+    efficiency = Efficiency(MeasuredLayers(schema=1, device="", source="", groups={"k": group}))
+
+    def rate(*shape: float) -> Rate:
+        found = efficiency.rate(Features(("unknown", "k"), shape))
+        assert found is not None
+        return found
+
+    assert rate(5.5, 3.0).stretch / rate(5.5, 0.0).stretch == pytest.approx(3, rel=0.15)
+    assert rate(500.0, 0.0) == pytest.approx((group.fixed_us, 1 / group.reached))
+    assert efficiency.rate(Features(("unknown",), (5.5, 3.0))) is None
+
+
+def test_a_card_that_reaches_half_of_its_limits_is_recognized() -> None:
+    draw = random.Random(2)
+    layers = [linear(*(2 ** draw.randint(7, 12) for _ in range(3))) for _ in range(24)]
+    times = []
+    for index in range(len(layers)):
+        limits = [max(kernel.product_s, kernel.size_bytes / 4.8e12) for kernel in kernels_of(layers, index)]
+        times.append(forward(index, 3 + 2e6 * sum(limits)))
+    group = fit(layers, times, chip(), device="", source="").groups["gemm.forward.bfloat16"]
+    assert group.reached == pytest.approx(0.5, rel=0.05)
+    assert group.fixed_us == pytest.approx(3, rel=0.1)
+
+
+def test_watts_of_classes_are_found() -> None:
+    relu = Layer(name="function", arguments={"name": "relu"}, shapes=((1 << 16, 1024),))
+    layers, rows = [linear(4096, 1024, 4096), linear(8192, 512, 512), relu], []
+    for index in range(3):
+        time_s = sum(seconds(kernel, chip()).time_s for kernel in kernels_of(layers, index))
+        rows.append(forward(index, time_s * 1e6, power_w=400.0))
+    fitted, error = fit_energy(layers, rows, chip(), static_w=100.0)
+    assert error < 0.1
+    assert fitted.energy is not None
+    assert fitted.energy.static == pytest.approx(100 / 700)
+
+
+@pytest.mark.parametrize("place", range(0, 1503, 83))
+def test_layers_have_kernels_in_every_phase(place: int) -> None:
+    layer = suite()[place]
+    phases = {op.phase for op in layer_graph(layer).ops if op.layer.startswith("layer")}
+    assert "forward" in phases
+    if layer.is_product:
+        assert phases >= {"forward", "input_grad", "weight_grad"}
