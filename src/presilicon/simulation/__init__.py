@@ -24,7 +24,7 @@ from presilicon.simulation.mapping.nest import (
 )
 from presilicon.simulation.mapping.problem import Contraction, Tensor
 from presilicon.simulation.memory import memory_timeline, peak_bytes
-from presilicon.simulation.roofline.efficiency import Efficiency, Group, MeasuredLayers, Rate, load_efficiency
+from presilicon.simulation.roofline.efficiency import Efficiency, Group, MeasuredLayers, Peaks, Rate, load_efficiency
 from presilicon.simulation.roofline.features import Features
 from presilicon.simulation.roofline.kernels import Kernel, cast_of
 from presilicon.simulation.roofline.machine import (
@@ -75,6 +75,7 @@ __all__ = [
     "MatrixRate",
     "MeasuredLayers",
     "Memory",
+    "Peaks",
     "Precision",
     "Provenance",
     "Rate",

@@ -35,6 +35,15 @@ class Group(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Height of the bell around each point."""
 
 
+class Peaks(Struct, frozen=True, kw_only=True):
+    """What limits kernels on a chip."""
+
+    memory_gb_s: float
+    issue: float
+    """Cores times their clock in GHz; 0 if the clock is not known."""
+    tflops: dict[str, float]
+
+
 class MeasuredLayers(Struct, frozen=True, kw_only=True):
     """A card, as its layers were measured."""
 
@@ -42,7 +51,16 @@ class MeasuredLayers(Struct, frozen=True, kw_only=True):
     device: str
     source: str
     """How and when it was measured."""
+    peaks: Peaks
+    """Those of the card."""
     groups: dict[str, Group]
+
+
+TRANSFER = 0.75
+"""Exponent with which kernels that do not reach their limit on one chip follow the issue rate of another one rather
+than its limit; chosen on the published speeds that `presilicon reproduce mlperf` calls fitted."""
+REACHABLE = 0.9
+"""Share of a limit that no transfer to another chip exceeds."""
 
 
 class Rate(NamedTuple):
@@ -57,6 +75,7 @@ class Efficiency:
     """Rates of a card, by features of a kernel."""
 
     def __init__(self, layers: MeasuredLayers | None = None) -> None:
+        self.peaks = layers.peaks if layers else None
         self._groups = layers.groups if layers else {}
         self._arrays: dict[str, tuple[Any, Any]] = {}
         self._known: dict[Features, Rate | None] = {}
@@ -66,6 +85,19 @@ class Efficiency:
         if features not in self._known:
             self._known[features] = self._rate(features)
         return self._known[features]
+
+    def transferred(self, stretch: float, chip: Peaks, unit: str) -> float:
+        """The stretch of a kernel on another chip; `unit` is the matrix unit whose arithmetic limits it, or empty.
+
+        A kernel far from its limit waits for something else, such as the issue of instructions: where another chip has
+        less of the limit per issued instruction, the kernel comes closer to it.
+        """
+        card = self.peaks
+        if card is None or not (card.issue and chip.issue) or (unit and unit not in card.tflops):
+            return stretch
+        limit = chip.tflops[unit] / card.tflops[unit] if unit else chip.memory_gb_s / card.memory_gb_s
+        ratio = limit * card.issue / chip.issue
+        return max(min(stretch, 1 / REACHABLE), stretch * float(ratio**TRANSFER))
 
     def _rate(self, features: Features) -> Rate | None:
         from numpy import array, exp

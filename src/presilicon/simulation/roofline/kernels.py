@@ -20,7 +20,7 @@ from presilicon.simulation.roofline.machine import MatrixRate, RooflineMachine
 from presilicon.simulation.roofline.recurrence import find_recurrence
 from presilicon.simulation.roofline.widths import Layout, lay_out_tensors
 
-_SPLIT = 512
+_SPLIT = 64
 """The shortest part of a reduction that is given a core of its own."""
 _SMALL_TILE = 0.6
 """Fraction of a core's rate when it computes tiles of half the side."""
@@ -196,11 +196,13 @@ def product_seconds(gemm: Gemm, machine: RooflineMachine, tflops: float) -> tupl
     candidates = []
     for side, share in ((machine.tile, 1.0), (max(machine.tile // 2, 1), _SMALL_TILE)):
         tiles = gemm.count * ceil(gemm.m / side) * ceil(gemm.n / side)
-        split = max(1, min(machine.cores // tiles, gemm.k // _SPLIT))
-        waves = ceil(tiles * split / machine.cores)
         core_flops_s = tflops * 1e12 / machine.cores * share
-        seconds = waves * 2 * side * side * ceil(gemm.k / split) / core_flops_s
-        candidates.append((seconds, min(1.0, tiles * split / machine.cores)))
+        # Partial sums are written in 32 bits and read again.
+        sums_s = 8 * gemm.count * gemm.m * gemm.n / (machine.memory_gb_s * 1e9)
+        for split in range(1, max(1, min(machine.cores // tiles, gemm.k // _SPLIT)) + 1):
+            waves = ceil(tiles * split / machine.cores)
+            seconds = waves * 2 * side * side * gemm.k / split / core_flops_s + (split * sums_s if split > 1 else 0)
+            candidates.append((seconds, min(1.0, tiles * split / machine.cores)))
     return min(candidates)
 
 

@@ -8,7 +8,7 @@ from presilicon.base import ConfigError, FormatError
 from presilicon.designs import Design, Label, Machine, MachineStep, Numerics, StepPrice, Technology, UpdateRule
 from presilicon.formats import Format, parse
 from presilicon.records import Area
-from presilicon.simulation.roofline.efficiency import load_efficiency
+from presilicon.simulation.roofline.efficiency import Peaks, load_efficiency
 
 Positive = Annotated[float, Meta(ge=1e-6, le=1e9)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -83,6 +83,8 @@ class RooflineMachine(
     memory_gib: Positive
     cores: Annotated[int, Meta(ge=1, le=1 << 20)]
     """Units that compute tiles of a product in parallel: streaming multiprocessors, or matrix units."""
+    clock_ghz: Annotated[float, Meta(ge=0, le=100)] = 0.0
+    """Clock of the cores, by which efficiency is carried over from another chip; 0: as a share of the limits."""
     tile: Annotated[int, Meta(ge=1, le=4096)] = 128
     """Rows and columns of the tile of a product that one core computes at a time."""
     measured: str = ""
@@ -123,6 +125,12 @@ class RooflineMachine(
             if name not in ACTIVITIES:
                 raise ConfigError(f'energy.busy: no class "{name}". Allowed: {", ".join(ACTIVITIES)}')
         load_efficiency(self.measured)
+
+    @property
+    def peaks(self) -> Peaks:
+        """What limits its kernels."""
+        tflops = {name: rate.tflops for name, rate in self.matrix.items()}
+        return Peaks(memory_gb_s=self.memory_gb_s, issue=self.cores * self.clock_ghz, tflops=tflops)
 
     @property
     def update_rule(self) -> UpdateRule:

@@ -96,16 +96,21 @@ def seconds(kernel: Kernel, machine: RooflineMachine) -> Span:
     if not kernel.launches:
         return Span(0.0, 0.0, 0.0, 0.0)
     launches, compute_s, memory_s = kernel_limit(kernel, machine)
-    fixed_s, working_s = _measured(kernel.features, launches, max(compute_s, memory_s), machine)
+    unit = kernel.format if compute_s > memory_s else ""
+    fixed_s, working_s = _measured(kernel.features, launches, max(compute_s, memory_s), machine, unit)
     for extra in kernel.extras:
-        times = _measured(extra.features, 1, extra.size_bytes / _bytes_s(machine), machine)
+        times = _measured(extra.features, 1, extra.size_bytes / _bytes_s(machine), machine, "")
         fixed_s, working_s = fixed_s + times[0], working_s + times[1]
     return Span(fixed_s + working_s, fixed_s, compute_s, memory_s)
 
 
-def _measured(features: Features, launches: float, limit_s: float, machine: RooflineMachine) -> tuple[float, float]:
-    rate = load_efficiency(machine.measured).rate(features) or Rate(machine.latency_us, 1.0)
-    return launches * rate.fixed_us * MICRO, limit_s * rate.stretch
+def _measured(
+    features: Features, launches: float, limit_s: float, machine: RooflineMachine, unit: str
+) -> tuple[float, float]:
+    """Seconds of launches and of work, by the machine's table."""
+    efficiency = load_efficiency(machine.measured)
+    rate = efficiency.rate(features) or Rate(machine.latency_us, 1.0)
+    return launches * rate.fixed_us * MICRO, limit_s * efficiency.transferred(rate.stretch, machine.peaks, unit)
 
 
 def kernel_limit(kernel: Kernel, machine: RooflineMachine) -> tuple[float, float, float]:

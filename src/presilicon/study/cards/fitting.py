@@ -76,7 +76,7 @@ def fit(
 ) -> MeasuredLayers:
     """The efficiency of the card on which layers were measured; `machine` has its peaks."""
     samples = list(samples_of(layers, times, machine))
-    table = MeasuredLayers(schema=1, device=device, source=source, groups={})
+    table = MeasuredLayers(schema=1, device=device, source=source, peaks=machine.peaks, groups={})
     for left in reversed(range(ROUNDS)):
         efficiency = Efficiency(table)
         shares: dict[str, list[Share]] = defaultdict(list)

@@ -16,7 +16,7 @@ from presilicon.designs import Design, RooflineMachine, StepFormats, load_design
 from presilicon.records import Gemm, Op, StepFacts, StepGraph, TensorRef
 from presilicon.simulation import simulate, simulate_gemm
 from presilicon.simulation.execution import executed_ops
-from presilicon.simulation.roofline.efficiency import Group, MeasuredLayers
+from presilicon.simulation.roofline.efficiency import Group, MeasuredLayers, Peaks
 from presilicon.simulation.roofline.features import features_of_move
 from presilicon.simulation.roofline.kernels import Kernel, make_kernels, product_seconds
 from presilicon.simulation.roofline.machine import HostTimes
@@ -53,6 +53,7 @@ def double(elements: int, role: str = "activation") -> StepGraph:
     return StepGraph(name="double", batch_size=1, ops=(op,))
 
 
+PEAKS = Peaks(memory_gb_s=4800.0, issue=132 * 1.98, tflops={"float32": 67.0})
 IDEAL = "machine.measured="
 """No table of measured layers: every op reaches its limit."""
 
@@ -67,7 +68,7 @@ def test_a_memory_bound_op_takes_its_latency_and_its_traffic() -> None:
 def test_a_table_gives_a_fixed_time_and_a_share_of_the_limit(tmp_path: Path) -> None:
     shape = tuple(features_of_move(double(10**8).ops[0], "elementwise", 32, "contiguous").shape)
     bell = Group(fixed_us=5.0, reached=0.5, scales=(1.0,) * 4, points=(shape,), weights=(log(3.0),))
-    table = MeasuredLayers(schema=1, device="", source="", groups={"mul.32": bell})
+    table = MeasuredLayers(schema=1, device="", source="", peaks=PEAKS, groups={"mul.32": bell})
     path = tmp_path / "mine.json"
     path.write_bytes(json.encode(table))
     chosen = design(f"machine.measured={path}")
@@ -112,8 +113,15 @@ def test_tiles_are_made_in_waves() -> None:
 def test_a_product_of_few_tiles_splits_its_reduction() -> None:
     chip = replace(machine(design()), cores=4, tile=128)
     seconds, fill = product_seconds(Gemm(m=128, k=2048, n=128), chip, 1.0)
-    assert seconds == pytest.approx(2 * 128 * 128 * 512 / (1e12 / 4))
+    partial_sums_s = 4 * 8 * 128 * 128 / 4.8e12
+    assert seconds == pytest.approx(2 * 128 * 128 * 512 / (1e12 / 4) + partial_sums_s)
     assert fill == 1.0
+
+
+def test_a_longer_reduction_has_no_lower_limit() -> None:
+    chip = machine(design())
+    limits = [product_seconds(Gemm(m=512, k=k, n=512), chip, 989.0)[0] for k in range(64, 4096, 24)]
+    assert limits == sorted(limits)
 
 
 def test_rows_that_are_not_aligned_slow_a_product_down() -> None:

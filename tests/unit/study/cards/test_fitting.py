@@ -6,10 +6,12 @@ import random
 import pytest
 
 from presilicon.designs import RooflineMachine, load_design
-from presilicon.simulation import Efficiency, Features, Kernel, MeasuredLayers, Rate, seconds
+from presilicon.simulation import Efficiency, Features, Kernel, MeasuredLayers, Peaks, Rate, seconds
 from presilicon.study.cards.fitting import Share, fit, fit_energy, fit_group, layer_graph, measured_kernels
 from presilicon.study.cards.measuring import LayerTime
 from presilicon.study.cards.suite import Layer, suite
+
+PEAKS = Peaks(memory_gb_s=4800.0, issue=132 * 1.98, tflops={"float32": 67.0})
 
 
 def chip() -> RooflineMachine:
@@ -58,7 +60,7 @@ def test_bells_learn_what_depends_on_the_shape_and_forget_it_far_away() -> None:
     group = fit_group(shares)
     assert group.error < 0.1
     assert fit_group(shares, bells=False).error > 0.3  # the line alone cannot know it
-    efficiency = Efficiency(MeasuredLayers(schema=1, device="", source="", groups={"k": group}))
+    efficiency = Efficiency(MeasuredLayers(schema=1, device="", source="", peaks=PEAKS, groups={"k": group}))
 
     def rate(*shape: float) -> Rate:
         found = efficiency.rate(Features(("unknown", "k"), shape))
