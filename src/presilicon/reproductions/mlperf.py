@@ -108,8 +108,9 @@ def reproduce() -> Reproduction:
         assumptions=(
             'Rows were divided before any fit: "fitted" ones may be used to choose parameters of chips, others not.',
             "Only training steps are counted: no evaluation, no input pipeline, no start-up.",
-            "P100, V100, A100, TPUs and Gaudi have the peaks of their data sheets, and the fractions of them that were "
-            "measured on an H200 in plain PyTorch 2.11.",
+            "P100, V100, A100, TPUs and Gaudi have the peaks of their data sheets. How far kernels stay behind their "
+            "limits was measured on an H200 in plain PyTorch 2.11; where a GPU has less of a limit per core and clock, "
+            "kernels come closer to it, by an exponent that was chosen on the fitted rows.",
             "MLPerf's containers, TPUs and Gaudi compile the whole step: ops that are no products are merged.",
             "Compiled products have padded rows, as torch.compile makes them; added after GPT-2's rows were seen.",
             "BERT's head is computed for every word here, and for the masked ones in NVIDIA's.",

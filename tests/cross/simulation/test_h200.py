@@ -45,6 +45,6 @@ def test_time_and_energy_are_near_what_was_measured(mode: str) -> None:
 
 
 def test_the_comparison_can_fail() -> None:
-    """Half of the bandwidth would be noticed."""
+    """A chip whose kernels reach their limits would be noticed."""
     row = next(row for row in measured_steps() if row["model"] == "resnet50" and row["mode"] == "graph")
-    assert errors_of(row, "machine.memory_gb_s=2400")[0] - errors_of(row)[0] > 0.1
+    assert errors_of(row, "machine.measured=")[0] < errors_of(row)[0] - 0.3

@@ -83,7 +83,7 @@ class RooflineMachine(
     memory_gib: Positive
     cores: Annotated[int, Meta(ge=1, le=1 << 20)]
     """Units that compute tiles of a product in parallel: streaming multiprocessors, or matrix units."""
-    clock_ghz: Annotated[float, Meta(ge=0, le=100)] = 0.0
+    core_ghz: Annotated[float, Meta(ge=0, le=100)] = 0.0
     """Clock of the cores, by which efficiency is carried over from another chip; 0: as a share of the limits."""
     tile: Annotated[int, Meta(ge=1, le=4096)] = 128
     """Rows and columns of the tile of a product that one core computes at a time."""
@@ -130,7 +130,7 @@ class RooflineMachine(
     def peaks(self) -> Peaks:
         """What limits its kernels."""
         tflops = {name: rate.tflops for name, rate in self.matrix.items()}
-        return Peaks(memory_gb_s=self.memory_gb_s, issue=self.cores * self.clock_ghz, tflops=tflops)
+        return Peaks(memory_gb_s=self.memory_gb_s, issue=self.cores * self.core_ghz, tflops=tflops)
 
     @property
     def update_rule(self) -> UpdateRule:

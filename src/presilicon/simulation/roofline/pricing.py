@@ -219,7 +219,8 @@ def _op_cost(kernel: Kernel, span: Span, start_s: float, energy_j: float, machin
         dram_gb_s=machine.memory_gb_s,
         kernel_flops=kernel.flops,
         peak_flops_s=peak,
-        utilization=kernel.flops / ((span.time_s - span.fixed_s) * peak) if busy else 0.0,
+        # Winograd's algorithm executes fewer multiplications than the product has.
+        utilization=min(1.0, kernel.flops / ((span.time_s - span.fixed_s) * peak)) if busy else 0.0,
     )
 
 

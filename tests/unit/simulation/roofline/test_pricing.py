@@ -16,7 +16,7 @@ from presilicon.designs import Design, RooflineMachine, StepFormats, load_design
 from presilicon.records import Gemm, Op, StepFacts, StepGraph, TensorRef
 from presilicon.simulation import simulate, simulate_gemm
 from presilicon.simulation.execution import executed_ops
-from presilicon.simulation.roofline.efficiency import Group, MeasuredLayers, Peaks
+from presilicon.simulation.roofline.efficiency import REACHABLE, TRANSFER, Efficiency, Group, MeasuredLayers, Peaks
 from presilicon.simulation.roofline.features import features_of_move
 from presilicon.simulation.roofline.kernels import Kernel, make_kernels, product_seconds
 from presilicon.simulation.roofline.machine import HostTimes
@@ -353,3 +353,19 @@ def test_impossible_chips_are_refused(setting: str, words: str) -> None:
     with pytest.raises(ConfigError) as error:
         load_design("h200", [setting])
     assert words in str(error.value) or "required key" in str(error.value)
+
+
+def test_kernels_far_from_their_limit_come_closer_to_it_on_a_chip_with_less_of_it() -> None:
+    slow, fast = Group(fixed_us=1.0, reached=0.2), Group(fixed_us=1.0, reached=0.95)
+    efficiency = Efficiency(
+        MeasuredLayers(schema=1, device="", source="", peaks=PEAKS, groups={"slow": slow, "fast": fast})
+    )
+    same = efficiency.transferred(5.0, PEAKS, "")
+    half_memory = efficiency.transferred(5.0, replace(PEAKS, memory_gb_s=2400.0), "")
+    assert same == 5.0
+    assert half_memory == pytest.approx(5.0 * 0.5**TRANSFER)
+    assert efficiency.transferred(1.05, replace(PEAKS, memory_gb_s=100.0), "") == 1.05  # it reached its limit before
+    assert efficiency.transferred(5.0, replace(PEAKS, memory_gb_s=1.0), "") == pytest.approx(1 / REACHABLE)
+    assert efficiency.transferred(5.0, replace(PEAKS, issue=0.0), "") == 5.0  # the clock is not known
+    half_arithmetic = replace(PEAKS, tflops={"float32": 33.5})
+    assert efficiency.transferred(5.0, half_arithmetic, "float32") == pytest.approx(5.0 * 0.5**TRANSFER)
