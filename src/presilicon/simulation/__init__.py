@@ -24,7 +24,14 @@ from presilicon.simulation.mapping.nest import (
 )
 from presilicon.simulation.mapping.problem import Contraction, Tensor
 from presilicon.simulation.memory import memory_timeline, peak_bytes
-from presilicon.simulation.roofline.efficiency import Efficiency, Group, MeasuredLayers, Peaks, Rate, load_efficiency
+from presilicon.simulation.roofline.efficiency import (
+    Efficiency,
+    KernelGroup,
+    KernelRate,
+    MeasuredLayers,
+    Peaks,
+    load_efficiency,
+)
 from presilicon.simulation.roofline.features import Features
 from presilicon.simulation.roofline.kernels import Kernel, cast_of
 from presilicon.simulation.roofline.machine import (
@@ -36,7 +43,7 @@ from presilicon.simulation.roofline.machine import (
     RooflineMachine,
 )
 from presilicon.simulation.roofline.merging import launched_kernels
-from presilicon.simulation.roofline.pricing import Span, busy_seconds, kernel_limit, seconds
+from presilicon.simulation.roofline.pricing import Span, busy_seconds, kernel_limit, kernel_seconds
 from presilicon.simulation.sparsity.description import Sparsity, parse_pattern
 from presilicon.simulation.step import simulate, simulate_gemm
 from presilicon.simulation.systolic.cycles import ArrayCycles, gemm_cycles, transposer_cycles
@@ -65,10 +72,11 @@ __all__ = [
     "ElementBytes",
     "Features",
     "FittedDesign",
-    "Group",
     "Hardware",
     "HostTimes",
     "Kernel",
+    "KernelGroup",
+    "KernelRate",
     "Loop",
     "Mapping",
     "MatchedTimes",
@@ -78,7 +86,6 @@ __all__ = [
     "Peaks",
     "Precision",
     "Provenance",
-    "Rate",
     "Reduction",
     "RooflineMachine",
     "Span",
@@ -100,6 +107,7 @@ __all__ = [
     "gemm_cycles",
     "keep_largest",
     "kernel_limit",
+    "kernel_seconds",
     "lane_cycles",
     "lane_speedup",
     "launched_kernels",
@@ -119,7 +127,6 @@ __all__ = [
     "register_area_um2",
     "run_array",
     "run_in_place",
-    "seconds",
     "simulate",
     "simulate_gemm",
     "sram_area_um2",

@@ -18,7 +18,7 @@ from presilicon.base import ConfigError
 from presilicon.simulation.roofline.features import Features
 
 
-class Group(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class KernelGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Kernels of one kind."""
 
     fixed_us: float
@@ -53,7 +53,7 @@ class MeasuredLayers(Struct, frozen=True, kw_only=True):
     """How and when it was measured."""
     peaks: Peaks
     """Those of the card."""
-    groups: dict[str, Group]
+    groups: dict[str, KernelGroup]
 
 
 TRANSFER = 0.75
@@ -63,7 +63,7 @@ REACHABLE = 0.9
 """Share of a limit that no transfer to another chip exceeds."""
 
 
-class Rate(NamedTuple):
+class KernelRate(NamedTuple):
     """Efficiency of one kernel."""
 
     fixed_us: float
@@ -78,9 +78,9 @@ class Efficiency:
         self.peaks = layers.peaks if layers else None
         self._groups = layers.groups if layers else {}
         self._arrays: dict[str, tuple[Any, Any]] = {}
-        self._known: dict[Features, Rate | None] = {}
+        self._known: dict[Features, KernelRate | None] = {}
 
-    def rate(self, features: Features) -> Rate | None:
+    def rate(self, features: Features) -> KernelRate | None:
         """The rate of a kernel; None if nothing similar was measured."""
         if features not in self._known:
             self._known[features] = self._rate(features)
@@ -99,7 +99,7 @@ class Efficiency:
         ratio = limit * card.issue / chip.issue
         return max(min(stretch, 1 / REACHABLE), stretch * float(ratio**TRANSFER))
 
-    def _rate(self, features: Features) -> Rate | None:
+    def _rate(self, features: Features) -> KernelRate | None:
         from numpy import array, exp
 
         key = next((key for key in features.keys if key in self._groups), None)
@@ -112,7 +112,7 @@ class Efficiency:
             points, weights = self._arrays[key]
             away = ((points - array(features.shape) / array(group.scales)) ** 2).sum(-1)
             factor = float(exp(exp(-away / 2) @ weights))
-        return Rate(group.fixed_us * factor, factor / group.reached)
+        return KernelRate(group.fixed_us * factor, factor / group.reached)
 
 
 @cache

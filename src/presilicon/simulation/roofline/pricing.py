@@ -8,7 +8,7 @@ from presilicon.base import MICRO, PICO, ConfigError
 from presilicon.designs import MachineStep, StepPrice, op_cost
 from presilicon.records import OpCost, TensorRef
 from presilicon.simulation.execution import updated
-from presilicon.simulation.roofline.efficiency import Rate, load_efficiency
+from presilicon.simulation.roofline.efficiency import KernelRate, load_efficiency
 from presilicon.simulation.roofline.features import Features
 from presilicon.simulation.roofline.kernels import Kernel
 from presilicon.simulation.roofline.machine import RooflineMachine
@@ -34,7 +34,7 @@ def price_roofline(step: MachineStep, machine: RooflineMachine) -> StepPrice:
         )
     kernels = launched_kernels(step.executed, machine, step.design.numerics, step.formats)
     clock = capped_clock(kernels, machine)
-    spans = [_slowed(seconds(kernel, machine), clock) for kernel in kernels]
+    spans = [_slowed(kernel_seconds(kernel, machine), clock) for kernel in kernels]
     starts, time_s = _timeline(kernels, spans, machine)
     reduce_s, reduce_bytes = _all_reduce(step, machine)
     components = dict.fromkeys(("matrix", "vector", "memory", "static"), 0.0)
@@ -66,7 +66,7 @@ def capped_clock(kernels: Sequence[Kernel], machine: RooflineMachine) -> float:
     """The share of the clock at which the average power of a step stays within the machine's."""
     if machine.energy is None:
         return 1.0
-    spans = [seconds(kernel, machine) for kernel in kernels]
+    spans = [kernel_seconds(kernel, machine) for kernel in kernels]
 
     def power_w(clock: float) -> float:
         slowed = [_slowed(span, clock) for span in spans]
@@ -91,7 +91,7 @@ def _slowed(span: Span, clock: float) -> Span:
     )
 
 
-def seconds(kernel: Kernel, machine: RooflineMachine) -> Span:
+def kernel_seconds(kernel: Kernel, machine: RooflineMachine) -> Span:
     """Time of a kernel and its extras: fixed times and limits, by what was measured of similar ones."""
     if not kernel.launches:
         return Span(0.0, 0.0, 0.0, 0.0)
@@ -109,7 +109,7 @@ def _measured(
 ) -> tuple[float, float]:
     """Seconds of launches and of work, by the machine's table."""
     efficiency = load_efficiency(machine.measured)
-    rate = efficiency.rate(features) or Rate(machine.latency_us, 1.0)
+    rate = efficiency.rate(features) or KernelRate(machine.latency_us, 1.0)
     return launches * rate.fixed_us * MICRO, limit_s * efficiency.transferred(rate.stretch, machine.peaks, unit)
 
 

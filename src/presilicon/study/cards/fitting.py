@@ -17,16 +17,16 @@ from presilicon.records import StepFacts, StepGraph
 from presilicon.simulation import (
     Efficiency,
     Features,
-    Group,
     Kernel,
+    KernelGroup,
+    KernelRate,
     MeasuredLayers,
-    Rate,
     busy_seconds,
     cast_of,
     executed_ops,
     kernel_limit,
+    kernel_seconds,
     launched_kernels,
-    seconds,
 )
 from presilicon.study.cards.measuring import LayerTime, Precision
 from presilicon.study.cards.suite import Layer
@@ -92,7 +92,7 @@ def fit(
 
 
 def _time_us(part: Part, efficiency: Efficiency, machine: RooflineMachine) -> float:
-    rate = efficiency.rate(part.features) or Rate(machine.latency_us, 1.0)
+    rate = efficiency.rate(part.features) or KernelRate(machine.latency_us, 1.0)
     return part.launches * rate.fixed_us + part.limit_us * rate.stretch
 
 
@@ -177,7 +177,7 @@ def _parts(kernel: Kernel, machine: RooflineMachine) -> Iterator[Part]:
         yield Part(extra.features, False, 1, extra.size_bytes / (machine.memory_gb_s * 1e3))
 
 
-def fit_group(shares: Sequence[Share], *, bells: bool = True) -> Group:
+def fit_group(shares: Sequence[Share], *, bells: bool = True) -> KernelGroup:
     """Fixed time and share of the limit, and bells that predict the rest of each time best from all others.
 
     Bells of one width are tried first, then other widths along single axes. Where they do not help, there are none.
@@ -187,7 +187,7 @@ def fit_group(shares: Sequence[Share], *, bells: bool = True) -> Group:
     fixed_us, reached = _fit_line(launches, limits, times)
     values = np.log(times / (launches * fixed_us + limits / reached))
     plain = float(np.abs(values).mean())
-    best = Group(fixed_us=round(fixed_us, 3), reached=float(f"{reached:.4g}"), error=round(plain, 4))
+    best = KernelGroup(fixed_us=round(fixed_us, 3), reached=float(f"{reached:.4g}"), error=round(plain, 4))
     if len(values) < LEAST or not bells:
         return best
     points = np.array([share.shape for share in shares])
@@ -255,7 +255,7 @@ def fit_energy(
     rows, waiting, joules, weights = [], [], [], []
     for row, kernels in measured_kernels(layers, [row for row in times if row.power_w], machine):
         assert row.power_w is not None
-        spans = [seconds(kernel, machine) for kernel in kernels]
+        spans = [kernel_seconds(kernel, machine) for kernel in kernels]
         # Where the predicted times are off, powers still belong to the measured one.
         scale = row.time_us * MICRO / sum(span.time_s for span in spans)
         busy = dict.fromkeys(ACTIVITIES, 0.0)

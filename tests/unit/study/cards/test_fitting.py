@@ -6,7 +6,7 @@ import random
 import pytest
 
 from presilicon.designs import RooflineMachine, load_design
-from presilicon.simulation import Efficiency, Features, Kernel, MeasuredLayers, Peaks, Rate, seconds
+from presilicon.simulation import Efficiency, Features, Kernel, KernelRate, MeasuredLayers, Peaks, kernel_seconds
 from presilicon.study.cards.fitting import Share, fit, fit_energy, fit_group, layer_graph, measured_kernels
 from presilicon.study.cards.measuring import LayerTime
 from presilicon.study.cards.suite import Layer, suite
@@ -62,7 +62,7 @@ def test_bells_learn_what_depends_on_the_shape_and_forget_it_far_away() -> None:
     assert fit_group(shares, bells=False).error > 0.3  # the line alone cannot know it
     efficiency = Efficiency(MeasuredLayers(schema=1, device="", source="", peaks=PEAKS, groups={"k": group}))
 
-    def rate(*shape: float) -> Rate:
+    def rate(*shape: float) -> KernelRate:
         found = efficiency.rate(Features(("unknown", "k"), shape))
         assert found is not None
         return found
@@ -88,7 +88,7 @@ def test_watts_of_classes_are_found() -> None:
     relu = Layer(name="function", arguments={"name": "relu"}, shapes=((1 << 16, 1024),))
     layers, rows = [linear(4096, 1024, 4096), linear(8192, 512, 512), relu], []
     for index in range(3):
-        time_s = sum(seconds(kernel, chip()).time_s for kernel in kernels_of(layers, index))
+        time_s = sum(kernel_seconds(kernel, chip()).time_s for kernel in kernels_of(layers, index))
         rows.append(forward(index, time_s * 1e6, power_w=400.0))
     fitted, error = fit_energy(layers, rows, chip(), static_w=100.0)
     assert error < 0.1
