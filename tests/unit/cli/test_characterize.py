@@ -1,0 +1,83 @@
+"""`presilicon characterize-gpu`: from measured layers to a design that can be simulated."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from msgspec import json, structs
+
+from presilicon.study.cards import characterizing
+from presilicon.study.cards.characterizing import CardTimes, characterize_card, layers_for_power, read_times
+from presilicon.study.cards.measuring import LayerTime
+from presilicon.study.cards.suite import suite
+
+H200 = Path(__file__).parents[3] / "benchmarks/data/h200_layers.json"
+
+
+@pytest.fixture(scope="module")
+def few() -> CardTimes:
+    """Linear layers and ReLU of the H200."""
+    card, layers = read_times(H200), suite()
+    chosen = [i for i, layer in enumerate(layers) if layer.name == "linear" and layer.flops < 1e9][:12]
+    chosen += [i for i, layer in enumerate(layers) if layer.arguments.get("name") == "relu"]
+    return structs.replace(
+        card,
+        times=tuple(row for row in card.times if row.layer in chosen),
+        powers=tuple(row for row in card.powers if layers[row.layer].name in ("linear", "function")),
+    )
+
+
+def test_a_design_is_fitted_to_times_and_can_be_simulated(few: CardTimes, tmp_path: Path, invoke: Any) -> None:
+    (tmp_path / "times.json").write_bytes(json.encode(few))
+    printed = invoke(
+        "characterize-gpu", "h200", "--out", str(tmp_path / "card"), "--times", str(tmp_path / "times.json")
+    ).out
+    assert "NVIDIA H200" in printed
+    assert "design.toml" in printed
+    text = invoke("simulate", str(tmp_path / "card/design.toml"), "--gemm", "512x512x512").out
+    assert "time" in text
+
+
+def test_errors_say_what_to_give(tmp_path: Path, invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    missing = invoke("characterize-gpu", "h200", "--out", str(tmp_path))
+    assert missing.code == 3
+    assert "no CUDA device is seen" in missing.err
+    (tmp_path / "broken.json").write_text("{}")
+    broken = invoke("characterize-gpu", "h200", "--out", str(tmp_path), "--times", str(tmp_path / "broken.json"))
+    assert broken.code == 2
+    assert "has no measured layers" in broken.err
+    systolic = invoke("characterize-gpu", "bf16-systolic", "--out", str(tmp_path), "--times", str(H200))
+    assert "kind roofline" in systolic.err
+    lacks = invoke("characterize-gpu", "p100", "--out", str(tmp_path), "--times", str(H200))
+    assert "gives no rate of tf32, bfloat16" in lacks.err
+
+
+def test_a_card_is_measured_in_two_parts(few: CardTimes, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, float]] = []
+
+    class FakeNvml:
+        def __init__(self, index: int) -> None:
+            pass
+
+        def slowed_by(self) -> tuple[str, ...]:
+            return ()
+
+        def driver(self) -> str:
+            return "1.0"
+
+    def measure(layers: Any, chosen: Any, *, window_s: float = 0.0, **_: Any) -> list[LayerTime]:
+        asked.append((len(list(chosen)), window_s))
+        return list(few.powers if window_s else few.times)
+
+    monkeypatch.setattr(characterizing, "measure", measure)
+    monkeypatch.setattr(characterizing, "measure_waiting", lambda nvml: 100.0)
+    monkeypatch.setattr(characterizing, "Nvml", FakeNvml)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a card")
+    card = characterize_card()
+    assert (card.device, card.static_w, card.times) == ("a card", 100.0, few.times)
+    assert asked[0] == (len(suite()), 0.0)
+    assert asked[1] == (len(list(layers_for_power(suite(), few.times))), characterizing.WINDOW_S)
+    assert 2 <= asked[1][0] <= 4  # two of each of two kinds
