@@ -13,7 +13,7 @@ import click
 from presilicon.designs import System
 from presilicon.records import ScheduleCost
 from presilicon.report import Payback, ScheduleView, check_folder, render_summary, save_schedule
-from presilicon.scheduling import Solution, critical_path, energy_bound, link_loads, power_trace
+from presilicon.scheduling import Solution, critical_path, energy_bound, link_loads, power_trace, sound_bound
 from presilicon.study import SIZINGS, Scheduled, ScheduleRequest, carry_out_schedule
 
 _INTERRUPTED = 130
@@ -86,7 +86,7 @@ def document_of(scheduled: Scheduled, payback: Payback | None) -> dict[str, Any]
     problem, goal = solution.problem, solution.goal
     energy = solution.schedule.bound_j
     if energy is None:
-        energy = min(energy_bound(problem, None, goal.cap_w).bound, solution.cost.energy_per_step_j)
+        energy = sound_bound(energy_bound(problem, None, goal.cap_w).bound, solution.cost.energy_per_step_j)
     path = critical_path(problem, [slot.mode.time_s for slot in solution.schedule.started])
     return {
         "schema": 1,

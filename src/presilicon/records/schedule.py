@@ -133,6 +133,12 @@ class Problem(Struct, frozen=True, kw_only=True, dict=True):
                 raise ConfigError(
                     f"{label}: {what} on {mode.device} is {value}, expected a finite number of at least 0"
                 )
+        idle = mode.units * self.pool[mode.device].idle_w
+        if mode.average_w < idle * (1 - 1e-9):
+            raise ConfigError(
+                f"{label}: average power on {mode.units} x {mode.device} must be at least its idle power of {idle:g} "
+                f"W, not {mode.average_w:g} W; correct the op's power or lower idle_w of {mode.device}"
+            )
         if mode.peak_w < mode.average_w * (1 - 1e-9):
             raise ConfigError(
                 f"{label}: peak power on {mode.device} is {mode.peak_w:g} W, below its average of {mode.average_w:g} W"

@@ -18,7 +18,7 @@ from presilicon.scheduling.fpga_kernels import (
     synthetic_fmax,
     table_fmax,
 )
-from presilicon.scheduling.goals import Goal, Objective, Progress
+from presilicon.scheduling.goals import Goal, Objective, Progress, sound_bound
 from presilicon.scheduling.graphs import Graph, GraphOp, joined, parse_graph, read_graph
 from presilicon.scheduling.problems import Costs, OpEstimate, alone, build_problem
 from presilicon.scheduling.solve import TIME_LIMIT_S, Solution, Solver
@@ -71,6 +71,7 @@ __all__ = [
     "reference_only",
     "schedule_heft",
     "solve_schedule",
+    "sound_bound",
     "synthetic_fmax",
     "table_fmax",
 ]

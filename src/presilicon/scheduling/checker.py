@@ -8,6 +8,10 @@ from presilicon.records import Problem, Schedule, ScheduleCost
 
 SLACK_S = 1e-9
 SLACK = 1e-6
+CAP_SLACK_W = 1e-6
+"""Floating-point tolerance of a power cap; proofs allow for it too, so that no schedule beats its bound."""
+LIMIT_SLACK = 1e-9
+"""Relative tolerance of a makespan limit, also in proofs."""
 
 
 def faults(
@@ -31,7 +35,7 @@ def faults(
     if cap_w is not None:
         messages += _above(problem, schedule, cap_w)
     span = max((slot.start_s + slot.mode.time_s for slot in schedule.started), default=0.0)
-    if limit_s is not None and span > limit_s * (1 + SLACK) + SLACK_S:
+    if limit_s is not None and span > limit_s * (1 + LIMIT_SLACK):
         messages.append(f"the step takes {span:.9g} s, above the limit of {limit_s:.9g} s")
     if claimed is not None:
         for quantity, actual, stated in (
@@ -127,7 +131,7 @@ def _above(problem: Problem, schedule: Schedule, cap_w: float) -> list[str]:
     power = idle
     for time, _, change, task in events:
         power += change
-        if change > 0 and power > cap_w * (1 + SLACK):
+        if change > 0 and power > cap_w + CAP_SLACK_W:
             return [f"at {time:.9g} s, when op {task} begins, the peaks add up to {power:.6g} W, above {cap_w:g} W"]
     return [] if idle <= cap_w else [f"idle devices alone take {idle:g} W, above {cap_w:g} W"]
 

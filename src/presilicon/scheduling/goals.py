@@ -6,13 +6,29 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, RunFailedError
 from presilicon.records import Problem, Schedule
 from presilicon.scheduling.accounting import cost
 
 Objective = Literal["energy", "throughput"]
 Progress = Callable[[float, float], None]
 """Called with the share of the time limit that is spent, and the best value so far."""
+TOLERANCE = 1e-9
+"""Largest relative amount by which floating-point errors may lift a bound above the value of a schedule."""
+
+
+def sound_bound(bound: float, value: float) -> float:
+    """The bound, at most the value of a schedule within the same limits.
+
+    Raises:
+        RunFailedError: the bound exceeds the value by more than `TOLERANCE`, so that its proof must be wrong.
+    """
+    if bound > value * (1 + TOLERANCE):
+        raise RunFailedError(
+            f"internal error: the proven bound of {bound:.9g} is above {value:.9g}, the value of a valid schedule; "
+            "please report this problem"
+        )
+    return min(bound, value)
 
 
 class Goal(Struct, frozen=True, kw_only=True):

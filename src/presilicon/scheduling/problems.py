@@ -54,7 +54,7 @@ def build_problem(
     divides the times on the reference device: how much faster its ops run when others have left it.
 
     Raises:
-        ConfigError: no device can run an op, or the table does not have its size class.
+        ConfigError: no device can run an op, the table does not have its size class, or its power is below idle.
     """
     if not 0 < relief < 100:
         raise ConfigError(f"relief must be a factor above 0 and below 100, such as 1.178, not {relief:g}")
@@ -155,9 +155,8 @@ def _modes(system: System, op: GraphOp, name: str, estimate: OpEstimate | None, 
             device=name,
             units=units,
             time_s=row.time_ms / 1e3 / share / relief,
-            # A device never draws less when it works than when it is idle.
-            average_w=max(row.average_w * share, units * device.idle_w),
-            peak_w=max(row.peak_w * share, units * device.idle_w),
+            average_w=row.average_w * share,
+            peak_w=row.peak_w * share,
             source=row.source if units == row.units else "model",
         )
     return [_at_clock(base, device, clock) for clock in device.clocks]
@@ -172,8 +171,8 @@ def _at_clock(mode: Mode, device: Device, clock: float) -> Mode:
         mode,
         clock=clock,
         time_s=mode.time_s * clock**-device.alpha,
-        average_w=idle + max(mode.average_w - idle, 0.0) * share,
-        peak_w=idle + max(mode.peak_w - idle, 0.0) * share,
+        average_w=idle + (mode.average_w - idle) * share,
+        peak_w=idle + (mode.peak_w - idle) * share,
     )
 
 

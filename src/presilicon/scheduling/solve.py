@@ -13,7 +13,7 @@ from presilicon.records import Mode, Problem, Schedule, ScheduleCost
 from presilicon.scheduling.accounting import SAMPLE_S, cost, link_warnings
 from presilicon.scheduling.baselines import LAG_S, best_clock, clocked_under, reactive_clock, reference_only
 from presilicon.scheduling.checker import check, faults
-from presilicon.scheduling.goals import Goal, Objective, Progress
+from presilicon.scheduling.goals import Goal, Objective, Progress, sound_bound
 from presilicon.scheduling.problems import alone
 from presilicon.scheduling.solvers.greedy import DeadlockError, Rules, execute
 from presilicon.scheduling.solvers.heft import heft
@@ -108,7 +108,7 @@ def solve(
     Raises:
         ConfigError: a time limit is not above 0, a cap is below idle power, or an op does not fit under the cap.
         MissingToolError: `exact` needs OR-tools.
-        RunFailedError: a solver's schedule did not pass the check.
+        RunFailedError: a solver's schedule did not pass the check, or a bound is above the value of a schedule.
     """
     began = time.perf_counter()
     if solver not in SOLVERS:
@@ -236,10 +236,9 @@ class _Work:
                 raise ConfigError(self._nothing(schedule))
             if exact and not schedule.interrupted:
                 schedule = self._prove(schedule, relaxed.bound, solver, notes)
-        bound = self.goal.bound_of(schedule)
-        value = self.goal.value(self.problem, schedule)
-        schedule = self.goal.bounded(schedule, schedule.solver, min(max(bound or 0.0, relaxed.bound), value))
-        return schedule, tuple(notes)
+        bound = max(self.goal.bound_of(schedule) or 0.0, relaxed.bound)
+        bound = sound_bound(bound, self.goal.value(self.problem, schedule))
+        return self.goal.bounded(schedule, schedule.solver, bound), tuple(notes)
 
     def _prove(self, start: Schedule, bound: float, solver: Solver, notes: list[str]) -> Schedule:
         from presilicon.scheduling.solvers.exact import solve_exactly

@@ -120,7 +120,12 @@ def test_one_device_alone(real) -> None:
         alone(problem, "gpu")
 
 
-def test_no_device_draws_less_than_when_it_idles() -> None:
-    system = load_system(IDEAL, ["devices.fpga.idle_w=57"])
-    assert _modes(system, kind="Mul", size="M")[1].average_w == 57
-    assert _modes(system, size="M")[1].average_w == 171
+def test_an_op_that_draws_less_than_its_idle_device_is_refused() -> None:
+    words = r"op 0 \(Mul M\): average power on 1 x fpga must be at least its idle power of 57 W, not 15 W"
+    with pytest.raises(ConfigError, match=words):
+        _modes(load_system(IDEAL, ["devices.fpga.idle_w=57"]), kind="Mul", size="M")
+    graph = Graph(name="one", ops=(GraphOp(id=0, kind="Fft"),))
+    with pytest.raises(
+        ConfigError, match=r"op 0 \(Fft\): average power on 1 x gpu must be at least its idle power of 41 W"
+    ):
+        build_problem(load_system(IDEAL), graph, costs={"gpu": [OpEstimate(0.5, 40.9, 95.0, "simulated")]})

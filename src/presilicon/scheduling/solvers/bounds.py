@@ -12,12 +12,11 @@ import numpy as np
 
 from presilicon.base import ConfigError
 from presilicon.records import Problem
+from presilicon.scheduling.checker import CAP_SLACK_W, LIMIT_SLACK
 from presilicon.scheduling.solvers.tables import Array, Tables, tables
 
 CUTS = 400
 """Number of ops with constraints on their followers and predecessors; evenly spread if there are more ops."""
-SAFETY = 1e-7
-"""Relative tolerance of the solver, subtracted from its answer."""
 
 
 class Relaxation(NamedTuple):
@@ -72,7 +71,8 @@ def _solve(problem: Problem, limit_s: float | None, cap_w: float | None, cuts: i
     rows = _Rows()
     if cuts:
         _add_order(table, rows, crossing, start, edge, span, unit)
-    _add_loads(table, rows, None if cap_w is None else cap_w - problem.idle_w, cuts, start, span, unit)
+    spare = None if cap_w is None else spare_power(problem, cap_w)
+    _add_loads(table, rows, spare, cuts, start, span, unit)
     sums = csr_array(
         (np.ones(modes), (np.repeat(np.arange(count), np.diff(table.mode_first)), np.arange(modes))),
         shape=(count, span + 1),
@@ -86,35 +86,39 @@ def _solve(problem: Problem, limit_s: float | None, cap_w: float | None, cuts: i
         goal[:modes], goal[span] = table.extra_j, problem.idle_w * unit
     else:
         goal[span] = unit
-    ends = np.full((span + 1, 2), (0.0, np.inf))
-    ends[:modes, 1] = 1.0
-    if cap_w is not None:
-        ends[:modes, 1] = table.extra_w <= cap_w - problem.idle_w + 1e-9
-    if limit_s is not None:
-        ends[span, 1] = limit_s / unit
-    solution = linprog(goal, matrix, rows.right, sums, np.ones(count), ends, method="highs")
+    # The solver's tolerances are absolute, so the largest coefficient is made 1.
+    scale = float(goal.max()) or 1.0
+    largest = np.ones(span + 1)
+    if spare is not None:
+        largest[:modes] = table.extra_w <= spare
+    largest[start:edge] = largest[span] = _horizon(table, limit_s) / unit
+    ends = np.stack([np.zeros(span + 1), largest], 1)
+    solution = linprog(goal / scale, matrix, rows.right, sums, np.ones(count), ends, method="highs")
     if solution.status == 2:
-        raise ConfigError(_infeasible(problem, table, limit_s, cap_w))
-    # The dual solution proves the bound, up to the solver's tolerance.
-    value = float(solution.fun) if solution.status == 0 else 0.0
-    shares = np.zeros(modes) if solution.x is None else solution.x[:modes]
-    return Relaxation(max(value * (1 - SAFETY), 0.0), shares)
+        limit = "" if limit_s is None else f" within {limit_s:.6g} s"
+        cap = "" if cap_w is None else f" under {cap_w:g} W"
+        raise ConfigError(f"there is no schedule{limit}{cap}")
+    if solution.status != 0:
+        return Relaxation(0.0, np.zeros(modes))
+    # Any multipliers prove a bound for variables within their limits, so the solver's tolerances do not matter.
+    below, equal = np.minimum(solution.ineqlin.marginals, 0.0), solution.eqlin.marginals
+    reduced = goal / scale - matrix.T @ below - sums.T @ equal
+    value = float(below @ rows.right + equal.sum() + np.minimum(reduced, 0.0) @ largest)
+    return Relaxation(max(value * scale, 0.0), solution.x[:modes])
 
 
-def _infeasible(problem: Problem, table: Tables, limit_s: float | None, cap_w: float | None) -> str:
-    if cap_w is not None:
-        spare = cap_w - problem.idle_w
-        least = np.minimum.reduceat(table.extra_w, table.mode_first[:-1])
-        worst = int(np.argmax(least))
-        if least[worst] > spare + 1e-9:
-            task = problem.tasks[worst]
-            return (
-                f"the power cap must be at least {problem.idle_w + float(least[worst]):g} W, not {cap_w:g} W: "
-                f"op {task.id} ({task.kind} {task.size}) takes that on any device"
-            )
-    limit = "" if limit_s is None else f" within {limit_s:.6g} s"
-    cap = "" if cap_w is None else f" under {cap_w:g} W"
-    return f"there is no schedule{limit}{cap}"
+def spare_power(problem: Problem, cap_w: float) -> float:
+    """Power that ops may draw above idle in a proof: with twice the checker's tolerance, beyond rounding errors."""
+    return cap_w - problem.idle_w + 2 * CAP_SLACK_W
+
+
+def _horizon(table: Tables, limit_s: float | None) -> float:
+    """A makespan that some best schedule does not exceed: the limit, or all ops and moves one after another."""
+    if limit_s is not None:
+        return limit_s * (1 + LIMIT_SLACK)
+    slowest = np.maximum.reduceat(table.time, table.mode_first[:-1])
+    moves = table.bytes_out[table.deps] * 2 * table.hop.max(initial=0.0)
+    return float(slowest.sum() + moves.sum())
 
 
 def _unit(table: Tables) -> float:
@@ -178,21 +182,20 @@ def shared(table: Tables, spare_w: float | None) -> list[Shared]:
     """The resources: pools; under a cap also power, and constraints for ops that cannot run side by side.
 
     Dual-feasible functions (functions that keep every sum within one) turn a cap into stronger loads: with
-    `floor(2 w)`, each op above half the spare power occupies all of it.
+    `ceil(2 w) - 1`, each op above half the spare power occupies all of it.
     """
     resources = [
         Shared(np.where(table.pool == pool, table.units, 0).astype(np.float64), float(units))
         for pool, units in enumerate(table.pool_units)
     ]
-    if spare_w is None or spare_w <= 0:
+    if spare_w is None:
         return resources
     resources += [Shared(members.astype(np.float64), 1.0) for members in cliques(table, spare_w)]
     watts = np.clip(table.extra_w / spare_w, 0.0, 1.0)
     resources.append(Shared(watts, 1.0))
     for parts in range(1, 7):
-        pieces = watts * (parts + 1)
-        is_integer = np.abs(pieces - np.round(pieces)) < 1e-9
-        resources.append(Shared(np.where(is_integer, watts, np.floor(pieces) / parts), 1.0))
+        # Pieces that are only just full do not count: two ops of half the spare power run side by side.
+        resources.append(Shared(np.maximum(np.ceil(watts * (parts + 1)) - 1, 0.0) / parts, 1.0))
     for edge in np.unique(np.quantile(watts, np.linspace(0.1, 0.9, 9))):
         if 0 < edge <= 0.5:
             cut_off = np.where(watts < edge, 0.0, watts)
@@ -209,7 +212,7 @@ def cliques(table: Tables, spare_w: float) -> list[Array]:
     kinds, kind_of = np.unique(np.stack([table.pool, table.units, table.extra_w], 1), axis=0, return_inverse=True)
     pool, units, watts = kinds[:, 0].astype(np.int64), kinds[:, 1], kinds[:, 2]
     crowded = (pool[:, None] == pool) & (units[:, None] + units > table.pool_units[pool])
-    apart = crowded | (watts[:, None] + watts > spare_w + 1e-9)
+    apart = crowded | (watts[:, None] + watts > spare_w)
     order = np.argsort(-watts, kind="stable")
     cliques_found: set[frozenset[int]] = set()
     for seed in order:

@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from presilicon.base import MissingToolError
+from presilicon.base import MissingToolError, RunFailedError
 from presilicon.records import Problem, Schedule
-from presilicon.scheduling.checker import faults
-from presilicon.scheduling.goals import Goal
-from presilicon.scheduling.solvers.bounds import cliques, closures, shared
+from presilicon.scheduling.checker import LIMIT_SLACK, faults
+from presilicon.scheduling.goals import TOLERANCE, Goal, sound_bound
+from presilicon.scheduling.solvers.bounds import cliques, closures, shared, spare_power
 from presilicon.scheduling.solvers.tables import Array, assemble, deal, tables
 
 TICKS = 10_000_000
 """Approximate number of ticks in a makespan, if times are not multiples of a round unit."""
 DETAILED = 200
 """Above this number of ops, only load constraints on the whole step are added."""
-STEPS = 1000
+STEPS = 100_000
 """Smallest number of energy units that an idle system takes in a tick."""
 
 
@@ -26,8 +26,9 @@ def solve_exactly(
 ) -> Schedule:
     """The best schedule that CP-SAT finds within its time, with the bound that it proves.
 
-    It starts from `start`, a schedule within the limits, and `bound`, a bound proven by another method. Bounds allow
-    for the rounding of times to ticks.
+    It starts from `start`, a schedule within the limits, and `bound`, a bound proven by another method. The proof
+    allows for the rounding of times to ticks, and rounds power down. If that admits a schedule that breaks a limit,
+    another is searched for in a model that rounds power up.
     """
     try:
         from ortools.sat.python import cp_model
@@ -37,15 +38,12 @@ def solve_exactly(
     model = _Model(cp_model, problem, goal, start)
     model.bound(bound)
     schedule, proven = _run(cp_model, model, time_limit_s, workers)
-    bound = max(bound, proven)
-    best = _best(problem, goal, [start, *([] if schedule is None else [schedule])])
-    if schedule is not None and best is not schedule and model.slack:
-        # The proof holds for a limit relaxed by the rounding; now find a schedule within the limit itself.
+    if schedule is not None and faults(problem, schedule, cap_w=goal.cap_w, limit_s=goal.limit_s):
         strict = _Model(cp_model, problem, goal, start, strict=True)
         left = max(time_limit_s - (time.perf_counter() - began), 0.1)
-        again, _ = _run(cp_model, strict, left, workers)
-        best = _best(problem, goal, [best, *([] if again is None else [again])])
-    return goal.bounded(best, "exact", min(bound, goal.value(problem, best)))
+        schedule, _ = _run(cp_model, strict, left, workers)
+    best = _best(problem, goal, [start, *([] if schedule is None else [schedule])])
+    return goal.bounded(best, "exact", sound_bound(max(bound, proven), goal.value(problem, best)))
 
 
 def _run(cp_model: Any, model: "_Model", time_limit_s: float, workers: int) -> tuple[Schedule | None, float]:
@@ -55,6 +53,8 @@ def _run(cp_model: Any, model: "_Model", time_limit_s: float, workers: int) -> t
     solver.parameters.num_workers = workers
     solver.parameters.linearization_level = 2
     status = solver.solve(model.model)
+    if status == cp_model.MODEL_INVALID or (status == cp_model.INFEASIBLE and not model.strict):
+        raise RunFailedError("internal error: the proof excludes a valid schedule; please report this problem")
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None, 0.0
     return model.read(solver), model.proven(solver.best_objective_bound)
@@ -68,18 +68,18 @@ def _best(problem: Problem, goal: Goal, schedules: list[Schedule]) -> Schedule:
 class _Model:
     def __init__(self, cp_model: Any, problem: Problem, goal: Goal, start: Schedule, *, strict: bool = False) -> None:
         self.problem, self.goal, self.table = problem, goal, tables(problem)
-        self.model = cp_model.CpModel()
-        horizon = goal.limit_s if goal.limit_s is not None else start.makespan_s
+        self.model, self.strict = cp_model.CpModel(), strict
+        horizon = (goal.limit_s if goal.limit_s is not None else start.makespan_s) * (1 + LIMIT_SLACK)
         # Every op on a chain may be rounded up; the limit is relaxed by as much, so that no schedule is lost.
-        self.tick = next((tick for tick in (1e-6, 1e-7, 1e-8) if self._is_exact(tick, horizon)), 0.0)
+        self.tick = next((tick for tick in (1e-6, 1e-7, 1e-8) if self._is_exact(tick)), 0.0)
         self.slack = 0
         if not self.tick:
             self.slack = 2 * len(problem.tasks)  # every op and every move on a chain
             self.tick = 10.0 ** math.ceil(math.log10(max(horizon, 1e-9) / TICKS))
-        self.ticks = np.ceil(self.table.time / self.tick - 1e-6).astype(np.int64)
+        self.ticks = self._whole(self.table.time)
         per_tick = problem.idle_w * self.tick
         self.joule = max(1e9, 10.0 ** math.ceil(math.log10(STEPS / per_tick))) if per_tick else 1e9
-        self.end = math.floor(horizon / self.tick + 1e-6) + (0 if strict else self.slack)
+        self.end = math.floor(horizon / self.tick) + (0 if strict else self.slack)
         self._pool_literals: dict[tuple[int, int], Any] = {}
         self._add_ops()
         self._add_order()
@@ -88,11 +88,15 @@ class _Model:
         self._add_goal()
         self._hint(start)
 
-    def _is_exact(self, tick: float, horizon: float) -> bool:
-        """Whether all times are multiples of the tick."""
+    def _is_exact(self, tick: float) -> bool:
+        """Whether the times of all ops and moves are multiples of the tick, up to floating-point errors."""
         moves = [self.problem.move_s(task.bytes_out, *pair) for task in self.problem.tasks for pair in self._pairs()]
-        ticks = np.concatenate([self.table.time, [horizon], moves]) / tick
-        return bool(np.all(np.abs(ticks - np.round(ticks)) < 1e-5))
+        ticks = np.concatenate([self.table.time, moves]) / tick
+        return bool(np.all(np.abs(ticks - np.round(ticks)) <= 1e-12 * np.maximum(ticks, 1.0)))
+
+    def _whole(self, times: Any) -> Any:
+        """Times in ticks, rounded up; if all are multiples of the tick, only the floating-point error is rounded."""
+        return (np.ceil if self.slack else np.round)(times / self.tick).astype(np.int64)
 
     def _pairs(self) -> list[tuple[str, str]]:
         names = [pool.name for pool in self.problem.pools]
@@ -131,7 +135,7 @@ class _Model:
                     for other in range(len(table.pool_units)):
                         names = self.problem.pools[one].name, self.problem.pools[other].name
                         # A transfer that takes longer than the step is forbidden.
-                        wait = min(math.ceil(self.problem.move_s(size, *names) / self.tick - 1e-6), self.end + 1)
+                        wait = min(int(self._whole(np.float64(self.problem.move_s(size, *names)))), self.end + 1)
                         literals = [self._in_pool(dep, one), self._in_pool(task.id, other)]
                         if wait and all(literal is not None for literal in literals):
                             model.add(self.start[task.id] >= self.finish[dep] + wait).only_enforce_if(literals)
@@ -159,14 +163,16 @@ class _Model:
             else:
                 self.model.add_cumulative(intervals, [int(self.table.units[mode]) for mode in mine], int(units))
         if self.goal.cap_w is not None:
-            # Whole milliwatts, the ops' rounded up.
-            spare = math.floor((self.goal.cap_w - self.problem.idle_w) * 1e3 + 1e-6)
-            demands = [max(0, math.ceil(float(watts) * 1e3 - 1e-6)) for watts in self.table.extra_w]
+            spare_w = spare_power(self.problem, self.goal.cap_w)
+            # Microwatts, unless energies could then exceed 64 bits.
+            scale = 1e6 if spare_w * self.end * len(self.problem.tasks) < 1e12 else 1e3
+            rounded_w = self.goal.cap_w - self.problem.idle_w if self.strict else spare_w
+            spare, demands = whole_watts(self.table.extra_w, rounded_w, scale, up=self.strict)
             for mode, demand in enumerate(demands):
                 if demand > spare:
                     self.model.add(self.chosen[mode] == 0)
             self.model.add_cumulative(self.intervals, [min(demand, spare) for demand in demands], spare)
-            for members in cliques(self.table, self.goal.cap_w - self.problem.idle_w):
+            for members in cliques(self.table, spare_w):
                 self.model.add_no_overlap([self.intervals[mode] for mode in np.flatnonzero(members)])
 
     def _add_cuts(self) -> None:
@@ -175,7 +181,7 @@ class _Model:
         count = len(self.problem.tasks)
         after, before = closures(table, count)
         owner = np.repeat(np.arange(count), np.diff(table.mode_first))
-        spare = None if self.goal.cap_w is None else self.goal.cap_w - self.problem.idle_w
+        spare = None if self.goal.cap_w is None else spare_power(self.problem, self.goal.cap_w)
         for weight, capacity in shared(table, spare):
             # Weights are counted in thousandths, rounded down; whole units stay whole.
             scale = 1 if capacity == int(capacity) and np.all(weight == np.round(weight)) else 1000
@@ -218,9 +224,9 @@ class _Model:
                 len(self.problem.tasks)
                 + abs(self.per_tick / self.joule - self.problem.idle_w * self.tick) * self.end * self.joule
             )
-            self.model.add(self.objective >= math.floor(value * self.joule - away) - 1)
+            self.model.add(self.objective >= math.floor(value * (1 - TOLERANCE) * self.joule - away) - 1)
         else:
-            self.model.add(self.objective >= math.floor(value / self.tick) - self.slack)
+            self.model.add(self.objective >= math.floor(value * (1 - TOLERANCE) / self.tick) - self.slack)
 
     def proven(self, value: float) -> float:
         """A bound of the model as joules or seconds that hold for exact times."""
@@ -252,6 +258,15 @@ class _Model:
             self.problem, own, ticks, self.ticks[choice], self.tick, keep_apart=self.goal.cap_w is not None
         )
         return assemble(self.problem, own, starts, "exact")
+
+
+def whole_watts(extra_w: Array, spare_w: float, scale: float, *, up: bool) -> tuple[int, list[int]]:
+    """Spare power and demands as integers: demands rounded down for a proof, up for a schedule that must be valid.
+
+    Floating-point errors of a demand, below a nanowatt, are not rounded up to a whole unit.
+    """
+    demands = np.ceil((extra_w - 1e-9) * scale) if up else np.floor(extra_w * scale)
+    return math.floor(spare_w * scale), [max(0, int(demand)) for demand in demands]
 
 
 def retimed(problem: Problem, choice: Array, ticks: Array, lengths: Array, tick: float, *, keep_apart: bool) -> Array:

@@ -1,0 +1,169 @@
+"""Bounds and proven optima against every schedule of tiny problems, with powers that nearly fill the cap."""
+
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from oracles.small_schedules import Point, best_schedules
+from presilicon.base import RunFailedError
+from presilicon.records import Mode, Pool, Problem, Schedule, Task
+from presilicon.scheduling.checker import CAP_SLACK_W, LIMIT_SLACK, check
+from presilicon.scheduling.goals import Goal, sound_bound
+from presilicon.scheduling.solve import solve
+from presilicon.scheduling.solvers import bounds, exact
+from presilicon.scheduling.solvers.anytime import relax
+from presilicon.scheduling.solvers.exact import solve_exactly
+from presilicon.scheduling.solvers.tables import assemble
+
+NEAR_W = Fraction(1, 10**5)
+"""Sums of peaks that are this near to the cap may be decided either way by rounding."""
+
+
+def _thirds(watts: float, time_s: float = 1e-3) -> Problem:
+    """Three ops on three devices."""
+    mode = Mode(device="gpu", time_s=time_s, average_w=watts, peak_w=watts)
+    tasks = tuple(Task(id=index, kind="Mul", modes=(mode,)) for index in range(3))
+    return Problem(name="thirds", tasks=tasks, pools=(Pool(name="gpu", units=3, idle_w=0.0),))
+
+
+def _random(seed: int) -> tuple[Problem, float]:
+    """A problem of three or four ops, and a cap that pairs and triples of them fill almost exactly."""
+    draw = random.Random(seed)
+    pools = tuple(
+        Pool(
+            name=name,
+            units=draw.randint(1, 3),
+            idle_w=draw.choice((0.0, 13.0, round(draw.uniform(1, 40), 7))),
+            bytes_per_s=draw.choice((None, 1e9, 0.7e9)),
+        )
+        for name in ("gpu", "fpga")
+    )
+    spare = draw.choice((100.0, 1.0, round(draw.uniform(20, 300), 6)))
+    is_round = draw.random() < 0.5  # whole microseconds, which the exact solver represents without rounding
+
+    def mode(pool: Pool) -> Mode:
+        units = draw.randint(1, pool.units)
+        part = spare / draw.choice((1, 2, 3, 4, 1.5))
+        nudge = draw.choice((0.0, 0.0, 1e-4, 1e-5, -1e-5, 3e-7, -1e-9))
+        above = min(draw.choice((round(part, 5) + nudge, part + nudge, draw.uniform(0, spare))), spare)
+        idle = units * pool.idle_w
+        time_s = draw.randint(1, 5000) * 1e-6 if is_round else draw.uniform(1e-6, 5e-3)
+        return Mode(
+            device=pool.name,
+            units=units,
+            time_s=time_s,
+            average_w=idle + above * draw.choice((1.0, 0.5)) * (1 - 1e-12),
+            peak_w=idle + above,
+        )
+
+    tasks = tuple(
+        Task(
+            id=index,
+            kind="Mul",
+            bytes_out=draw.choice((0, 10**6, 123_457)),
+            deps=tuple(dep for dep in range(index) if draw.random() < 0.25),
+            modes=tuple(mode(pool) for pool in draw.sample(pools, draw.randint(1, 2))),
+        )
+        for index in range(draw.randint(3, 4))
+    )
+    problem = Problem(name=f"random {seed}", tasks=tasks, pools=pools, base_w=draw.choice((0.0, 7.77)))
+    return problem, problem.idle_w + spare
+
+
+def _schedule(problem: Problem, point: Point) -> Schedule:
+    choice = [task.modes.index(mode) for task, mode in zip(problem.tasks, point.modes, strict=True)]
+    return assemble(problem, np.array(choice), np.array(point.starts_s, float), "all")
+
+
+def _optimum(points: list[Point], goal: Goal) -> float:
+    if goal.objective == "throughput":
+        return float(points[0].makespan_s)
+    limit = Fraction(goal.limit_s) * (1 + Fraction(LIMIT_SLACK))
+    return float(min(point.energy_j for point in points if point.makespan_s <= limit))
+
+
+def _judge(problem: Problem, goal: Goal, start: Schedule) -> bool:
+    """Compare bounds and the proven schedule with all schedules; whether the optimum is unaffected by rounding."""
+    cap = None if goal.cap_w is None else Fraction(goal.cap_w)
+    least, strict, loose = (
+        _optimum(best_schedules(problem, None if cap is None else cap + change), goal)
+        for change in (Fraction(CAP_SLACK_W), -NEAR_W, NEAR_W)
+    )
+    relaxed = relax(problem, goal).bound
+    assert relaxed <= least * (1 + 1e-9)
+    proven = solve_exactly(problem, goal, start=start, bound=relaxed, time_limit_s=10)
+    check(problem, proven, cap_w=goal.cap_w, limit_s=goal.limit_s)
+    bound, value = goal.bound_of(proven), goal.value(problem, proven)
+    assert bound is not None
+    assert bound <= least * (1 + 1e-9)
+    assert least * (1 - 1e-9) <= value <= strict * (1 + 1e-9)
+    if strict == loose:
+        assert value == pytest.approx(least, rel=1e-9)
+        assert bound == pytest.approx(least, rel=1e-4)
+    return strict == loose
+
+
+@pytest.mark.parametrize("first", range(0, 60, 10))
+def test_bounds_are_sound_and_optima_right_on_random_problems(first: int) -> None:
+    clear = 0
+    for seed in range(first, first + 10):
+        problem, cap = _random(seed)
+        cap_w = cap if seed % 5 else None
+        points = best_schedules(problem, None if cap_w is None else Fraction(cap_w) - NEAR_W)
+        if not points:  # an op needs all of the cap
+            points = best_schedules(problem, None)
+            cap_w = None
+        start = _schedule(problem, points[-1])
+        clear += _judge(problem, Goal(objective="throughput", cap_w=cap_w), start)
+        # A limit that one schedule meets exactly, or any above the shortest.
+        limit = float(points[len(points) // 2].makespan_s) * (1.0 if seed % 2 else 1.1)
+        clear += _judge(problem, Goal(limit_s=limit, cap_w=cap_w), _schedule(problem, points[0]))
+    assert clear >= 10
+
+
+@pytest.mark.parametrize(
+    ("watts", "optimum_s"), [(33.33333, 1e-3), (100 / 3, 1e-3), (33.3334, 2e-3), (50.0, 2e-3), (50.001, 3e-3)]
+)
+@pytest.mark.parametrize("time_s", [1e-3, 1.23456789e-3])
+def test_three_ops_under_a_cap_are_proven_as_short_as_they_are(watts: float, optimum_s: float, time_s: float) -> None:
+    problem = _thirds(watts, time_s)
+    assert float(best_schedules(problem, Fraction(100) + NEAR_W)[0].makespan_s) == pytest.approx(
+        optimum_s / 1e-3 * time_s
+    )
+    found = solve(problem, objective="throughput", cap_w=100.0, solver="exact", time_limit_s=0.4)
+    assert found.cost.makespan_s == pytest.approx(optimum_s / 1e-3 * time_s)
+    assert found.bound == pytest.approx(optimum_s / 1e-3 * time_s, rel=1e-5)
+
+
+def test_a_proof_with_demands_rounded_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mistake that proved 2 ms for three ops of 33.33333 W."""
+    whole = exact.whole_watts
+    monkeypatch.setattr(exact, "whole_watts", lambda watts, spare, scale, *, up: whole(watts, spare, 1e3, up=True))
+    problem = _thirds(33.33333)
+    serial = _schedule(problem, best_schedules(problem, Fraction(99))[0])
+    with pytest.raises(AssertionError):
+        _judge(problem, Goal(objective="throughput", cap_w=100.0), serial)
+    with pytest.raises(RunFailedError, match="excludes a valid schedule"):
+        solve(problem, objective="throughput", cap_w=100.0, solver="exact", time_limit_s=0.4)
+
+
+def test_a_linear_program_that_asks_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    resources = bounds.shared
+    monkeypatch.setattr(
+        bounds, "shared", lambda table, spare: [bounds.Shared(w, 0.99 * c) for w, c in resources(table, spare)]
+    )
+    problem = _thirds(33.33333)
+    start = _schedule(problem, best_schedules(problem, Fraction(100))[0])
+    with pytest.raises(AssertionError):
+        _judge(problem, Goal(objective="throughput", cap_w=100.0), start)
+    with pytest.raises(RunFailedError, match=r"bound of 0\.00101\d+ is above 0\.001"):
+        solve(problem, objective="throughput", cap_w=100.0, solver="heft")
+
+
+def test_a_bound_may_exceed_the_value_by_rounding_errors_only() -> None:
+    assert sound_bound(0.9, 1.0) == 0.9
+    assert sound_bound(1.0 + 1e-10, 1.0) == 1.0
+    with pytest.raises(RunFailedError, match="internal error"):
+        sound_bound(1.0 + 1e-8, 1.0)
