@@ -23,6 +23,8 @@ SOLVERS: tuple[Solver, ...] = get_args(Solver)
 TIME_LIMIT_S = 20.0
 EXACT_OPS = 150
 """Largest number of ops for which `auto` uses the exact solver."""
+RELAXING = 0.5
+"""Largest share of the time that the linear program may take; then a weaker one is solved instead."""
 SHORT = 0.25
 """Largest share of its time that `exact` spends on searching for a first schedule."""
 QUICK_OPS, QUICK_CUTS = 1000, 0
@@ -203,7 +205,8 @@ class _Work:
 
         try:
             quick = solver in ("greedy", "heft") and len(self.problem.tasks) > QUICK_OPS
-            relaxed = relax(self.problem, self.goal, cuts=QUICK_CUTS if quick else CUTS)
+            cuts = QUICK_CUTS if quick else CUTS
+            relaxed = relax(self.problem, self.goal, cuts=cuts, time_limit_s=self.left_s() * RELAXING)
         except ConfigError as error:
             if self.goal.objective == "energy" and self.goal.cap_w is not None:
                 raise ConfigError(

@@ -19,11 +19,11 @@ PIECE_S = 0.05
 """Target duration of a piece of the search, in seconds; the time limit is checked between pieces."""
 
 
-def relax(problem: Problem, goal: Goal, *, cuts: int = CUTS) -> Relaxation:
+def relax(problem: Problem, goal: Goal, *, cuts: int = CUTS, time_limit_s: float | None = None) -> Relaxation:
     """The bound for a goal, with the modes that the relaxed optimum prefers; fewer `cuts` are faster and weaker."""
     if goal.objective == "energy":
-        return energy_bound(problem, goal.limit_s, goal.cap_w, cuts=cuts)
-    return makespan_bound(problem, goal.cap_w, cuts=cuts)
+        return energy_bound(problem, goal.limit_s, goal.cap_w, cuts=cuts, time_limit_s=time_limit_s)
+    return makespan_bound(problem, goal.cap_w, cuts=cuts, time_limit_s=time_limit_s)
 
 
 INTERRUPTED = "interrupted: the best schedule so far"

@@ -29,15 +29,22 @@ class Relaxation(NamedTuple):
 
 
 def energy_bound(
-    problem: Problem, limit_s: float | None = None, cap_w: float | None = None, *, cuts: int = CUTS
+    problem: Problem,
+    limit_s: float | None = None,
+    cap_w: float | None = None,
+    *,
+    cuts: int = CUTS,
+    time_limit_s: float | None = None,
 ) -> Relaxation:
-    """Lower bound on the energy of any schedule within the limits."""
-    return _solve(problem, limit_s, cap_w, cuts, energy=True)
+    """Lower bound on the energy of any schedule within the limits; without cuts if they take too long to solve."""
+    return _solve(problem, limit_s, cap_w, cuts, time_limit_s, energy=True)
 
 
-def makespan_bound(problem: Problem, cap_w: float | None = None, *, cuts: int = CUTS) -> Relaxation:
-    """Lower bound on the makespan of any schedule under the cap."""
-    return _solve(problem, None, cap_w, cuts, energy=False)
+def makespan_bound(
+    problem: Problem, cap_w: float | None = None, *, cuts: int = CUTS, time_limit_s: float | None = None
+) -> Relaxation:
+    """Lower bound on the makespan of any schedule under the cap; without cuts if they take too long to solve."""
+    return _solve(problem, None, cap_w, cuts, time_limit_s, energy=False)
 
 
 class _Rows:
@@ -56,7 +63,9 @@ class _Rows:
         self.right.append(right)
 
 
-def _solve(problem: Problem, limit_s: float | None, cap_w: float | None, cuts: int, *, energy: bool) -> Relaxation:
+def _solve(
+    problem: Problem, limit_s: float | None, cap_w: float | None, cuts: int, time_limit_s: float | None, *, energy: bool
+) -> Relaxation:
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
 
@@ -92,14 +101,16 @@ def _solve(problem: Problem, limit_s: float | None, cap_w: float | None, cuts: i
     if spare is not None:
         largest[:modes] = table.extra_w <= spare
     largest[start:edge] = largest[span] = _horizon(table, limit_s) / unit
-    ends = np.stack([np.zeros(span + 1), largest], 1)
-    solution = linprog(goal / scale, matrix, rows.right, sums, np.ones(count), ends, method="highs")
+    # HiGHS may call a problem infeasible that just is not; the bound below holds for the true limits all the same.
+    ends = np.stack([np.zeros(span + 1), largest * (1 + 1e-7)], 1)
+    options = {"time_limit": time_limit_s if cuts else None}
+    solution = linprog(goal / scale, matrix, rows.right, sums, np.ones(count), ends, options=options)
     if solution.status == 2:
         limit = "" if limit_s is None else f" within {limit_s:.6g} s"
         cap = "" if cap_w is None else f" under {cap_w:g} W"
         raise ConfigError(f"there is no schedule{limit}{cap}")
     if solution.status != 0:
-        return Relaxation(0.0, np.zeros(modes))
+        return _solve(problem, limit_s, cap_w, 0, None, energy=energy) if cuts else Relaxation(0.0, np.zeros(modes))
     # Any multipliers prove a bound for variables within their limits, so the solver's tolerances do not matter.
     below, equal = np.minimum(solution.ineqlin.marginals, 0.0), solution.eqlin.marginals
     reduced = goal / scale - matrix.T @ below - sums.T @ equal
