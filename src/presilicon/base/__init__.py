@@ -26,7 +26,7 @@ from presilicon.base.errors import (
 from presilicon.base.exports import deferred
 from presilicon.base.extensions import ExtensionPoint, ExtensionWarning, extensions_named_in
 from presilicon.base.files import LARGEST_DATA, LARGEST_TEXT, read_file, write_atomically, write_file
-from presilicon.base.layout import columns, json_text
+from presilicon.base.layout import change_lines, columns, json_text
 from presilicon.base.lazy import np, torch
 from presilicon.base.seeds import derive_seed
 from presilicon.base.units import (
@@ -74,6 +74,7 @@ __all__ = [
     "apply_settings",
     "bytes_scale",
     "cache_directory",
+    "change_lines",
     "check_built",
     "columns",
     "count_scale",

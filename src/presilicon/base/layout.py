@@ -22,6 +22,19 @@ def columns(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[s
     ]
 
 
+def change_lines(changes: Sequence[tuple[str, Any, Any]], indent: str = "") -> list[str]:
+    """The lines of a table of fields that differ: path, value before and after; None is a missing field.
+
+    >>> change_lines([("rows", 32, 64)])
+    ['rows  32 -> 64']
+    """
+    rows = []
+    for path, *values in changes:
+        before, after = ("(absent)" if value is None else str(value) for value in values)
+        rows.append((indent + path, f"{before} -> {after}"))
+    return columns(rows, left=(0, 1))
+
+
 def json_text(document: Any) -> str:
     """A document as indented JSON, with the end of its last line; NaN and infinity become null."""
     return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from presilicon.base import columns, to_toml, write_file
+from presilicon.base import change_lines, to_toml, write_file
 from presilicon.cli.options import json_option, print_json, set_option
 
 
@@ -94,9 +94,4 @@ def print_differences(changes: list[tuple[str, Any, Any]], as_json: bool) -> Non
     elif not changes:
         click.echo("no difference")
     else:
-        rows = [(path, f"{_show(before)} -> {_show(after)}") for path, before, after in changes]
-        click.echo("\n".join(columns(rows, left=(0, 1))))
-
-
-def _show(value: object) -> str:
-    return "(absent)" if value is None else str(value)
+        click.echo("\n".join(change_lines(changes)))

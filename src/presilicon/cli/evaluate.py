@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from presilicon.records import Comparison, Event, InstrumentEvent
-    from presilicon.runs import Run, StoredRun
+    from presilicon.runs import Labels, Run, StoredRun
     from presilicon.study import EvaluateRequest
 
 _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
@@ -102,6 +102,8 @@ _WITH_RESUME = {"resume", "jobs", "out", "as_json"}
     metavar="NAME[,NAME...]",
     help="Recipes in place of each DESIGN's own numerics: see `presilicon list numerics`. Each is a design to compare.",
 )
+@click.option("--name", "label", metavar="NAME", help="A name for the run, by which other commands find it.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag for `presilicon runs list`. May be repeated.")
 @click.option("--resume", metavar="RUN", help="Resume an interrupted run; the result is bit-identical.")
 @clock_option
 @method_option
@@ -126,10 +128,10 @@ def command(
       presilicon evaluate bf16-systolic --method batch-growth.factor=4 --workload fashion-cnn
       presilicon evaluate --resume latest
     """
-    from presilicon.runs import load_run
+    from presilicon.runs import load_run, make_labels
     from presilicon.study import EvaluateRequest, read_request
 
-    stored = None
+    stored, labels = None, make_labels(options.pop("label"), options.pop("tags"))
     if resume is not None:
         _refuse_others(context)
         stored = load_run(out, resume)
@@ -140,7 +142,7 @@ def command(
                 parameter = next(parameter for parameter in context.command.params if parameter.name == name)
                 raise click.MissingParameter(ctx=context, param=parameter)
         request = EvaluateRequest(**options)
-    _evaluate(request, stored, jobs or os.cpu_count() or 1, out, as_json)
+    _evaluate(request, stored, labels, jobs or os.cpu_count() or 1, out, as_json)
 
 
 def _refuse_others(context: click.Context) -> None:
@@ -152,19 +154,23 @@ def _refuse_others(context: click.Context) -> None:
             raise click.UsageError(f"--resume continues with the run's own arguments: leave out {option}", context)
 
 
-def _evaluate(request: "EvaluateRequest", stored: "StoredRun | None", jobs: int, out: Path, as_json: bool) -> None:
+def _evaluate(
+    request: "EvaluateRequest", stored: "StoredRun | None", labels: "Labels", jobs: int, out: Path, as_json: bool
+) -> None:
     from presilicon.study import plan_request
 
     plan = plan_request(request)  # before torch is loaded: a mistake in the arguments is reported at once
 
     from presilicon.report import print_table, render_page, to_json
-    from presilicon.runs import watch_run
+    from presilicon.runs import watch_run, write_labels
     from presilicon.study import carry_out, check_strict
 
     recorded: list[Run] = []
 
     def on_run(run: "Run") -> None:
         recorded.append(run)
+        if labels.name or labels.tags:  # never when it is resumed
+            write_labels(run.path, labels)
         if run.took_over:
             click.echo(f"note: {run.took_over}", err=True)
 

@@ -1,8 +1,9 @@
-"""`presilicon runs`: list, show, export and remove recorded runs."""
+"""`presilicon runs`: list, show, compare, tag, export and remove recorded runs."""
 
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,24 +13,79 @@ from presilicon.cli.options import json_option, out_option
 
 @click.group("runs")
 def command() -> None:
-    """List, show, export and remove recorded runs."""
+    """List, show, compare, tag, export and remove recorded runs."""
 
 
 @command.command("list")
+@click.option("--name", metavar="PATTERN", default="*", help="Runs of this name, as in 'night-*'.")
+@click.option("--design", metavar="PATTERN", default="*", help="Designs of this name, as in 'fp8*'.")
+@click.option("--workload", metavar="PATTERN", default="*", help="Runs with this workload.")
+@click.option("--tag", "tags", metavar="TAG", multiple=True, help="Runs with this tag. May be repeated.")
+@click.option(
+    "--since",
+    metavar="DATE",
+    default="0001-01-01",
+    show_default=False,
+    help="Runs since 2026-11-15 or 2026-11-15T07:45 (UTC).",
+)
+@click.option("--where", metavar="CONDITION", multiple=True, help="As in 'accuracy>=0.9'. May be repeated.")
+@click.option("--sort", metavar="METRIC", default="created", help="Order: created, or a metric.")
+@click.option("--reverse", is_flag=True, help="Newest or largest first.")
 @out_option
 @json_option
-def list_(out: Path, as_json: bool) -> None:
-    """List the recorded runs, oldest first."""
-    from presilicon.report import print_runs, runs_to_json
+def list_(out: Path, as_json: bool, **options: Any) -> None:
+    """List the recorded runs with the metrics of each design, oldest first.
+
+    Metrics for --where and --sort: accuracy, steps, time_s and energy_j (to accuracy), reached (share of seeds), seeds,
+    target, time_per_step_s, energy_per_step_j, memory_bytes, area_mm2.
+    """
+    from presilicon.report import RunQuery, print_rows, rows_to_json, select_rows
     from presilicon.runs import list_runs
 
     stored = list_runs(out)
+    rows = select_rows(stored, RunQuery(**options))
     if as_json:
-        click.echo(runs_to_json(stored), nl=False)
-    elif not stored:
-        click.echo(f"no runs in {out}")
+        click.echo(rows_to_json(rows), nl=False)
+    elif not rows:
+        click.echo(f"none of the {len(stored)} runs in {out} matches" if stored else f"no runs in {out}")
     else:
-        print_runs(stored)
+        print_rows(rows)
+
+
+@command.command("compare")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@out_option
+@json_option
+def compare(first: str, second: str, out: Path, as_json: bool) -> None:
+    """Show what differs between the runs A and B: configuration, metrics, and whether paired seeds separate them."""
+    from presilicon.report import changes_to_json, render_changes, results_of
+    from presilicon.runs import load_run
+    from presilicon.study import configuration_changes, design_changes
+
+    one, other = load_run(out, first), load_run(out, second)
+    if one.name == other.name:
+        raise ConfigError(f'"{first}" and "{second}" are the same run, {one.name}: give two')
+    configuration = configuration_changes(one, other)
+    designs = design_changes(one, results_of(one), other, results_of(other))
+    write = changes_to_json if as_json else render_changes
+    click.echo(write(one, other, configuration, designs), nl=False)
+
+
+@command.command("tag")
+@click.argument("run")
+@click.argument("tags", nargs=-1, metavar="TAG...")
+@click.option("--remove", "removed", metavar="TAG", multiple=True, help="Remove this tag. May be repeated.")
+@click.option("--name", "label", metavar="NAME", help="Give the run this name.")
+@out_option
+def tag(run: str, tags: tuple[str, ...], removed: tuple[str, ...], label: str | None, out: Path) -> None:
+    """Add TAGs to a RUN, remove some, or name it; its record stays as it is."""
+    from presilicon.runs import label_run
+
+    if not (tags or removed) and label is None:
+        raise click.UsageError("give a TAG, --remove TAG or --name NAME")
+    stored = label_run(out, run, label=label, add=tags, remove=removed)
+    click.echo(f"{stored.name}: {stored.labelled or 'no name and no tags'}")
 
 
 @command.command("show")

@@ -65,7 +65,7 @@ from presilicon.records.monitoring import (
 )
 from presilicon.records.protocols import AttachedHook, Observer, PairObserver, PassiveHook, Stateful, TrainingHook
 from presilicon.records.reproduction import Curve, Panel, Reproduced, Reproduction
-from presilicon.records.result import Arrival, Comparison, CurvePoint, Milestone, Result, SeedResult
+from presilicon.records.result import Arrival, Comparison, CurvePoint, DesignChange, Milestone, Result, SeedResult
 from presilicon.records.schedule import Mode, Pool, PowerTrace, Problem, Schedule, ScheduleCost, Started, Task
 from presilicon.records.sensitivity import (
     ClosestCall,
@@ -117,6 +117,7 @@ __all__ = [
     "Curve",
     "CurvePoint",
     "DeadUnits",
+    "DesignChange",
     "DesignEvent",
     "Direction",
     "DramBounds",

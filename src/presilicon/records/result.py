@@ -125,3 +125,16 @@ class Comparison(Struct, frozen=True, kw_only=True):
     pairs: tuple[Pair, ...] = ()
     """Every pair of designs, compared seed by seed."""
     fairness: Fairness | None = None
+
+
+class DesignChange(Struct, frozen=True, kw_only=True):
+    """The results of a design, or of two that correspond, in two runs."""
+
+    first: Result
+    second: Result
+    pair: Pair | None = None
+    """None if the seeds of the two runs cannot be paired."""
+    steps_ratio: Interval | None = None
+    """Steps to accuracy of the second over those of the first, seed by seed, as `Pair.time_ratio`."""
+    unpaired: str = ""
+    """Reason if seeds are not paired."""

@@ -6,10 +6,12 @@ from presilicon.report.charts.memory import render_memory, save_memory_plot
 from presilicon.report.charts.roofline import save_roofline_plot
 from presilicon.report.document import from_plain, to_json
 from presilicon.report.headline import headline
-from presilicon.report.history import comparison_of, export_report, print_run, print_runs, run_to_json, runs_to_json
+from presilicon.report.history import comparison_of, export_report, print_run, results_of, run_to_json
 from presilicon.report.page.page import render_page
 from presilicon.report.perfetto import save_trace, trace_document
 from presilicon.report.reproduction import render_reproduction, render_story, reproduction_to_json
+from presilicon.report.run_changes import changes_to_json, render_changes
+from presilicon.report.run_table import RunQuery, print_rows, rows_to_json, select_rows
 from presilicon.report.schedule import Payback, ScheduleView, render_summary
 from presilicon.report.schedule_files import check_folder, save_schedule
 from presilicon.report.sensitivity import render_sensitivity
@@ -26,17 +28,20 @@ from presilicon.report.table import print_table, render_table
 __all__ = [
     "FIGURE_FORMATS",
     "Payback",
+    "RunQuery",
     "ScheduleView",
+    "changes_to_json",
     "check_folder",
     "comparison_of",
     "cost_to_json",
     "export_report",
     "from_plain",
     "headline",
+    "print_rows",
     "print_run",
-    "print_runs",
     "print_table",
     "product_to_json",
+    "render_changes",
     "render_checkpointing",
     "render_cost",
     "render_coverage",
@@ -51,12 +56,14 @@ __all__ = [
     "render_summary",
     "render_table",
     "reproduction_to_json",
+    "results_of",
+    "rows_to_json",
     "run_to_json",
-    "runs_to_json",
     "save_memory_plot",
     "save_roofline_plot",
     "save_schedule",
     "save_trace",
+    "select_rows",
     "to_json",
     "trace_document",
 ]

@@ -1,11 +1,10 @@
 """Recorded runs for a terminal and as JSON, and reports rendered again from their results."""
 
 import sys
-from collections.abc import Sequence
 from typing import IO, Any
 
-from presilicon.base import ConfigError, columns, format_number, format_percent, json_text
-from presilicon.records import Comparison, EvaluationEvent, SeedFinished, SeedRestored
+from presilicon.base import ConfigError, format_number, format_percent, json_text
+from presilicon.records import Comparison, EvaluationEvent, Result, SeedFinished, SeedRestored
 from presilicon.report.charts.figure import render_figure
 from presilicon.report.document import from_plain
 from presilicon.report.page.page import render_page
@@ -13,23 +12,11 @@ from presilicon.report.table import render_table
 from presilicon.runs import StoredRun, watch_run
 
 
-def runs_to_json(runs: Sequence[StoredRun]) -> str:
-    """The runs as a JSON document: name, status, kind, times, seed and hash of each."""
-    document = {"schema": 1, "runs": [_summary(run) for run in runs]}
-    return json_text(document)
-
-
-def print_runs(runs: Sequence[StoredRun], file: IO[str] | None = None) -> None:
-    """Write a line for each run: name, status, what was run."""
-    rows = [("run", "status", "what"), *((run.name, run.status, _what(run)) for run in runs)]
-    (file or sys.stdout).write("\n".join([*columns(rows, left=(0, 1, 2)), ""]))
-
-
 def run_to_json(run: StoredRun) -> str:
     """One run as a JSON document: its record, evaluations so far, and its result or null."""
     document = {
         "schema": 1,
-        "run": _summary(run) | {"config": run.record.config if run.record else None},
+        "run": run_summary(run) | {"config": run.record.config if run.record else None},
         "evaluations": run.events(EvaluationEvent),
         "seeds_finished": finished_seeds(run),
         "result": run.comparison(),
@@ -40,7 +27,8 @@ def run_to_json(run: StoredRun) -> str:
 def print_run(run: StoredRun, file: IO[str] | None = None) -> None:
     """Write a run's record, its finished seeds, and its table if it has a result."""
     target = file or sys.stdout
-    lines = [f"{name:12} {value}" for name, value in _summary(run).items() if value is not None]
+    facts = run_summary(run) | {"tags": ", ".join(run.labels.tags) or None}
+    lines = [f"{name:12} {value}" for name, value in facts.items() if value is not None]
     target.write("\n".join(lines) + "\n")
     done = finished_seeds(run)
     if done:
@@ -96,13 +84,23 @@ def export_report(run: StoredRun, file_format: str) -> str | bytes:
     return render_figure(comparison, file_format)
 
 
-def _summary(run: StoredRun) -> dict[str, Any]:
+def results_of(run: StoredRun) -> tuple[Result, ...]:
+    """The results of a run's designs; empty if it has none (yet), or if they are damaged."""
+    try:
+        return comparison_of(run).designs
+    except ConfigError:
+        return ()
+
+
+def run_summary(run: StoredRun) -> dict[str, Any]:
+    """The facts about a run for JSON documents."""
     record = run.record
     summary: dict[str, Any] = {"name": run.name, "status": run.status, "problem": run.problem}
+    summary |= {"label": run.labels.name, "tags": run.labels.tags}
     if record is not None:
         summary |= {
             "kind": record.kind,
-            "what": _what(run),
+            "what": run_title(run),
             "created": record.created,
             "ended": record.ended,
             "seed": record.seed,
@@ -113,10 +111,18 @@ def _summary(run: StoredRun) -> dict[str, Any]:
     return summary
 
 
-def _what(run: StoredRun) -> str:
+def run_title(run: StoredRun) -> str:
+    """Designs and workload of a run, its kind if it has none, or the reason why it cannot be read."""
     if run.record is None:
         return run.problem or ""
-    designs, workload = run.record.config.get("designs"), run.record.config.get("workload")
+    designs, workload = config_names(run)
+    return f"{', '.join(designs)} on {workload}" if designs and workload is not None else run.record.kind
+
+
+def config_names(run: StoredRun) -> tuple[list[str], str | None]:
+    """The names of a run's designs and of its workload; none and None if its configuration has none."""
+    config = {} if run.record is None else run.record.config
+    designs, workload = config.get("designs"), config.get("workload")
     listed = designs if isinstance(designs, list) else []
-    names = ", ".join(str(design.get("name", "?")) for design in listed if isinstance(design, dict))
-    return f"{names} on {workload.get('name', '?')}" if names and isinstance(workload, dict) else run.record.kind
+    names = [str(design.get("name", "?")) for design in listed if isinstance(design, dict)]
+    return names, str(workload.get("name", "?")) if isinstance(workload, dict) else None

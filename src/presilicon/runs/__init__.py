@@ -10,16 +10,18 @@ However the process ends, what was recorded stays readable, also while it is bei
 
 from presilicon.runs.events import EventLog, parse_event, read_events, read_plain_events
 from presilicon.runs.export import EXPORT_FORMATS, export_run
+from presilicon.runs.labels import Labels, make_labels, write_labels
 from presilicon.runs.provenance import commit, config_hash, versions
 from presilicon.runs.readings import StreamView, TapView, Watcher, describe_warning, starved, to_plain, watch_run
 from presilicon.runs.run import CHECKPOINT_EVERY, EVENTS_FILE, Run, RunRecord, create_run, resume_run
-from presilicon.runs.store import StoredRun, list_runs, load_run, remove_run
+from presilicon.runs.store import StoredRun, label_run, list_runs, load_run, remove_run
 
 __all__ = [
     "CHECKPOINT_EVERY",
     "EVENTS_FILE",
     "EXPORT_FORMATS",
     "EventLog",
+    "Labels",
     "Run",
     "RunRecord",
     "StoredRun",
@@ -31,8 +33,10 @@ __all__ = [
     "create_run",
     "describe_warning",
     "export_run",
+    "label_run",
     "list_runs",
     "load_run",
+    "make_labels",
     "parse_event",
     "read_events",
     "read_plain_events",
@@ -42,4 +46,5 @@ __all__ = [
     "to_plain",
     "versions",
     "watch_run",
+    "write_labels",
 ]

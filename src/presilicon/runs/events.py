@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from presilicon.base import RunFailedError
-from presilicon.records import AnyEvent, Event
+from presilicon.records import AnyEvent, Event, ResultEvent
 
 
 def now() -> str:
@@ -56,6 +56,12 @@ def read_events(path: Path) -> Iterator[AnyEvent]:
         event = parse_event(line)
         if event is not None:
             yield event
+
+
+def read_result(path: Path) -> ResultEvent | None:
+    """The last result in a file, if there is one; no other events are decoded, for they can be many."""
+    events = (parse_event(line) for line in reversed(_lines(path)) if b'"result"' in line)
+    return next((event for event in events if isinstance(event, ResultEvent)), None)
 
 
 def read_plain_events(path: Path) -> Iterator[dict[str, Any]]:

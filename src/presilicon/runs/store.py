@@ -1,7 +1,7 @@
-"""The runs on disk: list, load and remove them."""
+"""The runs on disk: list, load, label and remove them."""
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Struct
 
 from presilicon.base import ConfigError, unknown
-from presilicon.records import AnyEvent, Event, ResultEvent
-from presilicon.runs.events import read_events
+from presilicon.records import AnyEvent, Event
+from presilicon.runs.events import read_events, read_result
+from presilicon.runs.labels import Labels, make_labels, read_labels, write_labels
 from presilicon.runs.lock import is_alive, is_locked
 from presilicon.runs.run import EVENTS_FILE, RECORD_FILE, RunRecord, read_record
 
@@ -27,6 +28,12 @@ class StoredRun(Struct, frozen=True, kw_only=True):
     """None if it cannot be read."""
     problem: str | None = None
     """The reason why it cannot be read."""
+    labels: Labels = Labels()
+
+    @property
+    def labelled(self) -> str:
+        """Its name and tags as text: `night-3 #sweep`."""
+        return " ".join([*filter(None, [self.labels.name]), *(f"#{tag}" for tag in self.labels.tags)])
 
     @property
     def name(self) -> str:
@@ -40,8 +47,8 @@ class StoredRun(Struct, frozen=True, kw_only=True):
 
     def comparison(self) -> dict[str, Any] | None:
         """The comparison in its last result, as plain data; None if it has no result."""
-        results = self.events(ResultEvent)
-        return results[-1].comparison if results else None
+        result = read_result(self.path / EVENTS_FILE)
+        return None if result is None else result.comparison
 
 
 def list_runs(root: Path) -> tuple[StoredRun, ...]:
@@ -65,8 +72,10 @@ def list_runs(root: Path) -> tuple[StoredRun, ...]:
 def load_run(root: Path, name: str) -> StoredRun:
     """The run of that name, of that unique beginning of a name, or the newest one for `latest`.
 
+    The name is that of its directory, or the one that a user gave it.
+
     Raises:
-        ConfigError: there is no such run, or several begin like that.
+        ConfigError: there is no such run, or several are called or begin like that.
     """
     runs = {run.name: run for run in list_runs(root)}
     if not runs:
@@ -75,12 +84,36 @@ def load_run(root: Path, name: str) -> StoredRun:
         return list(runs.values())[-1]
     if name in runs:
         return runs[name]
-    matches = [candidate for candidate in runs if name and candidate.startswith(name)]
+    labels = {candidate: run.labels.name for candidate, run in runs.items() if run.labels.name}
+    matches = [candidate for candidate, label in labels.items() if label == name]
+    if len(matches) > 1:
+        raise ConfigError(f'"{name}" is the name of {len(matches)} runs: {", ".join(matches)}. Give one of these')
+    if not matches and name:
+        names = [*((candidate, candidate) for candidate in runs), *labels.items()]
+        matches = list(dict.fromkeys(candidate for candidate, text in names if text.startswith(name)))
     if len(matches) > 1:
         raise ConfigError(f'"{name}" is the beginning of {len(matches)} runs: {", ".join(matches)}. Give more of it')
     if not matches:
-        raise unknown("run", name, [*runs, "latest"])
+        raise unknown("run", name, [*runs, *labels.values(), "latest"])
     return runs[matches[0]]
+
+
+def label_run(
+    root: Path, name: str, *, label: str | None = None, add: Iterable[str] = (), remove: Sequence[str] = ()
+) -> StoredRun:
+    """Name a run (with `label`), add and remove tags, and return it with its new labels.
+
+    Raises:
+        ConfigError: there is no such run, it lacks a tag that is to be removed, or a label is not allowed.
+    """
+    run = load_run(root, name)
+    for tag in remove:
+        if tag not in run.labels.tags:
+            raise unknown(f"tag of {run.name}", tag, run.labels.tags)
+    tags = [tag for tag in run.labels.tags if tag not in remove]
+    labels = make_labels(run.labels.name if label is None else label, [*tags, *add])
+    write_labels(run.path, labels)
+    return msgspec.structs.replace(run, labels=labels)
 
 
 def remove_run(root: Path, name: str, *, force: bool = False) -> StoredRun:
@@ -90,7 +123,7 @@ def remove_run(root: Path, name: str, *, force: bool = False) -> StoredRun:
         ConfigError: there is no such run, it is still running (unless forced), or it cannot be deleted.
     """
     run = load_run(root, name)
-    if run.name != name and name != "latest":
+    if name not in (run.name, run.labels.name, "latest"):
         raise ConfigError(f'"{name}" is only the beginning of a name; to remove that run, write {run.name}')
     if run.status == "running" and not force:
         raise ConfigError(f"{run.name} is still running: stop it first, or remove it with --force")
@@ -112,17 +145,17 @@ def _has_record(path: Path) -> bool:
 
 
 def _read(path: Path) -> StoredRun:
+    labels = read_labels(path)
     try:
         record = read_record(path)
         is_orphan = record.status == "running" and not _has_owner(path, record)
         if is_orphan:  # it may have ended between the two reads
             record = read_record(path)
-    except OSError as error:
-        return StoredRun(path=path, status="unreadable", record=None, problem=f"{RECORD_FILE}: {error.strerror}")
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return StoredRun(path=path, status="unreadable", record=None, problem=f"{RECORD_FILE}: {error}")
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        problem = f"{RECORD_FILE}: {error.strerror if isinstance(error, OSError) else error}"
+        return StoredRun(path=path, status="unreadable", record=None, problem=problem, labels=labels)
     status = "interrupted" if is_orphan and record.status == "running" else record.status
-    return StoredRun(path=path, status=status, record=record)
+    return StoredRun(path=path, status=status, record=record, labels=labels)
 
 
 def _has_owner(path: Path, record: RunRecord) -> bool:

@@ -10,6 +10,7 @@ from presilicon.study.fairness import check_strict, compare_all, fairness, stric
 from presilicon.study.plan import Plan, check_device, plan_request
 from presilicon.study.prices import StepGraphs, StepPrices, price_trace
 from presilicon.study.request import EvaluateRequest, load_request, read_request
+from presilicon.study.run_changes import configuration_changes, design_changes
 from presilicon.study.sensitivity import sensitivity, step_sensitivity
 from presilicon.study.statistics import interval
 
@@ -77,6 +78,8 @@ __all__ = [
     "compare",
     "compare_all",
     "compare_with_stream",
+    "configuration_changes",
+    "design_changes",
     "evaluate",
     "fairness",
     "interval",

@@ -281,7 +281,7 @@ def test_evaluate_records_reports_and_repeats(invoke, tmp_path) -> None:
     runs = invoke("runs", "list", "--json").document["runs"]
     assert [run["status"] for run in runs] == ["finished"] * 3
     assert len({run["name"] for run in runs}) == 3
-    assert "fp8-systolic on digits-mlp" in invoke("runs", "list").out
+    assert invoke("runs", "list").out.count("digits-mlp  fp8-systolic") == 3
     assert "fp8-systolic" in invoke("runs", "show").out
     assert invoke("runs", "show", runs[0]["name"], "--json").document["result"]["designs"][0]["reached"] == "2/2"
     rows = invoke("runs", "export", "latest").out.splitlines()
