@@ -21,13 +21,7 @@ def command() -> None:
 @click.option("--design", metavar="PATTERN", default="*", help="Designs of this name, as in 'fp8*'.")
 @click.option("--workload", metavar="PATTERN", default="*", help="Runs with this workload.")
 @click.option("--tag", "tags", metavar="TAG", multiple=True, help="Runs with this tag. May be repeated.")
-@click.option(
-    "--since",
-    metavar="DATE",
-    default="0001-01-01",
-    show_default=False,
-    help="Runs since 2026-11-15 or 2026-11-15T07:45 (UTC).",
-)
+@click.option("--since", metavar="DATE", help="Runs since 2026-11-15 or 2026-11-15T07:45 (UTC).")
 @click.option("--where", metavar="CONDITION", multiple=True, help="As in 'accuracy>=0.9'. May be repeated.")
 @click.option("--sort", metavar="METRIC", default="created", help="Order: created, or a metric.")
 @click.option("--reverse", is_flag=True, help="Newest or largest first.")

@@ -71,7 +71,7 @@ class RunQuery(Struct, frozen=True, kw_only=True):
     design: str = "*"
     workload: str = "*"
     tags: tuple[str, ...] = ()
-    since: str = "0001-01-01"
+    since: str | None = None
     where: tuple[str, ...] = ()
     """Conditions such as `accuracy>=0.9`."""
     sort: str = "created"
@@ -97,7 +97,8 @@ def select_rows(runs: Sequence[StoredRun], query: RunQuery) -> list[RunRow]:
     Raises:
         ConfigError: a condition, the date or the metric to sort by cannot be read.
     """
-    conditions, since, sort = [_condition(text) for text in query.where], _date(query.since), query.sort
+    conditions, sort = [_condition(text) for text in query.where], query.sort
+    since = "" if query.since is None else _utc(query.since)
     if sort != "created" and sort not in METRICS:
         raise unknown("metric of --sort", sort, ["created", *METRICS])
     rows = [
@@ -132,19 +133,17 @@ def _condition(text: str) -> Callable[[RunRow], bool]:
     return lambda row: not isnan(row.metric(name)) and compare(row.metric(name), bound)
 
 
-def _date(text: str) -> datetime:
+def _utc(text: str) -> str:
+    """A date in UTC, in a form that sorts with the times in records."""
     try:
         date = datetime.fromisoformat(text)
-    except ValueError:
+        return (date.astimezone(UTC).replace(tzinfo=None) if date.tzinfo else date).isoformat()
+    except (ValueError, OverflowError):
         raise ConfigError(f"--since must be a date such as 2026-11-15 or 2026-11-15T07:45, not {text[:80]!r}") from None
-    return date if date.tzinfo else date.replace(tzinfo=UTC)
 
 
-def _is_wanted(run: StoredRun, query: RunQuery, since: datetime) -> bool:
-    try:
-        began = _date(run.record.created if run.record else "0001-01-01")
-    except ConfigError:  # a damaged record
-        began = _date("0001-01-01")
+def _is_wanted(run: StoredRun, query: RunQuery, since: str) -> bool:
+    began = run.record.created if run.record else ""
     named = any(_matches(query.name, name) for name in (run.name, run.labels.name or ""))
     return named and set(query.tags) <= set(run.labels.tags) and began >= since
 

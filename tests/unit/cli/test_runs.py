@@ -6,7 +6,7 @@ TRAIN = ["--workload", "digits-mlp", "--seeds", "2", "--max-steps", "40", "--tar
 def test_runs_are_named_tagged_listed_and_compared(invoke) -> None:
     assert invoke("evaluate", "fp8-systolic", *TRAIN, "--name", "first", "--tag", "night", "--tag", "sweep").code == 0
     assert invoke("evaluate", "bf16-systolic", *TRAIN, "--lr", "0.1").code == 0
-    assert invoke("runs", "tag", "latest", "sweep", "--name", "second").out.endswith("-evaluate: second #sweep\n")
+    assert invoke("runs", "tag", "latest", "sweep", "--name", "second").out.endswith(": second #sweep\n")
 
     table = invoke("runs", "list", "--tag", "sweep", "--sort", "energy_j").out.splitlines()
     assert len(table) == 3
