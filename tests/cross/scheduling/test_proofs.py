@@ -135,6 +135,20 @@ def test_three_ops_under_a_cap_are_proven_as_short_as_they_are(watts: float, opt
     assert found.bound == pytest.approx(optimum_s / 1e-3 * time_s, rel=1e-5)
 
 
+def test_a_move_that_takes_longer_than_any_step_is_forbidden() -> None:
+    fast, slow = (
+        Mode(device=name, time_s=time_s, average_w=1.0, peak_w=1.0) for name, time_s in (("a", 1e-3), ("b", 2e-3))
+    )
+    tasks = (
+        Task(id=0, kind="Mul", bytes_out=10**15, modes=(fast, slow)),
+        Task(id=1, kind="Mul", deps=(0,), modes=(slow,)),
+    )
+    pools = (Pool(name="a", units=1, idle_w=0.0, bytes_per_s=1.0), Pool(name="b", units=1, idle_w=0.0))
+    problem = Problem(name="slow link", tasks=tasks, pools=pools)
+    start = _schedule(problem, best_schedules(problem)[0])
+    assert _judge(problem, Goal(objective="throughput"), start)
+
+
 def test_a_proof_with_demands_rounded_up_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mistake that proved 2 ms for three ops of 33.33333 W."""
     whole = exact.whole_watts

@@ -160,7 +160,8 @@ def _add_order(
             index = crosses.get((task, int(follower)))
             if index is not None:
                 columns = np.append(columns, edge + index)
-                values = np.append(values, table.bytes_out[task] * _least_hop(table) / unit)
+                # Moves are cut off where HiGHS would lose its precision.
+                values = np.append(values, min(table.bytes_out[task] * _least_hop(table) / unit, 1e6))
             rows.add(columns, values, 0.0)
     for (dep, task), index in crosses.items():
         for pool in range(len(table.pool_units)):

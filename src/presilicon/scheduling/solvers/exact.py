@@ -76,10 +76,10 @@ class _Model:
         if not self.tick:
             self.slack = 2 * len(problem.tasks)  # every op and every move on a chain
             self.tick = 10.0 ** math.ceil(math.log10(max(horizon, 1e-9) / TICKS))
-        self.ticks = self._whole(self.table.time)
         per_tick = problem.idle_w * self.tick
         self.joule = max(1e9, 10.0 ** math.ceil(math.log10(STEPS / per_tick))) if per_tick else 1e9
         self.end = math.floor(horizon / self.tick) + (0 if strict else self.slack)
+        self.ticks = self._whole(self.table.time)
         self._pool_literals: dict[tuple[int, int], Any] = {}
         self._add_ops()
         self._add_order()
@@ -95,8 +95,9 @@ class _Model:
         return bool(np.all(np.abs(ticks - np.round(ticks)) <= 1e-12 * np.maximum(ticks, 1.0)))
 
     def _whole(self, times: Any) -> Any:
-        """Times in ticks, rounded up; if all are multiples of the tick, only the floating-point error is rounded."""
-        return (np.ceil if self.slack else np.round)(times / self.tick).astype(np.int64)
+        """Times in ticks, rounded up (if all are multiples, only by floating-point errors); too long is forbidden."""
+        ticks = (np.ceil if self.slack else np.round)(times / self.tick)
+        return np.minimum(ticks, self.end + 1).astype(np.int64)
 
     def _pairs(self) -> list[tuple[str, str]]:
         names = [pool.name for pool in self.problem.pools]
@@ -134,8 +135,7 @@ class _Model:
                 for one in range(len(table.pool_units)):
                     for other in range(len(table.pool_units)):
                         names = self.problem.pools[one].name, self.problem.pools[other].name
-                        # A transfer that takes longer than the step is forbidden.
-                        wait = min(int(self._whole(np.float64(self.problem.move_s(size, *names)))), self.end + 1)
+                        wait = int(self._whole(np.float64(self.problem.move_s(size, *names))))
                         literals = [self._in_pool(dep, one), self._in_pool(task.id, other)]
                         if wait and all(literal is not None for literal in literals):
                             model.add(self.start[task.id] >= self.finish[dep] + wait).only_enforce_if(literals)
