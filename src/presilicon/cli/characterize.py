@@ -28,12 +28,12 @@ def command(design: str, out: Path, minutes: float, times: Path | None, settings
     from msgspec import json
 
     from presilicon.designs import load_design
-    from presilicon.study.cards.characterizing import characterize_card, describe_card, read_times
+    from presilicon.study import characterize_card, describe_card, read_card
 
     chosen = load_design(design, settings)
     out.mkdir(parents=True, exist_ok=True)
     if times is not None:
-        card = read_times(times)
+        card = read_card(times)
     else:
         card = characterize_card(minutes=minutes, progress=_show)
         click.echo(err=True)

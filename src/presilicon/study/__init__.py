@@ -15,6 +15,7 @@ from presilicon.study.sensitivity import sensitivity, step_sensitivity
 from presilicon.study.statistics import interval
 
 if TYPE_CHECKING:
+    from presilicon.study.cards.characterizing import characterize_card, describe_card, read_card
     from presilicon.study.characterization import characterize, to_table
     from presilicon.study.evaluation import Evaluated, Study, carry_out, compare, evaluate
     from presilicon.study.instrumented import (
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __getattr__ = deferred(
     __name__,
     {
+        f"{__name__}.cards.characterizing": ("characterize_card", "describe_card", "read_card"),
         "characterization": ("characterize", "to_table"),
         "evaluation": ("Evaluated", "Study", "carry_out", "compare", "evaluate"),
         "instrumented": ("compare_with_stream", "layers_of_workload", "one_thread", "stream_file", "train_watched"),
@@ -73,12 +75,14 @@ __all__ = [
     "carry_out",
     "carry_out_schedule",
     "characterize",
+    "characterize_card",
     "check_device",
     "check_strict",
     "compare",
     "compare_all",
     "compare_with_stream",
     "configuration_changes",
+    "describe_card",
     "design_changes",
     "evaluate",
     "fairness",
@@ -91,6 +95,7 @@ __all__ = [
     "plan_request",
     "price_trace",
     "problem_of",
+    "read_card",
     "read_request",
     "replay",
     "schedule",

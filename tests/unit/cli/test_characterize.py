@@ -8,7 +8,7 @@ import torch
 from msgspec import json, structs
 
 from presilicon.study.cards import characterizing
-from presilicon.study.cards.characterizing import CardTimes, characterize_card, layers_for_power, read_times
+from presilicon.study.cards.characterizing import CardTimes, characterize_card, layers_for_power, read_card
 from presilicon.study.cards.measuring import LayerTime
 from presilicon.study.cards.suite import suite
 
@@ -18,7 +18,7 @@ H200 = Path(__file__).parents[3] / "benchmarks/data/h200_layers.json"
 @pytest.fixture(scope="module")
 def few() -> CardTimes:
     """Linear layers and ReLU of the H200."""
-    card, layers = read_times(H200), suite()
+    card, layers = read_card(H200), suite()
     chosen = [i for i, layer in enumerate(layers) if layer.name == "linear" and layer.flops < 1e9][:12]
     chosen += [i for i, layer in enumerate(layers) if layer.arguments.get("name") == "relu"]
     return structs.replace(

@@ -82,7 +82,7 @@ def layers_for_power(layers: Sequence[Layer], times: Sequence[LayerTime]) -> Ite
         yield from dict.fromkeys(min(members, key=lambda i: abs(forward[i] - wanted)) for wanted in _LONG_US)
 
 
-def read_times(path: Path) -> CardTimes:
+def read_card(path: Path) -> CardTimes:
     """What was measured before.
 
     Raises:
