@@ -71,7 +71,9 @@ def capped_clock(kernels: Sequence[Kernel], machine: RooflineMachine) -> float:
     def power_w(clock: float) -> float:
         slowed = [_slowed(span, clock) for span in spans]
         joules = sum(sum(_energy_j(*pair, machine, clock).values()) for pair in zip(kernels, slowed, strict=True))
-        return joules / max(_timeline(kernels, slowed, machine)[1], 1e-12)
+        step_s = max(_timeline(kernels, slowed, machine)[1], 1e-12)
+        waiting_s = step_s - sum(span.time_s for span in slowed)
+        return (joules + waiting_s * _static_w(machine)) / step_s
 
     low, high = LOWEST_CLOCK, 1.0
     if power_w(high) <= machine.power_w:

@@ -110,6 +110,15 @@ def test_a_step_beyond_the_power_cap_runs_at_a_lower_clock() -> None:
     assert slow.time_s == fast.time_s
 
 
+def test_watts_of_a_chip_that_waits_count_towards_the_cap() -> None:
+    graph = capture(nn.Linear(8192, 8192, bias=False), torch.empty(8192, 8192, device="meta"))
+    alone_s = simulate(graph, design(numerics="bf16")).time_s
+    for share in range(80, 121, 5):  # of the time of the chip, in which the host launches the step
+        waits = ("machine.launch=eager", f"machine.host.step_us={share / 100 * alone_s * 1e6}")
+        cost = simulate(graph, design(*waits, numerics="bf16"))
+        assert cost.energy_j / cost.time_s <= 700
+
+
 def test_tiles_are_made_in_waves() -> None:
     chip = replace(machine(design()), cores=4, tile=128)
     core_s = 2 * 128 * 128 * 256 / (1e12 / 4)
