@@ -212,10 +212,12 @@ class Division:
         key = (gemm, op.phase, choices[0], left * first, right * second, results, sum_bytes)
         if key in self._known:
             return self._known[key]
-        layouts = []
+        layouts: list[tuple[tuple[float, float], Layout]] = []
         stored = sum(formats.written_bytes(tensor, op.layer) for tensor in op.outputs)
         for grid in choices:
             cycles = self._cycles(share_of_gemm(gemm, grid), op.phase)
+            if layouts and cycles > _WORTHWHILE * layouts[0][0][0]:
+                continue
             sizes = (left * first, right * second, results * sum_bytes if grid.k > 1 else stored)
             for traffic in traffic_of(self._network, grid, sums_samples=op.phase == "weight_grad"):
                 exchange = _add(traffic, sizes)

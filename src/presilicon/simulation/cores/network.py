@@ -66,22 +66,22 @@ class Network(Struct, frozen=True):
         >>> Network("mesh", 2, 3).route(0, 5), Network("ring", 1, 5).route(0, 3)
         ([(0, 1), (1, 2), (2, 5)], [(0, 4), (4, 3)])
         """
-        at, links = source, []
-        while at != target:
-            after = self._step(at, target)
-            links.append((at, after))
-            at = after
-        return links
+        at, links = target, []
+        while at != source:
+            before = self._before(at, source)
+            links.append((before, at))
+            at = before
+        return links[::-1]
 
-    def _step(self, at: int, target: int) -> int:
+    def _before(self, at: int, source: int) -> int:
+        """The core before one on the way from a source, which is the same for all that lie behind it."""
         if self.topology == "all-to-all":
-            return target
+            return source
         if self.topology == "ring":
-            ahead = (target - at) % self.count
-            return (at + (1 if 2 * ahead <= self.count else -1)) % self.count
-        if at % self.cols != target % self.cols:
-            return at + (1 if at % self.cols < target % self.cols else -1)
-        return at + (self.cols if at < target else -self.cols)
+            ahead = (at - source) % self.count
+            return (at - (1 if 2 * ahead <= self.count else -1)) % self.count
+        side = self.cols if at // self.cols != source // self.cols else 1
+        return at + (side if at < source else -side)
 
     def links(self) -> list[Link]:
         """All links."""
@@ -91,10 +91,15 @@ class Network(Struct, frozen=True):
         """Bytes on each link that has any."""
         loads: dict[Link, float] = {}
         for flow in flows:
-            tree = {link for target in flow.targets for link in self.route(flow.source, target)}
-            for begin, end in tree:
-                link = (end, begin) if flow.summed else (begin, end)
-                loads[link] = loads.get(link, 0.0) + flow.size
+            reached = {flow.source}
+            for target in flow.targets:
+                at = target
+                while at not in reached:
+                    reached.add(at)
+                    before = self._before(at, flow.source)
+                    link = (at, before) if flow.summed else (before, at)
+                    loads[link] = loads.get(link, 0.0) + flow.size
+                    at = before
         return loads
 
     def loads(self, flows: Iterable[Flow]) -> Any:

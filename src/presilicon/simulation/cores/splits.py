@@ -147,17 +147,16 @@ def _flows(
     cells: list[dict[str, int]], grid: Grid, axes: tuple[str, str], samples: str, *, summed: bool = False
 ) -> list[Flow]:
     """Flows of a tensor with two axes; a tensor without the axis of samples is owned by the cores that need it."""
+    sharers: dict[tuple[int, ...], list[int]] = {}
+    for core, cell in enumerate(cells):
+        sharers.setdefault(tuple(cell[axis] for axis in axes), []).append(core)
+    cut = next((axis for axis in axes if axis != samples), "") if samples in axes else ""
+    parts = getattr(grid, cut) if cut else 1
     flows = []
     for core, cell in enumerate(cells):
-        cut = [axis for axis in axes if axis != samples] if samples in axes else []
-        for part in range(getattr(grid, cut[0]) if cut else 1):
-            wanted = {axis: part if axis in cut else cell[axis] for axis in axes}
-            targets = tuple(
-                other
-                for other, place in enumerate(cells)
-                if other != core and all(place[axis] == at for axis, at in wanted.items())
-            )
+        for part in range(parts):
+            wanted = tuple(part if axis == cut else cell[axis] for axis in axes)
+            targets = tuple(other for other in sharers[wanted] if other != core)
             if targets:
-                size = 1 / (len(cells) * (getattr(grid, cut[0]) if cut else 1))
-                flows.append(Flow(core, targets, size, summed))
+                flows.append(Flow(core, targets, 1 / (len(cells) * parts), summed))
     return flows
