@@ -28,9 +28,10 @@ def command(design: str, out: Path, minutes: float, times: Path | None, settings
     from msgspec import json
 
     from presilicon.designs import load_design
-    from presilicon.study import characterize_card, describe_card, read_card
+    from presilicon.study import characterize_card, check_peaks, describe_card, read_card
 
     chosen = load_design(design, settings)
+    check_peaks(chosen)
     out.mkdir(parents=True, exist_ok=True)
     if times is not None:
         card = read_card(times)

@@ -48,10 +48,33 @@ def test_errors_say_what_to_give(tmp_path: Path, invoke: Any, monkeypatch: pytes
     broken = invoke("characterize-gpu", "h200", "--out", str(tmp_path), "--times", str(tmp_path / "broken.json"))
     assert broken.code == 2
     assert "has no measured layers" in broken.err
-    systolic = invoke("characterize-gpu", "bf16-systolic", "--out", str(tmp_path), "--times", str(H200))
+    # A design that will not do is refused before anything is measured.
+    systolic = invoke("characterize-gpu", "bf16-systolic", "--out", str(tmp_path))
+    assert systolic.code == 2
     assert "kind roofline" in systolic.err
-    lacks = invoke("characterize-gpu", "p100", "--out", str(tmp_path), "--times", str(H200))
+    lacks = invoke("characterize-gpu", "p100", "--out", str(tmp_path))
     assert "gives no rate of tf32, bfloat16" in lacks.err
+
+
+@pytest.mark.parametrize(
+    ("times", "text"),
+    [
+        ((), "0 times of layers are too few"),
+        (
+            (LayerTime(layer=1 << 20, precision="fp32", phase="forward", time_us=4.0),),
+            "times[0]: layer must be from 0 to 1502",
+        ),
+        ((LayerTime(layer=0, precision="fp32", phase="forward", time_us=-4.0),), "time_us more than 0, not 0 and -4"),
+    ],
+)
+def test_times_that_cannot_be_fitted_are_refused(
+    times: tuple[LayerTime, ...], text: str, few: CardTimes, tmp_path: Path, invoke: Any
+) -> None:
+    path = tmp_path / "times.json"
+    path.write_bytes(json.encode(structs.replace(few, times=times)))
+    refused = invoke("characterize-gpu", "h200", "--out", str(tmp_path), "--times", str(path))
+    assert refused.code == 2
+    assert text in refused.err
 
 
 def test_a_card_is_measured_in_two_parts(few: CardTimes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,9 +89,32 @@ def read_card(path: Path) -> CardTimes:
         ConfigError: the file cannot be read.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=CardTimes)
+        card = msgspec.json.decode(path.read_bytes(), type=CardTimes)
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{path} has no measured layers: {error}") from None
+    count = len(suite())
+    for number, measured in enumerate(card.times):
+        if not 0 <= measured.layer < count or measured.time_us <= 0:
+            raise ConfigError(
+                f"{path}, times[{number}]: layer must be from 0 to {count - 1} and time_us more than 0, "
+                f"not {measured.layer} and {measured.time_us:g}"
+            )
+    return card
+
+
+def check_peaks(design: Design) -> RooflineMachine:
+    """The machine of a design that has the published peaks of a card.
+
+    Raises:
+        ConfigError: it is no roofline, or lacks a unit that is measured.
+    """
+    machine = design.machine
+    if not isinstance(machine, RooflineMachine):
+        raise ConfigError(f"{design.name} is no chip with peaks: give a design whose machine is of the kind roofline")
+    missing = [unit for unit in ("float32", "tf32", "bfloat16") if unit not in machine.matrix]
+    if missing:
+        raise ConfigError(f"{design.name} gives no rate of {', '.join(missing)}: add [machine.matrix.{missing[0]}]")
+    return machine
 
 
 def describe_card(design: Design, card: CardTimes, path: Path) -> tuple[Design, MeasuredLayers, float]:
@@ -102,15 +125,12 @@ def describe_card(design: Design, card: CardTimes, path: Path) -> tuple[Design, 
     Raises:
         ConfigError: the design's machine is no roofline, or lacks a unit that was measured.
     """
-    machine = design.machine
-    if not isinstance(machine, RooflineMachine):
-        raise ConfigError(f"{design.name} is no chip with peaks: give a design whose machine is of the kind roofline")
+    machine = check_peaks(design)
     source = f"presilicon characterize-gpu, {card.date}, {card.software}, {len(card.times)} phases of layers"
-    missing = [unit for unit in ("float32", "tf32", "bfloat16") if unit not in machine.matrix]
-    if missing:
-        raise ConfigError(f"{design.name} gives no rate of {', '.join(missing)}: add [machine.matrix.{missing[0]}]")
     layers = suite()
     table = fit(layers, card.times, machine, device=card.device, source=source)
+    if not any(group.points for group in table.groups.values()):
+        raise ConfigError(f"{len(card.times)} times of layers are too few: no group of kernels can be fitted")
     path.write_bytes(msgspec.json.encode(table))
     load_efficiency.cache_clear()  # of an older file of that name
     machine = structs.replace(machine, measured=str(path.resolve()))
