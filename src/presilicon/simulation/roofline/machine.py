@@ -103,8 +103,10 @@ class RooflineMachine(
     """Memory format of images and of the weights of 2-D convolutions; contiguous is torch's default."""
     energy: ChipEnergy | None = None
     """None: energy is the peak power times the time."""
+    cap_w: Positive | None = None
+    """Power limit in force, which lowers the clock where a step would exceed it; None: the rated power."""
     power_w: Positive
-    """Highest power of a chip."""
+    """Rated power of a chip, to which the shares of `energy` refer."""
     area_mm2: Positive | None = None
     chips: Annotated[int, Meta(ge=1, le=1024)] = 1
     """Chips that train the same model, each on a batch of its own, and add up their gradients around a ring."""

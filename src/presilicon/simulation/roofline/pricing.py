@@ -63,7 +63,11 @@ class Span(NamedTuple):
 
 
 def capped_clock(kernels: Sequence[Kernel], machine: RooflineMachine) -> float:
-    """The share of the clock at which the average power of a step stays within the machine's."""
+    """The share of the clock at which the average power of a step stays within the machine's.
+
+    Raises:
+        ConfigError: not even the lowest clock does.
+    """
     if machine.energy is None:
         return 1.0
     spans = [kernel_seconds(kernel, machine) for kernel in kernels]
@@ -75,12 +79,17 @@ def capped_clock(kernels: Sequence[Kernel], machine: RooflineMachine) -> float:
         waiting_s = step_s - sum(span.time_s for span in slowed)
         return (joules + waiting_s * _static_w(machine)) / step_s
 
-    low, high = LOWEST_CLOCK, 1.0
-    if power_w(high) <= machine.power_w:
+    low, high, cap_w = LOWEST_CLOCK, 1.0, machine.cap_w or machine.power_w
+    if power_w(high) <= cap_w:
         return high
+    if power_w(low) > cap_w:
+        raise ConfigError(
+            f"cap_w must be at least {ceil(power_w(low))} W for this step, not {cap_w:g} W: "
+            f"it draws that at {low:.0%} of the clock"
+        )
     while high - low > 1e-3:
         middle = (low + high) / 2
-        low, high = (middle, high) if power_w(middle) <= machine.power_w else (low, middle)
+        low, high = (middle, high) if power_w(middle) <= cap_w else (low, middle)
     return low
 
 

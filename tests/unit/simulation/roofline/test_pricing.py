@@ -99,15 +99,16 @@ def test_energy_is_static_busy_and_traffic() -> None:
 
 def test_a_step_beyond_the_power_cap_runs_at_a_lower_clock() -> None:
     product = Gemm(m=8192, k=8192, n=8192)
-    free, capped = (simulate_gemm(product, design(f"machine.power_w={watts}", IDEAL)) for watts in (700, 500))
-    assert free.energy_j / free.time_s < 700 * 1.001
-    cap = 500
-    assert cap * 0.99 < capped.energy_j / capped.time_s <= cap
+    free, capped = (simulate_gemm(product, design(f"machine.cap_w={watts}", IDEAL)) for watts in (5000, 500))
+    assert free.energy_j / free.time_s > 500
+    assert 495 < capped.energy_j / capped.time_s <= 500
     assert capped.time_s > free.time_s
-    # Memory does not follow the clock of the cores.
-    traffic = double(10**8)
-    slow, fast = (simulate(traffic, design(f"machine.power_w={watts}", IDEAL)) for watts in (300, 700))
-    assert slow.time_s == fast.time_s
+    # Memory does not follow the clock of the cores, and a cap that is not reached changes nothing.
+    slow, far, none = (simulate(double(10**8), design(f"machine.cap_w={watts}", IDEAL)) for watts in (550, 650, 5000))
+    assert slow.time_s == far.time_s == none.time_s
+    assert slow.energy_j < far.energy_j == none.energy_j
+    with pytest.raises(ConfigError, match=r"cap_w must be at least \d+ W for this step, not 100 W"):
+        simulate(double(10**8), design("machine.cap_w=100", IDEAL))
 
 
 def test_watts_of_a_chip_that_waits_count_towards_the_cap() -> None:
