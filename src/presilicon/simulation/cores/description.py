@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 Topology = Literal["mesh", "ring", "all-to-all"]
 Parallel = Literal["data", "tile", "layer"]
-MOST_CORES = 1024
+MOST_CORES = 256
 PORT_WORDS = 4
 """Words as wide as a link that a router holds for each of its ports. Assumed."""
 

@@ -10,7 +10,8 @@ from presilicon.base import ConfigError
 from presilicon.records import Role, StepFacts
 from presilicon.simulation.sparsity.encodings import Encoding, encoded_bits
 
-Zeros = Annotated[str, Meta(pattern=r"^(computed|gated|pairs|weights|[0-9]+:[0-9]+)$")]
+ZEROS = ("computed", "gated", "pairs", "weights")
+"""What a machine may do with zeros, beside patterns of structured weights."""
 LANE_INPUTS = 8
 """Inputs of the multiplexer of a lane that skips pairs."""
 
@@ -34,7 +35,7 @@ class Sparsity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ('2:4', None)
     """
 
-    zeros: Zeros = "computed"
+    zeros: str = "computed"
     """`computed`: as all other numbers. `gated`: a cell with a zero operand does not multiply, which saves energy, not
     time. `pairs`: products skip pairs of operands with a zero as TensorDash does, in groups of 16 cells along the
     reduction. `weights`: they skip zero weights; a column of cells holds the other weights of its output, packed along
@@ -51,6 +52,17 @@ class Sparsity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`dram`: operands are expanded on their way to the chip's memories. `chip`: they lie compressed in those too,
     and are expanded at the array and the vector unit. Memories still have room for tiles without zeros: any tile may
     be dense."""
+
+    def check(self) -> None:
+        """Zeros must be treated in one of the known ways.
+
+        Raises:
+            ConfigError: they are not.
+        """
+        if self.pattern is not None:
+            parse_pattern(self.pattern)
+        elif self.zeros not in ZEROS:
+            raise ConfigError(f'sparsity.zeros must be {", ".join(ZEROS)} or N:M as "2:4", not "{self.zeros}"')
 
     @property
     def pattern(self) -> str | None:

@@ -9,7 +9,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import Design, Machine, MachineStep, StepPrice, Technology
 from presilicon.records import PRODUCT_PHASES, Area, ArrayFrames, Gemm, StepFacts
 from presilicon.simulation.cores.description import Cores
-from presilicon.simulation.sparsity.description import Sparsity, parse_pattern, zero_remarks
+from presilicon.simulation.sparsity.description import Sparsity, zero_remarks
 from presilicon.simulation.systolic.memories import OPERANDS, Memory, check_memories
 
 Stationary = Literal["weight-stationary", "input-stationary", "output-stationary"]
@@ -98,8 +98,7 @@ class SystolicMachine(
 
     def check(self) -> None:
         """Memories are described once; weights that are transposed in place stay in the array, in both products."""
-        if self.sparsity.pattern is not None:
-            parse_pattern(self.sparsity.pattern)
+        self.sparsity.check()
         if self.memories and self.sram_kib is not None:
             raise ConfigError(
                 f"sram_kib = {self.sram_kib} is the short form of memories, which are given too: leave one of them out"
