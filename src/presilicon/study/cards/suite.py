@@ -1,6 +1,7 @@
 """The layers that characterize a card: many small ones of every class, in shapes, strides and groups of many networks.
 
-No layer is taken from a network: sizes are drawn at random (with a fixed seed), so that networks are left for checks.
+Most sizes are drawn at random, with a fixed seed, so that networks are left for checks. About a fifth are written by
+hand, some of them as they are usual in networks: first convolutions of images, large vocabularies, heads of attention.
 """
 
 import random
