@@ -36,7 +36,7 @@ def command(design: str, out: Path, minutes: float, times: Path | None, settings
     if times is not None:
         card = read_card(times)
     else:
-        card = characterize_card(minutes=minutes, progress=_show)
+        card = characterize_card(minutes=minutes, progress=_show, notice=_notice)
         click.echo(err=True)
         write_file(out / "times.json", json.encode(card).decode())
     click.echo("fitting (some minutes)", err=True)
@@ -48,6 +48,10 @@ def command(design: str, out: Path, minutes: float, times: Path | None, settings
         f"of kernels; median error of a layer that was left out {errors[len(errors) // 2]:.0%}, of power {error:.0%}\n"
         f"{out / 'design.toml'}"
     )
+
+
+def _notice(text: str) -> None:
+    click.echo(f"\r{text}", err=True)
 
 
 def _show(done: int, count: int, text: str) -> None:

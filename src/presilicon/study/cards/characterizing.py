@@ -39,8 +39,15 @@ class CardTimes(Struct, frozen=True, kw_only=True):
     powers: tuple[LayerTime, ...]
 
 
-def characterize_card(*, minutes: float = 15.0, progress: Progress = lambda done, count, text: None) -> CardTimes:
+def characterize_card(
+    *,
+    minutes: float = 15.0,
+    progress: Progress = lambda done, count, text: None,
+    notice: Callable[[str], None] = lambda text: None,
+) -> CardTimes:
     """Measure times of all layers on the card at hand, and then the power of some of each kind.
+
+    `notice` is told what is left out.
 
     Raises:
         MissingToolError: there is no CUDA device, or its power cannot be read.
@@ -48,12 +55,12 @@ def characterize_card(*, minutes: float = 15.0, progress: Progress = lambda done
     """
     layers = suite()
     times = measure(
-        layers, range(len(layers)), stop_after_s=40 * minutes,
+        layers, range(len(layers)), stop_after_s=40 * minutes, notice=notice,
         progress=lambda done, text: progress(done, len(layers), text),
     )  # fmt: skip
     chosen = list(layers_for_power(layers, times))
     powers = measure(
-        layers, chosen, window_s=WINDOW_S, stop_after_s=20 * minutes,
+        layers, chosen, window_s=WINDOW_S, stop_after_s=20 * minutes, notice=notice,
         progress=lambda done, text: progress(done, len(chosen), f"power of {text}"),
     )  # fmt: skip
     nvml = Nvml(torch.cuda.current_device())

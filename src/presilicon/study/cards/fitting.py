@@ -36,8 +36,9 @@ NUMERICS: dict[Precision, str] = {"fp32": "fp32", "tf32": "tf32", "bf16": "bf16-
 ROUNDS = 4
 """Rounds in which the time of a layer is divided among its kernels and these are fitted again."""
 LEAST = 6
-"""Points of a group that has a shape; fewer give a median."""
+"""Points of a group that has bells; fewer give a line alone."""
 MOST = 400
+"""Points of a group; of more, every second or third is taken."""
 _WIDTHS, _NOISES = (1.0, 2.0, 4.0, 8.0), (0.03, 0.1, 0.3, 1.0)
 _TIE = 0.3
 """Weight of the tie between the powers of classes: a difference of the whole power counts as this relative error."""

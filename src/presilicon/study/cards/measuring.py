@@ -37,11 +37,12 @@ class LayerTime(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def measure(
     layers: Sequence[Layer], chosen: Iterable[int], *, window_s: float = 0.0, stop_after_s: float = 900.0,
-    progress: Callable[[int, str], None] = lambda done, text: None,
+    progress: Callable[[int, str], None] = lambda done, text: None, notice: Callable[[str], None] = lambda text: None,
 ) -> list[LayerTime]:  # fmt: skip
     """Time of every phase of some layers in every precision; with a window, their power in its two halves.
 
-    Each phase is a CUDA graph of some repetitions. Layers that the card cannot run are left out: `progress` says so.
+    Each phase is a CUDA graph of some repetitions. `notice` is told what is left out: layers that the card cannot run,
+    and those for which there is no time.
 
     Raises:
         MissingToolError: there is no CUDA device.
@@ -55,7 +56,7 @@ def measure(
     begin, times = time.perf_counter(), []
     for done, index in enumerate(chosen):
         if time.perf_counter() - begin > stop_after_s:
-            progress(done, f"stopped after {stop_after_s:g} s")
+            notice(f"stopped after {stop_after_s:g} s and {done} layers: the others are left out")
             break
         layer = layers[index]
         progress(done, layer.name)
@@ -69,7 +70,7 @@ def measure(
                     row = _timed(run, nvml, window_s)
                     times.append(LayerTime(layer=index, precision=precision, phase=phase, **row))
             except (RuntimeError, NotImplementedError) as error:
-                progress(done, f"{layer.name} {layer.arguments} in {precision}: {str(error).splitlines()[0]}")
+                notice(f"left out: {layer.name} {layer.arguments} in {precision}: {str(error).splitlines()[0]}")
                 _renew_random_numbers()
         if done % 16 == 15:
             torch.cuda.empty_cache()
@@ -78,17 +79,47 @@ def measure(
 
 def measure_waiting(nvml: Nvml, seconds: float = 2.0) -> float:
     """Watts of a card that waits at the clock of a busy one: a tiny kernel keeps the clock up."""
-    x = torch.zeros(1, device="cuda")
-    changes: list[tuple[float, float]] = []
-    begin, last = time.perf_counter(), nvml.joules()
-    while (now := time.perf_counter()) - begin < seconds:
+    x, meter, begin = torch.zeros(1, device="cuda"), EnergyMeter(nvml), time.perf_counter()
+    while time.perf_counter() - begin < seconds:
         x.add_(1)
         torch.cuda.synchronize()
         time.sleep(0.001)
-        if (joules := nvml.joules()) != last:
-            last = joules
-            changes.append((now, joules))
-    return (changes[-1][1] - changes[0][1]) / (changes[-1][0] - changes[0][0])
+        meter.look()
+    return meter.watts()
+
+
+class EnergyMeter:
+    """Average power from the first to the last change of NVML's energy counter.
+
+    The counter moves some ten times a second: between two of its changes, energy and time are known well.
+    """
+
+    def __init__(self, nvml: Nvml) -> None:
+        self._nvml, self._last = nvml, nvml.joules()
+        self._changes: list[tuple[float, float]] = []
+
+    def look(self) -> None:
+        """Note the counter if it has moved."""
+        joules = self._nvml.joules()
+        if joules != self._last:
+            self._last = joules
+            self._changes.append((time.perf_counter(), joules))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the counter has moved twice."""
+        return len(self._changes) > 1
+
+    def watts(self) -> float:
+        """Average power.
+
+        Raises:
+            MissingToolError: the counter has not moved twice.
+        """
+        if not self.is_ready:
+            raise MissingToolError("the GPU's energy counter does not move: NVML cannot measure the power of this card")
+        (begin, first), (end, last) = self._changes[0], self._changes[-1]
+        return (last - first) / (end - begin)
 
 
 def _phases(layer: Layer, precision: Precision) -> Iterable[tuple[LayerPhase, Callable[[], Any]]]:
@@ -163,11 +194,12 @@ def _timed(run: Callable[[], Any], nvml: Nvml, window_s: float) -> dict[str, Any
     time_us = min(_replays(graph, count) for _ in range(3)) / repeats * 1e6
     if not window_s:
         return {"time_us": round(time_us, 3)}
-    _for_seconds(graph, 0.3, replay_s)
+    _for_seconds(graph, 0.3, replay_s, EnergyMeter(nvml))
     time_us, powers, clock = 0.0, [], 0
     for _ in range(2):
-        passed_s, power = _for_seconds(graph, window_s / 2, replay_s, nvml)
-        powers.append(power)
+        meter = EnergyMeter(nvml)
+        passed_s = _for_seconds(graph, window_s / 2, replay_s, meter)
+        powers.append(meter.watts())
         time_us, clock = passed_s / repeats * 1e6, nvml.clock_mhz()
     return {
         "time_us": round(time_us, 3),
@@ -188,24 +220,14 @@ def _replays(graph: torch.cuda.CUDAGraph, count: int) -> float:
     return float(start.elapsed_time(end)) / 1e3 / count
 
 
-def _for_seconds(
-    graph: torch.cuda.CUDAGraph, seconds: float, replay_s: float, nvml: Nvml | None = None
-) -> tuple[float, float]:
-    """Replay for some time: seconds of one replay, and watts from the first to the last change of the counter.
-
-    NVML's counter moves some ten times a second: between two of its changes, energy and time are known well.
-    """
+def _for_seconds(graph: torch.cuda.CUDAGraph, seconds: float, replay_s: float, meter: EnergyMeter) -> float:
+    """Replay for some time, up to four times as long until the meter is ready; seconds of one replay."""
     group, passes = max(1, int(0.01 / replay_s)), 0
     begin = now = time.perf_counter()
-    changes: list[tuple[float, float]] = []
-    last = nvml.joules() if nvml else 0.0
-    while now - begin < seconds or (nvml and len(changes) < 2 and now - begin < 4 * seconds):
+    while now - begin < seconds or (not meter.is_ready and now - begin < 4 * seconds):
         for _ in range(group):
             graph.replay()
         torch.cuda.synchronize()
         now, passes = time.perf_counter(), passes + group
-        if nvml and (joules := nvml.joules()) != last:
-            last = joules
-            changes.append((now, joules))
-    watts = (changes[-1][1] - changes[0][1]) / (changes[-1][0] - changes[0][0]) if len(changes) > 1 else 0.0
-    return (now - begin) / passes, watts
+        meter.look()
+    return (now - begin) / passes
