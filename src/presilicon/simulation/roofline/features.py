@@ -15,7 +15,7 @@ class Features(NamedTuple):
     keys: tuple[str, ...]
     """Groups from the most to the least specific one."""
     shape: tuple[float, ...]
-    """Its point in the first group; other groups of the same kernel have the same axes."""
+    """Its point in the first group; groups with another number of axes give their line alone."""
 
 
 def features_of_product(op: Op, gemm: Gemm, unit: str, layout: str) -> Features:

@@ -69,6 +69,7 @@ def test_bells_learn_what_depends_on_the_shape_and_forget_it_far_away() -> None:
 
     assert rate(5.5, 3.0).stretch / rate(5.5, 0.0).stretch == pytest.approx(3, rel=0.15)
     assert rate(500.0, 0.0) == pytest.approx((group.fixed_us, 1 / group.reached))
+    assert rate(5.5) == pytest.approx((group.fixed_us, 1 / group.reached))  # a shape with other axes
     assert efficiency.rate(Features(("unknown",), (5.5, 3.0))) is None
 
 
