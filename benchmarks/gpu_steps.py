@@ -3,12 +3,12 @@
     python benchmarks/gpu_steps.py --out h200_steps.json [--models resnet18,gpt2] [--profile]
 
 Every case is a model, a batch size, a precision (fp32, tf32, bf16 by autocast, bf16-pure) and a mode: `eager`, or the
-whole step (forward, loss, backward, optimizer) as one CUDA graph. The models of benchmarks/blind_models.py and
-modern_models.py, which no calibration has seen, are measured when they are named. Images lie in memory as `--layouts`
-say: torch's own order (`contiguous`) or `channels-last`.
-Joules are the difference of NVML's energy counter over a window of at least `--window` seconds of back-to-back steps,
-after a warm-up (the counter moves ten times a second, so it is good to some percent); seconds are wall-clock over the
-same window, with a synchronisation at both ends.
+whole step (forward, loss, backward, optimizer) as one CUDA graph. The models of benchmarks/blind_models.py,
+modern_models.py and fresh_models.py, which no calibration has seen, are measured when they are named. Images lie in
+memory as `--layouts` say: torch's own order (`contiguous`) or `channels-last`.
+Seconds are wall-clock over a window of at least `--window` seconds of back-to-back steps, after a warm-up. Joules are
+those seconds times the average power between the first and the last change of NVML's energy counter in the window,
+which moves some ten times a second.
 """
 
 import argparse
@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import blind_models
+import fresh_models
 import modern_models
 import torch
 
+from presilicon.study.cards.measuring import EnergyMeter
 from presilicon.study.cards.nvml import Nvml
 from presilicon.workloads import Workload, load_workload
 
@@ -50,7 +52,8 @@ WARM_S = 0.4
 
 
 def find_workload(name: str) -> Workload:
-    return blind_models.BLIND.get(name) or modern_models.MODERN.get(name) or load_workload(name)
+    own = blind_models.BLIND | modern_models.MODERN | fresh_models.FRESH
+    return own.get(name) or load_workload(name)
 
 
 def fill(tensor: Any) -> Any:
@@ -110,6 +113,7 @@ def as_graph(step: Callable[[], None]) -> Callable[[], None]:
 
 def measure(step: Callable[[], None], nvml: Nvml, window_s: float) -> dict[str, float]:
     """Seconds and joules of a step, in a window of steps back to back."""
+    meter = EnergyMeter(nvml)
 
     def run(seconds: float) -> tuple[int, float]:
         torch.cuda.synchronize()
@@ -119,18 +123,19 @@ def measure(step: Callable[[], None], nvml: Nvml, window_s: float) -> dict[str, 
                 step()
             count += group
             torch.cuda.synchronize()
+            meter.look()
             ahead = time.perf_counter() - start
             if ahead >= seconds:
                 return count, ahead
 
     group = 1
     count, taken = run(0.05)
-    group = max(1, round(0.2 * count / taken))  # a synchronisation in every fifth of a second
+    group = max(1, round(0.02 * count / taken))  # a synchronisation and a look at the counter fifty times a second
     run(WARM_S)
-    before = nvml.joules()
+    meter = EnergyMeter(nvml)
     count, taken = run(window_s)
-    clock, after = nvml.clock_mhz(), nvml.joules()
-    return {"time_s": taken / count, "energy_j": (after - before) / count, "steps": count, "clock_mhz": clock}
+    time_s = taken / count
+    return {"time_s": time_s, "energy_j": meter.watts() * time_s, "steps": count, "clock_mhz": nvml.clock_mhz()}
 
 
 def profile(step: Callable[[], None]) -> list[dict[str, Any]]:
@@ -196,7 +201,7 @@ def main() -> None:
     def save() -> None:
         options.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
 
-    cases = CASES | blind_models.CASES | modern_models.CASES
+    cases = CASES | blind_models.CASES | modern_models.CASES | fresh_models.CASES
     asked = options.models.split(","), options.layouts.split(","), options.precisions.split(",")
     for name, layout, precision in itertools.product(*asked):
         for batch in cases[name]:

@@ -16,10 +16,12 @@ from presilicon.study.cards.measuring import LayerTime, measure, measure_waiting
 from presilicon.study.cards.nvml import Nvml
 from presilicon.study.cards.suite import Layer, suite
 
-WINDOW_S = 1.2
+WINDOW_S = 0.6
 """Length of a measurement of power."""
-_LONG_US = (120.0, 500.0)
-"""Times of the layers of each kind whose power is measured."""
+_STREAMED = 1 << 25
+"""Elements of an input that no cache holds. Layers that stay in the cache draw less than the same ones in a network."""
+_COMMON = (("linear", "", ""), ("convolution", "2", ""))
+"""Kinds of layers on which networks spend most of their energy."""
 
 Progress = Callable[[int, int, str], None]
 """Is called with the number of layers that are done, that of all, and what is measured now."""
@@ -55,12 +57,12 @@ def characterize_card(
     """
     layers = suite()
     times = measure(
-        layers, range(len(layers)), stop_after_s=40 * minutes, notice=notice,
+        layers, range(len(layers)), stop_after_s=36 * minutes, notice=notice,
         progress=lambda done, text: progress(done, len(layers), text),
     )  # fmt: skip
     chosen = list(layers_for_power(layers, times))
     powers = measure(
-        layers, chosen, window_s=WINDOW_S, stop_after_s=20 * minutes, notice=notice,
+        layers, chosen, window_s=WINDOW_S, stop_after_s=24 * minutes, notice=notice,
         progress=lambda done, text: progress(done, len(chosen), f"power of {text}"),
     )  # fmt: skip
     nvml = Nvml(torch.cuda.current_device())
@@ -79,14 +81,21 @@ def _cudnn() -> int:
 
 
 def layers_for_power(layers: Sequence[Layer], times: Sequence[LayerTime]) -> Iterator[int]:
-    """Two layers of each kind that take some time, by their place."""
-    forward = {row.layer: row.time_us for row in times if row.precision == "bf16" and row.phase == "forward"}
+    """Layers of each kind, by their place: three of common products and one of others, of those that leave the cache.
+
+    Where there are too few of these, the largest ones.
+    """
+    measured = {row.layer for row in times}
     kinds: dict[tuple[str, ...], list[int]] = {}
     for index, layer in enumerate(layers):
-        if index in forward:
+        if index in measured:
             kinds.setdefault(layer.kind, []).append(index)
     for members in kinds.values():
-        yield from dict.fromkeys(min(members, key=lambda i: abs(forward[i] - wanted)) for wanted in _LONG_US)
+        count = 3 if layers[members[0]].kind[:3] in _COMMON else 1
+        members.sort(key=lambda index: layers[index].elements)
+        streamed = [index for index in members if layers[index].elements >= _STREAMED]
+        chosen = streamed if len(streamed) > count else members[-count:]
+        yield from (chosen[(2 * k + 1) * len(chosen) // (2 * count)] for k in range(min(count, len(chosen))))
 
 
 def read_card(path: Path) -> CardTimes:

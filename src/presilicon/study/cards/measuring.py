@@ -194,7 +194,7 @@ def _timed(run: Callable[[], Any], nvml: Nvml, window_s: float) -> dict[str, Any
     time_us = min(_replays(graph, count) for _ in range(3)) / repeats * 1e6
     if not window_s:
         return {"time_us": round(time_us, 3)}
-    _for_seconds(graph, 0.3, replay_s, EnergyMeter(nvml))
+    _for_seconds(graph, 0.15, replay_s, EnergyMeter(nvml))
     time_us, powers, clock = 0.0, [], 0
     for _ in range(2):
         meter = EnergyMeter(nvml)

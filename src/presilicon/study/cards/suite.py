@@ -42,6 +42,11 @@ class Layer(Struct, frozen=True, kw_only=True):
         return self.name, function, grouped, "channels-last" if self.channels_last else ""
 
     @property
+    def elements(self) -> int:
+        """Elements of its largest input."""
+        return max(torch.Size(shape).numel() for shape in self.shapes)
+
+    @property
     def is_product(self) -> bool:
         """Whether its gradients of input and weight are products of their own."""
         return self.name in _PRODUCTS
@@ -224,7 +229,9 @@ def suite() -> list[Layer]:
         _more,
     ):
         layers += part(draw)
-    return [layer for layer in layers if all(torch.Size(shape).numel() <= LARGEST for shape in layer.shapes)]
+    layers = [layer for layer in layers if layer.elements <= LARGEST]
+    # Measured times name a layer by its place, so that new ones come last.
+    return [*layers, *(layer for layer in _larger(random.Random(21)) if layer.elements <= 4 * LARGEST)]
 
 
 def _log(draw: random.Random, low: float, high: float, multiple: int = 8) -> int:
@@ -292,7 +299,8 @@ def _conv(dims: int, batch: int, side: int, inputs: int, outputs: int, kernel: i
     shape = (batch, inputs, *([side] * dims))
     outs = ((side + stride - 1) // stride) ** dims * batch * outputs
     flops = 2.0 * outs * (inputs // groups) * kernel**dims
-    if outs > LARGEST or batch * inputs * side**dims > LARGEST or flops > 3e12:
+    largest = options.pop("largest", LARGEST)
+    if outs > largest or batch * inputs * side**dims > largest or flops > 3e12:
         return
     arguments = {
         "dims": dims, "in_channels": inputs, "out_channels": outputs, "kernel_size": kernel, "padding": padding,
@@ -536,3 +544,73 @@ def _more(draw: random.Random) -> Iterator[Layer]:
         count, m, n, k = _log(draw, 8, 1024), _log(draw, 32, 1024), _log(draw, 32, 1024), _log(draw, 32, 512)
         if count * m * n <= LARGEST:
             yield Layer(name="matmul", shapes=((count, m, k), (count, k, n)), flops=2.0 * count * m * n * k)
+
+
+def _larger(draw: random.Random) -> Iterator[Layer]:
+    """Layers of hundreds of megabytes, which leave the cache, and more of the classes of which few were drawn."""
+    for _ in range(80):
+        side = draw.choice((7, 8, 14, 16, 28, 32, 56, 64, 112, 128, 224))
+        most = max(64.0, min(1024.0, 16384 / side))
+        yield from _conv(
+            2, _log(draw, 16, 512), side, _log(draw, 32, most, 32), _log(draw, 32, most, 32),
+            draw.choice((1, 3, 3, 3, 5)), stride=draw.choice((1, 1, 1, 2)), largest=4 * LARGEST,
+        )  # fmt: skip
+    for _ in range(24):
+        side, width = draw.choice((7, 14, 28, 56, 112)), _log(draw, 32, 1024)
+        yield from _conv(
+            2, _log(draw, 64, 512), side, width, width, draw.choice((3, 3, 5, 7)), groups=width,
+            stride=draw.choice((1, 1, 2)), largest=2 * LARGEST,
+        )  # fmt: skip
+    for _ in range(14):
+        side, name = draw.choice((8, 16, 32, 64)), draw.choice(("convolution", "transposed-convolution"))
+        yield from _conv(
+            2, _log(draw, 64, 512), side, _log(draw, 32, 512, 32), _log(draw, 32, 512, 32), 4, name=name, stride=2,
+            padding=1,
+        )  # fmt: skip
+    for _ in range(18):
+        width = _log(draw, 32, 512)
+        yield from _conv(
+            1, _log(draw, 8, 64), _log(draw, 512, 16384), width, width, draw.choice((2, 3, 3, 5)),
+            dilation=2 ** draw.randrange(8),
+        )  # fmt: skip
+    yield from _larger_rows(draw)
+
+
+def _larger_rows(draw: random.Random) -> Iterator[Layer]:
+    for _ in range(18):
+        inputs, width = _log(draw, 128, 1024, 2), _log(draw, 128, 1536, 2)
+        yield Layer(
+            name="recurrent",
+            arguments={
+                "kind": draw.choice(("LSTM", "LSTM", "GRU")), "inputs": inputs, "width": width,
+                "layers": draw.choice((1, 2)),
+            },
+            shapes=((_log(draw, 16, 256, 4), _log(draw, 16, 128, 1), inputs),),
+        )  # fmt: skip
+    for _ in range(14):
+        yield from _linear(_log(draw, 512, 16384, 16), _log(draw, 256, 1600, 2), _log(draw, 8000, 60000, 1))
+    for kind, options in (("MaxPool2d", {"kernel_size": 2}), ("MaxPool2d", {"kernel_size": 3, "stride": 2})):
+        for _ in range(4):
+            shape = (_log(draw, 32, 128), _log(draw, 32, 256), *(draw.choice((28, 55, 56, 112)),) * 2)
+            for channels_last in (False, True):
+                yield Layer(
+                    name="pool", arguments={"kind": kind, **options}, shapes=(shape,), channels_last=channels_last
+                )
+    for _ in range(10):
+        side, width = draw.choice((14, 28, 56, 112)), _log(draw, 32, 1024, 16)
+        for channels_last in (False, True):
+            yield Layer(
+                name="batch-norm", arguments={"dims": 2, "features": width},
+                shapes=((_log(draw, 32, 256), width, side, side),), channels_last=channels_last,
+            )  # fmt: skip
+    for name, count in (("relu", 1), ("gelu", 1), ("silu", 1), ("dropout", 1), ("add", 2), ("mul", 2)):
+        yield Layer(name="function", arguments={"name": name}, shapes=((1 << 19, 256),) * count)
+    for rows, width in ((262144, 768), (131072, 1024), (524288, 256)):
+        yield Layer(name="layer-norm", arguments={"normalized_shape": width}, shapes=((rows, width),))
+        yield Layer(name="function", arguments={"name": "softmax", "dim": -1}, shapes=((rows, width),))
+    for rows, classes in ((8192, 30522), (4096, 50257), (16384, 10000)):
+        yield Layer(name="loss", arguments={"classes": classes}, shapes=((rows, classes),))
+    for images, order in (((256, 96, 56, 56), (0, 2, 3, 1)), ((256, 56, 56, 96), (0, 3, 1, 2))):
+        yield Layer(name="transpose", arguments={"dims": order}, shapes=(images,))
+    for batch, heads, tokens, causal in ((64, 16, 512, False), (16, 16, 1024, True), (8, 32, 2048, True)):
+        yield Layer(name="attention", arguments={"causal": causal}, shapes=((batch, heads, tokens, 64),) * 3, flops=1.0)
