@@ -154,7 +154,7 @@ def clicks() -> nn.Sequential:
     layers: list[nn.Module] = [nn.BatchNorm1d(1024)]
     for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU(), nn.Dropout(0.2)]
-    return nn.Sequential(*layers, nn.Linear(256, 2))
+    return nn.Sequential(*layers, nn.Linear(256, 10))
 
 
 class Segments(nn.Module):

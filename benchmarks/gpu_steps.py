@@ -27,7 +27,7 @@ import fresh_models
 import modern_models
 import torch
 
-from presilicon.study.cards.measuring import EnergyMeter
+from presilicon.study.cards.benches import EnergyMeter
 from presilicon.study.cards.nvml import Nvml
 from presilicon.workloads import Workload, load_workload
 

@@ -1,19 +1,36 @@
 """`presilicon characterize-gpu`: the card of this machine as a design."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from presilicon.base import to_toml, write_file
 from presilicon.cli.options import set_option
 
+_OPTIONS = (
+    click.argument("design"),
+    click.option(
+        "--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder for the results."
+    ),
+    click.option("--minutes", type=click.FloatRange(1, 120), default=15.0, help="Most time of measuring."),
+    click.option(
+        "--times", type=click.Path(dir_okay=False, path_type=Path), help="Measure nothing: fit this times.json."
+    ),
+    set_option,
+)
+
+
+def characterizing_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The argument and options of both commands."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
 
 @click.command("characterize-gpu")
-@click.argument("design")
-@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder for the results.")
-@click.option("--minutes", type=click.FloatRange(1, 120), default=15.0, help="Most time on the card.")
-@click.option("--times", type=click.Path(dir_okay=False, path_type=Path), help="Measure nothing: fit this times.json.")
-@set_option
+@characterizing_options
 def command(design: str, out: Path, minutes: float, times: Path | None, settings: tuple[str, ...]) -> None:
     """Measure layers of every class on the GPU of this machine, and write a design that predicts steps on it.
 
@@ -25,28 +42,35 @@ def command(design: str, out: Path, minutes: float, times: Path | None, settings
       presilicon characterize-gpu a100 --out my-a100
       presilicon simulate my-a100/design.toml --workload resnet50 --numerics bf16
     """
-    from msgspec import json
-
     from presilicon.designs import load_design
-    from presilicon.study import characterize_card, check_peaks, describe_card, read_card
+    from presilicon.study import characterize_card, check_peaks
 
     chosen = load_design(design, settings)
     check_peaks(chosen)
+    describe(chosen, characterize_card, out, minutes, times)
+
+
+def describe(design: Any, measure: Callable[..., Any], out: Path, minutes: float, times: Path | None) -> None:
+    """Measure what a design describes, or read its times, and write the fitted design."""
+    from msgspec import json
+
+    from presilicon.study import describe_card, read_card
+
     out.mkdir(parents=True, exist_ok=True)
     if times is not None:
         card = read_card(times)
     else:
-        card = characterize_card(minutes=minutes, progress=_show, notice=_notice)
+        card = measure(design.machine, minutes=minutes, progress=_show, notice=_notice)
         click.echo(err=True)
         write_file(out / "times.json", json.encode(card).decode())
     click.echo("fitting (some minutes)", err=True)
-    described, table, error = describe_card(chosen, card, out / "layers.json")
+    described, table, error = describe_card(design, card, out / "layers.json")
     write_file(out / "design.toml", f"# {card.device}, {table.source}\n{to_toml(described.to_plain())}")
     errors = sorted(group.error for group in table.groups.values() if group.points)
+    powers, of_power = ("", "") if error is None else (f" and {len(card.powers)} powers", f", of power {error:.0%}")
     click.echo(
-        f"{card.device}: {len(card.times)} times and {len(card.powers)} powers of layers, {len(table.groups)} groups "
-        f"of kernels; median error of a layer that was left out {errors[len(errors) // 2]:.0%}, of power {error:.0%}\n"
-        f"{out / 'design.toml'}"
+        f"{card.device}: {len(card.times)} times{powers} of layers, {len(table.groups)} groups of kernels; median "
+        f"error of a layer that was left out {errors[len(errors) // 2]:.0%}{of_power}\n{out / 'design.toml'}"
     )
 
 

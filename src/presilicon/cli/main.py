@@ -17,6 +17,7 @@ _COMMANDS = {
     "evaluate": "presilicon.cli.evaluate",
     "simulate": "presilicon.cli.simulate",
     "characterize-gpu": "presilicon.cli.characterize",
+    "characterize-cpu": "presilicon.cli.characterize_cpu",
     "schedule": "presilicon.cli.schedule",
     "quantize": "presilicon.cli.quantize",
     "replay": "presilicon.cli.replay",

@@ -15,7 +15,13 @@ from presilicon.study.sensitivity import sensitivity, step_sensitivity
 from presilicon.study.statistics import interval
 
 if TYPE_CHECKING:
-    from presilicon.study.cards.characterizing import characterize_card, check_peaks, describe_card, read_card
+    from presilicon.study.cards.characterizing import (
+        characterize_card,
+        characterize_processor,
+        check_peaks,
+        describe_card,
+        read_card,
+    )
     from presilicon.study.characterization import characterize, to_table
     from presilicon.study.evaluation import Evaluated, Study, carry_out, compare, evaluate
     from presilicon.study.instrumented import (
@@ -43,7 +49,13 @@ if TYPE_CHECKING:
 __getattr__ = deferred(
     __name__,
     {
-        f"{__name__}.cards.characterizing": ("characterize_card", "check_peaks", "describe_card", "read_card"),
+        f"{__name__}.cards.characterizing": (
+            "characterize_card",
+            "characterize_processor",
+            "check_peaks",
+            "describe_card",
+            "read_card",
+        ),
         "characterization": ("characterize", "to_table"),
         "evaluation": ("Evaluated", "Study", "carry_out", "compare", "evaluate"),
         "instrumented": ("compare_with_stream", "layers_of_workload", "one_thread", "stream_file", "train_watched"),
@@ -76,6 +88,7 @@ __all__ = [
     "carry_out_schedule",
     "characterize",
     "characterize_card",
+    "characterize_processor",
     "check_device",
     "check_peaks",
     "check_strict",

@@ -1,5 +1,6 @@
 """`presilicon characterize-gpu`: from measured layers to a design that can be simulated."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from msgspec import json, structs
 
+from presilicon.designs import RooflineMachine, load_design
 from presilicon.study.cards import characterizing
 from presilicon.study.cards.characterizing import CardTimes, characterize_card, layers_for_power, read_card
 from presilicon.study.cards.measuring import LayerTime
@@ -62,7 +64,7 @@ def test_errors_say_what_to_give(tmp_path: Path, invoke: Any, monkeypatch: pytes
         ((), "0 times of layers are too few"),
         (
             (LayerTime(layer=1 << 20, precision="fp32", phase="forward", time_us=4.0),),
-            "times[0]: layer must be from 0 to 1502",
+            f"times[0]: layer must be from 0 to {len(suite()) - 1}",
         ),
         ((LayerTime(layer=0, precision="fp32", phase="forward", time_us=-4.0),), "time_us more than 0, not 0 and -4"),
     ],
@@ -81,26 +83,80 @@ def test_a_card_is_measured_in_two_parts(few: CardTimes, monkeypatch: pytest.Mon
     asked: list[tuple[int, float]] = []
 
     class FakeNvml:
-        def __init__(self, index: int) -> None:
-            pass
-
         def slowed_by(self) -> tuple[str, ...]:
             return ()
 
         def driver(self) -> str:
             return "1.0"
 
-    def measure(layers: Any, chosen: Any, *, window_s: float = 0.0, **_: Any) -> list[LayerTime]:
+    class FakeBench:
+        nvml = FakeNvml()
+
+        def waiting_w(self) -> float:
+            return 100.0
+
+    def measure(
+        bench: Any, layers: Any, chosen: Any, precisions: Any, *, window_s: float = 0.0, **_: Any
+    ) -> list[LayerTime]:
+        assert isinstance(bench, FakeBench)
+        assert precisions == ("fp32", "tf32", "bf16")
         asked.append((len(list(chosen)), window_s))
         return list(few.powers if window_s else few.times)
 
     monkeypatch.setattr(characterizing, "measure", measure)
-    monkeypatch.setattr(characterizing, "measure_waiting", lambda nvml: 100.0)
-    monkeypatch.setattr(characterizing, "Nvml", FakeNvml)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(characterizing, "CudaBench", FakeBench)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a card")
-    card = characterize_card()
+    machine = load_design("h200").machine
+    assert isinstance(machine, RooflineMachine)
+    card = characterize_card(machine)
     assert (card.device, card.static_w, card.times) == ("a card", 100.0, few.times)
     assert asked[0] == (len(suite()), 0.0)
     assert asked[1] == (len(list(layers_for_power(suite(), few.times))), characterizing.WINDOW_S)
-    assert 2 <= asked[1][0] <= 4  # two of each of two kinds
+    assert asked[1][0] == 4  # three linear layers and one ReLU
+
+
+def test_power_is_measured_on_layers_that_leave_the_cache() -> None:
+    layers, card = suite(), read_card(H200)
+    chosen = [layers[index] for index in layers_for_power(layers, card.times)]
+    dense = [layer for layer in chosen if layer.kind[:3] == ("convolution", "2", "") and not layer.channels_last]
+    assert len(dense) == 3
+    assert all(layer.elements >= 1 << 25 for layer in dense)
+
+
+@pytest.fixture
+def processor(tmp_path: Path) -> Path:
+    path = tmp_path / "processor.toml"
+    path.write_text(
+        'name = "processor"\nnumerics = "fp32"\n[machine]\nkind = "roofline"\nmemory_gb_s = 20.0\nmemory_gib = 16.0\n'
+        "cores = 2\npower_w = 65.0\n[machine.matrix.float32]\ntflops = 0.2\n"
+    )
+    return path
+
+
+def test_a_processor_is_measured_and_simulated(
+    processor: Path, tmp_path: Path, invoke: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
+    layers = suite()
+    small = [layer for layer in layers if layer.flops < 3e7 and layer.elements < 1 << 19]
+    few = [layer for layer in small if layer.name in ("linear", "parameters", "layer-norm")][:14]
+    few += [layer for layer in small if layer.arguments.get("name") == "relu"]
+    monkeypatch.setattr(characterizing, "suite", lambda: few)
+    out = tmp_path / "out"
+    printed = invoke("characterize-cpu", str(processor), "--out", str(out), "--threads", "1").out
+    assert "1 threads" in printed
+    card = json.decode((out / "times.json").read_bytes(), type=CardTimes)
+    assert {row.precision for row in card.times} == {"fp32"}
+    assert {row.phase for row in card.times} >= {"forward", "input_grad", "weight_grad", "backward"}
+    assert not card.powers
+    text = invoke("simulate", str(out / "design.toml"), "--gemm", "64x64x64", "--numerics", "fp32").out
+    assert "time" in text
+
+
+def test_a_busy_processor_is_refused(
+    processor: Path, tmp_path: Path, invoke: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (3.0, 2.0, 1.0))
+    refused = invoke("characterize-cpu", str(processor), "--out", str(tmp_path))
+    assert refused.code == 2
+    assert "a load of 3.0" in refused.err

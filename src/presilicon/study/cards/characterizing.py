@@ -1,4 +1,4 @@
-"""A card from scratch: its layers measured, its efficiency and energies fitted, and a design written."""
+"""A card or processor from scratch: layers measured, efficiency and energies fitted, a design written."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,9 +11,9 @@ from msgspec import Struct, structs
 from presilicon.base import ConfigError
 from presilicon.designs import Design, RooflineMachine
 from presilicon.simulation import MeasuredLayers, load_efficiency
+from presilicon.study.cards.benches import UNITS, CpuBench, CudaBench, Precision, processor
 from presilicon.study.cards.fitting import fit, fit_energy
-from presilicon.study.cards.measuring import LayerTime, measure, measure_waiting
-from presilicon.study.cards.nvml import Nvml
+from presilicon.study.cards.measuring import LayerTime, measure
 from presilicon.study.cards.suite import Layer, suite
 
 WINDOW_S = 0.6
@@ -42,11 +42,9 @@ class CardTimes(Struct, frozen=True, kw_only=True):
 
 
 def characterize_card(
-    *,
-    minutes: float = 15.0,
-    progress: Progress = lambda done, count, text: None,
+    machine: RooflineMachine, *, minutes: float = 15.0, progress: Progress = lambda done, count, text: None,
     notice: Callable[[str], None] = lambda text: None,
-) -> CardTimes:
+) -> CardTimes:  # fmt: skip
     """Measure times of all layers on the card at hand, and then the power of some of each kind.
 
     `notice` is told what is left out.
@@ -55,25 +53,52 @@ def characterize_card(
         MissingToolError: there is no CUDA device, or its power cannot be read.
         ConfigError: other programs use the card, or heat slowed it down.
     """
-    layers = suite()
+    bench = CudaBench()
+    layers, precisions = suite(), precisions_of(machine)
     times = measure(
-        layers, range(len(layers)), stop_after_s=36 * minutes, notice=notice,
+        bench, layers, range(len(layers)), precisions, stop_after_s=36 * minutes, notice=notice,
         progress=lambda done, text: progress(done, len(layers), text),
     )  # fmt: skip
     chosen = list(layers_for_power(layers, times))
     powers = measure(
-        layers, chosen, window_s=WINDOW_S, stop_after_s=24 * minutes, notice=notice,
+        bench, layers, chosen, precisions, window_s=WINDOW_S, stop_after_s=24 * minutes, notice=notice,
         progress=lambda done, text: progress(done, len(chosen), f"power of {text}"),
     )  # fmt: skip
-    nvml = Nvml(torch.cuda.current_device())
-    if "heat" in nvml.slowed_by():
+    if "heat" in bench.nvml.slowed_by():
         raise ConfigError("heat lowered the clock of the card while it was measured: characterize it when it is cooler")
     versions = f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {_cudnn()}"
     return CardTimes(
-        device=torch.cuda.get_device_name(), software=f"{versions}, driver {nvml.driver()}",
-        date=time.strftime("%Y-%m-%d"), static_w=round(measure_waiting(nvml), 1), times=tuple(times),
+        device=torch.cuda.get_device_name(), software=f"{versions}, driver {bench.nvml.driver()}",
+        date=time.strftime("%Y-%m-%d"), static_w=round(bench.waiting_w(), 1), times=tuple(times),
         powers=tuple(powers),
     )  # fmt: skip
+
+
+def characterize_processor(
+    machine: RooflineMachine, *, minutes: float = 15.0, progress: Progress = lambda done, count, text: None,
+    notice: Callable[[str], None] = lambda text: None,
+) -> CardTimes:  # fmt: skip
+    """Measure times of the smaller layers on the processor, with the threads that torch has.
+
+    Raises:
+        ConfigError: other programs use the processor.
+    """
+    bench = CpuBench()
+    layers = suite()
+    chosen = [index for index, layer in enumerate(layers) if bench.admits(layer, "fp32")]
+    times = measure(
+        bench, layers, chosen, precisions_of(machine), stop_after_s=60 * minutes, notice=notice,
+        progress=lambda done, text: progress(done, len(chosen), text),
+    )  # fmt: skip
+    return CardTimes(
+        device=processor(), software=f"PyTorch {torch.__version__}", date=time.strftime("%Y-%m-%d"), static_w=0.0,
+        times=tuple(times), powers=(),
+    )  # fmt: skip
+
+
+def precisions_of(machine: RooflineMachine) -> tuple[Precision, ...]:
+    """The precisions that a machine has a matrix unit of."""
+    return tuple(precision for precision, unit in UNITS.items() if unit in machine.matrix)
 
 
 def _cudnn() -> int:
@@ -118,8 +143,8 @@ def read_card(path: Path) -> CardTimes:
     return card
 
 
-def check_peaks(design: Design) -> RooflineMachine:
-    """The machine of a design that has the published peaks of a card.
+def check_peaks(design: Design, precisions: Sequence[Precision] = CudaBench.required) -> RooflineMachine:
+    """The machine of a design that has the published peaks of a card, in the precisions that are measured.
 
     Raises:
         ConfigError: it is no roofline, or lacks a unit that is measured.
@@ -127,22 +152,24 @@ def check_peaks(design: Design) -> RooflineMachine:
     machine = design.machine
     if not isinstance(machine, RooflineMachine):
         raise ConfigError(f"{design.name} is no chip with peaks: give a design whose machine is of the kind roofline")
-    missing = [unit for unit in ("float32", "tf32", "bfloat16") if unit not in machine.matrix]
+    missing = [unit for unit in (UNITS[precision] for precision in precisions) if unit not in machine.matrix]
     if missing:
         raise ConfigError(f"{design.name} gives no rate of {', '.join(missing)}: add [machine.matrix.{missing[0]}]")
     return machine
 
 
-def describe_card(design: Design, card: CardTimes, path: Path) -> tuple[Design, MeasuredLayers, float]:
+def describe_card(design: Design, card: CardTimes, path: Path) -> tuple[Design, MeasuredLayers, float | None]:
     """The design with the efficiency and energies of a card, the table that it names, and the error of the energies.
 
-    `design` has the published peaks of the card. The table is written to `path`.
+    `design` has the published peaks of the card. The table is written to `path`. Where no powers were measured, the
+    energies stay those of the design, and their error is None.
 
     Raises:
         ConfigError: the design's machine is no roofline, or lacks a unit that was measured.
     """
-    machine = check_peaks(design)
-    source = f"presilicon characterize-gpu, {card.date}, {card.software}, {len(card.times)} phases of layers"
+    machine = check_peaks(design, sorted({row.precision for row in card.times}))
+    command = "characterize-gpu" if card.powers else "characterize-cpu"
+    source = f"presilicon {command}, {card.date}, {card.software}, {len(card.times)} phases of layers"
     layers = suite()
     table = fit(layers, card.times, machine, device=card.device, source=source)
     if not any(group.points for group in table.groups.values()):
@@ -150,5 +177,7 @@ def describe_card(design: Design, card: CardTimes, path: Path) -> tuple[Design, 
     path.write_bytes(msgspec.json.encode(table))
     load_efficiency.cache_clear()  # of an older file of that name
     machine = structs.replace(machine, measured=str(path.resolve()))
-    machine, error = fit_energy(layers, card.powers, machine, card.static_w)
+    error = None
+    if card.powers:
+        machine, error = fit_energy(layers, card.powers, machine, card.static_w)
     return structs.replace(design, name=path.stem, machine=machine), table, error

@@ -28,7 +28,8 @@ from presilicon.simulation import (
     kernel_seconds,
     launched_kernels,
 )
-from presilicon.study.cards.measuring import LayerTime, Precision
+from presilicon.study.cards.benches import Precision
+from presilicon.study.cards.measuring import LayerTime
 from presilicon.study.cards.suite import Layer
 from presilicon.workloads import capture
 

@@ -57,10 +57,10 @@ class Layer(Struct, frozen=True, kw_only=True):
         return self.name == "parameters"
 
     def optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """The optimizer of a layer that `updates`, as it can be captured in a graph."""
-        kind, fused = self.arguments["optimizer"], self.arguments["fused"]
+        """The optimizer of a layer that `updates`, as it can be captured in a graph on a card."""
+        kind, fused, parameters = self.arguments["optimizer"], self.arguments["fused"], list(parameters)
         options: dict[str, Any] = {"lr": 1e-3, "fused": fused, "foreach": not fused}
-        options |= {"momentum": 0.9} if kind == "SGD" else {"capturable": True}
+        options |= {"momentum": 0.9} if kind == "SGD" else {"capturable": parameters[0].is_cuda}
         made: torch.optim.Optimizer = getattr(torch.optim, kind)(parameters, **options)
         return made
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from presilicon.base import MissingToolError
-from presilicon.study.cards.measuring import EnergyMeter
+from presilicon.study.cards.benches import EnergyMeter
 
 
 class Counter:

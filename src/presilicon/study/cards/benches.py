@@ -1,0 +1,237 @@
+"""What layers are timed on: a CUDA card with its energy counter, or the processor."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+
+from presilicon.base import ConfigError, MissingToolError
+from presilicon.study.cards.nvml import Nvml
+from presilicon.study.cards.suite import Layer
+
+Precision = Literal["fp32", "tf32", "bf16"]
+"""`bf16` has everything in bfloat16, weights too."""
+UNITS: dict[Precision, str] = {"fp32": "float32", "tf32": "tf32", "bf16": "bfloat16"}
+"""The matrix unit that products of each precision run on."""
+
+
+class Bench(Protocol):
+    """A device on which layers are timed."""
+
+    device: str
+    """As torch names it."""
+    required: Sequence[Precision]
+    """Precisions that its design must have a unit of."""
+
+    def admits(self, layer: Layer, precision: Precision) -> bool:
+        """Whether a layer takes milliseconds, not seconds."""
+        ...
+
+    def recording(self) -> Any:
+        """A context in which layers are built and run."""
+        ...
+
+    def timed(self, run: Callable[[], Any], window_s: float) -> dict[str, Any]:
+        """Fields of a `LayerTime`: microseconds, and with a window the watts."""
+        ...
+
+    def recover(self) -> None:
+        """Called after a layer that failed."""
+        ...
+
+
+class EnergyMeter:
+    """Average power from the first to the last change of NVML's energy counter.
+
+    The counter moves some ten times a second: between two of its changes, energy and time are known well.
+    """
+
+    def __init__(self, nvml: Nvml) -> None:
+        self._nvml, self._last = nvml, nvml.joules()
+        self._changes: list[tuple[float, float]] = []
+
+    def look(self) -> None:
+        """Note the counter if it has moved."""
+        joules = self._nvml.joules()
+        if joules != self._last:
+            self._last = joules
+            self._changes.append((time.perf_counter(), joules))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the counter has moved twice."""
+        return len(self._changes) > 1
+
+    def watts(self) -> float:
+        """Average power.
+
+        Raises:
+            MissingToolError: the counter has not moved twice.
+        """
+        if not self.is_ready:
+            raise MissingToolError("the GPU's energy counter does not move: NVML cannot measure the power of this card")
+        (begin, first), (end, last) = self._changes[0], self._changes[-1]
+        return (last - first) / (end - begin)
+
+
+class CudaBench:
+    """The current CUDA card, on which layers are replayed as graphs.
+
+    Raises:
+        MissingToolError: there is no CUDA device, or its power cannot be read.
+        ConfigError: other programs use the card.
+    """
+
+    device = "cuda"
+    required: Sequence[Precision] = ("fp32", "tf32", "bf16")
+    _FP32_FLOPS = 6e11  # takes some milliseconds at most
+
+    def __init__(self) -> None:
+        if not torch.cuda.is_available():
+            raise MissingToolError("no CUDA device is seen: a card is characterized where it is")
+        self.nvml = Nvml(torch.cuda.current_device())
+        busy = self.nvml.busy_percent()
+        if busy > 20:
+            raise ConfigError(f"the card is busy ({busy}%): characterize it when nobody else uses it")
+
+    def admits(self, layer: Layer, precision: Precision) -> bool:
+        """All but large products in float32."""
+        return precision != "fp32" or layer.flops <= self._FP32_FLOPS
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """A stream of its own, as graphs need."""
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            yield
+
+    def timed(self, run: Callable[[], Any], window_s: float) -> dict[str, Any]:
+        """A CUDA graph of some repetitions; power is that of two halves of the window."""
+        for _ in range(2):
+            run()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        run()
+        torch.cuda.synchronize()
+        eager_s = time.perf_counter() - start
+        repeats = max(1, min(20, int(5e-4 / eager_s)))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+            for _ in range(repeats):
+                run()
+        replay_s = min(_replays(graph, 1) for _ in range(2))
+        count = max(1, min(40, int(2e-3 / replay_s)))
+        time_us = min(_replays(graph, count) for _ in range(3)) / repeats * 1e6
+        if not window_s:
+            return {"time_us": round(time_us, 3)}
+        _for_seconds(graph, 0.15, replay_s, EnergyMeter(self.nvml))
+        time_us, powers, clock = 0.0, [], 0
+        for _ in range(2):
+            meter = EnergyMeter(self.nvml)
+            passed_s = _for_seconds(graph, window_s / 2, replay_s, meter)
+            powers.append(meter.watts())
+            time_us, clock = passed_s / repeats * 1e6, self.nvml.clock_mhz()
+        return {
+            "time_us": round(time_us, 3),
+            "power_w": round(sum(powers) / 2, 1),
+            "spread_w": round(abs(powers[0] - powers[1]), 1),
+            "clock_mhz": clock,
+        }
+
+    def recover(self) -> None:
+        """A recording that failed leaves the card's generator in the middle of it."""
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        generator.graphsafe_set_state(torch.Generator("cuda").graphsafe_get_state())
+
+    def waiting_w(self, seconds: float = 2.0) -> float:
+        """Watts of a card that waits at the clock of a busy one: a tiny kernel keeps the clock up."""
+        x, meter, begin = torch.zeros(1, device="cuda"), EnergyMeter(self.nvml), time.perf_counter()
+        while time.perf_counter() - begin < seconds:
+            x.add_(1)
+            torch.cuda.synchronize()
+            time.sleep(0.001)
+            meter.look()
+        return meter.watts()
+
+
+class CpuBench:
+    """The processor, with torch's threads.
+
+    Raises:
+        ConfigError: other programs use the processor.
+    """
+
+    device = "cpu"
+    required: Sequence[Precision] = ("fp32",)
+    _FLOPS, _ELEMENTS = 2e9, 1 << 22
+
+    def __init__(self) -> None:
+        load = os.getloadavg()[0]
+        if load > 0.5:
+            raise ConfigError(
+                f"the processor is busy (a load of {load:.1f} in the last minute): try again when nothing else runs"
+            )
+
+    def admits(self, layer: Layer, precision: Precision) -> bool:
+        """Layers of some megabytes and gigaflops."""
+        return layer.flops <= self._FLOPS and layer.elements <= self._ELEMENTS
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Nothing special."""
+        yield
+
+    def timed(self, run: Callable[[], Any], window_s: float) -> dict[str, Any]:
+        """The least of five groups of runs."""
+        if window_s:
+            raise MissingToolError("the power of layers is measured on CUDA cards only")
+        once = min(_seconds(run, 1) for _ in range(2))
+        count = max(1, min(500, int(4e-3 / once)))
+        return {"time_us": round(min(_seconds(run, count) for _ in range(5)) * 1e6, 3)}
+
+    def recover(self) -> None:
+        """Nothing is left behind."""
+
+
+def processor() -> str:
+    """The name of this machine's processor, with the threads that torch uses."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "processor")
+    return f"{name}, {torch.get_num_threads()} threads"
+
+
+def _seconds(run: Callable[[], Any], count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        run()
+    return (time.perf_counter() - start) / count
+
+
+def _replays(graph: torch.cuda.CUDAGraph, count: int) -> float:
+    """Seconds of one of some replays."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    start.record()
+    for _ in range(count):
+        graph.replay()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1e3 / count
+
+
+def _for_seconds(graph: torch.cuda.CUDAGraph, seconds: float, replay_s: float, meter: EnergyMeter) -> float:
+    """Replay for some time, up to four times as long until the meter is ready; seconds of one replay."""
+    group, passes = max(1, int(0.01 / replay_s)), 0
+    begin = now = time.perf_counter()
+    while now - begin < seconds or (not meter.is_ready and now - begin < 4 * seconds):
+        for _ in range(group):
+            graph.replay()
+        torch.cuda.synchronize()
+        now, passes = time.perf_counter(), passes + group
+        meter.look()
+    return (now - begin) / passes
