@@ -27,7 +27,7 @@ _ROOMS = {
         *("format_sensitivity", "monitor", "monitor_trainer", "next_step", "restore_", "train"),
     ),
     "simulation": ("memory_timeline", "simulate"),
-    "study": ("compare", "evaluate", "schedule"),
+    "study": ("compare", "evaluate", "schedule", "sweep"),
 }
 _HOMES = {name: f"presilicon.{room}" for room, names in _ROOMS.items() for name in names}
 
@@ -37,7 +37,7 @@ __all__ = [  # spelled out for type checkers
     "capture", "compare", "coverage", "emulate_", "emulate_optimizer_", "emulated", "evaluate", "exact",
     "format_sensitivity", "load_design", "load_metric", "load_numerics", "load_system", "load_workload",
     "memory_timeline", "monitor", "monitor_trainer", "next_step", "operator", "parse", "quantize", "restore_",
-    "schedule", "simulate", "train",
+    "schedule", "simulate", "sweep", "train",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from presilicon.operators import Operator, operator
     from presilicon.records import Cost, Result, StepFacts, StepGraph, Trace
     from presilicon.simulation import memory_timeline, simulate
-    from presilicon.study import compare, evaluate, schedule
+    from presilicon.study import compare, evaluate, schedule, sweep
     from presilicon.workloads import Metric, Splits, Workload, capture, load_metric, load_workload
 
 

@@ -1,6 +1,7 @@
 """Foundation of all rooms: errors, units, seeds, configuration, input files, extension points."""
 
 from presilicon.base.caching import cache_directory
+from presilicon.base.conditions import Condition, parse_condition
 from presilicon.base.config import (
     Extensible,
     Source,
@@ -30,6 +31,7 @@ from presilicon.base.layout import change_lines, columns, json_text
 from presilicon.base.lazy import np, torch
 from presilicon.base.seeds import derive_seed
 from presilicon.base.units import (
+    BYTES,
     COUNTS,
     GIBI,
     JOULES,
@@ -52,6 +54,7 @@ from presilicon.base.units import (
 )
 
 __all__ = [
+    "BYTES",
     "COUNTS",
     "GIBI",
     "JOULES",
@@ -61,6 +64,7 @@ __all__ = [
     "MILLI",
     "PICO",
     "SECONDS",
+    "Condition",
     "ConfigError",
     "Extensible",
     "ExtensionPoint",
@@ -94,6 +98,7 @@ __all__ = [
     "json_text",
     "located",
     "np",
+    "parse_condition",
     "parse_toml",
     "read_file",
     "read_toml",

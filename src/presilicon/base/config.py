@@ -11,6 +11,7 @@ import re
 import tomllib
 import types
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from inspect import getdoc
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -271,8 +272,7 @@ def _expand(data: Any, kind: Any, path: str, source: Source, build: Build | None
             data = {shorthand: data}
         if not isinstance(data, Mapping):
             return data
-        hints = get_type_hints(struct, include_extras=True)
-        names = {field.encode_name: field.name for field in msgspec.structs.fields(struct)}
+        hints, names = _fields_of(struct)
         tag = struct.__struct_config__.tag_field
         for key in data:
             if key not in names and key != tag:
@@ -293,6 +293,13 @@ def _expand(data: Any, kind: Any, path: str, source: Source, build: Build | None
     if origin in (list, tuple) and isinstance(data, list):
         return [_expand(value, arguments[0], f"{path}[{index}]", source, build) for index, value in enumerate(data)]
     return data
+
+
+@cache
+def _fields_of(struct: type[msgspec.Struct]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The types of a struct's fields, and their names by the keys of a document; costly to find, and never changing."""
+    names = {field.encode_name: field.name for field in msgspec.structs.fields(struct)}
+    return get_type_hints(struct, include_extras=True), names
 
 
 def _check_word(data: Any, kind: Any, path: str, source: Source) -> None:

@@ -16,6 +16,7 @@ from presilicon.base import PresiliconError, unknown
 _COMMANDS = {
     "evaluate": "presilicon.cli.evaluate",
     "simulate": "presilicon.cli.simulate",
+    "sweep": "presilicon.cli.sweep",
     "characterize-gpu": "presilicon.cli.characterize",
     "characterize-cpu": "presilicon.cli.characterize_cpu",
     "schedule": "presilicon.cli.schedule",

@@ -112,6 +112,19 @@ class SeedsAdded(Event, frozen=True, kw_only=True, tag="seeds_added"):
     """Pairs of designs that are not separated yet."""
 
 
+Decision = Literal["refused", "outdone", "tried", "left out", "trained", "recommended"]
+
+
+class DecisionEvent(Event, frozen=True, kw_only=True, tag="decision"):
+    """A point of a study was left out, tried, chosen or recommended, and why."""
+
+    point: str
+    """Its key."""
+    number: int
+    decision: Decision
+    reason: str
+
+
 class ResultEvent(Event, frozen=True, kw_only=True, tag="result"):
     """The comparison that the run arrived at, as plain data."""
 
@@ -240,6 +253,7 @@ AnyEvent = (
     | SeedFinished
     | SeedRestored
     | SeedsAdded
+    | DecisionEvent
     | ResultEvent
     | InstrumentStarted
     | InstrumentReading

@@ -1,6 +1,7 @@
 """Reports for people and programs: the table, document, page and figure of a comparison; costs; recorded runs."""
 
 from presilicon.report.charts.figure import FIGURE_FORMATS, render_figure
+from presilicon.report.charts.front import render_front
 from presilicon.report.charts.lines import render_panels
 from presilicon.report.charts.memory import render_memory, save_memory_plot
 from presilicon.report.charts.roofline import save_roofline_plot
@@ -23,6 +24,7 @@ from presilicon.report.steps import (
     render_coverage,
     render_product,
 )
+from presilicon.report.sweep import render_sweep, sweep_to_csv, sweep_to_json
 from presilicon.report.table import print_table, render_table
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "render_cost",
     "render_coverage",
     "render_figure",
+    "render_front",
     "render_memory",
     "render_page",
     "render_panels",
@@ -54,6 +57,7 @@ __all__ = [
     "render_sensitivity",
     "render_story",
     "render_summary",
+    "render_sweep",
     "render_table",
     "reproduction_to_json",
     "results_of",
@@ -64,6 +68,8 @@ __all__ = [
     "save_schedule",
     "save_trace",
     "select_rows",
+    "sweep_to_csv",
+    "sweep_to_json",
     "to_json",
     "trace_document",
 ]

@@ -1,7 +1,5 @@
 """Recorded runs as a table with a row per design: metrics, filters and orders."""
 
-import operator
-import re
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -12,7 +10,7 @@ from typing import IO, Any, NamedTuple
 from msgspec import Struct
 
 from presilicon import base
-from presilicon.base import ConfigError, columns, json_text, unknown
+from presilicon.base import ConfigError, columns, json_text, parse_condition, unknown
 from presilicon.records import Interval, Result
 from presilicon.report.history import config_names, results_of, run_summary, run_title
 from presilicon.report.intervals import NEVER
@@ -60,7 +58,6 @@ METRICS = {
 """Numbers by which runs are filtered, sorted and compared; medians over seeds where seeds differ."""
 
 _SHOWN = ("accuracy", "steps", "time_s", "energy_j", "reached")
-_OPERATORS = {">=": "ge", "<=": "le", "!=": "ne", "==": "eq", ">": "gt", "<": "lt", "=": "eq"}
 
 
 class RunQuery(Struct, frozen=True, kw_only=True):
@@ -117,20 +114,8 @@ def select_rows(runs: Sequence[StoredRun], query: RunQuery) -> list[RunRow]:
 
 
 def _condition(text: str) -> Callable[[RunRow], bool]:
-    match = re.fullmatch(r"\s*(\w+)\s*([<>=!]=|[<>=])\s*([-+.\w]+)\s*", text)
-    try:
-        bound = float(match[3]) if match else nan
-    except ValueError:
-        bound = nan
-    if match is None or isnan(bound):
-        raise ConfigError(
-            f"--where {text[:80]!r} must be a metric, one of {' '.join(_OPERATORS)} and a number, as in "
-            f"'accuracy>=0.9'; metrics: {', '.join(METRICS)}"
-        )
-    name, compare = match[1], getattr(operator, _OPERATORS[match[2]])
-    if name not in METRICS:
-        raise unknown("metric of --where", name, METRICS)
-    return lambda row: not isnan(row.metric(name)) and compare(row.metric(name), bound)
+    condition = parse_condition(text, METRICS, "--where")
+    return lambda row: condition.holds(row.metric(condition.name))
 
 
 def _utc(text: str) -> str:

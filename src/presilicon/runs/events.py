@@ -1,7 +1,7 @@
 """The append-only event log of a run: one JSON object per line."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,18 +28,27 @@ class EventLog:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def read(self) -> Iterator[AnyEvent]:
+        """The events written so far, oldest first."""
+        return read_events(self.path)
+
     def append(self, event: Event) -> None:
         """Write an event, stamped with the current time.
 
         Raises:
             RunFailedError: the file cannot be written, for example because the disk is full.
         """
-        line = msgspec.json.encode(msgspec.structs.replace(event, time=now())) + b"\n"
+        self.extend([event])
+
+    def extend(self, events: Iterable[Event]) -> None:
+        """Write several events at once."""
+        encode, replace, time = msgspec.json.encode, msgspec.structs.replace, now()
+        lines = b"".join(encode(replace(event, time=time)) + b"\n" for event in events)
         try:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
             try:
-                while line:
-                    line = line[os.write(descriptor, line) :]
+                while lines:
+                    lines = lines[os.write(descriptor, lines) :]
             finally:
                 os.close(descriptor)
         except OSError as error:

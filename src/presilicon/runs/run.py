@@ -121,10 +121,11 @@ class Run:
                     self.end("failed", _message(error))
 
 
-def create_run(root: Path, kind: str, config: dict[str, Any], *, seed: int | None) -> Run:
+def create_run(root: Path, kind: str, config: dict[str, Any], *, seed: int | None, name: str | None = None) -> Run:
     """Start a run in a new directory under `root`, named by UTC time and kind: `2026-11-15T07-45-12-evaluate`.
 
-    A second run of that kind in the same second gets the suffix `-2`, and so on: no run ever overwrites another.
+    With `name` that is its name. A second run of the same name (of that kind in the same second) gets the suffix `-2`,
+    and so on: no run ever overwrites another.
 
     Raises:
         ConfigError: the directory cannot be created, or `kind` cannot be part of a directory's name.
@@ -142,7 +143,7 @@ def create_run(root: Path, kind: str, config: dict[str, Any], *, seed: int | Non
         raise ConfigError(f'the kind of a run must be a word such as "evaluate", not {kind!r}')
     plain = msgspec.to_builtins(config, str_keys=True)
     stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")
-    path = _new_directory(root, f"{stamp}-{kind}")
+    path = _new_directory(root, name or f"{stamp}-{kind}")
     pid = os.getpid()
     record = RunRecord(
         kind=kind,

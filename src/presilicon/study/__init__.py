@@ -45,6 +45,8 @@ if TYPE_CHECKING:
         problem_of,
         schedule,
     )
+    from presilicon.study.search.file import StudyFile, read_study, with_sensitivity
+    from presilicon.study.search.sweep import SweepOptions, SweepProgress, carry_out_sweep, read_study_of, sweep
 
 __getattr__ = deferred(
     __name__,
@@ -61,6 +63,8 @@ __getattr__ = deferred(
         "instrumented": ("compare_with_stream", "layers_of_workload", "one_thread", "stream_file", "train_watched"),
         "operand_energy": ("OperandEnergy", "operand_energies"),
         "replaying": ("Replay", "ReplayPoint", "replay"),
+        f"{__name__}.search.file": ("StudyFile", "read_study", "with_sensitivity"),
+        f"{__name__}.search.sweep": ("SweepOptions", "SweepProgress", "carry_out_sweep", "read_study_of", "sweep"),
         "scheduling": (
             *("MODELS", "SIZINGS", "ScheduleRequest", "Scheduled", "Sizing", "capture_steps", "carry_out_schedule"),
             *("join_steps", "problem_of", "schedule"),
@@ -83,9 +87,13 @@ __all__ = [
     "StepGraphs",
     "StepPrices",
     "Study",
+    "StudyFile",
+    "SweepOptions",
+    "SweepProgress",
     "capture_steps",
     "carry_out",
     "carry_out_schedule",
+    "carry_out_sweep",
     "characterize",
     "characterize_card",
     "characterize_processor",
@@ -111,12 +119,16 @@ __all__ = [
     "problem_of",
     "read_card",
     "read_request",
+    "read_study",
+    "read_study_of",
     "replay",
     "schedule",
     "sensitivity",
     "step_sensitivity",
     "stream_file",
     "strict_problems",
+    "sweep",
     "to_table",
     "train_watched",
+    "with_sensitivity",
 ]

@@ -212,16 +212,18 @@ def _open_run(plan: Plan, out: Path | None, request: EvaluateRequest | None, res
 class Study:
     """A plan while it is carried out: the captured step, the prices of each design, and the traces."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, captured: Mapping[str, StepGraphs] | None = None) -> None:
+        """`captured` has the steps of each design, after its methods, if they are there already."""
         self.plan = plan
-        plain = StepGraphs(plan.workload)
+        graphs = captured or {}
+        plain = graphs.get(plan.designs[0].name) or StepGraphs(plan.workload)
         self.graph: StepGraph = plain()
         for design in plan.designs:
             check_instrument(design, with_methods(plan.workload, design.methods))
         self._times: dict[str, MatchedTimes] = match_designs(plan.times, plan.designs, self.graph, plan.clock_ghz)
         self.prices = {
             design.name: StepPrices(
-                StepGraphs(plan.workload, design.methods) if design.methods else plain,
+                graphs.get(design.name) or (StepGraphs(plan.workload, design.methods) if design.methods else plain),
                 design,
                 self._times.get(design.name),
             )

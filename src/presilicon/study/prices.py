@@ -34,6 +34,10 @@ class StepGraphs:
             self._graphs[samples] = self._capture(samples, None)
         return self._graphs[samples]
 
+    def keep(self, graph: StepGraph) -> None:
+        """Use a graph that was captured before as the step of the workload's own batch size."""
+        self._graphs[None] = graph
+
     def _capture(self, samples: int | None, transform: Transform | None) -> StepGraph:
         return step_graph(with_methods(self._workload, self._methods, transform), samples)
 

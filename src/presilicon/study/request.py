@@ -74,10 +74,11 @@ class EvaluateRequest(Struct, frozen=True, kw_only=True):
                 designs.append(msgspec.structs.replace(design, name=label))
         return designs
 
-    def load_workload(self) -> tuple[Workload, Workload]:
-        """The workload with the requested changes, and the workload as it comes."""
+    def load_workload(self, *, trains: bool = True) -> tuple[Workload, Workload]:
+        """The workload with the requested changes, and the workload as it comes; one that `trains` must have data."""
         own = load_workload(self.workload)
-        own.require_data()
+        if trains:
+            own.require_data()
         workload = own if self.batch is None else own.with_batch(self.batch)
         target, *milestones = self._hardest_first(own.measure.direction) or (None,)
         names = ("max_steps", "evaluate_every", "schedule", "accumulate")

@@ -69,19 +69,19 @@ def train_seeds(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list
 
 def _train_here(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
     if jobs <= 1 or len(tasks) <= 1:
-        return [_run(task, on_event) for task in tasks]
-    return take_turns([partial(_run, task, on_event) for task in tasks], tasks[0].device, jobs)
+        return [run_seed(task, on_event) for task in tasks]
+    return take_turns([partial(run_seed, task, on_event) for task in tasks], tasks[0].device, jobs)
 
 
 def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
-    context = _process_context()
+    context = process_context()
     events = context.Queue()
     listener = _Listener(events, on_event)
     listener.start()
     before = set(multiprocessing.active_children())
     files = tuple({file for task in tasks for file in files_of(task.workload)})
     arguments = (events, files, dict(os.environ))
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_worker, initargs=arguments)
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=start_worker, initargs=arguments)
     try:
         futures = [pool.submit(_run_in_worker, task) for task in tasks]
         _wait(futures, listener)
@@ -102,7 +102,7 @@ def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent)
     return traces
 
 
-def _process_context() -> Any:
+def process_context() -> Any:
     """How workers start: never forked from this process, which may have run parallel Numba.
 
     On Linux they are forked from a server that has imported what they need and run nothing: the imports take seconds.
@@ -152,7 +152,8 @@ class _Listener(threading.Thread):
 _events: Any = None
 
 
-def _start_worker(events: Any, files: tuple[tuple[Path, str], ...], environment: Mapping[str, str]) -> None:
+def start_worker(events: Any, files: tuple[tuple[Path, str], ...], environment: Mapping[str, str]) -> None:
+    """Prepare a worker process: where its events go, the files that tasks refer to, and the environment."""
     global _events
     _events = events
     os.environ.clear()  # that of the server may be older
@@ -175,10 +176,11 @@ def _die_with_parent() -> None:
 
 
 def _run_in_worker(task: SeedTask) -> Trace:
-    return _run(task, _events.put)
+    return run_seed(task, _events.put)
 
 
-def _run(task: SeedTask, on_event: OnEvent, on_wait: PassOn = lambda: None) -> Trace:
+def run_seed(task: SeedTask, on_event: OnEvent, on_wait: PassOn = lambda: None) -> Trace:
+    """The trace of a training run, from its checkpoint if it has finished there."""
     run: dict[str, Any] = {"design": task.design, "seed": task.seed}
 
     def on_evaluation(point: Evaluation) -> None:

@@ -1,0 +1,106 @@
+"""A study checked before its first run: everything that it names must exist, and some point must meet its limits."""
+
+import random
+from collections.abc import Iterator
+from math import inf, nan
+
+from presilicon.base import ConfigError, located
+from presilicon.simulation import area
+from presilicon.study.plan import check_device
+from presilicon.study.search.axes import Axis
+from presilicon.study.search.file import StudyFile, require_optuna
+from presilicon.study.search.points import Point, load_point_workload, make_point, study_points
+from presilicon.workloads import load_workload
+
+_TRIES = 16
+"""Combinations with other values in which a value is tried before it is refused."""
+
+
+def check_study(study: StudyFile) -> None:
+    """Refuse a study that cannot be carried out, before anything runs.
+
+    Raises:
+        ConfigError: a design, a workload or a parameter does not exist, or no point can meet the limits.
+        MissingToolError: Optuna, data or the device are not there.
+    """
+    study.check()
+    if study.search.sampler in ("nsga2", "tpe"):
+        require_optuna()
+    training = study.training
+    for name in study.workloads:
+        workload = load_workload(name)
+        if training is not None:
+            workload.require_data()
+        for limit in study.limits:
+            is_share = limit.name == "accuracy" and workload.measure.is_fraction
+            if is_share and limit.comparison.startswith(">") and limit.limit > 1:
+                raise ConfigError(f'no point can meet "{limit}": {workload.measure.name} is at most 1')
+    if training is not None:
+        check_device(training.device)
+    _check_values(study)
+    _check_areas(study)
+
+
+def _check_values(study: StudyFile) -> None:
+    """Load a design with every value of every axis, the others as they come first.
+
+    A value may need another one beside it: it is refused only if random others do not help either.
+    """
+    axes, generator = study.axes, random.Random(0)
+    first = [axis.samples()[0] for axis in axes]
+    for index, axis in enumerate(axes):
+        for value in axis.samples():
+            try:
+                _load(axes, [*first[:index], value, *first[index + 1 :]])
+            except ConfigError as error:
+                others = ([other.draw(generator) for other in axes] for _ in range(_TRIES))
+                if not any(_loads(axes, [*values[:index], value, *values[index + 1 :]]) for values in others):
+                    place = "" if axis.path in ("design", "workload") else f"vary.{axis.path}: "
+                    raise ConfigError(f"{place}{error}") from None
+
+
+def _load(axes: tuple[Axis, ...], values: list[object]) -> None:
+    point = make_point(0, axes, values)
+    design = point.load_design()
+    design.check()
+    with located(f"workload {point.workload}"):
+        load_point_workload(point)
+
+
+def _loads(axes: tuple[Axis, ...], values: list[object]) -> bool:
+    try:
+        _load(axes, values)
+    except ConfigError:
+        return False
+    return True
+
+
+def _check_areas(study: StudyFile) -> None:
+    """Refuse limits on area that no point meets: areas are known without simulation."""
+    limits = [limit for limit in study.limits if limit.name == "area_mm2"]
+    if not limits or study.search.sampler not in ("grid", "random"):
+        return
+    areas = []
+    for point in study_points(study):
+        mm2 = _area(point)
+        if all(limit.holds(mm2) for limit in limits):
+            return
+        areas.append(mm2)
+    sized = [mm2 for mm2 in areas if mm2 == mm2]
+    has = f"their areas are {min(sized):.4g} to {max(sized):.4g} mm2" if sized else "their areas are not known"
+    wanted = " and ".join(f'"{limit}"' for limit in limits)
+    raise ConfigError(f"no point can meet {wanted}: {has}")
+
+
+def _area(point: Point) -> float:
+    try:
+        mm2 = area(point.load_design()).mm2
+    except ConfigError:
+        return nan
+    return nan if mm2 is None else mm2
+
+
+def nearest_miss(values: Iterator[float], comparison: str) -> float:
+    """The value that comes closest to a limit that none meets."""
+    known = [value for value in values if value == value]
+    return (min if comparison.startswith("<") else max)(known, default=inf)

@@ -1,0 +1,115 @@
+"""The workers of a Dask cluster as an engine: a scheduler by its address, results on a file system that all share."""
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from presilicon.base import ConfigError, MissingToolError, RunFailedError
+from presilicon.runs import versions
+from presilicon.study.search.engine import Outcome, attempt
+
+TIMEOUT_S = 10
+
+
+class DaskEngine:
+    """Runs tasks on the workers of a scheduler; one whose worker dies runs again on another.
+
+    Checked before the first task: the scheduler answers, it has workers, they have the same versions of the packages
+    that compute numbers, and they see the directory of the runs.
+
+    Raises:
+        ConfigError: one of these does not hold.
+        MissingToolError: Dask is not installed here.
+    """
+
+    def __init__(self, address: str, out: Path) -> None:
+        try:
+            from distributed import Client
+        except ImportError:
+            raise MissingToolError("--on needs Dask: pip install 'presilicon[search]'") from None
+        try:
+            self._client = Client(address, timeout=TIMEOUT_S, set_as_default=False)
+        except (OSError, ValueError, TimeoutError) as error:
+            text = " ".join(str(error).split())[:200]
+            raise ConfigError(
+                f'--on {address}: no Dask scheduler answers there ({text}); start one with "dask scheduler"'
+            ) from None
+        try:
+            self._check(address, out)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def workers(self) -> int:
+        """Threads of all workers; a worker trains one at a time."""
+        return max(1, sum(map(int, self._client.nthreads().values())))
+
+    def _check(self, address: str, out: Path) -> None:
+        if not self._client.nthreads():
+            raise ConfigError(f'--on {address}: the scheduler has no workers; start some with "dask worker {address}"')
+        # Lambdas travel by value, so that this works on a worker without the package too.
+        there = self._client.run(
+            lambda: (
+                __import__("presilicon.runs").runs.versions()
+                if __import__("importlib.util").util.find_spec("presilicon")
+                else {}
+            )
+        )
+        here = versions()
+        for worker, found in there.items():
+            different = [
+                f"{name} {found.get(name)}, here {version}"
+                for name, version in here.items()
+                if found.get(name) != version
+            ]
+            if different:
+                has = f"has {', '.join(different)}" if found else "has no presilicon"
+                raise ConfigError(f"--on {address}: worker {worker} {has}; install the same versions there")
+        self._check_directory(address, out)
+
+    def _check_directory(self, address: str, out: Path) -> None:
+        """Every worker must see a file that is written here."""
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            token = out.resolve() / f".seen-{secrets.token_hex(8)}"
+            token.touch()
+        except OSError as error:
+            raise ConfigError(f"cannot write runs to {out}: {error.strerror}. Choose another directory") from None
+        try:
+            seen = self._client.run(lambda path: __import__("os").path.exists(path), str(token))
+        finally:
+            token.unlink(missing_ok=True)
+        blind = [worker for worker, sees in seen.items() if not sees]
+        if blind:
+            raise ConfigError(
+                f"--on {address}: worker {blind[0]} does not see {out}; give --out a directory on a file system that "
+                "all of them share"
+            )
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Outcome]:
+        """Outcomes as tasks finish; the scheduler gives those of a worker that died to another."""
+        from distributed import CancelledError, KilledWorker, as_completed
+
+        futures = {
+            self._client.submit(attempt, function, task, pure=False): number for number, task in enumerate(tasks)
+        }
+        try:
+            for future in as_completed(futures):
+                task = tasks[futures[future]]
+                try:
+                    yield Outcome(task, *future.result())
+                except KilledWorker:
+                    yield Outcome(task, error="its workers died (out of memory, perhaps)", is_lost=True)
+                except CancelledError:
+                    raise RunFailedError(
+                        "the Dask scheduler went away; the same command continues when it is back"
+                    ) from None
+                future.release()
+        finally:
+            self._client.cancel(list(futures))
+
+    def close(self) -> None:
+        """Leave the cluster, which goes on without us."""
+        self._client.close(timeout=TIMEOUT_S)

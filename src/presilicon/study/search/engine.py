@@ -1,0 +1,100 @@
+"""Where the tasks of a study run: in this process, or in processes on local cores. `cluster` has Dask's workers."""
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, NamedTuple, Protocol
+
+from presilicon.base import PresiliconError, RunFailedError
+
+MOST_DEATHS = 3
+"""Worker processes that may die before a study gives up."""
+
+
+class Outcome(NamedTuple):
+    """A finished task: its result, or the reason why it failed."""
+
+    task: Any
+    result: Any = None
+    error: str = ""
+    is_lost: bool = False
+    """Whether its workers died, so that another attempt may succeed."""
+
+
+class Engine(Protocol):
+    """Runs tasks on workers; a worker that dies costs only the work since its last checkpoint."""
+
+    @property
+    def workers(self) -> int:
+        """Tasks that run at the same time."""
+        ...
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Outcome]:
+        """Outcomes as tasks finish, each exactly once."""
+        ...
+
+    def close(self) -> None:
+        """Release the workers."""
+        ...
+
+
+def attempt(function: Callable[[Any], Any], task: Any) -> tuple[Any, str]:
+    """The result of a task, or the message of an error that its user can act on."""
+    try:
+        return function(task), ""
+    except PresiliconError as error:
+        return None, " ".join(str(error).split())
+
+
+class LocalEngine:
+    """Processes on this machine, or this process alone for one job."""
+
+    def __init__(self, jobs: int) -> None:
+        self.workers = jobs
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Outcome]:
+        """Outcomes as tasks finish; those of a worker that died are given to another."""
+        if self.workers <= 1 or len(tasks) <= 1:
+            for task in tasks:
+                yield Outcome(task, *attempt(function, task))
+            return
+        waiting = dict(enumerate(tasks))
+        for _ in range(MOST_DEATHS):
+            try:
+                for number, outcome in self._run_pool(function, waiting):
+                    del waiting[number]
+                    yield outcome
+                return
+            except BrokenProcessPool:
+                continue
+        raise RunFailedError(
+            f"worker processes died {MOST_DEATHS} times (out of memory, perhaps): try fewer with --jobs 1; what has "
+            "finished is kept"
+        )
+
+    def _run_pool(self, function: Callable[[Any], Any], tasks: dict[int, Any]) -> Iterator[tuple[int, Outcome]]:
+        from presilicon.study.seeds import process_context, start_worker
+
+        before = set(multiprocessing.active_children())
+        pool = ProcessPoolExecutor(
+            min(self.workers, len(tasks)),
+            mp_context=process_context(),
+            initializer=start_worker,
+            initargs=(None, (), dict(os.environ)),
+        )
+        try:
+            futures = {pool.submit(attempt, function, task): number for number, task in tasks.items()}
+            for future in as_completed(futures):
+                number = futures[future]
+                yield number, Outcome(tasks[number], *future.result())
+        except BaseException:
+            for child in set(multiprocessing.active_children()) - before:
+                child.terminate()
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def close(self) -> None:
+        """There is nothing to release: processes end with each stage."""

@@ -1,0 +1,220 @@
+"""Points of a study: their designs and workloads, and what a step costs on them."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from presilicon.base import ConfigError, PresiliconError, RunFailedError, to_toml, write_atomically
+from presilicon.designs import Design, load_design
+from presilicon.records import PointRecord, StepGraph
+from presilicon.runs import config_hash
+from presilicon.simulation import area
+from presilicon.study.prices import StepGraphs, StepPrices
+from presilicon.study.request import EvaluateRequest
+from presilicon.study.search.axes import Axis, draw, grid
+from presilicon.study.search.file import StudyFile, Training
+from presilicon.workloads import Workload
+
+OPTIONS = ("batch", "accumulate", "optimizer", "learning_rate", "schedule")
+"""Axes that change the workload, named as the options of `presilicon evaluate`."""
+_STEP_OPTIONS = ("batch", "accumulate", "optimizer")
+"""Those of them that change its step."""
+_TRAINING_OPTIONS = ("target", "max_steps", "evaluate_every", "stop_hopeless")
+
+
+class Point(Struct, frozen=True, kw_only=True):
+    """One choice on every axis."""
+
+    number: int
+    workload: str
+    design: str
+    values: dict[str, Any] = {}
+
+    @property
+    def key(self) -> str:
+        """Hash of the choices."""
+        text = json.dumps([self.workload, self.design, self.values], sort_keys=True, default=str)
+        return sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def label(self) -> str:
+        """Its design with the values: `bf16-systolic[rows=32, numerics=bf16]`; with its number where that is long."""
+        values = [f"{path.rpartition('.')[2]}={_short(value)}" for path, value in self.values.items()]
+        name = Path(self.design).stem if self.design.endswith(".toml") else self.design
+        label = f"{name}[{', '.join(values)}]" if values else name
+        return label if len(label) <= 100 else f"{name[:80]}[point {self.number}]"
+
+    def record(self, **fields: Any) -> PointRecord:
+        """Its line in the table."""
+        return PointRecord(
+            key=self.key, number=self.number, design=self.design, workload=self.workload, values=self.values, **fields
+        )
+
+    def request(self, training: Training | None = None) -> EvaluateRequest:
+        """The evaluation that trains it, as `presilicon evaluate` would."""
+        recipe = self.values.get("numerics")
+        options = {name: self.values[name] for name in OPTIONS if name in self.values}
+        return EvaluateRequest(
+            designs=(self.design,),
+            workload=self.workload,
+            settings=tuple(self._settings()),
+            numerics=() if recipe is None else (str(recipe),),
+            methods=tuple(self._methods()),
+            **options,
+            **({} if training is None else msgspec.structs.asdict(training)),
+        )
+
+    def load_design(self) -> Design:
+        """Its design, called by its label.
+
+        Raises:
+            ConfigError: there is no such design, or it cannot be varied like that.
+        """
+        request = self.request()
+        recipe = request.numerics[0] if request.numerics else None
+        try:
+            design = load_design(self.design, request.settings, numerics=recipe, methods=request.methods)
+        except ConfigError as error:
+            raise ConfigError(str(error).replace("--set", "vary").replace("--method", "vary.methods")) from None
+        return replace(design, name=self.label) if self.values else design
+
+    def _settings(self) -> Iterator[str]:
+        for path, value in self.values.items():
+            if path not in ("numerics", "methods", *OPTIONS) and not path.startswith("method."):
+                yield f"{path}={_toml(value)}"
+
+    def _methods(self) -> Iterator[str]:
+        chosen = self.values.get("methods", ())
+        for name in [chosen] if isinstance(chosen, str) else chosen:
+            if name != "none":
+                yield str(name)
+        for path, value in self.values.items():
+            if path.startswith("method."):
+                yield f"{path.removeprefix('method.')}={_toml(value)}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "+".join(map(_short, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _toml(value: Any) -> str:
+    """A value as a setting has it: a text as it is, anything else as TOML."""
+    if isinstance(value, str):
+        return value
+    return to_toml({"value": [value]}).partition("=")[2].strip().removeprefix("[").removesuffix("]").strip()
+
+
+def study_points(study: StudyFile) -> Iterator[Point]:
+    """The points of a grid or a random draw, numbered from 1."""
+    axes = study.axes
+    if study.search.sampler == "grid":
+        combinations = grid(axes)
+    else:
+        combinations = draw(axes, study.search.points or 0, study.search.seed)
+    for number, values in enumerate(combinations, start=1):
+        yield make_point(number, axes, values)
+
+
+def make_point(number: int, axes: Sequence[Axis], values: Iterable[Any]) -> Point:
+    """The point of one value per axis; the first two axes are the workload and the design."""
+    by_path = dict(zip((axis.path for axis in axes), values, strict=True))
+    workload, design = by_path.pop("workload"), by_path.pop("design")
+    return Point(number=number, workload=workload, design=design, values=by_path)
+
+
+class PricedStep(NamedTuple):
+    """A design on a workload, with the prices of its steps."""
+
+    design: Design
+    workload: Workload
+    prices: StepPrices
+
+
+_workloads: dict[str, Workload] = {}
+_graphs: dict[str, StepGraphs] = {}
+
+
+def load_point_workload(point: Point, training: Training | None = None) -> Workload:
+    """The workload of a point, as it is trained; points with the same options share one."""
+    options = {name: point.values[name] for name in OPTIONS if name in point.values}
+    trained = {} if training is None else {name: getattr(training, name) for name in _TRAINING_OPTIONS}
+    request = EvaluateRequest(designs=(), workload=point.workload, **options, **trained)
+    key = config_hash(request)
+    if key not in _workloads:
+        _workloads[key] = request.load_workload(trains=training is not None)[0]
+    return _workloads[key]
+
+
+def step_graphs(point: Point, design: Design, folder: Path) -> StepGraphs:
+    """The captured steps of a point's workload, after its methods; captured once per study, in `folder`."""
+    workload = load_point_workload(point)
+    step = {name: point.values[name] for name in _STEP_OPTIONS if name in point.values}
+    methods = [msgspec.to_builtins(method, enc_hook=str) for method in design.methods]
+    key = config_hash({"workload": point.workload, **step, "methods": methods})[:16]
+    memory = f"{folder}/{key}"
+    if memory not in _graphs:
+        graphs, path = StepGraphs(workload, design.methods), folder / f"{key}.msgpack"
+        try:
+            graphs.keep(msgspec.msgpack.decode(path.read_bytes(), type=StepGraph))
+        except (OSError, msgspec.DecodeError):
+            write_atomically(path, msgspec.msgpack.encode(graphs()))
+        _graphs[memory] = graphs
+    return _graphs[memory]
+
+
+def price_point(point: Point, folder: Path) -> PricedStep:
+    """A point's design and workload, and prices of its steps; `folder` has the captured graphs."""
+    design = point.load_design()
+    return PricedStep(design, load_point_workload(point), StepPrices(step_graphs(point, design, folder), design))
+
+
+def simulated_metrics(step: PricedStep) -> dict[str, float | None]:
+    """The metrics of a point without training."""
+    cost = step.prices()
+    samples = step.workload.batch_size * step.design.machine.update_rule.batches
+    return {
+        "time_per_step_s": cost.time_s,
+        "energy_per_step_j": cost.energy_j,
+        "time_per_sample_s": cost.time_s / samples,
+        "energy_per_sample_j": cost.energy_j / samples,
+        "power_w": cost.energy_j / cost.time_s if cost.time_s else None,
+        "memory_bytes": cost.memory_bytes,
+        "area_mm2": area(step.design).mm2,
+    }
+
+
+class SimulateTask(Struct, frozen=True):
+    """Points to simulate, in a worker that sees the folder of captured graphs."""
+
+    points: tuple[Point, ...]
+    folder: str
+
+
+def simulate_points(task: SimulateTask) -> list[PointRecord]:
+    """The records of points, each with its metrics or with the reason why it has none."""
+    records, priced = [], {}
+    for point in task.points:
+        step = (point.workload, point.design, _step_values(point))
+        if step not in priced:
+            try:
+                priced[step] = point.record(metrics=simulated_metrics(price_point(point, Path(task.folder))))
+            except RunFailedError:
+                raise
+            except PresiliconError as error:
+                priced[step] = point.record(error=" ".join(str(error).split()))
+        first = priced[step]
+        records.append(replace(first, key=point.key, number=point.number, values=point.values))
+    return records
+
+
+def _step_values(point: Point) -> str:
+    """Everything of a point that its step depends on."""
+    return repr([item for item in point.values.items() if item[0] not in ("learning_rate", "schedule")])

@@ -1,0 +1,194 @@
+"""Points trained: each different training once, shared by all points that differ in hardware only."""
+
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
+
+from presilicon.base import ConfigError, RunFailedError, json_text, to_plain
+from presilicon.designs import Design
+from presilicon.emulation import Checkpoint, identity, read_trace
+from presilicon.records import Comparison, DesignEvent, EvaluationEvent, Event, PointRecord, Result, ResultEvent, Trace
+from presilicon.runs import config_hash, create_run
+from presilicon.study.evaluation import Study
+from presilicon.study.instrumented import one_thread
+from presilicon.study.plan import Plan
+from presilicon.study.search.file import Training
+from presilicon.study.search.points import Point, load_point_workload, step_graphs
+from presilicon.study.seeds import SeedTask, run_seed
+from presilicon.workloads import Workload
+
+TRAININGS, POINT_RUNS = "trainings", "points"
+"""Directories below that of the study: checkpoints with traces, and runs of points."""
+
+
+class TrainTask(Struct, frozen=True):
+    """One seed of a point's training, and the file of its checkpoint, where its trace is when it has finished."""
+
+    point: Point
+    training: Training
+    seed: int
+    path: str
+
+
+_one_at_a_time = threading.Lock()
+"""Seeds are set for the whole process, so the threads of a Dask worker take turns."""
+
+
+def train_point(task: TrainTask) -> str:
+    """Train one seed, from its checkpoint if there is one; returns how it ended."""
+    design, workload = task.point.load_design(), load_point_workload(task.point, task.training)
+    seed_task = _seed_task(design, workload, task.training, task.seed, Path(task.path))
+    with _one_at_a_time, one_thread():
+        return run_seed(seed_task, _ignore).ending
+
+
+def _ignore(event: Event) -> None:
+    """Events of single trainings stay on their worker; the traces have all evaluations."""
+
+
+def _seed_task(design: Design, workload: Workload, training: Training, seed: int, path: Path) -> SeedTask:
+    return SeedTask(
+        design=design.name,
+        numerics=design.numerics,
+        workload=workload,
+        seed=seed,
+        device=training.device,
+        checkpoint=Checkpoint(path, training.checkpoint_every),
+        update_rule=design.machine.update_rule,
+        methods=design.methods,
+    )
+
+
+class TrainedPoint(NamedTuple):
+    """A point ready to be trained: its design and workload, and the files of its seeds."""
+
+    point: Point
+    design: Design
+    workload: Workload
+    training: Training
+    key: str
+    """Hash of everything that its training depends on: equal for designs that train alike."""
+    folder: Path
+
+    def path(self, seed: int) -> Path:
+        """The file of a seed."""
+        return self.folder / f"{self.key}-seed{seed}.safetensors"
+
+    def tasks(self) -> Iterator[TrainTask]:
+        """One task per seed."""
+        for seed in range(self.training.seed, self.training.seed + self.training.seeds):
+            yield TrainTask(self.point, self.training, seed, str(self.path(seed)))
+
+    def trace(self, seed: int) -> Trace:
+        """The trace of a seed that has finished.
+
+        Raises:
+            RunFailedError: it has not.
+        """
+        design, workload = self.design, self.workload
+        own = identity(
+            workload, design.numerics, seed, self.training.device, update_rule=design.machine.update_rule,
+            methods=design.methods,
+        )  # fmt: skip
+        trace = read_trace(self.path(seed), own)
+        if trace is None:
+            raise RunFailedError(f"{self.path(seed).name}: this training has not finished")
+        return trace
+
+    def traces(self) -> tuple[Trace, ...]:
+        """The traces of all its seeds."""
+        return tuple(self.trace(task.seed) for task in self.tasks())
+
+
+def prepare_point(point: Point, training: Training, directory: Path) -> TrainedPoint:
+    """A point with what its training needs.
+
+    Raises:
+        ConfigError: it cannot be trained like that.
+    """
+    design, workload = point.load_design(), load_point_workload(point, training)
+    plan_of([design], workload, training).check()
+    key = config_hash(
+        {
+            "workload": workload.describe(),
+            "numerics": to_plain(design.numerics),
+            "update_rule": to_plain(design.machine.update_rule),
+            "methods": [to_plain(method) for method in design.methods],
+            "device": training.device,
+        }
+    )[:16]
+    return TrainedPoint(point, design, workload, training, key, (directory / TRAININGS).resolve())
+
+
+def plan_of(designs: Sequence[Design], workload: Workload, training: Training, *, sensitivity: bool = False) -> Plan:
+    """The evaluation of designs that were trained for a study."""
+    return Plan(
+        designs=tuple(designs),
+        workload=workload,
+        seeds=training.seeds,
+        seed=training.seed,
+        device=training.device,
+        checkpoint_every=training.checkpoint_every,
+        sensitivity=sensitivity,
+    )
+
+
+def record_comparison(
+    trained: Sequence[TrainedPoint], directory: Path, name: str, *, sensitivity: bool = False
+) -> Comparison:
+    """Price the traces of points, compare them, and record that as a run of its own, `name` in the study's directory.
+
+    The same run is written again if the study was killed while it wrote.
+    """
+    first = trained[0]
+    plan = plan_of([each.design for each in trained], first.workload, first.training, sensitivity=sensitivity)
+    graphs = {each.design.name: step_graphs(each.point, each.design, directory / "graphs") for each in trained}
+    study = Study(plan, graphs)
+    study.traces = tuple(each.traces() for each in trained)
+    comparison = study.comparison()
+    root = directory / POINT_RUNS
+    shutil.rmtree(root / name, ignore_errors=True)
+    with create_run(root, "evaluate", plan.config(), seed=plan.seed, name=name) as run:
+        evaluations = [event for event in study.evaluations() if isinstance(event, EvaluationEvent)]
+        designs = [DesignEvent(design=design.name, config=design.to_plain()) for design in plan.designs]
+        run.log.extend([*designs, *evaluations, ResultEvent(comparison=to_builtins(comparison))])
+        run.write_file("result.json", json_text(comparison))
+    return comparison
+
+
+def trained_record(point: Point, simulated: PointRecord, result: Result, run: str) -> PointRecord:
+    """A point's record with the metrics of its result."""
+    reached = sum(seed.steps_to_accuracy is not None for seed in result.seeds) / len(result.seeds)
+    metrics = dict(simulated.metrics) | {
+        "time_per_step_s": result.time_per_step_s,
+        "energy_per_step_j": result.energy_per_step_j,
+        "power_w": result.energy_per_step_j / result.time_per_step_s if result.time_per_step_s else None,
+        "memory_bytes": result.memory_bytes,
+        "accuracy": result.accuracy,
+        "steps": result.steps_to_accuracy.median,
+        "time_s": result.time_to_accuracy_s.median,
+        "energy_j": result.energy_to_accuracy_j.median,
+        "reached": reached,
+    }
+    return point.record(stage="trained", metrics=metrics, run=f"{POINT_RUNS}/{run}")
+
+
+def few_steps(training: Training, workload: Workload, steps: int | None, tries: int) -> Training:
+    """A short training for a first look: some steps, or a quarter of the budget, and few seeds.
+
+    Raises:
+        ConfigError: there would be no evaluation to look at.
+    """
+    budget = training.max_steps or workload.max_steps
+    short = steps or max(budget // 4, workload.sustain * workload.evaluate_every)
+    if short < workload.sustain * workload.evaluate_every:
+        raise ConfigError(
+            f"choose.few_steps must be at least {workload.sustain * workload.evaluate_every}, {workload.sustain} "
+            f"evaluations, not {short}"
+        )
+    return Training(**asdict(training) | {"max_steps": min(short, budget), "seeds": tries, "stop_hopeless": False})
