@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from math import inf, nan
 
-from presilicon.base import ConfigError, located
+from presilicon.base import ConfigError
 from presilicon.simulation import area
 from presilicon.study.plan import check_device
 from presilicon.study.search.axes import Axis
@@ -42,34 +42,36 @@ def check_study(study: StudyFile) -> None:
 
 
 def _check_values(study: StudyFile) -> None:
-    """Load a design with every value of every axis, the others as they come first.
-
-    A value may need another one beside it: it is refused only if random others do not help either.
-    """
+    """Load every design, and every value of every axis: alone or, if it needs others beside it, with random others."""
     axes, generator = study.axes, random.Random(0)
-    first = [axis.samples()[0] for axis in axes]
-    for index, axis in enumerate(axes):
+    for design in study.designs:
+        _load(Point(number=0, workload=study.workloads[0], design=design))
+    for axis in axes[2:]:
         for value in axis.samples():
+            alone = Point(number=0, workload=study.workloads[0], design=study.designs[0], values={axis.path: value})
             try:
-                _load(axes, [*first[:index], value, *first[index + 1 :]])
+                _load(alone)
             except ConfigError as error:
-                others = ([other.draw(generator) for other in axes] for _ in range(_TRIES))
-                if not any(_loads(axes, [*values[:index], value, *values[index + 1 :]]) for values in others):
-                    place = "" if axis.path in ("design", "workload") else f"vary.{axis.path}: "
-                    raise ConfigError(f"{place}{error}") from None
+                if not any(_loads(_drawn(axes, generator, axis, value)) for _ in range(_TRIES)):
+                    raise ConfigError(f"vary.{axis.path}: {error}") from None
+    first = make_point(1, axes, [axis.samples()[0] for axis in axes])
+    if not (_loads(first) or any(_loads(_drawn(axes, generator)) for _ in range(_TRIES))):
+        _load(first)
 
 
-def _load(axes: tuple[Axis, ...], values: list[object]) -> None:
-    point = make_point(0, axes, values)
-    design = point.load_design()
-    design.check()
-    with located(f"workload {point.workload}"):
-        load_point_workload(point)
+def _drawn(axes: tuple[Axis, ...], generator: random.Random, fixed: Axis | None = None, value: object = None) -> Point:
+    """A random point, with the value of one axis fixed."""
+    return make_point(0, axes, [value if axis == fixed else axis.draw(generator) for axis in axes])
 
 
-def _loads(axes: tuple[Axis, ...], values: list[object]) -> bool:
+def _load(point: Point) -> None:
+    point.load_design().check()
+    load_point_workload(point)
+
+
+def _loads(point: Point) -> bool:
     try:
-        _load(axes, values)
+        _load(point)
     except ConfigError:
         return False
     return True

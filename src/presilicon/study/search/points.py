@@ -50,6 +50,12 @@ class Point(Struct, frozen=True, kw_only=True):
         label = f"{name}[{', '.join(values)}]" if values else name
         return label if len(label) <= 100 else f"{name[:80]}[point {self.number}]"
 
+    @property
+    def step(self) -> str:
+        """Everything that its step depends on, as text: equal for points whose step costs the same."""
+        values = [item for item in self.values.items() if item[0] not in ("learning_rate", "schedule")]
+        return repr((self.workload, self.design, values))
+
     def record(self, **fields: Any) -> PointRecord:
         """Its line in the table."""
         return PointRecord(
@@ -202,7 +208,7 @@ def simulate_points(task: SimulateTask) -> list[PointRecord]:
     """The records of points, each with its metrics or with the reason why it has none."""
     records, priced = [], {}
     for point in task.points:
-        step = (point.workload, point.design, _step_values(point))
+        step = point.step
         if step not in priced:
             try:
                 priced[step] = point.record(metrics=simulated_metrics(price_point(point, Path(task.folder))))
@@ -213,8 +219,3 @@ def simulate_points(task: SimulateTask) -> list[PointRecord]:
         first = priced[step]
         records.append(replace(first, key=point.key, number=point.number, values=point.values))
     return records
-
-
-def _step_values(point: Point) -> str:
-    """Everything of a point that its step depends on."""
-    return repr([item for item in point.values.items() if item[0] not in ("learning_rate", "schedule")])

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -223,10 +223,7 @@ class SweepWork:
         if isinstance(engine, LocalEngine) and len(missing) < _WORTH_PROCESSES:
             engine = LocalEngine(1)
         size = max(1, min(_CHUNK, -(-len(missing) // (4 * engine.workers))))
-        tasks = [
-            SimulateTask(tuple(missing[start : start + size]), str(self.graphs.resolve()))
-            for start in range(0, len(missing), size)
-        ]
+        tasks = [SimulateTask(chunk, str(self.graphs.resolve())) for chunk in _chunks(missing, size)]
         meter = Meter("simulate", len(missing), engine, self._on_progress)
         for outcome in engine.run(simulate_points, tasks):
             if outcome.error:
@@ -323,6 +320,21 @@ class SweepWork:
                 raise ConfigError(f'no point can meet "{limit}": the nearest of {len(usable)} has {nearest:.4g}')
         together = ", ".join(map(str, limits))
         raise ConfigError(f"no point meets all limits together: {together}; each alone is met by some")
+
+
+def _chunks(points: Sequence[Point], size: int) -> Iterator[tuple[Point, ...]]:
+    """Points in groups of about `size`, those with equal steps together, because a group prices each step once."""
+    by_step: dict[str, list[Point]] = {}
+    for point in points:
+        by_step.setdefault(point.step, []).append(point)
+    chunk: list[Point] = []
+    for group in by_step.values():
+        chunk += group
+        if len(chunk) >= size:
+            yield tuple(chunk)
+            chunk = []
+    if chunk:
+        yield tuple(chunk)
 
 
 class Meter:
