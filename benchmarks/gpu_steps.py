@@ -122,15 +122,15 @@ def measure(step: Callable[[], None], nvml: Nvml, window_s: float) -> dict[str, 
             for _ in range(group):
                 step()
             count += group
+            meter.look()  # takes some milliseconds, in which the card works
             torch.cuda.synchronize()
-            meter.look()
             ahead = time.perf_counter() - start
             if ahead >= seconds:
                 return count, ahead
 
     group = 1
     count, taken = run(0.05)
-    group = max(1, round(0.02 * count / taken))  # a synchronisation and a look at the counter fifty times a second
+    group = max(2, round(0.03 * count / taken))  # a synchronisation and a look at the counter thirty times a second
     run(WARM_S)
     meter = EnergyMeter(nvml)
     count, taken = run(window_s)

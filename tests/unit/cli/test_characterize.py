@@ -90,10 +90,7 @@ def test_a_card_is_measured_in_two_parts(few: CardTimes, monkeypatch: pytest.Mon
             return "1.0"
 
     class FakeBench:
-        nvml = FakeNvml()
-
-        def waiting_w(self) -> float:
-            return 100.0
+        nvml, waiting_w = FakeNvml(), 100.0
 
     def measure(
         bench: Any, layers: Any, chosen: Any, precisions: Any, *, window_s: float = 0.0, **_: Any

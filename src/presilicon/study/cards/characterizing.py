@@ -19,8 +19,8 @@ from presilicon.study.cards.suite import Layer, suite
 WINDOW_S = 0.6
 """Length of a measurement of power."""
 _STREAMED = 1 << 25
-"""Elements of an input that no cache holds. Layers that stay in the cache draw less than the same ones in a network."""
-_COMMON = (("linear", "", ""), ("convolution", "2", ""))
+"""Elements of an input that no cache holds; in networks, most inputs come from memory."""
+_COMMON = (("linear", "", ""), ("convolution", "2", ""), ("batch-norm", "2", ""))
 """Kinds of layers on which networks spend most of their energy."""
 
 Progress = Callable[[int, int, str], None]
@@ -69,7 +69,7 @@ def characterize_card(
     versions = f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {_cudnn()}"
     return CardTimes(
         device=torch.cuda.get_device_name(), software=f"{versions}, driver {bench.nvml.driver()}",
-        date=time.strftime("%Y-%m-%d"), static_w=round(bench.waiting_w(), 1), times=tuple(times),
+        date=time.strftime("%Y-%m-%d"), static_w=round(bench.waiting_w, 1), times=tuple(times),
         powers=tuple(powers),
     )  # fmt: skip
 
@@ -106,7 +106,7 @@ def _cudnn() -> int:
 
 
 def layers_for_power(layers: Sequence[Layer], times: Sequence[LayerTime]) -> Iterator[int]:
-    """Layers of each kind, by their place: three of common products and one of others, of those that leave the cache.
+    """Layers of each kind, by their place: three of common kinds and one of others, of those that leave the cache.
 
     Where there are too few of these, the largest ones.
     """

@@ -38,7 +38,7 @@ ROUNDS = 4
 """Rounds in which the time of a layer is divided among its kernels and these are fitted again."""
 LEAST = 6
 """Points of a group that has bells; fewer give a line alone."""
-MOST = 400
+MOST = 700
 """Points of a group; of more, every second or third is taken."""
 _WIDTHS, _NOISES = (1.0, 2.0, 4.0, 8.0), (0.03, 0.1, 0.3, 1.0)
 _TIE = 0.3
