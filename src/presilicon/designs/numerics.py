@@ -16,7 +16,7 @@ from presilicon.operators import Operator
 from presilicon.records import PHASES, PRODUCT_PHASES, ROLES, Ends, Phase, ProductPhase, Role
 
 Grouping = Literal["per-product", "fixed"]
-Vector = Literal["float32", "round-results"]
+Vector = Literal["float32", "round-results", "round-steps"]
 Sums = Literal["float32", "tensor-core"]
 
 
@@ -68,7 +68,7 @@ class RoleFormat(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def is_stochastic(self) -> bool:
         """Whether rounding draws random numbers."""
-        return isinstance(self.rounding_mode, Stochastic)
+        return isinstance(self.rounding_mode, Stochastic) or (self.rounding is None and self.format.draws)
 
     def __str__(self) -> str:
         delay = None if self.amax_history is None else f"scale of the last {self.amax_history} passes"
@@ -217,7 +217,11 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Treatment of ops that are not matrix products. `float32`: they compute in float32 and keep their results so;
     tensors are rounded where they enter a product. `round-results`: their results are rounded to the activation format,
     the errors that come back to them to the error format, and the gradients of their parameters to the gradient format.
-    A block format belongs to the operand of a product: where a role has one, vector results of it stay as they are."""
+    A block format belongs to the operand of a product: where a role has one, vector results of it stay as they are.
+    `round-steps`: norms, softmax, losses and updates are divided into additions, multiplications, divisions, square
+    roots, exponentials and logarithms, each of which is rounded; sums are trees of neighbours, and the bias of a
+    product is added so too. A user-defined format with functions of its own computes these steps by them, whatever is
+    set here."""
     mac: MacUnit = MacUnit()
     """Accumulation of products, in all three phases."""
     sums: Sums = "float32"
@@ -279,6 +283,21 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def is_uniform(self) -> bool:
         """Whether every layer has the same numerics at every step."""
         return not self.overrides and not self.schedule
+
+    def has_steps(self, role: Role) -> bool:
+        """Whether vector ops on tensors of a role are computed step by step, each step in the role's format."""
+        fmt = self.format_of(role).format
+        if fmt.arithmetic is not None and fmt.arithmetic.has_vector_arithmetic:
+            return True
+        return self.vector == "round-steps" and not fmt.is_blocked and fmt != FLOAT32.format
+
+    @property
+    def computes_vectors(self) -> bool:
+        """Whether vector ops, and so the loss, are rounded or computed step by step, in any layer at any step."""
+        return any(
+            part.vector != "float32" or part.has_steps("activation") or part.has_steps("error")
+            for part in self.variants()
+        )
 
     @property
     def has_formats_by_role(self) -> bool:

@@ -123,7 +123,7 @@ class _Step:
         self._args, self._kwargs = ((), batch) if isinstance(batch, dict) else (_as_tuple(batch), {})
         self._targets = targets
         plain: Callable[..., Tensor] = loss or mean_of_outputs
-        self._loss: Callable[..., Tensor] = emulated(plain, self.model) if numerics.vector == "round-results" else plain
+        self._loss: Callable[..., Tensor] = emulated(plain, self.model) if numerics.computes_vectors else plain
 
     def run(self, listing: "_Listing | None" = None) -> None:
         """Run one step, keeping the listing's stage up to date."""
@@ -205,6 +205,10 @@ class _Listing(TorchDispatchMode):
     def note_product(self, flops: int) -> None:
         """List a product of a MAC unit."""
         self._count(self._treatment(multiplies=True), "presilicon.matmul", flops)
+
+    def note_step(self, layer: str, operator: str, formats: str, flops: int) -> None:
+        """List a step of a vector op that is computed in its format."""
+        self._count(_Treatment(layer, formats, "emulated" if _rounds(formats) else "float32"), operator, flops)
 
     @contextmanager
     def unlisted(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ from torch.autograd import Function
 from torch.utils import _pytree as pytree
 
 from presilicon.base import ConfigError
-from presilicon.designs import Numerics, Override, RoleFormat
+from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.exact import exactly, refuse_reentrant_checkpoint, was_exact_before
 from presilicon.emulation.monitoring.recorder import Recorder
 from presilicon.emulation.operators.replacement import Replacements
@@ -59,14 +59,12 @@ class Watcher(Protocol):
     def note_product(self, flops: int) -> None:
         """Called when a MAC unit multiplies, which no torch operator shows."""
 
+    def note_step(self, layer: str, operator: str, formats: str, flops: int) -> None:
+        """Called when a step of a vector op is computed in its format."""
+
     def unlisted(self) -> AbstractContextManager[None]:
         """A context whose ops are no part of the model."""
         ...
-
-
-def _has_logarithm(part: Numerics | Override) -> bool:
-    fmt = None if part.activation is None else part.activation.format
-    return fmt is not None and fmt.arithmetic is not None and fmt.arithmetic.log is not None
 
 
 class Emulation:
@@ -103,9 +101,7 @@ class Emulation:
         self.operators = Replacements([*numerics.make_operators(), *operators])
         self.is_idle = not self.observers and not self.operators and numerics.is_uniform and LayerPlan(numerics).is_idle
         """Whether nothing is rounded or observed in any layer, so that torch can compute the model."""
-        parts: list[Numerics | Override] = [numerics, *numerics.overrides, *numerics.schedule]
-        rounds = any(part.vector == "round-results" or _has_logarithm(part) for part in parts)
-        self.touches_vectors = rounds or bool(self.operators)
+        self.touches_vectors = numerics.computes_vectors or bool(self.operators)
         """Whether vector ops are rounded or replaced in any layer, or computed by a user-defined format."""
         self.stale_weights = False
         """Whether weights change between the forward and the backward pass, which then rounds them anew."""

@@ -23,7 +23,7 @@ def emulated(loss: Callable[..., Tensor], numerics: Numerics | nn.Module, *, see
     """`loss`, with every result in it rounded to the activation format and every error to the error format.
 
     `numerics` is a design's numerics, or an emulated model, from which seed, step and schedule are then taken. The loss
-    may be a function or a module. `numerics.vector` has no effect here.
+    may be a function or a module. `numerics.vector = "float32"` has no effect here.
 
     Raises:
         ConfigError: the model is not emulated.
@@ -52,7 +52,8 @@ class EmulatedLoss(nn.Module):
         self._shared = shared
         self._last_pass: tuple[int, str] | None = None
         self._repeats = 0
-        self._emulation = Emulation(replace(numerics, vector="round-results"), seed)
+        vector = "round-results" if numerics.vector == "float32" else numerics.vector
+        self._emulation = Emulation(replace(numerics, vector=vector), seed)
         if shared is None:
             self._emulation.count.follows_all = True
             save_with(self, self._emulation)

@@ -3,7 +3,7 @@
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache, wraps
 from types import MethodType
 from typing import Any, NamedTuple, TypeVar
@@ -19,7 +19,9 @@ from presilicon.emulation.attach import emulation_of, named_parameters, owner_of
 from presilicon.emulation.emulation import Emulation, UncoveredWarning
 from presilicon.emulation.site import round_in_place, version
 from presilicon.emulation.state.entry import ENTRY
-from presilicon.formats import parse
+from presilicon.emulation.steps.lines import Line
+from presilicon.emulation.steps.update import run_update_step
+from presilicon.formats import Key, parse
 from presilicon.records import Ends, Role
 from presilicon.workloads import describe_operator, ends_of
 
@@ -35,8 +37,11 @@ def emulate_optimizer_(
     read. So each of the three AXPYs of momentum is rounded: the gradient with its weight decay (to the format of the
     state), the momentum, and the weight. Temporary results within a step stay in float32. Any torch optimizer works; it
     updates all parameters together on a GPU (`foreach`, unless that is False), rounding them by a few launches, and one
-    parameter at a time elsewhere; `fused` is off. `state_dict`, learning-rate schedulers and `GradScaler` work as
-    before. A deep copy, or the result of `torch.load`, is emulated too; copy it together with its model.
+    parameter at a time elsewhere; `fused` is off. With `vector = "round-steps"`, and for user-defined formats with
+    functions of their own, temporary results are rounded too: each operator is computed step by step in the format of
+    the tensor that it writes, or of its first operand that has one. `state_dict`, learning-rate schedulers and
+    `GradScaler` work as before. A deep copy, or the result of `torch.load`, is emulated too; copy it together with its
+    model.
 
     With `model`, parameters have names and layers, so that overrides apply to them, and the schedule follows the steps
     of the emulated model; without it, parameters are numbered.
@@ -127,7 +132,7 @@ class _Update:
         self._ends = Ends() if model is None else ends_of(model)
         self.count = self._step = 0
         """Updates so far."""
-        self._stream = ""
+        self._stream, self._ops = "", 0
         self._warned: set[Any] = set()
         self._formats: dict[tuple[Role, str, int], RoleFormat] = {}
 
@@ -169,7 +174,7 @@ class _Update:
         groups = self.optimizer.param_groups
         switches = ("foreach", "fused")
         settings: list[dict[str, Any]] = [{key: group[key] for key in switches if key in group} for group in groups]
-        in_lists = takes_lists(self.optimizer)
+        in_lists = takes_lists(self.optimizer) and not self.has_steps
         mode = _UpdateMode(self, in_lists)
         try:
             for group, values in zip(groups, settings, strict=True):
@@ -187,7 +192,7 @@ class _Update:
 
         Updates that follow one another without a pass between them have streams of their own.
         """
-        self._step, self._stream = self.count, ""
+        self._step, self._stream, self._ops = self.count, "", 0
         if self._emulation is not None:
             count = self._emulation.count
             self._step = count.step
@@ -210,6 +215,30 @@ class _Update:
         if key not in self._formats:
             self._formats[key] = self.numerics.resolve(role, layer, self._step, self._ends)
         return self._formats[key]
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether updates are computed step by step, in any layer at any step."""
+        return any(part.has_steps("master") or part.has_steps("state") for part in self.numerics.variants())
+
+    def line(self, func: Any, known: "_Known") -> Line | None:
+        """The arithmetic of an operator that computes a tensor of a role; None if its results are rounded once."""
+        role, layer = known.role, known.layer
+        if not self.numerics.in_force(layer, self._step, self._ends).has_steps(role):
+            return None
+        self._ops += 1
+        number, emulation = self._ops, self._emulation
+
+        def key_of(name: str) -> Key:
+            return Key(self.seed, self._step, f"{self._stream}{known.name}/update{number}/{name}")
+
+        def note(name: str, formats: str, flops: int) -> None:
+            if emulation is not None and emulation.watcher is not None:
+                operator = func._schema.name.removeprefix("aten::").removesuffix("_")
+                emulation.watcher.note_step(layer, f"{operator}.{name}", formats, flops)
+
+        unlisted = nullcontext if emulation is None else emulation.bookkeeping
+        return Line(self._format_of(role, layer), role, key_of, note, unlisted)
 
     def warn(self, func: Any) -> None:
         """Warn once that a product inside the optimizer, as in Muon, is not emulated."""
@@ -241,6 +270,9 @@ class _UpdateMode(TorchDispatchMode):
         """Version of each tensor that was rounded in this step."""
         self._replaced: set[int] = set()
         """Results that replace gradients; written to again, they are temporary results as others are."""
+        self._temporary: dict[int, _Known] = {}
+        """Temporary results that are computed step by step, each with the role whose arithmetic it has."""
+        self._has_steps = update.has_steps
         self._paused = False
         self._learn()
         state = update.optimizer.state
@@ -289,6 +321,9 @@ class _UpdateMode(TorchDispatchMode):
             self._learn()
         if describe_operator(func).multiplies and not (inputs[-1].dim() > 1 and inputs[-1].shape[-2] == 1):
             self._update.warn(func)  # Adafactor's outer product adds nothing up
+        out = self._run_steps(func, args, kwargs, inputs, written) if self._has_steps else NotImplemented
+        if out is not NotImplemented:
+            return out
         out = func(*args, **kwargs)
         self._unrounded |= written & self._known.keys()
         if func in _REPLACES_GRADIENT:
@@ -296,6 +331,30 @@ class _UpdateMode(TorchDispatchMode):
             for number, result in enumerate(results):
                 self._note_gradient(result, inputs[number :: len(results)])
         return out
+
+    def _run_steps(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[Tensor], written: set[int]
+    ) -> Any:
+        """An operator in the arithmetic of the tensor that it writes; NotImplemented if that has none of its own.
+
+        A temporary result has the arithmetic of its first operand with a role, a decayed gradient that of the state.
+        """
+        addresses = [*written, *map(_address, inputs)]
+        known = next((self._known.get(a) or self._temporary.get(a) for a in addresses if self._is_owned(a)), None)
+        sources = [self._gradients[a] for a in addresses if a in self._gradients]
+        if func in _REPLACES_GRADIENT and sources and not written:
+            known = _Known(args[0], "state", f"{sources[0][0]}.decayed", sources[0][1])
+        line = None if known is None else self._update.line(func, known)
+        if known is None or line is None:
+            return NotImplemented
+        out = run_update_step(func, args, kwargs, line)
+        if out is not NotImplemented and not written:
+            # Referenced until the end of the step, so that its address is not reused.
+            self._temporary[_address(out)] = known._replace(tensor=out)
+        return out
+
+    def _is_owned(self, address: int) -> bool:
+        return address in self._known or address in self._temporary
 
     def _note_gradient(self, result: Tensor, inputs: list[Tensor]) -> None:
         """Register a result as state if it was computed from a gradient."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation.ops.hadamard import transform
 from presilicon.emulation.ops.products import LinearProduct, Multiply, Product, numbers_of
+from presilicon.emulation.steps.lines import Line
 from presilicon.emulation.transforms import refuse_second_derivative
 from presilicon.formats import (
     Factored,
@@ -94,7 +95,9 @@ class LayerPlan:
         """Whether tensor cores multiply codes, whose scales are float32 numbers."""
         self.is_idle = self.is_exact and not rounds
         """Whether nothing is rounded, so that torch can compute the layer."""
-        self.rounds_results = numerics.vector == "round-results"
+        self.has_steps = numerics.has_steps("activation") or numerics.has_steps("error")
+        """Whether vector ops are computed step by step, each in the format of its role."""
+        self.rounds_results = numerics.vector != "float32" or self.has_steps
         in_use = {*self._operands.values(), *map(numerics.format_of, ROLES)}
         self.rounders: dict[RoleFormat, Callable[[Tensor], Tensor]] = {
             role_format: rounder(role_format.format, role_format.rounding_mode)
@@ -365,14 +368,33 @@ class Site:
         data = tensor.data  # not detach(), which would change the version, and autograd would report a user's change
         before = data.clone() if self._sees_before else data
         quantize(data, role_format.format, rounding=role_format.rounding_mode, key=key, out=data)
-        self._emulation.rounded.keep(tensor, role, self.plan.rounding_ids[role_format], tensor)
-        self._probe(before, data, Use(role))
+        self.keep_result(tensor, role, before)
+
+    def keep_result(self, tensor: Tensor, role: Role, before: Tensor) -> None:
+        """Note that a vector op's result is in its role's format; `before` is what it was."""
+        self._emulation.rounded.keep(tensor, role, self.plan.rounding_ids[self.plan.numerics.format_of(role)], tensor)
+        self._probe(before, tensor.data, Use(role))
         self.show(tensor, role)
 
     def round_error(self, error: Tensor) -> Tensor:
         """The rounded error of a vector op's result."""
         refuse_second_derivative(error)
         return self.round(error, "error")
+
+    def lines(self, operator: str) -> tuple[Line, Line]:
+        """The arithmetic of this op's steps, forward and backward."""
+        return self._line("activation", operator), self._line("error", operator)
+
+    def _line(self, role: Role, operator: str) -> Line:
+        numerics, emulation = self.plan.numerics, self._emulation
+        role_format = numerics.format_of(role)
+        is_exact = not self.plan.rounds_vector(role)
+
+        def note(name: str, formats: str, flops: int) -> None:
+            if emulation.watcher is not None:
+                emulation.watcher.note_step(self._layer, f"{operator}.{name}", formats, flops)
+
+        return Line(None if is_exact else role_format, role, self._key, note, emulation.bookkeeping)
 
     @property
     def _sees_before(self) -> bool:

@@ -32,6 +32,7 @@ from presilicon.formats.grammar import (
 from presilicon.formats.kernels.passes import has_numba, has_triton, key_bank
 from presilicon.formats.kernels.reference import quantize_value
 from presilicon.formats.kernels.threads import split_over_threads
+from presilicon.formats.kernels.user_steps import exact_step, function_behind, user_step
 from presilicon.formats.mac.factored import Factored, code_format, factored
 from presilicon.formats.mac.matmul import matmul
 from presilicon.formats.mac.patches import Patches
@@ -68,7 +69,9 @@ __all__ = [
     "decode",
     "describe",
     "encode",
+    "exact_step",
     "factored",
+    "function_behind",
     "has_numba",
     "has_tensor_cores",
     "has_triton",
@@ -87,4 +90,5 @@ __all__ = [
     "split_over_threads",
     "tensor_core",
     "typed_operand",
+    "user_step",
 ]

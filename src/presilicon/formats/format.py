@@ -124,6 +124,11 @@ class Format(ABC):
         """The format itself if it brings its own functions that add and multiply codes."""
         return None
 
+    @property
+    def draws(self) -> bool:
+        """Whether a rounding of the format's own draws random numbers."""
+        return False
+
     @classmethod
     def names(cls) -> "dict[str, Format]":
         """Formats of the family that have a name of their own."""

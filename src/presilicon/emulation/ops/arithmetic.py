@@ -9,12 +9,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from presilicon.emulation.emulation import Emulation
-from presilicon.emulation.ops.autograd import gradient_rounded, log_emulated, multiply_emulated
+from presilicon.emulation.ops.autograd import gradient_rounded, multiply_emulated
 from presilicon.emulation.ops.calls import Call, matmul_call, pair_call
 from presilicon.emulation.ops.einsum import contract
 from presilicon.emulation.ops.products import LinearProduct
 from presilicon.emulation.ops.vector import vector_functions
-from presilicon.emulation.site import LayerPlan, version
+from presilicon.emulation.site import LayerPlan, Site, version
+from presilicon.emulation.steps.decompositions import decompositions
+from presilicon.emulation.steps.primitives import Steps
 from presilicon.records import Role
 
 
@@ -38,6 +40,8 @@ class Arithmetic:
 
     def multiply(self, call: Call, operator: str = "matmul") -> Tensor:
         """A matrix product, with its backward pass."""
+        if self.plan.has_steps and call.bias is not None:
+            return self._add_bias(call, operator)
         if self._is_constant(call):
             with self._region(operator, "constants float32", "constants float32"):
                 out = call.product.forward(call.a, call.b, call.bias, None)
@@ -53,6 +57,16 @@ class Arithmetic:
         backward = site.plan.spell([*operands, *later], ["input_grad", "weight_grad"])
         with self._region(operator, forward, backward):
             return multiply_emulated(call, roles, site, bias_is_parameter=is_parameter)
+
+    def _add_bias(self, call: Call, operator: str) -> Tensor:
+        """A product whose bias is added by a step, in the format of activations."""
+        assert call.bias is not None
+        out = self.multiply(call._replace(bias=None, finish=None), operator)
+        bias = call.bias
+        if call.product.has_kernels:
+            bias = self._parameter(bias).view(-1, *(1,) * (out.dim() - 2))
+        out = self.apply(torch.add, out, bias)
+        return out if call.finish is None else call.finish(out)
 
     def _is_constant(self, call: Call) -> bool:
         """Whether a product has neither weights nor data: positions by the frequencies of a rotary embedding."""
@@ -89,7 +103,11 @@ class Arithmetic:
         name = vector_functions().get(func, func.__name__)
         plan = self.plan
         replaced = self.emulation.operators.find(name, func)
-        compute = replaced or self._own_logarithm(name, plan) or func
+        if plan.has_steps and replaced is None:
+            out = self._apply_steps(name, func, args, kwargs)
+            if out is not NotImplemented:
+                return out
+        compute = replaced or func
         if not plan.rounds_results:
             with _NO_REGION if replaced is None else self._region(name, *self.emulation.operators.spell(name)):
                 return compute(*args, **kwargs)
@@ -132,20 +150,50 @@ class Arithmetic:
             return gradient_rounded(value, self.emulation.site(self.training, "vector"))
         return value
 
-    def _own_logarithm(self, name: str, plan: LayerPlan) -> Callable[..., Any] | None:
-        """The logarithm of the activation format, if that is a user-defined format with one."""
-        fmt = plan.numerics.activation.format
-        if name == "log" and (own := fmt.arithmetic) is not None and own.log is not None:
-            return lambda input: log_emulated(input, own)
-        return None
+    def _apply_steps(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A vector op as a sequence of steps, each in its role's format; NotImplemented if it has no such sequence."""
+        decompose = decompositions().get(name)
+        inputs = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        like = next((value for value in inputs if value.is_floating_point()), None)
+        if decompose is None or like is None or kwargs.get("out") is not None:
+            return NotImplemented
+        site = self.emulation.site(self.training, "vector")
+        plain = {key: value for key, value in kwargs.items() if key not in ("inplace", "out")}
+        steps = Steps(*site.lines(name), like)
+        trained = self.training and self.plan.rounds_vector("gradient")
+        own = [self._parameter(value) if trained else value for value in args]
+        named = {key: self._parameter(value) if trained else value for key, value in plain.items()}
+        try:
+            out = decompose(steps, *own, **named)
+        except TypeError:  # an argument that the decomposition does not have, or one that torch refuses too
+            return NotImplemented
+        if out is NotImplemented:
+            return out
+        for result in out if isinstance(out, tuple) else (out,):
+            if result.is_floating_point():
+                self._finish_steps(result, site)
+        if kwargs.get("inplace") or (func.__name__.endswith("_") and not func.__name__.endswith("__")):
+            out = inputs[0].copy_(out)
+            self._finish_steps(out, site)
+        return out
+
+    def _finish_steps(self, result: Tensor, site: Site) -> None:
+        if self.plan.rounds_vector("activation"):
+            site.keep_result(result, "activation", result.data)
+        if result.requires_grad and self.plan.rounds_vector("error"):
+            result.register_hook(site.round_error)
 
     def _vector_region(self, name: str, plan: LayerPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.emulation.watcher is None:
             return _NO_REGION
         trained = any(map(self.emulation.origins.is_parameter, (*args, *kwargs.values())))
-        return self._region(
-            name, plan.spell(["activation"]), plan.spell(["error", "gradient"] if trained else ["error"])
-        )
+        forward, backward = plan.spell(["activation"]), plan.spell(["error", "gradient"] if trained else ["error"])
+        if plan.has_steps:
+            forward, backward = (
+                f"{forward}, float32 as a whole, converted",
+                f"{backward}, float32 as a whole, converted",
+            )
+        return self._region(name, forward, backward)
 
     def _region(self, operator: str, forward: str, backward: str) -> Any:
         watcher = self.emulation.watcher

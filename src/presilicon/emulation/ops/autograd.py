@@ -11,7 +11,7 @@ from torch.autograd import Function
 from presilicon.emulation.ops.calls import Call
 from presilicon.emulation.ops.products import Multiply, Product, numbers_of
 from presilicon.emulation.transforms import refuse_second_derivative
-from presilicon.formats import Factored, UserFormat
+from presilicon.formats import Factored
 from presilicon.records import ProductPhase, Role
 
 if TYPE_CHECKING:
@@ -61,25 +61,6 @@ class _RoundedGradient(Function):
             values = ctx.site.round(error._values(), "gradient")
             return torch.sparse_coo_tensor(error._indices(), values, error.shape), None
         return ctx.site.round(error, "gradient"), None
-
-
-def log_emulated(x: Tensor, fmt: UserFormat) -> Tensor:
-    """The logarithm as a user-defined format computes it; the backward pass uses the exact derivative."""
-    out: Tensor = _UserLog.apply(x, fmt)
-    return out
-
-
-class _UserLog(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, fmt: UserFormat) -> Tensor:
-        ctx.save_for_backward(x)
-        return fmt.logarithm(x)
-
-    @staticmethod
-    @first_derivative
-    def backward(ctx: Any, error: Tensor) -> tuple[Tensor, None]:
-        (x,) = ctx.saved_tensors
-        return error / x, None
 
 
 def _gradient_phase(role: Role) -> ProductPhase:

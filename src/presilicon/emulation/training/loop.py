@@ -185,7 +185,7 @@ class Training:
             workload,
             self.model,
             self.optimizer,
-            emulated(workload.loss, self.model) if numerics.vector == "round-results" else workload.loss,
+            emulated(workload.loss, self.model) if numerics.computes_vectors else workload.loss,
             emulation=emulation,
             update_rule=update_rule,
             scaler=self._scaler,

@@ -1,44 +1,36 @@
-"""A user's functions on codes, over whole tensors: compiled by Numba, or tabulated up to 8 bits."""
+"""A user's functions on codes, over whole tensors.
 
-from collections.abc import Callable, Iterator
+Up to 8 bits, functions without state are tables. Others are compiled: by Numba for tensors on the CPU, by Triton for
+those on a GPU. A function that cannot be compiled is called from Python, one number after another, with a warning that
+says where it stands.
+"""
+
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from presilicon.base import FormatError
-from presilicon.formats.families.user import UserFormat
+from presilicon.formats.codes import code_type
+from presilicon.formats.families.user import ARITIES, UserFormat, argument_count
+from presilicon.formats.kernels.assembly import define, jit, plain_function
+from presilicon.formats.kernels.passes import has_numba, has_triton
+from presilicon.formats.kernels.threads import split_over_threads
+from presilicon.formats.kernels.torch_kernels import random_words
+from presilicon.formats.rounding import Key, Stochastic
+
+TABLE_BITS = 8
+"""Width up to which functions of two codes are tables."""
 
 
-@lru_cache(maxsize=64)
-def user_function(fmt: UserFormat, name: str) -> Callable[..., Any]:
-    """A function of the format, compiled if Numba is installed, so that compiled code can call it."""
-    function = getattr(fmt, name)
-    if function is None:
-        raise FormatError(f"{fmt} has no function `{name}`; give one, as UserFormat(..., {name}=...)")
-    try:
-        import numba
-    except ImportError:
-        return function  # type: ignore[no-any-return]
-    return function if hasattr(function, "py_func") else numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
-
-
-@lru_cache(maxsize=64)
-def _loop(fmt: UserFormat, name: str) -> Callable[[Any, Any], None]:
-    function = user_function(fmt, name)
-
-    def loop(source: Any, target: Any) -> None:
-        for i in range(source.size):
-            target[i] = function(source[i])
-
-    if not hasattr(function, "py_func"):
-        return loop
-    import numba
-
-    return numba.njit(nogil=True)(loop)  # type: ignore[no-any-return]
+class UserFunctionWarning(UserWarning):
+    """A user's function runs on a slower path than a compiled one."""
 
 
 @contextmanager
@@ -53,6 +45,244 @@ def naming(fmt: UserFormat, name: str) -> Iterator[None]:
         raise FormatError(f"{fmt}: `{name}` fails with {type(error).__name__}: {line}") from error
 
 
+# Scalar functions on codes
+
+
+@lru_cache(maxsize=256)
+def code_function(fmt: UserFormat, name: str) -> Callable[..., Any] | None:
+    """A function on codes as the format defines it, or as it follows from others; None if it follows from none.
+
+    `sub` follows from `add` and `neg`, `mul` from `mad`, `maximum` and `minimum` from `compare`.
+    """
+    if name in ("as_float", "convert"):
+        return fmt.as_float if name == "as_float" else convert_function(fmt)
+    if name in ("maximum", "minimum"):
+        compare = code_function(fmt, "compare")
+        relation = ">=" if name == "maximum" else "<="
+        return compare and _assemble(name, "a, b", f"a if compare(a, b) {relation} 0 else b", compare=compare)
+    own = getattr(fmt, name)
+    if own is not None:
+        return own if fmt.on == "codes" else _on_codes(fmt, name)
+    if name == "sub" and fmt.add is not None:
+        parts: dict[str, Any] = {"add": code_function(fmt, "add"), "neg": code_function(fmt, "neg") or _negation(fmt)}
+        arguments, text = _with_state(fmt, "add", "a, b", "add(a, neg(b){})")
+        return _assemble("sub", arguments, text, **parts)
+    if name == "mul" and fmt.mad is not None:
+        parts = {"mad": code_function(fmt, "mad"), "zero": zero_code(fmt)}
+        arguments, text = _with_state(fmt, "mad", "a, b", "mad(a, b, zero{})")
+        return _assemble("mul", arguments, text, **parts)
+    return None
+
+
+def _with_state(fmt: UserFormat, base: str, arguments: str, text: str) -> tuple[str, str]:
+    state = ", state" if fmt.has_state(base) else ""
+    return arguments + state, text.format(state)
+
+
+def has_state(fmt: UserFormat, name: str) -> bool:
+    """Whether a function on codes takes and returns a lane's state."""
+    function = code_function(fmt, name)
+    arity = ARITIES.get(name, 2)
+    return fmt.state is not None and function is not None and argument_count(function) == arity + 1
+
+
+def _assemble(name: str, arguments: str, expression: str, **scope: Any) -> Callable[..., Any]:
+    return define(name, f"def {name}({arguments}):\n    return {expression}\n", scope)
+
+
+def _negation(fmt: UserFormat) -> Callable[..., Any]:
+    return _assemble("neg", "a", "convert(-as_float(a))", convert=convert_function(fmt), as_float=fmt.as_float)
+
+
+def _on_codes(fmt: UserFormat, name: str) -> Callable[..., Any]:
+    """A function on values as one on codes."""
+    letters = ["a", "b", "c"][: ARITIES[name]]
+    values = ", ".join(f"as_float({letter})" for letter in letters)
+    scope = {"function": getattr(fmt, name), "as_float": fmt.as_float, "convert": convert_function(fmt)}
+    if name == "compare":
+        return _assemble(name, "a, b", f"function({values})", **scope)
+    if not fmt.has_state(name):
+        return _assemble(name, ", ".join(letters), f"convert(function({values}))", **scope)
+    source = f"def {name}({', '.join(letters)}, state):\n    value, state = function({values}, state)\n"
+    return define(name, f"{source}    return convert(value), state\n", scope)
+
+
+@lru_cache(maxsize=64)
+def convert_function(fmt: UserFormat) -> Callable[..., Any]:
+    """The user's `convert` without state, or a search for the nearest value of a listed format."""
+    if fmt.convert is not None and not fmt.has_state("convert"):
+        return fmt.convert
+    if fmt.convert is not None:
+        initial = 1 if fmt.state == "random" else fmt.state
+        return _assemble("convert", "value", "own(value, initial)[0]", own=fmt.convert, initial=initial)
+    from presilicon.formats.kernels.value_lists import value_list
+
+    listed = value_list(fmt)
+    scope = {"BOUNDS": listed.bounds.numpy(), "CODES": listed.codes.numpy(), "LAST": len(listed.bounds)}
+    nan = listed.nan_code if listed.nan < 0 else int(listed.codes[listed.nan])
+    zero, minus = listed.minus_zero + 1, listed.minus_zero
+    sign = f"    if value == 0.0:\n        return CODES[{minus}] if math.copysign(1.0, value) < 0 else CODES[{zero}]\n"
+    source = (
+        "import math\ndef convert(value):\n"
+        f"    if value != value:\n        return {nan}\n{sign if minus >= 0 else ''}"
+        f"    low, high = 0, LAST\n    for _ in range({len(listed.bounds).bit_length()}):\n"
+        "        middle = (low + high) // 2\n        bound = BOUNDS[min(middle, LAST - 1)]\n"
+        "        above = value > bound or (value == bound and CODES[min(middle, LAST - 1)] % 2 == 1)\n"
+        "        if low < high:\n            if above:\n                low = middle + 1\n"
+        "            else:\n                high = middle\n"
+        "    return CODES[low]\n"
+    )
+    return define("convert", source, scope)
+
+
+@lru_cache(maxsize=64)
+def zero_code(fmt: UserFormat) -> int:
+    """The code of +0, from which sums start."""
+    with naming(fmt, "convert"):
+        return int(plain_function(convert_function(fmt))(0.0))
+
+
+# Compilation
+
+
+@lru_cache(maxsize=256)
+def user_function(fmt: UserFormat, name: str) -> Callable[..., Any]:
+    """A function on codes, compiled if it can be, so that compiled code can call it.
+
+    Raises `FormatError` if the format has no such function.
+    """
+    function = code_function(fmt, name)
+    if function is None:
+        raise FormatError(f"{fmt} has no function `{name}`; give one, as UserFormat(..., {name}=...)")
+    if not has_numba():
+        return plain_function(function)
+    import numba
+    from numba.core.errors import NumbaError
+
+    kind = numba.float64 if name == "convert" else numba.int64
+    state = (numba.float64 if isinstance(fmt.state, float) else numba.int64,) if has_state(fmt, name) else ()
+    compiled = jit(function)
+    try:
+        compiled.compile((*(kind,) * ARITIES.get(name, 2), *state))  # type: ignore[attr-defined]
+    except NumbaError as error:
+        warn_of_slow(fmt, name, function, error, "it runs in Python, number by number")
+        return plain_function(function)
+    except AttributeError:  # not a Python function
+        return function
+    return compiled
+
+
+def warn_of_slow(fmt: UserFormat, name: str, function: Callable[..., Any], error: Exception, instead: str) -> None:
+    """Warn once that a function cannot be compiled, with file and line."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    code = getattr(plain_function(function), "__code__", None)
+    path, line = ("?", 0) if code is None else (code.co_filename, code.co_firstlineno)
+    places = re.findall(r'File "([^"]+)", line (\d+)', text)
+    places = [(file, number) for file, number in places if "<presilicon" not in file] or [(path, line)]
+    reason = next((part.strip() for part in text.splitlines() if part.strip() and "pipeline" not in part), "no message")
+    where = f"{places[-1][0]}, line {places[-1][1]}"
+    message = f"{fmt}: `{name}` cannot be compiled ({where}: {reason[:160]}); {instead}"
+    warnings.warn(message, UserFunctionWarning, stacklevel=3)
+
+
+@lru_cache(maxsize=256)
+def _loop(fmt: UserFormat, name: str) -> Callable[..., int]:
+    """A loop that applies a function to arrays; returns 1 + an index whose code is outside of the fields, or 0."""
+    function, arity = user_function(fmt, name), ARITIES.get(name, 2)
+    stateful, takes_value = has_state(fmt, name), name == "convert"
+    kind = "float" if takes_value else "int64" if hasattr(function, "py_func") else "int"
+    reads = ", ".join(f"{kind}(x{k}[i])" for k in range(arity))
+    call = f"function({reads}, states[i])[0]" if stateful else f"function({reads})"
+    check = "" if name in ("as_float", "compare") else "        if code < 0 or code > top:\n            wrong = i + 1\n"
+    source = (
+        f"def loop({', '.join(f'x{k}' for k in range(arity))}, states, out, start, stop):\n    wrong = 0\n"
+        f"    for i in range(start, stop):\n        code = {call}\n{check}        out[i] = code\n    return wrong\n"
+    )
+    loop = define("loop", source, {"function": function, "top": (1 << fmt.bits) - 1, "int64": np.int64})
+    if not hasattr(function, "py_func"):
+        return loop
+    import numba
+
+    return numba.njit(nogil=True)(loop)  # type: ignore[no-any-return]
+
+
+def refuse_code(fmt: UserFormat, name: str, operands: Sequence[Any], *states: Any) -> NoReturn:
+    """Raise the `FormatError` for operands that give a code outside the fields."""
+    result = user_function(fmt, name)(*operands, *states)
+    code, call = int(result[0] if states else result), ", ".join(str(operand) for operand in operands)
+    top = (1 << fmt.bits) - 1
+    raise FormatError(f"{fmt}: `{name}` must give codes from 0 to {top}, not the code {code} for {name}({call})")
+
+
+# Whole tensors
+
+
+def map_codes(fmt: UserFormat, name: str, operands: tuple[Tensor, ...], key: Key | None = None) -> Tensor:
+    """A function on tensors of codes of one shape (of numbers for `convert`), element by element."""
+    stateful, first = has_state(fmt, name), operands[0]
+    is_tabled = fmt.bits <= TABLE_BITS and not stateful and name not in ("convert", "as_float", "mad")
+    if is_tabled:
+        return _look_up(operation_table(fmt, name), operands, fmt.bits)
+    states = lane_states(fmt, first.numel(), key, first.device) if stateful else None
+    if first.device.type == "cuda" and has_triton():
+        from presilicon.formats.kernels import user_gpu
+
+        result: Tensor | None = user_gpu.map_codes(fmt, name, operands, states)
+        if result is not None:
+            return result
+    out = torch.empty(first.shape, dtype=_result_type(fmt, name))
+    arrays = [x.detach().cpu().contiguous().view(-1).numpy() for x in operands]
+    initial = np.zeros(1) if states is None else states.cpu().numpy()
+    loop, target = _loop(fmt, name), out.view(-1).numpy()
+    wrong: list[int] = []
+
+    def work(start: int, stop: int) -> None:
+        wrong.append(loop(*arrays, initial, target, start, stop))
+
+    with naming(fmt, name):
+        split_over_threads(work, first.numel())
+        if any(wrong):
+            at = max(wrong) - 1
+            refuse_code(fmt, name, [array[at].item() for array in arrays], *initial[at : at + 1][: states is not None])
+    return out.to(first.device)
+
+
+def _result_type(fmt: UserFormat, name: str) -> torch.dtype:
+    if name == "compare":
+        return torch.int64
+    return torch.float64 if name == "as_float" else code_type(fmt.bits)
+
+
+def _look_up(table: Any, operands: tuple[Tensor, ...], bits: int) -> Tensor:
+    index = operands[0].to(torch.int32)
+    for operand in operands[1:]:
+        index = index << bits | operand.to(torch.int32)
+    return torch.from_numpy(table).to(index.device).view(-1).index_select(0, index.view(-1)).view(index.shape)
+
+
+def lane_states(fmt: UserFormat, count: int, key: Key | None, device: torch.device) -> Tensor:
+    """The first state of each lane."""
+    if fmt.state == "random":
+        return random_words(key or Key(), Stochastic(bits=32), 0, count, device) | 1
+    dtype = torch.float64 if isinstance(fmt.state, float) else torch.int64
+    return torch.full((count,), fmt.state, dtype=dtype, device=device)  # type: ignore[arg-type]
+
+
+def user_codes(x: Tensor, fmt: UserFormat, key: Key | None = None) -> Tensor:
+    """The codes that the user's `convert` gives for `x`, in the type of codes.
+
+    Raises `FormatError` where a code does not fit the fields.
+    """
+    return map_codes(fmt, "convert", (x,), key)
+
+
+def user_values(codes: Tensor, fmt: UserFormat) -> Tensor:
+    """The values that the user's `as_float` gives for codes, as float32."""
+    if fmt.bits <= 16:
+        return _values(fmt, codes.device).index_select(0, codes.reshape(-1).to(torch.int32)).view(codes.shape)
+    return map_codes(fmt, "as_float", (codes,)).float()
+
+
 def all_values(fmt: UserFormat) -> Any:
     """The values of all codes of a format of up to 16 bits, as float64 that hold float32 numbers."""
     with naming(fmt, "as_float"), np.errstate(over="ignore"):
@@ -63,40 +293,14 @@ def all_values(fmt: UserFormat) -> Any:
         return np.array([float(value) for value in values], dtype=np.float64).astype(np.float32).astype(np.float64)
 
 
-def user_codes(x: Tensor, fmt: UserFormat) -> Tensor:
-    """The codes that the user's `convert` gives for `x` (float64), as int64.
-
-    Raises `FormatError` where a code does not fit the fields.
-    """
-    source = x.detach().cpu().contiguous().view(-1).numpy()
-    target = np.empty(source.shape, dtype=np.int64)
-    with naming(fmt, "convert"):
-        _loop(fmt, "convert")(source, target)
-    if target.size and (target.min() < 0 or target.max() >= 1 << fmt.bits):
-        wrong = int(target[(target < 0) | (target >= 1 << fmt.bits)][0])
-        raise FormatError(f"{fmt}: `convert` must give codes from 0 to {(1 << fmt.bits) - 1}, not the code {wrong}")
-    return torch.from_numpy(target).view(x.shape).to(x.device)
+@lru_cache(maxsize=32)
+def _values(fmt: UserFormat, device: torch.device) -> Tensor:
+    return torch.from_numpy(all_values(fmt)).to(device, torch.float32)
 
 
-def user_values(codes: Tensor, fmt: UserFormat) -> Tensor:
-    """The values that the user's `as_float` gives for codes (int64), as float64 that hold float32 numbers."""
-    if fmt.bits <= 16:
-        return _values(fmt).to(codes.device)[codes]
-    source = codes.detach().cpu().contiguous().view(-1).numpy()
-    target = np.empty(source.shape, dtype=np.float64)
-    with naming(fmt, "as_float"):
-        _loop(fmt, "as_float")(source, target)
-    return torch.from_numpy(target).view(codes.shape).to(codes.device).float().double()
-
-
-@lru_cache(maxsize=16)
-def _values(fmt: UserFormat) -> Tensor:
-    return torch.from_numpy(all_values(fmt))
-
-
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def operation_table(fmt: UserFormat, name: str) -> Any:
-    """All results of `add`, `mul` (codes x codes) or `log` (codes) as an array of codes, for up to 8 bits.
+    """All results of a function of one or two codes, for up to 8 bits.
 
     >>> def as_float(code):
     ...     return float(code)
@@ -108,29 +312,13 @@ def operation_table(fmt: UserFormat, name: str) -> Any:
 
     Raises `FormatError` above 8 bits: use `user_function`, which compiles.
     """
-    if fmt.bits > 8:
-        raise FormatError(f"{fmt}: only formats of at most 8 bits have tables, not {fmt.bits}")
-    function = user_function(fmt, name)
-    codes = range(1 << fmt.bits)
+    if fmt.bits > TABLE_BITS:
+        raise FormatError(f"{fmt}: only formats of at most {TABLE_BITS} bits have tables, not {fmt.bits}")
+    size, arity, loop = 1 << fmt.bits, ARITIES.get(name, 2), _loop(fmt, name)
+    codes = np.indices((size,) * arity).reshape(arity, -1)
+    table = np.empty(codes.shape[1], dtype=np.int64)
     with naming(fmt, name):
-        results = [function(a) for a in codes] if name == "log" else [[function(a, b) for b in codes] for a in codes]
-        table = np.array(results, dtype=np.int64)
-    if table.min() < 0 or table.max() >= 1 << fmt.bits:
-        raise FormatError(f"{fmt}: `{name}` must give codes from 0 to {(1 << fmt.bits) - 1}")
-    return table.astype(np.uint8)
-
-
-def user_log(x: Tensor, fmt: UserFormat) -> Tensor:
-    """`UserFormat.logarithm`."""
-    from presilicon.formats.codes import encode
-
-    codes = encode(x, fmt)
-    assert isinstance(codes, Tensor)
-    source = codes.cpu().to(torch.int64).contiguous().view(-1).numpy()
-    target = np.empty(source.shape, dtype=np.int64)
-    loop = _loop(fmt, "log")
-    with naming(fmt, "log"):
-        loop(source, target)
-    if target.size and (target.min() < 0 or target.max() >= 1 << fmt.bits):
-        raise FormatError(f"{fmt}: `log` must give codes from 0 to {(1 << fmt.bits) - 1}")
-    return user_values(torch.from_numpy(target).view(x.shape).to(x.device), fmt).float()
+        wrong = loop(*codes, np.zeros(1), table, 0, table.size)
+        if wrong:
+            refuse_code(fmt, name, codes[:, wrong - 1].tolist())
+    return table.reshape((size,) * arity).astype(np.int8 if name == "compare" else np.uint8)

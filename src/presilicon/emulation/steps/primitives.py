@@ -1,0 +1,228 @@
+"""The primitive steps of vector ops, with gradients whose own steps are computed in the arithmetic of errors.
+
+The gradient of a step is the textbook one of the exact operation, evaluated at the values that the step had: a user's
+`mul` has the gradients `mul(error, b)` and `mul(error, a)`. A tensor that two steps of an op use receives the sum of
+their gradients by `add`.
+"""
+
+# ruff: noqa: D102 - a method without a docstring is the step of its name
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from presilicon.emulation.ops.autograd import first_derivative
+from presilicon.emulation.steps.lines import Line
+
+Number = Tensor | float
+
+
+class Steps:
+    """Add, multiply and the other steps, on tensors and numbers."""
+
+    def __init__(self, forward: Line, backward: Line, like: Tensor) -> None:
+        """`like` is a tensor with the type and the device of the numbers."""
+        self.forward, self.backward = forward, backward
+        self._like = like
+        self._numbers: dict[float, Tensor] = {}
+
+    def enter(self, x: Number) -> Tensor:
+        """A tensor or number in the format of activations; its gradient passes unchanged."""
+        if isinstance(x, Tensor):
+            x = x if x.is_floating_point() else x.to(self._like.dtype)
+            if not torch.is_grad_enabled():
+                return self.forward.enter(x)
+            entered: Tensor = _Enter.apply(x, self.forward)
+            return entered
+        if x not in self._numbers:
+            self._numbers[x] = self.forward.enter(torch.tensor(float(x), dtype=self._like.dtype).to(self._like.device))
+        return self._numbers[x]
+
+    def step(self, name: str, *operands: Number) -> Tensor:
+        """One step."""
+        tensors = [x if isinstance(x, Tensor) else self.enter(x) for x in operands]
+        if not torch.is_grad_enabled():
+            return self.forward.compute(name, *tensors)
+        out: Tensor = _Step.apply(self, name, *tensors)
+        return out
+
+    def add(self, a: Number, b: Number) -> Tensor:
+        return self.step("add", a, b)
+
+    def sub(self, a: Number, b: Number) -> Tensor:
+        return self.step("sub", a, b)
+
+    def mul(self, a: Number, b: Number) -> Tensor:
+        return self.step("mul", a, b)
+
+    def div(self, a: Number, b: Number) -> Tensor:
+        return self.step("div", a, b)
+
+    def maximum(self, a: Number, b: Number) -> Tensor:
+        """The larger of two; of equal ones the first, which gets the gradient."""
+        return self.step("maximum", a, b)
+
+    def minimum(self, a: Number, b: Number) -> Tensor:
+        return self.step("minimum", a, b)
+
+    def neg(self, a: Number) -> Tensor:
+        return self.step("neg", a)
+
+    def exp(self, a: Number) -> Tensor:
+        return self.step("exp", a)
+
+    def log(self, a: Number) -> Tensor:
+        return self.step("log", a)
+
+    def sqrt(self, a: Number) -> Tensor:
+        return self.step("sqrt", a)
+
+    def square(self, a: Tensor) -> Tensor:
+        return self.mul(*self.fork(a))
+
+    def fork(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """`x` for two uses, whose gradients are added by a step."""
+        if not torch.is_grad_enabled():
+            return x, x
+        first, second = _Fork.apply(x, self.backward)
+        return first, second
+
+    def total(self, x: Tensor, dims: Sequence[int] | None = None) -> Tensor:
+        """The sum over some axes, or all, which stay with length 1."""
+        out: Tensor = _Total.apply(x, self.forward, axes(x, dims))
+        return out
+
+    def mean(self, x: Tensor, dims: Sequence[int] | None = None) -> Tensor:
+        """The sum, times the converted reciprocal of the number of terms."""
+        chosen = axes(x, dims)
+        count = 1
+        for axis in chosen:
+            count *= x.shape[axis]
+        return self.mul(self.total(x, chosen), 1 / count if count else float("nan"))
+
+    def extreme(self, name: str, x: Tensor, dims: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
+        """The maximum or minimum over some axes, or all, and its index among them; the axes stay with length 1."""
+        values, indices = _Extreme.apply(x, self.forward, name, axes(x, dims))
+        return values, indices
+
+
+def axes(x: Tensor, dims: Sequence[int] | int | None) -> tuple[int, ...]:
+    """Axes as numbers from 0, in their order; None and no axes mean all."""
+    if dims is None or (not isinstance(dims, int) and len(dims) == 0):
+        return tuple(range(x.dim()))
+    listed = [dims] if isinstance(dims, int) else dims
+    return tuple(sorted(axis % max(x.dim(), 1) for axis in listed)) if x.dim() else ()
+
+
+class _Enter(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, line: Line) -> Tensor:
+        entered = line.enter(x)
+        return x.view_as(x) if entered is x else entered
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, error: Tensor) -> tuple[Tensor, None]:
+        return error, None
+
+
+class _Step(Function):
+    @staticmethod
+    def forward(ctx: Any, steps: Steps, name: str, *operands: Tensor) -> Tensor:
+        out = steps.forward.compute(name, *operands)
+        ctx.steps, ctx.name = steps, name
+        ctx.save_for_backward(out, *operands)
+        return out
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, error: Tensor) -> tuple[Any, ...]:
+        out, *operands = ctx.saved_tensors
+        line: Line = ctx.steps.backward
+        gradients = [
+            _fit(line, _gradient(line, ctx.name, position, error, out, operands), operand.shape) if needed else None
+            for position, (operand, needed) in enumerate(zip(operands, ctx.needs_input_grad[2:], strict=True))
+        ]
+        return None, None, *gradients
+
+
+def _gradient(line: Line, name: str, position: int, error: Tensor, out: Tensor, operands: list[Tensor]) -> Tensor:
+    """The gradient of one operand of a step."""
+    do = line.compute
+    match name, position:
+        case ("add", _) | ("sub", 0):
+            return error
+        case ("sub", 1) | ("neg", 0):
+            return do("neg", error)
+        case ("mul", _):
+            return do("mul", error, operands[1 - position])
+        case ("div", 0):
+            return do("div", error, operands[1])
+        case ("div", 1):
+            return do("neg", do("div", do("mul", error, out), operands[1]))
+        case ("exp", _):
+            return do("mul", error, out)
+        case ("log", _):
+            return do("div", error, operands[0])
+        case ("sqrt", _):
+            return do("div", error, do("add", out, out))
+        case _:  # maximum and minimum
+            chosen = out == operands[0]
+            return torch.where(chosen if position == 0 else ~chosen, error, 0.0)
+
+
+def _fit(line: Line, gradient: Tensor, shape: torch.Size) -> Tensor:
+    """A gradient summed over the axes that broadcasting added to an operand."""
+    if gradient.shape == shape:
+        return gradient
+    added = gradient.dim() - len(shape)
+    spread = tuple(
+        axis for axis, size in enumerate(gradient.shape) if axis < added or (shape[axis - added] == 1 and size != 1)
+    )
+    return line.total(gradient, spread).reshape(shape)
+
+
+class _Fork(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, line: Line) -> tuple[Tensor, Tensor]:
+        ctx.line = line
+        return x.view_as(x), x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, first: Tensor, second: Tensor) -> tuple[Tensor, None]:
+        return ctx.line.compute("add", first, second), None
+
+
+class _Total(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, line: Line, dims: tuple[int, ...]) -> Tensor:
+        ctx.shape = x.shape
+        out = line.total(x, dims)
+        return out.clone() if out is x else out
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, error: Tensor) -> tuple[Tensor, None, None]:
+        return error.expand(ctx.shape), None, None
+
+
+class _Extreme(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, line: Line, name: str, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        values, indices = line.extreme(name, x, dims)
+        ctx.mark_non_differentiable(indices)
+        ctx.save_for_backward(indices)
+        ctx.shape, ctx.dims = x.shape, dims
+        return values, indices
+
+    @staticmethod
+    def backward(ctx: Any, error: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
+        (indices,) = ctx.saved_tensors
+        sizes = [ctx.shape[axis] for axis in ctx.dims]
+        number = torch.arange(torch.Size(sizes).numel(), device=error.device).reshape(
+            [size if axis in ctx.dims else 1 for axis, size in enumerate(ctx.shape)]
+        )
+        return torch.where(number == indices, error, 0.0), None, None, None

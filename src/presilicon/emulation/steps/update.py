@@ -1,0 +1,41 @@
+"""The operators of an optimizer's update as sequences of steps."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from presilicon.emulation.steps import decompositions as parts
+from presilicon.emulation.steps.lines import Line
+from presilicon.emulation.steps.primitives import Steps
+
+
+@cache
+def update_steps() -> Mapping[Any, Callable[..., Tensor]]:
+    """The decomposition of each ATen operator that SGD, Adam and their relatives use on single tensors."""
+    functions: dict[str, Callable[..., Tensor]] = {
+        "add": parts.add, "sub": parts.sub, "mul": parts.mul, "div": parts.div, "neg": parts.neg, "sqrt": parts.sqrt,
+        "rsqrt": parts.rsqrt, "reciprocal": parts.reciprocal, "lerp": parts.lerp, "addcmul": parts.addcmul,
+        "addcdiv": parts.addcdiv, "maximum": parts.maximum, "exp": parts.exp, "log": parts.log,
+    }  # fmt: skip
+    table: dict[Any, Callable[..., Tensor]] = {}
+    for name, function in functions.items():
+        for spelling in (name, f"{name}_"):
+            packet = getattr(torch.ops.aten, spelling, None)
+            for overload in () if packet is None else packet.overloads():
+                if "out" not in overload:
+                    table[getattr(packet, overload)] = function
+    return table
+
+
+def run_update_step(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], line: Line) -> Any:
+    """An operator computed step by step, in place if it is; NotImplemented if it has no such sequence."""
+    decompose = update_steps().get(func)
+    if decompose is None or not isinstance(args[0], Tensor) or not args[0].is_floating_point():
+        return NotImplemented
+    out = decompose(Steps(line, line, args[0]), *args, **kwargs)
+    if out is NotImplemented or not func._schema.name.endswith("_"):
+        return out
+    return args[0].copy_(out)
