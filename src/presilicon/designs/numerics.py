@@ -11,7 +11,18 @@ from msgspec.structs import force_setattr, replace
 from presilicon.base import ConfigError, FormatError, located
 from presilicon.designs.operators import Operators
 from presilicon.designs.scaling import LossScale
-from presilicon.formats import Format, MacUnit, Rounding, Scaled, Stochastic, parse, parse_rounding, tensor_core
+from presilicon.formats import (
+    Format,
+    MacUnit,
+    ProcessingUnit,
+    Rounding,
+    Scaled,
+    Stochastic,
+    parse,
+    parse_rounding,
+    parse_unit,
+    tensor_core,
+)
 from presilicon.operators import Operator
 from presilicon.records import PHASES, PRODUCT_PHASES, ROLES, Ends, Phase, ProductPhase, Role
 
@@ -292,6 +303,14 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.vector == "round-steps" and not fmt.is_blocked and fmt != FLOAT32.format
 
     @property
+    def has_user_arithmetic(self) -> bool:
+        """Whether a role has a format, or a product a MAC unit, with functions of the user's own."""
+        formats = [self.format_of(role).format for role in ROLES]
+        formats += [self.operand(role, phase).format for role in _OPERAND_ROLES for phase in PRODUCT_PHASES]
+        is_own = any(fmt.arithmetic is not None for fmt in formats)
+        return is_own or any(self.mac_of(phase).is_user_defined for phase in PHASES)
+
+    @property
     def computes_vectors(self) -> bool:
         """Whether vector ops, and so the loss, are rounded or computed step by step, in any layer at any step."""
         return any(
@@ -426,4 +445,6 @@ def decode_format(kind: type, value: Any) -> Any:
         if not isinstance(value, str):
             raise ConfigError(f'given {value!r}, expected the spelling of a number format, as in "bfloat16"')
         return parse(value)
+    if kind is ProcessingUnit:
+        return parse_unit(value)
     raise TypeError(f"no rule to read a {kind.__name__}")

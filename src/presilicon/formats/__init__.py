@@ -36,6 +36,7 @@ from presilicon.formats.kernels.user_steps import exact_step, function_behind, u
 from presilicon.formats.mac.factored import Factored, code_format, factored
 from presilicon.formats.mac.matmul import matmul
 from presilicon.formats.mac.patches import Patches
+from presilicon.formats.mac.processing import NAMED_UNITS, ProcessingUnit, parse_unit, register_unit
 from presilicon.formats.mac.tensor_core import has_tensor_cores, tensor_core, typed_operand
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.quantization import quantize, quantize_all_
@@ -45,6 +46,7 @@ from presilicon.formats.rounding import Key, Rounding, Stochastic, random_word
 __all__ = [
     "FAMILIES",
     "NAMED_FORMATS",
+    "NAMED_UNITS",
     "BlockCodes",
     "BlockFloat",
     "Description",
@@ -60,6 +62,7 @@ __all__ = [
     "Nvfp4",
     "Patches",
     "Posit",
+    "ProcessingUnit",
     "Rounding",
     "Scaled",
     "Stochastic",
@@ -80,11 +83,13 @@ __all__ = [
     "named_formats",
     "parse",
     "parse_rounding",
+    "parse_unit",
     "quantize",
     "quantize_all_",
     "quantize_value",
     "random_word",
     "register",
+    "register_unit",
     "rounder",
     "short_name",
     "split_over_threads",

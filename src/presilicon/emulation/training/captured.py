@@ -24,9 +24,10 @@ EAGER_STEPS = 3
 def can_capture(workload: Workload, numerics: Numerics) -> bool:
     """Whether each step runs the same kernels on the same data, but for the batch.
 
-    Formats that change take other arguments in every step.
+    Formats that change take other arguments in every step, and those of a user may compute on the CPU.
     """
-    return not numerics.schedule and numerics.operators is None and workload.accumulate == 1
+    is_fixed = not numerics.schedule and numerics.operators is None and workload.accumulate == 1
+    return is_fixed and not any(part.has_user_arithmetic for part in numerics.variants())
 
 
 class CapturedStep:

@@ -79,9 +79,9 @@ class UserFormat(Format):
     """Whether `add` and the other functions take and return codes, or values (floats), which `convert` then rounds."""
     state: int | float | Literal["random"] | None = None
     """The state with which each lane starts, a lane being the position of an output element. A function with one more
-    argument takes the state last and returns a pair of its result and the next state. `random`: a word from the
-    run's seed, the step, the op and the position. The state lasts for one op: along the sum of a product's output, or
-    for the one call of an element-wise step, so that a resumed or repeated step has the same bits."""
+    argument takes the state last and returns a pair of its result and the next state. `random`: a word of 24 bits, not
+    0, from the run's seed, the step, the op and the position. The state lasts for one op: along the sum of a product's
+    output, or for the one call of an element-wise step, so that a resumed or repeated step has the same bits."""
 
     def __post_init__(self) -> None:
         label = f'user format "{self.name}"'

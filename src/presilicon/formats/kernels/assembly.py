@@ -68,6 +68,6 @@ def jit(function: Callable[..., Any], memo: dict[int, Any] | None = None) -> Cal
             elif changed is not value:
                 scope[name] = changed
         copy = FunctionType(function.__code__, scope, function.__name__, function.__defaults__, tuple(cells) or None)
-        memo[id(function)] = numba.njit(nogil=True)(copy)
+        memo[id(function)] = numba.njit(nogil=True, no_cfunc_wrapper=True)(copy)
     compiled: Callable[..., Any] = memo[id(function)]
     return compiled

@@ -203,7 +203,7 @@ def _loop(fmt: UserFormat, name: str) -> Callable[..., int]:
         return loop
     import numba
 
-    return numba.njit(nogil=True)(loop)  # type: ignore[no-any-return]
+    return numba.njit(nogil=True, no_cfunc_wrapper=True)(loop)  # type: ignore[no-any-return]
 
 
 def refuse_code(fmt: UserFormat, name: str, operands: Sequence[Any], *states: Any) -> NoReturn:
@@ -263,7 +263,7 @@ def _look_up(table: Any, operands: tuple[Tensor, ...], bits: int) -> Tensor:
 def lane_states(fmt: UserFormat, count: int, key: Key | None, device: torch.device) -> Tensor:
     """The first state of each lane."""
     if fmt.state == "random":
-        return random_words(key or Key(), Stochastic(bits=32), 0, count, device) | 1
+        return random_words(key or Key(), Stochastic(bits=24), 0, count, device) >> 8 | 1
     dtype = torch.float64 if isinstance(fmt.state, float) else torch.int64
     return torch.full((count,), fmt.state, dtype=dtype, device=device)  # type: ignore[arg-type]
 
@@ -273,7 +273,40 @@ def user_codes(x: Tensor, fmt: UserFormat, key: Key | None = None) -> Tensor:
 
     Raises `FormatError` where a code does not fit the fields.
     """
+    if x.device.type == "cpu" and x.dtype is torch.float32 and fmt.bits <= 16 and has_numba():
+        codes = _known_codes(x, fmt)
+        if codes is not None:
+            return codes
     return map_codes(fmt, "convert", (x,), key)
+
+
+_SHORT_CALLS = 1 << 16
+
+
+def _known_codes(x: Tensor, fmt: UserFormat) -> Tensor | None:
+    """The codes of numbers with 16 zeros at their end, as values of narrow formats have; None if there are others."""
+    from presilicon.formats.kernels.user_lookup import look_up_short
+
+    if fmt.has_state("convert") or x.numel() == 0:
+        return None
+    _converted[fmt] = _converted.get(fmt, 0) + x.numel()
+    if _converted[fmt] < _SHORT_CALLS:
+        return None
+    out = torch.empty(x.shape, dtype=code_type(fmt.bits))
+    words, target, table = x.contiguous().view(-1).numpy().view(np.uint32), out.view(-1).numpy(), _short_codes(fmt)
+    complete: list[bool] = []
+    split_over_threads(lambda start, stop: complete.append(look_up_short(words, table, target, start, stop)), x.numel())
+    return out if all(complete) else None
+
+
+_converted: dict[UserFormat, int] = {}
+
+
+@lru_cache(maxsize=32)
+def _short_codes(fmt: UserFormat) -> Any:
+    """The code of each float32 number whose last 16 bits are zeros, by its first 16."""
+    numbers = (torch.arange(1 << 16, dtype=torch.int64) << 16).to(torch.int32).view(torch.float32)
+    return map_codes(fmt, "convert", (numbers,)).numpy()
 
 
 def user_values(codes: Tensor, fmt: UserFormat) -> Tensor:
@@ -315,10 +348,12 @@ def operation_table(fmt: UserFormat, name: str) -> Any:
     if fmt.bits > TABLE_BITS:
         raise FormatError(f"{fmt}: only formats of at most {TABLE_BITS} bits have tables, not {fmt.bits}")
     size, arity, loop = 1 << fmt.bits, ARITIES.get(name, 2), _loop(fmt, name)
-    codes = np.indices((size,) * arity).reshape(arity, -1)
-    table = np.empty(codes.shape[1], dtype=np.int64)
+    table = np.empty((size,) * arity, dtype=np.int8 if name == "compare" else np.uint8)
+    rest = np.indices((size,) * min(arity - 1, 2)).reshape(arity - 1, -1)
     with naming(fmt, name):
-        wrong = loop(*codes, np.zeros(1), table, 0, table.size)
-        if wrong:
-            refuse_code(fmt, name, codes[:, wrong - 1].tolist())
-    return table.reshape((size,) * arity).astype(np.int8 if name == "compare" else np.uint8)
+        for code in range(size):
+            codes = np.array([np.full(rest.shape[1], code), *rest])
+            wrong = loop(*codes, np.zeros(1), table[code].reshape(-1), 0, rest.shape[1])
+            if wrong:
+                refuse_code(fmt, name, codes[:, wrong - 1].tolist())
+    return table

@@ -110,7 +110,7 @@ def _emulated(a: "Tensor", b: "Tensor", mac: MacUnit, plan: "MacPlan | None", ke
         from presilicon.formats.mac.user import multiply_codes
 
         mac.check()
-        return multiply_codes(left, right, mac)
+        return multiply_codes(left, right, mac, key)
     if a.device.type == "cpu" and has_numba():
         from presilicon.formats.mac import cpu
 

@@ -3,12 +3,13 @@
 from typing import Literal, get_args
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from presilicon.base import FormatError, did_you_mean
 from presilicon.formats.families.float import Float
 from presilicon.formats.format import Format
 from presilicon.formats.grammar import parse_rounding
+from presilicon.formats.mac.processing import ProcessingUnit
 from presilicon.formats.rounding import Stochastic
 
 Order = Literal["sequential", "chunked", "pairwise", "systolic", "aligned"]
@@ -80,6 +81,18 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     slice_bits: int | None = None
     """Mantissa bits that the multiplier takes at once, 2 in FAST's fMAC (Zhang, McDanel and Kung, HPCA 2022); None is
     all. Products stay exact but take more passes."""
+    unit: ProcessingUnit | None = None
+    """A vector unit of the user's own, by its name in a file. Its format accumulates, and its lanes are the chunk or
+    the width; those fields are left out."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.unit, ProcessingUnit):
+            for name, value in _fields_of(self.unit).items():
+                if getattr(self, name) not in (getattr(_PLAIN, name), value):
+                    raise FormatError(
+                        f"unit={self.unit.name} has its own {name}; leave out {name}={getattr(self, name)}"
+                    )
+                force_setattr(self, name, value)
 
     def check(self) -> None:
         """Raise `FormatError` if fields are out of range or contradict each other."""
@@ -158,8 +171,8 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def is_stochastic(self) -> bool:
-        """Whether rounding draws random numbers."""
-        return isinstance(self.rounding_mode, Stochastic)
+        """Whether rounding, or the state of a user's functions, draws random numbers."""
+        return isinstance(self.rounding_mode, Stochastic) or (self.is_user_defined and self.accumulate.draws)
 
     @property
     def is_float32(self) -> bool:
@@ -192,6 +205,8 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return -(-mantissa_a // self.slice_bits) * -(-mantissa_b // self.slice_bits)
 
     def __str__(self) -> str:
+        if self.unit is not None:
+            return str(self.unit)
         order = "chunked" if self.order == "sequential" and self.chunk is not None else self.order
         details = {
             "chunk": self.chunk,
@@ -215,3 +230,15 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.slice_bits is not None:
             parts.append(f"{self.slice_bits}-bit slices")
         return ", ".join(parts)
+
+
+def _fields_of(unit: ProcessingUnit) -> dict[str, object]:
+    """The fields of the MAC unit that a processing unit is."""
+    fields: dict[str, object] = {"accumulate": unit.format}
+    if unit.mad is None and unit.order == "lanes":
+        return fields | {"order": "sequential", "width": unit.lanes}
+    order = "pairwise" if unit.mad is None and unit.order == "tree" else "chunked"
+    return fields | {"order": order, "chunk": unit.lanes}
+
+
+_PLAIN = MacUnit()
