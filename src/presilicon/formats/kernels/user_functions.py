@@ -349,11 +349,12 @@ def operation_table(fmt: UserFormat, name: str) -> Any:
         raise FormatError(f"{fmt}: only formats of at most {TABLE_BITS} bits have tables, not {fmt.bits}")
     size, arity, loop = 1 << fmt.bits, ARITIES.get(name, 2), _loop(fmt, name)
     table = np.empty((size,) * arity, dtype=np.int8 if name == "compare" else np.uint8)
-    rest = np.indices((size,) * min(arity - 1, 2)).reshape(arity - 1, -1)
+    rest = np.indices((size,) * max(arity - 1, 1)).reshape(max(arity - 1, 1), -1)
     with naming(fmt, name):
-        for code in range(size):
-            codes = np.array([np.full(rest.shape[1], code), *rest])
-            wrong = loop(*codes, np.zeros(1), table[code].reshape(-1), 0, rest.shape[1])
+        for code in range(size if arity > 1 else 1):  # a part at a time, because three operands have 2^24 codes
+            codes = np.array([np.full(rest.shape[1], code), *rest])[-arity:]
+            part = table[code] if arity > 1 else table
+            wrong = loop(*codes, np.zeros(1), part.reshape(-1), 0, rest.shape[1])
             if wrong:
                 refuse_code(fmt, name, codes[:, wrong - 1].tolist())
     return table
