@@ -71,13 +71,31 @@ class KernelRate(NamedTuple):
     """Time over the time of the limit."""
 
 
+class _Bells:
+    """A sum of bells. Between and beyond its points it stays in the range that it has at them."""
+
+    def __init__(self, points: Any, weights: Any) -> None:
+        self._points, self._weights = points, weights
+        at_points = [self._sum(point) for point in points]
+        self._range = min(0.0, *at_points), max(0.0, *at_points)
+
+    def height(self, point: Any) -> float:
+        """Its value at a point."""
+        return min(max(self._sum(point), self._range[0]), self._range[1])
+
+    def _sum(self, point: Any) -> float:
+        from numpy import exp
+
+        return float(exp(-((self._points - point) ** 2).sum(-1) / 2) @ self._weights)
+
+
 class Efficiency:
     """Rates of a card, by features of a kernel."""
 
     def __init__(self, layers: MeasuredLayers | None = None) -> None:
         self.peaks = layers.peaks if layers else None
         self._groups = layers.groups if layers else {}
-        self._arrays: dict[str, tuple[Any, Any]] = {}
+        self._arrays: dict[str, _Bells] = {}
         self._known: dict[Features, KernelRate | None] = {}
 
     def rate(self, features: Features) -> KernelRate | None:
@@ -108,10 +126,8 @@ class Efficiency:
         group, factor = self._groups[key], 1.0
         if len(group.scales) == len(features.shape):  # bells of a fallback may stand on other axes
             if key not in self._arrays:
-                self._arrays[key] = array(group.points) / array(group.scales), array(group.weights)
-            points, weights = self._arrays[key]
-            away = ((points - array(features.shape) / array(group.scales)) ** 2).sum(-1)
-            factor = float(exp(exp(-away / 2) @ weights))
+                self._arrays[key] = _Bells(array(group.points) / array(group.scales), array(group.weights))
+            factor = float(exp(self._arrays[key].height(array(features.shape) / array(group.scales))))
         return KernelRate(group.fixed_us * factor, factor / group.reached)
 
 

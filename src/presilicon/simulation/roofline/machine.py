@@ -81,6 +81,8 @@ class RooflineMachine(
     """Rates by the format of the operands. A product runs at the highest rate whose format holds both operands."""
     memory_gb_s: Positive
     memory_gib: Positive
+    cache_mib: Annotated[float, Meta(ge=0, le=1 << 20)] = 64.0
+    """Last cache of the chip: a kernel whose tensors exceed it takes at least as long as the rest at the bandwidth."""
     cores: Annotated[int, Meta(ge=1, le=1 << 20)]
     """Units that compute tiles of a product in parallel: streaming multiprocessors, or matrix units."""
     core_ghz: Annotated[float, Meta(ge=0, le=100)] = 0.0

@@ -109,6 +109,8 @@ def kernel_seconds(kernel: Kernel, machine: RooflineMachine) -> Span:
     launches, compute_s, memory_s = kernel_limit(kernel, machine)
     unit = kernel.format if compute_s > memory_s else ""
     fixed_s, working_s = _measured(kernel.features, launches, max(compute_s, memory_s), machine, unit)
+    # Whatever was measured of smaller kernels: what no cache holds comes from memory.
+    working_s = max(working_s, memory_s - machine.cache_mib * 2**20 / _bytes_s(machine))
     for extra in kernel.extras:
         times = _measured(extra.features, 1, extra.size_bytes / _bytes_s(machine), machine, "")
         fixed_s, working_s = fixed_s + times[0], working_s + times[1]
