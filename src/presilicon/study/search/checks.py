@@ -25,7 +25,10 @@ def check_study(study: StudyFile) -> None:
     """
     study.check()
     if study.search.sampler in ("nsga2", "tpe"):
+        from presilicon.study.search.optimizing import check_storage
+
         require_optuna()
+        check_storage(study)
     training = study.training
     for name in study.workloads:
         workload = load_workload(name)

@@ -96,7 +96,7 @@ class DaskEngine:
             self._client.submit(attempt, function, task, pure=False): number for number, task in enumerate(tasks)
         }
         try:
-            for future in as_completed(futures):
+            for future in as_completed(futures, loop=self._client.loop):
                 task = tasks[futures[future]]
                 try:
                     yield Outcome(task, *future.result())

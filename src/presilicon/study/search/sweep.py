@@ -198,10 +198,13 @@ class SweepWork:
         self._on_progress = on_progress
 
     def carry_out(self) -> SweepResult:
-        """Simulate all points, then train or choose as the study says."""
+        """Simulate all points, then train or choose as the study says; or let a sampler propose them."""
         study, recommendation = self.study, None
-        points = list(study_points(study))
-        self.simulate(points)
+        if study.search.sampler in ("nsga2", "tpe"):
+            points = self._search()
+        else:
+            points = list(study_points(study))
+            self.simulate(points)
         self._require_some([self.table.records[point.key, "simulated"] for point in points])
         if study.choose is not None and study.training is not None:
             from presilicon.study.search.choosing import Choice
@@ -212,6 +215,39 @@ class SweepWork:
             self.train_points(points)
         records = [record for record in self.table.records.values() if record.number]
         return _result(study, self.run.path, records, recommendation)
+
+    def _search(self) -> list[Point]:
+        """The points that a sampler proposes, each simulated and, unless one design is chosen at the end, trained."""
+        from presilicon.study.search.optimizing import Optimizer
+
+        trains = self.study.training is not None and self.study.choose is None
+        on_progress, self._on_progress = self._on_progress, None
+        total = self.study.search.points or 0
+
+        def evaluate(points: Sequence[Point]) -> list[PointRecord]:
+            new = {point.key for point in points if self.table.get(point.key, "simulated") is None}
+            self.simulate(points)
+            if trains:
+                self.train_points(points)
+            records = [
+                self.table.get(point.key, "trained") or self.table.records[point.key, "simulated"] for point in points
+            ]
+            meter.advance(len(new), failed=sum(bool(record.error) for record in records if record.key in new))
+            return records
+
+        known = self._simulated()
+        meter = Meter("search", total - len(known), self.engine, on_progress)
+        batch = max(self.engine.workers * (1 if trains else 8), 1)
+        Optimizer(self.study, self.run.path).search(known, evaluate, batch)
+        self._on_progress = on_progress
+        return [
+            Point(number=record.number, workload=record.workload, design=record.design, values=record.values)
+            for record in self._simulated()
+        ]
+
+    def _simulated(self) -> list[PointRecord]:
+        """The points of the study that have been simulated; the reference of a choice has no number."""
+        return [record for (_, stage), record in self.table.records.items() if stage == "simulated" and record.number]
 
     def simulate(self, points: Sequence[Point]) -> None:
         """Simulate the points that the table does not have; equal steps are priced once."""
