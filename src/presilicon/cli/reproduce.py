@@ -48,7 +48,7 @@ def command(name: str | None, out: Path, as_json: bool) -> None:
 def _record(name: str, out: Path) -> "tuple[Reproduction, Path]":
     """Run a reproduction that trains and record it; returns it with the path of its report."""
     from presilicon.records import Event, SeedFinished
-    from presilicon.report import render_panels, render_story
+    from presilicon.report import render_front, render_panels, render_story
     from presilicon.reproductions import reproduce
     from presilicon.runs import create_run
 
@@ -63,6 +63,8 @@ def _record(name: str, out: Path) -> "tuple[Reproduction, Path]":
         report = run.write_file("report.html", render_story(result))
         try:
             run.write_file(f"{name}.png", render_panels(result.panels, "png"))
+            if result.study is not None:
+                run.write_file("front.png", render_front(result.study, "png"))
         except MissingToolError as error:
             click.echo(f"no picture: {error}", err=True)
     return result, report

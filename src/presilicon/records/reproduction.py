@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from presilicon.records.sweep import SweepResult
+
 
 class Curve(Struct, frozen=True, kw_only=True):
     """One line of a panel."""
@@ -66,3 +68,5 @@ class Reproduction(Struct, frozen=True, kw_only=True):
     """Which figures reproduce and which do not, and the assumption that would make them."""
     panels: tuple[Panel, ...] = ()
     """Curves that tell the story, where the publication has curves."""
+    study: SweepResult | None = None
+    """The study that it ran, whose front is drawn."""

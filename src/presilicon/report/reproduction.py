@@ -30,7 +30,8 @@ def render_reproduction(reproduction: Reproduction) -> str:
 
 def reproduction_to_json(reproduction: Reproduction) -> str:
     """The reproduction as a JSON document, each row with its difference."""
-    plain: dict[str, Any] = msgspec.to_builtins(reproduction)
+    plain: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(reproduction, study=None))
+    del plain["study"]
     if not reproduction.panels:
         del plain["panels"]
     for row, plain_row in zip(reproduction.rows, plain["rows"], strict=True):

@@ -47,7 +47,7 @@ def metric_scale(name: str, records: Sequence[PointRecord], *, is_fraction: bool
 
 
 def render_sweep(result: SweepResult) -> str:
-    """The points as plain text: `*` marks the Pareto front, `x` those that break a limit; then what the marks mean."""
+    """The points as plain text, the recommended one, the front and those beyond a limit marked; then what marks mean."""
     shown = _shown(result)
     header, cells = _table(result, shown)
     left = [0, *(index for index, head in enumerate(header) if head in ("workload", "design"))]
@@ -120,12 +120,18 @@ def _table(result: SweepResult, shown: Sequence[PointRecord]) -> tuple[list[str]
     heads = [f"{title}{f' ({scale.unit})' if scale.unit else ''}" for title, scale in scales.values()]
     cells = []
     for record in shown:
-        mark = "*" if record.key in result.front else " " if record.key in result.feasible else "x"
+        mark = _mark(result, record)
         values = [_text(record.values.get(path)) for path in result.axes]
         metrics = [_cell(record.metric(name), scales[name][1]) for name in names]
         identity = [str(getattr(record, name)).rpartition("/")[2] for name in several]
         cells.append([mark, str(record.number), *identity, *values, *metrics])
     return [" ", "point", *several, *titles, *heads], cells
+
+
+def _mark(result: SweepResult, record: PointRecord) -> str:
+    if result.recommendation is not None and record.number == result.recommendation.number:
+        return ">"
+    return "*" if record.key in result.front else " " if record.key in result.feasible else "x"
 
 
 def _columns(result: SweepResult) -> list[str]:
@@ -161,7 +167,8 @@ def _cell(value: float, scale: Scale) -> str:
 def _summary(result: SweepResult, shown: int) -> list[str]:
     total, failed = len(result.records), [record for record in result.records if record.error]
     objectives = ", ".join(_HEADS[name][0] for name in result.objectives)
-    lines = [f"* on the Pareto front of {objectives}: {len(result.front)} of {total} points"]
+    lines = [] if result.recommendation is None else ["> recommended"]
+    lines.append(f"* on the Pareto front of {objectives}: {len(result.front)} of {total} points")
     if result.limits:
         broken = total - len(failed) - len(result.feasible)
         lines.append(f"x breaks a limit ({'; '.join(result.limits)}): {broken} points")

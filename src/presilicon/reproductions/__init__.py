@@ -17,6 +17,7 @@ _NAMES = (
     "camel",
     "caterpillar",
     "checkpointing",
+    "co-design",
     "dead-relu",
     "eyeriss",
     "fast",

@@ -55,6 +55,12 @@ def _draw_panel(figure: Any, axes: Any, result: SweepResult, panel: tuple[str, s
         values(x, front), values(y, front), s=44, c=values(colour, front), cmap="viridis", edgecolors="#1b1c1e",
         linewidths=0.8, label="on the front", zorder=3,
     )  # fmt: skip
+    if result.recommendation is not None:
+        chosen = [record for record in drawn if record.number == result.recommendation.number]
+        axes.scatter(
+            values(x, chosen), values(y, chosen), s=190, marker="*", color=LIGHT[1], edgecolors="#1b1c1e",
+            linewidths=0.8, label="recommended", zorder=4,
+        )  # fmt: skip
     if front:
         figure.colorbar(dots, ax=axes, label=_label(*scales[colour]))
     for name, line in ((x, axes.axvline), (y, axes.axhline)):

@@ -16,6 +16,8 @@ from presilicon.study.search.points import Point, make_point
 
 JOURNAL = "optuna.journal"
 _POPULATION = 24
+_BATCH = 16
+"""Points that are proposed together: not by the number of workers, so that results do not depend on it."""
 _POINT = "point"
 _MOST_REPEATS = 10
 """Batches without a new point after which the search ends: it has seen all there is."""
@@ -43,13 +45,13 @@ class Optimizer:
             if not trial.state.is_finished():  # the study was killed before it told the result
                 self._trials.tell(trial.number, state=failed)
 
-    def search(self, known: Sequence[PointRecord], evaluate: Evaluate, batch: int) -> None:
+    def search(self, known: Sequence[PointRecord], evaluate: Evaluate) -> None:
         """Propose points in batches until the study has as many different ones as it wants."""
         numbers = {record.key: record.number for record in known}
         wanted, repeats = self._study.search.points or 0, 0
         while len(numbers) < wanted and repeats < _MOST_REPEATS:
             before = len(numbers)
-            trials = [self._trials.ask() for _ in range(min(max(batch, 1), wanted - before))]
+            trials = [self._trials.ask() for _ in range(min(_BATCH, wanted - before))]
             points = []
             for trial in trials:
                 point = make_point(0, self._study.axes, [_suggest(trial, axis) for axis in self._study.axes])

@@ -11,7 +11,7 @@ import msgspec
 
 from presilicon.base import ConfigError, RunFailedError, json_text, to_plain
 from presilicon.designs import load_design
-from presilicon.records import PointMeasure, PointRecord, Recommendation, SweepResult
+from presilicon.records import Event, PointMeasure, PointRecord, Recommendation, SeedRestored, SweepResult
 from presilicon.runs import Run, StoredRun, config_hash, create_run, list_runs, load_run, versions
 from presilicon.study.request import resume as resume_stored
 from presilicon.study.search.checks import check_study, nearest_miss
@@ -60,6 +60,8 @@ class SweepOptions(NamedTuple):
     on_run: Callable[[Run, int], None] | None = None
     """Called with the run and the number of records that it has already."""
     on_progress: OnProgress | None = None
+    on_event: Callable[[Event], None] | None = None
+    """Called with each training that ended."""
     write_report: Callable[[Run, SweepResult], None] | None = None
 
 
@@ -71,6 +73,7 @@ def sweep(
     on: str | None = None,
     new: bool = False,
     on_progress: OnProgress | None = None,
+    on_event: Callable[[Event], None] | None = None,
 ) -> SweepResult:
     """Carry out a study: `presilicon sweep` in Python.
 
@@ -91,7 +94,8 @@ def sweep(
     >>> [record.number for record in result.front_records()]
     [3, 2, 1]
     """
-    return carry_out_sweep(read_study(study), Path(out), SweepOptions(jobs, on, None, new, on_progress=on_progress))
+    options = SweepOptions(jobs=jobs, on=on, new=new, on_progress=on_progress, on_event=on_event)
+    return carry_out_sweep(read_study(study), Path(out), options)
 
 
 def carry_out_sweep(study: StudyFile, out: Path, options: SweepOptions) -> SweepResult:
@@ -109,7 +113,7 @@ def carry_out_sweep(study: StudyFile, out: Path, options: SweepOptions) -> Sweep
         with run:
             run.write_file(STUDY_FILE, json_text(study))
             (run.path / GRAPHS).mkdir(exist_ok=True)
-            work = SweepWork(study, run, engine, options.on_progress)
+            work = SweepWork(study, run, engine, options.on_progress, options.on_event)
             if options.on_run is not None:
                 options.on_run(run, len(work.table.records))
             result = work.carry_out()
@@ -191,11 +195,18 @@ def _engine(study: StudyFile, out: Path, options: SweepOptions) -> Engine:
 class SweepWork:
     """A study while it is carried out: its run, its table, and the engine that does the work."""
 
-    def __init__(self, study: StudyFile, run: Run, engine: Engine, on_progress: OnProgress | None) -> None:
+    def __init__(
+        self,
+        study: StudyFile,
+        run: Run,
+        engine: Engine,
+        on_progress: OnProgress | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
         self.study, self.run, self.engine = study, run, engine
         self.table = PointTable(run.path)
         self.graphs = run.path / GRAPHS
-        self._on_progress = on_progress
+        self._on_progress, self._on_event = on_progress, on_event
 
     def carry_out(self) -> SweepResult:
         """Simulate all points, then train or choose as the study says; or let a sampler propose them."""
@@ -237,8 +248,7 @@ class SweepWork:
 
         known = self._simulated()
         meter = Meter("search", total - len(known), self.engine, on_progress)
-        batch = max(self.engine.workers * (1 if trains else 8), 1)
-        Optimizer(self.study, self.run.path).search(known, evaluate, batch)
+        Optimizer(self.study, self.run.path).search(known, evaluate)
         self._on_progress = on_progress
         return [
             Point(number=record.number, workload=record.workload, design=record.design, values=record.values)
@@ -320,10 +330,19 @@ class SweepWork:
                 lost += 1
             elif outcome.error:
                 errors[tasks[outcome.task.path]] = outcome.error
+            else:
+                self._note(outcome.result)
             meter.advance(1, failed=bool(outcome.error))
         if lost:
             raise RunFailedError(f"{lost} trainings failed because their workers died; the same command tries again")
         return errors
+
+    def _note(self, event: Event) -> None:
+        """Record the end of a training, unless it had ended before the study was continued."""
+        if not isinstance(event, SeedRestored):
+            self.run.record(event)
+        if self._on_event is not None:
+            self._on_event(event)
 
     def _capture(self, points: Iterable[Point]) -> None:
         """Capture the step of every workload, batch size and method here, so that workers only read them."""

@@ -39,16 +39,17 @@ _one_at_a_time = threading.Lock()
 """Seeds are set for the whole process, so the threads of a Dask worker take turns."""
 
 
-def train_point(task: TrainTask) -> str:
-    """Train one seed, from its checkpoint if there is one; returns how it ended."""
+def train_point(task: TrainTask) -> Event:
+    """Train one seed, from its checkpoint if there is one; returns the event of its end.
+
+    Other events stay here: the trace has all evaluations.
+    """
     design, workload = task.point.load_design(), load_point_workload(task.point, task.training)
     seed_task = _seed_task(design, workload, task.training, task.seed, Path(task.path))
+    events: list[Event] = []
     with _one_at_a_time, one_thread():
-        return run_seed(seed_task, _ignore).ending
-
-
-def _ignore(event: Event) -> None:
-    """Events of single trainings stay on their worker; the traces have all evaluations."""
+        run_seed(seed_task, events.append)
+    return events[-1]
 
 
 def _seed_task(design: Design, workload: Workload, training: Training, seed: int, path: Path) -> SeedTask:
