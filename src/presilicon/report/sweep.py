@@ -47,7 +47,7 @@ def metric_scale(name: str, records: Sequence[PointRecord], *, is_fraction: bool
 
 
 def render_sweep(result: SweepResult) -> str:
-    """The points as plain text, the recommended one, the front and those beyond a limit marked; then what marks mean."""
+    """The points as plain text, with marks for the front, broken limits and the recommended one, and their meaning."""
     shown = _shown(result)
     header, cells = _table(result, shown)
     left = [0, *(index for index, head in enumerate(header) if head in ("workload", "design"))]
