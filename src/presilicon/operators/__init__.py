@@ -11,18 +11,31 @@
 (0.4375, 0.75, 1)
 """
 
+from typing import TYPE_CHECKING
+
+from presilicon.base import deferred
 from presilicon.operators.files import load_operator
 from presilicon.operators.fits import Fit, Interpolation, Outside, piecewise_linear, table
+from presilicon.operators.functions import PRODUCTS, VECTOR_FUNCTIONS, split_pattern
 from presilicon.operators.operator import Backward, LargestError, Operator, operator
 from presilicon.operators.pricing import LATENCY
 from presilicon.operators.program import CONDITIONS, Program, ProgramInstruction
 from presilicon.operators.reference import EXACT
 from presilicon.operators.source import LanguageError
 
+if TYPE_CHECKING:
+    from presilicon.operators.executions.calls import SlowOperatorWarning, apply_operator, definition_of
+
+__getattr__ = deferred(__name__, {
+    "presilicon.operators.executions.calls": ("SlowOperatorWarning", "apply_operator", "definition_of"),
+})  # fmt: skip
+
 __all__ = [
     "CONDITIONS",
     "EXACT",
     "LATENCY",
+    "PRODUCTS",
+    "VECTOR_FUNCTIONS",
     "Backward",
     "Fit",
     "Interpolation",
@@ -32,8 +45,12 @@ __all__ = [
     "Outside",
     "Program",
     "ProgramInstruction",
+    "SlowOperatorWarning",
+    "apply_operator",
+    "definition_of",
     "load_operator",
     "operator",
     "piecewise_linear",
+    "split_pattern",
     "table",
 ]

@@ -55,9 +55,9 @@ def _piece(program: Program, x: float) -> tuple[float, ...]:
     marks: list[float] = []
     for instruction in program.instructions:
         arguments = [values[argument] for argument in instruction.arguments]
-        if instruction.operation == "input":
+        if instruction.operation == "read":
             values.append(x)
-        elif instruction.operation in ("constant", "truth"):
+        elif instruction.operation in ("constant", "integer", "truth", "size", "axis"):
             values.append(instruction.value)
         else:
             values.append(apply(instruction, arguments))

@@ -1,15 +1,19 @@
-"""The operator language: scalar Python, read from its source and compiled to a program."""
+"""The operator language: Python about numbers and elements of tensors, compiled from its source to a program."""
 
 import ast
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from presilicon.operators.program import Builder, Operation
+from presilicon.base import ConfigError
+from presilicon.operators.axes import Axis
+from presilicon.operators.program import Builder, Operation, Program, Result
 from presilicon.operators.source import ALLOWED, LanguageError, Source
 
-_ARGUMENTS = "one number x, and constants as slope=0.5"
+_ARGUMENTS = "operands as x or x: 'r n', then constants as slope=0.5"
 _PATTERNS = "numbers, numbers | numbers, a name or _, with guards as case _ if x < 1"
 LARGEST_EXPONENT = 64
 
@@ -21,10 +25,31 @@ _FUNCTIONS: dict[Any, Operation] = {
     math.floor: "floor",
     math.sqrt: "sqrt",
     math.exp: "exp",
+    math.exp2: "exp2",
     math.log: "log",
+    math.tanh: "tanh",
+    math.erf: "erf",
+    math.sin: "sin",
+    math.cos: "cos",
+    int: "whole",
+    float: "number",
 }
+_REDUCTIONS: dict[Any, Operation] = {
+    sum: "sum",
+    max: "greatest",
+    min: "least",
+    math.prod: "prod",
+    statistics.mean: "sum",
+    statistics.fmean: "sum",
+}
+_WHOLE = frozenset(["abs", "min", "max", "whole", "number", "floor"])
+"""Functions that take whole numbers as they are."""
+LARGEST_LOOP = 4096
+"""The most rounds of a loop that is written out."""
+_RANGE = "range(n) with whole numbers, sizes as N, and constants; `if` after it for a bound that depends on indices"
 _CONSTANTS = ("pi", "e", "tau", "inf", "nan")
 _ARITHMETIC: dict[type[ast.operator], Operation] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
+_WHOLE_ONLY: dict[type[ast.operator], Operation] = {ast.FloorDiv: "floordiv", ast.Mod: "mod"}
 _COMPARISONS: dict[type[ast.cmpop], tuple[Operation, bool]] = {
     ast.Lt: ("lt", False),
     ast.LtE: ("le", False),
@@ -34,13 +59,14 @@ _COMPARISONS: dict[type[ast.cmpop], tuple[Operation, bool]] = {
     ast.NotEq: ("ne", False),
 }
 _FOREIGN: dict[str, str] = {
-    "For": "a for loop",
     "AsyncFor": "a for loop",
-    "While": "a while loop",
+    "While": "a while loop, which has no bound,",
+    "Break": "break",
+    "Continue": "continue",
     "ListComp": "a comprehension",
     "SetComp": "a comprehension",
     "DictComp": "a comprehension",
-    "GeneratorExp": "a comprehension",
+    "GeneratorExp": "a comprehension outside of sum, max, min, prod and mean",
     "Lambda": "a lambda",
     "FunctionDef": "a function inside the function",
     "ClassDef": "a class",
@@ -69,13 +95,33 @@ _FOREIGN: dict[str, str] = {
 
 
 @dataclass(frozen=True)
+class Given:
+    """An argument that is a register."""
+
+    register: int
+
+
+@dataclass(frozen=True)
 class _Missing:
     """A variable that has no value here, and why."""
 
     why: str
 
 
-Scope = dict[str, "int | _Missing"]
+@dataclass(frozen=True)
+class Tensor:
+    """An operand that is read by index."""
+
+    name: str
+    axes: tuple[Axis, ...]
+
+
+Scope = dict[str, "int | _Missing | Tensor | tuple[Any, ...]"]
+"""Registers by name, and beside them tensors, and constants that are tuples."""
+
+
+class SizesNeeded(Exception):  # noqa: N818
+    """A loop must be written out, and its length depends on sizes that are not known yet."""
 
 
 @dataclass(frozen=True)
@@ -103,16 +149,46 @@ class _Partly:
 _Flow = _Return | _Fall | _Partly
 
 
-def compile_function(source: Source, builder: Builder, arguments: Sequence[int]) -> int:
-    """The result of a function on `arguments`, the missing ones taken from its defaults, added to a program.
+def compile_function(source: Source, builder: Builder, arguments: Mapping[str, Any]) -> int:
+    """The result of a function of numbers, added to a program; `arguments` are registers, and constants.
 
     Raises:
         LanguageError: the function uses something that the language does not have.
     """
-    try:
-        return _Compiler(source, builder).compile(arguments)
-    except RecursionError:
-        raise source.error(source.tree, f"the branches of {source.name} go too deep", "a few hundred") from None
+    compiler = _Compiler(source, builder)
+    return compiler.checked(lambda: compiler.compile(compiler.bound(arguments)))
+
+
+def compile_tensors(
+    source: Source,
+    operands: Mapping[str, tuple[Axis, ...]],
+    result: tuple[Axis, ...],
+    constants: Mapping[str, Any],
+    sizes: Mapping[str, int] | None = None,
+) -> Program:
+    """The program of a function that computes an element of a tensor.
+
+    Raises:
+        LanguageError: the function uses something that the language does not have.
+        SizesNeeded: a loop is to be written out that is as long as a size, and `sizes` has none.
+    """
+    builder = Builder(sizes)
+    compiler = _Compiler(source, builder)
+
+    def compile() -> Program:
+        scope = compiler.bound(constants)
+        named = {axis.name for axes in operands.values() for axis in axes if not axis.name.isdigit()}
+        scope |= {name.upper(): builder.size(name) for name in named}
+        axes = [compiler.axis(axis, scope, named) for axis in result]
+        scope |= {axis.name: register for axis, register in zip(result, axes, strict=True)}
+        for name, own in operands.items():
+            tensor = Tensor(name, own)
+            is_number = not own or own == (Axis("_"),)
+            scope[name] = compiler.read(source.tree, tensor, (), scope) if is_number else tensor
+        value = compiler.compile(scope)
+        return builder.finish(results=[Result("", tuple(axes), value)])
+
+    return compiler.checked(compile)
 
 
 class _Compiler:
@@ -120,30 +196,68 @@ class _Compiler:
         self.source = source
         self.builder = builder
         self.locals = frozenset(source.function.__code__.co_varnames) | frozenset(source.function.__code__.co_cellvars)
+        self.path = builder.truth(True)
+        """The condition under which the present statement runs."""
 
-    def compile(self, arguments: Sequence[int]) -> int:
+    def checked(self, compile: Any) -> Any:
+        try:
+            return compile()
+        except RecursionError:
+            name = self.source.name
+            raise self.source.error(self.source.tree, f"the branches of {name} go too deep", "a few hundred") from None
+        except ConfigError as error:
+            if isinstance(error, LanguageError):
+                raise
+            raise self.source.error(self.source.tree, str(error), "smaller functions") from None
+
+    def compile(self, scope: Scope) -> int:
         tree = self.source.tree
-        flow = self.run(tree.body, self.parameters(arguments))
+        flow = self.run(tree.body, scope)
         if not isinstance(flow, _Return):
             raise self.source.error(tree, f"a path through {tree.name} ends without a return", "a return on every path")
         return flow.register
 
-    def parameters(self, arguments: Sequence[int]) -> Scope:
-        spec = self.source.tree.args
-        for node in (spec.vararg, spec.kwarg, *spec.kwonlyargs):
-            if node is None:
-                continue
-            raise self.source.error(node, f'the argument "{node.arg}" is not positional', _ARGUMENTS)
-        names = [argument.arg for argument in (*spec.posonlyargs, *spec.args)]
-        defaults = self.source.function.__defaults__ or ()
-        if not names or len(names) - len(defaults) > 1:
-            what = f"{self.source.name} has {len(names) - len(defaults)} arguments without a default"
-            raise self.source.error(self.source.tree, what, _ARGUMENTS)
-        scope: Scope = dict(zip(names, arguments, strict=False))
-        for name, default in zip(reversed(names), reversed(defaults), strict=False):
-            if name not in scope:
-                scope[name] = self.constant(default, self.source.tree, f'the default of "{name}"')
+    def bound(self, arguments: Mapping[str, Any]) -> Scope:
+        """Arguments in the scope: registers as they are, constants as registers."""
+        scope: Scope = {}
+        for name, value in arguments.items():
+            if isinstance(value, Given):
+                scope[name] = value.register
+            elif isinstance(value, tuple):
+                scope[name] = value
+            else:
+                scope[name] = self.constant(value, self.source.tree, f'the default of "{name}"')
         return scope
+
+    def axis(self, axis: Axis, scope: Scope, named: set[str]) -> int:
+        """The index variable of an axis of the result."""
+        if axis.extent is not None:
+            for node in ast.walk(axis.extent):
+                ast.copy_location(node, self.source.tree.returns or self.source.tree)
+            extent = self.value(axis.extent, scope)
+            if self.builder.kinds[extent] != "integer" or self.builder.free[extent]:
+                raise self.source.error(
+                    self.source.tree, f"the size of axis {axis.name}", "whole numbers and sizes as N"
+                )
+            scope[axis.name.upper()] = extent
+            return self.builder.axis(axis.name, extent)
+        if axis.name.isdigit():
+            return self.builder.axis(axis.name, self.builder.integer(int(axis.name)))
+        if axis.name not in named:
+            what = f'the result has an axis "{axis.name}" that no operand has'
+            allowed = f"axes of operands, or a size, as {axis.name}=(N + 1)//2"
+            raise self.source.error(self.source.tree.returns or self.source.tree, what, allowed)
+        return self.builder.axis(axis.name, self.builder.size(axis.name))
+
+    @contextmanager
+    def under(self, condition: int) -> Iterator[None]:
+        """A context for what runs only where a condition holds."""
+        outer = self.path
+        self.path = self.builder.emit("and", outer, condition)
+        try:
+            yield
+        finally:
+            self.path = outer
 
     # Statements
 
@@ -155,7 +269,8 @@ class _Compiler:
             elif isinstance(flow, _Return):
                 return flow
             else:
-                rest = self.run(statements[index + 1 :], flow.scope)
+                with self.under(self.builder.emit("not", flow.returned)):
+                    rest = self.run(statements[index + 1 :], flow.scope)
                 return self.join(flow.returned, _Return(flow.register), rest)
         return _Fall(scope)
 
@@ -192,6 +307,8 @@ class _Compiler:
                     scope[name] = _Missing("is a number on one path and a condition on another")
                 else:
                     scope[name] = self.select(condition, one, other)
+            elif one == other and one is not None:
+                scope[name] = one
             else:
                 scope[name] = _Missing("is not assigned on every path that leads here")
         return scope
@@ -199,11 +316,13 @@ class _Compiler:
     def select(self, condition: int, a: int, b: int) -> int:
         emit = self.builder.emit
         if not self.builder.is_condition(a):
-            return emit("select", condition, a, b)
+            return emit("select", condition, *self.alike(a, b))
         return emit("or", emit("and", condition, a), emit("and", emit("not", condition), b))
 
     def statement(self, node: ast.stmt, scope: Scope) -> _Flow:
         match node:
+            case _Assigned():
+                return _Fall(scope | {node.name: node.register})
             case ast.Return(value=None):
                 raise self.source.error(node, "return without a number", "return and a number")
             case ast.Return(value):
@@ -218,9 +337,17 @@ class _Compiler:
                 raise self.source.error(node, "an assignment to more than one name", "one name on the left")
             case ast.If(test, body, orelse):
                 condition = self.condition(test, scope)
-                return self.join(condition, self.run(body, scope), self.run(orelse, scope))
+                with self.under(condition):
+                    then = self.run(body, scope)
+                with self.under(self.builder.emit("not", condition)):
+                    other = self.run(orelse, scope)
+                return self.join(condition, then, other)
+            case ast.For(target=ast.Name(id=name), iter=bounds, body=body, orelse=[]):
+                return self.loop(node, name, bounds, body, scope)
+            case ast.For():
+                raise self.source.error(node, "this for loop", "for k in range(n), without else")
             case ast.Match(subject, cases):
-                return self.match(self.number(subject, scope), cases, scope)
+                return self.match(self.value(subject, scope), cases, scope)
             case ast.Pass() | ast.Expr(ast.Constant(str())):
                 return _Fall(scope)
             case ast.Expr(value):
@@ -235,9 +362,12 @@ class _Compiler:
         condition = self.pattern(case.pattern, subject)
         if case.guard is not None:
             condition = self.builder.emit("and", condition, self.condition(case.guard, inside))
-        then = self.run(case.body, inside)
+        with self.under(condition):
+            then = self.run(case.body, inside)
         # A name that a pattern without conditions has caught stays caught when the guard fails.
-        return self.join(condition, then, self.match(subject, cases[1:], inside))
+        with self.under(self.builder.emit("not", condition)):
+            other = self.match(subject, cases[1:], inside)
+        return self.join(condition, then, other)
 
     def pattern_scope(self, pattern: ast.pattern, subject: int, scope: Scope) -> Scope:
         if isinstance(pattern, ast.MatchAs) and pattern.pattern is None and pattern.name is not None:
@@ -249,7 +379,7 @@ class _Compiler:
             case ast.MatchAs(pattern=None):
                 return self.builder.truth(True)
             case ast.MatchValue(value):
-                return self.builder.emit("eq", subject, self.number(value, {}))
+                return self.builder.emit("eq", *self.alike(subject, self.value(value, {})))
             case ast.MatchOr(patterns) if all(isinstance(choice, ast.MatchValue) for choice in patterns):
                 result = self.builder.truth(False)
                 for choice in patterns:
@@ -258,13 +388,255 @@ class _Compiler:
         kind = type(pattern).__name__.removeprefix("Match").lower()
         raise self.source.error(pattern, f"this pattern ({kind})", _PATTERNS)
 
+    # Loops
+
+    def loop(self, node: ast.For, name: str, bounds: ast.expr, body: Sequence[ast.stmt], scope: Scope) -> _Flow:
+        """A loop: sums, products and extremes as reductions, any other round by round."""
+        first, step, count = self.range(bounds, scope)
+        rounds = self.builder.instructions[count]
+        if rounds.operation != "integer" or rounds.value > 2:
+            reduced = self.reduced(name, body, scope, first, step, count)
+            if reduced is not None:
+                return _Fall(reduced)
+        if rounds.operation != "integer":
+            raise SizesNeeded
+        if rounds.value > LARGEST_LOOP:
+            what = f"a loop of {int(rounds.value)} rounds, each of which needs the one before"
+            raise self.source.error(node, what, f"{LARGEST_LOOP} rounds, or a sum, product, maximum or minimum")
+        unrolled: list[ast.stmt] = []
+        for place in range(int(rounds.value)):
+            number = self.builder.emit("add", first, self.builder.emit("mul", self.builder.integer(place), step))
+            unrolled += [_Assigned(name, number), *body]
+        return self.run(unrolled, scope)
+
+    def reduced(
+        self, name: str, body: Sequence[ast.stmt], scope: Scope, first: int, step: int, count: int
+    ) -> Scope | None:
+        """The scope after a loop whose variables are sums, products or extremes of what the rounds compute."""
+        builder, emit = self.builder, self.builder.emit
+        axis = builder.variable(name, count)
+        assigned = {
+            target.id
+            for statement in body
+            for target in ast.walk(statement)
+            if isinstance(target, ast.Name) and isinstance(target.ctx, ast.Store)
+        }
+        carried = {
+            key: emit("carry", name=f"{key}.{axis}")
+            for key in sorted(assigned)
+            if isinstance(value := scope.get(key), int) and not builder.is_condition(value)
+        }
+        inside = scope | carried | {name: emit("add", first, emit("mul", axis, step))}
+        flow = self.run(body, inside)
+        if not isinstance(flow, _Fall):
+            return None
+        after: Scope = scope | {name: _Missing("is assigned only in a loop")}
+        for key in sorted(assigned):
+            if key not in carried:
+                after[key] = _Missing("is assigned only in a loop")
+                continue
+            end = flow.scope[key]
+            part = self.part_of_round(end, carried[key], set(carried.values())) if isinstance(end, int) else None
+            if part is None:
+                return None
+            operation, value = part
+            together: Operation = {"sum": "add", "prod": "mul", "greatest": "max", "least": "min"}[operation]  # type: ignore[assignment]
+            before = scope[key]
+            assert isinstance(before, int)
+            after[key] = emit(together, *self.alike(before, emit(operation, value, axis)))
+        return after
+
+    def part_of_round(self, end: int, carry: int, carried: set[int]) -> tuple[Operation, int] | None:
+        """The reduction, and what a round adds to it; None if a variable is carried in another way."""
+        builder, emit = self.builder, self.builder.emit
+        step = builder.instructions[end]
+        at = step.arguments
+
+        def is_free(register: int) -> bool:
+            return not self.reaches(register, carried)
+
+        match step.operation:
+            case "add" | "mul" | "max" | "min":
+                for one, other in (at, at[::-1]):
+                    if one == carry and is_free(other):
+                        names = {"add": "sum", "mul": "prod", "max": "greatest", "min": "least"}
+                        return names[step.operation], other  # type: ignore[return-value]
+            case "sub" if at[0] == carry and is_free(at[1]):
+                return "sum", emit("neg", at[1])
+            case "select":
+                test = builder.instructions[at[0]]
+                bounds = {"lt", "le"} & {test.operation}
+                if bounds and at[2] == carry and set(test.arguments) == {carry, at[1]} and is_free(at[1]):
+                    return ("greatest" if test.arguments[0] == carry else "least"), at[1]
+                if at[2] == carry and is_free(at[0]):
+                    part = self.part_of_round(at[1], carry, carried)
+                    if part is None:
+                        return None
+                    neutral = {"sum": 0.0, "prod": 1.0, "greatest": -math.inf, "least": math.inf}[part[0]]
+                    return part[0], emit("select", at[0], builder.number(part[1]), builder.constant(neutral))
+        return None
+
+    def reaches(self, register: int, targets: set[int]) -> bool:
+        needed = {register}
+        for position in range(register, -1, -1):
+            if position in needed:
+                if position in targets:
+                    return True
+                needed.update(self.builder.instructions[position].arguments)
+        return False
+
+    def range(self, node: ast.expr, scope: Scope) -> tuple[int, int, int]:
+        """First number, step and count of a range."""
+        builder, emit = self.builder, self.builder.emit
+        if not isinstance(node, ast.Call) or self.callee(node, scope) is not range or node.keywords:
+            raise self.source.error(node, "a loop over something that is no range", _RANGE)
+        registers = [self.value(argument, scope) for argument in node.args]
+        for register, argument in zip(registers, node.args, strict=True):
+            if builder.kinds[register] != "integer" or builder.free[register] or self.has_data(register):
+                raise self.source.error(argument, "a range whose bound is known only at run time", _RANGE)
+        if not 1 <= len(registers) <= 3:
+            raise self.source.error(node, f"range of {len(registers)} arguments", _RANGE)
+        first = registers[0] if len(registers) > 1 else builder.integer(0)
+        stop = registers[0] if len(registers) == 1 else registers[1]
+        step = registers[2] if len(registers) == 3 else builder.integer(1)
+        known = builder.instructions[step]
+        if known.operation != "integer" or known.value < 1:
+            raise self.source.error(node, "a step that is not a constant of at least 1", _RANGE)
+        span = emit("add", emit("sub", stop, first), builder.integer(int(known.value) - 1))
+        count = emit("floordiv", span, step) if known.value != 1 else span
+        return first, step, emit("max", count, builder.integer(0)) if len(registers) > 1 else count
+
+    def has_data(self, register: int) -> bool:
+        reads = {position for position, step in enumerate(self.builder.instructions) if step.operation == "read"}
+        return self.reaches(register, reads)
+
+    def reduction(self, node: ast.Call, function: Any, generator: ast.GeneratorExp, scope: Scope) -> int:
+        """sum(...), max(...), min(...), prod(...) or mean(...) of a generator expression."""
+        operation, emit = _REDUCTIONS[function], self.builder.emit
+        loops: list[tuple[int, int]] = []
+        outer = self.path
+        inside = scope
+        for comprehension in generator.generators:
+            if not isinstance(comprehension.target, ast.Name):
+                raise self.source.error(comprehension.target, "a loop over more than one name", _RANGE)
+            first, step, count = self.range(comprehension.iter, inside)
+            name = comprehension.target.id
+            axis = self.builder.variable(name, count)
+            inside = inside | {name: emit("add", first, emit("mul", axis, step))}
+            test = self.builder.truth(True)
+            for condition in comprehension.ifs:
+                register = self.condition(condition, inside)
+                test = emit("and", test, register)
+                self.path = emit("and", self.path, register)
+            loops.append((axis, test))
+        value = self.number(generator.elt, inside)
+        self.path = outer
+        total = self.over(operation, value, loops)
+        if function not in (statistics.mean, statistics.fmean):
+            return total
+        return emit("div", total, self.over("sum", self.builder.constant(1.0), loops))
+
+    def over(self, operation: Operation, value: int, loops: Sequence[tuple[int, int]]) -> int:
+        neutral = {"sum": 0.0, "prod": 1.0, "greatest": -math.inf, "least": math.inf}[operation]
+        for axis, test in reversed(loops):
+            value = self.builder.emit("select", test, value, self.builder.constant(neutral))
+            value = self.builder.emit(operation, value, axis)
+        return value
+
     # Expressions
 
-    def number(self, node: ast.expr, scope: Scope) -> int:
+    def alike(self, a: int, b: int) -> tuple[int, int]:
+        """Two values as whole numbers if both are, and else as numbers."""
+        kinds = {self.builder.kinds[a], self.builder.kinds[b]}
+        return (a, b) if kinds == {"integer"} else (self.builder.number(a), self.builder.number(b))
+
+    def plain(self, node: ast.expr, scope: Scope) -> int:
+        """A number or a whole number."""
         register = self.value(node, scope)
         if self.builder.is_condition(register):
             raise self.source.error(node, "a condition where a number is needed", "1.0 if condition else 0.0")
         return register
+
+    def number(self, node: ast.expr, scope: Scope) -> int:
+        return self.builder.number(self.plain(node, scope))
+
+    def index(self, node: ast.expr, scope: Scope) -> int:
+        """A whole number; a number is cut off to one."""
+        return self.builder.emit("whole", self.plain(node, scope))
+
+    def read(self, node: ast.AST, tensor: Tensor, indices: Sequence[ast.expr], scope: Scope) -> int:
+        """An element of an operand."""
+        leading = [axis for axis in tensor.axes if axis.name == "_"]
+        given = list(indices)
+        if leading and (not given or (isinstance(given[0], ast.Constant) and given[0].value is ...)):
+            given = given[1:]
+        elif leading:
+            raise self.source.error(node, f"{tensor.name} without its leading axes", f"{tensor.name}[..., i]")
+        if len(given) != len(tensor.axes) - len(leading):
+            named = ", ".join("..." if axis.name == "_" else axis.name for axis in tensor.axes)
+            what = f"{tensor.name} has {len(tensor.axes)} axes, but {len(indices)} indices"
+            raise self.source.error(node, what, f"{tensor.name}[{named}]")
+        registers = [self.index(index, scope) for index in given]
+        if leading:
+            registers.insert(0, self.builder.axis("_", self.builder.size("_")))
+        return self.builder.emit(
+            "read", self.path, *registers, name=tensor.name, line=getattr(node, "lineno", self.source.tree.lineno)
+        )
+
+    def subscript(self, node: ast.Subscript, scope: Scope) -> int:
+        indices = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+        target: ast.expr = node.value
+        while isinstance(target, ast.Subscript):
+            indices = [*(target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]), *indices]
+            target = target.value
+        if not isinstance(target, ast.Name):
+            raise self.foreign(node)
+        value = scope.get(target.id)
+        if isinstance(value, Tensor):
+            return self.read(node, value, indices, scope)
+        if value is None and target.id not in self.locals:
+            try:
+                value = self.source.resolve(target.id)
+            except KeyError:
+                raise self.source.error(node, f'there is no "{target.id}" here') from None
+        if isinstance(value, int | _Missing):
+            raise self.source.error(node, f'an index of "{target.id}", which is a number', "operands and tables")
+        return self.look_up(node, target.id, value, [self.plain(index, scope) for index in indices])
+
+    def look_up(self, node: ast.AST, name: str, values: Any, indices: Sequence[int]) -> int:
+        """An entry of a table of numbers; indices are cut off to whole numbers and kept inside."""
+        values = values.tolist() if hasattr(values, "tolist") else values
+        lengths, flat = [], [values]
+        while flat and isinstance(flat[0], list | tuple):
+            lengths.append(len(flat[0]))
+            if any(not isinstance(row, list | tuple) or len(row) != lengths[-1] for row in flat):
+                break
+            flat = [entry for row in flat for entry in row]
+        if not flat or any(isinstance(entry, bool) or not isinstance(entry, int | float) for entry in flat):
+            raise self.source.error(
+                node, f'"{name}" is no table', "lists, tuples and arrays of numbers, rows of equal length"
+            )
+        if len(indices) != len(lengths):
+            what = f'"{name}" is a table with {len(lengths)} axes, but has {len(indices)} indices'
+            raise self.source.error(node, what, "one index for each axis")
+        builder, emit = self.builder, self.builder.emit
+        known = [builder.instructions[index] for index in indices]
+        if all(step.operation == "integer" for step in known):
+            offset = 0
+            for step, length in zip(known, lengths, strict=True):
+                if not 0 <= step.value < length:
+                    raise self.source.error(node, f'"{name}" has no entry {int(step.value)}', f"0 to {length - 1}")
+                offset = offset * length + int(step.value)
+            return self.constant(flat[offset], node, f'an entry of "{name}"')
+        position = builder.constant(0.0)
+        for index, length in zip(indices, lengths, strict=True):
+            place = builder.number(index)
+            if len(indices) > 1:
+                place = emit("max", emit("min", place, builder.constant(length - 1)), builder.constant(0.0))
+                position = emit("add", emit("mul", position, builder.constant(length)), emit("floor", place))
+            else:
+                position = place
+        return emit("lookup", position, table=tuple(map(float, flat)))
 
     def condition(self, node: ast.expr, scope: Scope) -> int:
         register = self.value(node, scope)
@@ -289,27 +661,36 @@ class _Compiler:
             case ast.BinOp(left, operator, right):
                 return self.arithmetic(node, operator, left, right, scope)
             case ast.UnaryOp(ast.USub(), operand):
-                return emit("neg", self.number(operand, scope))
+                return emit("neg", self.plain(operand, scope))
             case ast.UnaryOp(ast.UAdd(), operand):
-                return self.number(operand, scope)
+                return self.plain(operand, scope)
             case ast.UnaryOp(ast.Not(), operand):
                 return emit("not", self.condition(operand, scope))
             case ast.BoolOp(operator, operands):
                 joint: Operation = "and" if isinstance(operator, ast.And) else "or"
-                registers = [self.condition(operand, scope) for operand in operands]
-                result = registers[0]
-                for register in registers[1:]:
+                result, outer = self.condition(operands[0], scope), self.path
+                for operand in operands[1:]:
+                    # The next operand counts only where the ones before leave it open.
+                    with self.under(result if joint == "and" else emit("not", result)):
+                        register = self.condition(operand, scope)
                     result = emit(joint, result, register)
+                assert self.path == outer
                 return result
             case ast.Compare(left, operators, comparators):
                 return self.comparison(node, [left, *comparators], operators, scope)
             case ast.IfExp(test, body, orelse):
-                condition, a, b = self.condition(test, scope), self.value(body, scope), self.value(orelse, scope)
+                condition = self.condition(test, scope)
+                with self.under(condition):
+                    a = self.value(body, scope)
+                with self.under(emit("not", condition)):
+                    b = self.value(orelse, scope)
                 if self.builder.is_condition(a) != self.builder.is_condition(b):
                     raise self.source.error(node, "a number on one side and a condition on the other")
                 return self.select(condition, a, b)
             case ast.Call():
                 return self.call(node, scope)
+            case ast.Subscript():
+                return self.subscript(node, scope)
         raise self.foreign(node)
 
     def name(self, node: ast.expr, name: str, scope: Scope) -> int:
@@ -318,6 +699,9 @@ class _Compiler:
             return value
         if isinstance(value, _Missing):
             raise self.source.error(node, f'"{name}" {value.why}', "a value on every path")
+        if isinstance(value, Tensor):
+            named = ", ".join("..." if axis.name == "_" else axis.name for axis in value.axes)
+            raise self.source.error(node, f"{name} is a tensor, no number", f"{name}[{named}]")
         if name in self.locals:
             raise self.source.error(node, f'"{name}" is read before it is assigned', "a value on every path")
         try:
@@ -331,38 +715,59 @@ class _Compiler:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.source.error(node, f"{what} is a {type(value).__name__}, no number")
         try:
-            return self.builder.constant(float(value))
+            number = float(value)
+            return self.builder.integer(value) if isinstance(value, int) else self.builder.constant(number)
         except OverflowError:
             raise self.source.error(node, f"{what} is larger than any float64", "numbers up to 1.8e308") from None
 
     def arithmetic(self, node: ast.AST, operator: ast.operator, left: ast.expr, right: ast.expr, scope: Scope) -> int:
-        a, b = self.number(left, scope), self.number(right, scope)
-        if isinstance(operator, ast.Pow):
+        a, b = self.plain(left, scope), self.plain(right, scope)
+        kind = type(operator)
+        if kind is ast.Pow:
             return self.power(node, a, b)
-        if type(operator) not in _ARITHMETIC:
+        if kind in _WHOLE_ONLY:
+            if {self.builder.kinds[a], self.builder.kinds[b]} != {"integer"}:
+                raise self.source.error(node, f"the operator {kind.__name__} of numbers", "math.floor(a / b)")
+            if self.builder.instructions[b].operation == "integer" and not self.builder.instructions[b].value:
+                raise self.source.error(node, "a division by zero")
+            return self.builder.emit(_WHOLE_ONLY[kind], a, b)
+        if kind not in _ARITHMETIC:
             raise self.source.error(
-                node, f"the operator {type(operator).__name__}", "+ - * / and ** with a whole number"
+                node, f"the operator {kind.__name__}", "+ - * / and **, and // and % of whole numbers"
             )
-        return self.builder.emit(_ARITHMETIC[type(operator)], a, b)
+        if kind is ast.Div:
+            return self.builder.emit("div", self.builder.number(a), self.builder.number(b))
+        return self.builder.emit(_ARITHMETIC[kind], *self.alike(a, b))
 
     def power(self, node: ast.AST, base: int, exponent: int) -> int:
-        known = self.builder.instructions[exponent]
+        known, constant = self.builder.instructions[exponent], ("constant", "integer")
         allowed = f"whole numbers from -{LARGEST_EXPONENT} to {LARGEST_EXPONENT}; sqrt and exp for others"
-        if known.operation != "constant":
+        if known.operation not in constant and self.builder.instructions[base].operation in constant:
+            return self.exponential(node, self.builder.instructions[base].value, self.builder.number(exponent))
+        if known.operation not in constant:
             raise self.source.error(node, "an exponent that is no constant", allowed)
         if not known.value.is_integer() or abs(known.value) > LARGEST_EXPONENT:
             raise self.source.error(node, f"the exponent {known.value:g}", allowed)
         return self.builder.power(base, int(known.value))
 
+    def exponential(self, node: ast.AST, base: float, exponent: int) -> int:
+        """A known base to any power."""
+        if not base > 0:
+            raise self.source.error(node, f"{base:g} to a power that is no constant", "a base above 0")
+        if base == 2:
+            return self.builder.emit("exp2", exponent)
+        return self.builder.emit("exp", self.builder.emit("mul", exponent, self.builder.constant(math.log(base))))
+
     def comparison(
         self, node: ast.AST, operands: Sequence[ast.expr], operators: Sequence[ast.cmpop], scope: Scope
     ) -> int:
-        registers = [self.number(operand, scope) for operand in operands]
+        registers = [self.plain(operand, scope) for operand in operands]
         result = self.builder.truth(True)
         for a, operator, b in zip(registers, operators, registers[1:], strict=False):
             if type(operator) not in _COMPARISONS:
                 raise self.source.error(node, f"the comparison {type(operator).__name__}", "< <= > >= == !=")
             operation, is_swapped = _COMPARISONS[type(operator)]
+            a, b = self.alike(a, b)
             compared = self.builder.emit(operation, *((b, a) if is_swapped else (a, b)))
             result = self.builder.emit("and", result, compared)
         return result
@@ -371,21 +776,34 @@ class _Compiler:
         function = self.callee(node, scope)
         if hasattr(function, "inline"):
             return self.inline(node, function, scope)
+        if len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp):
+            if function not in _REDUCTIONS or node.keywords:
+                raise self.source.error(node, f"{_label(function)} of a comprehension", "sum, max, min, prod and mean")
+            return self.reduction(node, function, node.args[0], scope)
+        if function is math.ldexp and len(node.args) == 2 and not node.keywords:
+            size = self.builder.emit("exp2", self.builder.emit("floor", self.number(node.args[1], scope)))
+            return self.builder.emit("mul", self.number(node.args[0], scope), size)
         try:
             operation = _FUNCTIONS[function]
         except (KeyError, TypeError):
-            name = getattr(function, "__name__", type(function).__name__)
-            raise self.source.error(node, f"the call of {name}") from None
-        registers = [self.number(argument, scope) for argument in node.args]
+            raise self.source.error(node, f"the call of {_label(function)}") from None
+        registers = [self.plain(argument, scope) for argument in node.args]
         least = 2 if operation in ("min", "max") else 1
         if node.keywords or len(registers) < least or (least == 1 and len(registers) > 1):
             counted = "two numbers or more" if least == 2 else "one number"
             raise self.source.error(node, f"{operation} of {len(registers)} arguments", f"{operation} of {counted}")
+        if operation not in _WHOLE:
+            registers = [self.builder.number(register) for register in registers]
         if least == 1:
+            is_whole = self.builder.kinds[registers[0]] == "integer"
+            if is_whole and operation == "floor":
+                return registers[0]
+            if operation == "number":
+                return self.builder.number(registers[0])
             return self.builder.emit(operation, registers[0])
         result = registers[0]
         for register in registers[1:]:
-            result = self.builder.emit(operation, result, register)
+            result = self.builder.emit(operation, *self.alike(result, register))
         return result
 
     def callee(self, node: ast.Call, scope: Scope) -> Any:
@@ -409,8 +827,8 @@ class _Compiler:
         """Another operator's program in place of its call."""
         if node.keywords and any(keyword.arg is None for keyword in node.keywords):
             raise self.source.error(node, "unpacking")
-        registers = [self.number(argument, scope) for argument in node.args]
-        named = {str(keyword.arg): self.number(keyword.value, scope) for keyword in node.keywords}
+        registers = [self.plain(argument, scope) for argument in node.args]
+        named = {str(keyword.arg): self.plain(keyword.value, scope) for keyword in node.keywords}
         try:
             register: int = operator.inline(self.builder, registers, named)
         except LanguageError:
@@ -430,3 +848,16 @@ class _Compiler:
     def foreign(self, node: ast.AST) -> LanguageError:
         name = type(node).__name__
         return self.source.error(node, f"{_FOREIGN.get(name, name)} is not in the operator language", ALLOWED)
+
+
+def _label(function: Any) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+class _Assigned(ast.Pass):
+    """A statement that gives a register to a name, in a loop that is written out."""
+
+    def __init__(self, name: str, register: int) -> None:
+        super().__init__()
+        self.name = name
+        self.register = register

@@ -1,10 +1,10 @@
-"""Operators: approximations of scalar functions, with their derivative and their hardware."""
+"""Operators: functions of numbers and tensors, with their derivative and their hardware."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -13,16 +13,21 @@ from msgspec.structs import replace
 
 from presilicon.base import ConfigError, did_you_mean
 from presilicon.formats import Format, parse
+from presilicon.operators.adjoint import gradients, with_slope
+from presilicon.operators.axes import Axis, bind_sizes, parse_axes
 from presilicon.operators.breakpoints import find_breakpoints
-from presilicon.operators.derivative import differentiate
-from presilicon.operators.language import compile_function
+from presilicon.operators.functions import check_function
+from presilicon.operators.language import Given, SizesNeeded, compile_function, compile_tensors
 from presilicon.operators.pricing import price
-from presilicon.operators.program import Builder, Program
-from presilicon.operators.reference import evaluate, exact
+from presilicon.operators.program import REDUCTIONS, Builder, Program
+from presilicon.operators.reference import Array, evaluate, evaluate_tensors, exact
 from presilicon.operators.source import Source
 from presilicon.records import OperatorCost
 
-Backward = Literal["derived", "exact", "straight-through"]
+Backward = Literal["derived", "exact", "straight-through", "none"]
+ELEMENTS = (Axis("_"),)
+"""The axes of an operand that is taken element by element."""
+Constants = tuple[tuple[str, Any], ...]
 
 
 class LargestError(NamedTuple):
@@ -34,19 +39,19 @@ class LargestError(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """A scalar function that replaces another one in a model.
+    """A function that a model calls, or that replaces one of torch's.
 
-    Called with a number, it computes as the reference does: in float64, or in `format`. `presilicon.emulation` applies
-    it to tensors.
+    Called with numbers, it computes as the reference does: in float64, or in `format`. Called with tensors, it is an op
+    of torch with a derivative, on CPU and GPU.
     """
 
     name: str
-    replaces: str
-    """The function that it replaces: a key of `presilicon.operators.EXACT`."""
+    replaces: str | None
+    """The function that it replaces: a name as `softmax`, or a pattern of layers and a name, as `blocks.*.softmax`."""
     program: Program
     backward: Backward = "derived"
     """`derived`: the derivative of the approximation, piece by piece. `exact`: that of the function that it replaces.
-    `straight-through`: 1."""
+    `straight-through`: 1. `none`: it has none."""
     format: Format | None = None
     """The format of the argument, of every constant and of every intermediate result; None: that of the tensor."""
     cycles: int | None = None
@@ -57,27 +62,103 @@ class Operator:
     source: Source | None = field(default=None, repr=False)
     domain: tuple[float, float] = (-8.0, 8.0)
     """The default range of `largest_error` and `breakpoints`."""
+    operands: Mapping[str, tuple[Axis, ...]] = field(default_factory=lambda: {"x": ELEMENTS})
+    result: tuple[Axis, ...] = ELEMENTS
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments with a default: each value that they are called with makes a program of its own."""
+    custom_backward: Mapping[str, "Operator"] = field(default_factory=dict)
+    """By operand, the operator of its gradient from the error and all operands."""
 
-    def __call__(self, x: float) -> float:
-        """The approximation at `x`."""
-        return evaluate(self.program, x, self.format)[0]
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """The function's value: of numbers a number, of tensors a tensor."""
+        operands, constants = self.bound(arguments, named)
+        if self.is_elementwise and all(isinstance(value, int | float) for value in operands.values()):
+            program = self.specialized(constants)
+            inputs = {name: Array((1,), [float(value)]) for name, value in operands.items()}
+            return evaluate_tensors(program, inputs, {"_": 1}, self.format)[0].numbers[0]
+        from presilicon.operators.executions.calls import call
+
+        return call(self, operands, constants)
 
     def __reduce__(self) -> Any:
         # Without the Python function: its name in its module is this operator, so it cannot be saved by name.
         parts = (self.name, self.replaces, self.program, self.backward, self.format, self.cycles, self.pipelined)
-        return Operator, (*parts, None, None, self.domain)
+        shapes = (dict(self.operands), self.result, dict(self.constants), dict(self.custom_backward))
+        return Operator, (*parts, None, None, self.domain, *shapes)
 
     def __deepcopy__(self, memo: Any) -> "Operator":
         return self
 
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether it is a function of numbers, which tensors are taken through element by element."""
+        return self.result == ELEMENTS and all(axes == ELEMENTS for axes in self.operands.values())
+
+    @property
+    def where(self) -> str:
+        """File, line and name, for messages."""
+        if self.source is None:
+            return self.name
+        return f"{Path(self.source.file).name}, line {self.source.tree.lineno}: {self.name}"
+
+    def bound(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[dict[str, Any], Constants]:
+        """The operands and the constants of a call.
+
+        Raises:
+            ConfigError: there are too many or too few, or one is not known.
+        """
+        names = [*self.operands, *self.constants]
+        wrong = [name for name in named if name not in names[len(arguments) :]]
+        values = {**dict(zip(names, arguments, strict=False)), **named}
+        missing = [name for name in self.operands if name not in values]
+        if len(arguments) > len(names) or wrong or missing:
+            spelled = ", ".join([*self.operands, *(f"{name}={value!r}" for name, value in self.constants.items())])
+            given = f"no {missing[0]}" if missing else f"{wrong[0]}=" if wrong else f"{len(arguments)} arguments"
+            raise ConfigError(f"{self.where} takes ({spelled}), but was given {given}")
+        constants = tuple(
+            (name, _constant(values.get(name, default), default)) for name, default in self.constants.items()
+        )
+        return {name: values[name] for name in self.operands}, constants
+
+    def sizes(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+        """The size of every axis.
+
+        Raises:
+            ConfigError: the shapes do not meet; the message names the axis and both sizes.
+        """
+        return bind_sizes(self.where, self.operands, shapes)
+
+    def specialized(self, constants: Constants = (), sizes: Mapping[str, int] | None = None) -> Program:
+        """The program for given constants, and sizes where its loops are written out."""
+        own = tuple(self.constants.items())
+        needs_sizes = bool(self._sized) and sizes is not None
+        if self.source is None or (constants in ((), own) and not needs_sizes):
+            return self.program
+        return _specialize(self, constants or own, tuple(sorted(sizes.items())) if needs_sizes and sizes else ())
+
+    def gradient_program(self, program: Program, wanted: Sequence[str]) -> Program:
+        """The program of the gradients of some operands, from all operands and `error`."""
+        return _gradients(self, program, tuple(wanted))
+
+    @cached_property
+    def _sized(self) -> bool:
+        """Whether its loops are written out, so that every shape has a program of its own."""
+        if self.source is None:
+            return False
+        try:
+            compile_tensors(self.source, self.operands, self.result, self.constants)
+        except SizesNeeded:
+            return True
+        return False
+
     def derivative(self, x: float) -> float:
-        """The derivative of the approximation at `x`, whatever `backward` is."""
+        """The derivative of a function of one number at `x`, whatever `backward` is."""
         return evaluate(self.both, x, self.format)[1]
 
     @cached_property
     def both(self) -> Program:
-        """The program of value and derivative."""
-        return differentiate(self.program)
+        """The program of value and derivative, of a function of one number."""
+        return with_slope(self.program)
 
     @cached_property
     def cost(self) -> OperatorCost:
@@ -92,10 +173,8 @@ class Operator:
         """
         if self.backward != "derived":
             return None
-        builder = Builder()
-        _, slope = self.both.splice(builder, builder.input())
-        cost = price(builder.finish(slope), self.format)
-        return self._stated(replace(cost, cycles=cost.cycles + 1, multipliers=cost.multipliers + 1))
+        program = self.gradient_program(self.program, tuple(self.operands))
+        return self._stated(price(program, self.format))
 
     def largest_error(self, low: float | None = None, high: float | None = None, points: int = 4001) -> LargestError:
         """The largest difference from the exact function on a grid of points; NaN if either is NaN at a point.
@@ -105,7 +184,7 @@ class Operator:
         LargestError(error=0.46211715726000974, at=-0.5)
         """
         first, last = (asked if asked is not None else own for asked, own in zip((low, high), self.domain, strict=True))
-        truth = exact(self.replaces)
+        truth = exact(self.replaces or "")
         worst = LargestError(0.0, first)
         for step in range(points):
             x = first + (last - first) * step / (points - 1)
@@ -119,35 +198,37 @@ class Operator:
     def breakpoints(self, low: float | None = None, high: float | None = None) -> list[float]:
         """The inputs at which one piece ends and the next begins; see `find_breakpoints` for the search."""
         first, last = (asked if asked is not None else own for asked, own in zip((low, high), self.domain, strict=True))
+        if len(self.operands) > 1 or any(step.operation in REDUCTIONS for step in self.program.instructions):
+            raise ConfigError(f"{self.where} has no breakpoints: it is not a function of one number without sums")
         return find_breakpoints(self.program, first, last)
 
     def replacing(self, name: str) -> "Operator":
         """The same approximation as a replacement of another function, such as `softmax.exp` instead of `exp`."""
-        exact(name)
+        check_function(name)
         return replace_fields(self, replaces=name)
 
     def inline(self, builder: Builder, arguments: Sequence[int], named: Mapping[str, int]) -> int:
         """The register of its result on the arguments of a call, as a part of another program."""
-        if self.source is None:
-            if len(arguments) != 1 or named:
-                raise TypeError(f"{self.name} takes one number")
-            return self.program.splice(builder, arguments[0])[0]
-        code = self.source.function.__code__
-        names = code.co_varnames[: code.co_argcount]
+        if not self.is_elementwise:
+            raise TypeError(f"{self.name} is a function of tensors; only operators of numbers are called by others")
+        names = [*self.operands, *self.constants]
         wrong = [name for name in named if name not in names[len(arguments) :]]
-        if wrong or not 1 <= len(arguments) <= len(names):
+        values: dict[str, Any] = dict(zip(names, map(Given, arguments), strict=False))
+        values |= {name: Given(register) for name, register in named.items()}
+        if wrong or len(arguments) > len(names) or any(name not in values for name in self.operands):
             raise TypeError(f"{self.name} takes ({', '.join(names)})")
-        defaults = dict(zip(reversed(names), reversed(self.source.function.__defaults__ or ()), strict=False))
-        registers = list(arguments)
-        for name in names[len(arguments) :]:
-            registers.append(named[name] if name in named else builder.constant(float(defaults[name])))
-        return compile_function(self.source, builder, registers)
+        if self.source is None:
+            registers = {name: builder.number(value.register) for name, value in values.items()}
+            return self.program.splice(builder, registers)[0]
+        return compile_function(self.source, builder, {**self.constants, **values})
 
     def describe(self) -> dict[str, Any]:
         """Everything that its results depend on, as plain data."""
-        digest = sha256(repr((self.program.instructions, self.program.outputs)).encode()).hexdigest()[:16]
+        digest = sha256(repr((self.program.instructions, self.program.results)).encode()).hexdigest()[:16]
         fmt = None if self.format is None else str(self.format)
-        return {"replaces": self.replaces, "program": digest, "backward": self.backward, "format": fmt}
+        custom = {name: own.describe()["program"] for name, own in self.custom_backward.items()}
+        described = {"replaces": self.replaces, "program": digest, "backward": self.backward, "format": fmt}
+        return described | ({"custom_backward": custom} if custom else {})
 
     @property
     def reference(self) -> str:
@@ -161,23 +242,34 @@ class Operator:
 
 
 def operator(
-    replaces: str,
+    replaces: str | Callable[..., Any] | None = None,
     *,
     backward: Backward = "derived",
+    custom_backward: Callable[..., Any] | Mapping[str, Callable[..., Any]] | None = None,
     format: Format | str | None = None,
     cycles: int | None = None,
     pipelined: bool = False,
-) -> Callable[[Callable[..., float]], Operator]:
-    """A decorator that compiles a Python function of one number to an `Operator`.
+) -> Any:
+    """A decorator that compiles a Python function to an `Operator`.
+
+    The function says what one number of the result is. Plain arguments are numbers, and tensors are taken through it
+    element by element, broadcast as torch does. An argument that is annotated with axes, as `x: "r n"`, is a tensor
+    that is read by index; the annotation of the result names its axes, which are also the index of the element. Axes
+    in capitals are sizes.
 
     The function is not called: its source is compiled for CPU and GPU, differentiated, and priced. It may use
-    arithmetic, comparisons, `if`, `match`, local variables, early returns, `abs`, `min`, `max`, `math.floor`,
-    `math.sqrt`, `math.exp`, `math.log`, numbers of the enclosing scopes (as they are now) and other operators.
+    arithmetic, comparisons, `if`, `match`, `for k in range(N)`, local variables, early returns, `abs`, `min`, `max`,
+    sums and extremes of generator expressions over ranges, functions of `math`, numbers and tables of the enclosing
+    scopes (as they are now) and other operators.
 
     Args:
-        replaces: the function that it replaces: "tanh", "sigmoid", "gelu", "exp", "softmax.exp", "rsqrt", ...
-        backward: "derived" from the same source, "exact" for the derivative of the function that it replaces, or
-            "straight-through".
+        replaces: the function that it replaces: "tanh", "softmax", "conv2d", "softmax.exp", ..., with a pattern of
+            layers in front where it replaces it there only, as "blocks.*.softmax". Without one (`@operator`) it is
+            a new op, which models call.
+        backward: "derived" from the same source, "exact" for the derivative of the function that it replaces,
+            "straight-through", or "none".
+        custom_backward: a function of the error and all operands that gives an element of the gradient, or one for each
+            operand by its name; others are derived.
         format: the format that every intermediate result is rounded to.
         cycles: cycles per result, instead of the counted ones.
         pipelined: whether the unit takes a new number in every cycle.
@@ -191,25 +283,136 @@ def operator(
     ...     return max(-1.0, min(x, 1.0))
     >>> hard_tanh(0.25), hard_tanh.derivative(0.25), hard_tanh.derivative(3.0), hard_tanh.breakpoints()
     (0.25, 1.0, 0.0, [-1.0, 1.0])
+    >>> @operator
+    ... def row_sums(x: "r n") -> "r":
+    ...     return sum(x[r, j] for j in range(N))
     """
     if callable(replaces):
-        raise ConfigError('write @operator("tanh"), with the function that it replaces')
+        return operator()(replaces)
     options = check_options(replaces, backward, format, cycles, pipelined)
 
-    def decorate(function: Callable[..., float]) -> Operator:
+    def decorate(function: Callable[..., Any]) -> Operator:
         source = Source(function)
-        builder = Builder()
-        program = builder.finish(compile_function(source, builder, [builder.input()]))
-        return Operator(name=function.__name__, program=program, function=function, source=source, **options)
+        operands, result, constants = _signature(source)
+        try:
+            program = compile_tensors(source, operands, result, constants)
+        except SizesNeeded:
+            names = {axis.name for axes in operands.values() for axis in axes if not axis.name.isdigit()}
+            program = compile_tensors(source, operands, result, constants, dict.fromkeys(names, 2))
+        made = Operator(
+            name=function.__name__, program=program, function=function, source=source,
+            operands=operands, result=result, constants=constants, **options,
+        )  # fmt: skip
+        return replace_fields(made, custom_backward=_custom(made, custom_backward)) if custom_backward else made
 
     return decorate
 
 
+def _signature(source: Source) -> tuple[dict[str, tuple[Axis, ...]], tuple[Axis, ...], dict[str, Any]]:
+    """Operands with their axes, the axes of the result, and constants with their defaults."""
+    spec, allowed = source.tree.args, "operands as x or x: 'r n', then constants as slope=0.5"
+    for node in (spec.vararg, spec.kwarg):
+        if node is not None:
+            raise source.error(node, f'the argument "{node.arg}" is not positional', allowed)
+    positional = [*spec.posonlyargs, *spec.args]
+    defaults = source.function.__defaults__ or ()
+    split = len(positional) - len(defaults)
+    constants = dict(zip([node.arg for node in positional[split:]], defaults, strict=True))
+    for node in spec.kwonlyargs:
+        if node.arg not in (source.function.__kwdefaults__ or {}):
+            raise source.error(node, f'the argument "{node.arg}" is neither an operand nor a constant', allowed)
+    constants |= source.function.__kwdefaults__ or {}
+    for name, value in constants.items():
+        entries = value if isinstance(value, tuple) else (value,)
+        if not all(isinstance(entry, int | float) for entry in entries):
+            kind = type(value).__name__
+            raise source.error(source.tree, f'the default of "{name}" is a {kind}, no number', allowed)
+        constants[name] = _constant(value, value)
+    if not split:
+        raise source.error(source.tree, f"{source.name} has no operand", allowed)
+    axes = {node.arg: parse_axes(source, node.annotation) for node in positional[:split]}
+    result = parse_axes(source, source.tree.returns, is_result=True)
+    if all(own is None for own in axes.values()) and result is None:
+        return dict.fromkeys(axes, ELEMENTS), ELEMENTS, constants
+    if result is None:
+        raise source.error(
+            source.tree, f"{source.name} does not name the axes of its result", 'axes, as -> "r n"; -> ""'
+        )
+    operands = {name: own or () for name, own in axes.items()}
+    used = {axis.name for own in (*operands.values(), result) for axis in own}
+    clash = sorted(used & {*operands, *constants} | {name.upper() for name in used} & {*operands, *constants})
+    if clash:
+        raise source.error(source.tree, f'"{clash[0]}" is both an argument and an axis', "different names")
+    if "_" in {axis.name for axis in result} and not any(own[:1] == ELEMENTS for own in operands.values()):
+        raise source.error(source.tree, 'the result has leading axes ("...") that no operand has', 'x: "... n"')
+    return operands, result, constants
+
+
+def _constant(value: Any, default: Any) -> Any:
+    """A constant argument as its default is: a tuple where that is one, a number where all of its entries are equal."""
+    if isinstance(default, tuple):
+        return tuple(value) if isinstance(value, list | tuple) else (value,) * len(default)
+    if isinstance(value, list | tuple):
+        if len(set(value)) != 1:
+            raise ConfigError(f"a constant must be one number, not {value}; give it a tuple as its default")
+        value = value[0]
+    if isinstance(value, bool):
+        return int(value)
+    if not isinstance(value, int | float):
+        raise ConfigError(f"a constant must be a number, not {value!r}")
+    return value
+
+
+def _custom(made: Operator, custom: Callable[..., Any] | Mapping[str, Callable[..., Any]]) -> dict[str, Operator]:
+    """The operators of the gradients that the user gives."""
+    if not isinstance(custom, Mapping):
+        if len(made.operands) > 1:
+            names = ", ".join(made.operands)
+            raise ConfigError(f"{made.where}: custom_backward must name an operand, as {{...: function}}: {names}")
+        custom = {next(iter(made.operands)): custom}
+    built = {}
+    for operand, function in custom.items():
+        if operand not in made.operands:
+            raise ConfigError(f'{made.where}: custom_backward of "{operand}": {did_you_mean(operand, made.operands)}')
+        own = function if isinstance(function, Operator) else operator(backward="none")(function)
+        error = made.result if not made.is_elementwise else ELEMENTS
+        shapes = [tuple(axis.name for axis in axes) for axes in (*own.operands.values(), own.result)]
+        wanted = [
+            tuple(axis.name for axis in axes) for axes in (error, *made.operands.values(), made.operands[operand])
+        ]
+        if shapes != wanted:
+            spelled = ["..." if axes == ("_",) else " ".join(axes) for axes in wanted]
+            raise ConfigError(
+                f"{own.where}: the gradient of {operand} must take the error and all operands, with the axes "
+                f"{spelled[:-1]}, and return {spelled[-1]!r}"
+            )
+        built[operand] = own
+    return built
+
+
+@lru_cache(maxsize=1024)
+def _specialize(made: Operator, constants: Constants, sizes: Constants) -> Program:
+    assert made.source is not None
+    return compile_tensors(made.source, made.operands, made.result, dict(constants), dict(sizes) if sizes else None)
+
+
+@lru_cache(maxsize=1024)
+def _gradients(made: Operator, program: Program, wanted: tuple[str, ...]) -> Program:
+    shapes = {
+        name: tuple(int(axis.name) if axis.name.isdigit() else axis.name for axis in made.operands[name])
+        for name in wanted
+    }
+    return gradients(program, shapes)
+
+
 def check_options(
-    replaces: str, backward: str, format: Format | str | None, cycles: int | None, pipelined: bool
+    replaces: str | None, backward: str, format: Format | str | None, cycles: int | None, pipelined: bool
 ) -> dict[str, Any]:
     """The options that all kinds of operators share, checked."""
-    exact(replaces)
+    if replaces is not None:
+        check_function(replaces)
+    if backward == "exact" and replaces is None:
+        raise ConfigError('backward="exact" is the derivative of the function that an operator replaces; name it')
     if backward not in get_args(Backward):
         raise ConfigError(f'backward="{backward}": {did_you_mean(str(backward), get_args(Backward))}')
     parsed = parse(format) if isinstance(format, str) else format

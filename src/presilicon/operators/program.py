@@ -1,18 +1,25 @@
-"""Scalar functions as lists of instructions, which the operator language is compiled to.
+"""Programs: a function of the operator language as a graph of pure operations on numbers, whole numbers and conditions.
 
-A program has no branches: conditions are values, and `select` picks one of two results. Since nothing has a side
-effect, computing both sides and picking one is equivalent to the source.
+A value depends on the index variables (`axis`) that lead to it. A reduction binds one of them; the rest belong to the
+result. Nothing is ordered but arguments before their use, so every execution is free to choose its loops.
 """
 
 import struct
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, get_args
 
 from presilicon.base import ConfigError
 
 Operation = Literal[
-    "input",
     "constant",
+    "integer",
+    "truth",
+    "size",
+    "axis",
+    "read",
+    "carry",
     "add",
     "sub",
     "mul",
@@ -24,11 +31,15 @@ Operation = Literal[
     "floor",
     "sqrt",
     "exp",
+    "exp2",
     "log",
+    "tanh",
+    "erf",
+    "sin",
+    "cos",
     "lookup",
     "locate",
     "select",
-    "truth",
     "lt",
     "le",
     "eq",
@@ -36,12 +47,36 @@ Operation = Literal[
     "and",
     "or",
     "not",
+    "number",
+    "whole",
+    "floordiv",
+    "mod",
+    "sum",
+    "prod",
+    "greatest",
+    "least",
+    "argmax",
+    "argmin",
 ]
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+Kind = Literal["number", "integer", "condition"]
 CONDITIONS = frozenset(["truth", "lt", "le", "eq", "ne", "and", "or", "not"])
-"""The operations whose result is true or false; that of all others is a number."""
+"""The operations whose result is true or false."""
+REDUCTIONS: dict[str, float] = {
+    "sum": 0.0,
+    "prod": 1.0,
+    "greatest": float("-inf"),
+    "least": float("inf"),
+    "argmax": 0.0,
+    "argmin": 0.0,
+}
+"""Operations over all values of an index variable, and their result where there are none. Their arguments are the
+value and the variable."""
+_INTEGERS = frozenset(["integer", "size", "axis", "whole", "floordiv", "mod", "argmax", "argmin"])
+_INHERITED = frozenset(["add", "sub", "mul", "neg", "abs", "min", "max", "sum", "prod", "greatest", "least", "carry"])
 
 LARGEST = 20_000
-"""The most instructions of a program; nested branches can multiply them."""
+"""The most instructions of a program; nested branches and unrolled loops can multiply them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,61 +85,197 @@ class ProgramInstruction:
 
     operation: Operation
     arguments: tuple[int, ...] = ()
-    """Positions of earlier instructions."""
+    """Positions of earlier instructions. An `axis` has its extent, a `read` the condition under which it is made and
+    then its indices, a reduction the value and its variable."""
     value: float = 0.0
-    """The number of a constant; 1 or 0 for a truth."""
+    """The number of a constant; 1 or 0 for a truth; 1 for a carried whole number."""
     table: tuple[float, ...] = ()
     """The numbers of a `lookup` by position, which is cut off to a whole number and kept inside (a NaN reads the
     first); or the rising bounds of a `locate`, which counts those that are not above its argument."""
+    name: str = ""
+    """Of an operand that is read, a size, or an index variable."""
+    line: int = field(default=0, compare=False)
+    """Where in the source a `read` is written."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A tensor that a program computes."""
+
+    target: str
+    """The operand whose gradient it is; empty for the function's own result."""
+    axes: tuple[int, ...]
+    """The index variables over which it is computed."""
+    value: int
+    indices: tuple[int, ...] | None = None
+    """The indices of the element that each value is added to; None: the variables themselves, each element once."""
+    condition: int | None = None
+    """Under which it is added."""
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Instructions in order, and the positions of the results."""
+    """Instructions in order, and the results."""
 
     instructions: tuple[ProgramInstruction, ...]
-    outputs: tuple[int, ...]
+    results: tuple[Result, ...]
 
-    def splice(self, builder: "Builder", argument: int) -> list[int]:
-        """The results of this program on `argument`, as a part of another one."""
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The positions of the results."""
+        return tuple(result.value for result in self.results)
+
+    @cached_property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Number, integer or condition, by instruction."""
+        kinds: list[Kind] = []
+        for instruction in self.instructions:
+            kinds.append(kind_of(instruction, kinds))
+        return tuple(kinds)
+
+    @cached_property
+    def free(self) -> tuple[frozenset[int], ...]:
+        """The index variables that each value depends on."""
+        free: list[frozenset[int]] = []
+        for position, instruction in enumerate(self.instructions):
+            free.append(free_of(position, instruction, free))
+        return tuple(free)
+
+    @cached_property
+    def operands(self) -> tuple[str, ...]:
+        """The operands that it reads."""
+        return tuple(dict.fromkeys(step.name for step in self.instructions if step.operation == "read"))
+
+    def splice(self, builder: "Builder", arguments: Mapping[str, int]) -> list[int]:
+        """The results of this program of plain numbers, as a part of another one."""
         registers: list[int] = []
         for instruction in self.instructions:
-            if instruction.operation == "input":
-                registers.append(argument)
+            if instruction.operation == "read":
+                registers.append(arguments[instruction.name])
             else:
                 renumbered = [registers[argument] for argument in instruction.arguments]
-                registers.append(
-                    builder.emit(instruction.operation, *renumbered, value=instruction.value, table=instruction.table)
-                )
+                registers.append(builder.again(instruction, renumbered))
         return [registers[output] for output in self.outputs]
+
+
+def kind_of(instruction: ProgramInstruction, kinds: "list[Kind]") -> Kind:
+    """The kind of an instruction's result, from those of the instructions before it."""
+    operation, arguments = instruction.operation, instruction.arguments
+    if operation in CONDITIONS:
+        return "condition"
+    if operation == "carry":
+        return "integer" if instruction.value else "number"
+    if operation in _INHERITED:
+        return kinds[arguments[0]]
+    if operation == "select":
+        return kinds[arguments[1]]
+    return "integer" if operation in _INTEGERS else "number"
+
+
+def free_of(position: int, instruction: ProgramInstruction, free: "list[frozenset[int]]") -> frozenset[int]:
+    """The index variables of an instruction, from those of the instructions before it."""
+    if instruction.operation == "axis":
+        return frozenset([position])
+    joint = frozenset[int]().union(*(free[argument] for argument in instruction.arguments))
+    return joint - {instruction.arguments[1]} if instruction.operation in REDUCTIONS else joint
 
 
 class Builder:
     """Builds a program; equal instructions are shared, and operations on constants are computed at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Mapping[str, int] | None = None) -> None:
         self.instructions: list[ProgramInstruction] = []
+        self.kinds: list[Kind] = []
+        self.free: list[frozenset[int]] = []
+        self.sizes = sizes
+        """Sizes of the axes, where loops have to be written out; None while they are open."""
         self._registers: dict[object, int] = {}
+        self._fresh = 0
 
-    def input(self) -> int:
-        """The function's argument."""
-        return self._append(ProgramInstruction("input"))
+    def input(self, name: str = "x") -> int:
+        """An argument of a function of plain numbers."""
+        return self.emit("read", self.truth(True), self.axis("_", self.size("_")), name=name)
 
     def constant(self, value: float) -> int:
         """A number."""
         return self._append(ProgramInstruction("constant", value=float(value)))
 
+    def integer(self, value: int) -> int:
+        """A whole number."""
+        return self._append(ProgramInstruction("integer", value=float(value)))
+
     def truth(self, value: bool) -> int:
         """A condition that is known."""
         return self._append(ProgramInstruction("truth", value=float(value)))
 
-    def emit(self, operation: Operation, *arguments: int, value: float = 0.0, table: tuple[float, ...] = ()) -> int:
+    def size(self, name: str) -> int:
+        """The size of a named axis."""
+        if self.sizes is not None and name in self.sizes:
+            return self.integer(self.sizes[name])
+        return self._append(ProgramInstruction("size", name=name))
+
+    def axis(self, name: str, extent: int) -> int:
+        """The index variable of that name."""
+        return self._append(ProgramInstruction("axis", (extent,), name=name))
+
+    def variable(self, name: str, extent: int) -> int:
+        """A new index variable."""
+        self._fresh += 1
+        return self.axis(f"{name}.{self._fresh}", extent)
+
+    def number(self, register: int) -> int:
+        """A whole number as a number."""
+        if self.kinds[register] != "integer":
+            return register
+        return self.emit("number", register)
+
+    def again(self, instruction: ProgramInstruction, arguments: Iterable[int]) -> int:
+        """An instruction with other arguments."""
+        if instruction.operation in ("constant", "integer", "truth", "size", "carry", "axis"):
+            return self._append(
+                ProgramInstruction(
+                    instruction.operation, tuple(arguments), instruction.value, instruction.table, instruction.name
+                )
+            )
+        return self.emit(
+            instruction.operation, *arguments, value=instruction.value, table=instruction.table,
+            name=instruction.name, line=instruction.line,
+        )  # fmt: skip
+
+    def emit(
+        self,
+        operation: Operation,
+        *arguments: int,
+        value: float = 0.0,
+        table: tuple[float, ...] = (),
+        name: str = "",
+        line: int = 0,
+    ) -> int:
         """The register of an operation's result; operations on constants are computed at once, in float64.
 
         Raises:
             ConfigError: the program would have too many instructions.
         """
         operands = [self.instructions[argument] for argument in arguments]
+        known = [operand.operation in ("constant", "integer", "truth") for operand in operands]
+        simple = self._simplified(operation, arguments, operands)
+        if simple is not None:
+            return simple
+        if arguments and all(known) and operation not in REDUCTIONS and operation != "read":
+            from presilicon.operators.reference import apply
+
+            instruction = ProgramInstruction(operation, arguments, value, table)
+            result = apply(instruction, [operand.value for operand in operands])
+            kind = kind_of(instruction, self.kinds)
+            if kind == "condition":
+                return self.truth(bool(result))
+            return self.integer(int(result)) if kind == "integer" else self.constant(result)
+        return self._append(ProgramInstruction(operation, arguments, value, table, name, line))
+
+    def _simplified(
+        self, operation: Operation, arguments: tuple[int, ...], operands: list[ProgramInstruction]
+    ) -> int | None:
+        """An equal value that is there already, or None."""
         if operation == "select":
             condition = operands[0]
             if condition.operation == "truth":
@@ -112,28 +283,39 @@ class Builder:
             if arguments[1] == arguments[2]:
                 return arguments[1]
         elif operation == "mul" and 1.0 in (
-            constant := [operand.value if operand.operation == "constant" else 0.0 for operand in operands]
+            constant := [operand.value if operand.operation in ("constant", "integer") else 0.0 for operand in operands]
         ):
             return arguments[1 - constant.index(1.0)]
+        elif operation in ("add", "sub") and self.kinds[arguments[0]] == "integer":
+            # Not for numbers: -0.0 + 0.0 is 0.0.
+            if operands[1].operation == "integer" and operands[1].value == 0:
+                return arguments[0]
+            if operation == "add" and operands[0].operation == "integer" and operands[0].value == 0:
+                return arguments[1]
         elif operation in ("and", "or"):
+            if arguments[0] == arguments[1]:
+                return arguments[0]
             for one, other in (arguments, reversed(arguments)):
                 if self.instructions[one].operation == "truth":
                     return other if bool(self.instructions[one].value) == (operation == "and") else one
-        if arguments and all(instruction.operation in ("constant", "truth") for instruction in operands):
-            from presilicon.operators.reference import apply
+        elif operation == "whole" and self.kinds[arguments[0]] == "integer":
+            return arguments[0]
+        return None
 
-            result = apply(
-                ProgramInstruction(operation, arguments, value, table), [instruction.value for instruction in operands]
-            )
-            return self.truth(bool(result)) if operation in CONDITIONS else self.constant(result)
-        return self._append(ProgramInstruction(operation, arguments, value, table))
+    def all_of(self, conditions: Iterable[int]) -> int:
+        """Whether all conditions hold."""
+        result = self.truth(True)
+        for condition in conditions:
+            result = self.emit("and", result, condition)
+        return result
 
     def power(self, base: int, exponent: int) -> int:
         """`base ** exponent` by repeated squaring, as hardware does it."""
+        one = self.integer(1) if self.kinds[base] == "integer" else self.constant(1.0)
         if exponent == 0:
-            return self.constant(1.0)
+            return one
         if exponent < 0:
-            return self.emit("div", self.constant(1.0), self.power(base, -exponent))
+            return self.emit("div", self.constant(1.0), self.power(self.number(base), -exponent))
         result: int | None = None
         square = base
         while exponent:
@@ -145,13 +327,45 @@ class Builder:
         assert result is not None
         return result
 
+    def substitute(self, register: int, changes: Mapping[int, int], avoid: frozenset[int] = frozenset()) -> int:
+        """A value with some index variables replaced by other values.
+
+        A reduction keeps its own variable; it gets a new one where it would catch one of the values, or one to `avoid`.
+        """
+        changed, needed = dict(changes), {register}
+        for position in range(register, -1, -1):
+            if position in needed and position not in changed:
+                instruction = self.instructions[position]
+                if instruction.operation not in REDUCTIONS:
+                    needed.update(instruction.arguments)
+        for position in sorted(needed - changed.keys()):
+            instruction = self.instructions[position]
+            if self.free[position].isdisjoint(changes):
+                changed[position] = position
+            elif instruction.operation in REDUCTIONS:
+                body, axis = instruction.arguments
+                inner = {key: value for key, value in changes.items() if key in self.free[body] and key != axis}
+                if axis in avoid or any(axis in self.free[value] for value in inner.values()):
+                    old = self.instructions[axis]
+                    spelled = ",".join(f"{key}:{value}" for key, value in sorted(inner.items()))
+                    inner[axis] = axis = self.axis(f"{old.name}~{spelled}", old.arguments[0])
+                changed[position] = self.emit(instruction.operation, self.substitute(body, inner, avoid), axis)
+            else:
+                changed[position] = self.again(instruction, [changed[argument] for argument in instruction.arguments])
+        return changed[register]
+
     def is_condition(self, register: int) -> bool:
         """Whether a result is true or false rather than a number."""
-        return self.instructions[register].operation in CONDITIONS
+        return self.kinds[register] == "condition"
 
-    def finish(self, *outputs: int) -> Program:
-        """The program with these results, without instructions that they do not need."""
-        needed = set(outputs)
+    def finish(self, *outputs: int, results: Iterable[Result] = ()) -> Program:
+        """The program with these results, without instructions that they do not need.
+
+        `outputs` are those of a function of plain numbers; `results` have index variables of their own.
+        """
+        element = (self.axis("_", self.size("_")),) if outputs else ()
+        whole = (*(Result("", element, output) for output in outputs), *results)
+        needed = {register for result in whole for register in _registers(result)}
         for register in reversed(range(len(self.instructions))):
             if register in needed:
                 needed.update(self.instructions[register].arguments)
@@ -159,22 +373,39 @@ class Builder:
         renumbered = {old: new for new, old in enumerate(live)}
         instructions = tuple(
             ProgramInstruction(
-                instruction.operation,
-                tuple(renumbered[argument] for argument in instruction.arguments),
-                instruction.value,
-                instruction.table,
+                step.operation, tuple(renumbered[argument] for argument in step.arguments),
+                step.value, step.table, step.name, step.line,
             )
-            for instruction in (self.instructions[register] for register in live)
-        )
-        return Program(instructions, tuple(renumbered[output] for output in outputs))
+            for step in (self.instructions[register] for register in live)
+        )  # fmt: skip
+        return Program(instructions, tuple(_renumbered(result, renumbered.__getitem__) for result in whole))
 
     def _append(self, instruction: ProgramInstruction) -> int:
         # Bits and not values: 0.0 and -0.0 are equal, and a NaN is not even equal to itself.
         bits = struct.pack(f"{1 + len(instruction.table)}d", instruction.value, *instruction.table)
-        key = (instruction.operation, instruction.arguments, bits)
+        key = (instruction.operation, instruction.arguments, instruction.name, bits)
         if key not in self._registers:
             if len(self.instructions) >= LARGEST:
-                raise ConfigError(f"an operator must have at most {LARGEST} instructions; use fewer branches")
-            self._registers[key] = len(self.instructions)
+                raise ConfigError(
+                    f"an operator must have at most {LARGEST} instructions; use fewer branches, or shorter loops"
+                )
+            position = self._registers[key] = len(self.instructions)
             self.instructions.append(instruction)
+            self.kinds.append(kind_of(instruction, self.kinds))
+            self.free.append(free_of(position, instruction, self.free))
         return self._registers[key]
+
+
+def _registers(result: Result) -> list[int]:
+    condition = [] if result.condition is None else [result.condition]
+    return [*result.axes, result.value, *(result.indices or ()), *condition]
+
+
+def _renumbered(result: Result, number: Callable[[int], int]) -> Result:
+    return Result(
+        result.target,
+        tuple(map(number, result.axes)),
+        number(result.value),
+        None if result.indices is None else tuple(map(number, result.indices)),
+        None if result.condition is None else number(result.condition),
+    )

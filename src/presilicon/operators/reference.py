@@ -6,31 +6,178 @@ Numbers follow IEEE 754 where Python would raise: 1 / 0 is infinite, the root of
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import NamedTuple
 
-from presilicon.base import unknown
+from presilicon.base import ConfigError, unknown
 from presilicon.formats import Format, quantize_value
-from presilicon.operators.program import CONDITIONS, Program, ProgramInstruction
+from presilicon.operators.program import REDUCTIONS, Program, ProgramInstruction
 
 
-def evaluate(program: Program, x: float, fmt: Format | None = None) -> list[float]:
-    """The results of a program for one number.
+class Array(NamedTuple):
+    """A tensor of plain numbers, row by row."""
+
+    shape: tuple[int, ...]
+    numbers: list[float]
+
+    def offset(self, index: Sequence[float]) -> int | None:
+        """The position of an element; None outside."""
+        offset = 0
+        for place, size in zip(index, self.shape, strict=True):
+            if not 0 <= place < size:
+                return None
+            offset = offset * size + int(place)
+        return offset
+
+
+def evaluate(program: Program, x: float, fmt: Format | None = None, *more: float) -> list[float]:
+    """The results of a program of plain numbers.
 
     Arithmetic is that of float64. With a format, the argument, every constant and every result are rounded to it: for
     float32 that is float32 arithmetic, since a float64 result holds enough bits for the second rounding to be harmless.
     """
-    values: list[float] = []
-    for instruction in program.instructions:
-        if instruction.operation == "input":
-            result = float(x)
-        elif instruction.operation in ("constant", "truth"):
-            result = instruction.value
-        else:
-            result = apply(instruction, [values[argument] for argument in instruction.arguments])
-        if fmt is not None and instruction.operation not in CONDITIONS and instruction.operation != "locate":
-            result = quantize_value(result, fmt)
-        values.append(result)
-    return [values[output] for output in program.outputs]
+    operands = {name: Array((1,), [number]) for name, number in zip(program.operands, (x, *more), strict=False)}
+    return [array.numbers[0] for array in evaluate_tensors(program, operands, {"_": 1}, fmt)]
+
+
+def evaluate_tensors(
+    program: Program,
+    operands: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    fmt: Format | None = None,
+    shapes: Sequence[tuple[int, ...]] = (),
+) -> list[Array]:
+    """The results of a program, element by element; `shapes` are those of results that are added up by index.
+
+    Raises:
+        ConfigError: an index lies outside of its operand.
+    """
+    meaning = _Meaning(program, operands, sizes, fmt)
+    arrays = []
+    for position, result in enumerate(program.results):
+        extents = [range(meaning.extent(axis)) for axis in result.axes]
+        if result.indices is None:
+            numbers = [
+                meaning.at(result.value, dict(zip(result.axes, index, strict=True))) for index in product(*extents)
+            ]
+            arrays.append(Array(tuple(map(len, extents)), numbers))
+            continue
+        total = Array(shapes[position], [0.0] * math.prod(shapes[position]))
+        for index in product(*extents):
+            at = dict(zip(result.axes, index, strict=True))
+            if result.condition is None or meaning.at(result.condition, at):
+                offset = total.offset([meaning.at(register, at) for register in result.indices])
+                assert offset is not None  # the forward pass has read there
+                total.numbers[offset] += meaning.at(result.value, at)
+        arrays.append(total)
+    return arrays
+
+
+class _Meaning:
+    """Values of a program's instructions for given operands, each computed once."""
+
+    def __init__(
+        self, program: Program, operands: Mapping[str, Array], sizes: Mapping[str, int], fmt: Format | None
+    ) -> None:
+        self._program = program
+        self._operands, self._sizes, self._format = operands, sizes, fmt
+        self._known: dict[tuple[int, ...], float] = {}
+        self._orders: dict[int, list[int]] = {}
+
+    def extent(self, axis: int) -> int:
+        """The number of values of an index variable."""
+        return int(self.at(self._program.instructions[axis].arguments[0], {}))
+
+    def at(self, register: int, index: Mapping[int, int]) -> float:
+        """A value where the index variables have these values."""
+        for position in self._order(register):
+            key = self._key(position, index)
+            if key not in self._known:
+                self._known[key] = self._compute(position, index)
+        return self._known[self._key(register, index)]
+
+    def _key(self, position: int, index: Mapping[int, int]) -> tuple[int, ...]:
+        return position, *(index[axis] for axis in sorted(self._program.free[position]))
+
+    def _order(self, register: int) -> list[int]:
+        """The instructions that a value needs, without those inside its reductions."""
+        if register not in self._orders:
+            needed = {register}
+            for position in range(register, -1, -1):
+                instruction = self._program.instructions[position]
+                if position in needed and instruction.operation not in (*REDUCTIONS, "axis"):
+                    needed.update(instruction.arguments)
+            self._orders[register] = sorted(needed)
+        return self._orders[register]
+
+    def _compute(self, position: int, index: Mapping[int, int]) -> float:
+        instruction = self._program.instructions[position]
+        operation = instruction.operation
+        if operation in REDUCTIONS:
+            return self._reduce(instruction, index)
+        arguments = (
+            [self._known[self._key(argument, index)] for argument in instruction.arguments]
+            if operation != "axis"
+            else []
+        )
+        match operation:
+            case "axis":
+                return index[position]
+            case "size":
+                return self._sizes[instruction.name]
+            case "integer":
+                return int(instruction.value)
+            case "read":
+                result = self._read(instruction, arguments)
+            case "constant" | "truth":
+                result = instruction.value
+            case _:
+                result = apply(instruction, arguments)
+        return self._rounded(position, result)
+
+    def _rounded(self, position: int, result: float) -> float:
+        is_number = self._program.kinds[position] == "number"
+        if self._format is None or not is_number or self._program.instructions[position].operation == "locate":
+            return result
+        return quantize_value(result, self._format)
+
+    def _read(self, instruction: ProgramInstruction, arguments: Sequence[float]) -> float:
+        if not arguments[0]:
+            return 0.0
+        array = self._operands[instruction.name]
+        offset = array.offset(arguments[1:])
+        if offset is None:
+            raise ConfigError(outside(instruction, array.shape))
+        return float(array.numbers[offset])
+
+    def _reduce(self, instruction: ProgramInstruction, index: Mapping[int, int]) -> float:
+        body, axis = instruction.arguments
+        best, total = math.nan, REDUCTIONS[instruction.operation]
+        for place in range(self.extent(axis)):
+            value = self.at(body, {**index, axis: place})
+            match instruction.operation:
+                case "sum":
+                    total = self._rounded(body, total + value)
+                case "prod":
+                    total = self._rounded(body, total * value)
+                case "greatest":
+                    total = value if place == 0 or value > total else total
+                case "least":
+                    total = value if place == 0 or value < total else total
+                case _:
+                    is_best = value > best if instruction.operation == "argmax" else value < best
+                    if place == 0 or is_best:
+                        best, total = value, place
+        return total
+
+
+def outside(instruction: ProgramInstruction, shape: Sequence[int]) -> str:
+    """The complaint about an index that leaves its operand."""
+    return (
+        f"line {instruction.line}: an index of {instruction.name} lies outside of its shape {tuple(shape)}; "
+        f"guard it, as `{instruction.name}[i] if 0 <= i < N else 0.0`"
+    )
 
 
 def apply(instruction: ProgramInstruction, arguments: Sequence[float]) -> float:
@@ -39,7 +186,7 @@ def apply(instruction: ProgramInstruction, arguments: Sequence[float]) -> float:
         return instruction.table[table_index(arguments[0], len(instruction.table))]
     if instruction.operation == "locate":
         return 0.0 if math.isnan(arguments[0]) else float(bisect_right(instruction.table, arguments[0]))
-    return float(_RULES[instruction.operation](*arguments))
+    return _RULES[instruction.operation](*arguments)
 
 
 def table_index(position: float, length: int) -> int:
@@ -69,6 +216,11 @@ def exponential(a: float) -> float:
         return math.inf
 
 
+def power_of_two(a: float) -> float:
+    """2 to the power of a whole number."""
+    return math.ldexp(1.0, int(a)) if a < 1024 else math.inf
+
+
 def square_root(a: float) -> float:
     """The square root as IEEE 754 has it; that of -0 is -0."""
     return math.nan if a < 0 else math.sqrt(a)
@@ -85,13 +237,22 @@ _RULES: dict[str, Callable[..., float]] = {
     "mul": lambda a, b: a * b,
     "div": divide,
     "neg": lambda a: -a,
-    "abs": math.fabs,
+    "abs": abs,
     "min": lambda a, b: b if b < a else a,
     "max": lambda a, b: b if b > a else a,
     "floor": floor,
     "sqrt": square_root,
     "exp": exponential,
+    "exp2": lambda a: exponential(a * math.log(2)) if not float(a).is_integer() else power_of_two(a),
     "log": logarithm,
+    "tanh": math.tanh,
+    "erf": math.erf,
+    "sin": lambda a: math.sin(a) if math.isfinite(a) else math.nan,
+    "cos": lambda a: math.cos(a) if math.isfinite(a) else math.nan,
+    "number": float,
+    "whole": lambda a: int(a) if math.isfinite(a) else -1,
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
     "select": lambda condition, a, b: a if condition else b,
     "lt": lambda a, b: a < b,
     "le": lambda a, b: a <= b,

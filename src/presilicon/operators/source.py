@@ -10,8 +10,9 @@ from typing import Any
 from presilicon.base import ConfigError
 
 ALLOWED = (
-    "numbers, + - * / **, comparisons, and/or/not, if/elif/else, match, local variables, return, "
-    "abs, min, max, floor, sqrt, exp, log and other operators"
+    "numbers, + - * / **, comparisons, and/or/not, if/elif/else, match, for k in range(n), local variables, return, "
+    "sum/max/min/prod/mean over ranges, abs, min, max, floor, sqrt, exp, log, tanh, erf, sin, cos, operands and tables "
+    "by index, and other operators"
 )
 
 
@@ -23,7 +24,10 @@ class Source:
     """The parsed source of a function, and the names that it sees."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        code = function.__code__
+        code = getattr(function, "__code__", None)
+        if code is None:
+            name = getattr(function, "__name__", type(function).__name__)
+            raise LanguageError(f"the source of {name} cannot be read; allowed: a function written with def in a file")
         self.function = function
         self.file = code.co_filename
         self.name = function.__name__

@@ -3,7 +3,7 @@
 Everything here is plain, comparable, hashable where it is used as a key, and serialisable: no torch, no numpy.
 """
 
-from presilicon.records.cost import Area, CoresUse, Cost, DramBounds, OpCost, OperatorCost
+from presilicon.records.cost import Area, CoresUse, Cost, DramBounds, OpCost
 from presilicon.records.coverage import CoverageStatus, CoveredOp, EmulationCoverage, Stage
 from presilicon.records.events import (
     AnyEvent,
@@ -65,6 +65,7 @@ from presilicon.records.monitoring import (
     RoleStatistics,
     TensorStatistics,
 )
+from presilicon.records.operators import OperatorCost, OperatorWork
 from presilicon.records.protocols import AttachedHook, Observer, PairObserver, PassiveHook, Stateful, TrainingHook
 from presilicon.records.reproduction import Curve, Panel, Reproduced, Reproduction
 from presilicon.records.result import Arrival, Comparison, CurvePoint, DesignChange, Milestone, Result, SeedResult
@@ -184,6 +185,7 @@ __all__ = [
     "OpCost",
     "OpKind",
     "OperatorCost",
+    "OperatorWork",
     "Pair",
     "PairObserver",
     "Panel",

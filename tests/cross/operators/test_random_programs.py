@@ -10,10 +10,10 @@ from random import Random
 import pytest
 import torch
 
-from presilicon.emulation.operators.numba_execution import run_numba
-from presilicon.emulation.operators.torch_execution import run_torch
 from presilicon.formats import parse
 from presilicon.operators import load_operator
+from presilicon.operators.executions.numba_execution import run_numba
+from presilicon.operators.executions.torch_execution import run_torch
 from presilicon.operators.reference import evaluate
 
 CONSTANTS = ["0.5", "1.0", "2.0", "-1.0", "0.25", "3.0", "-0.0", "1e-3", "K"]
@@ -97,7 +97,7 @@ def test_all_executions_agree(tmp_path, seed: int) -> None:
         x = torch.tensor(inputs, dtype=dtype)
         rows = [evaluate(chosen.both, value, fmt) for value in x.tolist()]
         for run in (run_torch, run_numba) if seed % 4 == 0 else (run_torch,):  # compiling takes a second
-            for place, got in enumerate(run(chosen.both, x)):
+            for place, got in enumerate(run(chosen.both, {"x": x}, {"_": len(x)})):
                 expected = torch.tensor([row[place] for row in rows], dtype=dtype)
                 same = (got == expected) & (got.signbit() == expected.signbit())
                 assert bool((same | (got.isnan() & expected.isnan())).all()), (run, place)

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from presilicon.base import ConfigError
-from presilicon.emulation.operators.application import apply_operator
 from presilicon.emulation.operators.composites import COMPOSITES
 from presilicon.emulation.ops.vector import vector_functions
-from presilicon.operators import Operator
+from presilicon.operators import Operator, apply_operator
 
 _CELLS = frozenset(["tanh", "sigmoid"])
 _DECOMPOSED: dict[str, frozenset[str]] = {
@@ -79,11 +78,11 @@ def _call(operator: Operator, func: Callable[..., Any], x: Tensor, *args: Any, *
     """The operator of `x`, written to the tensor that the replaced function would write to."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         x = torch.as_tensor(x, dtype=torch.get_default_dtype()) if not isinstance(x, Tensor) else x.float()
-    result = apply_operator(operator, x)
     name = func.__name__
     in_place = (name.endswith("_") and not name.endswith("__")) or kwargs.get("inplace") or args[:1] == (True,)
-    if in_place:
-        return x.copy_(result)
+    if in_place:  # the derivative is computed from the old values
+        return x.copy_(apply_operator(operator, x.clone()))
+    result = apply_operator(operator, x)
     if kwargs.get("out") is not None:
         out: Tensor = kwargs["out"]
         return out.copy_(result)

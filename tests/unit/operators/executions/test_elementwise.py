@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from presilicon.base import ConfigError
-from presilicon.emulation.operators import apply_operator
-from presilicon.emulation.operators.numba_execution import run_numba
-from presilicon.emulation.operators.torch_execution import run_torch
 from presilicon.formats import parse
-from presilicon.operators import operator, piecewise_linear, table
+from presilicon.operators import apply_operator, operator, piecewise_linear, table
+from presilicon.operators.executions.numba_execution import run_numba
+from presilicon.operators.executions.torch_execution import run_torch
 from presilicon.operators.reference import evaluate
 
 
@@ -82,6 +81,11 @@ EDGES += [-4.0, -3.0, 0.5, -0.25, 3.999999, 1 / 3]
 FORMATS = {torch.float64: None, torch.float32: parse("float32")}
 
 
+def flat(run, program, x: torch.Tensor, *fmt) -> list[torch.Tensor]:
+    """An execution of a function of one number, on every element."""
+    return [out.view(x.shape) for out in run(program, {"x": x.reshape(-1)}, {"_": x.numel()}, *fmt)]
+
+
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     integer = torch.int64 if a.dtype == torch.float64 else torch.int32
     either = a.isnan() & b.isnan()
@@ -92,7 +96,7 @@ def check(chosen, values: list[float], dtype: torch.dtype) -> None:
     x = torch.tensor(values, dtype=dtype)
     wanted = [evaluate(chosen.both, float(value), FORMATS[dtype]) for value in x]
     for run in (run_numba, run_torch):
-        for place, got in enumerate(run(chosen.both, x)):
+        for place, got in enumerate(flat(run, chosen.both, x)):
             assert same_bits(got, torch.tensor([row[place] for row in wanted], dtype=dtype)), (run, place)
 
 
@@ -119,7 +123,7 @@ def test_exp_and_log_agree_to_the_last_places() -> None:
     x = torch.linspace(-3.9, 20, 1001, dtype=torch.float64)
     wanted = torch.tensor([exponentials(value) for value in x.tolist()], dtype=torch.float64)
     for run in (run_numba, run_torch):
-        torch.testing.assert_close(run(exponentials.program, x)[0], wanted, rtol=1e-14, atol=1e-14)
+        torch.testing.assert_close(flat(run, exponentials.program, x)[0], wanted, rtol=1e-14, atol=1e-14)
 
 
 @pytest.mark.parametrize("fmt", ["float16", "e4m3", "fixed(integer=4, fraction=8)", "posit(bits=8, es=1)"])
@@ -127,7 +131,7 @@ def test_formats_agree_with_the_reference(fmt: str) -> None:
     x = torch.tensor([each for each in EDGES if math.isfinite(each)] + torch.randn(200).tolist())
     for chosen in (pieces, piecewise_linear("tanh", -4, 4, 8)):
         wanted = [evaluate(chosen.both, float(value), parse(fmt)) for value in x]
-        for place, got in enumerate(run_torch(chosen.both, x, parse(fmt))):
+        for place, got in enumerate(flat(run_torch, chosen.both, x, parse(fmt))):
             assert same_bits(got, torch.tensor([row[place] for row in wanted]))
 
 
@@ -155,7 +159,7 @@ def test_gradients_of_branches_that_are_not_taken_do_no_harm() -> None:
 
 @pytest.mark.parametrize("name", ["tanh", "sigmoid", "gelu", "exp", "log", "rsqrt", "softplus", "silu"])
 def test_the_exact_backward_is_torch_s(name: str) -> None:
-    from presilicon.emulation.operators.application import EXACT_TENSOR
+    from presilicon.operators.executions.calls import EXACT_TENSOR
 
     made = table(name, 0.5, 4, 9, backward="exact")
     x = torch.linspace(0.6, 3.5, 50, dtype=torch.float64, requires_grad=True)
@@ -165,8 +169,8 @@ def test_the_exact_backward_is_torch_s(name: str) -> None:
 
 
 def test_every_function_has_its_tensor_twin() -> None:
-    from presilicon.emulation.operators.application import EXACT_TENSOR
     from presilicon.operators import EXACT as SCALAR
+    from presilicon.operators.executions.calls import EXACT_TENSOR
 
     assert EXACT_TENSOR.keys() == SCALAR.keys()
     for name, scalar in SCALAR.items():

@@ -1,0 +1,338 @@
+"""Operators as ops of torch: one custom op for all of them, with a shape function and a derivative.
+
+torch.compile, activation checkpointing and capture see `presilicon::operator`, whose last argument says which operator
+it is, and `presilicon::operator_backward`.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from presilicon.base import ConfigError
+from presilicon.formats import Format, has_numba, has_triton
+from presilicon.operators.executions.torch_execution import run_torch
+from presilicon.operators.operator import ELEMENTS, Constants, Operator
+from presilicon.operators.program import Program
+from presilicon.operators.stages import extents_of
+
+EXACT_TENSOR: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "gelu": functional.gelu,
+    "silu": functional.silu,
+    "softplus": functional.softplus,
+    "erf": torch.erf,
+    "exp": torch.exp,
+    "softmax.exp": torch.exp,
+    "log": torch.log,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "reciprocal": torch.reciprocal,
+    "sin": torch.sin,
+    "cos": torch.cos,
+}
+"""Torch's own function for each function of one number that an operator can replace."""
+
+
+class SlowOperatorWarning(UserWarning):
+    """An operator runs in torch, because it cannot be compiled."""
+
+
+class Definition(NamedTuple):
+    """An operator with its constants."""
+
+    operator: Operator
+    constants: Constants
+
+    def forward(self, sizes: Mapping[str, int]) -> Program:
+        """The program of the result."""
+        return self.operator.specialized(self.constants, sizes)
+
+    def backward(self, sizes: Mapping[str, int], wanted: Sequence[str]) -> Program:
+        """The program of the gradients."""
+        return self.operator.gradient_program(self.forward(sizes), wanted)
+
+
+_definitions: dict[str, Definition] = {}
+
+
+def definition_of(key: str) -> Definition:
+    """The operator that a key names."""
+    return _definitions[key]
+
+
+@torch.compiler.assume_constant_result
+def key_of(operator: Operator, constants: Constants) -> str:
+    """The key of an operator: the same in every process that has the same operator."""
+    return _key_of(operator, constants)
+
+
+@lru_cache(maxsize=4096)
+def _key_of(operator: Operator, constants: Constants) -> str:
+    program = operator.specialized(constants)
+    described = (operator.describe(), constants, program.instructions, program.results)
+    key = f"{operator.name}.{sha256(repr(described).encode()).hexdigest()[:16]}"
+    _definitions.setdefault(key, Definition(operator, constants))
+    return key
+
+
+def call(operator: Operator, operands: Mapping[str, Any], constants: Constants) -> Tensor:
+    """An operator of tensors; numbers among the operands are tensors without axes.
+
+    float32 and float64 tensors are computed in their own type, narrower ones and whole numbers in float32.
+
+    Raises:
+        ConfigError: no operand is a floating-point tensor, the shapes do not meet, or an index lies outside.
+    """
+    tensors = [value for value in operands.values() if isinstance(value, Tensor)]
+    floating = [tensor for tensor in tensors if tensor.is_floating_point()]
+    if not floating:
+        kinds = ", ".join(
+            str(value.dtype) if isinstance(value, Tensor) else type(value).__name__ for value in operands.values()
+        )
+        raise ConfigError(f"{operator.where} takes a floating-point tensor, not {kinds}")
+    dtype = floating[0].dtype
+    for tensor in floating[1:]:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    working = dtype if dtype in (torch.float32, torch.float64) else torch.float32
+    values = [
+        value.to(working)
+        if isinstance(value, Tensor)
+        else torch.tensor(value, dtype=working, device=floating[0].device)
+        for value in operands.values()
+    ]
+    values, leading = _flattened(operator, values)
+    out = torch.ops.presilicon.operator(values, key_of(operator, constants))
+    if operator.result[:1] == ELEMENTS:
+        out = out.reshape(leading + out.shape[1:])
+    return out if dtype == working else out.to(dtype)
+
+
+def apply_operator(operator: Operator, x: Tensor) -> Tensor:
+    """`operator` of every element, with the backward pass that the operator defines.
+
+    Raises:
+        ConfigError: `x` is not a floating-point tensor.
+
+    >>> from presilicon.operators import piecewise_linear
+    >>> x = torch.tensor([-9.0, 0.5], requires_grad=True)
+    >>> apply_operator(piecewise_linear("tanh", -4, 4, 8), x).sum().backward()
+    >>> x.grad
+    tensor([0.0000, 0.7616])
+    """
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        kind = str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
+        raise ConfigError(f"{operator.name} takes a floating-point tensor, not {kind}")
+    out: Tensor = operator(x)
+    return out
+
+
+def _flattened(operator: Operator, values: list[Tensor]) -> tuple[list[Tensor], torch.Size]:
+    """Operands with their leading axes ("...") broadcast and joined to one; and those axes."""
+    counts = [len(axes) - 1 if axes[:1] == ELEMENTS else None for axes in operator.operands.values()]
+    shapes = []
+    for value, count, name in zip(values, counts, operator.operands, strict=True):
+        if count is not None:
+            if value.dim() < count:
+                raise ConfigError(
+                    f"{operator.where}: {name} must have {count} axes or more, not shape {tuple(value.shape)}"
+                )
+            shapes.append(value.shape[: value.dim() - count])
+    try:
+        leading = shapes[0] if all(shape == shapes[0] for shape in shapes) else torch.broadcast_shapes(*shapes)
+    except RuntimeError:
+        spelled = " and ".join(str(tuple(shape)) for shape in dict.fromkeys(shapes))
+        raise ConfigError(f"{operator.where}: the leading axes {spelled} do not broadcast") from None
+    except IndexError:
+        return values, torch.Size()
+    length = leading.numel()
+    flat = []
+    for value, count in zip(values, counts, strict=True):
+        if count is not None:
+            own = value.shape[value.dim() - count :]
+            value = value.expand(leading + own).reshape(torch.Size([length]) + own)
+        flat.append(value)
+    return flat, leading
+
+
+@torch.library.custom_op("presilicon::operator", mutates_args=())
+def _operator(operands: Sequence[Tensor], key: str) -> Tensor:
+    definition = _definitions[key]
+    named, sizes = _bound(definition.operator, operands)
+    return _run(definition, definition.forward(sizes), named, sizes)[0]
+
+
+@_operator.register_fake
+def _(operands: Sequence[Tensor], key: str) -> Tensor:
+    definition = _definitions[key]
+    shapes = [tuple(int(size) for size in tensor.shape) for tensor in operands]
+    sizes = definition.operator.sizes(dict(zip(definition.operator.operands, shapes, strict=True)))
+    program = definition.forward(sizes)
+    extents = extents_of(program, sizes)
+    return operands[0].new_empty([extents[axis] for axis in program.results[0].axes])
+
+
+@torch.library.custom_op("presilicon::operator_backward", mutates_args=())
+def _operator_backward(error: Tensor, operands: Sequence[Tensor], key: str, wanted: str) -> list[Tensor]:
+    names = wanted.split()
+    definition = _definitions[key]
+    operator = definition.operator
+    named, sizes = _bound(operator, operands)
+    inputs = {**named, "error": error.contiguous()}
+    constants = dict(definition.constants)
+    found = {
+        name: _custom_gradient(own, inputs, constants)
+        for name, own in operator.custom_backward.items()
+        if name in names
+    }
+    derived = [name for name in names if name not in found]
+    if derived:
+        program = definition.backward(sizes, derived)
+        results = _run(definition, program, inputs, sizes)
+        for result, gradient in zip(program.results, results, strict=True):
+            found[result.target] = found[result.target] + gradient if result.target in found else gradient
+    return [found[name] if name in found else torch.zeros_like(named[name]) for name in names]
+
+
+@_operator_backward.register_fake
+def _(error: Tensor, operands: Sequence[Tensor], key: str, wanted: str) -> list[Tensor]:
+    named = dict(zip(_definitions[key].operator.operands, operands, strict=True))
+    return [torch.empty_like(named[name], memory_format=torch.contiguous_format) for name in wanted.split()]
+
+
+def _save(ctx: Any, inputs: tuple[Sequence[Tensor], str], output: Tensor) -> None:
+    operands, ctx.key = inputs
+    operator = _definitions[ctx.key].operator
+    ctx.wanted = [name for name, tensor in zip(operator.operands, operands, strict=True) if tensor.requires_grad]
+    check_differentiable(_definitions[ctx.key], ctx.wanted)
+    if operator.backward == "straight-through":
+        operands = [tensor.new_empty(()).expand(tensor.shape) for tensor in operands]
+    ctx.save_for_backward(*operands)
+
+
+def _backward(ctx: Any, error: Tensor) -> tuple[list[Tensor | None], None]:
+    operands = list(ctx.saved_tensors)  # read once, because activation checkpointing recomputes at every read
+    operator = _definitions[ctx.key].operator
+    if operator.backward == "straight-through":
+        return [error for _ in operands], None
+    if operator.backward == "exact":
+        return [error * _exact_slope(operator.replaces or "", x) for x in operands], None
+    gradients = torch.ops.presilicon.operator_backward(error, operands, ctx.key, " ".join(ctx.wanted))
+    by_name = dict(zip(ctx.wanted, gradients, strict=True))
+    return [by_name.get(name) for name in operator.operands], None
+
+
+_operator.register_autograd(_backward, setup_context=_save)
+
+
+def check_differentiable(definition: Definition, wanted: Sequence[str]) -> None:
+    """Refuse an operator without a derivative where one is needed.
+
+    Raises:
+        ConfigError: it has none, or depends on an operand only in steps.
+    """
+    _check_differentiable(definition, tuple(wanted))
+
+
+@lru_cache(maxsize=1024)
+def _check_differentiable(definition: Definition, wanted: tuple[str, ...]) -> None:
+    operator = definition.operator
+    missing = [name for name in wanted if name not in operator.custom_backward]
+    if operator.backward == "none" and missing:
+        raise ConfigError(
+            f"{operator.where} has no derivative, but the gradient of {missing[0]} is needed; give custom_backward"
+        )
+    if operator.backward == "straight-through" and len(operator.operands) > 1:
+        raise ConfigError(f"{operator.where} has several operands: backward must be derived, or custom_backward")
+    if operator.backward != "derived" or (operator.is_elementwise and len(operator.operands) == 1):
+        return
+    program = operator.specialized(definition.constants)
+    reached = {result.target for result in operator.gradient_program(program, tuple(missing)).results}
+    for name in missing:
+        if name not in reached and name in program.operands:
+            raise ConfigError(
+                f"{operator.where} depends on {name} only through tables, comparisons, floor or indices, so that its "
+                "derivative is 0 everywhere, but a gradient is needed; give custom_backward"
+            )
+
+
+def _bound(operator: Operator, operands: Sequence[Tensor]) -> tuple[dict[str, Tensor], dict[str, int]]:
+    named = dict(zip(operator.operands, operands, strict=True))
+    return named, operator.sizes({name: tuple(tensor.shape) for name, tensor in named.items()})
+
+
+def _custom_gradient(own: Operator, inputs: Mapping[str, Tensor], given: Mapping[str, Any]) -> Tensor:
+    """The gradient that a user's function gives, from the error and the operands in order."""
+    values = [inputs["error"], *(tensor for name, tensor in inputs.items() if name != "error")]
+    constants = tuple((name, given.get(name, default)) for name, default in own.constants.items())
+    out: Tensor = torch.ops.presilicon.operator(values, key_of(own, constants))
+    return out
+
+
+def _exact_slope(name: str, x: Tensor) -> Tensor:
+    with torch.enable_grad():
+        leaf = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(EXACT_TENSOR[name](leaf).sum(), leaf)
+    return slope
+
+
+def _run(
+    definition: Definition, program: Program, operands: Mapping[str, Tensor], sizes: Mapping[str, int]
+) -> list[Tensor]:
+    """The results of a program by the fastest available execution, with the file and line of errors."""
+    operator = definition.operator
+    used = {name: tensor for name, tensor in operands.items() if name in program.operands} or dict(operands)
+    try:
+        execution = _execution(next(iter(used.values())), program, operator.format)
+        if execution is not None:
+            try:
+                return execution(program, used, sizes)
+            except ConfigError:
+                raise
+            except Exception as error:
+                _warn_slow(definition, execution.__name__.removeprefix("run_"), error)
+        return run_torch(program, used, sizes, operator.format)
+    except ConfigError as error:
+        place = "" if operator.source is None else operator.where.partition(",")[0] + ", "
+        raise ConfigError(f"{place}{error}") from None
+
+
+def _execution(tensor: Tensor, program: Program, fmt: Format | None) -> Callable[..., list[Tensor]] | None:
+    """Numba on the CPU, Triton on a GPU; None for torch."""
+    if fmt is not None or program in _slow:
+        return None
+    if tensor.device.type == "cpu" and has_numba():
+        from presilicon.operators.executions.numba_execution import run_numba
+
+        return run_numba
+    is_added = any(result.indices is not None for result in program.results)
+    if (
+        tensor.device.type == "cuda"
+        and has_triton()
+        and not (is_added and torch.are_deterministic_algorithms_enabled())
+    ):
+        from presilicon.operators.executions.triton_execution import run_triton
+
+        return run_triton
+    return None
+
+
+_slow: set[Program] = set()
+
+
+def _warn_slow(definition: Definition, execution: str, error: Exception) -> None:
+    """Warn once that an operator cannot be compiled."""
+    operator = definition.operator
+    for program in (operator.specialized(definition.constants),):
+        _slow.add(program)
+    reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+    warnings.warn(
+        f"{operator.where} cannot be compiled by {execution} ({reason[:200]}); torch computes it, which is slower",
+        SlowOperatorWarning, stacklevel=2,
+    )  # fmt: skip

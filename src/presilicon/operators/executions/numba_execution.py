@@ -1,0 +1,395 @@
+"""Execution of programs on the CPU: a loop nest for each stage, written as Python and compiled by Numba.
+
+A value is computed in the outermost loop in which all of its index variables are known, so what a row shares is
+computed once for each row. A sum whose terms lie side by side in memory along the result's last axis runs over that
+axis innermost. The code is kept as a file in the user's cache, where Numba keeps the machine code beside it.
+"""
+
+import importlib.util
+import itertools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from hashlib import sha256
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from presilicon.base import ConfigError, RunFailedError, cache_directory, write_atomically
+from presilicon.formats import split_over_threads
+from presilicon.operators.executions import numba_functions
+from presilicon.operators.program import REDUCTIONS, Program, ProgramInstruction
+from presilicon.operators.reference import outside
+from presilicon.operators.stages import Stage, extents_of, needed_for, stages_of, unproven_reads
+
+_NUMPY = {torch.float32: "float32", torch.float64: "float64"}
+MOST_INSTRUCTIONS = 3000
+"""Programs that are longer than this take Numba minutes to compile."""
+
+
+def run_numba(program: Program, operands: Mapping[str, Tensor], sizes: Mapping[str, int]) -> list[Tensor]:
+    """The results of a program on float32 or float64 tensors on the CPU, in their own type.
+
+    Results that are added up by index have the shape of the operand that they belong to.
+
+    Raises:
+        ConfigError: an index lies outside of its operand.
+    """
+    dtype = next(iter(operands.values())).dtype
+    shapes = {name: tuple(tensor.shape) for name, tensor in operands.items()}
+    extents, unproven = extents_of(program, sizes), unproven_reads(program, sizes, shapes)
+    arrays = {name: tensor.detach().contiguous().numpy() for name, tensor in operands.items()}
+    flags, stored, results = np.zeros(1, np.int64), {}, []
+    for stage in compiled_stages(program, unproven, dtype):
+        shape = tuple(extents[axis] for axis in stage.axes)
+        if stage.result is None or stage.result.indices is None:
+            out = np.empty(shape, "float64" if stage.is_integer else _NUMPY[dtype])
+        else:
+            out = np.zeros(shapes[stage.result.target], _NUMPY[dtype])
+        values = [extents[axis] for axis in stage.extents], [sizes[name] for name in stage.sizes]
+        inputs = [*(arrays[name] for name in stage.operands), *(stored[value] for value in stage.stored), out, flags]
+        arguments = (*inputs, *values[0], *values[1])
+        if not stage.is_split:
+            stage.function(0, shape[0] if shape else 1, *arguments)
+        else:
+            split_over_threads(
+                lambda start, stop, stage=stage, arguments=arguments: stage.function(start, stop, *arguments),
+                shape[0], multiple=1 if len(shape) > 1 else 16, weight=max(1, prod(shape[1:])),
+            )  # fmt: skip
+        if stage.result is None:
+            stored[stage.value] = out
+        else:
+            results.append(torch.from_numpy(out))
+    if flags[0]:
+        read = program.instructions[int(flags[0]) - 1]
+        raise ConfigError(outside(read, shapes[read.name]))
+    return results
+
+
+class CompiledStage:
+    """The machine code of a stage, and the names of its arguments."""
+
+    def __init__(self, program: Program, stage: Stage, writer: "_Writer", function: Callable[..., None]) -> None:
+        self.axes, self.value, self.result = stage.axes, stage.value, stage.result
+        self.is_integer = program.kinds[stage.value] == "integer"
+        self.is_split = bool(stage.axes) and (stage.result is None or stage.result.indices is None)
+        self.operands, self.stored = tuple(writer.operands), tuple(writer.stored)
+        self.extents, self.sizes = tuple(writer.extents), tuple(writer.sizes)
+        self.function = function
+
+
+@lru_cache(maxsize=512)
+def compiled_stages(program: Program, unproven: frozenset[int], dtype: torch.dtype) -> tuple[CompiledStage, ...]:
+    """The stages of a program, compiled."""
+    if len(program.instructions) > MOST_INSTRUCTIONS:
+        raise NotImplementedError(f"{len(program.instructions)} instructions")
+    stages = _without_hoisted(program, stages_of(program))
+    stored = {stage.value for stage in stages if stage.result is None}
+    compiled = []
+    for stage in stages:
+        writer = _Writer(program, stage, stored - {stage.value}, unproven, _NUMPY[dtype])
+        compiled.append(CompiledStage(program, stage, writer, _compile(writer.text())))
+    return tuple(compiled)
+
+
+def _without_hoisted(program: Program, stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Stages without those that are computed in the outer loops of all stages that use them."""
+    remaining = list(stages)
+    for stage in reversed(stages):
+        if stage.result is not None:
+            continue
+        users = [other for other in remaining if other is not stage and _uses(program, other, stage.value)]
+        if users and all(other.axes[: len(stage.axes)] == stage.axes for other in users) and len(users) == 1:
+            remaining.remove(stage)
+    return tuple(remaining)
+
+
+def _uses(program: Program, stage: Stage, value: int) -> bool:
+    needed = {stage.value, *(stage.result.indices or () if stage.result else ())}
+    if stage.result is not None and stage.result.condition is not None:
+        needed.add(stage.result.condition)
+    for position in range(max(needed), value, -1):
+        if position in needed:
+            needed.update(program.instructions[position].arguments)
+    return value in needed
+
+
+@lru_cache(maxsize=512)
+def _compile(text: str) -> Callable[..., None]:
+    import numba
+
+    digest = sha256((text + numba_functions.VERSION).encode()).hexdigest()[:24]
+    path = cache_directory("operators") / f"operator_{digest}.py"
+    function: Callable[..., None] | None = None
+    with suppress(OSError, RunFailedError):
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, text.encode())
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is not None and spec.loader is not None:
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[path.stem] = module  # where Numba looks for the module of cached code
+            spec.loader.exec_module(module)
+            function = module.kernel
+    is_cached = function is not None
+    if function is None:
+        space: dict[str, Any] = {}
+        exec(compile(text, "<operator>", "exec"), space)
+        function = space["kernel"]
+    # With the error model of numpy, a division by zero follows IEEE 754 and does not raise.
+    options = {"nogil": True, "error_model": "numpy", "cache": is_cached}
+    compiled: Callable[..., None] = numba.njit(**options)(function)
+    return compiled
+
+
+class _Block:
+    """Lines inside one loop."""
+
+    def __init__(self, axis: int | None = None, head: str = "") -> None:
+        self.axis, self.head = axis, head
+        self.lines: list[str | _Block] = []
+        self.defined: set[int] = set()
+
+    def text(self, depth: int) -> list[str]:
+        """The loop with everything inside."""
+        pad = "    " * depth
+        lines = [] if not self.head else [f"{'    ' * (depth - 1)}{self.head}"]
+        for line in self.lines or ["pass"]:
+            lines += line.text(depth + 1) if isinstance(line, _Block) else [pad + line]
+        return lines
+
+
+class _Writer:
+    """Writes the loop nest of a stage."""
+
+    def __init__(self, program: Program, stage: Stage, stored: set[int], unproven: frozenset[int], number: str) -> None:
+        self._program, self._stage, self._unproven, self._number = program, stage, unproven, number
+        self._all_stored = stored
+        self.operands: dict[str, None] = {}
+        self.stored: dict[int, None] = {}
+        self.extents: dict[int, None] = {}
+        self.sizes: dict[str, None] = {}
+        self._globals: dict[str, str] = {}
+        self._top = _Block()
+
+    def text(self) -> str:
+        """A Python file with the function `kernel`."""
+        chain = self._chain()
+        if chain and self._runs_along(chain):
+            self._write_side_by_side(chain)
+        else:
+            self._write_elements()
+        arguments = ["start", "stop", *(f"a_{name}" for name in self.operands), *(f"t{value}" for value in self.stored)]
+        arguments += ["out", "flags", *(f"n{axis}" for axis in self.extents), *(f"s_{name}" for name in self.sizes)]
+        head = ["import math", "import numpy as np", "from presilicon.operators.executions.numba_functions import *"]
+        number = [f"number = np.{self._number}", "zero = number(0)", "one = number(1)"]
+        constants = [f"{name} = {value}" for name, value in self._globals.items()]
+        body = self._top.text(1)
+        return "\n".join([*head, *number, *constants, "", f"def kernel({', '.join(arguments)}):", *body, ""])
+
+    def _loop(self, axis: int, is_first: bool = False) -> _Block:
+        if is_first:
+            return _Block(axis, f"for i{axis} in range(start, stop):")
+        self.extents[axis] = None
+        return _Block(axis, f"for i{axis} in range(n{axis}):")
+
+    def _write_elements(self) -> None:
+        stage = self._stage
+        stack = [self._top]
+        for place, axis in enumerate(stage.axes):
+            stack.append(self._loop(axis, place == 0))
+        result = stage.result
+        value = self._value(stage.value, stack)
+        if result is None or result.indices is None:
+            target = ", ".join(f"i{axis}" for axis in stage.axes) or "()"
+            stack[-1].lines.append(f"out[{target}] = {value}")
+        else:
+            target = ", ".join(self._value(index, stack) for index in result.indices)
+            condition = "True" if result.condition is None else self._value(result.condition, stack)
+            stack[-1].lines.append(f"if {condition}: out[{target}] += {value}")
+        for outer, inner in itertools.pairwise(stack):
+            outer.lines.append(inner)
+
+    def _chain(self) -> list[int]:
+        """The nested sums that the stage's value is."""
+        chain, register = [], self._stage.value
+        is_plain = self._stage.result is None or self._stage.result.indices is None
+        while is_plain and self._program.instructions[register].operation == "sum" and register not in self._all_stored:
+            chain.append(register)
+            register = self._program.instructions[register].arguments[0]
+        return chain if self._stage.axes and self._program.kinds[self._stage.value] == "number" else []
+
+    def _runs_along(self, chain: Sequence[int]) -> bool:
+        """Whether more reads run along the last axis of the result than along the innermost loop of the sums."""
+        program = self._program
+        last, innermost = self._stage.axes[-1], program.instructions[chain[-1]].arguments[1]
+        votes = 0
+        for position in needed_for(program, program.instructions[chain[-1]].arguments[0]):
+            instruction = program.instructions[position]
+            if instruction.operation == "read" and len(instruction.arguments) > 1:
+                steps = program.free[instruction.arguments[-1]]
+                votes += (last in steps) - (innermost in steps)
+        return votes > 0
+
+    def _write_side_by_side(self, chain: Sequence[int]) -> None:
+        """A sum with the last axis of the result innermost."""
+        program, axes = self._program, self._stage.axes
+        stack = [self._top]
+        for place, axis in enumerate(axes[:-1]):
+            stack.append(self._loop(axis, place == 0))
+        target = ", ".join(f"i{axis}" for axis in axes)
+        cleared = self._loop(axes[-1], len(axes) == 1)
+        cleared.lines.append(f"out[{target}] = zero")
+        stack[-1].lines.append(cleared)
+        for register in chain:
+            stack.append(self._loop(program.instructions[register].arguments[1]))
+        stack.append(self._loop(axes[-1], len(axes) == 1))
+        value = self._value(program.instructions[chain[-1]].arguments[0], stack)
+        stack[-1].lines.append(f"out[{target}] += {value}")
+        for outer, inner in itertools.pairwise(stack):
+            outer.lines.append(inner)
+
+    def _value(self, register: int, stack: Sequence[_Block]) -> str:
+        """The name of a value, after the lines that compute it."""
+        for position in needed_for(self._program, register):
+            self._define(position, stack)
+        return self._name(register)
+
+    def _name(self, register: int) -> str:
+        instruction = self._program.instructions[register]
+        match instruction.operation:
+            case "axis":
+                return f"i{register}"
+            case "integer":
+                return str(int(instruction.value))
+            case "truth":
+                return str(bool(instruction.value))
+            case "size":
+                self.sizes[instruction.name] = None
+                return f"s_{instruction.name}"
+            case "constant":
+                self._globals[f"c{register}"] = f'number(float.fromhex("{instruction.value.hex()}"))'
+                return f"c{register}"
+        return f"v{register}"
+
+    def _define(self, register: int, stack: Sequence[_Block]) -> None:
+        instruction, free = self._program.instructions[register], self._program.free[register]
+        if instruction.operation in ("axis", "integer", "truth", "size", "constant"):
+            return
+        level = max((place for place, block in enumerate(stack) if block.axis in free), default=0)
+        here = stack[: level + 1]
+        if any(register in block.defined for block in here):
+            return
+        block = here[-1]
+        if register in self._all_stored:
+            self.stored[register] = None
+            axes = ", ".join(f"i{axis}" for axis in sorted(free)) or "()"
+            cast = "int" if self._program.kinds[register] == "integer" else ""
+            block.lines.append(f"v{register} = {cast}(t{register}[{axes}])")
+        elif instruction.operation in REDUCTIONS:
+            self._reduce(register, instruction, here)
+        else:
+            block.lines.append(f"v{register} = {self._expression(register, instruction, block)}")
+        block.defined.add(register)
+
+    def _reduce(self, register: int, instruction: ProgramInstruction, here: Sequence[_Block]) -> None:
+        body, axis = instruction.arguments
+        loop = self._loop(axis)
+        twin = self._twin(register, instruction)
+        value = self._value(body, [*here, loop])
+        block, is_whole = here[-1], self._program.kinds[register] == "integer"
+        start = {"sum": "zero", "prod": "one"}.get(instruction.operation, "zero")
+        start = {"sum": "0", "prod": "1"}.get(instruction.operation, "0") if is_whole else start
+        match instruction.operation:
+            case "sum" | "prod":
+                sign = "+" if instruction.operation == "sum" else "*"
+                block.lines.append(f"v{register} = {start}")
+                loop.lines.append(f"v{register} {sign}= {value}")
+            case _:
+                sign = ">" if instruction.operation in ("greatest", "argmax") else "<"
+                best, place = (twin, register) if instruction.operation.startswith("arg") else (register, twin)
+                names = [f"b{register}" if best is None else f"v{best}"]
+                nothing = "-number(np.inf)" if sign == ">" else "number(np.inf)"
+                block.lines.append(f"{names[0]} = {nothing}")
+                found = f"{names[0]} = {value}"
+                if place is not None:
+                    block.lines.append(f"v{place} = 0")
+                    found += f"; v{place} = i{axis}"
+                loop.lines.append(f"if i{axis} == 0 or {value} {sign} {names[0]}: {found}")
+                block.defined.update(twin for twin in (best, place) if twin is not None)
+        block.lines.append(loop)
+
+    def _twin(self, register: int, instruction: ProgramInstruction) -> int | None:
+        """The extreme of an index, or the index of an extreme, of the same values."""
+        others = {"greatest": "argmax", "argmax": "greatest", "least": "argmin", "argmin": "least"}
+        wanted = others.get(instruction.operation)
+        for position, other in enumerate(self._program.instructions):
+            if other.operation == wanted and other.arguments == instruction.arguments:
+                return None if position in self._all_stored else position
+        return None
+
+    def _expression(self, register: int, instruction: ProgramInstruction, block: _Block) -> str:
+        """An instruction as Python."""
+        arguments = [self._name(argument) for argument in instruction.arguments]
+        match instruction.operation:
+            case "read":
+                return self._read(register, instruction, arguments, block)
+            case "lookup" | "locate":
+                table = ", ".join(f'float.fromhex("{entry.hex()}")' for entry in instruction.table)
+                self._globals[f"table{register}"] = f"np.array([{table}], dtype=np.{self._number})"
+                if instruction.operation == "locate":
+                    return f"number(locate(table{register}, {arguments[0]}))"
+                # Written so that a NaN, which is not above 0, reads the first entry.
+                x, last = arguments[0], len(instruction.table) - 1
+                return f"table{register}[({last} if {x} >= {last} else int({x})) if {x} > 0 else 0]"
+            case "floor":
+                return f"np.floor({arguments[0]}) + zero"
+            case "exp" | "exp2" | "log" | "tanh" | "erf" | "sin" | "cos":
+                width = "32" if self._number == "float32" else ""
+                return f"{instruction.operation}{width}({arguments[0]})"
+        return _TEXTS[instruction.operation].format(*arguments)
+
+    def _read(self, register: int, instruction: ProgramInstruction, arguments: list[str], block: _Block) -> str:
+        self.operands[instruction.name] = None
+        condition, *indices = arguments
+        element = f"a_{instruction.name}[{', '.join(indices) or '()'}]"
+        if register in self._unproven:
+            name = f"a_{instruction.name}"
+            inside = (
+                " and ".join(f"0 <= {index} < {name}.shape[{axis}]" for axis, index in enumerate(indices)) or "True"
+            )
+            block.lines += [
+                f"ok{register} = {inside}",
+                f"if {condition} and not ok{register}: flags[0] = {register + 1}",
+            ]
+            condition = f"{condition} and ok{register}"
+        return element if condition == "True" else f"{element} if {condition} else zero"
+
+
+_TEXTS = {
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "div": "{0} / {1}",
+    "neg": "-{0}",
+    "abs": "abs({0})",
+    "min": "{1} if {1} < {0} else {0}",
+    "max": "{1} if {1} > {0} else {0}",
+    "sqrt": "np.sqrt({0})",
+    "select": "{1} if {0} else {2}",
+    "lt": "{0} < {1}",
+    "le": "{0} <= {1}",
+    "eq": "{0} == {1}",
+    "ne": "{0} != {1}",
+    "and": "{0} and {1}",
+    "or": "{0} or {1}",
+    "not": "not {0}",
+    "number": "number({0})",
+    "whole": "whole({0})",
+    "floordiv": "{0} // {1}",
+    "mod": "{0} % {1}",
+}

@@ -1,0 +1,304 @@
+"""Execution of programs in plain torch: any device, any format, one dimension for each index variable."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from presilicon.base import ConfigError
+from presilicon.formats import Format, quantize
+from presilicon.operators.program import REDUCTIONS, Program, ProgramInstruction
+from presilicon.operators.reference import outside
+from presilicon.operators.stages import Stage, extents_of, needed_for, stages_of, unproven_reads
+
+LARGEST = 1 << 24
+"""The most elements of an intermediate tensor; larger ones are computed in parts."""
+
+
+def run_torch(
+    program: Program, operands: Mapping[str, Tensor], sizes: Mapping[str, int], fmt: Format | None = None
+) -> list[Tensor]:
+    """The results of a program, in the type of the operands: float32 arithmetic, or float64.
+
+    With a format, operands, constants and results are each rounded to it once. No gradient is recorded.
+
+    Raises:
+        ConfigError: an index lies outside of its operand.
+    """
+    with torch.no_grad():
+        return _Run(program, operands, sizes, fmt).results()
+
+
+class _Run:
+    def __init__(
+        self, program: Program, operands: Mapping[str, Tensor], sizes: Mapping[str, int], fmt: Format | None
+    ) -> None:
+        self.program, self.sizes, self.format = program, sizes, fmt
+        first = next(iter(operands.values()))
+        self.dtype, self.device = first.dtype, first.device
+        self.working = first.dtype if fmt is None else _working_type(fmt)
+        self.operands = {name: tensor.to(self.working) for name, tensor in operands.items()}
+        self.extents = extents_of(program, sizes)
+        self.unproven = unproven_reads(program, sizes, {name: tuple(t.shape) for name, t in operands.items()})
+        self.axes = [position for position, step in enumerate(program.instructions) if step.operation == "axis"]
+        self.places = {axis: place for place, axis in enumerate(self.axes)}
+        self.parts: dict[int, tuple[int, int]] = {}
+        """First and last value of the index variables that run in parts."""
+        self.stored: dict[int, Tensor] = {}
+
+    def results(self) -> list[Tensor]:
+        results = []
+        for stage in stages_of(self.program):
+            out = self.stage(stage)
+            if stage.result is None:
+                self.stored[stage.value] = out
+            else:
+                results.append(out.to(self.dtype))
+        return results
+
+    def stage(self, stage: Stage) -> Tensor:
+        """A stored reduction in the dimensions of its variables, or a result in its own."""
+        result = stage.result
+        is_added = result is not None and result.indices is not None
+        if is_added:
+            assert result is not None
+            total = torch.zeros_like(self.operands[result.target])
+        chunks = []
+        for values in self.chunks(stage):
+            value = values(stage.value)
+            if is_added:
+                assert result is not None
+                self.add(total, result, value, values)
+                continue
+            shape = [1] * len(self.axes)
+            for axis in stage.axes:
+                shape[self.places[axis]] = self.span(axis)
+            value = value.expand(shape)
+            if result is not None:
+                order = [self.places[axis] for axis in stage.axes]
+                value = value.permute([*order, *(place for place in range(len(shape)) if place not in order)])
+                value = value.reshape([self.span(axis) for axis in stage.axes])
+            chunks.append(value)
+        self.parts = {}
+        if is_added:
+            return total
+        dimension = 0 if result is not None or not stage.axes else self.places[stage.axes[0]]
+        whole = chunks[0] if len(chunks) == 1 else torch.cat(chunks, dimension)
+        return _fresh(whole, self.operands.values()) if result is not None else whole
+
+    def chunks(self, stage: Stage) -> Any:
+        """Functions that compute values, for as many parts of the stage's first axis as are needed."""
+        largest = 1
+        for position in self._inside(stage):
+            size = 1
+            free = self.program.free[position]
+            step = self.program.instructions[position]
+            for axis in free if step.operation not in REDUCTIONS else free | {step.arguments[1]}:
+                size *= max(1, self.extents[axis])
+            largest = max(largest, size)
+        count = min(-(-largest // LARGEST), self.extents[stage.axes[0]]) if stage.axes and largest > LARGEST else 1
+        length = self.extents[stage.axes[0]] if stage.axes else 1
+        step_length = -(-length // max(count, 1)) if length else 1
+        for start in range(0, max(length, 1), step_length):
+            if count > 1:
+                self.parts = {stage.axes[0]: (start, min(length, start + step_length))}
+            known: dict[int, Tensor] = {}
+            yield lambda register, known=known: self.value(register, known)
+
+    def _inside(self, stage: Stage) -> set[int]:
+        needed = {stage.value}
+        for position in range(stage.value, -1, -1):
+            if position in needed and position not in self.stored:
+                needed.update(self.program.instructions[position].arguments)
+        return needed
+
+    def span(self, axis: int) -> int:
+        start, stop = self.parts.get(axis, (0, self.extents[axis]))
+        return stop - start
+
+    def add(self, total: Tensor, result: Any, value: Tensor, values: Callable[[int], Tensor]) -> None:
+        """Add values to the elements of a gradient that their indices name."""
+        indices = [values(register) for register in result.indices]
+        condition = None if result.condition is None else values(result.condition)
+        tensors = torch.broadcast_tensors(value, *indices, *(() if condition is None else (condition,)))
+        flat = torch.zeros_like(tensors[1]) if indices else torch.zeros_like(tensors[0], dtype=torch.int64)
+        for index, size in zip(tensors[1 : 1 + len(indices)], total.shape, strict=True):
+            flat = flat * size + index
+        value = tensors[0]
+        if condition is not None:
+            value, flat = value.masked_fill(~tensors[-1], 0.0), flat.masked_fill(~tensors[-1], 0)
+        total.view(-1).index_put_((flat.reshape(-1),), value.reshape(-1).to(total.dtype), accumulate=True)
+
+    def value(self, register: int, known: dict[int, Tensor]) -> Tensor:
+        for position in needed_for(self.program, register):
+            if position not in known:
+                known[position] = self.compute(position, known)
+        return known[register]
+
+    def compute(self, position: int, known: dict[int, Tensor]) -> Tensor:
+        instruction = self.program.instructions[position]
+        if position in self.stored:
+            return self.part_of(self.stored[position])
+        result = self.raw(instruction, position, known)
+        is_number = self.program.kinds[position] == "number" and instruction.operation not in ("locate", *REDUCTIONS)
+        return quantize(result, self.format) if self.format is not None and is_number else result
+
+    def part_of(self, tensor: Tensor) -> Tensor:
+        for axis, (start, stop) in self.parts.items():
+            if tensor.shape[self.places[axis]] > 1:
+                tensor = tensor.narrow(self.places[axis], start, stop - start)
+        return tensor
+
+    def raw(self, instruction: ProgramInstruction, position: int, known: dict[int, Tensor]) -> Tensor:
+        match instruction.operation:
+            case "axis":
+                start, stop = self.parts.get(position, (0, self.extents[position]))
+                shape = [1] * len(self.axes)
+                shape[self.places[position]] = stop - start
+                return torch.arange(start, stop, device=self.device).view(shape)
+            case "size":
+                return self.scalar(self.sizes[instruction.name], torch.int64)
+            case "integer":
+                return self.scalar(int(instruction.value), torch.int64)
+            case "truth":
+                return self.scalar(bool(instruction.value), torch.bool)
+            case "constant":
+                # A tensor, because on a GPU torch divides by a Python number through its reciprocal.
+                return self.scalar(instruction.value, self.working)
+            case "read":
+                return self.read(instruction, position, known)
+            case "number":
+                return known[instruction.arguments[0]].to(self.working)
+            case operation if operation in REDUCTIONS:
+                return self.reduce(instruction, known)
+        return _apply(instruction, [known[argument] for argument in instruction.arguments], self.working)
+
+    def scalar(self, value: Any, dtype: torch.dtype) -> Tensor:
+        return torch.full([1] * len(self.axes), value, dtype=dtype, device=self.device)
+
+    def read(self, instruction: ProgramInstruction, position: int, known: dict[int, Tensor]) -> Tensor:
+        tensor = self.operands[instruction.name]
+        condition, *indices = instruction.arguments
+        is_plain = self.program.instructions[condition].operation == "truth" and position not in self.unproven
+        variables = [self.places.get(index) for index in indices]
+        if is_plain and None not in variables and len(set(variables)) == len(variables):
+            for place, index in enumerate(indices):
+                if index in self.parts:
+                    start, stop = self.parts[index]
+                    tensor = tensor.narrow(place, start, stop - start)
+                else:
+                    tensor = tensor.narrow(place, 0, self.extents[index])
+            order = sorted(range(len(variables)), key=lambda place: variables[place] or 0)
+            shape = [1] * len(self.axes)
+            for place in order:
+                shape[variables[place] or 0] = tensor.shape[place]
+            return tensor.permute(order).reshape(shape)
+        test, places = known[condition], [known[index] for index in indices]
+        if position in self.unproven:
+            inside = self.scalar(True, torch.bool)
+            for index, size in zip(places, tensor.shape, strict=True):
+                inside = inside & (index >= 0) & (index < size)
+            if not tensor.is_meta and bool((test & ~inside).any()):
+                raise ConfigError(outside(instruction, tensor.shape))
+        flat = self.scalar(0, torch.int64)
+        for index, size in zip(places, tensor.shape, strict=True):
+            flat = flat * size + index.clamp(0, max(size - 1, 0))
+        if tensor.numel() == 0:
+            return torch.zeros(torch.broadcast_shapes(flat.shape, test.shape), dtype=self.working, device=self.device)
+        return torch.where(test, tensor.reshape(-1)[flat], torch.zeros((), dtype=self.working, device=self.device))
+
+    def reduce(self, instruction: ProgramInstruction, known: dict[int, Tensor]) -> Tensor:
+        body, axis = instruction.arguments
+        # Values that do not depend on the variable are those outside; the rest are computed with its dimension.
+        values = self.value(body, known)
+        place, extent = self.places[axis], self.extents[axis]
+        values = values.expand([extent if number == place else size for number, size in enumerate(values.shape)])
+        if extent == 0:
+            shape = [1 if number == place else size for number, size in enumerate(values.shape)]
+            dtype = torch.int64 if instruction.operation.startswith("arg") else values.dtype
+            return torch.full(shape, REDUCTIONS[instruction.operation], dtype=dtype, device=self.device)
+        match instruction.operation:
+            case "sum" | "prod" if self.format is not None and values.is_floating_point():
+                total = torch.full_like(values.narrow(place, 0, 1), REDUCTIONS[instruction.operation])
+                for number in range(extent):
+                    term = values.narrow(place, number, 1)
+                    total = quantize(total + term if instruction.operation == "sum" else total * term, self.format)
+                return total
+            case "sum":
+                return values.sum(place, keepdim=True)
+            case "prod":
+                return values.prod(place, keepdim=True)
+            case "greatest" | "least":
+                return (values.amax if instruction.operation == "greatest" else values.amin)(place, keepdim=True)
+        extreme = values.amax(place, True) if instruction.operation == "argmax" else values.amin(place, True)
+        # The first of equal ones, which torch's own argmax does not promise.
+        return (values == extreme).to(torch.uint8).argmax(place, keepdim=True)
+
+
+def _working_type(fmt: Format) -> torch.dtype:
+    """float32 if rounding its results again is harmless (2p + 2 of 24 bits), else float64."""
+    return torch.float32 if fmt.is_float and fmt.significand_bits <= 11 else torch.float64
+
+
+def _fresh(value: Tensor, inputs: Any) -> Tensor:
+    """A result with memory of its own."""
+    value = value.contiguous()
+    if value.is_meta or any(value.data_ptr() == tensor.data_ptr() for tensor in inputs):
+        return value.clone()
+    return value
+
+
+def _apply(instruction: ProgramInstruction, arguments: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    if instruction.operation in ("lookup", "locate"):
+        table = torch.tensor(instruction.table, dtype=torch.float64, device=arguments[0].device).to(dtype)
+        if instruction.operation == "locate":
+            counted = torch.bucketize(arguments[0].contiguous(), table, right=True).to(dtype)
+            return counted.masked_fill(arguments[0].isnan(), 0.0)
+        # Clamped before it is truncated, so that a NaN becomes the first entry.
+        index = arguments[0].nan_to_num(0.0).clamp(0, len(table) - 1).to(torch.int64)
+        return table[index]
+    result: Tensor = _RULES[instruction.operation](*arguments)
+    return result
+
+
+def _square_root(a: Tensor) -> Tensor:
+    """The correctly rounded square root: on the CPU torch's is sometimes off by one ulp, numpy's is not."""
+    if a.device.type != "cpu" or _get_current_dispatch_mode() is not None:
+        return torch.sqrt(a)
+    with np.errstate(invalid="ignore"):
+        return torch.from_numpy(np.asarray(np.sqrt(a.numpy())))
+
+
+_RULES: dict[str, Callable[..., Any]] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "neg": torch.neg,
+    "abs": torch.abs,
+    "min": lambda a, b: torch.where(b < a, b, a),
+    "max": lambda a, b: torch.where(b > a, b, a),
+    "floor": lambda a: torch.floor(a) + 0.0,  # -0 becomes 0
+    "sqrt": _square_root,
+    "exp": torch.exp,
+    "exp2": torch.exp2,
+    "log": torch.log,
+    "tanh": torch.tanh,
+    "erf": torch.erf,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "select": torch.where,
+    "lt": torch.lt,
+    "le": torch.le,
+    "eq": torch.eq,
+    "ne": torch.ne,
+    "and": torch.logical_and,
+    "or": torch.logical_or,
+    "not": torch.logical_not,
+    "whole": lambda a: a.nan_to_num(-1.0).to(torch.int64),
+    "floordiv": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "mod": torch.remainder,
+}
