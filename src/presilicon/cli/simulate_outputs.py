@@ -106,7 +106,7 @@ def print_steps(
     if any(design.methods for design in designs):
         talk.append("Methods act in training; this is a step before they have acted.")
     for design in designs:
-        graphs = StepGraphs(workload, design.methods) if design.methods else plain
+        graphs = plain.for_design(design)
         graph = StepPrices(graphs, design).graph(StepFacts(samples=options.batch))
         text, files = _step_text(graph, design, convention, options, as_json)
         texts.append(text)

@@ -73,6 +73,14 @@ class Machine(Extensible):
         return self.member_name
 
     @property
+    def function_steps(self) -> int | None:
+        """Arithmetic results that a division, root or exponential of an operator counts as: 1 with a unit for it.
+
+        None for a machine whose price reads operators itself.
+        """
+        return 1
+
+    @property
     def technology(self) -> str | None:
         """Name or path of the technology table that prices its parts; None for a machine with its own figures."""
         return None

@@ -10,7 +10,18 @@ from msgspec import Struct
 
 from presilicon.base import ConfigError, located, read_file
 from presilicon.formats import parse
-from presilicon.operators import Backward, Fit, Interpolation, Operator, Outside, load_operator, piecewise_linear, table
+from presilicon.operators import (
+    Backward,
+    Fit,
+    Interpolation,
+    Operator,
+    Outside,
+    check_function,
+    load_operator,
+    piecewise_linear,
+    split_pattern,
+    table,
+)
 
 _EXPONENTIALS = frozenset(["exp", "softmax.exp"])
 _OF_KIND = {
@@ -53,6 +64,7 @@ class OperatorSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Raises:
             ConfigError: there is no such function, file or operator, or the figures do not fit together.
         """
+        check_function(name)
         if (self.source is None) == (self.kind is None):
             raise ConfigError('name either a source, as "my_ops.py:approximate_tanh", or a kind, as "table"')
         shared = {key: value for key in _SHARED if (value := getattr(self, key)) is not None}
@@ -65,7 +77,8 @@ class OperatorSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.digest is not None and digest_of(self.source) != self.digest:
             raise ConfigError(f"{self.source}: the file has changed since the design was read")
         operator = load_operator(self.source)
-        if operator.replaces != name and not {operator.replaces, name} <= _EXPONENTIALS:
+        function, own = split_pattern(name)[1], operator.replaces and split_pattern(operator.replaces)[1]
+        if own not in (None, function) and not {own, function} <= _EXPONENTIALS:
             raise ConfigError(f"{self.source} replaces {operator.replaces}, not {name}")
         if "format" in shared:
             shared["format"] = parse(shared["format"])
@@ -91,6 +104,9 @@ class Operators(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reciprocal: OperatorSpec | None = None
     sin: OperatorSpec | None = None
     cos: OperatorSpec | None = None
+    functions: dict[str, OperatorSpec] = {}
+    """Any other function of torch, by name (`softmax`, `conv2d`) or by pattern of layers and name (`blocks.*.relu`). In
+    a design file these stand beside the others."""
 
     def check(self) -> None:
         """Every operator must be one that can be made."""
@@ -103,10 +119,11 @@ class Operators(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ConfigError: one cannot be made; the message names the function.
         """
         operators = []
-        for field in self.__struct_fields__:
-            spec: OperatorSpec | None = getattr(self, field)
+        own = {field: getattr(self, field) for field in self.__struct_fields__ if field != "functions"}
+        for field, spec in (own | self.functions).items():
             with located(field):
-                operators += [] if spec is None else [spec.make(field.replace("softmax_", "softmax."))]
+                name = "softmax.exp" if field == "softmax_exp" else field
+                operators += [] if spec is None else [spec.make(name)]
         return tuple(operators)
 
 
@@ -142,11 +159,15 @@ def beside(operators: Any, folder: Path) -> Any:
     """The table of operators of a design file, with sources relative to its folder and their digests filled in."""
     if not isinstance(operators, dict):
         return operators
-    located = {}
-    for name, spec in operators.items():
+    located: dict[str, Any] = {}
+    known = frozenset(Operators.__struct_fields__)
+    others = operators.get("functions", {})
+    for name, spec in {**operators, **(others if isinstance(others, dict) else {})}.items():
+        if name == "functions":
+            continue
         spec = {"source": spec} if isinstance(spec, str) else spec
         if isinstance(spec, dict) and isinstance(spec.get("source"), str):
             source = str(folder / spec["source"])
             spec = {**spec, "source": source, "digest": spec.get("digest") or digest_of(source)}
-        located[name] = spec
+        (located if name in known else located.setdefault("functions", {}))[name] = spec
     return located

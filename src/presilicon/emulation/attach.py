@@ -111,6 +111,7 @@ def emulate_(
     ends = ends_of(model)
     numerics.check_layers((name for name, _ in named_layers(model)), ends)
     emulation = Emulation(numerics, seed, observers, ends, operators)
+    emulation.operators.check_layers(name for name, _ in named_layers(model))
     emulation.count.watch(model)
     emulation.count.expects_scale = numerics.loss_scale.kind != "none"
     for name, module in named_layers(model):

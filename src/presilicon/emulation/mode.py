@@ -22,6 +22,7 @@ from presilicon.emulation.ops.calls import Call, readers, uncovered
 from presilicon.emulation.ops.sparse import sparse_call
 from presilicon.emulation.ops.vector import vector_functions
 from presilicon.emulation.transforms import refuse_transforms
+from presilicon.operators import Operator
 from presilicon.workloads import describe_operator
 
 Handler = Callable[..., Any]
@@ -111,6 +112,8 @@ class EmulationMode(TorchFunctionMode):
         if is_exact():
             with self._exact_region(func):
                 out = func(*args, **kwargs)
+        elif (replaced := self._replaced(func)) is not None:
+            out = self._arithmetic.replace(*replaced, func, args, kwargs)
         elif handler is None:
             out = self._observe(func, args, kwargs) if _multiplying.get(func, True) else func(*args, **kwargs)
         elif self._is_plain() and not self._emulation.operators.reaches(func):
@@ -123,6 +126,11 @@ class EmulationMode(TorchFunctionMode):
         multiplies = _multiplying.get(func, False) if handler is None else handler not in _VECTOR
         self._emulation.origins.note_result(func, args, kwargs, out, multiplies=multiplies)
         return out
+
+    def _replaced(self, func: Callable[..., Any]) -> tuple[str, Operator] | None:
+        """The name and the operator of a product that an operator computes instead."""
+        emulation = self._emulation
+        return emulation.operators.product(func, emulation.layer) if emulation.is_inside else None
 
     def _exact_region(self, func: Callable[..., Any]) -> AbstractContextManager[None]:
         """A context that tells coverage that a function is not emulated, by request."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from presilicon.base import deferred
 from presilicon.operators.files import load_operator
 from presilicon.operators.fits import Fit, Interpolation, Outside, piecewise_linear, table
-from presilicon.operators.functions import PRODUCTS, VECTOR_FUNCTIONS, split_pattern
+from presilicon.operators.functions import PRODUCTS, VECTOR_FUNCTIONS, check_function, split_pattern
 from presilicon.operators.operator import Backward, LargestError, Operator, operator
 from presilicon.operators.pricing import LATENCY
 from presilicon.operators.program import CONDITIONS, Program, ProgramInstruction
@@ -24,10 +24,10 @@ from presilicon.operators.reference import EXACT
 from presilicon.operators.source import LanguageError
 
 if TYPE_CHECKING:
-    from presilicon.operators.executions.calls import SlowOperatorWarning, apply_operator, definition_of
+    from presilicon.operators.executions.calls import SlowOperatorWarning, apply_operator, definition_of, work_of_call
 
 __getattr__ = deferred(__name__, {
-    "presilicon.operators.executions.calls": ("SlowOperatorWarning", "apply_operator", "definition_of"),
+    "presilicon.operators.executions.calls": ("SlowOperatorWarning", "apply_operator", "definition_of", "work_of_call"),
 })  # fmt: skip
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "ProgramInstruction",
     "SlowOperatorWarning",
     "apply_operator",
+    "check_function",
     "definition_of",
     "load_operator",
     "operator",

@@ -20,7 +20,7 @@ from presilicon.operators.functions import check_function
 from presilicon.operators.language import Given, SizesNeeded, compile_function, compile_tensors
 from presilicon.operators.pricing import price
 from presilicon.operators.program import REDUCTIONS, Builder, Program
-from presilicon.operators.reference import Array, evaluate, evaluate_tensors, exact
+from presilicon.operators.reference import EXACT, Array, evaluate, evaluate_tensors, exact
 from presilicon.operators.source import Source
 from presilicon.records import OperatorCost
 
@@ -93,6 +93,11 @@ class Operator:
     def is_elementwise(self) -> bool:
         """Whether it is a function of numbers, which tensors are taken through element by element."""
         return self.result == ELEMENTS and all(axes == ELEMENTS for axes in self.operands.values())
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether it replaces a function of one number, also inside others, and not a whole function of torch."""
+        return self.replaces in EXACT and self.is_elementwise and len(self.operands) == 1
 
     @property
     def where(self) -> str:

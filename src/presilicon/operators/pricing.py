@@ -1,7 +1,8 @@
 """The hardware of a program: the count of its units and the cycles of its longest path."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from presilicon.formats import Format
 from presilicon.operators.program import REDUCTIONS, Operation, Program, ProgramInstruction
@@ -128,6 +129,19 @@ def work_of(
         comparisons=counts["comparators"], special=counts["special"], lookups=counts["reads"],
         entries=counts["entries"], reads=loads, lane_cycles=lane_cycles, **_width(fmt),
     )  # type: ignore[arg-type]  # fmt: skip
+
+
+def together(name: str, works: Sequence[OperatorWork]) -> OperatorWork:
+    """Several pieces of work as one."""
+    added = {
+        field: sum(getattr(work, field) for work in works)
+        for field in OperatorWork.__struct_fields__
+        if field not in ("name", "entries", "bits", "significand_bits")
+    }
+    widest = max(works, key=lambda work: work.bits)
+    entries = max(work.entries for work in works)
+    width: dict[str, Any] = {"bits": widest.bits, "significand_bits": widest.significand_bits}
+    return OperatorWork(name=name, entries=entries, **width, **added)
 
 
 def _width(fmt: Format | None) -> dict[str, float]:

@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple, get_args
 
 from msgspec import Struct
 
+from presilicon.records.operators import OperatorWork
+
 Phase = Literal["forward", "input_grad", "weight_grad", "update"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
@@ -127,6 +129,8 @@ class Op(Struct, frozen=True, kw_only=True, gc=False):
     differentiates: str = ""
     """Name of the forward op whose gradient it computes; empty outside the backward pass, or if that is not known."""
     access: Access = "dense"
+    work: OperatorWork | None = None
+    """The operations of a custom operator; None for torch's own."""
     recurrent: bool = False
     """Whether it is part of an nn.LSTM, nn.GRU or nn.RNN, which capture unrolls and a library may run as a whole."""
 

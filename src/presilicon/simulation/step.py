@@ -19,6 +19,7 @@ from presilicon.records import Cost, Gemm, Op, OpCost, StepFacts, StepGraph, Ten
 from presilicon.simulation.execution import executed_ops
 from presilicon.simulation.instrument import instrument_step_j
 from presilicon.simulation.memory import peak_bytes
+from presilicon.simulation.operators import with_arithmetic
 
 
 def simulate(
@@ -49,6 +50,8 @@ def simulate(
     formats = StepFormats(design.numerics, facts, graph)
     _check_layers(graph, facts, design.numerics)
     executed = executed_ops(graph, formats, facts)
+    if (steps := design.machine.function_steps) is not None:
+        executed = with_arithmetic(executed, design.numerics, steps)
     step = MachineStep(
         graph=graph,
         executed=executed,

@@ -223,7 +223,7 @@ class Study:
         self._times: dict[str, MatchedTimes] = match_designs(plan.times, plan.designs, self.graph, plan.clock_ghz)
         self.prices = {
             design.name: StepPrices(
-                graphs.get(design.name) or (StepGraphs(plan.workload, design.methods) if design.methods else plain),
+                graphs.get(design.name) or plain.for_design(design),
                 design,
                 self._times.get(design.name),
             )

@@ -10,7 +10,8 @@ from typing import Any
 from msgspec import structs
 
 from presilicon.base import ConfigError
-from presilicon.designs import METHODS, Design, Method, Technology
+from presilicon.designs import METHODS, Design, Method, Numerics, Technology
+from presilicon.operators import Operator
 from presilicon.records import Arrival, Cost, CurvePoint, Direction, SeedResult, StepFacts, StepGraph, Trace
 from presilicon.simulation import MatchedTimes, put_times, simulate
 from presilicon.workloads import Workload, step_graph
@@ -22,8 +23,9 @@ Transform = Callable[[Any], Any]
 class StepGraphs:
     """The captured steps of a workload's model after the transformations of methods, by batch size."""
 
-    def __init__(self, workload: Workload, methods: Sequence[Method] = ()) -> None:
-        self._workload, self._methods = workload, methods
+    def __init__(self, workload: Workload, methods: Sequence[Method] = (), operators: Sequence[Operator] = ()) -> None:
+        """`operators` replace whole functions, which are captured as the operators."""
+        self._workload, self._methods, self._operators = workload, methods, operators
         self._graphs: dict[int | None, StepGraph] = {}
 
     def __call__(self, samples: int | None = None, transform: Transform | None = None) -> StepGraph:
@@ -39,7 +41,35 @@ class StepGraphs:
         self._graphs[None] = graph
 
     def _capture(self, samples: int | None, transform: Transform | None) -> StepGraph:
+        if self._operators:
+            transform = partial(_replacing, self._operators, transform)
         return step_graph(with_methods(self._workload, self._methods, transform), samples)
+
+    def for_design(self, design: Design) -> "StepGraphs":
+        """The steps that a design's methods and operators leave."""
+        operators = [operator for operator in design.numerics.make_operators() if not operator.is_inner]
+        return StepGraphs(self._workload, design.methods, operators) if design.methods or operators else self
+
+
+def _replacing(operators: Sequence[Operator], transform: Transform | None, model: Any) -> Any:
+    """The model with functions replaced, and everything else in float32."""
+    from presilicon.emulation import emulate_
+
+    model = emulate_(model if transform is None else transform(model), Numerics(), operators=operators)
+    for module in model.modules():
+        for hooks in (module._forward_pre_hooks, module._forward_hooks):
+            hooks.update({key: _CapturedHook(hook) for key, hook in hooks.items()})
+    return model
+
+
+class _CapturedHook:
+    """A hook of emulation that a capture keeps; it leaves others out, to see the model and not how it is emulated."""
+
+    def __init__(self, hook: Callable[..., Any]) -> None:
+        self.hook = hook
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.hook(*arguments)
 
 
 def with_methods(workload: Workload, methods: Sequence[Method], transform: Transform | None = None) -> Workload:

@@ -1,16 +1,20 @@
 """Replacement of torch functions by operators: directly, and inside functions composed of them."""
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from presilicon.base import ConfigError
+from presilicon.designs import unmatched_pattern
+from presilicon.emulation.operators.arguments import call_replaced, function_name
 from presilicon.emulation.operators.composites import COMPOSITES
 from presilicon.emulation.ops.vector import vector_functions
-from presilicon.operators import Operator, apply_operator
+from presilicon.operators import PRODUCTS, Operator, apply_operator, split_pattern
 
 _CELLS = frozenset(["tanh", "sigmoid"])
 _DECOMPOSED: dict[str, frozenset[str]] = {
@@ -20,10 +24,18 @@ _DECOMPOSED: dict[str, frozenset[str]] = {
     "gru_cell": _CELLS,
     "rnn_tanh": frozenset(["tanh"]),
     "rnn_tanh_cell": frozenset(["tanh"]),
-    "scaled_dot_product_attention": frozenset(["softmax.exp"]),
-    "multi_head_attention_forward": frozenset(["softmax.exp"]),
+    "scaled_dot_product_attention": frozenset(["softmax.exp", "softmax"]),
+    "multi_head_attention_forward": frozenset(["softmax.exp", "softmax"]),
 }
 """Functions that emulation decomposes, and the functions that can be replaced inside."""
+
+
+@cache
+def product_functions() -> Mapping[Callable[..., Any], str]:
+    """The name of every function of torch that is a product or a loss, and that an operator can replace."""
+    homes = (torch, Tensor, functional, torch._C._nn, torch.linalg)
+    table = {function: name for home in homes for name in PRODUCTS if callable(function := getattr(home, name, None))}
+    return table | {Tensor.__matmul__: "matmul"}
 
 
 class Replacements:
@@ -32,19 +44,57 @@ class Replacements:
     def __init__(self, operators: Iterable[Operator] | Operator = ()) -> None:
         members: Any = (operators,) if isinstance(operators, Operator) else tuple(operators)
         self._operators: dict[str, Operator] = {}
+        """Functions of one number, which are replaced inside other functions too."""
+        self._whole: dict[str, dict[str, Operator]] = {}
+        """Functions that are replaced as a whole: by name, operators by pattern of layers."""
         for operator in members:
             if not isinstance(operator, Operator):
                 raise ConfigError(f'operators must be made by @operator("tanh"), table or the like, not {operator!r}')
-            if operator.replaces in self._operators:
-                names = f"{self._operators[operator.replaces].name} and {operator.name}"
+            if operator.replaces is None:
+                raise ConfigError(f"{operator.where} replaces nothing; name a function, as @operator('softmax')")
+            layers, name = split_pattern(operator.replaces)
+            is_inner = operator.is_inner
+            table = self._operators if is_inner else self._whole.setdefault(name, {})
+            key = name if is_inner else layers
+            if key in table:
+                names = f"{table[key].name} and {operator.name}"
                 raise ConfigError(f"{names} both replace {operator.replaces}; give one of them")
-            self._operators[operator.replaces] = operator
+            table[key] = operator
 
     def __bool__(self) -> bool:
-        return bool(self._operators)
+        return bool(self._operators or self._whole)
 
-    def find(self, name: str, func: Callable[..., Any]) -> Callable[..., Any] | None:
+    def check_layers(self, layers: Iterable[str]) -> None:
+        """Every pattern must match a layer of the model.
+
+        Raises:
+            ConfigError: one matches none.
+        """
+        names = list(layers)
+        for function, by_layer in self._whole.items():
+            for pattern in by_layer:
+                if pattern and not any(fnmatchcase(name, pattern) for name in names):
+                    raise unmatched_pattern("operators", f"{pattern}.{function}", names)
+
+    def whole(self, name: str, layer: str) -> Operator | None:
+        """The operator that replaces a function as a whole in a layer: a pattern goes before a plain name."""
+        by_layer = self._whole.get(function_name(name)[0]) if self._whole else None
+        if by_layer is None:
+            return None
+        matches = [pattern for pattern in by_layer if pattern and fnmatchcase(layer, pattern)]
+        return by_layer[max(matches, key=len)] if matches else by_layer.get("")
+
+    def product(self, func: Callable[..., Any], layer: str) -> tuple[str, Operator] | None:
+        """The name and the operator of a product that is replaced."""
+        name = product_functions().get(func) if self._whole else None
+        operator = None if name is None else self.whole(name, layer)
+        return None if name is None or operator is None else (name, operator)
+
+    def find(self, name: str, func: Callable[..., Any], layer: str = "") -> Callable[..., Any] | None:
         """The function that computes the vector op `name` instead of `func`, or None if nothing in it is replaced."""
+        whole = self.whole(name, layer)
+        if whole is not None:
+            return lambda *args, **kwargs: call_replaced(whole, name, func, args, kwargs)
         if name in self._operators:
             return partial(_call, self._operators[name], func)
         composite = COMPOSITES.get(name)
@@ -55,10 +105,11 @@ class Replacements:
             return None
         return partial(composite.compute, func, inner[composite.part])
 
-    def spell(self, name: str) -> tuple[str, str]:
-        """The operator that computes the vector op `name`, forward and backward, as text for coverage."""
+    def spell(self, name: str, layer: str = "") -> tuple[str, str]:
+        """The operator that computes the op `name`, forward and backward, as text for coverage."""
         composite = COMPOSITES.get(name)
-        operator = self._operators.get(name) or (None if composite is None else self._operators.get(composite.part))
+        operator = self.whole(name, layer) or self._operators.get(name)
+        operator = operator or (None if composite is None else self._operators.get(composite.part))
         if operator is None:
             return "activation float32", "error float32"
         text = f"operator {operator.name}"
@@ -69,9 +120,10 @@ class Replacements:
         name = vector_functions().get(func)
         if name is not None:
             composite = COMPOSITES.get(name)
-            return name in self._operators or (composite is not None and composite.part in self._operators)
+            is_inner = name in self._operators or (composite is not None and composite.part in self._operators)
+            return is_inner or function_name(name)[0] in self._whole
         parts = _DECOMPOSED.get(func.__name__)
-        return parts is not None and not parts.isdisjoint(self._operators)
+        return parts is not None and not parts.isdisjoint({*self._operators, *self._whole})
 
 
 def _call(operator: Operator, func: Callable[..., Any], x: Tensor, *args: Any, **kwargs: Any) -> Tensor:

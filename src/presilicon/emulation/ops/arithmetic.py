@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from presilicon.emulation.emulation import Emulation
+from presilicon.emulation.operators.arguments import call_replaced
 from presilicon.emulation.ops.autograd import gradient_rounded, multiply_emulated
 from presilicon.emulation.ops.calls import Call, matmul_call, pair_call
 from presilicon.emulation.ops.einsum import contract
@@ -17,6 +18,7 @@ from presilicon.emulation.ops.vector import vector_functions
 from presilicon.emulation.site import LayerPlan, Site, version
 from presilicon.emulation.steps.decompositions import decompositions
 from presilicon.emulation.steps.primitives import Steps
+from presilicon.operators import Operator
 from presilicon.records import Role
 
 
@@ -102,14 +104,18 @@ class Arithmetic:
         """A vector op; its result is rounded if the numerics say so."""
         name = vector_functions().get(func, func.__name__)
         plan = self.plan
-        replaced = self.emulation.operators.find(name, func)
+        replaced = self.emulation.operators.find(name, func, self.emulation.layer)
         if plan.has_steps and replaced is None:
             out = self._apply_steps(name, func, args, kwargs)
             if out is not NotImplemented:
                 return out
         compute = replaced or func
         if not plan.rounds_results:
-            with _NO_REGION if replaced is None else self._region(name, *self.emulation.operators.spell(name)):
+            with (
+                _NO_REGION
+                if replaced is None
+                else self._region(name, *self.emulation.operators.spell(name, self.emulation.layer))
+            ):
                 return compute(*args, **kwargs)
         site = self.emulation.site(self.training, "vector")
         with self._vector_region(name, plan, args, kwargs):
@@ -127,6 +133,17 @@ class Arithmetic:
                 site.round_result_(result, "activation")
                 if result.requires_grad and plan.rounds_vector("error"):
                     result.register_hook(site.round_error)
+        return out
+
+    def replace(self, name: str, operator: Operator, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A product or loss that an operator computes; its result is rounded if the numerics say so."""
+        with self._region(name, *self.emulation.operators.spell(name, self.emulation.layer)):
+            out = call_replaced(operator, name, func, args, kwargs)
+        if self.plan.rounds_results:
+            site = self.emulation.site(self.training, "vector")
+            site.round_result_(out, "activation")
+            if out.requires_grad and self.plan.rounds_vector("error"):
+                out.register_hook(site.round_error)
         return out
 
     def embed(self, input: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor:

@@ -18,8 +18,10 @@ from presilicon.base import ConfigError
 from presilicon.formats import Format, has_numba, has_triton
 from presilicon.operators.executions.torch_execution import run_torch
 from presilicon.operators.operator import ELEMENTS, Constants, Operator
+from presilicon.operators.pricing import together, work_of
 from presilicon.operators.program import Program
 from presilicon.operators.stages import extents_of
+from presilicon.records import OperatorWork
 
 EXACT_TENSOR: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -58,8 +60,41 @@ class Definition(NamedTuple):
         """The program of the gradients."""
         return self.operator.gradient_program(self.forward(sizes), wanted)
 
+    def work(self, sizes: Mapping[str, int], wanted: Sequence[str] | None = None) -> OperatorWork:
+        """The operations of a call: of the forward pass, or of the gradients of some operands."""
+        operator = self.operator
+        stated: dict[str, Any] = {"cycles": operator.cycles, "pipelined": operator.pipelined}
+        if wanted is None:
+            return work_of(self.forward(sizes), sizes, operator.name, operator.format, **stated)
+        name = f"{operator.name}_backward"
+        derived = [operand for operand in wanted if operand not in operator.custom_backward]
+        works = [
+            Definition(own, _shared(own, self.constants)).work(sizes)
+            for operand, own in operator.custom_backward.items()
+            if operand in wanted
+        ]
+        if derived:
+            works.append(work_of(self.backward(sizes, derived), sizes, name, operator.format, **stated))
+        return together(name, works)
+
 
 _definitions: dict[str, Definition] = {}
+
+
+def work_of_call(function: Any, args: Sequence[Any]) -> OperatorWork | None:
+    """The operations of a call that torch dispatches; None if it is no operator's."""
+    if function is torch.ops.presilicon.operator.default:
+        operands, definition, wanted = args[0], _definitions[args[1]], None
+    elif function is torch.ops.presilicon.operator_backward.default:
+        operands, definition, wanted = args[1], _definitions[args[2]], args[3].split()
+    else:
+        return None
+    return definition.work(_bound(definition.operator, operands)[1], wanted)
+
+
+def _shared(own: Operator, given: Constants) -> Constants:
+    """The constants of an operator's own gradient: those of the call, where they have the same name."""
+    return tuple((name, dict(given).get(name, default)) for name, default in own.constants.items())
 
 
 def definition_of(key: str) -> Definition:
@@ -185,9 +220,8 @@ def _operator_backward(error: Tensor, operands: Sequence[Tensor], key: str, want
     operator = definition.operator
     named, sizes = _bound(operator, operands)
     inputs = {**named, "error": error.contiguous()}
-    constants = dict(definition.constants)
     found = {
-        name: _custom_gradient(own, inputs, constants)
+        name: _custom_gradient(own, inputs, definition.constants)
         for name, own in operator.custom_backward.items()
         if name in names
     }
@@ -267,11 +301,10 @@ def _bound(operator: Operator, operands: Sequence[Tensor]) -> tuple[dict[str, Te
     return named, operator.sizes({name: tuple(tensor.shape) for name, tensor in named.items()})
 
 
-def _custom_gradient(own: Operator, inputs: Mapping[str, Tensor], given: Mapping[str, Any]) -> Tensor:
+def _custom_gradient(own: Operator, inputs: Mapping[str, Tensor], given: Constants) -> Tensor:
     """The gradient that a user's function gives, from the error and the operands in order."""
     values = [inputs["error"], *(tensor for name, tensor in inputs.items() if name != "error")]
-    constants = tuple((name, given.get(name, default)) for name, default in own.constants.items())
-    out: Tensor = torch.ops.presilicon.operator(values, key_of(own, constants))
+    out: Tensor = torch.ops.presilicon.operator(values, key_of(own, _shared(own, given)))
     return out
 
 

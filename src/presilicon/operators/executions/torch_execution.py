@@ -246,8 +246,8 @@ def _working_type(fmt: Format) -> torch.dtype:
 def _fresh(value: Tensor, inputs: Any) -> Tensor:
     """A result with memory of its own."""
     value = value.contiguous()
-    if value.is_meta or any(value.data_ptr() == tensor.data_ptr() for tensor in inputs):
-        return value.clone()
+    if value.is_meta or value._is_view() or any(value.data_ptr() == tensor.data_ptr() for tensor in inputs):
+        return value.clone()  # autograd lets no view leave an op
     return value
 
 

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from presilicon.designs import Design, Machine, MachineStep, StepPrice, Technology, UpdateRule
 from presilicon.records import OPERANDS, PRODUCT_PHASES, Area
 from presilicon.simulation.area import mac_area_um2, register_area_um2, sram_area_um2
+from presilicon.simulation.operators import SPECIAL_STEPS
 from presilicon.simulation.systolic.machine import Positive, Size
 
 Schedule = Literal["sgd", "minibatch", "pipelined"]
@@ -61,6 +62,11 @@ class CaterpillarMachine(
     """Energy of a bit on a row or column bus, or on the way to the next PE; technology tables have no wires."""
     hop_pj_bit: Positive = 0.2
     """Energy of a bit from one core to the next."""
+
+    @property
+    def function_steps(self) -> int | None:
+        """Those of a multiply-add unit, which is all that a PE has."""
+        return SPECIAL_STEPS
 
     @property
     def pes(self) -> int:

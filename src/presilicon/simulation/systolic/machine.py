@@ -87,6 +87,11 @@ class SystolicMachine(
     `free`: nothing is charged, as in SCALE-Sim."""
 
     @property
+    def function_steps(self) -> int | None:
+        """None: `vector_work` prices operators itself."""
+        return None
+
+    @property
     def levels(self) -> tuple[Memory, ...]:
         """The memories, also where the short form describes them."""
         return self.memories or (Memory(name="sram", kib=self.sram_kib or 4096, gb_s=inf),)

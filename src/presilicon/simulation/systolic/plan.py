@@ -15,9 +15,9 @@ from presilicon.simulation.fusion.groups import NONE, Group, Limits, form_groups
 from presilicon.simulation.fusion.parts import ProductPart, Style, aligned_inputs, style_of
 from presilicon.simulation.fusion.schedule import OpBytes, Transfers, exchange, find_transfers, keep_on_chip
 from presilicon.simulation.fusion.values import StepValues, find_values
+from presilicon.simulation.operators import Functions
 from presilicon.simulation.recent import Recent
 from presilicon.simulation.systolic.compression import EXPANDED, Operands, stored_values
-from presilicon.simulation.systolic.functions import Functions
 from presilicon.simulation.systolic.machine import SystolicMachine
 from presilicon.simulation.systolic.mappings import Product, dataflow_of, describe_product
 from presilicon.simulation.systolic.products import Resident, array_work, resident_after

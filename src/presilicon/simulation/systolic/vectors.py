@@ -4,7 +4,7 @@ from math import ceil
 
 from presilicon.designs import MachineStep
 from presilicon.records import Op
-from presilicon.simulation.systolic.functions import Functions, operator_j
+from presilicon.simulation.operators import Functions, operator_j, work_j
 from presilicon.simulation.systolic.machine import SystolicMachine
 from presilicon.simulation.systolic.work import Rates, Work
 
@@ -28,7 +28,11 @@ def vector_work(
     """
     replaced = functions.find(op)
     flops, slots, cycles, operator_energy_j = op.flops, max(op.flops, op.elements_out), 0, 0.0
-    if replaced is not None:
+    if op.work is not None:
+        assert step.technology is not None
+        flops, slots, cycles = 0, 0, ceil(op.work.lane_cycles / machine.vector_lanes)
+        operator_energy_j = work_j(op.work, step.technology)
+    elif replaced is not None:
         assert step.technology is not None
         flops, slots = max(flops - replaced.elements, 0), max(slots - replaced.elements, 0)
         cycles = replaced.cost.cycles_of(replaced.elements, machine.vector_lanes)

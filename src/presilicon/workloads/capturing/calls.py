@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from presilicon.records import Access, Convolution, Gemm, OpKind, Role, Stage
+from presilicon.records import Access, Convolution, Gemm, OperatorWork, OpKind, Role, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class Call:
     """Position of the call whose autograd node it ran in."""
     access: Access = "dense"
     recurrent: bool = False
+    work: OperatorWork | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from presilicon.records import OpKind
+from presilicon.operators import work_of_call
+from presilicon.records import OperatorWork, OpKind
 from presilicon.workloads.capturing.products import Product, find_products, product_kind
 
 _KINDS: dict[OpKind, str] = {
@@ -129,6 +130,7 @@ class OpPart(NamedTuple):
     kind: OpKind
     flops: int
     product: Product | None = None
+    work: OperatorWork | None = None
 
 
 def ops_of_call(
@@ -144,6 +146,8 @@ def ops_of_call(
     ('mm', 'gemm', 256)
     """
     operator = describe_operator(function)
+    if function.namespace == "presilicon" and (work := work_of_call(function, args)) is not None:
+        return [OpPart(work.name, operator.kind, work.operations, work=work)]
     products = find_products(operator.name, args, output)
     if products:
         names = [f"{operator.name}.{product.label}" if product.label else operator.name for product in products]
@@ -221,7 +225,12 @@ def _may_multiply(function: Any, kind: OpKind) -> bool:
     schema = function._schema
     namespace, _, name = schema.name.partition("::")
     plain = name.strip("_")
-    if kind != "other" or plain in _HARMLESS.split() or plain.startswith(("foreach", "fused_adam", "fused_sgd")):
+    if (
+        namespace == "presilicon"
+        or kind != "other"
+        or plain in _HARMLESS.split()
+        or plain.startswith(("foreach", "fused_adam", "fused_sgd"))
+    ):
         return False
     twin = getattr(torch.ops.aten, name[:-1], None) if namespace == "aten" and name.endswith("_") else None
     if twin is not None and any(torch.Tag.pointwise in getattr(twin, overload).tags for overload in twin.overloads()):

@@ -161,7 +161,7 @@ class Recorder(TorchDispatchMode):
             self._nodes.setdefault(sequence - 1, len(self.record.calls))
         self.record.calls.append(
             Call(
-                operator=str(func),
+                operator=str(func) if part.work is None else f"presilicon.{part.work.name}",
                 label=part.label,
                 kind=part.kind,
                 stage=stage,
@@ -177,6 +177,7 @@ class Recorder(TorchDispatchMode):
                 depends_on=tuple(depends_on),
                 gemm=product.gemm if product else None,
                 convolution=product.convolution if product else None,
+                work=part.work,
             )
         )
 

@@ -9,7 +9,7 @@ import presilicon as ps
 from presilicon.designs import Operators, OperatorSpec, curve_pj, load_design, load_technology
 from presilicon.records import OperatorCost
 from presilicon.simulation import area
-from presilicon.simulation.systolic.functions import SPECIAL_STEPS, operator_j
+from presilicon.simulation.operators import SPECIAL_STEPS, operator_j
 
 MODEL = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.LayerNorm(16), nn.SiLU(), nn.Softmax(-1))
 GRAPH = ps.capture(MODEL, torch.randn(32, 8))

@@ -1,10 +1,13 @@
 """Ops that compute a function which the design replaces by an operator, and the cost of that operator."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from presilicon.base import PICO
 from presilicon.designs import Numerics, Technology, curve_pj
-from presilicon.records import Op, OperatorCost
+from presilicon.records import Op, OperatorCost, OperatorWork
 
 SPECIAL_STEPS = 4
 """Multiplications, and additions, that a unit for division, root, exponential or logarithm is charged with: two steps
@@ -34,6 +37,9 @@ class Functions:
         self._forward: dict[str, OperatorCost] = {}
         self._backward: dict[str, OperatorCost] = {}
         for operator in numerics.make_operators():
+            if not operator.is_inner:
+                continue  # captured as an op of its own
+            assert operator.replaces is not None
             self._forward[operator.replaces] = operator.cost
             if operator.backward_cost is not None:
                 self._backward[operator.replaces] = operator.backward_cost
@@ -73,3 +79,31 @@ def operator_j(cost: OperatorCost, technology: Technology) -> float:
         return arithmetic * PICO
     read = curve_pj(technology.sram_64bit, cost.entries * cost.bits / 8 / 1024) * cost.bits / 64
     return (arithmetic + cost.reads * read) * PICO
+
+
+def work_j(work: OperatorWork, technology: Technology) -> float:
+    """Joules of a call of an operator."""
+    each = OperatorCost(bits=work.bits, significand_bits=work.significand_bits)
+    counts = {
+        "multipliers": work.multiplications, "adders": work.additions, "comparators": work.comparisons,
+        "special": work.special, "entries": work.entries, "reads": work.lookups,
+    }  # fmt: skip
+    return operator_j(replace(each, **counts), technology)
+
+
+def with_arithmetic(ops: Sequence[Op], numerics: Numerics, steps: int) -> tuple[Op, ...]:
+    """Ops with the arithmetic of operators, for machines that count results: a division, root or exponential is `steps`.
+
+    A function of the design's operators has as many results as these compute; a custom operator has its own.
+    """
+    functions = Functions(numerics)
+    changed = []
+    for op in ops:
+        if op.work is not None:
+            op = replace(op, flops=op.work.operations + (steps - 1) * op.work.special + op.work.lookups)
+        elif (found := functions.find(op)) is not None:
+            cost = found.cost
+            results = cost.multipliers + cost.adders + cost.comparators + steps * cost.special + cost.reads
+            op = replace(op, flops=max(0, op.flops - found.elements) + found.elements * results)
+        changed.append(op)
+    return tuple(changed)

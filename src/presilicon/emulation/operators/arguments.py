@@ -1,0 +1,220 @@
+"""Arguments of torch's functions as those of the operators that replace them.
+
+Operands go by position, among the tensors of torch's call; constants go by name (`stride`, `eps`, `kernel_size`, ...).
+An argument that the operator does not have must be torch's default. Softmax and norms are moved to the last axis, a bias
+or an affine part that the operator has no operand for is applied to its result.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from presilicon.base import ConfigError
+from presilicon.operators import Operator
+
+_CONVOLUTION = "input weight bias=None stride=1 padding=0 dilation=1 groups=1"
+_BINARY = "input other alpha=1 rounding_mode=None"
+_POOL = "input kernel_size stride=None padding=0"
+_SIGNATURES = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _CONVOLUTION),
+    "linear": "input weight bias=None",
+    **dict.fromkeys(("matmul", "mm", "bmm"), "input other"),
+    **dict.fromkeys(("add", "sub", "mul", "div", "maximum", "minimum", "pow"), _BINARY),
+    **dict.fromkeys(("softmax", "log_softmax", "softmin"), "input dim=-1 _stacklevel=3 dtype=None"),
+    "layer_norm": "input normalized_shape weight=None bias=None eps=1e-05",
+    "rms_norm": "input normalized_shape weight=None eps=None",
+    "batch_norm": "input running_mean running_var weight=None bias=None training=False momentum=0.1 eps=1e-05",
+    "group_norm": "input num_groups weight=None bias=None eps=1e-05",
+    **dict.fromkeys([f"max_pool{n}d" for n in (1, 2, 3)], f"{_POOL} dilation=1 ceil_mode=False return_indices=False"),
+    **dict.fromkeys(
+        [f"avg_pool{n}d" for n in (1, 2, 3)], f"{_POOL} ceil_mode=False count_include_pad=True divisor_override=None"
+    ),
+    "scaled_dot_product_attention": (
+        "query key value attn_mask=None dropout_p=0.0 is_causal=False scale=None enable_gqa=False"
+    ),
+    "cross_entropy": (
+        "input target weight=None size_average=None ignore_index=-100 reduce=None reduction='mean' label_smoothing=0.0"
+    ),
+    "mse_loss": "input target size_average=None reduce=None reduction='mean' weight=None",
+    "gelu": "input approximate='none'",
+    "leaky_relu": "input negative_slope=0.01 inplace=False",
+    "elu": "input alpha=1.0 inplace=False",
+}
+_IGNORED = frozenset(
+    [
+        "dim",
+        "normalized_shape",
+        "inplace",
+        "out",
+        "_stacklevel",
+        "training",
+        "momentum",
+        "running_mean",
+        "running_var",
+        "size_average",
+        "reduce",
+    ]
+)
+"""Arguments that do not reach an operator: handled here, or without a meaning for it."""
+_SWAPPED = {
+    "__radd__": "add",
+    "__rmul__": "mul",
+    "__rsub__": "sub",
+    "__rdiv__": "div",
+    "__rtruediv__": "div",
+    "rsub": "sub",
+}
+_ALIASES = {"subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "__pow__": "pow"}
+
+
+def function_name(name: str) -> tuple[str, bool]:
+    """The name under which an operator replaces a function, and whether its two arguments are exchanged."""
+    return (_SWAPPED[name], True) if name in _SWAPPED else (_ALIASES.get(name, name), False)
+
+
+def call_replaced(operator: Operator, name: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Any:
+    """The operator instead of torch's function, on the same arguments.
+
+    Raises:
+        ConfigError: an argument has no counterpart.
+    """
+    own, is_swapped = function_name(name)
+    spelled = func.__name__
+    target = None
+    if (spelled.endswith("_") and not spelled.endswith("__")) or kwargs.get("inplace"):
+        target, args = args[0], (args[0].clone(), *args[1:])  # the derivative is computed from the old values
+    bound = _bind(own, args[::-1] if is_swapped else args, kwargs)
+    if own == "batch_norm" and func is torch.batch_norm:
+        order = ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps")
+        bound = dict(zip(order, args, strict=False)) | kwargs
+    if own == "batch_norm" and not bound.get("training"):
+        return func(*args, **kwargs)  # stored statistics are an affine function, not a reduction
+    result = _call(operator, own, bound)
+    if own == "batch_norm" and bound.get("running_mean") is not None:
+        _update_statistics(bound)
+    if operator.backward == "exact":
+        result = _Swapped.apply(func(*args, **kwargs), result.detach())
+    target = bound.get("out") if target is None else target
+    return result if target is None else target.copy_(result)
+
+
+def _bind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Torch's arguments by name."""
+    words = [word.partition("=")[0] for word in _SIGNATURES.get(name, "input other inplace=False").split()]
+    renamed = {
+        {"self": "input", "mat2": "other", "tensor": "other"}.get(key, key): value for key, value in kwargs.items()
+    }
+    return dict(zip(words, args, strict=False)) | renamed
+
+
+def _call(operator: Operator, name: str, bound: dict[str, Any]) -> Tensor:
+    x = bound[next(iter(bound))]
+    after: list[Callable[[Tensor], Tensor]] = []
+    if name in ("softmax", "log_softmax", "softmin"):
+        dim = bound.get("dim")
+        dim = -1 if dim is None else dim
+        if bound.get("dtype") is not None:
+            x = x.to(bound["dtype"])
+        bound = bound | {"input": x.movedim(dim, -1)}
+        after.append(lambda out: out.movedim(-1, dim))
+    elif name in ("layer_norm", "rms_norm"):
+        shape = bound["normalized_shape"]
+        count = len(shape) if isinstance(shape, list | tuple | torch.Size) else 1
+        flat = {key: bound[key].reshape(-1) for key in ("weight", "bias") if isinstance(bound.get(key), Tensor)}
+        bound = bound | flat | {"input": x.flatten(x.dim() - count)}
+        after.append(lambda out: out.reshape(x.shape))
+    elif "pool" in name and bound.get("stride") in (None, [], ()):
+        bound = bound | {"stride": bound["kernel_size"]}
+    first = bound[next(iter(bound))]
+    axes = next(iter(operator.operands.values()))
+    if isinstance(first, Tensor) and axes[:1] and axes[0].name != "_" and len(axes) == 2 and first.dim() > 2:
+        leading = first.shape[:-1]  # "r n": all rows
+        bound = bound | {next(iter(bound)): first.flatten(0, -2)}
+        after.insert(0, lambda out: out.reshape(leading + out.shape[1:]))
+    tensors = {key: value for key, value in bound.items() if _is_operand(operator, key, value)}
+    operands, rest = _operands(operator, tensors, first)
+    for key in rest:
+        after.insert(0, _affine(operator, name, key, bound[key]))
+    result: Tensor = operator(*operands, **_constants(operator, name, bound))
+    for finish in after:
+        result = finish(result)
+    return result
+
+
+def _is_operand(operator: Operator, key: str, value: Any) -> bool:
+    is_number = key in ("input", "other") and isinstance(value, int | float) and not isinstance(value, bool)
+    return (isinstance(value, Tensor) or is_number) and key not in _IGNORED and key not in operator.constants
+
+
+def _operands(operator: Operator, tensors: Mapping[str, Any], first: Any) -> tuple[list[Any], list[str]]:
+    """The operator's operands, and the tensors that are left."""
+    wanted = list(operator.operands)
+    if set(wanted) <= tensors.keys():
+        return [tensors[name] for name in wanted], [name for name in tensors if name not in wanted]
+    values = list(tensors.values())[: len(wanted)]
+    for name in wanted[len(values) :]:  # a missing weight is 1, a missing bias is 0
+        fill = torch.zeros if "bias" in name or (name == wanted[-1] and len(wanted) > 2) else torch.ones
+        size = tensors["weight"].shape[0] if "weight" in tensors else first.shape[-1]
+        values.append(fill(size, dtype=first.dtype, device=first.device))
+    return values, list(tensors)[len(wanted) :]
+
+
+def _affine(operator: Operator, name: str, key: str, value: Tensor) -> Callable[[Tensor], Tensor]:
+    """The part of a function that follows its operator: a bias, or the gain of a norm."""
+    if key == "bias" or (key == "weight" and "norm" in name):
+        axis = 1 if name.startswith("conv") or name in ("batch_norm", "group_norm") else -1
+
+        def finish(out: Tensor) -> Tensor:
+            shaped = value if axis == -1 else value.view(-1, *(1,) * (out.dim() - 2))
+            return out + shaped if key == "bias" else out * shaped
+
+        return finish
+    raise ConfigError(f"{operator.where} replaces {name}, but has no operand for its {key}")
+
+
+def _constants(operator: Operator, name: str, bound: Mapping[str, Any]) -> dict[str, Any]:
+    defaults = {}
+    for word in _SIGNATURES.get(name, "").split():
+        key, _, default = word.partition("=")
+        if default:
+            defaults[key] = default
+    given = {}
+    for key, value in bound.items():
+        if key in operator.constants and value is not None:
+            given[key] = value
+        elif key in defaults and not isinstance(value, Tensor) and key not in (*_IGNORED, *operator.operands):
+            plain = value[0] if isinstance(value, list | tuple) and len(set(value)) == 1 else value
+            if (
+                repr(plain) != defaults[key]
+                and plain is not None
+                and not (key == "eps" and "eps" not in operator.constants)
+            ):
+                raise ConfigError(
+                    f"{operator.where} replaces {name}, which is called with {key}={value!r}, but has no constant "
+                    f"{key}; give it one, as {key}={defaults[key]}"
+                )
+    return given
+
+
+@torch.no_grad()
+def _update_statistics(bound: Mapping[str, Any]) -> None:
+    """Running statistics of a batch norm, as torch updates them."""
+    x, share = bound["input"], bound.get("momentum", 0.1)
+    axes = tuple(axis for axis in range(x.dim()) if axis != 1)
+    var, centre = torch.var_mean(x, axes, correction=1)
+    bound["running_mean"].lerp_(centre, 0.0 if share is None else share)
+    bound["running_var"].lerp_(var, 0.0 if share is None else share)
+
+
+class _Swapped(torch.autograd.Function):
+    """The second tensor, with the gradient of the first."""
+
+    @staticmethod
+    def forward(ctx: Any, exact: Tensor, approximate: Tensor) -> Tensor:
+        return approximate.clone()
+
+    @staticmethod
+    def backward(ctx: Any, error: Tensor) -> tuple[Tensor, None]:
+        return error, None
