@@ -1,10 +1,13 @@
 """Operators on a GPU against the scalar reference."""
 
 import math
+from random import Random
 
 import pytest
 import torch
 
+from operator_library import CASES
+from presilicon.base import ConfigError
 from presilicon.formats import parse
 from presilicon.operators import apply_operator, operator, piecewise_linear, table
 from presilicon.operators.executions.torch_execution import run_torch
@@ -52,3 +55,38 @@ def test_formats_and_gradients() -> None:
     for each in (on_gpu, on_cpu):
         apply_operator(pieces, each).sum().backward()
     assert torch.equal(on_gpu.grad.cpu(), on_cpu.grad)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("seed", [0, 11])
+def test_triton_computes_what_torch_does(name: str, seed: int) -> None:
+    case = CASES[name]
+    torch.manual_seed(seed)
+    tensors, constants = case.make(Random(seed))
+    tensors = [x.cuda().requires_grad_(place not in case.without_gradient) for place, x in enumerate(tensors)]
+    wanted = case.function(*tensors, **constants)
+    out = case.op(*tensors, **constants)
+    torch.testing.assert_close(out, wanted, rtol=1e-10, atol=1e-10)
+    error, trained = torch.randn_like(wanted), [x for x in tensors if x.requires_grad]
+    gradients = [torch.autograd.grad(result, trained, error) for result in (out, wanted)]
+    for got, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_larger_tensors_in_float32() -> None:
+    x = torch.randn(300, 1000, device="cuda", requires_grad=True)
+    out, wanted = CASES["softmax"].op(x), torch.softmax(x, -1)
+    torch.testing.assert_close(out, wanted)
+    error = torch.randn_like(x)
+    torch.testing.assert_close(*(torch.autograd.grad(result, x, error)[0] for result in (out, wanted)))
+
+
+def test_indices_outside_are_refused_and_determinism_is_kept() -> None:
+    x, target = torch.randn(4, 3, device="cuda", requires_grad=True), torch.tensor([0, 1, 2, 3], device="cuda")
+    with pytest.raises(ConfigError, match="an index of x lies outside"):
+        CASES["cross_entropy"].op(x, target)
+    torch.use_deterministic_algorithms(True)
+    try:
+        CASES["cross_entropy"].op(x, target % 3).backward()
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -39,6 +39,8 @@ class OperatorSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     shorthand: ClassVar[str] = "source"
 
+    replaces: str | None = None
+    """The function, or pattern of layers and function, where its name is not the key."""
     source: str | None = None
     """A Python file and a name in it, as `my_ops.py:approximate_tanh`; relative to the design's own file."""
     digest: str | None = None
@@ -104,9 +106,9 @@ class Operators(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reciprocal: OperatorSpec | None = None
     sin: OperatorSpec | None = None
     cos: OperatorSpec | None = None
-    functions: dict[str, OperatorSpec] = {}
-    """Any other function of torch, by name (`softmax`, `conv2d`) or by pattern of layers and name (`blocks.*.relu`). In
-    a design file these stand beside the others."""
+    functions: tuple[OperatorSpec, ...] = ()
+    """Any other function of torch, each with what it `replaces`: a name (`softmax`, `conv2d`), or a pattern of layers
+    and a name (`blocks.*.relu`). In a design file these stand beside the others."""
 
     def check(self) -> None:
         """Every operator must be one that can be made."""
@@ -120,7 +122,7 @@ class Operators(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """
         operators = []
         own = {field: getattr(self, field) for field in self.__struct_fields__ if field != "functions"}
-        for field, spec in (own | self.functions).items():
+        for field, spec in [*own.items(), *((spec.replaces or "", spec) for spec in self.functions)]:
             with located(field):
                 name = "softmax.exp" if field == "softmax_exp" else field
                 operators += [] if spec is None else [spec.make(name)]
@@ -161,13 +163,20 @@ def beside(operators: Any, folder: Path) -> Any:
         return operators
     located: dict[str, Any] = {}
     known = frozenset(Operators.__struct_fields__)
-    others = operators.get("functions", {})
-    for name, spec in {**operators, **(others if isinstance(others, dict) else {})}.items():
-        if name == "functions":
-            continue
-        spec = {"source": spec} if isinstance(spec, str) else spec
-        if isinstance(spec, dict) and isinstance(spec.get("source"), str):
-            source = str(folder / spec["source"])
-            spec = {**spec, "source": source, "digest": spec.get("digest") or digest_of(source)}
-        (located if name in known else located.setdefault("functions", {}))[name] = spec
+    for name, spec in operators.items():
+        if name == "functions" and isinstance(spec, list):
+            located.setdefault(name, []).extend(_beside(entry, folder) for entry in spec)
+        elif name in known:
+            located[name] = _beside(spec, folder)
+        else:
+            spec = _beside(spec, folder)
+            located.setdefault("functions", []).append({**spec, "replaces": name} if isinstance(spec, dict) else spec)
     return located
+
+
+def _beside(spec: Any, folder: Path) -> Any:
+    spec = {"source": spec} if isinstance(spec, str) else spec
+    if isinstance(spec, dict) and isinstance(spec.get("source"), str):
+        source = str(folder / spec["source"])
+        spec = {**spec, "source": source, "digest": spec.get("digest") or digest_of(source)}
+    return spec

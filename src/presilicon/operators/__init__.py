@@ -54,4 +54,5 @@ __all__ = [
     "piecewise_linear",
     "split_pattern",
     "table",
+    "work_of_call",
 ]

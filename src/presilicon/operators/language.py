@@ -156,7 +156,8 @@ def compile_function(source: Source, builder: Builder, arguments: Mapping[str, A
         LanguageError: the function uses something that the language does not have.
     """
     compiler = _Compiler(source, builder)
-    return compiler.checked(lambda: compiler.compile(compiler.bound(arguments)))
+    register: int = compiler.checked(lambda: compiler.compile(compiler.bound(arguments)))
+    return register
 
 
 def compile_tensors(
@@ -188,7 +189,8 @@ def compile_tensors(
         value = compiler.compile(scope)
         return builder.finish(results=[Result("", tuple(axes), value)])
 
-    return compiler.checked(compile)
+    program: Program = compiler.checked(compile)
+    return program
 
 
 class _Compiler:

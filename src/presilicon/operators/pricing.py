@@ -76,7 +76,8 @@ def price(program: Program, fmt: Format | None = None) -> OperatorCost:
     The units are as wide as `fmt`, or float32. A branch is a choice between results: both sides are built. A reduction
     is one unit that is used again and again: the path has one round of it.
     """
-    counts = dict.fromkeys(("multipliers", "adders", "comparators", "special", "entries", "reads"), 0)
+    names = ("multipliers", "adders", "comparators", "special", "entries", "reads")
+    counts: dict[str, Any] = dict.fromkeys(names, 0)
     ready: list[int] = []
     for position, instruction in enumerate(program.instructions):
         ready.append(max((ready[a] for a in instruction.arguments), default=0) + _latency(program, position))
@@ -85,7 +86,7 @@ def price(program: Program, fmt: Format | None = None) -> OperatorCost:
             counts[unit] += len(instruction.table) if instruction.operation == "locate" else 1
         if instruction.operation == "lookup":
             counts["entries"] += len(instruction.table)
-    return OperatorCost(cycles=max(1, *(ready[output] for output in program.outputs)), **counts, **_width(fmt))  # type: ignore[arg-type]
+    return OperatorCost(cycles=max(1, *(ready[output] for output in program.outputs)), **counts, **_width(fmt))
 
 
 def work_of(
@@ -128,7 +129,7 @@ def work_of(
         name=name, results=results, multiplications=counts["multipliers"], additions=counts["adders"],
         comparisons=counts["comparators"], special=counts["special"], lookups=counts["reads"],
         entries=counts["entries"], reads=loads, lane_cycles=lane_cycles, **_width(fmt),
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
 
 
 def together(name: str, works: Sequence[OperatorWork]) -> OperatorWork:
@@ -144,7 +145,7 @@ def together(name: str, works: Sequence[OperatorWork]) -> OperatorWork:
     return OperatorWork(name=name, entries=entries, **width, **added)
 
 
-def _width(fmt: Format | None) -> dict[str, float]:
+def _width(fmt: Format | None) -> dict[str, Any]:
     return {} if fmt is None else {"bits": fmt.bits_per_element, "significand_bits": fmt.significand_bits}
 
 

@@ -92,9 +92,10 @@ def work_j(work: OperatorWork, technology: Technology) -> float:
 
 
 def with_arithmetic(ops: Sequence[Op], numerics: Numerics, steps: int) -> tuple[Op, ...]:
-    """Ops with the arithmetic of operators, for machines that count results: a division, root or exponential is `steps`.
+    """Ops with the arithmetic of operators, for machines that count results.
 
-    A function of the design's operators has as many results as these compute; a custom operator has its own.
+    A division, root or exponential counts as `steps`. A function of the design's operators has as many results as these
+    compute; a custom operator has its own.
     """
     functions = Functions(numerics)
     changed = []

@@ -57,7 +57,8 @@ def test_kinds(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("operators", "message"),
     [
-        ('tan = "my_ops.py:approximate_tanh"', 'unknown key "tan": did you mean "tanh"'),
+        ('tanhh = "my_ops.py:approximate_tanh"', 'unknown function to replace "tanhh": did you mean "tanh"'),
+        ('tan = "my_ops.py:approximate_tanh"', "replaces tanh, not tan"),
         ('tanh = "my_ops.py:approximate"', 'has no operator "approximate"'),
         ('tanh = "nothing.py:approximate"', "nothing.py: there is no such file"),
         ('sigmoid = "my_ops.py:approximate_tanh"', "sigmoid: .*replaces tanh, not sigmoid"),
@@ -82,5 +83,6 @@ def test_one_setting_of_the_command_line() -> None:
 def test_fields_are_the_functions_that_can_be_replaced() -> None:
     from presilicon.operators import EXACT
 
-    assert {name.replace("softmax_", "softmax.") for name in Operators.__struct_fields__} == set(EXACT)
+    fields = {name.replace("softmax_", "softmax.") for name in Operators.__struct_fields__}
+    assert fields == {*EXACT, "functions"}
     assert OperatorSpec(kind="table", low=0, high=1, entries=2).make("exp").replaces == "exp"

@@ -1,8 +1,8 @@
 """Arguments of torch's functions as those of the operators that replace them.
 
 Operands go by position, among the tensors of torch's call; constants go by name (`stride`, `eps`, `kernel_size`, ...).
-An argument that the operator does not have must be torch's default. Softmax and norms are moved to the last axis, a bias
-or an affine part that the operator has no operand for is applied to its result.
+An argument that the operator does not have must be torch's default. Softmax and norms are moved to the last axis, and
+a bias or an affine part that the operator has no operand for is applied to its result.
 """
 
 from collections.abc import Callable, Mapping, Sequence

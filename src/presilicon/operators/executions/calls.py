@@ -102,7 +102,7 @@ def definition_of(key: str) -> Definition:
     return _definitions[key]
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def key_of(operator: Operator, constants: Constants) -> str:
     """The key of an operator: the same in every process that has the same operator."""
     return _key_of(operator, constants)
@@ -143,7 +143,7 @@ def call(operator: Operator, operands: Mapping[str, Any], constants: Constants) 
         for value in operands.values()
     ]
     values, leading = _flattened(operator, values)
-    out = torch.ops.presilicon.operator(values, key_of(operator, constants))
+    out: Tensor = torch.ops.presilicon.operator(values, key_of(operator, constants))
     if operator.result[:1] == ELEMENTS:
         out = out.reshape(leading + out.shape[1:])
     return out if dtype == working else out.to(dtype)
@@ -180,7 +180,7 @@ def _flattened(operator: Operator, values: list[Tensor]) -> tuple[list[Tensor], 
                 )
             shapes.append(value.shape[: value.dim() - count])
     try:
-        leading = shapes[0] if all(shape == shapes[0] for shape in shapes) else torch.broadcast_shapes(*shapes)
+        leading = shapes[0] if all(shape == shapes[0] for shape in shapes) else torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
     except RuntimeError:
         spelled = " and ".join(str(tuple(shape)) for shape in dict.fromkeys(shapes))
         raise ConfigError(f"{operator.where}: the leading axes {spelled} do not broadcast") from None

@@ -5,13 +5,9 @@ computed once for each row. A sum whose terms lie side by side in memory along t
 axis innermost. The code is kept as a file in the user's cache, where Numba keeps the machine code beside it.
 """
 
-import importlib.util
 import itertools
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from functools import lru_cache
-from hashlib import sha256
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -19,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from presilicon.base import ConfigError, RunFailedError, cache_directory, write_atomically
+from presilicon.base import ConfigError, RunFailedError
 from presilicon.formats import split_over_threads
 from presilicon.operators.executions import numba_functions
+from presilicon.operators.executions.files import module_of
 from presilicon.operators.program import REDUCTIONS, Program, ProgramInstruction
 from presilicon.operators.reference import outside
 from presilicon.operators.stages import Stage, extents_of, needed_for, stages_of, unproven_reads
@@ -43,7 +40,8 @@ def run_numba(program: Program, operands: Mapping[str, Tensor], sizes: Mapping[s
     shapes = {name: tuple(tensor.shape) for name, tensor in operands.items()}
     extents, unproven = extents_of(program, sizes), unproven_reads(program, sizes, shapes)
     arrays = {name: tensor.detach().contiguous().numpy() for name, tensor in operands.items()}
-    flags, stored, results = np.zeros(1, np.int64), {}, []
+    flags, results = np.zeros(1, np.int64), []
+    stored: dict[int, Any] = {}
     for stage in compiled_stages(program, unproven, dtype):
         shape = tuple(extents[axis] for axis in stage.axes)
         if stage.result is None or stage.result.indices is None:
@@ -56,10 +54,8 @@ def run_numba(program: Program, operands: Mapping[str, Tensor], sizes: Mapping[s
         if not stage.is_split:
             stage.function(0, shape[0] if shape else 1, *arguments)
         else:
-            split_over_threads(
-                lambda start, stop, stage=stage, arguments=arguments: stage.function(start, stop, *arguments),
-                shape[0], multiple=1 if len(shape) > 1 else 16, weight=max(1, prod(shape[1:])),
-            )  # fmt: skip
+            work = partial(_run_part, stage.function, arguments)
+            split_over_threads(work, shape[0], multiple=1 if len(shape) > 1 else 16, weight=max(1, prod(shape[1:])))
         if stage.result is None:
             stored[stage.value] = out
         else:
@@ -70,10 +66,14 @@ def run_numba(program: Program, operands: Mapping[str, Tensor], sizes: Mapping[s
     return results
 
 
+def _run_part(function: Callable[..., None], arguments: Sequence[Any], start: int, stop: int) -> None:
+    function(start, stop, *arguments)
+
+
 class CompiledStage:
     """The machine code of a stage, and the names of its arguments."""
 
-    def __init__(self, program: Program, stage: Stage, writer: "_Writer", function: Callable[..., None]) -> None:
+    def __init__(self, program: Program, stage: Stage, writer: "LoopWriter", function: Callable[..., None]) -> None:
         self.axes, self.value, self.result = stage.axes, stage.value, stage.result
         self.is_integer = program.kinds[stage.value] == "integer"
         self.is_split = bool(stage.axes) and (stage.result is None or stage.result.indices is None)
@@ -91,7 +91,7 @@ def compiled_stages(program: Program, unproven: frozenset[int], dtype: torch.dty
     stored = {stage.value for stage in stages if stage.result is None}
     compiled = []
     for stage in stages:
-        writer = _Writer(program, stage, stored - {stage.value}, unproven, _NUMPY[dtype])
+        writer = LoopWriter(program, stage, stored - {stage.value}, unproven, _NUMPY[dtype])
         compiled.append(CompiledStage(program, stage, writer, _compile(writer.text())))
     return tuple(compiled)
 
@@ -122,36 +122,25 @@ def _uses(program: Program, stage: Stage, value: int) -> bool:
 def _compile(text: str) -> Callable[..., None]:
     import numba
 
-    digest = sha256((text + numba_functions.VERSION).encode()).hexdigest()[:24]
-    path = cache_directory("operators") / f"operator_{digest}.py"
-    function: Callable[..., None] | None = None
-    with suppress(OSError, RunFailedError):
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, text.encode())
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        if spec is not None and spec.loader is not None:
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[path.stem] = module  # where Numba looks for the module of cached code
-            spec.loader.exec_module(module)
-            function = module.kernel
-    is_cached = function is not None
-    if function is None:
+    is_cached = True
+    try:
+        function = module_of(f"{text}\n# {numba_functions.VERSION}\n", "operator").kernel
+    except (OSError, RunFailedError):
         space: dict[str, Any] = {}
         exec(compile(text, "<operator>", "exec"), space)
-        function = space["kernel"]
+        function, is_cached = space["kernel"], False
     # With the error model of numpy, a division by zero follows IEEE 754 and does not raise.
     options = {"nogil": True, "error_model": "numpy", "cache": is_cached}
     compiled: Callable[..., None] = numba.njit(**options)(function)
     return compiled
 
 
-class _Block:
+class Block:
     """Lines inside one loop."""
 
     def __init__(self, axis: int | None = None, head: str = "") -> None:
         self.axis, self.head = axis, head
-        self.lines: list[str | _Block] = []
+        self.lines: list[str | Block] = []
         self.defined: set[int] = set()
 
     def text(self, depth: int) -> list[str]:
@@ -159,11 +148,11 @@ class _Block:
         pad = "    " * depth
         lines = [] if not self.head else [f"{'    ' * (depth - 1)}{self.head}"]
         for line in self.lines or ["pass"]:
-            lines += line.text(depth + 1) if isinstance(line, _Block) else [pad + line]
+            lines += line.text(depth + 1) if isinstance(line, Block) else [pad + line]
         return lines
 
 
-class _Writer:
+class LoopWriter:
     """Writes the loop nest of a stage."""
 
     def __init__(self, program: Program, stage: Stage, stored: set[int], unproven: frozenset[int], number: str) -> None:
@@ -174,7 +163,7 @@ class _Writer:
         self.extents: dict[int, None] = {}
         self.sizes: dict[str, None] = {}
         self._globals: dict[str, str] = {}
-        self._top = _Block()
+        self._top = Block()
 
     def text(self) -> str:
         """A Python file with the function `kernel`."""
@@ -191,11 +180,11 @@ class _Writer:
         body = self._top.text(1)
         return "\n".join([*head, *number, *constants, "", f"def kernel({', '.join(arguments)}):", *body, ""])
 
-    def _loop(self, axis: int, is_first: bool = False) -> _Block:
+    def _loop(self, axis: int, is_first: bool = False) -> Block:
         if is_first:
-            return _Block(axis, f"for i{axis} in range(start, stop):")
+            return Block(axis, f"for i{axis} in range(start, stop):")
         self.extents[axis] = None
-        return _Block(axis, f"for i{axis} in range(n{axis}):")
+        return Block(axis, f"for i{axis} in range(n{axis}):")
 
     def _write_elements(self) -> None:
         stage = self._stage
@@ -253,7 +242,7 @@ class _Writer:
         for outer, inner in itertools.pairwise(stack):
             outer.lines.append(inner)
 
-    def _value(self, register: int, stack: Sequence[_Block]) -> str:
+    def _value(self, register: int, stack: Sequence[Block]) -> str:
         """The name of a value, after the lines that compute it."""
         for position in needed_for(self._program, register):
             self._define(position, stack)
@@ -276,7 +265,7 @@ class _Writer:
                 return f"c{register}"
         return f"v{register}"
 
-    def _define(self, register: int, stack: Sequence[_Block]) -> None:
+    def _define(self, register: int, stack: Sequence[Block]) -> None:
         instruction, free = self._program.instructions[register], self._program.free[register]
         if instruction.operation in ("axis", "integer", "truth", "size", "constant"):
             return
@@ -287,16 +276,20 @@ class _Writer:
         block = here[-1]
         if register in self._all_stored:
             self.stored[register] = None
-            axes = ", ".join(f"i{axis}" for axis in sorted(free)) or "()"
-            cast = "int" if self._program.kinds[register] == "integer" else ""
-            block.lines.append(f"v{register} = {cast}(t{register}[{axes}])")
+            block.lines.append(f"v{register} = {self._load(register, here)}")
         elif instruction.operation in REDUCTIONS:
             self._reduce(register, instruction, here)
         else:
-            block.lines.append(f"v{register} = {self._expression(register, instruction, block)}")
+            block.lines.append(f"v{register} = {self._expression(register, instruction, here)}")
         block.defined.add(register)
 
-    def _reduce(self, register: int, instruction: ProgramInstruction, here: Sequence[_Block]) -> None:
+    def _load(self, register: int, here: Sequence[Block]) -> str:
+        """A stored reduction."""
+        axes = ", ".join(f"i{axis}" for axis in sorted(self._program.free[register])) or "()"
+        cast = "int" if self._program.kinds[register] == "integer" else ""
+        return f"{cast}(t{register}[{axes}])"
+
+    def _reduce(self, register: int, instruction: ProgramInstruction, here: Sequence[Block]) -> None:
         body, axis = instruction.arguments
         loop = self._loop(axis)
         twin = self._twin(register, instruction)
@@ -332,12 +325,12 @@ class _Writer:
                 return None if position in self._all_stored else position
         return None
 
-    def _expression(self, register: int, instruction: ProgramInstruction, block: _Block) -> str:
+    def _expression(self, register: int, instruction: ProgramInstruction, here: Sequence[Block]) -> str:
         """An instruction as Python."""
         arguments = [self._name(argument) for argument in instruction.arguments]
         match instruction.operation:
             case "read":
-                return self._read(register, instruction, arguments, block)
+                return self._read(register, instruction, arguments, here[-1])
             case "lookup" | "locate":
                 table = ", ".join(f'float.fromhex("{entry.hex()}")' for entry in instruction.table)
                 self._globals[f"table{register}"] = f"np.array([{table}], dtype=np.{self._number})"
@@ -353,7 +346,7 @@ class _Writer:
                 return f"{instruction.operation}{width}({arguments[0]})"
         return _TEXTS[instruction.operation].format(*arguments)
 
-    def _read(self, register: int, instruction: ProgramInstruction, arguments: list[str], block: _Block) -> str:
+    def _read(self, register: int, instruction: ProgramInstruction, arguments: list[str], block: Block) -> str:
         self.operands[instruction.name] = None
         condition, *indices = arguments
         element = f"a_{instruction.name}[{', '.join(indices) or '()'}]"

@@ -5,13 +5,14 @@ place.
 """
 
 import math
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 
-VERSION = Path(__file__).read_text()
+VERSION = sha256(Path(__file__).read_bytes()).hexdigest()
 """Cached code is made again where this file has changed."""
 _compiled = numba.njit(nogil=True, error_model="numpy", cache=True)
 __all__ = [

@@ -123,7 +123,9 @@ class _Run:
         """Add values to the elements of a gradient that their indices name."""
         indices = [values(register) for register in result.indices]
         condition = None if result.condition is None else values(result.condition)
-        tensors = torch.broadcast_tensors(value, *indices, *(() if condition is None else (condition,)))
+        tensors: Any = torch.broadcast_tensors(  # type: ignore[no-untyped-call]
+            value, *indices, *(() if condition is None else (condition,))
+        )
         flat = torch.zeros_like(tensors[1]) if indices else torch.zeros_like(tensors[0], dtype=torch.int64)
         for index, size in zip(tensors[1 : 1 + len(indices)], total.shape, strict=True):
             flat = flat * size + index
@@ -199,15 +201,15 @@ class _Run:
         test, places = known[condition], [known[index] for index in indices]
         if position in self.unproven:
             inside = self.scalar(True, torch.bool)
-            for index, size in zip(places, tensor.shape, strict=True):
-                inside = inside & (index >= 0) & (index < size)
+            for at, size in zip(places, tensor.shape, strict=True):
+                inside = inside & (at >= 0) & (at < size)
             if not tensor.is_meta and bool((test & ~inside).any()):
                 raise ConfigError(outside(instruction, tensor.shape))
         flat = self.scalar(0, torch.int64)
-        for index, size in zip(places, tensor.shape, strict=True):
-            flat = flat * size + index.clamp(0, max(size - 1, 0))
+        for at, size in zip(places, tensor.shape, strict=True):
+            flat = flat * size + at.clamp(0, max(size - 1, 0))
         if tensor.numel() == 0:
-            return torch.zeros(torch.broadcast_shapes(flat.shape, test.shape), dtype=self.working, device=self.device)
+            return (flat + test).to(self.working) * 0
         return torch.where(test, tensor.reshape(-1)[flat], torch.zeros((), dtype=self.working, device=self.device))
 
     def reduce(self, instruction: ProgramInstruction, known: dict[int, Tensor]) -> Tensor:

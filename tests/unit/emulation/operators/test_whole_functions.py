@@ -1,4 +1,4 @@
-"""Operators in place of whole functions of torch: by name, by pattern of layers, in design files, captured and priced."""
+"""Operators in place of whole functions of torch: by name or pattern of layers, in design files, captured, priced."""
 
 import copy
 from pathlib import Path
@@ -141,7 +141,7 @@ def test_arguments_without_a_counterpart_are_refused() -> None:
 
 
 def test_coverage_names_the_operator() -> None:
-    specs = Operators(functions={"0.linear": OperatorSpec(source=f"{__file__}:linear")})
+    specs = Operators(functions=(OperatorSpec(replaces="0.linear", source=f"{__file__}:linear"),))
     ops = coverage(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), Numerics(operators=specs), torch.randn(2, 4)).ops
     covered = {(op.layer, op.stage, op.operator) for op in ops if op.formats == "operator linear"}
     assert {("0", "forward", "presilicon.operator"), ("0", "backward", "presilicon.operator_backward")} <= covered
@@ -180,7 +180,7 @@ def test_the_operators_of_a_design_change_its_price(name: str) -> None:
     from presilicon.study.prices import StepGraphs, StepPrices
 
     plain = load_design(name)
-    specs = Operators(functions={"softmax": OperatorSpec(source=f"{LIBRARY}:softmax")})
+    specs = Operators(functions=(OperatorSpec(replaces="softmax", source=f"{LIBRARY}:softmax"),))
     changed = msgspec.structs.replace(plain, numerics=msgspec.structs.replace(plain.numerics, operators=specs))
     workload = ps.load_workload("shakespeare-gpt")
     graphs = StepGraphs(workload)
@@ -214,13 +214,11 @@ def test_functions_of_one_number_are_priced_where_results_are_counted(name: str)
 
 
 def test_a_design_file_names_functions_and_patterns(tmp_path) -> None:
-    (tmp_path / "design.toml").write_text(
-        f'base = "fp32-systolic"\nname = "mine"\n[numerics.operators]\nsoftmax = "{LIBRARY}:softmax"\n"0.relu" = "{LIBRARY}:relu"\n'
-    )
+    head = 'base = "fp32-systolic"\nname = "mine"\n[numerics.operators]\n'
+    functions = f'softmax = "{LIBRARY}:softmax"\n"0.relu" = "{LIBRARY}:relu"\n'
+    (tmp_path / "design.toml").write_text(head + functions)
     design = load_design(tmp_path / "design.toml")
     assert [made.replaces for made in design.numerics.make_operators()] == ["softmax", "0.relu"]
-    (tmp_path / "wrong.toml").write_text(
-        f'base = "fp32-systolic"\nname = "mine"\n[numerics.operators]\nsoftmaxx = "{LIBRARY}:softmax"\n'
-    )
-    with pytest.raises(ConfigError, match='softmaxx.*did you mean "softmax"'):
+    (tmp_path / "wrong.toml").write_text(head + f'softmaxx = "{LIBRARY}:softmax"\n')
+    with pytest.raises(ConfigError, match=r'softmaxx.*did you mean "softmax"'):
         load_design(tmp_path / "wrong.toml")

@@ -1,0 +1,317 @@
+"""Execution of programs on a GPU: a Triton kernel for each stage.
+
+A kernel's program computes a block of elements. Reductions of the elements run over chunks of their variable, so that
+neighbouring threads read neighbouring numbers; reductions inside of these run round by round.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from presilicon.base import ConfigError
+from presilicon.operators.executions.files import module_of
+from presilicon.operators.executions.numba_execution import Block, LoopWriter
+from presilicon.operators.program import REDUCTIONS, Program, ProgramInstruction
+from presilicon.operators.reference import outside
+from presilicon.operators.stages import Stage, extents_of, stages_of, unproven_reads
+
+MOST_INSTRUCTIONS = 600
+"""Programs that are longer than this take Triton minutes to compile."""
+ELEMENTS, ROWS, CHUNK = 1024, 8, 128
+"""Elements of a program without reductions; elements and chunk of one with them."""
+
+
+def run_triton(program: Program, operands: Mapping[str, Tensor], sizes: Mapping[str, int]) -> list[Tensor]:
+    """The results of a program on float32 or float64 tensors on a GPU, in their own type.
+
+    Raises:
+        ConfigError: an index lies outside of its operand.
+    """
+    import triton
+
+    if len(program.instructions) > MOST_INSTRUCTIONS:
+        raise NotImplementedError(f"{len(program.instructions)} instructions")
+    tensors = {name: tensor.detach().contiguous() for name, tensor in operands.items()}
+    first = next(iter(tensors.values()))
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    extents, unproven = extents_of(program, sizes), unproven_reads(program, sizes, shapes)
+    flags = torch.zeros(1, dtype=torch.int32, device=first.device) if unproven else first
+    stored: dict[int, Tensor] = {}
+    results = []
+    for stage, kernel, writer in _kernels(program, unproven, first.dtype):
+        shape = [extents[axis] for axis in stage.axes]
+        dtype = torch.int64 if program.kinds[stage.value] == "integer" else first.dtype
+        if stage.result is None or stage.result.indices is None:
+            out = torch.empty(shape, dtype=dtype, device=first.device)
+        else:
+            out = torch.zeros_like(tensors[stage.result.target])
+        total = prod(shape)
+        if total:
+            block = ROWS if writer.reduces else ELEMENTS
+            arguments: list[Any] = [
+                *(tensors[name] for name in writer.operands),
+                *(stored[value] for value in writer.stored),
+            ]
+            arguments += [_table(table, first.dtype, first.device) for table in writer.tables.values()]
+            arguments += [out, flags, total, *(extents[axis] for axis in writer.extents)]
+            arguments += [sizes[name] for name in writer.sizes]
+            arguments += [shapes[name][axis] for name, axis in writer.lengths]
+            # Products and sums stay apart, so that results are those of the reference.
+            kernel[(triton.cdiv(total, block),)](*arguments, BLOCK=block, CHUNK=CHUNK, enable_fp_fusion=False)
+        if stage.result is None:
+            stored[stage.value] = out
+        else:
+            results.append(out)
+    if unproven and int(flags):
+        read = program.instructions[int(flags) - 1]
+        raise ConfigError(outside(read, shapes[read.name]))
+    return results
+
+
+@lru_cache(maxsize=512)
+def _kernels(
+    program: Program, unproven: frozenset[int], dtype: torch.dtype
+) -> tuple[tuple[Stage, Any, "KernelWriter"], ...]:
+    stages = stages_of(program)
+    stored = {stage.value for stage in stages if stage.result is None}
+    kernels = []
+    for stage in stages:
+        writer = KernelWriter(program, stage, stored - {stage.value}, unproven, str(dtype).removeprefix("torch."))
+        kernels.append((stage, module_of(writer.text(), "kernel").kernel, writer))
+    return tuple(kernels)
+
+
+@lru_cache(maxsize=256)
+def _table(table: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(table, dtype=torch.float64).to(device=device, dtype=dtype)
+
+
+class KernelWriter(LoopWriter):
+    """Writes the kernel of a stage."""
+
+    def __init__(self, program: Program, stage: Stage, stored: set[int], unproven: frozenset[int], number: str) -> None:
+        super().__init__(program, stage, stored, unproven, number)
+        self.tables: dict[int, tuple[float, ...]] = {}
+        self.lengths: dict[tuple[str, int], None] = {}
+        self.reduces = False
+        self._flat: set[int] = set(stage.axes)
+        """Values of the outermost block that have a number for each element."""
+
+    def text(self) -> str:
+        """A Python file with the kernel."""
+        top, stage = self._top, self._stage
+        top.lines += [
+            "element = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)",
+            "inside = element < total",
+        ]
+        top.lines += ["nothing = element * 0", "rest = element"]
+        for axis in reversed(stage.axes):
+            self.extents[axis] = None
+            if axis == stage.axes[0]:
+                top.lines.append(f"i{axis} = rest")
+            else:
+                top.lines += [f"i{axis} = rest % n{axis}", f"rest = rest // n{axis}"]
+        result = stage.result
+        value = self._value(stage.value, [top])
+        where = "inside"
+        if result is None or result.indices is None:
+            top.lines.append(f"tl.store(out + element, {value}, mask=inside)")
+        else:
+            indices = [self._value(index, [top]) for index in result.indices]
+            if result.condition is not None:
+                where = f"inside & {self._value(result.condition, [top])}"
+            place = self._offset(result.target, indices) if indices else "0"
+            top.lines.append(f"tl.atomic_add(out + ({place} + nothing), {value}, mask={where})")
+        names = [*(f"a_{name}" for name in self.operands), *(f"t{value}" for value in self.stored)]
+        names += [*(f"table{register}" for register in self.tables), "out", "flags", "total"]
+        names += [*(f"n{axis}" for axis in self.extents), *(f"s_{name}" for name in self.sizes)]
+        names += [*(f"d_{name}_{axis}" for name, axis in self.lengths), "BLOCK: tl.constexpr", "CHUNK: tl.constexpr"]
+        head = ["import triton", "import triton.language as tl"]
+        head += ["from presilicon.operators.executions.triton_functions import divide, floordiv, locate, look_up"]
+        head += ["from presilicon.operators.executions.triton_functions import modulo, multiply, root, tanh", "", ""]
+        constants = [f"    T: tl.constexpr = tl.{self._number}"]
+        constants += [f"    {name} = tl.full((), {number}, T)" for name, number in self._globals.items()]
+        return "\n".join([*head, "@triton.jit", f"def kernel({', '.join(names)}):", *constants, *top.text(1), ""])
+
+    def _define(self, register: int, stack: Sequence[Block]) -> None:
+        self._is_wide = len(stack) > 1
+        super()._define(register, stack)
+        if register not in self._flat and self._is_flat(register):
+            self._flat.add(register)
+
+    def _is_flat(self, register: int) -> bool:
+        instruction = self._program.instructions[register]
+        if instruction.operation in ("read", *REDUCTIONS) or register in self._all_stored:
+            return True
+        return instruction.operation != "axis" and any(at in self._flat for at in instruction.arguments)
+
+    def _name(self, register: int) -> str:
+        instruction = self._program.instructions[register]
+        match instruction.operation:
+            case "truth":
+                return f"tl.full((), {int(instruction.value)}, tl.int1)"
+            case "constant":
+                value = repr(instruction.value)
+                is_plain = value not in ("inf", "-inf", "nan")
+                self._globals[f"c{register}"] = value if is_plain else f'float("{value}")'
+                return f"c{register}"
+        name = super()._name(register)
+        is_outer = register in self._flat and (instruction.operation == "axis" or register in self._top.defined)
+        return f"{name}[:, None]" if self._wide and is_outer else name
+
+    @property
+    def _wide(self) -> bool:
+        return bool(self._here and len(self._here) > 1)
+
+    _here: Sequence[Block] = ()
+
+    def _expression(self, register: int, instruction: ProgramInstruction, here: Sequence[Block]) -> str:
+        self._here = here
+        arguments = [self._name(argument) for argument in instruction.arguments]
+        match instruction.operation:
+            case "read":
+                return self._read_element(register, instruction, arguments, here)
+            case "lookup":
+                self.tables[register] = instruction.table
+                return f"look_up(table{register}, {arguments[0]}, {len(instruction.table) - 1})"
+            case "locate":
+                self.tables[register] = instruction.table
+                return f"locate(table{register}, {arguments[0]}, {len(instruction.table)})"
+        return _TEXTS[instruction.operation].format(*arguments)
+
+    def _offset(self, name: str, indices: Sequence[str]) -> str:
+        offset = indices[0]
+        for axis, index in enumerate(indices[1:], 1):
+            self.lengths[name, axis] = None
+            offset = f"({offset}) * d_{name}_{axis} + {index}"
+        return offset
+
+    def _read_element(
+        self, register: int, instruction: ProgramInstruction, arguments: list[str], here: Sequence[Block]
+    ) -> str:
+        name = instruction.name
+        self.operands[name] = None
+        condition, *indices = arguments
+        suffix = "[:, None]" if self._wide else ""
+        masks = [f"inside{suffix}", condition]
+        for block in here[1:2]:
+            masks.append(f"m{block.axis}")
+        if register in self._unproven:
+            tests = []
+            for axis, index in enumerate(indices):
+                self.lengths[name, axis] = None
+                tests.append(f"({index} >= 0) & ({index} < d_{name}_{axis})")
+            valid = " & ".join(tests) or "True"
+            here[-1].lines += [
+                f"ok{register} = ({valid}) & (nothing{suffix} == 0)",
+                f"tl.store(flags + nothing{suffix} + tl.zeros_like(ok{register}).to(tl.int32), {register + 1}, "
+                f"mask={' & '.join(masks)} & (ok{register} == 0))",
+            ]
+            masks.append(f"ok{register}")
+        offset = self._offset(name, indices) if indices else "0"
+        return f"tl.load(a_{name} + (({offset}) + nothing{suffix}), mask={' & '.join(masks)}, other=0.0)"
+
+    def _load(self, register: int, here: Sequence[Block]) -> str:
+        self._here = here
+        axes = sorted(self._program.free[register])
+        offset = "0"
+        for axis in axes:
+            self.extents[axis] = None
+            offset = f"({offset}) * n{axis} + {self._name(axis)}"
+        suffix = "[:, None]" if self._wide else ""
+        masks = [f"inside{suffix}", *(f"m{block.axis}" for block in here[1:2])]
+        return f"tl.load(t{register} + (({offset}) + nothing{suffix}), mask={' & '.join(masks)}, other=0)"
+
+    def _reduce(self, register: int, instruction: ProgramInstruction, here: Sequence[Block]) -> None:
+        body, axis = instruction.arguments
+        self.extents[axis] = None
+        block = here[-1]
+        is_chunked = len(here) == 1
+        self.reduces = True
+        operation = instruction.operation
+        shape = "(BLOCK,)" if is_chunked else "(BLOCK, CHUNK)"
+        kind = "tl.int64" if self._program.kinds[body] == "integer" else "T"
+        neutral = {"sum": "0", "prod": "1", "greatest": 'float("-inf")', "argmax": 'float("-inf")'}.get(
+            operation, 'float("inf")'
+        )
+        name = f"v{register}" if not operation.startswith("arg") else f"b{register}"
+        block.lines.append(f"{name} = tl.full({shape}, {neutral}, {kind})")
+        if operation.startswith("arg"):
+            block.lines.append(f"v{register} = tl.full({shape}, 0, tl.int64)")
+        if is_chunked:
+            loop = Block(axis, f"for k{axis} in range(0, n{axis}, CHUNK):")
+            loop.lines.append(f"i{axis} = (k{axis} + tl.arange(0, CHUNK))[None, :]")
+            loop.lines.append(f"m{axis} = (i{axis} < n{axis}) & inside[:, None]")
+        else:
+            loop = Block(axis, f"for i{axis} in range(n{axis}):")
+        value = self._value(body, [*here, loop])
+        self._here = [*here, loop]
+        value = self._name(body)
+        sign = ">" if operation in ("greatest", "argmax") else "<"
+        if is_chunked:
+            loop.lines.append(f"w{register} = tl.where(m{axis}, {value}, tl.full((), {neutral}, {kind}))")
+            self._chunk(loop, operation, register, axis, sign)
+        elif operation in ("sum", "prod"):
+            loop.lines.append(f"{name} = {name} {'+' if operation == 'sum' else '*'} {value}")
+        else:
+            loop.lines.append(f"better{register} = ({value} {sign} {name}) | (i{axis} == 0)")
+            if operation.startswith("arg"):
+                loop.lines.append(f"v{register} = tl.where(better{register}, i{axis}, v{register})")
+            loop.lines.append(f"{name} = tl.where(better{register}, {value}, {name})")
+        block.lines.append(loop)
+        self._here = here
+
+    def _chunk(self, loop: Block, operation: str, register: int, axis: int, sign: str) -> None:
+        """Add a chunk to a reduction."""
+        if operation == "sum":
+            loop.lines.append(f"v{register} = v{register} + tl.sum(w{register}, 1)")
+        elif operation == "prod":
+            loop.lines.append(f"v{register} = v{register} * tl.reduce(w{register}, 1, multiply)")
+        elif operation in ("greatest", "least"):
+            both = "max" if operation == "greatest" else "min"
+            loop.lines.append(f"x{register} = tl.{both}(w{register}, 1)")
+            loop.lines.append(f"v{register} = tl.where(x{register} {sign} v{register}, x{register}, v{register})")
+        else:
+            both = "max" if operation == "argmax" else "min"
+            loop.lines.append(f"x{register} = tl.{both}(w{register}, 1)")
+            loop.lines.append(f"p{register} = tl.arg{both}(w{register}, 1) + k{axis}")
+            loop.lines.append(f"better{register} = (x{register} {sign} b{register}) | (k{axis} == 0)")
+            loop.lines.append(f"v{register} = tl.where(better{register}, p{register}.to(tl.int64), v{register})")
+            loop.lines.append(f"b{register} = tl.where(better{register}, x{register}, b{register})")
+
+
+_TEXTS = {
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "div": "divide({0}, {1}, T)",
+    "neg": "-({0})",
+    "abs": "tl.abs({0})",
+    "min": "tl.where({1} < {0}, {1}, {0})",
+    "max": "tl.where({1} > {0}, {1}, {0})",
+    "floor": "tl.floor({0}) + 0.0",
+    "sqrt": "root({0}, T)",
+    "exp": "tl.exp({0})",
+    "exp2": "tl.exp2({0})",
+    "log": "tl.log({0})",
+    "tanh": "tanh({0})",
+    "erf": "tl.erf({0})",
+    "sin": "tl.sin({0})",
+    "cos": "tl.cos({0})",
+    "select": "tl.where({0}, {1}, {2})",
+    "lt": "({0} < {1})",
+    "le": "({0} <= {1})",
+    "eq": "({0} == {1})",
+    "ne": "({0} != {1})",
+    "and": "({0} & {1})",
+    "or": "({0} | {1})",
+    "not": "({0} == 0)",
+    "number": "({0} + tl.zeros((), tl.int32)).to(T)",
+    "whole": "({0}).to(tl.int64)",
+    "floordiv": "floordiv({0}, {1})",
+    "mod": "modulo({0}, {1})",
+}
