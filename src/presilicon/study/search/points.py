@@ -164,10 +164,11 @@ def step_graphs(point: Point, design: Design, folder: Path) -> StepGraphs:
     workload = load_point_workload(point)
     step = {name: point.values[name] for name in _STEP_OPTIONS if name in point.values}
     methods = [msgspec.to_builtins(method, enc_hook=str) for method in design.methods]
-    key = config_hash({"workload": point.workload, **step, "methods": methods})[:16]
+    whole = [operator.describe() for operator in design.numerics.make_operators() if not operator.is_inner]
+    key = config_hash({"workload": point.workload, **step, "methods": methods, "operators": whole})[:16]
     memory = f"{folder}/{key}"
     if memory not in _graphs:
-        graphs, path = StepGraphs(workload, design.methods), folder / f"{key}.msgpack"
+        graphs, path = StepGraphs(workload).for_design(design), folder / f"{key}.msgpack"
         try:
             graphs.keep(msgspec.msgpack.decode(path.read_bytes(), type=StepGraph))
         except (OSError, msgspec.DecodeError):
