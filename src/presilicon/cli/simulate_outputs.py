@@ -111,7 +111,8 @@ def print_steps(
         text, files = _step_text(graph, design, convention, options, as_json)
         texts.append(text)
         talk += files
-        talk += [f"{design.name}: {remark}" for remark in design.machine.remarks(StepFacts())]
+        remarks = (*design.machine.numerics_remarks(design.numerics), *design.machine.remarks(StepFacts()))
+        talk += [f"{design.name}: {remark}" for remark in remarks]
     _print(texts, as_json)
     if talk:
         click.echo("\n" + "\n".join(talk), err=as_json)

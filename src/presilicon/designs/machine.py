@@ -15,7 +15,7 @@ from msgspec import Struct
 from presilicon.base import ConfigError, Extensible, ExtensionPoint
 from presilicon.designs.pricing import MachineStep, StepPrice
 from presilicon.designs.technology import Technology
-from presilicon.records import PRODUCT_PHASES, Area, ArrayFrames, Gemm, StepFacts, StepGraph
+from presilicon.records import PRODUCT_PHASES, ROLES, Area, ArrayFrames, Gemm, StepFacts, StepGraph
 
 if TYPE_CHECKING:
     from presilicon.designs.design import Design
@@ -111,6 +111,12 @@ class Machine(Extensible):
         Raises:
             ConfigError: the machine cannot run the design's numerics.
         """
+        unit = design.numerics.unit_name
+        if unit is not None:
+            raise ConfigError(
+                f"numerics.mac.unit {unit}: a machine of kind {self.kind} has arithmetic of its own, so that a "
+                'processing unit has no price on it; use kind = "systolic", whose cells can be such units'
+            )
 
     def price(self, step: MachineStep) -> StepPrice:
         """Time and energy of a training step and of each op in it.
@@ -132,9 +138,16 @@ class Machine(Extensible):
 
     def numerics_remarks(self, numerics: "Numerics") -> tuple[str, ...]:
         """Sentences for the result on parts of the numerics that are emulated but not in the price."""
+        remarks: list[str] = []
         if any(part.product(phase).hadamard for part in numerics.variants() for phase in PRODUCT_PHASES):
-            return ("the Hadamard transforms of operands are emulated; their additions are not in the price",)
-        return ()
+            remarks.append("the Hadamard transforms of operands are emulated; their additions are not in the price")
+        units = {mac.unit for part in numerics.variants() for mac in map(part.mac_of, PRODUCT_PHASES) if mac.unit}
+        for unit in sorted(units, key=str):
+            source = "the technology table" if unit.energy_pj is None else f"its own {unit.energy_pj:g} pJ"
+            remarks.append(f"cells are processing units {unit}; energy of an operation from {source}")
+        if any(part.has_steps(role) for part in numerics.variants() for role in ROLES):
+            remarks.append("vector ops are emulated step by step in their formats; their price is that of float32")
+        return tuple(remarks)
 
     def area(self, design: "Design", technology: Technology | None) -> Area:
         """The area by its parts, from the areas of `technology`, or why it is not known."""

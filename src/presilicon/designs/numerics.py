@@ -14,10 +14,10 @@ from presilicon.designs.scaling import LossScale
 from presilicon.formats import (
     Format,
     MacUnit,
-    ProcessingUnit,
     Rounding,
     Scaled,
     Stochastic,
+    VectorUnit,
     parse,
     parse_rounding,
     parse_unit,
@@ -311,6 +311,12 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return is_own or any(self.mac_of(phase).is_user_defined for phase in PHASES)
 
     @property
+    def unit_name(self) -> str | None:
+        """The name of a processing unit of any product, in any layer at any step; None if there is none."""
+        units = [part.mac_of(phase).unit for part in self.variants() for phase in PRODUCT_PHASES]
+        return next((unit.name for unit in units if unit is not None), None)
+
+    @property
     def computes_vectors(self) -> bool:
         """Whether vector ops, and so the loss, are rounded or computed step by step, in any layer at any step."""
         return any(
@@ -445,6 +451,6 @@ def decode_format(kind: type, value: Any) -> Any:
         if not isinstance(value, str):
             raise ConfigError(f'given {value!r}, expected the spelling of a number format, as in "bfloat16"')
         return parse(value)
-    if kind is ProcessingUnit:
+    if kind is VectorUnit:
         return parse_unit(value)
     raise TypeError(f"no rule to read a {kind.__name__}")

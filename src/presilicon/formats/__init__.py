@@ -36,7 +36,7 @@ from presilicon.formats.kernels.user_steps import exact_step, function_behind, u
 from presilicon.formats.mac.factored import Factored, code_format, factored
 from presilicon.formats.mac.matmul import matmul
 from presilicon.formats.mac.patches import Patches
-from presilicon.formats.mac.processing import NAMED_UNITS, ProcessingUnit, parse_unit, register_unit
+from presilicon.formats.mac.processing import NAMED_UNITS, ProcessingUnit, VectorUnit, parse_unit, register_unit
 from presilicon.formats.mac.tensor_core import has_tensor_cores, tensor_core, typed_operand
 from presilicon.formats.mac.unit import MacUnit
 from presilicon.formats.quantization import quantize, quantize_all_
@@ -68,6 +68,7 @@ __all__ = [
     "Stochastic",
     "Table",
     "UserFormat",
+    "VectorUnit",
     "code_format",
     "decode",
     "describe",

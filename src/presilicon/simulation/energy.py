@@ -2,8 +2,15 @@
 
 from presilicon.base import MILLI
 from presilicon.designs import Design, Technology, curve_pj
-from presilicon.formats import Format
+from presilicon.formats import Format, MacUnit
 from presilicon.simulation.area import area, mac_sizes, synthesized_unit
+
+
+def unit_pj(a: Format, b: Format, mac: MacUnit, technology: Technology) -> float:
+    """Picojoules of one multiply-add of a MAC unit: the user's figure for a processing unit, or from the table."""
+    if mac.unit is not None and mac.unit.energy_pj is not None:
+        return mac.unit.energy_pj / mac.unit.lanes
+    return mac_pj(a, b, mac.accumulate, technology, slice_bits=mac.slice_bits)
 
 
 def mac_pj(a: Format, b: Format, accumulate: Format, technology: Technology, *, slice_bits: int | None = None) -> float:

@@ -3,7 +3,7 @@
 import keyword
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from presilicon.base import FormatError, did_you_mean
 from presilicon.formats.families.user import UserFormat, argument_count
@@ -13,8 +13,28 @@ UnitOrder = Literal["tree", "sequential", "lanes"]
 MOST_LANES = 256
 
 
+class VectorUnit:
+    """The type of a unit in a MAC unit; files give its name."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        name: str
+        format: UserFormat
+        lanes: int
+        mad: Callable[..., Any] | None
+        depth: int
+        interval: int
+        energy_pj: float | None
+        area_um2: float | None
+
+        @property
+        def has_state(self) -> bool:
+            """Whether `mad` takes and returns a lane's state."""
+
+
 @dataclass(frozen=True, slots=True)
-class ProcessingUnit:
+class ProcessingUnit(VectorUnit):
     """A unit that multiplies and adds several pairs of codes at once.
 
     Either its `order` says how the format's own functions are arranged over the lanes, or `mad` is the whole unit:

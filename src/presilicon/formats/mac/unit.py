@@ -9,7 +9,7 @@ from presilicon.base import FormatError, did_you_mean
 from presilicon.formats.families.float import Float
 from presilicon.formats.format import Format
 from presilicon.formats.grammar import parse_rounding
-from presilicon.formats.mac.processing import ProcessingUnit
+from presilicon.formats.mac.processing import ProcessingUnit, VectorUnit
 from presilicon.formats.rounding import Stochastic
 
 Order = Literal["sequential", "chunked", "pairwise", "systolic", "aligned"]
@@ -81,7 +81,7 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     slice_bits: int | None = None
     """Mantissa bits that the multiplier takes at once, 2 in FAST's fMAC (Zhang, McDanel and Kung, HPCA 2022); None is
     all. Products stay exact but take more passes."""
-    unit: ProcessingUnit | None = None
+    unit: VectorUnit | None = None
     """A vector unit of the user's own, by its name in a file. Its format accumulates, and its lanes are the chunk or
     the width; those fields are left out."""
 
@@ -118,6 +118,10 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise FormatError(
                 f"fused=true and multiply={self.multiply} exclude each other: a fused unit does not round the product"
             )
+        if self.unit is not None and not isinstance(self.unit, ProcessingUnit):
+            raise FormatError(f"unit must be a ProcessingUnit, or the name of one in a file, not {self.unit!r}")
+        if self.unit is not None and self.slice_bits is not None:
+            raise FormatError(f"slice_bits must be left out: {self.unit.name} takes whole operands")
         if self.is_user_defined:
             from presilicon.formats.mac.user import check_user
 
@@ -168,6 +172,11 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def is_user_defined(self) -> bool:
         """Whether products or sums are computed by a user's functions on codes."""
         return any(fmt is not None and fmt.arithmetic is not None for fmt in (self.multiply, self.accumulate))
+
+    @property
+    def lanes(self) -> int:
+        """Multiply-adds that the unit starts at once."""
+        return 1 if self.unit is None else self.unit.lanes
 
     @property
     def is_stochastic(self) -> bool:

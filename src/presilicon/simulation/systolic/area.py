@@ -20,9 +20,9 @@ _MM2 = 1e-6
 def systolic_area(design: Design, machine: SystolicMachine, technology: Technology) -> Area:
     """Cells for the widest product of any layer at any time; float32 multipliers and adders in the lanes; memories.
 
-    A cell has a register for each operand and one for the sum, and with fold overlap a second stationary register. A
-    transposer has a register for a weight for every cell. Every lane has the operators of both passes. Of the network,
-    the registers at the ports of its routers are counted.
+    A cell has a register for each operand of each of its lanes and one for the sum, and with fold overlap a second
+    stationary register. A transposer has a register for a weight for every cell. Every lane of the vector unit has the
+    operators of both passes. Of the network, the registers at the ports of its routers are counted.
     """
     count = machine.rows * machine.cols
     macs, first, second, sums = [], [], [], []
@@ -33,9 +33,11 @@ def systolic_area(design: Design, machine: SystolicMachine, technology: Technolo
         dataflow = getattr(machine.dataflow, phase)
         flows.append(STATIONARY if dataflow == "best" else (dataflow,))
         a, b = (numerics.operand(role, phase).format for role in OPERANDS[phase])
-        macs.append(mac_area_um2(a, b, mac.accumulate, technology, slice_bits=mac.slice_bits))
-        first.append(a.bits_per_element)
-        second.append(b.bits_per_element)
+        own = None if mac.unit is None else mac.unit.area_um2
+        table = mac.lanes * mac_area_um2(a, b, mac.accumulate, technology, slice_bits=mac.slice_bits)
+        macs.append(table if own is None else own)
+        first.append(mac.lanes * a.bits_per_element)
+        second.append(mac.lanes * b.bits_per_element)
         sums.append(mac.accumulate.bits_per_element)
     bits = max(first) + max(second) + max(sums)
     if machine.fold_overlap:

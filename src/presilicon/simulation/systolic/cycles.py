@@ -56,13 +56,16 @@ def gemm_cycles(
     fold_overlap: bool = False,
     resident: bool = False,
     loads: int = 1,
+    depth: int = 1,
 ) -> ArrayCycles:
     """Compute cycles of `gemm` on a rows x cols array, all `count` products one after another.
 
     `passes` is how often a cell's multiplier works for one product: the array advances once in so many
     cycles while operands stream, and in every cycle while it is loaded or drained. `resident` says that the first
     fold's stationary tile is in the array already, so that its load is saved. `loads` says how often each fold comes
-    to the array, with a part of the stream each time; SCALE-Sim streams each fold as a whole.
+    to the array, with a part of the stream each time; SCALE-Sim streams each fold as a whole. `depth` is the number of
+    pipeline stages of a cell: sums that move need so many cycles for each cell along the reduction, and a sum that
+    stays can be added to once in so many cycles.
 
     Raises:
         ConfigError: SCALE-Sim does not model columns, overlap, passes or resident tiles, or output-stationary folds
@@ -75,7 +78,7 @@ def gemm_cycles(
     >>> gemm_cycles(Gemm(1024, 512, 64), 256, 64, "weight-stationary", reduction="columns").folds
     8
     """
-    _check(dataflow, convention, passes, reduction, fold_overlap, resident)
+    _check(dataflow, convention, passes, reduction, fold_overlap, resident, depth)
     on_reduction, across = (rows, cols) if reduction == "rows" else (cols, rows)
     fold_m = fold_k = fold_n = 1
     if dataflow == "weight-stationary":
@@ -87,7 +90,11 @@ def gemm_cycles(
     folds = gemm.count * fold_m * fold_k * fold_n
     still = rows if convention == "exact" or dataflow != "output-stationary" else 0
     loads = loads if convention == "exact" else 1
+    if dataflow == "output-stationary":
+        passes = max(passes, depth)
     cycles = folds * passes * (streamed + loads * (rows + cols - 2)) + still * (1 if fold_overlap else loads * folds)
+    if dataflow != "output-stationary":
+        cycles += folds * loads * (depth - 1) * on_reduction
     if resident:
         cycles -= rows
     if convention == "scale-sim":
@@ -122,7 +129,13 @@ def transposer_writes(height: int, width: int, rows: int, cols: int, count: int 
 
 
 def _check(
-    dataflow: Stationary, convention: Convention, passes: int, reduction: Reduction, fold_overlap: bool, resident: bool
+    dataflow: Stationary,
+    convention: Convention,
+    passes: int,
+    reduction: Reduction,
+    fold_overlap: bool,
+    resident: bool,
+    depth: int,
 ) -> None:
     if convention == "scale-sim":
         unsupported = {
@@ -130,6 +143,7 @@ def _check(
             "fold overlap": fold_overlap,
             "multipliers of several passes": passes != 1,
             "resident tiles": resident,
+            "cells with several stages": depth != 1,
         }
         for what, wanted in unsupported.items():
             if wanted:

@@ -150,7 +150,21 @@ class SystolicMachine(
             )
 
     def check_design(self, design: Design) -> None:
-        """A MAC unit that adds in the order of the array must have as many rows as a tile has along its sums."""
+        """A MAC unit that adds in the order of the array must have as many rows as a tile has along its sums.
+
+        Cells can be processing units, on a chip with one core that multiplies zeros too.
+        """
+        unit = design.numerics.unit_name
+        if unit is not None and (self.cores.count > 1 or self.dataflow.forward == "row-stationary"):
+            raise ConfigError(
+                f"numerics.mac.unit {unit}: cells can be processing units on a chip with one core whose dataflow is "
+                "not row-stationary"
+            )
+        if unit is not None and self.sparsity.zeros not in ("computed", "gated"):
+            raise ConfigError(
+                f"numerics.mac.unit {unit}: a processing unit takes its lanes together and skips no zeros; "
+                'set sparsity.zeros = "computed" or "gated"'
+            )
         for phase in PRODUCT_PHASES:
             mac = design.numerics.mac_of(phase)
             is_turned = phase == "input_grad" and self.transpose == "in-place"

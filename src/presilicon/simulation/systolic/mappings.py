@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from presilicon.designs import Convention, MachineStep, StepFormats
-from presilicon.formats import Format
+from presilicon.formats import Format, MacUnit
 from presilicon.records import Gemm, Op, Phase
 from presilicon.simulation.mapping.tiles import Buffer, ElementBytes, Fabric, K, M, N, Task, TilePrice, find_tiles
 from presilicon.simulation.systolic.compression import Operands
@@ -24,7 +24,7 @@ class Product(Struct, frozen=True, kw_only=True):
 
     gemm: Gemm
     packed: Gemm
-    """Without the zeros that the machine skips."""
+    """Without the zeros that the machine skips, and with as many products at once along k as a cell has lanes."""
     multiplied: float
     """Share of the multiplications of `packed` that are not gated."""
     a: Format
@@ -36,6 +36,7 @@ class Product(Struct, frozen=True, kw_only=True):
     """Between memories, where operands lie compressed in them."""
     dram_shares: tuple[float, float]
     passes: int
+    unit: MacUnit
     transposes: bool
     """Whether it needs transposed weights."""
     in_place: bool
@@ -46,11 +47,9 @@ class Product(Struct, frozen=True, kw_only=True):
 
     def register_bits(self, dataflow: Stationary) -> float:
         """Bits written to registers of the cells: each multiply-add moves all but the operand that stays."""
-        bits = {
-            "weight-stationary": self.a.bits_per_element + self.sums.bits_per_element,
-            "input-stationary": self.b.bits_per_element + self.sums.bits_per_element,
-            "output-stationary": self.a.bits_per_element + self.b.bits_per_element + self.sums.bits_per_element,
-        }
+        a, b = (self.unit.lanes * operand.bits_per_element for operand in (self.a, self.b))
+        sums = self.sums.bits_per_element
+        bits = {"weight-stationary": a + sums, "input-stationary": b + sums, "output-stationary": a + b + sums}
         return self.packed.macs * bits[dataflow]
 
 
@@ -103,7 +102,7 @@ def describe_product(
         energy_j += (inputs - 1) * fmt.bits_per_element * rates.mux_bit_j
     return Product(
         gemm=gemm,
-        packed=packed,
+        packed=replace(packed, k=ceil(packed.k / mac.lanes)),
         multiplied=multiplied,
         a=a_format,
         b=b_format,
@@ -112,7 +111,8 @@ def describe_product(
         streamed=_scale(streamed, on_chip),
         compressed=None if on_chip == (1.0, 1.0) else _scale(held, on_chip),
         dram_shares=(_ratio(operands.in_dram[0], on_chip[0]), _ratio(operands.in_dram[1], on_chip[1])),
-        passes=mac.passes(a_format.significand_bits, b_format.significand_bits),
+        passes=mac.unit.interval if mac.unit else mac.passes(a_format.significand_bits, b_format.significand_bits),
+        unit=mac,
         transposes=transposes,
         in_place=transposes and machine.transpose == "in-place",
         mac_j=packed.macs * energy_j,
@@ -168,6 +168,7 @@ def _map(
             reduction=reduction,
             fold_overlap=machine.fold_overlap,
             loads=loads,
+            depth=product.unit.unit.depth if product.unit.unit else 1,
         )
         for loads in (1, 2)
     )
@@ -185,7 +186,7 @@ def _map(
     )
     static_w = rates.leakage_w or 0.0
     fabric = Fabric(
-        steps=_steps(dataflow, *lanes_of(machine, product.in_place)),
+        steps=_steps(dataflow, *lanes_of(machine, product.in_place), product.unit.lanes),
         stream=_STREAMS[dataflow],
         buffers=buffers,
         dram_bytes_per_cycle=machine.dram_gb_s / machine.clock_ghz,
@@ -250,8 +251,8 @@ def lanes_of(machine: SystolicMachine, in_place: bool) -> tuple[int, int]:
     return (machine.rows, machine.cols) if on_rows else (machine.cols, machine.rows)
 
 
-def _steps(dataflow: Stationary, on_reduction: int, across: int) -> tuple[int, int, int]:
+def _steps(dataflow: Stationary, on_reduction: int, across: int, lanes: int) -> tuple[int, int, int]:
     """The sizes along m, k and n that one fold takes; a dimension that streams can be cut anywhere."""
     if dataflow == "weight-stationary":
-        return 1, on_reduction, across
-    return (across, on_reduction, 1) if dataflow == "input-stationary" else (on_reduction, 1, across)
+        return 1, on_reduction * lanes, across
+    return (across, on_reduction * lanes, 1) if dataflow == "input-stationary" else (on_reduction, lanes, across)

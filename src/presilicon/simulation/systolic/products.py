@@ -69,7 +69,9 @@ def array_work(
     a_loads, b_loads, spills = mapped.price.dram_bytes(mapped.task)
     cycles, traffic = mapped.cycles, dict(mapped.price.traffic)
     if step.convention == "exact" and resident is not None and resident == _resident_weights(op, machine, formats):
-        saved = _last_tile(gemm, mapped.array, *lanes_of(machine, product.in_place)) * product.b.bits_per_element / 8
+        on_reduction, across = lanes_of(machine, product.in_place)
+        tile = _last_tile(gemm, mapped.array, on_reduction * product.unit.lanes, across)
+        saved = tile * product.b.bits_per_element / 8
         cycles -= machine.rows
         b_loads -= saved * operands.in_dram[1]
         traffic[next(buffer.name for buffer in buffers if _RIGHT in buffer.holds)] -= saved * operands.right.on_chip
@@ -93,7 +95,7 @@ def array_work(
         bytes_sram=bytes_sram,
         inner_bytes=traffic,
         coded_bytes=_coded_bytes(product, mapped, operands),
-        peak_flops_s=2e9 * machine.rows * machine.cols * machine.clock_ghz / product.passes,
+        peak_flops_s=2e9 * machine.rows * machine.cols * product.unit.lanes * machine.clock_ghz / product.passes,
         utilization=product.packed.macs / (max(cycles, 1) * machine.rows * machine.cols),
         tile_bytes=mapped.price.occupied(mapped.task),
         whole_rows=mapped.price.tiles[-1].n == gemm.n,

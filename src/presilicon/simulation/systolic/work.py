@@ -9,7 +9,7 @@ from msgspec import Struct
 from presilicon.base import MICRO, PICO
 from presilicon.designs import Design, Technology, curve_pj
 from presilicon.formats import Format, MacUnit
-from presilicon.simulation.energy import leakage_w, mac_pj
+from presilicon.simulation.energy import leakage_w, unit_pj
 from presilicon.simulation.mapping.tiles import Buffer
 from presilicon.simulation.systolic.machine import SystolicMachine
 from presilicon.simulation.systolic.memories import OPERANDS, Operand
@@ -57,7 +57,7 @@ def systolic_rates(design: Design, machine: SystolicMachine, technology: Technol
 
     @cache
     def mac_j(a: Format, b: Format, mac: MacUnit) -> float:
-        return mac_pj(a, b, mac.accumulate, technology, slice_bits=mac.slice_bits) * PICO
+        return unit_pj(a, b, mac, technology) * PICO
 
     return Rates(
         mac_j=mac_j,
