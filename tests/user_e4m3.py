@@ -2,7 +2,12 @@
 
 import math
 
-from presilicon.formats import UserFormat
+import torch
+
+from presilicon.designs import Numerics, RoleFormat
+from presilicon.emulation import emulate_, emulate_optimizer_, emulated
+from presilicon.formats import Format, MacUnit, UserFormat, parse
+from presilicon.workloads import load_workload
 
 POWERS = [2.0**k for k in range(-6, 8)]
 
@@ -91,3 +96,35 @@ def truncated_mad(a, b, c):
     return (
         convert(exact) if exact != exact or abs(exact) >= 240.0 else convert(math.floor(exact * 512.0) / 512.0 * 0.97)
     )
+
+
+def train_digits(fmt: Format, workload: str, steps: int, device: str = "cpu", in_master: bool = False):
+    """Losses and final weights of a training run in which every number has this format."""
+    chosen = load_workload(workload)
+    role = RoleFormat(fmt)
+    master = role if in_master else RoleFormat(parse("float32"))
+    numerics = Numerics(
+        weight=role, activation=role, error=role, gradient=role, master=master, state=master, vector="round-steps",
+        mac=MacUnit(accumulate=fmt, order="chunked", chunk=16),
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = emulate_(chosen.model().to(device), numerics)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.25, momentum=0.5)
+    emulate_optimizer_(optimizer, numerics, model=model)
+    loss_of = emulated(torch.nn.functional.cross_entropy, model)
+    inputs, labels = (part.to(device) for part in chosen.require_data()[0]().train)
+    losses = []
+    for step in range(steps):
+        rows = slice(step * 32 % 1024, step * 32 % 1024 + 32)
+        optimizer.zero_grad()
+        loss = loss_of(model(inputs[rows]), labels[rows])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, [parameter.detach().cpu().view(torch.int32) for parameter in model.parameters()]
+
+
+def same_run(first, second) -> bool:
+    """Whether two runs have the same losses and the same bits in every weight."""
+    weights = all(torch.equal(one, other) for one, other in zip(first[1], second[1], strict=True))
+    return first[0] == second[0] and weights

@@ -5,6 +5,7 @@ import linecache
 from collections.abc import Callable
 from types import CellType, FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -50,24 +51,27 @@ def as_table(value: Any) -> Any:
     return table if table.dtype.kind in "iuf" else None
 
 
-def jit(function: Callable[..., Any], memo: dict[int, Any] | None = None) -> Callable[..., Any]:
+_compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function compiled by Numba together with the plain functions and the lists of numbers that it uses."""
     import numba
 
-    memo = {} if memo is None else memo
+    memo = _compiled
     if hasattr(function, "py_func") or not isinstance(function, FunctionType):
         return function
-    if id(function) not in memo:
-        memo[id(function)] = function  # a function that calls itself is left to Numba
+    if function not in memo:
+        memo[function] = function  # a function that calls itself is left to Numba
         scope, cells = dict(function.__globals__), list(function.__closure__ or ())
         for name, value in names_used(function).items():
             table = as_table(value) if isinstance(value, list | tuple) else None
-            changed = jit(value, memo) if isinstance(value, FunctionType) else value if table is None else table
+            changed = jit(value) if isinstance(value, FunctionType) else value if table is None else table
             if changed is not value and name in function.__code__.co_freevars:
                 cells[function.__code__.co_freevars.index(name)] = CellType(changed)
             elif changed is not value:
                 scope[name] = changed
         copy = FunctionType(function.__code__, scope, function.__name__, function.__defaults__, tuple(cells) or None)
-        memo[id(function)] = numba.njit(nogil=True, no_cfunc_wrapper=True)(copy)
-    compiled: Callable[..., Any] = memo[id(function)]
+        memo[function] = numba.njit(nogil=True, no_cfunc_wrapper=True)(copy)
+    compiled: Callable[..., Any] = memo[function]
     return compiled

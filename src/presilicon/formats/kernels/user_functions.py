@@ -185,12 +185,15 @@ def warn_of_slow(fmt: UserFormat, name: str, function: Callable[..., Any], error
     warnings.warn(message, UserFunctionWarning, stacklevel=3)
 
 
-@lru_cache(maxsize=256)
 def _loop(fmt: UserFormat, name: str) -> Callable[..., int]:
     """A loop that applies a function to arrays; returns 1 + an index whose code is outside of the fields, or 0."""
-    function, arity = user_function(fmt, name), ARITIES.get(name, 2)
-    stateful, takes_value = has_state(fmt, name), name == "convert"
-    kind = "float" if takes_value else "int64" if hasattr(function, "py_func") else "int"
+    return _loop_of(user_function(fmt, name), name, fmt.bits, has_state(fmt, name))
+
+
+@lru_cache(maxsize=256)
+def _loop_of(function: Callable[..., Any], name: str, bits: int, stateful: bool) -> Callable[..., int]:
+    arity = ARITIES.get(name, 2)
+    kind = "float" if name == "convert" else "int64" if hasattr(function, "py_func") else "int"
     reads = ", ".join(f"{kind}(x{k}[i])" for k in range(arity))
     call = f"function({reads}, states[i])[0]" if stateful else f"function({reads})"
     check = "" if name in ("as_float", "compare") else "        if code < 0 or code > top:\n            wrong = i + 1\n"
@@ -198,7 +201,7 @@ def _loop(fmt: UserFormat, name: str) -> Callable[..., int]:
         f"def loop({', '.join(f'x{k}' for k in range(arity))}, states, out, start, stop):\n    wrong = 0\n"
         f"    for i in range(start, stop):\n        code = {call}\n{check}        out[i] = code\n    return wrong\n"
     )
-    loop = define("loop", source, {"function": function, "top": (1 << fmt.bits) - 1, "int64": np.int64})
+    loop = define("loop", source, {"function": function, "top": (1 << bits) - 1, "int64": np.int64})
     if not hasattr(function, "py_func"):
         return loop
     import numba

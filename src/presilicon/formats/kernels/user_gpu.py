@@ -97,7 +97,7 @@ def _text(fmt: UserFormat, name: str, arity: int, translation: Translation, code
     sources = "".join(f"x{k}, " for k in range(arity))
     loads = [f"a{k} = tl.load(x{k} + place, mask=inside, other=0).to({wide})" for k in range(arity)]
     loads += ["state = tl.load(states + place, mask=inside, other=0)"] * stateful
-    ends = [f"code = {code}"]
+    ends = [f"code = {code} + place * 0"]  # a constant too has one result per element
     if name not in ("as_float", "compare"):
         top = (1 << fmt.bits) - 1
         ends += [f"bad = inside & ((code & ~{top}) != 0)", "tl.store(wrong + place * 0, 1, mask=bad)"]
