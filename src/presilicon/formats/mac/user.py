@@ -138,23 +138,25 @@ def _has_state(mac: MacUnit) -> bool:
 
 
 class StepTables(NamedTuple):
-    """mad(a, b, c) as rows[index[a, b], c], with equal rows stored once."""
+    """mad(a, b, c) as rows[index[a, b] + c], with equal rows stored once."""
 
     index: Any
+    """The beginning of a row, by the codes of the factors."""
     rows: Any
+    """The rows one after another."""
 
 
 @lru_cache(maxsize=16)
 def tables_of(fmt: UserFormat, fused: bool) -> StepTables:
     """The tables of a format of up to 8 bits: of its `mad`, or of `mul` and then `add`."""
     if not fused:
-        sums = operation_table(fmt, "add")
-        return StepTables(operation_table(fmt, "mul").astype(np.uint32), np.ascontiguousarray(sums.T))
+        starts = operation_table(fmt, "mul").astype(np.uint32) << np.uint32(fmt.bits)
+        return StepTables(starts, np.ascontiguousarray(operation_table(fmt, "add").T).reshape(-1))
     whole = operation_table(fmt, "mad").reshape(-1, 1 << fmt.bits)
     numbers: dict[bytes, int] = {}
     index = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in whole], dtype=np.uint32)
-    rows = np.frombuffer(b"".join(numbers), dtype=np.uint8).reshape(-1, 1 << fmt.bits)
-    return StepTables(index.reshape(1 << fmt.bits, -1), rows)
+    rows = np.frombuffer(b"".join(numbers), dtype=np.uint8).copy()
+    return StepTables(index.reshape(1 << fmt.bits, -1) << np.uint32(fmt.bits), rows)
 
 
 _multiplied: dict[tuple[UserFormat, bool], int] = {}
@@ -171,13 +173,13 @@ def _prefers_tables(fmt: UserFormat, fused: bool, count: int) -> bool:
 def _add_by_tables(a: Tensor, b: Tensor, step: StepTables, add: Any, sums: Sums) -> Tensor:
     """All outputs at once by torch, one step of the reduction after another: slow, and works everywhere."""
     index = torch.from_numpy(step.index.astype(np.int64)).to(a.device)
-    rows, joins = (torch.from_numpy(table.copy()).to(a.device) for table in (step.rows, add))
+    rows, joins = (torch.from_numpy(table).to(a.device) for table in (step.rows, add))
     left, right = a.long(), b.long()
     out = torch.full((a.shape[0], a.shape[1], b.shape[2]), sums.zero, dtype=torch.int64, device=a.device)
     for begin in range(0, a.shape[-1], sums.size):
         part = torch.full_like(out, sums.zero)
         for k in range(begin, min(begin + sums.size, a.shape[-1])):
-            part = rows[index[left[:, :, k, None], right[:, None, k, :]], part].long()
+            part = rows[index[left[:, :, k, None], right[:, None, k, :]] + part].long()
         out = part if begin == 0 else joins[out, part].long()
     return out.to(torch.uint8)
 
@@ -342,7 +344,7 @@ def _multiply_compiled(
         from presilicon.formats.mac.user_kernels import table_kernel
 
         step, joins = tables_of(fmt, fused), operation_table(fmt, "add")
-        tables = (step.index, step.rows.reshape(-1), np.uint32(fmt.bits), joins)
+        tables = (step.index, step.rows, np.uint32(fmt.bits), joins)
 
         def work(start: int, stop: int) -> None:
             table_kernel(left, right, target, start, stop, rows, *sums, *tables)

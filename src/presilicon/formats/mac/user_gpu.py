@@ -65,8 +65,9 @@ def _by_tables(left: Tensor, right: Tensor, mac: MacUnit, fmt: UserFormat, sums:
 @lru_cache(maxsize=32)
 def _tables_on(fmt: UserFormat, fused: bool, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     step = tables_of(fmt, fused)
-    narrow = np.int16 if len(step.rows) < 1 << 15 else np.int32  # half the bytes in the first-level cache
-    arrays = (step.index.astype(narrow), step.rows.copy(), operation_table(fmt, "add"))
+    numbers = step.index >> np.uint32(fmt.bits)
+    narrow = np.int16 if int(numbers.max()) < 1 << 15 else np.int32  # half the bytes in the first-level cache
+    arrays = (numbers.astype(narrow), step.rows, operation_table(fmt, "add"))
     index, rows, joins = (torch.from_numpy(array).to(device).view(-1) for array in arrays)
     return index, rows, joins
 
