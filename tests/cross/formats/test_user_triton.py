@@ -112,7 +112,7 @@ def open_bounds(a):
 
 
 def unknown_name(a):
-    return nowhere(a)  # noqa: F821
+    return nowhere(a)
 
 
 @pytest.mark.parametrize(

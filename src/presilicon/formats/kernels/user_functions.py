@@ -350,14 +350,25 @@ def operation_table(fmt: UserFormat, name: str) -> Any:
     """
     if fmt.bits > TABLE_BITS:
         raise FormatError(f"{fmt}: only formats of at most {TABLE_BITS} bits have tables, not {fmt.bits}")
-    size, arity, loop = 1 << fmt.bits, ARITIES.get(name, 2), _loop(fmt, name)
+    size, arity = 1 << fmt.bits, ARITIES.get(name, 2)
     table = np.empty((size,) * arity, dtype=np.int8 if name == "compare" else np.uint8)
     rest = np.indices((size,) * max(arity - 1, 1)).reshape(max(arity - 1, 1), -1)
     with naming(fmt, name):
         for code in range(size if arity > 1 else 1):  # a part at a time, because three operands have 2^24 codes
             codes = np.array([np.full(rest.shape[1], code), *rest])[-arity:]
-            part = table[code] if arity > 1 else table
-            wrong = loop(*codes, np.zeros(1), part.reshape(-1), 0, rest.shape[1])
-            if wrong:
-                refuse_code(fmt, name, codes[:, wrong - 1].tolist())
+            _tabulate(fmt, name, codes, (table[code] if arity > 1 else table).reshape(-1))
     return table
+
+
+def _tabulate(fmt: UserFormat, name: str, codes: Any, out: Any) -> None:
+    """Results of a function for rows of codes; by the GPU where there is no Numba, because Python takes minutes."""
+    if not has_numba() and has_triton() and torch.cuda.is_available():
+        from presilicon.formats.kernels import user_gpu
+
+        result = user_gpu.map_codes(fmt, name, tuple(torch.from_numpy(row).cuda() for row in codes), None)
+        if result is not None:
+            out[:] = result.cpu().numpy()
+            return
+    wrong = _loop(fmt, name)(*codes, np.zeros(1), out, 0, codes.shape[1])
+    if wrong:
+        refuse_code(fmt, name, codes[:, wrong - 1].tolist())
