@@ -1,4 +1,4 @@
-"""Best schedules of tiny problems by trying every mode and every order, in exact integers.
+"""Best schedules of tiny problems by trying every mode and every order of ops and moves, in exact integers.
 
 It uses nothing of the package but the fields of a problem. Times and powers are scaled to integers, so that no rounding
 decides whether ops fit under a cap.
@@ -6,6 +6,7 @@ decides whether ops fit under a cap.
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from itertools import product
 from math import lcm
 from typing import NamedTuple
 
@@ -19,20 +20,29 @@ class Point(NamedTuple):
     energy_j: Fraction
     modes: tuple[Mode, ...]
     starts_s: tuple[Fraction, ...]
+    moves: tuple[tuple[int, str, str, Fraction, Fraction, bool], ...]
+    """Task, pool, direction, start, end, whether it is data from the host."""
 
 
-class _Run(NamedTuple):
-    start: int
-    end: int
-    mode: Mode
+class _Activity(NamedTuple):
+    """An op or a move."""
+
+    key: tuple[object, ...]
+    resource: tuple[str, ...]
+    amount: int
+    length: int
     watts: int
+    after: tuple[tuple[object, ...], ...]
+
+
+Starts = dict[tuple[object, ...], int]
 
 
 def best_schedules(problem: Problem, cap_w: Fraction | None = None) -> list[Point]:
     """Schedules that no other beats in both makespan and energy; the peaks never exceed the cap.
 
-    Each op starts as early as those before it in the order leave room. Among such schedules is a shortest one for every
-    choice of modes, and for given modes the energy grows with the makespan.
+    Each op and each move starts as early as those before it in the order leave room. Among such schedules is a shortest
+    one for every choice of modes, and for given modes the energy grows with the makespan.
     """
     idle = {pool.name: Fraction(pool.idle_w) for pool in problem.pools}
     idle_w = Fraction(problem.base_w) + sum(pool.units * idle[pool.name] for pool in problem.pools)
@@ -40,34 +50,112 @@ def best_schedules(problem: Problem, cap_w: Fraction | None = None) -> list[Poin
         mode: Fraction(mode.peak_w) - mode.units * idle[mode.device] for task in problem.tasks for mode in task.modes
     }
     spare = sum(extra.values(), Fraction(0)) * len(problem.tasks) if cap_w is None else cap_w - idle_w
-    moves = {
-        (task.id, source.device, target.device): _move(problem, task.bytes_out, source.device, target.device)
+    hops = {
+        (size, pool.name): Fraction(size) / Fraction(pool.bytes_per_s) if pool.bytes_per_s else Fraction(0)
         for task in problem.tasks
-        for source in task.modes
-        for other in problem.tasks
-        for target in other.modes
+        for size in (task.bytes_out, task.host_bytes)
+        for pool in problem.pools
     }
     times = {mode: Fraction(mode.time_s) for mode in extra}
-    per_second = _denominator([*times.values(), *moves.values()])
+    per_second = _denominator([*times.values(), *hops.values()])
     per_watt = _denominator([*extra.values(), spare])
-    search = _Search(
-        problem,
-        {mode: int(time * per_second) for mode, time in times.items()},
-        {mode: int(watts * per_watt) for mode, watts in extra.items()},
-        {key: int(time * per_second) for key, time in moves.items()},
-        int(spare * per_watt) if spare >= 0 else -1,
-    )
+    room = int(spare * per_watt) if spare >= 0 else -1
+    capacity = {("pool", pool.name): pool.units for pool in problem.pools}
+    for pool in problem.pools:
+        for way in ("out", "in"):
+            capacity["link", pool.name, way] = pool.units if problem.links_queue else 10**6
     points = []
-    for runs in search.schedules({}):
-        ordered = [runs[task.id] for task in problem.tasks]
-        span = Fraction(max(run.end for run in ordered), per_second)
-        above = sum(
-            (times[run.mode] * (Fraction(run.mode.average_w) - run.mode.units * idle[run.mode.device]))
-            for run in ordered
-        )
-        starts = tuple(Fraction(run.start, per_second) for run in ordered)
-        points.append(Point(span, idle_w * span + above, tuple(run.mode for run in ordered), starts))
+    for modes in product(*(task.modes for task in problem.tasks)):
+        activities = [
+            _Activity(
+                ("op", task.id), ("pool", mode.device), mode.units, int(times[mode] * per_second),
+                int(extra[mode] * per_watt), (),
+            )
+            for task, mode in zip(problem.tasks, modes, strict=True)
+        ]  # fmt: skip
+        activities = _with_moves(problem, modes, activities, {key: int(hop * per_second) for key, hop in hops.items()})
+        above = sum(times[mode] * (Fraction(mode.average_w) - mode.units * idle[mode.device]) for mode in modes)
+        for starts in _orders(activities, capacity, room):
+            by_key = {activity.key: activity for activity in activities}
+            span = Fraction(max(start + by_key[key].length for key, start in starts.items()), per_second)
+            begins = tuple(Fraction(starts["op", task.id], per_second) for task in problem.tasks)
+            moved = tuple(
+                (key[1], key[2], key[3], Fraction(start, per_second),
+                 Fraction(start + by_key[key].length, per_second), key[0] == "host")
+                for key, start in starts.items() if key[0] != "op"
+            )  # fmt: skip
+            points.append(Point(span, idle_w * span + above, modes, begins, moved))  # type: ignore[arg-type]
     return _undominated(points)
+
+
+def _with_moves(
+    problem: Problem, modes: tuple[Mode, ...], ops: list[_Activity], hops: dict[tuple[int, str], int]
+) -> list[_Activity]:
+    """Ops with what they wait for, and the moves between them."""
+    after: dict[int, list[tuple[object, ...]]] = {task.id: [] for task in problem.tasks}
+    moves = []
+    for task in problem.tasks:
+        own, size = modes[task.id].device, task.bytes_out
+        followers = [other.id for other in problem.tasks if task.id in other.deps]
+        targets = {modes[reader].device for reader in (*followers, *task.next_readers)} - {own}
+        last: tuple[object, ...] = ("op", task.id)
+        if targets and hops[size, own]:
+            moves.append(_Activity(("out", task.id, own, "out"), ("link", own, "out"), 1, hops[size, own], 0, (last,)))
+            last = moves[-1].key
+        for target in sorted(targets):
+            there = last
+            if hops[size, target]:
+                key = ("in", task.id, target, "in")
+                moves.append(_Activity(key, ("link", target, "in"), 1, hops[size, target], 0, (last,)))
+                there = key
+            for follower in followers:
+                if modes[follower].device == target:
+                    after[follower].append(there)
+        for follower in followers:
+            if modes[follower].device == own:
+                after[follower].append(("op", task.id))
+        if task.host_bytes and hops[task.host_bytes, own]:
+            key = ("host", task.id, own, "in")
+            moves.append(_Activity(key, ("link", own, "in"), 1, hops[task.host_bytes, own], 0, ()))
+    return [op._replace(after=tuple(after[task])) for task, op in enumerate(ops)] + moves
+
+
+def _orders(activities: list[_Activity], capacity: dict[tuple[str, ...], int], room: int) -> Iterator[Starts]:
+    """The starts in every order; equal ones once."""
+    by_key = {activity.key: activity for activity in activities}
+    states: list[Starts] = [{}]
+    for _ in activities:
+        grown: dict[frozenset[object], Starts] = {}
+        for starts in states:
+            for new in activities:
+                if new.key in starts or any(key not in starts for key in new.after):
+                    continue
+                ready = max((starts[key] + by_key[key].length for key in new.after), default=0)
+                ends = {start + by_key[key].length for key, start in starts.items()}
+                for start in sorted({ready, *(end for end in ends if end > ready)}):
+                    if _fits(starts, by_key, new, start, capacity, room):
+                        longer = {**starts, new.key: start}
+                        grown[frozenset(longer.items())] = longer
+                        break
+        states = list(grown.values())
+    yield from states
+
+
+def _fits(
+    starts: Starts, by_key: dict[tuple[object, ...], _Activity], new: _Activity, start: int,
+    capacity: dict[tuple[str, ...], int], room: int,
+) -> bool:  # fmt: skip
+    beside = [
+        (begin, by_key[key]) for key, begin in starts.items()
+        if begin < start + new.length and begin + by_key[key].length > start
+    ]  # fmt: skip
+    for moment in {start, *(begin for begin, _ in beside if begin > start)}:
+        now = [activity for begin, activity in beside if begin <= moment < begin + activity.length] + [new]
+        if sum(a.amount for a in now if a.resource == new.resource) > capacity[new.resource]:
+            return False
+        if new.watts and sum(a.watts for a in now) > room:
+            return False
+    return new.watts <= room or not new.watts
 
 
 def _undominated(points: Iterable[Point]) -> list[Point]:
@@ -76,51 +164,6 @@ def _undominated(points: Iterable[Point]) -> list[Point]:
         if not best or point.energy_j < best[-1].energy_j:
             best.append(point)
     return best
-
-
-class _Search(NamedTuple):
-    problem: Problem
-    times: dict[Mode, int]
-    watts: dict[Mode, int]
-    moves: dict[tuple[int, str, str], int]
-    spare: int
-
-    def schedules(self, runs: dict[int, _Run]) -> Iterator[dict[int, _Run]]:
-        """All schedules that continue those runs."""
-        if len(runs) == len(self.problem.tasks):
-            yield runs
-            return
-        for task in self.problem.tasks:
-            if task.id in runs or any(dep not in runs for dep in task.deps):
-                continue
-            for mode in task.modes:
-                run = self._earliest(runs, task.deps, mode)
-                if run is not None:
-                    yield from self.schedules({**runs, task.id: run})
-
-    def _earliest(self, runs: dict[int, _Run], deps: tuple[int, ...], mode: Mode) -> _Run | None:
-        arrivals = [runs[dep].end + self.moves[dep, runs[dep].mode.device, mode.device] for dep in deps]
-        ready = max(arrivals, default=0)
-        for start in sorted({ready, *(run.end for run in runs.values() if run.end > ready)}):
-            run = _Run(start, start + self.times[mode], mode, self.watts[mode])
-            if self._fits(runs, run):
-                return run
-        return None
-
-    def _fits(self, runs: dict[int, _Run], new: _Run) -> bool:
-        units = {pool.name: pool.units for pool in self.problem.pools}
-        beside = [run for run in runs.values() if run.start < new.end and run.end > new.start]
-        for moment in {new.start, *(run.start for run in beside if run.start > new.start)}:
-            now = [run for run in beside if run.start <= moment < run.end] + [new]
-            taken = sum(run.mode.units for run in now if run.mode.device == new.mode.device)
-            if taken > units[new.mode.device] or sum(run.watts for run in now) > self.spare:
-                return False
-        return True
-
-
-def _move(problem: Problem, size: int, source: str, target: str) -> Fraction:
-    rates = [pool.bytes_per_s for pool in problem.pools if pool.name in (source, target) and source != target]
-    return sum((size / Fraction(rate) for rate in rates if rate is not None), Fraction(0))
 
 
 def _denominator(values: Iterable[Fraction]) -> int:

@@ -69,7 +69,17 @@ from presilicon.records.operators import OperatorCost, OperatorWork
 from presilicon.records.protocols import AttachedHook, Observer, PairObserver, PassiveHook, Stateful, TrainingHook
 from presilicon.records.reproduction import Curve, Panel, Reproduced, Reproduction
 from presilicon.records.result import Arrival, Comparison, CurvePoint, DesignChange, Milestone, Result, SeedResult
-from presilicon.records.schedule import Mode, Pool, PowerTrace, Problem, Schedule, ScheduleCost, Started, Task
+from presilicon.records.schedule import (
+    Mode,
+    Pool,
+    PowerTrace,
+    Problem,
+    Schedule,
+    ScheduleCost,
+    Started,
+    Task,
+    TensorMove,
+)
 from presilicon.records.sensitivity import (
     ClosestCall,
     FormatSensitivity,
@@ -231,6 +241,7 @@ __all__ = [
     "TapInfo",
     "TapLosses",
     "Task",
+    "TensorMove",
     "TensorRef",
     "TensorStatistics",
     "Trace",

@@ -6,6 +6,7 @@ made it (a table, a simulator, a measurement) is no longer needed to schedule, t
 
 from functools import cached_property
 from itertools import pairwise
+from typing import Literal
 
 from msgspec import Struct
 
@@ -45,6 +46,10 @@ class Task(Struct, frozen=True, gc=False, kw_only=True):
     """Size class: `S`, `M`, `L`, or empty where there is none."""
     bytes_out: int = 0
     deps: tuple[int, ...] = ()
+    next_readers: tuple[int, ...] = ()
+    """Tasks that read its result in the next step: an updated weight must reach their devices before this one ends."""
+    host_bytes: int = 0
+    """Data of the next step that its device gets from the host during this one."""
     modes: tuple[Mode, ...]
     name: str = ""
     """Name in its source: a layer or an op."""
@@ -58,7 +63,7 @@ class Pool(Struct, frozen=True, gc=False, kw_only=True):
     idle_w: float
     """Idle power of one unit."""
     bytes_per_s: float | None = None
-    """Bandwidth of the link between a unit and the host; None: transfers are free."""
+    """Bandwidth of the link between a unit and the host in each direction; None: transfers are free."""
 
 
 class Problem(Struct, frozen=True, kw_only=True, dict=True):
@@ -70,6 +75,8 @@ class Problem(Struct, frozen=True, kw_only=True, dict=True):
     base_w: float = 0.0
     """Drawn all the time beside the devices: the host."""
     batch_size: int = 1
+    links_queue: bool = True
+    """Whether a unit's link carries one tensor at a time in each direction; else moves do not wait for one another."""
     notes: tuple[str, ...] = ()
     """Assumptions behind it, one sentence each."""
 
@@ -92,15 +99,17 @@ class Problem(Struct, frozen=True, kw_only=True, dict=True):
         """Power of the whole system when nothing runs."""
         return self.base_w + sum(pool.units * pool.idle_w for pool in self.pools)
 
+    def hop_s(self, size: int, device: str) -> float:
+        """Time of so many bytes over the link between a unit of a pool and the host."""
+        rate = self.pool[device].bytes_per_s
+        return 0.0 if rate is None else size / rate
+
     def move_s(self, size: int, source: str, target: str) -> float:
         """Time of moving so many bytes from a device of one pool to one of another: two hops through the host.
 
         Within a pool nothing moves.
         """
-        if source == target:
-            return 0.0
-        rates = [self.pool[name].bytes_per_s for name in (source, target)]
-        return sum(size / rate for rate in rates if rate is not None)
+        return 0.0 if source == target else self.hop_s(size, source) + self.hop_s(size, target)
 
     def check(self) -> None:
         """Ops in order, each with a way to run that the system has.
@@ -117,6 +126,9 @@ class Problem(Struct, frozen=True, kw_only=True, dict=True):
                 raise ConfigError(f"{label}: it depends on op {late[0]}, which does not come before it")
             if task.bytes_out < 0:
                 raise ConfigError(f"{label}: bytes_out is {task.bytes_out}, below 0")
+            unknown = [reader for reader in task.next_readers if not 0 <= reader < len(self.tasks)]
+            if unknown:
+                raise ConfigError(f"{label}: op {unknown[0]} cannot read its result in the next step: there is none")
             if not task.modes:
                 raise ConfigError(f"{label}: no device of {', '.join(self.pool)} can run it")
             for mode in task.modes:
@@ -160,12 +172,28 @@ class Started(Struct, frozen=True, gc=False):
         return self.start_s + self.mode.time_s
 
 
+class TensorMove(Struct, frozen=True, gc=False):
+    """A result on its way over a link between a pool and the host."""
+
+    task: int
+    """Whose result it is, or whose data."""
+    device: str
+    """The pool whose link carries it."""
+    direction: Literal["out", "in"]
+    start_s: float
+    end_s: float
+    from_host: bool = False
+    """Whether it is the task's data of the next step, which the host has."""
+
+
 class Schedule(Struct, frozen=True, kw_only=True):
     """A placement of every op of a problem."""
 
     solver: str
     started: tuple[Started, ...]
     """One for each task, in the tasks' order."""
+    moves: tuple[TensorMove, ...] = ()
+    """Every result crosses its own link once, and that of each other pool that needs it once."""
     bound_j: float | None = None
     """No schedule within the same limits takes less energy: proven by the solver."""
     bound_s: float | None = None
@@ -177,8 +205,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     @property
     def makespan_s(self) -> float:
-        """Time from the start to the end of the last op."""
-        return max((op.end_s for op in self.started), default=0.0)
+        """Time from the start to the end of the last op or move."""
+        return max(0.0, *(op.end_s for op in self.started), *(move.end_s for move in self.moves))
 
 
 class PowerTrace(Struct, frozen=True, kw_only=True):

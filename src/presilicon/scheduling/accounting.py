@@ -19,7 +19,8 @@ def power_trace(problem: Problem, schedule: Schedule) -> PowerTrace:
 
     Times that differ by less than a picosecond count as one event.
     """
-    times = _merged([0.0, *(time for slot in schedule.started for time in (slot.start_s, slot.end_s))])
+    begins_and_ends = (time for slot in schedule.started for time in (slot.start_s, slot.end_s))
+    times = _merged([0.0, *begins_and_ends, schedule.makespan_s])
     index_of = {time: index for index, time in enumerate(times)}
     average, peak = [0.0] * (len(times) - 1), [0.0] * (len(times) - 1)
     changes: list[tuple[float, float]] = [(0.0, 0.0)] * len(times)
@@ -49,14 +50,13 @@ def cost(
         peak_power_w=max(trace.peak_w, default=problem.idle_w),
         throughput_samples_per_s=problem.batch_size / span if span else math.inf,
         samples_per_j=problem.batch_size / energy if energy else math.inf,
-        utilization=utilization(problem, schedule.started),
+        utilization=utilization(problem, schedule.started, span),
         violations=None if cap_w is None else violations(trace, cap_w, sample_s),
     )
 
 
-def utilization(problem: Problem, started: Sequence[Started]) -> dict[str, float]:
-    """Busy share of each pool's units over the step."""
-    span = max((slot.end_s for slot in started), default=0.0)
+def utilization(problem: Problem, started: Sequence[Started], span: float) -> dict[str, float]:
+    """Busy share of each pool's units over a step of that length."""
     busy = dict.fromkeys(problem.pool, 0.0)
     for slot in started:
         busy[slot.mode.device] += slot.mode.units * slot.mode.time_s
@@ -94,35 +94,32 @@ class LinkLoad(Struct, frozen=True, kw_only=True):
 
     device: str
     bytes: int
+    """In both directions."""
     share: float
-    """Share of what the links can carry in the makespan; above 1 the links are overloaded."""
+    """Busy share of the links in the direction that has more to carry; above 1 they are overloaded."""
 
 
 def link_loads(problem: Problem, schedule: Schedule) -> tuple[LinkLoad, ...]:
-    """Traffic over each pool's links. A result crosses once to every other pool that needs it."""
-    moved = dict.fromkeys(problem.pool, 0)
-    for task, slot in zip(problem.tasks, schedule.started, strict=True):
-        targets = {schedule.started[follower].mode.device for follower in problem.followers[task.id]}
-        for target in targets - {slot.mode.device}:
-            moved[slot.mode.device] += task.bytes_out
-            moved[target] += task.bytes_out
+    """Traffic over each pool's links."""
+    busy = {(pool.name, way): 0.0 for pool in problem.pools for way in ("out", "in")}
+    for move in schedule.moves:
+        busy[move.device, move.direction] += move.end_s - move.start_s
     span = schedule.makespan_s
     loads = []
     for pool in problem.pools:
         if pool.bytes_per_s is None:
             continue
-        carried = pool.bytes_per_s * pool.units * span
-        loads.append(
-            LinkLoad(device=pool.name, bytes=moved[pool.name], share=moved[pool.name] / carried if carried else 0.0)
-        )
+        ways = busy[pool.name, "out"], busy[pool.name, "in"]
+        share = max(ways) / (pool.units * span) if span else 0.0
+        loads.append(LinkLoad(device=pool.name, bytes=round(sum(ways) * pool.bytes_per_s), share=share))
     return tuple(loads)
 
 
 def link_warnings(problem: Problem, schedule: Schedule) -> tuple[str, ...]:
-    """A warning per link that is overloaded by a schedule."""
+    """A warning per link that is overloaded by a schedule whose moves do not wait for one another."""
     return tuple(
-        f"moves over the link of {load.device} add up to {load.bytes / 1e9:.3g} GB, {load.share:.0%} of what it "
-        "carries in the step: moves do not wait for one another here, and on real links they would"
+        f"moves over the links of {load.device} add up to {load.bytes / 1e9:.3g} GB, {load.share:.0%} of what they "
+        "carry in the step: moves do not wait for one another here, and on real links they would"
         for load in link_loads(problem, schedule)
         if load.share > 1
     )

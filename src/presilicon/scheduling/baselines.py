@@ -7,6 +7,7 @@ from msgspec import Struct
 from presilicon.records import Mode, PowerTrace, Problem, Schedule, ScheduleCost, Started
 from presilicon.scheduling.accounting import SAMPLE_S, cost, violations
 from presilicon.scheduling.solvers.greedy import Rules, execute
+from presilicon.scheduling.solvers.links import Links
 
 LAG_S = 0.02
 """Sampling period of the reactive clock controller, and so its delay."""
@@ -32,7 +33,7 @@ def reference_only(problem: Problem, reference: str) -> Schedule:
     Ops that this device cannot run go where they run fastest.
     """
     schedule = execute(problem, Rules(reference=reference), candidates=()).schedule
-    return Schedule(solver=f"{reference}-only", started=schedule.started)
+    return Schedule(solver=f"{reference}-only", started=schedule.started, moves=schedule.moves)
 
 
 def best_clock(problem: Problem, reference: str, limit_s: float) -> tuple[float, Schedule]:
@@ -174,13 +175,12 @@ def _retimed(problem: Problem, schedule: Schedule, modes: list[Mode]) -> Schedul
     """The same ops in the same order on the same devices, in other modes, each as early as possible."""
     free: dict[tuple[str, int], float] = {}
     started: dict[int, Started] = {}
+    links = Links(problem)
     for slot in sorted(schedule.started, key=lambda slot: (slot.start_s, slot.task)):
         mode = modes[slot.task]
         begin = max((free.get((mode.device, unit), 0.0) for unit in slot.units), default=0.0)
-        for dep in problem.tasks[slot.task].deps:
-            producer = started[dep]
-            moved = problem.move_s(problem.tasks[dep].bytes_out, producer.mode.device, mode.device)
-            begin = max(begin, producer.end_s + moved)
+        begin = max([begin, *(links.bring(started[dep], mode.device) for dep in problem.tasks[slot.task].deps)])
         started[slot.task] = Started(slot.task, mode, slot.units, begin)
         free |= {(mode.device, unit): begin + mode.time_s for unit in slot.units}
-    return Schedule(solver=schedule.solver, started=tuple(started[task] for task in range(len(started))))
+    placed = tuple(started[task] for task in range(len(started)))
+    return Schedule(solver=schedule.solver, started=placed, moves=links.finish(started))

@@ -25,16 +25,19 @@ def faults(
     """The mistakes of a schedule, one sentence each; an empty list if it is correct.
 
     Every op must run once, in one of its modes, on as many devices as the mode needs; no device may run two ops at a
-    time; no op may start before its inputs have been computed and moved; the peaks of running ops must stay below the
-    cap at every moment; the makespan must be within its limit; energy and makespan must be as claimed.
+    time; no op may start before its inputs have been computed and moved, over links that carry one tensor at a time;
+    the peaks of running ops must stay below the cap at every moment; the makespan must be within its limit; energy and
+    makespan must be as claimed.
     """
     numbers = [slot.task for slot in schedule.started]
     if numbers != list(range(len(problem.tasks))):
         return [f"the schedule must place ops 0 to {len(problem.tasks) - 1} once each, not {_shown(numbers)}"]
     messages = _misplaced(problem, schedule) + _overlaps(schedule) + _too_early(problem, schedule)
+    messages += _crowded(problem, schedule)
     if cap_w is not None:
         messages += _above(problem, schedule, cap_w)
     span = max((slot.start_s + slot.mode.time_s for slot in schedule.started), default=0.0)
+    span = max([span, *(move.end_s for move in schedule.moves)])
     if limit_s is not None and span > limit_s * (1 + LIMIT_SLACK):
         messages.append(f"the step takes {span:.9g} s, above the limit of {limit_s:.9g} s")
     if claimed is not None:
@@ -98,20 +101,71 @@ def _overlaps(schedule: Schedule) -> list[str]:
 
 
 def _too_early(problem: Problem, schedule: Schedule) -> list[str]:
+    """Ops that begin before their inputs are there, and results that do not get where they are needed."""
     rates = {pool.name: pool.bytes_per_s for pool in problem.pools}
+    moved = {(move.task, move.device, str(move.direction), move.from_host): move for move in schedule.moves}
     messages = []
+
+    def hop(
+        task: int, device: str, direction: str, ready: float, size: int, *, from_host: bool = False
+    ) -> float | None:
+        """When a tensor is at the other end of a link; None if it is not moved in time."""
+        rate = rates[device]
+        if rate is None or not size:
+            return ready
+        move = moved.get((task, device, direction, from_host))
+        way = f"{'to' if direction == 'out' else 'from'} the host over the link of {device}"
+        if move is None:
+            messages.append(f"the result of op {task} is needed elsewhere, but does not go {way}")
+        elif move.start_s < ready - SLACK_S:
+            messages.append(f"the result of op {task} goes {way} at {move.start_s:.9g} s, before {ready:.9g} s")
+        elif move.end_s - move.start_s < size / rate - SLACK_S:
+            messages.append(f"the result of op {task} takes {size / rate:.9g} s {way}, more than its move")
+        else:
+            return move.end_s
+        return None
+
     for task, slot in zip(problem.tasks, schedule.started, strict=True):
-        for dep in task.deps:
-            producer = schedule.started[dep]
-            ready = producer.start_s + producer.mode.time_s
-            if producer.mode.device != slot.mode.device:
-                for rate in (rates.get(producer.mode.device), rates.get(slot.mode.device)):
-                    ready += problem.tasks[dep].bytes_out / rate if rate else 0.0
-            if slot.start_s < ready - SLACK_S:
+        done, own = slot.start_s + slot.mode.time_s, slot.mode.device
+        readers: dict[str, list[int]] = {own: []}
+        for follower in problem.followers[task.id]:
+            readers.setdefault(schedule.started[follower].mode.device, []).append(follower)
+        later = {schedule.started[reader].mode.device for reader in task.next_readers}
+        at_host = hop(task.id, own, "out", done, task.bytes_out) if (later | readers.keys()) - {own} else done
+        for device in later | readers.keys():
+            there = done if device == own else None
+            if device != own and at_host is not None:
+                there = hop(task.id, device, "in", at_host, task.bytes_out)
+            for follower in readers.get(device, []) if there is not None else []:
+                begin = schedule.started[follower].start_s
+                if begin < there - SLACK_S:  # type: ignore[operator]
+                    messages.append(
+                        f"op {follower} ({problem.tasks[follower].kind}) begins at {begin:.9g} s, but the result of op "
+                        f"{task.id} arrives at {there:.9g} s"
+                    )
+        if task.host_bytes:
+            hop(task.id, own, "in", 0.0, task.host_bytes, from_host=True)
+    return messages
+
+
+def _crowded(problem: Problem, schedule: Schedule) -> list[str]:
+    """Links that carry more tensors at a time than there are."""
+    units = {pool.name: pool.units for pool in problem.pools}
+    changes: dict[tuple[str, str], list[tuple[float, int]]] = defaultdict(list)
+    for move in schedule.moves if problem.links_queue else ():
+        if move.end_s - move.start_s > 3 * SLACK_S:
+            changes[move.device, move.direction] += [(move.start_s + SLACK_S, 1), (move.end_s - SLACK_S, -1)]
+    messages = []
+    for (device, direction), events in changes.items():
+        carried = 0
+        for time, change in sorted(events):
+            carried += change
+            if carried > units[device]:
+                way = "to" if direction == "out" else "from"
                 messages.append(
-                    f"op {task.id} ({task.kind}) begins at {slot.start_s:.9g} s, but the result of op {dep} arrives "
-                    f"at {ready:.9g} s"
+                    f"{carried} tensors at once go {way} the host at {time:.9g} s; {device} has {units[device]} links"
                 )
+                break
     return messages
 
 

@@ -5,7 +5,7 @@ from itertools import permutations, product
 
 import pytest
 
-from presilicon.records import Mode, Pool, Problem, Schedule, Started, Task
+from presilicon.records import Mode, Pool, Problem, Schedule, Started, Task, TensorMove
 from presilicon.scheduling.accounting import cost
 from presilicon.scheduling.checker import check, faults
 from presilicon.scheduling.solve import solve
@@ -32,7 +32,7 @@ def _problem(seed: int, ops: int = 5) -> Problem:
         Pool(name="gpu", units=1, idle_w=40, bytes_per_s=1e9),
         Pool(name="fpga", units=2, idle_w=10, bytes_per_s=1e9),
     )
-    return Problem(name=f"random {seed}", tasks=tuple(tasks), pools=pools)
+    return Problem(name=f"random {seed}", tasks=tuple(tasks), pools=pools, links_queue=False)
 
 
 def _every_schedule(problem: Problem, cap_w: float | None):
@@ -67,7 +67,22 @@ def _every_schedule(problem: Problem, cap_w: float | None):
                 else:
                     break
             if len(started) == count:
-                yield Schedule(solver="all", started=tuple(started[task] for task in range(count)))
+                yield Schedule(
+                    solver="all", started=tuple(started[task] for task in range(count)), moves=_moves(problem, started)
+                )
+
+
+def _moves(problem: Problem, started: dict[int, Started]) -> tuple[TensorMove, ...]:
+    """Every result as soon as it is computed, beside all others."""
+    moves = []
+    for task in problem.tasks:
+        own, end = started[task.id].mode.device, started[task.id].end_s
+        targets = {started[follower].mode.device for follower in problem.followers[task.id]} - {own}
+        if targets and task.bytes_out:
+            at_host = end + task.bytes_out / 1e9
+            moves.append(TensorMove(task.id, own, "out", end, at_host))
+            moves += [TensorMove(task.id, name, "in", at_host, at_host + task.bytes_out / 1e9) for name in targets]
+    return tuple(moves)
 
 
 def _free(

@@ -9,7 +9,7 @@ import pytest
 
 from oracles.small_schedules import Point, best_schedules
 from presilicon.base import RunFailedError
-from presilicon.records import Mode, Pool, Problem, Schedule, Task
+from presilicon.records import Mode, Pool, Problem, Schedule, Task, TensorMove
 from presilicon.scheduling.checker import CAP_SLACK_W, LIMIT_SLACK, check
 from presilicon.scheduling.goals import Goal, sound_bound
 from presilicon.scheduling.solve import solve
@@ -31,7 +31,7 @@ def _thirds(watts: float, time_s: float = 1e-3) -> Problem:
 
 def _random(seed: int) -> tuple[Problem, float]:
     """A problem of three or four ops, and a cap that pairs and triples of them fill almost exactly."""
-    draw = random.Random(seed)
+    draw, later = random.Random(seed), random.Random(seed + 1000)
     pools = tuple(
         Pool(
             name=name,
@@ -65,17 +65,25 @@ def _random(seed: int) -> tuple[Problem, float]:
             kind="Mul",
             bytes_out=draw.choice((0, 10**6, 123_457)),
             deps=tuple(dep for dep in range(index) if draw.random() < 0.25),
+            host_bytes=later.choice((0, 0, 0, 345_678)),
+            next_readers=(0,) if index and later.random() < 0.2 else (),
             modes=tuple(mode(pool) for pool in draw.sample(pools, draw.randint(1, 2))),
         )
         for index in range(draw.randint(3, 4))
     )
-    problem = Problem(name=f"random {seed}", tasks=tasks, pools=pools, base_w=draw.choice((0.0, 7.77)))
+    problem = Problem(
+        name=f"random {seed}", tasks=tasks, pools=pools, base_w=draw.choice((0.0, 7.77)), links_queue=seed % 7 > 0
+    )
     return problem, problem.idle_w + spare
 
 
 def _schedule(problem: Problem, point: Point) -> Schedule:
     choice = [task.modes.index(mode) for task, mode in zip(problem.tasks, point.modes, strict=True)]
-    return assemble(problem, np.array(choice), np.array(point.starts_s, float), "all")
+    moves = [
+        TensorMove(task, device, direction, float(start), float(end), from_host)  # type: ignore[arg-type]
+        for task, device, direction, start, end, from_host in point.moves
+    ]
+    return assemble(problem, np.array(choice), np.array(point.starts_s, float), moves, "all")
 
 
 def _optimum(points: list[Point], goal: Goal) -> float:

@@ -11,7 +11,7 @@ from presilicon.scheduling.checker import faults
 from presilicon.scheduling.goals import Goal, Progress
 from presilicon.scheduling.solvers.bounds import CUTS, Relaxation, energy_bound, makespan_bound
 from presilicon.scheduling.solvers.kernels import anneal, place, value_of
-from presilicon.scheduling.solvers.tables import Array, assemble, tables
+from presilicon.scheduling.solvers.tables import Array, assemble, empty_moves, read_moves, tables
 
 COOLING = 1e-4
 """Ratio of the last temperature to the first."""
@@ -102,11 +102,11 @@ class _Search:
         if not energy:
             self.table = self.table._replace(extra_j=self.table.extra_j * self.scale)
         self.state = np.array([np.inf, np.inf])
-        self.starts = np.empty(len(problem.tasks))
+        self.starts, self.moves = np.empty(len(problem.tasks)), empty_moves(problem)
         self.pace = 20
 
     def value(self, mode: Array, priority: Array) -> float:
-        span = place(self.table, mode, priority, self.goals[0], self.starts)
+        span = place(self.table, mode, priority, self.goals[0], self.starts, self.moves)
         return float(value_of(span, self.table.extra_j[mode].sum(), *self.goals[1:]))
 
     def offer(self, mode: Array, priority: Array) -> None:
@@ -158,9 +158,9 @@ class _Search:
             self.pace = int(min(max(self.pace * PIECE_S / max(spent, 1e-4), 20), 50_000, self.pace * 4))
 
     def best(self) -> Schedule:
-        place(self.table, self.best_mode, self.best_priority, self.goals[0], self.starts)
+        place(self.table, self.best_mode, self.best_priority, self.goals[0], self.starts, self.moves)
         own = self.best_mode - self.table.mode_first[:-1]
-        return assemble(self.problem, own, self.starts, "anytime")
+        return assemble(self.problem, own, self.starts, read_moves(self.problem, own, self.moves), "anytime")
 
 
 def ranks(problem: Problem) -> Array:

@@ -1,12 +1,13 @@
 """Proven lower bounds by a linear program in which ops may be split over modes, and devices shared in any proportion.
 
 The program keeps constraints that hold for every schedule: each pool's load fits into the makespan; ops start after
-their dependencies (and transfers); the average of the peaks stays below the cap. In addition, for every op and pool,
+their dependencies (and transfers); each link's load fits into the makespan; the average of the peaks stays below the
+cap. In addition, for every op and pool,
 the ops that depend on it must fit into the time after it, and the ops that it depends on into the time before it;
 without this, a pool could work on the last ops from the start.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -74,12 +75,15 @@ def _solve(
     # Without cuts only the load constraints remain, which are solved at once.
     edges = [(dep, task.id) for task in problem.tasks for dep in task.deps] if cuts else []
     crossing = [pair for pair in edges if _can_move(table, *pair)]
-    # Variables: shares of the modes, start times, edges that cross between pools, makespan.
-    start, edge, span = modes, modes + count, modes + count + len(crossing)
+    crossings = _crossings(table) if cuts and problem.links_queue else []
+    # Variables: shares of the modes, start times, edges that cross between pools, results on links, makespan.
+    start, edge, link = modes, modes + count, modes + count + len(crossing)
+    span = link + len(crossings)
     unit = _unit(table)
     rows = _Rows()
     if cuts:
         _add_order(table, rows, crossing, start, edge, span, unit)
+        _add_links(table, rows, crossings, link, span, unit)
     spare = None if cap_w is None else spare_power(problem, cap_w)
     _add_loads(table, rows, spare, cuts, start, span, unit)
     sums = csr_array(
@@ -128,8 +132,9 @@ def _horizon(table: Tables, limit_s: float | None) -> float:
     if limit_s is not None:
         return limit_s * (1 + LIMIT_SLACK)
     slowest = np.maximum.reduceat(table.time, table.mode_first[:-1])
-    moves = table.bytes_out[table.deps] * 2 * table.hop.max(initial=0.0)
-    return float(slowest.sum() + moves.sum())
+    readers = np.repeat(np.arange(len(table.bytes_out)), np.diff(table.reader_first))
+    moved = table.bytes_out[table.deps].sum() + table.bytes_out[readers].sum() + table.host_bytes.sum()
+    return float(slowest.sum() + moved * 2 * table.hop.max(initial=0.0))
 
 
 def _unit(table: Tables) -> float:
@@ -160,8 +165,7 @@ def _add_order(
             index = crosses.get((task, int(follower)))
             if index is not None:
                 columns = np.append(columns, edge + index)
-                # Moves are cut off where HiGHS would lose its precision.
-                values = np.append(values, min(table.bytes_out[task] * _least_hop(table) / unit, 1e6))
+                values = np.append(values, _limited(table.bytes_out[task] * _least_hop(table) / unit))
             rows.add(columns, values, 0.0)
     for (dep, task), index in crosses.items():
         for pool in range(len(table.pool_units)):
@@ -170,6 +174,53 @@ def _add_order(
             columns = np.concatenate([ours, theirs, [edge + index]])
             values = np.concatenate([np.ones(len(ours)), -np.ones(len(theirs)), [-1.0]])
             rows.add(columns, values, 0.0)
+
+
+def _limited(move: Any) -> Any:
+    """The length of a move, cut off where HiGHS would lose its precision."""
+    return np.minimum(move, 1e6)
+
+
+class _Crossing(NamedTuple):
+    """A result that may cross the link of a pool."""
+
+    task: int
+    pool: int
+    inward: bool
+    readers: tuple[int, ...]
+
+
+def _crossings(table: Tables) -> list[_Crossing]:
+    crossings = []
+    for task in np.flatnonzero(table.bytes_out):
+        follow = table.followers[table.follower_first[task] : table.follower_first[task + 1]]
+        later = table.readers[table.reader_first[task] : table.reader_first[task + 1]]
+        readers = tuple(sorted({*follow.tolist(), *later.tolist()}))
+        for pool in np.flatnonzero(table.hop) if readers else ():
+            crossings += [_Crossing(int(task), int(pool), inward, readers) for inward in (False, True)]
+    return crossings
+
+
+def _add_links(table: Tables, rows: _Rows, crossings: list[_Crossing], link: int, span: int, unit: float) -> None:
+    """A result crosses a link if it and a reader are on different sides of it; the links carry it within the step."""
+    loads: dict[tuple[int, bool], list[tuple[Array, Array]]] = {}
+    for index, (task, pool, inward, readers) in enumerate(crossings):
+        own = table.mode_first[task] + np.flatnonzero(_pools(table, task) == pool)
+        for reader in readers:
+            theirs = table.mode_first[reader] + np.flatnonzero(_pools(table, reader) == pool)
+            here, there = (theirs, own) if inward else (own, theirs)
+            if len(here):
+                columns = np.concatenate([here, there, [link + index]])
+                rows.add(columns, np.concatenate([np.ones(len(here)), -np.ones(len(there)), [-1.0]]), 0.0)
+        load = np.array([_limited(table.bytes_out[task] * table.hop[pool] / unit)])
+        loads.setdefault((pool, inward), []).append((np.array([link + index]), load))
+    owner = np.repeat(np.arange(len(table.mode_first) - 1), np.diff(table.mode_first))
+    for (pool, inward), parts in loads.items():
+        if inward:
+            mine = np.flatnonzero((table.pool == pool) & (table.host_bytes[owner] > 0))
+            parts.append((mine, _limited(table.host_bytes[owner[mine]] * table.hop[pool] / unit)))
+        columns, values = (np.concatenate(column) for column in zip(*parts, strict=True))
+        rows.add(np.append(columns, span), np.append(values, -float(table.pool_units[pool])), 0.0)
 
 
 def _pools(table: Tables, task: int) -> Array:

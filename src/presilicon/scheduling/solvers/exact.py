@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from presilicon.base import MissingToolError, RunFailedError
-from presilicon.records import Problem, Schedule
+from presilicon.records import Problem, Schedule, Started, TensorMove
 from presilicon.scheduling.checker import LIMIT_SLACK, faults
 from presilicon.scheduling.goals import TOLERANCE, Goal, sound_bound
 from presilicon.scheduling.solvers.bounds import cliques, closures, shared, spare_power
+from presilicon.scheduling.solvers.links import Links
 from presilicon.scheduling.solvers.tables import Array, assemble, deal, tables
 
 TICKS = 10_000_000
@@ -74,15 +75,18 @@ class _Model:
         self.tick = next((tick for tick in (1e-6, 1e-7, 1e-8) if self._is_exact(tick)), 0.0)
         self.slack = 0
         if not self.tick:
-            self.slack = 2 * len(problem.tasks)  # every op and every move on a chain
+            self.slack = (4 + len(problem.pools)) * len(problem.tasks)  # every op and every move on a chain
             self.tick = 10.0 ** math.ceil(math.log10(max(horizon, 1e-9) / TICKS))
         per_tick = problem.idle_w * self.tick
         self.joule = max(1e9, 10.0 ** math.ceil(math.log10(STEPS / per_tick))) if per_tick else 1e9
         self.end = math.floor(horizon / self.tick) + (0 if strict else self.slack)
         self.ticks = self._whole(self.table.time)
         self._pool_literals: dict[tuple[int, int], Any] = {}
+        self._enters: dict[tuple[int, int], Any] = {}
+        self._arrives: dict[tuple[int, int], Any] = {}
         self._add_ops()
         self._add_order()
+        self._add_moves()
         self._add_resources()
         self._add_cuts()
         self._add_goal()
@@ -90,7 +94,8 @@ class _Model:
 
     def _is_exact(self, tick: float) -> bool:
         """Whether the times of all ops and moves are multiples of the tick, up to floating-point errors."""
-        moves = [self.problem.move_s(task.bytes_out, *pair) for task in self.problem.tasks for pair in self._pairs()]
+        sizes = [size for task in self.problem.tasks for size in (task.bytes_out, task.host_bytes)]
+        moves = [self.problem.hop_s(size, pool.name) for size in sizes for pool in self.problem.pools]
         ticks = np.concatenate([self.table.time, moves]) / tick
         return bool(np.all(np.abs(ticks - np.round(ticks)) <= 1e-12 * np.maximum(ticks, 1.0)))
 
@@ -98,10 +103,6 @@ class _Model:
         """Times in ticks, rounded up (if all are multiples, only by floating-point errors); too long is forbidden."""
         ticks = (np.ceil if self.slack else np.round)(times / self.tick)
         return np.minimum(ticks, self.end + 1).astype(np.int64)
-
-    def _pairs(self) -> list[tuple[str, str]]:
-        names = [pool.name for pool in self.problem.pools]
-        return [(one, other) for one in names for other in names if one != other]
 
     def _modes(self, task: int) -> range:
         return range(int(self.table.mode_first[task]), int(self.table.mode_first[task + 1]))
@@ -139,6 +140,75 @@ class _Model:
                         literals = [self._in_pool(dep, one), self._in_pool(task.id, other)]
                         if wait and all(literal is not None for literal in literals):
                             model.add(self.start[task.id] >= self.finish[dep] + wait).only_enforce_if(literals)
+
+    def _add_moves(self) -> None:
+        """Results cross links one at a time, and followers wait for them; data of the next step crosses too."""
+        self.moves: dict[tuple[int, int], Any] = {}
+        """Start of each move, numbered as in `kernels.place`."""
+        if not self.problem.links_queue:
+            return
+        pools = range(len(self.problem.pools))
+        carried: dict[tuple[int, str], list[Any]] = {}
+
+        def hop(task: int, slot: int, pool: int, way: str, size: int, present: Any) -> Any:
+            """The end of an optional move over a link; it begins when the returned start says."""
+            length = int(self._whole(np.float64(self.problem.hop_s(size, self.problem.pools[pool].name))))
+            begin = self.moves.setdefault((task, slot), self.model.new_int_var(0, self.end, ""))
+            interval = self.model.new_optional_fixed_size_interval_var(begin, length, present, "")
+            carried.setdefault((pool, way), []).append(interval)
+            self.model.add(self.span >= begin + length).only_enforce_if(present)
+            return begin + length
+
+        for task in self.problem.tasks:
+            for pool in pools:
+                mine = self._in_pool(task.id, pool)
+                if task.host_bytes and self.table.hop[pool] and mine is not None:
+                    hop(task.id, len(pools) + 1, pool, "in", task.host_bytes, mine)
+            readers = sorted({*self.problem.followers[task.id], *task.next_readers})
+            if task.bytes_out and readers and self.table.hop.any():
+                self._add_crossings(task.id, readers, hop)
+        for (pool, _), intervals in carried.items():
+            units = int(self.table.pool_units[pool])
+            if units == 1:
+                self.model.add_no_overlap(intervals)
+            else:
+                self.model.add_cumulative(intervals, [1] * len(intervals), units)
+
+    def _add_crossings(self, task: int, readers: list[int], hop: Any) -> None:
+        model, size, pools = self.model, self.problem.tasks[task].bytes_out, range(len(self.problem.pools))
+        at_host = model.new_int_var(0, self.end, "")
+        model.add(at_host >= self.finish[task])
+        for pool in pools:
+            mine = self._in_pool(task, pool)
+            if mine is None or not self.table.hop[pool]:
+                continue
+            leaves = model.new_bool_var("")
+            for reader in readers:
+                theirs = self._in_pool(reader, pool)
+                model.add_bool_or([leaves, ~mine, *([] if theirs is None else [theirs])])
+            end = hop(task, len(pools), pool, "out", size, leaves)
+            model.add(self.moves[task, len(pools)] >= self.finish[task]).only_enforce_if(leaves)
+            model.add(at_host >= end).only_enforce_if(leaves)
+        for pool in pools:
+            mine = self._in_pool(task, pool)
+            for reader in readers:
+                theirs = self._in_pool(reader, pool)
+                if theirs is None:
+                    continue
+                away = [theirs] if mine is None else [theirs, ~mine]
+                if not self.table.hop[pool]:
+                    if reader in self.problem.followers[task]:
+                        model.add(self.start[reader] >= at_host).only_enforce_if(away)
+                    continue
+                key = (task, pool)
+                if key not in self.moves:
+                    self._enters[key] = model.new_bool_var("")
+                    end = hop(task, pool, pool, "in", size, self._enters[key])
+                    self._arrives[key] = end
+                    model.add(self.moves[key] >= at_host).only_enforce_if(self._enters[key])
+                model.add_bool_or([self._enters[key], *(~literal for literal in away)])
+                if reader in self.problem.followers[task]:
+                    model.add(self.start[reader] >= self._arrives[key]).only_enforce_if(away)
 
     def _in_pool(self, task: int, pool: int) -> Any:
         """A literal: the op runs on that pool; None if it cannot."""
@@ -254,10 +324,11 @@ class _Model:
         )
         ticks = np.array([solver.value(begin) for begin in self.start])
         own = choice - self.table.mode_first[:-1]
-        starts = retimed(
-            self.problem, own, ticks, self.ticks[choice], self.tick, keep_apart=self.goal.cap_w is not None
+        moves = {key: int(solver.value(begin)) for key, begin in self.moves.items()}
+        starts, carried = retimed(
+            self.problem, own, ticks, self.ticks[choice], moves, self.tick, keep_apart=self.goal.cap_w is not None
         )
-        return assemble(self.problem, own, starts, "exact")
+        return assemble(self.problem, own, starts, carried, "exact")
 
 
 def whole_watts(extra_w: Array, spare_w: float, scale: float, *, up: bool) -> tuple[int, list[int]]:
@@ -269,27 +340,40 @@ def whole_watts(extra_w: Array, spare_w: float, scale: float, *, up: bool) -> tu
     return math.floor(spare_w * scale), [max(0, int(demand)) for demand in demands]
 
 
-def retimed(problem: Problem, choice: Array, ticks: Array, lengths: Array, tick: float, *, keep_apart: bool) -> Array:
+def retimed(
+    problem: Problem, choice: Array, ticks: Array, lengths: Array, moves: dict[tuple[int, int], int], tick: float, *,
+    keep_apart: bool,
+) -> tuple[Array, list[TensorMove]]:  # fmt: skip
     """Exact times in the order of a schedule in ticks: none later than there.
 
-    Ops keep their order on each unit; with `keep_apart` (under a cap) every op waits for all that ended before it.
+    Ops keep their order on each unit, and moves on each link; with `keep_apart` (under a cap) every op waits for all
+    that ended before it. `moves` are the starts of moves, numbered as in `kernels.place`.
     """
     modes = [task.modes[int(index)] for task, index in zip(problem.tasks, choice, strict=True)]
     units = deal(problem, modes, ticks * tick)
-    order = sorted(range(len(modes)), key=lambda task: (int(ticks[task]), int(lengths[task]), task))
     starts = np.zeros(len(modes))
+    links = Links(problem)
     free: dict[tuple[str, int], float] = {}
     placed: list[int] = []
-    for task in order:
+    pools = [pool.name for pool in problem.pools]
+    events = [(int(ticks[task]), 1, int(lengths[task]), task, -1) for task in range(len(modes))]
+    events += [(begin, 0, 0, task, slot) for (task, slot), begin in moves.items() if slot <= len(pools)]
+    started: dict[int, Started] = {}
+    for _, _, _, task, slot in sorted(events):
+        if slot >= 0:
+            others = {modes[reader].device for reader in problem.followers[task]} - {modes[task].device}
+            if others and task in started and slot == len(pools):
+                links.leave(started[task])
+            elif task in started and slot < len(pools) and pools[slot] in others:
+                links.bring(started[task], pools[slot])
+            continue
         mode = modes[task]
-        earliest = [0.0]
-        for dep in problem.tasks[task].deps:
-            moved = problem.move_s(problem.tasks[dep].bytes_out, modes[dep].device, mode.device)
-            earliest.append(starts[dep] + modes[dep].time_s + moved)
+        earliest = [0.0, *(links.bring(started[dep], mode.device) for dep in problem.tasks[task].deps)]
         earliest += [free.get((mode.device, unit), 0.0) for unit in units[task]]
         if keep_apart:
             earliest += [starts[o] + modes[o].time_s for o in placed if ticks[o] + lengths[o] <= ticks[task]]
         starts[task] = max(earliest)
+        started[task] = Started(task, mode, units[task], float(starts[task]))
         free |= {(mode.device, unit): starts[task] + mode.time_s for unit in units[task]}
         placed.append(task)
-    return starts
+    return starts, list(links.finish(started))

@@ -13,6 +13,7 @@ from msgspec import Struct
 from presilicon.base import ConfigError, RunFailedError
 from presilicon.records import Mode, Problem, Schedule, Started
 from presilicon.scheduling.accounting import critical_path
+from presilicon.scheduling.solvers.links import Links
 
 Sensor = Literal["average", "peak"]
 Moves = Literal["in", "both"]
@@ -88,6 +89,7 @@ class _Run:
         self.notes: list[str] = []
         self.away: dict[int, Mode] = {}
         self._choose(candidates, judged_by)
+        self.links = Links(problem)
         self.missing = [len(task.deps) for task in problem.tasks]
         self.ready = [task.id for task in problem.tasks if not task.deps]
         self.events: list[tuple[float, int]] = []
@@ -150,7 +152,10 @@ class _Run:
             while self.events and self.events[0][0] <= self.now:
                 self._finish(heapq.heappop(self.events)[1])
         schedule = Schedule(
-            solver="greedy", started=tuple(self.started[task] for task in range(count)), notes=tuple(self.notes)
+            solver="greedy",
+            started=tuple(self.started[task] for task in range(count)),
+            moves=self.links.finish(self.started),
+            notes=tuple(self.notes),
         )
         moved = {t: why for t, why in self.moved.items() if self.started[t].mode.device != self.rules.reference}
         for task, why in self.moved.items():
@@ -267,18 +272,15 @@ class _Run:
         return mode.peak_w - mode.units * self.problem.pool[mode.device].idle_w
 
     def _arrival(self, task: int, device: str) -> float:
-        """Time at which all inputs of a task are on a device."""
-        arrival_s = 0.0
-        for dep in self.problem.tasks[task].deps:
-            producer = self.started[dep]
-            moved = self.problem.move_s(self.problem.tasks[dep].bytes_out, producer.mode.device, device)
-            arrival_s = max(arrival_s, producer.end_s + moved)
-        return arrival_s
+        """Time at which all inputs of a task could be on a device."""
+        deps = self.problem.tasks[task].deps
+        return max((self.links.arrival(self.started[dep], device) for dep in deps), default=0.0)
 
     def _start(self, task: int, mode: Mode) -> None:
         units = tuple(self.free[mode.device][: mode.units])
         self.free[mode.device] = self.free[mode.device][mode.units :]
-        start_s = max(self.now, self._arrival(task, mode.device))
+        brought = [self.links.bring(self.started[dep], mode.device) for dep in self.problem.tasks[task].deps]
+        start_s = max([self.now, *brought])
         self.started[task] = Started(task, mode, units, start_s)
         self.running[task] = mode
         self.ready.remove(task)

@@ -4,6 +4,8 @@ from bisect import bisect_left, insort
 
 from presilicon.base import ConfigError
 from presilicon.records import Mode, Problem, Schedule, Started
+from presilicon.scheduling.solvers.lanes import Lane
+from presilicon.scheduling.solvers.links import Links
 
 
 def heft(problem: Problem, *, cap_w: float | None = None) -> Schedule:
@@ -17,8 +19,8 @@ def heft(problem: Problem, *, cap_w: float | None = None) -> Schedule:
         ConfigError: an op fits under the cap on no device.
     """
     spare = None if cap_w is None else cap_w - problem.idle_w
-    lanes = {pool.name: [_Lane() for _ in range(pool.units)] for pool in problem.pools}
-    power = _Power(spare)
+    lanes = {pool.name: [Lane() for _ in range(pool.units)] for pool in problem.pools}
+    power, links = _Power(spare), Links(problem)
     started: dict[int, Started] = {}
     rank = upward_ranks(problem)
     for task in sorted(range(len(problem.tasks)), key=lambda task: (-rank[task], task)):
@@ -27,7 +29,7 @@ def heft(problem: Problem, *, cap_w: float | None = None) -> Schedule:
             extra = mode.peak_w - mode.units * problem.pool[mode.device].idle_w
             if spare is not None and extra > spare + 1e-9:
                 continue
-            ready = _ready(problem, task, mode, started)
+            ready = max((links.arrival(started[dep], mode.device) for dep in problem.tasks[task].deps), default=0.0)
             slot = _slot(lanes[mode.device], mode, ready, power, extra)
             candidate = Started(task, mode, slot[1], slot[0])
             if best is None or (candidate.end_s, mode.energy_j) < (best.end_s, best.mode.energy_j):
@@ -36,11 +38,17 @@ def heft(problem: Problem, *, cap_w: float | None = None) -> Schedule:
             op = problem.tasks[task]
             label = f"op {op.name or task} ({op.kind} {op.size})"
             raise ConfigError(f"{label} fits under the cap of {cap_w:g} W on no device")
-        started[task] = best
-        for unit in best.units:
-            lanes[best.mode.device][unit].take(best.start_s, best.end_s)
-        power.take(best.start_s, best.end_s, best.mode.peak_w - best.mode.units * problem.pool[best.mode.device].idle_w)
-    return Schedule(solver="heft", started=tuple(started[task] for task in range(len(problem.tasks))))
+        mode = best.mode
+        extra = mode.peak_w - mode.units * problem.pool[mode.device].idle_w
+        # Its inputs wait for one another on the links.
+        ready = max((links.bring(started[dep], mode.device) for dep in problem.tasks[task].deps), default=0.0)
+        begin, units = _slot(lanes[mode.device], mode, ready, power, extra)
+        started[task] = best = Started(task, mode, units, begin)
+        for unit in units:
+            lanes[mode.device][unit].take(best.start_s, best.end_s)
+        power.take(best.start_s, best.end_s, extra)
+    placed = tuple(started[task] for task in range(len(problem.tasks)))
+    return Schedule(solver="heft", started=placed, moves=links.finish(started))
 
 
 def upward_ranks(problem: Problem) -> list[float]:
@@ -57,50 +65,7 @@ def upward_ranks(problem: Problem) -> list[float]:
     return rank
 
 
-def _ready(problem: Problem, task: int, mode: Mode, started: dict[int, Started]) -> float:
-    ready = 0.0
-    for dep in problem.tasks[task].deps:
-        producer = started[dep]
-        moved = problem.move_s(problem.tasks[dep].bytes_out, producer.mode.device, mode.device)
-        ready = max(ready, producer.end_s + moved)
-    return ready
-
-
-class _Lane:
-    """Busy intervals of one unit in order of time; intervals that touch are merged."""
-
-    def __init__(self) -> None:
-        self.begins: list[float] = []
-        self.ends: list[float] = []
-
-    def take(self, begin: float, end: float) -> None:
-        if end <= begin:
-            return
-        index = bisect_left(self.begins, begin)
-        joins_before = index > 0 and self.ends[index - 1] >= begin - 1e-15
-        joins_after = index < len(self.begins) and self.begins[index] <= end + 1e-15
-        if joins_before and joins_after:
-            self.ends[index - 1] = self.ends[index]
-            del self.begins[index], self.ends[index]
-        elif joins_before:
-            self.ends[index - 1] = end
-        elif joins_after:
-            self.begins[index] = begin
-        else:
-            self.begins.insert(index, begin)
-            self.ends.insert(index, end)
-
-    def earliest(self, ready: float, length: float) -> float:
-        """The first time from `ready` at which the unit is free for `length`."""
-        index = bisect_left(self.ends, ready + 1e-15)
-        begin = ready
-        while index < len(self.begins) and self.begins[index] < begin + length - 1e-15:
-            begin = self.ends[index]
-            index += 1
-        return begin
-
-
-def _slot(lanes: list[_Lane], mode: Mode, ready: float, power: "_Power", extra: float) -> tuple[float, tuple[int, ...]]:
+def _slot(lanes: list[Lane], mode: Mode, ready: float, power: "_Power", extra: float) -> tuple[float, tuple[int, ...]]:
     """Earliest start of a mode, and the units it runs on."""
     begin = ready
     while True:

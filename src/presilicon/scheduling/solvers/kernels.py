@@ -9,39 +9,49 @@ _NEVER = 1e300
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def place(table: Tables, mode: Array, priority: Array, spare_w: float, starts: Array) -> float:
-    """Start ops as soon as possible, highest priority first; `mode` holds mode numbers over all tasks.
+def place(table: Tables, mode: Array, priority: Array, spare_w: float, starts: Array, moves: Array) -> float:
+    """Start ops and moves as soon as possible, highest priority first; `mode` holds mode numbers over all tasks.
 
-    An op starts when its inputs have arrived, enough units are free and the peaks stay within `spare_w` above idle.
-    Writes the start times and returns the makespan, or infinity if an op can never start.
+    An op starts when its inputs have arrived, enough units are free and the peaks stay within `spare_w` above idle. A
+    move waits for its link; moves for the next step come last. Writes the starts of ops, and start and end of moves:
+    of each task those to every pool, the one to the host, and the one of its data from the host; -1 if there is none.
+    Returns the makespan, or infinity if an op can never start.
     """
-    count = len(mode)
+    count, pools = len(mode), len(table.pool_units)
     missing = np.empty(count, np.int64)
-    ready = np.zeros(count)
-    waiting = np.empty(count, np.int64)  # tasks whose inputs are all computed, by priority
+    waiting = np.empty(count, np.int64)  # tasks whose inputs have all arrived, by priority
     waits = 0
     running = np.empty(count, np.int64)
     runs = 0
     ends = np.empty(count)
     free = table.pool_units.copy()
     power = 0.0
+    moves[:, :] = -1.0
+    needs = np.zeros((count, pools), np.int8)  # 1: in the next step, 2: in this one
+    queue = np.empty(count * (pools + 2), np.int64)  # moves that wait, by urgency
+    urgency = np.empty(count * (pools + 2))
+    queued = 0
+    moving = np.empty(count * (pools + 2), np.int64)
+    movers = 0
+    slots = np.empty((pools, 2), np.int64)
+    for pool in range(pools):
+        slots[pool, :] = table.pool_units[pool] if table.links_queue[0] else count * (pools + 2)
     for task in range(count):
         missing[task] = table.dep_first[task + 1] - table.dep_first[task]
         if missing[task] == 0:
             waits = _insert(waiting, waits, task, priority)
+        if table.host_bytes[task] > 0 and table.hop[table.pool[mode[task]]] > 0:
+            queued = _enqueue(queue, urgency, queued, task * (pools + 2) + pools + 1, -1.0)
     now = 0.0
     done = 0
-    while done < count:
-        later = _NEVER
+    while done < count or queued > 0 or movers > 0:
         # Start the ops that can start now.
         remaining = 0
         for index in range(waits):
             task = waiting[index]
             task_mode = mode[task]
             pool = table.pool[task_mode]
-            if ready[task] > now:
-                later = min(later, ready[task])
-            elif free[pool] >= table.units[task_mode] and power + table.extra_w[task_mode] <= spare_w:
+            if free[pool] >= table.units[task_mode] and power + table.extra_w[task_mode] <= spare_w:
                 free[pool] -= table.units[task_mode]
                 power += table.extra_w[task_mode]
                 starts[task] = now
@@ -52,10 +62,29 @@ def place(table: Tables, mode: Array, priority: Array, spare_w: float, starts: A
             waiting[remaining] = task
             remaining += 1
         waits = remaining
-        if runs == 0 and later == _NEVER:
-            return np.inf
+        # Start the moves whose links are free.
+        remaining = 0
+        for index in range(queued):
+            move = queue[index]
+            task, pool, way, length = _link(table, mode, move, pools)
+            if length == 0.0 or slots[pool, way] > 0:
+                slots[pool, way] -= length > 0.0
+                moves[move, 0] = now
+                moves[move, 1] = now + length
+                moving[movers] = move
+                movers += 1
+                continue
+            queue[remaining] = move
+            urgency[remaining] = urgency[index]
+            remaining += 1
+        queued = remaining
+        later = _NEVER
         for index in range(runs):
             later = min(later, ends[running[index]])
+        for index in range(movers):
+            later = min(later, moves[moving[index], 1])
+        if later == _NEVER:
+            return np.inf
         now = later
         # Finish the ops that end by then.
         remaining = 0
@@ -67,22 +96,66 @@ def place(table: Tables, mode: Array, priority: Array, spare_w: float, starts: A
                 continue
             done += 1
             task_mode = mode[task]
-            free[table.pool[task_mode]] += table.units[task_mode]
+            own = table.pool[task_mode]
+            free[own] += table.units[task_mode]
             power -= table.extra_w[task_mode]
+            urgent = -2.0
+            for edge in range(table.reader_first[task], table.reader_first[task + 1]):
+                target = table.pool[mode[table.readers[edge]]]
+                if target != own:
+                    needs[task, target] = 1
+                    urgent = max(urgent, -1.0)
             for edge in range(table.follower_first[task], table.follower_first[task + 1]):
                 follower = table.followers[edge]
                 target = table.pool[mode[follower]]
-                moved = ends[task]
-                if target != table.pool[task_mode]:
-                    moved += table.bytes_out[task] * (table.hop[table.pool[task_mode]] + table.hop[target])
-                ready[follower] = max(ready[follower], moved)
+                if target != own:
+                    needs[task, target] = 2
+                    urgent = priority[task]
+                    continue
                 missing[follower] -= 1
                 if missing[follower] == 0:
                     waits = _insert(waiting, waits, follower, priority)
+            if urgent > -2.0:
+                queued = _enqueue(queue, urgency, queued, task * (pools + 2) + pools, urgent)
         runs = remaining
         if runs == 0:
             power = 0.0  # do not accumulate rounding errors
+        # Finish the moves that end by then.
+        remaining = 0
+        for index in range(movers):
+            move = moving[index]
+            if moves[move, 1] > now:
+                moving[remaining] = move
+                remaining += 1
+                continue
+            task, pool, way, length = _link(table, mode, move, pools)
+            slots[pool, way] += length > 0.0
+            if way == 1:  # with the host: on to every pool that needs it
+                for target in range(pools):
+                    if needs[task, target] > 0:
+                        urgent = priority[task] if needs[task, target] == 2 else -1.0
+                        queued = _enqueue(queue, urgency, queued, task * (pools + 2) + target, urgent)
+            elif move % (pools + 2) < pools:
+                for edge in range(table.follower_first[task], table.follower_first[task + 1]):
+                    follower = table.followers[edge]
+                    if table.pool[mode[follower]] == pool:
+                        missing[follower] -= 1
+                        if missing[follower] == 0:
+                            waits = _insert(waiting, waits, follower, priority)
+        movers = remaining
     return now
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _link(table: Tables, mode: Array, move: int, pools: int) -> tuple[int, int, int, float]:
+    """Task, pool, direction (1: to the host) and time of a move."""
+    task, slot = move // (pools + 2), move % (pools + 2)
+    if slot < pools:
+        return task, slot, 0, table.bytes_out[task] * table.hop[slot]
+    own = table.pool[mode[task]]
+    if slot == pools:
+        return task, own, 1, table.bytes_out[task] * table.hop[own]
+    return task, own, 0, table.host_bytes[task] * table.hop[own]
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
@@ -93,6 +166,18 @@ def _insert(waiting: Array, waits: int, task: int, priority: Array) -> int:
         index -= 1
     waiting[index] = task
     return waits + 1
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _enqueue(queue: Array, urgency: Array, queued: int, move: int, urgent: float) -> int:
+    index = queued
+    while index > 0 and urgency[index - 1] < urgent:
+        queue[index] = queue[index - 1]
+        urgency[index] = urgency[index - 1]
+        index -= 1
+    queue[index] = move
+    urgency[index] = urgent
+    return queued + 1
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
@@ -123,7 +208,7 @@ def anneal(
     """
     np.random.seed(seed)
     count = len(mode)
-    starts = np.empty(count)
+    starts, moves = np.empty(count), np.empty((count * (len(table.pool_units) + 2), 2))
     spare_w, idle_w, limit_s, penalty_w, time_weight = goals
     extra = 0.0
     for task in range(count):
@@ -157,7 +242,7 @@ def anneal(
         change = table.extra_j[mode[task]] - table.extra_j[old_mode]
         if old_mode_other >= 0 and other != task:
             change += table.extra_j[mode[other]] - table.extra_j[old_mode_other]
-        span = place(table, mode, priority, spare_w, starts)
+        span = place(table, mode, priority, spare_w, starts, moves)
         value = value_of(span, extra + change, idle_w, limit_s, penalty_w, time_weight)
         if value <= current or np.random.random() < np.exp(min(0.0, (current - value) / heat)):
             current = value

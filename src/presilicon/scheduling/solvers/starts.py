@@ -8,7 +8,7 @@ from presilicon.records import Problem, Schedule
 from presilicon.scheduling.goals import Goal
 from presilicon.scheduling.solvers.anytime import ranks
 from presilicon.scheduling.solvers.kernels import place
-from presilicon.scheduling.solvers.tables import Array, Tables, assemble, tables
+from presilicon.scheduling.solvers.tables import Array, Tables, assemble, empty_moves, read_moves, tables
 
 HALVINGS = 18
 SHARES = (0.2, 0.5, 0.8)
@@ -47,7 +47,7 @@ def _priced(problem: Problem, table: Tables, goal: Goal, pools: Array, owner: Ar
     # If the device cannot run the op, any other may.
     none = np.bincount(owner, weights=allowed, minlength=len(pools)) == 0
     allowed |= none[owner] & (table.extra_w <= spare)
-    priority, starts = ranks(problem), np.empty(len(pools))
+    priority, starts, moves = ranks(problem), np.empty(len(pools)), empty_moves(problem)
     limit = np.inf if goal.limit_s is None else goal.limit_s
     best: tuple[float, Array] | None = None
 
@@ -60,7 +60,7 @@ def _priced(problem: Problem, table: Tables, goal: Goal, pools: Array, owner: Ar
                 for first, last in zip(table.mode_first, table.mode_first[1:], strict=False)
             ]
         )
-        span = float(place(table, mode, priority, spare, starts))
+        span = float(place(table, mode, priority, spare, starts, moves))
         energy = float(table.extra_j[mode].sum()) + problem.idle_w * span
         worth = energy if goal.objective == "energy" else span
         if span <= limit and (best is None or worth < best[0]):
@@ -79,5 +79,6 @@ def _priced(problem: Problem, table: Tables, goal: Goal, pools: Array, owner: Ar
                 high = middle
     if best is None:
         return None
-    place(table, best[1], priority, spare, starts)
-    return assemble(problem, best[1] - table.mode_first[:-1], starts, "priced")
+    place(table, best[1], priority, spare, starts, moves)
+    own = best[1] - table.mode_first[:-1]
+    return assemble(problem, own, starts, read_moves(problem, own, moves), "priced")

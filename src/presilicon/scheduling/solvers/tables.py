@@ -1,11 +1,12 @@
 """A problem as flat arrays for the Numba kernels."""
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from presilicon.records import Mode, Problem, Schedule, Started
+from presilicon.records import Mode, Problem, Schedule, Started, TensorMove
 
 Array = np.ndarray[Any, Any]
 
@@ -18,7 +19,11 @@ class Tables(NamedTuple):
     deps: Array
     follower_first: Array
     followers: Array
+    reader_first: Array
+    readers: Array
+    """Tasks that read each result in the next step."""
     bytes_out: Array
+    host_bytes: Array
     mode_first: Array
     pool: Array
     """Pool index per mode. `units`, `time`, `extra_j` (energy above idle) and `extra_w` (peak power above idle) are
@@ -30,6 +35,8 @@ class Tables(NamedTuple):
     pool_units: Array
     hop: Array
     """Seconds per byte between a unit of each pool and the host; 0 if transfers are free."""
+    links_queue: Array
+    """One truth: whether moves wait for one another."""
 
 
 @lru_cache(maxsize=8)
@@ -44,7 +51,10 @@ def tables(problem: Problem) -> Tables:
         deps=np.array([dep for task in tasks for dep in task.deps], np.int64),
         follower_first=_firsts([len(followers) for followers in problem.followers]),
         followers=np.array([task for followers in problem.followers for task in followers], np.int64),
+        reader_first=_firsts([len(task.next_readers) for task in tasks]),
+        readers=np.array([reader for task in tasks for reader in task.next_readers], np.int64),
         bytes_out=np.array([task.bytes_out for task in tasks], np.float64),
+        host_bytes=np.array([task.host_bytes for task in tasks], np.float64),
         mode_first=_firsts([len(task.modes) for task in tasks]),
         pool=np.array([number[mode.device] for mode in modes], np.int64),
         units=np.array([mode.units for mode in modes], np.int64),
@@ -53,6 +63,7 @@ def tables(problem: Problem) -> Tables:
         extra_w=np.array([mode.peak_w - w for mode, w in zip(modes, idle, strict=True)], np.float64),
         pool_units=np.array([pool.units for pool in pools], np.int64),
         hop=np.array([1 / pool.bytes_per_s if pool.bytes_per_s else 0.0 for pool in pools], np.float64),
+        links_queue=np.array([problem.links_queue]),
     )
 
 
@@ -60,18 +71,34 @@ def _firsts(lengths: list[int]) -> Array:
     return np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
 
 
-def assemble(problem: Problem, choice: Array, starts: Array, solver: str, **more: Any) -> Schedule:
-    """A schedule from the mode index of each task and the start times; units are assigned as they become free.
+def empty_moves(problem: Problem) -> Array:
+    """Room for the moves that `kernels.place` writes."""
+    return np.empty((len(problem.tasks) * (len(problem.pools) + 2), 2))
 
-    `more` holds other fields of the schedule: bounds, notes.
-    """
+
+def assemble(problem: Problem, choice: Array, starts: Array, moves: Sequence[TensorMove], solver: str) -> Schedule:
+    """A schedule from the mode index of each task and the start times; units are assigned as they become free."""
     modes = [task.modes[int(index)] for task, index in zip(problem.tasks, choice, strict=True)]
     units = deal(problem, modes, starts)
     started = tuple(
         Started(task, mode, units[task], float(start))
         for task, (mode, start) in enumerate(zip(modes, starts, strict=True))
     )
-    return Schedule(solver=solver, started=started, **more)
+    return Schedule(solver=solver, started=started, moves=tuple(moves))
+
+
+def read_moves(problem: Problem, choice: Array, moves: Array) -> list[TensorMove]:
+    """The moves that `kernels.place` has written, for modes by index in each task."""
+    pools, names = len(problem.pools), [pool.name for pool in problem.pools]
+    listed = []
+    for number in np.flatnonzero(moves[:, 1] > moves[:, 0]):
+        task, slot = divmod(int(number), pools + 2)
+        own = problem.tasks[task].modes[int(choice[task])].device
+        device = names[slot] if slot < pools else own
+        direction: Literal["out", "in"] = "out" if slot == pools else "in"
+        begin, end = moves[number].tolist()
+        listed.append(TensorMove(task, device, direction, begin, end, slot > pools))
+    return sorted(listed, key=lambda move: (move.start_s, move.task))
 
 
 def deal(problem: Problem, modes: list[Mode], starts: Array) -> list[tuple[int, ...]]:
