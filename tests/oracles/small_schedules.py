@@ -52,8 +52,7 @@ def best_schedules(problem: Problem, cap_w: Fraction | None = None) -> list[Poin
     spare = sum(extra.values(), Fraction(0)) * len(problem.tasks) if cap_w is None else cap_w - idle_w
     hops = {
         (size, pool.name): Fraction(size) / Fraction(pool.bytes_per_s) if pool.bytes_per_s else Fraction(0)
-        for task in problem.tasks
-        for size in (task.bytes_out, task.host_bytes)
+        for size in [task.bytes_out for task in problem.tasks] + [data.bytes for data in problem.inputs]
         for pool in problem.pools
     }
     times = {mode: Fraction(mode.time_s) for mode in extra}
@@ -114,9 +113,11 @@ def _with_moves(
         for follower in followers:
             if modes[follower].device == own:
                 after[follower].append(("op", task.id))
-        if task.host_bytes and hops[task.host_bytes, own]:
-            key = ("host", task.id, own, "in")
-            moves.append(_Activity(key, ("link", own, "in"), 1, hops[task.host_bytes, own], 0, ()))
+    for number, data in enumerate(problem.inputs):
+        for device in sorted({modes[reader].device for reader in data.readers}):
+            if hops[data.bytes, device]:
+                key = ("host", number, device, "in")
+                moves.append(_Activity(key, ("link", device, "in"), 1, hops[data.bytes, device], 0, ()))
     return [op._replace(after=tuple(after[task])) for task, op in enumerate(ops)] + moves
 
 

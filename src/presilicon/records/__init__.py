@@ -70,6 +70,7 @@ from presilicon.records.protocols import AttachedHook, Observer, PairObserver, P
 from presilicon.records.reproduction import Curve, Panel, Reproduced, Reproduction
 from presilicon.records.result import Arrival, Comparison, CurvePoint, DesignChange, Milestone, Result, SeedResult
 from presilicon.records.schedule import (
+    HostInput,
     Mode,
     Pool,
     PowerTrace,
@@ -168,6 +169,7 @@ __all__ = [
     "FormatTrial",
     "Gemm",
     "Histogram",
+    "HostInput",
     "InstrumentAggregation",
     "InstrumentAnswer",
     "InstrumentEnded",

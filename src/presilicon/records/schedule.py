@@ -48,11 +48,16 @@ class Task(Struct, frozen=True, gc=False, kw_only=True):
     deps: tuple[int, ...] = ()
     next_readers: tuple[int, ...] = ()
     """Tasks that read its result in the next step: an updated weight must reach their devices before this one ends."""
-    host_bytes: int = 0
-    """Data of the next step that its device gets from the host during this one."""
     modes: tuple[Mode, ...]
     name: str = ""
     """Name in its source: a layer or an op."""
+
+
+class HostInput(Struct, frozen=True, gc=False, kw_only=True):
+    """Data of the next step, which its readers' devices get from the host during this one."""
+
+    bytes: int
+    readers: tuple[int, ...]
 
 
 class Pool(Struct, frozen=True, gc=False, kw_only=True):
@@ -75,6 +80,7 @@ class Problem(Struct, frozen=True, kw_only=True, dict=True):
     base_w: float = 0.0
     """Drawn all the time beside the devices: the host."""
     batch_size: int = 1
+    inputs: tuple[HostInput, ...] = ()
     links_queue: bool = True
     """Whether a unit's link carries one tensor at a time in each direction; else moves do not wait for one another."""
     notes: tuple[str, ...] = ()
@@ -133,6 +139,9 @@ class Problem(Struct, frozen=True, kw_only=True, dict=True):
                 raise ConfigError(f"{label}: no device of {', '.join(self.pool)} can run it")
             for mode in task.modes:
                 self._check_mode(label, mode)
+        for number, data in enumerate(self.inputs):
+            if data.bytes < 0 or not all(0 <= reader < len(self.tasks) for reader in data.readers):
+                raise ConfigError(f"input {number}: bytes must be at least 0, and its readers ops of the step")
 
     def _check_mode(self, label: str, mode: Mode) -> None:
         if mode.device not in self.pool:
@@ -176,14 +185,14 @@ class TensorMove(Struct, frozen=True, gc=False):
     """A result on its way over a link between a pool and the host."""
 
     task: int
-    """Whose result it is, or whose data."""
+    """Whose result it is; of data from the host, the place in the problem's inputs."""
     device: str
     """The pool whose link carries it."""
     direction: Literal["out", "in"]
     start_s: float
     end_s: float
     from_host: bool = False
-    """Whether it is the task's data of the next step, which the host has."""
+    """Whether it is data of the next step, which the host has."""
 
 
 class Schedule(Struct, frozen=True, kw_only=True):

@@ -143,8 +143,9 @@ def _too_early(problem: Problem, schedule: Schedule) -> list[str]:
                         f"op {follower} ({problem.tasks[follower].kind}) begins at {begin:.9g} s, but the result of op "
                         f"{task.id} arrives at {there:.9g} s"
                     )
-        if task.host_bytes:
-            hop(task.id, own, "in", 0.0, task.host_bytes, from_host=True)
+    for number, data in enumerate(problem.inputs):
+        for device in {schedule.started[reader].mode.device for reader in data.readers}:
+            hop(number, device, "in", 0.0, data.bytes, from_host=True)
     return messages
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from oracles.small_schedules import Point, best_schedules
 from presilicon.base import RunFailedError
-from presilicon.records import Mode, Pool, Problem, Schedule, Task, TensorMove
+from presilicon.records import HostInput, Mode, Pool, Problem, Schedule, Task, TensorMove
 from presilicon.scheduling.checker import CAP_SLACK_W, LIMIT_SLACK, check
 from presilicon.scheduling.goals import Goal, sound_bound
 from presilicon.scheduling.solve import solve
@@ -65,14 +65,19 @@ def _random(seed: int) -> tuple[Problem, float]:
             kind="Mul",
             bytes_out=draw.choice((0, 10**6, 123_457)),
             deps=tuple(dep for dep in range(index) if draw.random() < 0.25),
-            host_bytes=later.choice((0, 0, 0, 345_678)),
             next_readers=(0,) if index and later.random() < 0.2 else (),
             modes=tuple(mode(pool) for pool in draw.sample(pools, draw.randint(1, 2))),
         )
         for index in range(draw.randint(3, 4))
     )
+    inputs = (HostInput(bytes=345_678, readers=(0, len(tasks) - 1)),) if later.random() < 0.4 else ()
     problem = Problem(
-        name=f"random {seed}", tasks=tasks, pools=pools, base_w=draw.choice((0.0, 7.77)), links_queue=seed % 7 > 0
+        name=f"random {seed}",
+        tasks=tasks,
+        pools=pools,
+        base_w=draw.choice((0.0, 7.77)),
+        links_queue=seed % 7 > 0,
+        inputs=inputs,
     )
     return problem, problem.idle_w + spare
 

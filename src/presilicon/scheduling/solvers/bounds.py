@@ -133,7 +133,8 @@ def _horizon(table: Tables, limit_s: float | None) -> float:
         return limit_s * (1 + LIMIT_SLACK)
     slowest = np.maximum.reduceat(table.time, table.mode_first[:-1])
     readers = np.repeat(np.arange(len(table.bytes_out)), np.diff(table.reader_first))
-    moved = table.bytes_out[table.deps].sum() + table.bytes_out[readers].sum() + table.host_bytes.sum()
+    moved = table.bytes_out[table.deps].sum() + table.bytes_out[readers].sum()
+    moved += len(table.pool_units) * table.input_bytes.sum()
     return float(slowest.sum() + moved * 2 * table.hop.max(initial=0.0))
 
 
@@ -182,12 +183,14 @@ def _limited(move: Any) -> Any:
 
 
 class _Crossing(NamedTuple):
-    """A result that may cross the link of a pool."""
+    """A result, or an input, that may cross the link of a pool."""
 
     task: int
+    """-1 for an input."""
     pool: int
     inward: bool
     readers: tuple[int, ...]
+    size: float
 
 
 def _crossings(table: Tables) -> list[_Crossing]:
@@ -197,28 +200,30 @@ def _crossings(table: Tables) -> list[_Crossing]:
         later = table.readers[table.reader_first[task] : table.reader_first[task + 1]]
         readers = tuple(sorted({*follow.tolist(), *later.tolist()}))
         for pool in np.flatnonzero(table.hop) if readers else ():
-            crossings += [_Crossing(int(task), int(pool), inward, readers) for inward in (False, True)]
+            size = float(table.bytes_out[task])
+            crossings += [_Crossing(int(task), int(pool), inward, readers, size) for inward in (False, True)]
+    for number, size in enumerate(table.input_bytes.tolist()):
+        readers = tuple(table.input_readers[table.input_first[number] : table.input_first[number + 1]].tolist())
+        crossings += [_Crossing(-1, int(pool), True, readers, size) for pool in np.flatnonzero(table.hop)]
     return crossings
 
 
 def _add_links(table: Tables, rows: _Rows, crossings: list[_Crossing], link: int, span: int, unit: float) -> None:
     """A result crosses a link if it and a reader are on different sides of it; the links carry it within the step."""
     loads: dict[tuple[int, bool], list[tuple[Array, Array]]] = {}
-    for index, (task, pool, inward, readers) in enumerate(crossings):
-        own = table.mode_first[task] + np.flatnonzero(_pools(table, task) == pool)
+    for index, (task, pool, inward, readers, size) in enumerate(crossings):
+        own = np.empty(0, np.int64)
+        if task >= 0:
+            own = table.mode_first[task] + np.flatnonzero(_pools(table, task) == pool)
         for reader in readers:
             theirs = table.mode_first[reader] + np.flatnonzero(_pools(table, reader) == pool)
             here, there = (theirs, own) if inward else (own, theirs)
             if len(here):
                 columns = np.concatenate([here, there, [link + index]])
                 rows.add(columns, np.concatenate([np.ones(len(here)), -np.ones(len(there)), [-1.0]]), 0.0)
-        load = np.array([_limited(table.bytes_out[task] * table.hop[pool] / unit)])
+        load = np.array([_limited(size * table.hop[pool] / unit)])
         loads.setdefault((pool, inward), []).append((np.array([link + index]), load))
-    owner = np.repeat(np.arange(len(table.mode_first) - 1), np.diff(table.mode_first))
-    for (pool, inward), parts in loads.items():
-        if inward:
-            mine = np.flatnonzero((table.pool == pool) & (table.host_bytes[owner] > 0))
-            parts.append((mine, _limited(table.host_bytes[owner[mine]] * table.hop[pool] / unit)))
+    for (pool, _), parts in loads.items():
         columns, values = (np.concatenate(column) for column in zip(*parts, strict=True))
         rows.add(np.append(columns, span), np.append(values, -float(table.pool_units[pool])), 0.0)
 

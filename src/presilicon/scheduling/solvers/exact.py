@@ -75,7 +75,9 @@ class _Model:
         self.tick = next((tick for tick in (1e-6, 1e-7, 1e-8) if self._is_exact(tick)), 0.0)
         self.slack = 0
         if not self.tick:
-            self.slack = (4 + len(problem.pools)) * len(problem.tasks)  # every op and every move on a chain
+            # Every op and every move may be on a chain.
+            pools = len(problem.pools)
+            self.slack = (2 + pools) * len(problem.tasks) + pools * len(problem.inputs)
             self.tick = 10.0 ** math.ceil(math.log10(max(horizon, 1e-9) / TICKS))
         per_tick = problem.idle_w * self.tick
         self.joule = max(1e9, 10.0 ** math.ceil(math.log10(STEPS / per_tick))) if per_tick else 1e9
@@ -94,7 +96,7 @@ class _Model:
 
     def _is_exact(self, tick: float) -> bool:
         """Whether the times of all ops and moves are multiples of the tick, up to floating-point errors."""
-        sizes = [size for task in self.problem.tasks for size in (task.bytes_out, task.host_bytes)]
+        sizes = [task.bytes_out for task in self.problem.tasks] + [data.bytes for data in self.problem.inputs]
         moves = [self.problem.hop_s(size, pool.name) for size in sizes for pool in self.problem.pools]
         ticks = np.concatenate([self.table.time, moves]) / tick
         return bool(np.all(np.abs(ticks - np.round(ticks)) <= 1e-12 * np.maximum(ticks, 1.0)))
@@ -126,28 +128,14 @@ class _Model:
             model.add(self.span >= begin + length)
 
     def _add_order(self) -> None:
-        model, table = self.model, self.table
         for task in self.problem.tasks:
             for dep in task.deps:
-                size = self.problem.tasks[dep].bytes_out
-                model.add(self.start[task.id] >= self.finish[dep])
-                if not size or not table.hop.any():
-                    continue
-                for one in range(len(table.pool_units)):
-                    for other in range(len(table.pool_units)):
-                        names = self.problem.pools[one].name, self.problem.pools[other].name
-                        wait = int(self._whole(np.float64(self.problem.move_s(size, *names))))
-                        literals = [self._in_pool(dep, one), self._in_pool(task.id, other)]
-                        if wait and all(literal is not None for literal in literals):
-                            model.add(self.start[task.id] >= self.finish[dep] + wait).only_enforce_if(literals)
+                self.model.add(self.start[task.id] >= self.finish[dep])
 
     def _add_moves(self) -> None:
         """Results cross links one at a time, and followers wait for them; data of the next step crosses too."""
         self.moves: dict[tuple[int, int], Any] = {}
-        """Start of each move, numbered as in `kernels.place`."""
-        if not self.problem.links_queue:
-            return
-        pools = range(len(self.problem.pools))
+        """Start of each move by task and pool (their number for the way to the host); inputs follow the tasks."""
         carried: dict[tuple[int, str], list[Any]] = {}
 
         def hop(task: int, slot: int, pool: int, way: str, size: int, present: Any) -> Any:
@@ -160,14 +148,18 @@ class _Model:
             return begin + length
 
         for task in self.problem.tasks:
-            for pool in pools:
-                mine = self._in_pool(task.id, pool)
-                if task.host_bytes and self.table.hop[pool] and mine is not None:
-                    hop(task.id, len(pools) + 1, pool, "in", task.host_bytes, mine)
             readers = sorted({*self.problem.followers[task.id], *task.next_readers})
             if task.bytes_out and readers and self.table.hop.any():
                 self._add_crossings(task.id, readers, hop)
-        for (pool, _), intervals in carried.items():
+        for number, data in enumerate(self.problem.inputs):
+            for pool in np.flatnonzero(self.table.hop).tolist() if data.bytes else []:
+                present = self.model.new_bool_var("")
+                for reader in data.readers:
+                    theirs = self._in_pool(reader, pool)
+                    if theirs is not None:
+                        self.model.add_implication(theirs, present)
+                hop(len(self.problem.tasks) + number, pool, pool, "in", data.bytes, present)
+        for (pool, _), intervals in carried.items() if self.problem.links_queue else ():
             units = int(self.table.pool_units[pool])
             if units == 1:
                 self.model.add_no_overlap(intervals)
@@ -347,7 +339,7 @@ def retimed(
     """Exact times in the order of a schedule in ticks: none later than there.
 
     Ops keep their order on each unit, and moves on each link; with `keep_apart` (under a cap) every op waits for all
-    that ended before it. `moves` are the starts of moves, numbered as in `kernels.place`.
+    that ended before it. `moves` are the starts of moves in ticks.
     """
     modes = [task.modes[int(index)] for task, index in zip(problem.tasks, choice, strict=True)]
     units = deal(problem, modes, ticks * tick)
@@ -357,7 +349,7 @@ def retimed(
     placed: list[int] = []
     pools = [pool.name for pool in problem.pools]
     events = [(int(ticks[task]), 1, int(lengths[task]), task, -1) for task in range(len(modes))]
-    events += [(begin, 0, 0, task, slot) for (task, slot), begin in moves.items() if slot <= len(pools)]
+    events += [(begin, 0, 0, task, slot) for (task, slot), begin in moves.items() if task < len(modes)]
     started: dict[int, Started] = {}
     for _, _, _, task, slot in sorted(events):
         if slot >= 0:

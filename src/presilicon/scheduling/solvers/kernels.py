@@ -14,8 +14,8 @@ def place(table: Tables, mode: Array, priority: Array, spare_w: float, starts: A
 
     An op starts when its inputs have arrived, enough units are free and the peaks stay within `spare_w` above idle. A
     move waits for its link; moves for the next step come last. Writes the starts of ops, and start and end of moves:
-    of each task those to every pool, the one to the host, and the one of its data from the host; -1 if there is none.
-    Returns the makespan, or infinity if an op can never start.
+    of each task those to every pool and the one to the host, then of each input those to every pool; -1 if there is
+    none. Returns the makespan, or infinity if an op can never start.
     """
     count, pools = len(mode), len(table.pool_units)
     missing = np.empty(count, np.int64)
@@ -28,20 +28,24 @@ def place(table: Tables, mode: Array, priority: Array, spare_w: float, starts: A
     power = 0.0
     moves[:, :] = -1.0
     needs = np.zeros((count, pools), np.int8)  # 1: in the next step, 2: in this one
-    queue = np.empty(count * (pools + 2), np.int64)  # moves that wait, by urgency
-    urgency = np.empty(count * (pools + 2))
+    queue = np.empty(len(moves), np.int64)  # moves that wait, by urgency
+    urgency = np.empty(len(moves))
     queued = 0
-    moving = np.empty(count * (pools + 2), np.int64)
+    moving = np.empty(len(moves), np.int64)
     movers = 0
     slots = np.empty((pools, 2), np.int64)
     for pool in range(pools):
-        slots[pool, :] = table.pool_units[pool] if table.links_queue[0] else count * (pools + 2)
+        slots[pool, :] = table.pool_units[pool] if table.links_queue[0] else len(moves)
     for task in range(count):
         missing[task] = table.dep_first[task + 1] - table.dep_first[task]
         if missing[task] == 0:
             waits = _insert(waiting, waits, task, priority)
-        if table.host_bytes[task] > 0 and table.hop[table.pool[mode[task]]] > 0:
-            queued = _enqueue(queue, urgency, queued, task * (pools + 2) + pools + 1, -1.0)
+    for number in range(len(table.input_bytes)):
+        for edge in range(table.input_first[number], table.input_first[number + 1]):
+            move = count * (pools + 1) + number * pools + table.pool[mode[table.input_readers[edge]]]
+            if moves[move, 0] == -1.0:
+                moves[move, 0] = -2.0
+                queued = _enqueue(queue, urgency, queued, move, -1.0)
     now = 0.0
     done = 0
     while done < count or queued > 0 or movers > 0:
@@ -116,7 +120,7 @@ def place(table: Tables, mode: Array, priority: Array, spare_w: float, starts: A
                 if missing[follower] == 0:
                     waits = _insert(waiting, waits, follower, priority)
             if urgent > -2.0:
-                queued = _enqueue(queue, urgency, queued, task * (pools + 2) + pools, urgent)
+                queued = _enqueue(queue, urgency, queued, task * (pools + 1) + pools, urgent)
         runs = remaining
         if runs == 0:
             power = 0.0  # do not accumulate rounding errors
@@ -134,8 +138,8 @@ def place(table: Tables, mode: Array, priority: Array, spare_w: float, starts: A
                 for target in range(pools):
                     if needs[task, target] > 0:
                         urgent = priority[task] if needs[task, target] == 2 else -1.0
-                        queued = _enqueue(queue, urgency, queued, task * (pools + 2) + target, urgent)
-            elif move % (pools + 2) < pools:
+                        queued = _enqueue(queue, urgency, queued, task * (pools + 1) + target, urgent)
+            elif task >= 0:
                 for edge in range(table.follower_first[task], table.follower_first[task + 1]):
                     follower = table.followers[edge]
                     if table.pool[mode[follower]] == pool:
@@ -147,15 +151,23 @@ def place(table: Tables, mode: Array, priority: Array, spare_w: float, starts: A
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _rooms(table: Tables) -> int:
+    """The number of moves that `place` may write."""
+    pools = len(table.pool_units)
+    return len(table.bytes_out) * (pools + 1) + len(table.input_bytes) * pools
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
 def _link(table: Tables, mode: Array, move: int, pools: int) -> tuple[int, int, int, float]:
-    """Task, pool, direction (1: to the host) and time of a move."""
-    task, slot = move // (pools + 2), move % (pools + 2)
+    """Task (-1 for an input), pool, direction (1: to the host) and time of a move."""
+    task, slot = move // (pools + 1), move % (pools + 1)
+    if task >= len(mode):
+        number, slot = divmod(move - len(mode) * (pools + 1), pools)
+        return -1, slot, 0, table.input_bytes[number] * table.hop[slot]
     if slot < pools:
         return task, slot, 0, table.bytes_out[task] * table.hop[slot]
     own = table.pool[mode[task]]
-    if slot == pools:
-        return task, own, 1, table.bytes_out[task] * table.hop[own]
-    return task, own, 0, table.host_bytes[task] * table.hop[own]
+    return task, own, 1, table.bytes_out[task] * table.hop[own]
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
@@ -208,7 +220,7 @@ def anneal(
     """
     np.random.seed(seed)
     count = len(mode)
-    starts, moves = np.empty(count), np.empty((count * (len(table.pool_units) + 2), 2))
+    starts, moves = np.empty(count), np.empty((_rooms(table), 2))
     spare_w, idle_w, limit_s, penalty_w, time_weight = goals
     extra = 0.0
     for task in range(count):

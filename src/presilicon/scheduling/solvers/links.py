@@ -41,9 +41,9 @@ class Links:
         for task in self._problem.tasks:
             for reader in task.next_readers:
                 self.bring(started[task.id], started[reader].mode.device)
-            if task.host_bytes:
-                device = started[task.id].mode.device
-                self._hop(task.id, task.host_bytes, device, "in", 0.0, take=True, from_host=True)
+        for number, data in enumerate(self._problem.inputs):
+            for device in sorted({started[reader].mode.device for reader in data.readers}):
+                self._hop(number, data.bytes, device, "in", 0.0, take=True, from_host=True)
         return tuple(sorted(self._moves, key=lambda move: (move.start_s, move.task)))
 
     def _move(self, producer: Started, target: str, *, take: bool) -> float:

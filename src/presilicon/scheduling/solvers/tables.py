@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,9 @@ class Tables(NamedTuple):
     readers: Array
     """Tasks that read each result in the next step."""
     bytes_out: Array
-    host_bytes: Array
+    input_bytes: Array
+    input_first: Array
+    input_readers: Array
     mode_first: Array
     pool: Array
     """Pool index per mode. `units`, `time`, `extra_j` (energy above idle) and `extra_w` (peak power above idle) are
@@ -54,7 +56,9 @@ def tables(problem: Problem) -> Tables:
         reader_first=_firsts([len(task.next_readers) for task in tasks]),
         readers=np.array([reader for task in tasks for reader in task.next_readers], np.int64),
         bytes_out=np.array([task.bytes_out for task in tasks], np.float64),
-        host_bytes=np.array([task.host_bytes for task in tasks], np.float64),
+        input_bytes=np.array([data.bytes for data in problem.inputs], np.float64),
+        input_first=_firsts([len(data.readers) for data in problem.inputs]),
+        input_readers=np.array([reader for data in problem.inputs for reader in data.readers], np.int64),
         mode_first=_firsts([len(task.modes) for task in tasks]),
         pool=np.array([number[mode.device] for mode in modes], np.int64),
         units=np.array([mode.units for mode in modes], np.int64),
@@ -73,7 +77,8 @@ def _firsts(lengths: list[int]) -> Array:
 
 def empty_moves(problem: Problem) -> Array:
     """Room for the moves that `kernels.place` writes."""
-    return np.empty((len(problem.tasks) * (len(problem.pools) + 2), 2))
+    pools = len(problem.pools)
+    return np.empty((len(problem.tasks) * (pools + 1) + len(problem.inputs) * pools, 2))
 
 
 def assemble(problem: Problem, choice: Array, starts: Array, moves: Sequence[TensorMove], solver: str) -> Schedule:
@@ -91,13 +96,16 @@ def read_moves(problem: Problem, choice: Array, moves: Array) -> list[TensorMove
     """The moves that `kernels.place` has written, for modes by index in each task."""
     pools, names = len(problem.pools), [pool.name for pool in problem.pools]
     listed = []
-    for number in np.flatnonzero(moves[:, 1] > moves[:, 0]):
-        task, slot = divmod(int(number), pools + 2)
-        own = problem.tasks[task].modes[int(choice[task])].device
-        device = names[slot] if slot < pools else own
-        direction: Literal["out", "in"] = "out" if slot == pools else "in"
+    for number in np.flatnonzero(moves[:, 1] > moves[:, 0]).tolist():
         begin, end = moves[number].tolist()
-        listed.append(TensorMove(task, device, direction, begin, end, slot > pools))
+        task, slot = divmod(number, pools + 1)
+        if task >= len(problem.tasks):
+            task, slot = divmod(number - len(problem.tasks) * (pools + 1), pools)
+            listed.append(TensorMove(task, names[slot], "in", begin, end, True))
+        elif slot < pools:
+            listed.append(TensorMove(task, names[slot], "in", begin, end))
+        else:
+            listed.append(TensorMove(task, problem.tasks[task].modes[int(choice[task])].device, "out", begin, end))
     return sorted(listed, key=lambda move: (move.start_s, move.task))
 
 
