@@ -82,6 +82,7 @@ def command(context: click.Context) -> None:
 )
 @click.option("--time-limit", "time_limit_s", type=float, default=20.0, metavar="S", help="Time limit of the search.")
 @click.option("--no-transfers", is_flag=True, help="Make transfers between devices free.")
+@click.option("--optimistic-links", is_flag=True, help="Let moves over a link not wait for one another.")
 @click.option("--allow-parts", is_flag=True, help="Accept a --graph of several unconnected parts.")
 @click.option(
     "--sizes",

@@ -2,14 +2,15 @@
 
 import heapq
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from presilicon.base import ConfigError, did_you_mean, located
+from presilicon.records import HostInput
 
 
 class GraphOp(Struct, frozen=True, kw_only=True, gc=False):
@@ -22,6 +23,10 @@ class GraphOp(Struct, frozen=True, kw_only=True, gc=False):
     bytes_out: int = 0
     """Size of the result that dependent ops read."""
     deps: tuple[int, ...] = ()
+    next_readers: tuple[int, ...] = ()
+    """Ops that read its result in the next step, as forward ops read updated weights."""
+    gradient: bool = False
+    """Whether replicas add up its result before others read it."""
     name: str = ""
     flops: int | None = None
     bytes_moved: int | None = None
@@ -39,6 +44,8 @@ class Graph(Struct, frozen=True, kw_only=True):
     name: str
     ops: tuple[GraphOp, ...]
     batch_size: int = 1
+    inputs: tuple[HostInput, ...] = ()
+    """What ops read from the host in every step; readers are ids."""
     notes: tuple[str, ...] = ()
 
 
@@ -50,8 +57,9 @@ _INTEGER_FIELDS = ("id", "bytes_out", "flops", "bytes_moved")
 def read_graph(path: Path, *, parts: bool = False) -> Graph:
     """The graph in a JSON file: `{"ops": [{"id": 0, "kind": "Conv2D", "size": "M", "bytes_out": 0, "deps": []}]}`.
 
-    Ops may come in any order; `batch_size` and `name` may stand beside `ops`, and an op may have a `name`, `flops` and
-    `bytes_moved`. A graph of several unconnected parts is refused unless `parts` is set.
+    Ops may come in any order; `batch_size`, `name` and `inputs` (`[{"bytes": 4096, "readers": [0]}]`, read from the
+    host) may stand beside `ops`, and an op may have a `name`, `flops`, `bytes_moved`, `next_readers` and `gradient`. A
+    graph of several unconnected parts is refused unless `parts` is set.
 
     Raises:
         ConfigError: the file cannot be read, or a value in it is invalid; names the op and the value.
@@ -85,7 +93,19 @@ def parse_graph(data: Any, name: str = "graph", *, parts: bool = False) -> Graph
     ordered = in_order(ops)
     if not parts:
         check_connected(ordered)
-    return Graph(name=str(data.get("name", name)), ops=ordered, batch_size=batch)
+    known = {op.id for op in ordered}
+    inputs = tuple(_input(entry, number, known) for number, entry in enumerate(data.get("inputs", ())))
+    return Graph(name=str(data.get("name", name)), ops=ordered, batch_size=batch, inputs=inputs)
+
+
+def _input(entry: Any, number: int, known: Collection[int]) -> HostInput:
+    try:
+        data = convert(entry, HostInput)
+    except ValidationError as error:
+        raise ConfigError(f'inputs[{number}] must be as {{"bytes": 4096, "readers": [0]}}: {error}') from None
+    if data.bytes < 0 or not data.readers or not set(data.readers) <= set(known):
+        raise ConfigError(f"inputs[{number}]: bytes must be at least 0, and readers ids of ops, not {entry!r:.80}")
+    return data
 
 
 def _op(entry: Any, index: int) -> GraphOp:
@@ -106,13 +126,20 @@ def _op(entry: Any, index: int) -> GraphOp:
     for field in ("kind", "size", "name"):
         if not isinstance(entry.get(field, ""), str):
             raise ConfigError(f"{where} (id {entry['id']}): {field} must be a string, not {entry[field]!r:.40}")
-    deps = entry.get("deps", [])
-    if not isinstance(deps, list) or not all(isinstance(dep, int) and not isinstance(dep, bool) for dep in deps):
-        raise ConfigError(f"{where} (id {entry['id']}): deps must be a list of ids, not {deps!r:.60}")
+    lists = {}
+    for field in ("deps", "next_readers"):
+        ids = entry.get(field, [])
+        if not isinstance(ids, list) or not all(
+            isinstance(other, int) and not isinstance(other, bool) for other in ids
+        ):
+            raise ConfigError(f"{where} (id {entry['id']}): {field} must be a list of ids, not {ids!r:.60}")
+        lists[field] = tuple(dict.fromkeys(ids))
+    if not isinstance(entry.get("gradient", False), bool):
+        raise ConfigError(f"{where} (id {entry['id']}): gradient must be true or false, not {entry['gradient']!r:.40}")
     if entry["id"] is None:
         raise ConfigError(f"{where} must have an id")
     fields = {key: value for key, value in entry.items() if value is not None}
-    return GraphOp(**{**fields, "deps": tuple(dict.fromkeys(deps))})
+    return GraphOp(**{**fields, **lists})
 
 
 def in_order(ops: Iterable[GraphOp]) -> tuple[GraphOp, ...]:
@@ -131,6 +158,9 @@ def in_order(ops: Iterable[GraphOp]) -> tuple[GraphOp, ...]:
         for dep in op.deps:
             if dep not in known:
                 raise ConfigError(f"{op.label}: it depends on op {dep}, which is not in the graph")
+        for reader in op.next_readers:
+            if reader not in known:
+                raise ConfigError(f"{op.label}: op {reader}, which reads its result next, is not in the graph")
     done: set[int] = set()
     ordered: list[GraphOp] = []
     followers: dict[int, list[int]] = {op.id: [] for op in ops}
@@ -196,12 +226,16 @@ def check_connected(ops: Sequence[GraphOp]) -> None:
 def joined(name: str, graphs: Sequence[Graph], batch_size: int) -> Graph:
     """Graphs joined one after another: each starts when the last op of the previous one is done."""
     ops: list[GraphOp] = []
+    inputs: list[HostInput] = []
     for graph in graphs:
         shift = len(ops)
         new_id = {op.id: shift + index for index, op in enumerate(graph.ops)}
         last = (shift - 1,) if shift else ()
         for op in graph.ops:
             deps = tuple(new_id[dep] for dep in op.deps) or last
-            ops.append(replace(op, id=new_id[op.id], deps=deps, name=f"{graph.name}/{op.name}"))
+            readers = tuple(new_id[reader] for reader in op.next_readers)
+            named = f"{graph.name}/{op.name}"
+            ops.append(replace(op, id=new_id[op.id], deps=deps, next_readers=readers, name=named))
+        inputs += [replace(data, readers=tuple(new_id[reader] for reader in data.readers)) for data in graph.inputs]
     notes = tuple(dict.fromkeys(note for graph in graphs for note in graph.notes))
-    return Graph(name=name, ops=tuple(ops), batch_size=batch_size, notes=notes)
+    return Graph(name=name, ops=tuple(ops), batch_size=batch_size, inputs=tuple(inputs), notes=notes)

@@ -2,20 +2,22 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from presilicon.base import ConfigError
 from presilicon.designs import Device, Row, System
-from presilicon.records import Mode, Pool, Problem, Task
+from presilicon.records import HostInput, Mode, Pool, Problem, Task
 from presilicon.scheduling.graphs import Graph, GraphOp
 
 NOMINAL_DIMENSION = {"S": 640, "M": 2048, "L": 5120}
 """Side of the square product that represents each size class, within the bounds of the table's source."""
 PRODUCTS = ("MatMul", "Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput")
 """Kinds whose work is counted in FLOPs; the work of others is counted in bytes."""
+HOST = "host"
+"""The pool of gradient sums of replicas."""
 MEMORY_SHARE = 0.8
 """Share of the memory bandwidth that an op reaches if it only moves data."""
 LIKE: dict[str, tuple[str, float]] = {
@@ -45,13 +47,15 @@ Costs = Mapping[str, Sequence[OpEstimate | None]]
 
 
 def build_problem(
-    system: System, graph: Graph, *, transfers: bool = True, relief: float = 1.0, costs: Costs | None = None
-) -> Problem:
+    system: System, graph: Graph, *, transfers: bool = True, optimistic_links: bool = False, relief: float = 1.0,
+    costs: Costs | None = None,
+) -> Problem:  # fmt: skip
     """A graph's ops with every device and clock that can run them.
 
     The time of an op comes from `costs` if it is there; else from its row in the table if it has a size class; else
     from interpolation between rows by the op's work; else from a model for kinds that are not in the table. `relief`
-    divides the times on the reference device: how much faster its ops run when others have left it.
+    divides the times on the reference device: how much faster its ops run when others have left it. With
+    `optimistic_links`, moves over a link do not wait for one another.
 
     Raises:
         ConfigError: no device can run an op, the table does not have its size class, or its power is below idle.
@@ -79,15 +83,28 @@ def build_problem(
                 size=op.size,
                 bytes_out=op.bytes_out,
                 deps=deps,
+                next_readers=tuple(sorted(index_of[reader] for reader in op.next_readers)) if transfers else (),
                 modes=tuple(modes),
                 name=op.name or str(op.id),
             )
         )
-    for copy in range(1, system.replicas):
-        tasks += [
-            replace(task, id=task.id + copy * count, deps=tuple(dep + copy * count for dep in task.deps))
-            for task in tasks[:count]
-        ]
+    inputs = tuple(
+        replace(data, readers=tuple(index_of[reader] for reader in data.readers)) for data in graph.inputs if transfers
+    )
+    pools = [
+        Pool(
+            name=name,
+            units=device.count,
+            idle_w=device.idle_w,
+            bytes_per_s=device.bytes_per_s if transfers else None,
+        )
+        for name, device in system.devices.items()
+    ]
+    if system.replicas > 1:
+        summed = {index for index, op in enumerate(graph.ops) if op.gradient and transfers}
+        tasks, inputs = _replicated(tasks, inputs, system.replicas, summed)
+        if summed:
+            pools.append(Pool(name=HOST, units=count, idle_w=0.0))
     notes = [*system.notes, *graph.notes]
     if sources:
         kinds = ", ".join(sorted({kind for kind, _ in sources}))
@@ -97,26 +114,56 @@ def build_problem(
         )
     if not transfers:
         notes.append("Moving tensors between devices is free.")
+    elif optimistic_links:
+        notes.append("Moves over a link do not wait for one another: on real links they would.")
     if relief != 1.0:
         notes.append(f"Ops on {system.reference} run {relief:g} times as fast as in the table: an input.")
     problem = Problem(
         name=graph.name,
         tasks=tuple(tasks),
-        pools=tuple(
-            Pool(
-                name=name,
-                units=device.count,
-                idle_w=device.idle_w,
-                bytes_per_s=device.bytes_per_s if transfers else None,
-            )
-            for name, device in system.devices.items()
-        ),
+        pools=tuple(pools),
+        inputs=inputs,
+        links_queue=not optimistic_links,
         base_w=system.base_w,
         batch_size=graph.batch_size * system.replicas,
         notes=tuple(notes),
     )
     problem.check()
     return problem
+
+
+def _replicated(
+    tasks: Sequence[Task], inputs: Sequence[HostInput], replicas: int, summed: Collection[int]
+) -> tuple[list[Task], tuple[HostInput, ...]]:
+    """Copies of a step side by side. Results in `summed` go to the host, which adds them up in no time, and back."""
+    number: dict[tuple[int, int], int] = {}
+    totals: dict[int, int] = {}
+    count = 0
+    for task in tasks:
+        for copy in range(replicas):
+            number[task.id, copy] = count
+            count += 1
+        if task.id in summed:
+            totals[task.id] = count
+            count += 1
+    copies: list[Task] = []
+    for task in tasks:
+        for copy in range(replicas):
+            deps = tuple(sorted(totals.get(dep, number[dep, copy]) for dep in task.deps))
+            readers = tuple(number[reader, copy] for reader in task.next_readers)
+            copies.append(replace(task, id=number[task.id, copy], deps=deps, next_readers=readers))
+        if task.id in totals:
+            total = Mode(device=HOST, time_s=0.0, average_w=0.0, peak_w=0.0, source="model")
+            deps = tuple(number[task.id, copy] for copy in range(replicas))
+            copies.append(
+                Task(id=totals[task.id], kind="GradientSum", bytes_out=task.bytes_out, deps=deps, modes=(total,))
+            )
+    data = tuple(
+        replace(each, readers=tuple(number[reader, copy] for reader in each.readers))
+        for each in inputs
+        for copy in range(replicas)
+    )
+    return copies, data
 
 
 def alone(problem: Problem, device: str) -> Problem:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from presilicon.base import ConfigError
 from presilicon.designs import System, load_design, load_system
-from presilicon.records import Op, OpCost, OpKind, Phase, Problem, StepGraph
+from presilicon.records import HostInput, Op, OpCost, OpKind, Phase, Problem, StepGraph
 from presilicon.scheduling import (
     LAG_S,
     SAMPLE_S,
@@ -133,7 +133,9 @@ def to_graph(step: StepGraph, *, sizing: Sizing = "work", kinds: Iterable[str] |
     if sizing not in SIZINGS:
         raise ConfigError(f'sizing is "{sizing}"; allowed: {", ".join(SIZINGS)}')
     known = None if kinds is None else set(kinds)
-    ops = []
+    ops, next_readers = [], _next_readers(step)
+    updated = {dep for op in step.ops if op.phase == "update" for dep in op.depends_on}
+    gradients = {op.index for op in step.ops if op.phase == "weight_grad" and op.index in updated}
     for op in step.ops:
         kind = kind_of(op)
         classed = sizing != "work" and (known is None or kind in known)
@@ -144,6 +146,8 @@ def to_graph(step: StepGraph, *, sizing: Sizing = "work", kinds: Iterable[str] |
                 size=size_of(_dimensions(op, sizing)) if classed else "",
                 bytes_out=op.elements_out * BYTES_PER_ELEMENT,
                 deps=op.depends_on,
+                next_readers=next_readers.get(op.index, ()),
+                gradient=op.index in gradients,
                 name=op.name,
                 flops=op.flops,
                 bytes_moved=(op.elements_in + op.elements_out) * BYTES_PER_ELEMENT,
@@ -154,7 +158,36 @@ def to_graph(step: StepGraph, *, sizing: Sizing = "work", kinds: Iterable[str] |
         "tensor": "Size classes are those of tensor dimensions: S below 1024, L above 4096.",
         "im2col": "Size classes are those of dimensions, for convolutions of their im2col products.",
     }[sizing]
-    return Graph(name=step.name, ops=tuple(ops), batch_size=step.batch_size, notes=(rule,))
+    return Graph(name=step.name, ops=tuple(ops), batch_size=step.batch_size, inputs=_inputs(step), notes=(rule,))
+
+
+def _next_readers(step: StepGraph) -> dict[int, tuple[int, ...]]:
+    """By the op that writes a tensor last: ops that read it before, and so in the next step (weights, states)."""
+    readers: dict[int, list[int]] = {}
+    writer: dict[int, int] = {}
+    for op in step.ops:
+        for tensor in op.inputs:
+            if tensor.id not in writer:
+                readers.setdefault(tensor.id, []).append(op.index)
+        writer |= {tensor.id: op.index for tensor in op.outputs}
+    found: dict[int, set[int]] = {}
+    for storage, last in writer.items():
+        found.setdefault(last, set()).update(set(readers.get(storage, ())) - {last})
+    return {last: tuple(sorted(ops)) for last, ops in found.items() if ops}
+
+
+def _inputs(step: StepGraph) -> tuple[HostInput, ...]:
+    """Tensors that no op writes and that are no parameters: the batch."""
+    written = {tensor.id for op in step.ops for tensor in op.outputs}
+    readers: dict[int, list[int]] = {}
+    size: dict[int, int] = {}
+    for op in step.ops:
+        for tensor in op.inputs:
+            if tensor.id not in written and tensor.role == "activation":
+                readers.setdefault(tensor.id, []).append(op.index)
+                width = tensor.integer_bits // 8 if tensor.integer_bits else BYTES_PER_ELEMENT
+                size[tensor.id] = max(size.get(tensor.id, 0), tensor.elements * width)
+    return tuple(HostInput(bytes=size[tensor], readers=tuple(dict.fromkeys(ops))) for tensor, ops in readers.items())
 
 
 def _dimensions(op: Op, sizing: Sizing) -> tuple[int, ...]:
@@ -202,6 +235,8 @@ class ScheduleRequest:
     sizing: Sizing = "work"
     transfers: bool = True
     """Whether moving tensors between devices takes time."""
+    optimistic_links: bool = False
+    """Whether moves over a link do not wait for one another."""
     allow_parts: bool = False
     """Whether a graph may consist of several unconnected parts."""
     candidate_rule: Literal["all", "and", "paper"] = "all"
@@ -326,10 +361,19 @@ def _problems(system: System, request: ScheduleRequest) -> tuple[Problem, Proble
         steps = capture_steps(request.workload, request.batch_size)
         graph = join_steps(request.workload, steps, request.sizing, system.kinds)
         costs = simulated_costs(system, steps)
-    plain = build_problem(system, graph, transfers=request.transfers, costs=costs)
+    plain = build_problem(
+        system, graph, transfers=request.transfers, optimistic_links=request.optimistic_links, costs=costs
+    )
     problem = plain
     if request.relief != 1.0:
-        problem = build_problem(system, graph, transfers=request.transfers, relief=request.relief, costs=costs)
+        problem = build_problem(
+            system,
+            graph,
+            transfers=request.transfers,
+            optimistic_links=request.optimistic_links,
+            relief=request.relief,
+            costs=costs,
+        )
     return problem, plain, tuple(op.id for op in graph.ops)
 
 

@@ -1,12 +1,16 @@
 """From a system and a graph to a problem: rows, what lies between them, models, clocks, boards."""
 
+from typing import Any
+
 import pytest
 
 from presilicon.base import ConfigError
 from presilicon.designs import System, load_system
 from presilicon.records import Mode
-from presilicon.scheduling.graphs import Graph, GraphOp
+from presilicon.scheduling.checker import check
+from presilicon.scheduling.graphs import Graph, GraphOp, parse_graph
 from presilicon.scheduling.problems import OpEstimate, alone, build_problem, class_work
+from presilicon.scheduling.solvers.heft import heft
 
 IDEAL = "v100-3xs10-ideal"
 
@@ -107,7 +111,10 @@ def test_copies_of_the_model_stand_side_by_side(graph) -> None:
     problem = build_problem(load_system("2xv100-6xs10"), graph("39-M"))
     assert len(problem.tasks) == 78
     assert problem.batch_size == 2
-    assert problem.tasks[40].deps == tuple(dep + 39 for dep in problem.tasks[1].deps)
+    # Each op is followed by its copy, so that no op depends on a later one.
+    for op, copy in zip(problem.tasks[::2], problem.tasks[1::2], strict=True):
+        assert copy.deps == tuple(dep + 1 for dep in op.deps)
+        assert copy.modes == op.modes
 
 
 def test_one_device_alone(real) -> None:
@@ -129,3 +136,37 @@ def test_an_op_that_draws_less_than_its_idle_device_is_refused() -> None:
         ConfigError, match=r"op 0 \(Fft\): average power on 1 x gpu must be at least its idle power of 41 W"
     ):
         build_problem(load_system(IDEAL), graph, costs={"gpu": [OpEstimate(0.5, 40.9, 95.0, "simulated")]})
+
+
+def test_replicas_add_up_gradients_through_the_host() -> None:
+    ops = [
+        {"id": 0, "kind": "Conv2D", "size": "M", "bytes_out": 400},
+        {"id": 1, "kind": "Conv2DBackpropFilter", "size": "M", "bytes_out": 4096, "deps": [0], "gradient": True},
+        {"id": 2, "kind": "Mul", "size": "M", "bytes_out": 4096, "deps": [1], "next_readers": [0]},
+    ]
+    graph = parse_graph({"ops": ops, "inputs": [{"bytes": 1000, "readers": [0]}]})
+    problem = build_problem(load_system("2xv100-6xs10"), graph)
+    (total,) = (task for task in problem.tasks if task.kind == "GradientSum")
+    assert total.deps == (2, 3)
+    assert [problem.tasks[task].deps for task in (5, 6)] == [(total.id,)] * 2
+    assert [problem.tasks[task].next_readers for task in (5, 6)] == [(0,), (1,)]
+    assert [(data.bytes, data.readers) for data in problem.inputs] == [(1000, (0,)), (1000, (1,))]
+    schedule = heft(problem)
+    check(problem, schedule)
+    sent = [move for move in schedule.moves if move.task in total.deps and move.direction == "out"]
+    assert {move.task for move in sent} == {2, 3}
+    assert build_problem(load_system("2xv100-6xs10"), graph, transfers=False).inputs == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"inputs": [{"bytes": 1000, "readers": [7]}]}, r"inputs\[0\]: .* readers ids of ops"),
+        ({"inputs": [{"size": 1000}]}, r"inputs\[0\] must be as"),
+        ({"ops": [{"id": 0, "kind": "Mul", "next_readers": [4]}]}, "op 4, which reads its result next"),
+        ({"ops": [{"id": 0, "kind": "Mul", "gradient": 1}]}, "gradient must be true or false"),
+    ],
+)
+def test_wrong_inputs_and_readers_are_refused(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        parse_graph({"ops": [{"id": 0, "kind": "Mul"}], **change})
