@@ -1,6 +1,8 @@
 """The workers of a Dask cluster as an engine: a scheduler by its address, results on a file system that all share."""
 
+import re
 import secrets
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,22 @@ from presilicon.runs import versions
 from presilicon.study.search.engine import Outcome, attempt
 
 TIMEOUT_S = 10
+
+
+def _reach(address: str) -> None:
+    """Refuse an address that is none, or where nothing listens: Dask itself would try again for a long time."""
+    match = re.fullmatch(r"(?:tcp|tls|ucx|wss?)://(\[[0-9a-fA-F:]+\]|[^\s:/]+):(\d{1,5})", address)
+    if match is None:
+        raise ConfigError(f"--on {address[:80]}: write the address of a Dask scheduler as tcp://HOST:PORT")
+    try:
+        socket.create_connection((match[1].strip("[]"), int(match[2])), TIMEOUT_S).close()
+    except (OSError, OverflowError) as error:
+        raise _no_answer(address, error) from None
+
+
+def _no_answer(address: str, error: Exception) -> ConfigError:
+    text = " ".join(str(getattr(error, "strerror", None) or error).split())[:200]
+    return ConfigError(f'--on {address}: no Dask scheduler answers there ({text}); start one with "dask scheduler"')
 
 
 class DaskEngine:
@@ -28,13 +46,11 @@ class DaskEngine:
             from distributed import Client
         except ImportError:
             raise MissingToolError("--on needs Dask: pip install 'presilicon[search]'") from None
+        _reach(address)
         try:
             self._client = Client(address, timeout=TIMEOUT_S, set_as_default=False)
         except (OSError, ValueError, TimeoutError) as error:
-            text = " ".join(str(error).split())[:200]
-            raise ConfigError(
-                f'--on {address}: no Dask scheduler answers there ({text}); start one with "dask scheduler"'
-            ) from None
+            raise _no_answer(address, error) from None
         try:
             self._check(address, out)
         except BaseException:

@@ -94,8 +94,9 @@ def test_with_a_worker_killed_in_the_middle_every_run_is_there_exactly_once(clus
     assert result.rows() == alone.rows()
 
 
-def test_a_dead_scheduler_is_said_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("presilicon.study.search.cluster.TIMEOUT_S", 0.5)
+def test_a_dead_scheduler_is_said_at_once(tmp_path):
+    with pytest.raises(ConfigError, match=r"--on localhost: write the address of a Dask scheduler as tcp://HOST:PORT"):
+        ps.sweep(STUDY, out=tmp_path / "runs", on="localhost")
     with pytest.raises(ConfigError, match=r"--on tcp://127.0.0.1:9: no Dask scheduler answers there"):
         ps.sweep(STUDY, out=tmp_path / "runs", on="tcp://127.0.0.1:9")
     assert not (tmp_path / "runs").exists()
