@@ -105,9 +105,9 @@ def _print(result: "SweepResult", is_new: bool, as_json: bool) -> None:
         click.echo(render_sweep(result), nl=False)
     if not is_new:
         click.echo(f"this study had finished already in {result.path.name}; --new runs it again", err=True)
-    picture = result.path / "front.png"
-    files = [result.path / "table.csv", *([picture] if picture.exists() else [])]
-    click.echo(f"files: {', '.join(map(str, files))}", err=as_json)
+    names = ("table.csv", "front.png", "recommended.toml")
+    files = [str(result.path / name) for name in names if (result.path / name).exists()]
+    click.echo(f"files: {', '.join(files) or result.path}", err=as_json)
 
 
 @contextmanager

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
         schedule,
     )
     from presilicon.study.search.file import StudyFile, read_study, with_sensitivity
-    from presilicon.study.search.sweep import SweepOptions, SweepProgress, carry_out_sweep, read_study_of, sweep
+    from presilicon.study.search.sweep import SweepOptions, carry_out_sweep, read_study_of, sweep
+    from presilicon.study.search.work import SweepProgress
 
 __getattr__ = deferred(
     __name__,
@@ -64,7 +65,8 @@ __getattr__ = deferred(
         "operand_energy": ("OperandEnergy", "operand_energies"),
         "replaying": ("Replay", "ReplayPoint", "replay"),
         f"{__name__}.search.file": ("StudyFile", "read_study", "with_sensitivity"),
-        f"{__name__}.search.sweep": ("SweepOptions", "SweepProgress", "carry_out_sweep", "read_study_of", "sweep"),
+        f"{__name__}.search.sweep": ("SweepOptions", "carry_out_sweep", "read_study_of", "sweep"),
+        f"{__name__}.search.work": ("SweepProgress",),
         "scheduling": (
             *("MODELS", "SIZINGS", "ScheduleRequest", "Scheduled", "Sizing", "capture_steps", "carry_out_schedule"),
             *("join_steps", "problem_of", "schedule"),

@@ -44,7 +44,7 @@ from presilicon.study.search.training import (
 )
 
 if TYPE_CHECKING:
-    from presilicon.study.search.sweep import SweepWork
+    from presilicon.study.search.work import SweepWork
 
 FINAL = "final"
 RECOMMENDED_FILE = "recommended.toml"

@@ -1,0 +1,257 @@
+"""A study while it is carried out: its points simulated, proposed by a sampler, trained, and one of them chosen."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from presilicon.base import ConfigError, RunFailedError
+from presilicon.records import Event, PointRecord, Recommendation, SeedRestored
+from presilicon.runs import Run
+from presilicon.study.search.checks import nearest_miss
+from presilicon.study.search.engine import Engine, LocalEngine
+from presilicon.study.search.file import StudyFile
+from presilicon.study.search.front import broken_limit
+from presilicon.study.search.points import Point, SimulateTask, price_point, simulate_points, study_points
+from presilicon.study.search.table import PointTable
+
+if TYPE_CHECKING:
+    from presilicon.study.search.training import TrainedPoint
+
+GRAPHS = "graphs"
+_CHUNK = 16
+"""Points that a worker takes at a time."""
+_WORTH_PROCESSES = 64
+"""Points below which starting processes costs more than they save."""
+
+
+class SweepProgress(NamedTuple):
+    """How far a stage of a study has come."""
+
+    stage: str
+    total: int
+    done: int
+    failed: int
+    running: int
+    eta_s: float | None
+
+
+OnProgress = Callable[[SweepProgress], None]
+
+
+class SweepWork:
+    """A study while it is carried out: its run, its table, and the engine that does the work."""
+
+    def __init__(
+        self,
+        study: StudyFile,
+        run: Run,
+        engine: Engine,
+        on_progress: OnProgress | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.study, self.run, self.engine = study, run, engine
+        self.table = PointTable(run.path)
+        self.graphs = run.path / GRAPHS
+        self._on_progress, self._on_event = on_progress, on_event
+
+    def carry_out(self) -> Recommendation | None:
+        """Simulate all points, then train or choose as the study says; or let a sampler propose them."""
+        study = self.study
+        if study.search.sampler in ("nsga2", "tpe"):
+            points = self._search()
+        else:
+            points = list(study_points(study))
+            self.simulate(points)
+        self._require_some([self.table.records[point.key, "simulated"] for point in points])
+        if study.choose is not None and study.training is not None:
+            from presilicon.study.search.choosing import Choice
+
+            return Choice(self, study.choose, study.training).choose(points)
+        if study.training is not None:
+            self.train_points(points)
+        return None
+
+    def _search(self) -> list[Point]:
+        """The points that a sampler proposes, each simulated and, unless one design is chosen at the end, trained."""
+        from presilicon.study.search.optimizing import Optimizer
+
+        trains = self.study.training is not None and self.study.choose is None
+        on_progress, self._on_progress = self._on_progress, None
+        total = self.study.search.points or 0
+
+        def evaluate(points: Sequence[Point]) -> list[PointRecord]:
+            new = {point.key for point in points if self.table.get(point.key, "simulated") is None}
+            self.simulate(points)
+            if trains:
+                self.train_points(points)
+            records = [
+                self.table.get(point.key, "trained") or self.table.records[point.key, "simulated"] for point in points
+            ]
+            meter.advance(len(new), failed=sum(bool(record.error) for record in records if record.key in new))
+            return records
+
+        known = self._simulated()
+        meter = Meter("search", total - len(known), self.engine, on_progress)
+        Optimizer(self.study, self.run.path).search(known, evaluate)
+        self._on_progress = on_progress
+        return [
+            Point(number=record.number, workload=record.workload, design=record.design, values=record.values)
+            for record in self._simulated()
+        ]
+
+    def _simulated(self) -> list[PointRecord]:
+        """The points of the study that have been simulated; the reference of a choice has no number."""
+        return [record for (_, stage), record in self.table.records.items() if stage == "simulated" and record.number]
+
+    def simulate(self, points: Sequence[Point]) -> None:
+        """Simulate the points that the table does not have; equal steps are priced once."""
+        missing = [point for point in points if self.table.get(point.key, "simulated") is None]
+        if not missing:
+            return
+        self._capture(missing)
+        engine = self.engine
+        if isinstance(engine, LocalEngine) and len(missing) < _WORTH_PROCESSES:
+            engine = LocalEngine(1)
+        size = max(1, min(_CHUNK, -(-len(missing) // (4 * engine.workers))))
+        tasks = [SimulateTask(chunk, str(self.graphs.resolve())) for chunk in _chunks(missing, size)]
+        meter = Meter("simulate", len(missing), engine, self._on_progress)
+        for outcome in engine.run(simulate_points, tasks):
+            if outcome.error:
+                records = [point.record(error=outcome.error) for point in outcome.task.points]
+            else:
+                records = outcome.result
+            self.table.append(records)
+            meter.advance(len(records), failed=sum(bool(record.error) for record in records))
+
+    def train_points(self, points: Sequence[Point]) -> None:
+        """Train the points that meet the limits so far, and record each as a run; trainings that are equal are shared.
+
+        Raises:
+            RunFailedError: workers died; what has finished is kept.
+        """
+        from presilicon.study.search.training import prepare_point, record_comparison, trained_record
+
+        training, ready = self.study.training, []
+        assert training is not None
+        for point in points:
+            simulated = self.table.records[point.key, "simulated"]
+            if simulated.error or broken_limit(simulated, self.study.limits, known=True):
+                continue
+            if self.table.get(point.key, "trained") is None:
+                try:
+                    ready.append(prepare_point(point, training, self.run.path))
+                except ConfigError as error:
+                    self.table.append([point.record(stage="trained", error=str(error))])
+        errors = self.train(ready, "train")
+        meter = Meter("record", len(ready), LocalEngine(1), self._on_progress)
+        for each in ready:
+            point, name = each.point, f"{each.point.number:05d}"
+            if each.key in errors:
+                record = point.record(stage="trained", error=errors[each.key])
+            else:
+                result = record_comparison([each], self.run.path, name).designs[0]
+                record = trained_record(point, self.table.records[point.key, "simulated"], result, name)
+            self.table.append([record])
+            meter.advance(1, failed=bool(record.error))
+
+    def train(self, trained: Sequence["TrainedPoint"], stage: str) -> dict[str, str]:
+        """Train every seed of every different training; returns the errors of those that cannot be trained, by key.
+
+        Raises:
+            RunFailedError: workers died; what has finished is kept.
+        """
+        from presilicon.study.search.training import TRAININGS, train_point
+
+        different = {each.key: each for each in trained}
+        tasks = {task.path: each.key for each in different.values() for task in each.tasks()}
+        queue = [task for each in different.values() for task in each.tasks()]
+        (self.run.path / TRAININGS).mkdir(exist_ok=True)
+        on_gpu = any(each.training.device != "cpu" for each in trained)
+        engine = LocalEngine(1) if on_gpu and isinstance(self.engine, LocalEngine) else self.engine
+        meter, errors, lost = Meter(stage, len(queue), engine, self._on_progress), {}, 0
+        for outcome in engine.run(train_point, queue):
+            if outcome.is_lost:
+                lost += 1
+            elif outcome.error:
+                errors[tasks[outcome.task.path]] = outcome.error
+            else:
+                self._note(outcome.result)
+            meter.advance(1, failed=bool(outcome.error))
+        if lost:
+            raise RunFailedError(f"{lost} trainings failed because their workers died; the same command tries again")
+        return errors
+
+    def _note(self, event: Event) -> None:
+        """Record the end of a training, unless it had ended before the study was continued."""
+        if not isinstance(event, SeedRestored):
+            self.run.record(event)
+        if self._on_event is not None:
+            self._on_event(event)
+
+    def _capture(self, points: Iterable[Point]) -> None:
+        """Capture the step of every workload, batch size and method here, so that workers only read them."""
+        steps: set[str] = set()
+        for point in points:
+            axes = ("batch", "accumulate", "optimizer", "methods")
+            methods = {path: value for path, value in point.values.items() if path.startswith("method.")}
+            step = repr((point.workload, point.design, [point.values.get(path) for path in axes], methods))
+            if step in steps:
+                continue
+            steps.add(step)
+            try:
+                price_point(point, self.graphs)
+            except ConfigError:  # the point's own record will say so
+                steps.discard(step)
+
+    def _require_some(self, records: Sequence[PointRecord]) -> None:
+        """Refuse a study none of whose points meets its limits, and say how close they come."""
+        usable = [record for record in records if not record.error]
+        if not usable:
+            first = records[0].error if records else "there are none"
+            raise ConfigError(f"none of the {len(records)} points can be simulated; the first: {first}")
+        limits = self.study.limits
+        if any(broken_limit(record, limits, known=True) is None for record in usable):
+            return
+        for limit in limits:
+            values = [record.metric(limit.name) for record in usable if limit.name in record.metrics]
+            if values and not any(map(limit.holds, values)):
+                nearest = nearest_miss(iter(values), limit.comparison)
+                raise ConfigError(f'no point can meet "{limit}": the nearest of {len(usable)} has {nearest:.4g}')
+        together = ", ".join(map(str, limits))
+        raise ConfigError(f"no point meets all limits together: {together}; each alone is met by some")
+
+
+def _chunks(points: Sequence[Point], size: int) -> Iterator[tuple[Point, ...]]:
+    """Points in groups of about `size`, those with equal steps together, because a group prices each step once."""
+    by_step: dict[str, list[Point]] = {}
+    for point in points:
+        by_step.setdefault(point.step, []).append(point)
+    chunk: list[Point] = []
+    for group in by_step.values():
+        chunk += group
+        if len(chunk) >= size:
+            yield tuple(chunk)
+            chunk = []
+    if chunk:
+        yield tuple(chunk)
+
+
+class Meter:
+    """Counts the finished points of a stage and estimates when it ends."""
+
+    def __init__(self, stage: str, total: int, engine: Engine, on_progress: OnProgress | None) -> None:
+        self._stage, self._total, self._engine, self._on_progress = stage, total, engine, on_progress
+        self._done = self._failed = 0
+        self._started = time.monotonic()
+        self.advance(0)
+
+    def advance(self, count: int, failed: int = 0) -> None:
+        """Report that many more finished points."""
+        self._done, self._failed = self._done + count, self._failed + failed
+        if self._on_progress is None:
+            return
+        left = self._total - self._done
+        elapsed = time.monotonic() - self._started
+        eta_s = elapsed / self._done * left if self._done else None
+        running = min(self._engine.workers, left)
+        self._on_progress(SweepProgress(self._stage, self._total, self._done, self._failed, running, eta_s))
