@@ -41,9 +41,9 @@ def metric_scale(name: str, records: Sequence[PointRecord], *, is_fraction: bool
     if name == "accuracy" and is_fraction:
         return title, Scale(0.01, "%")
     values = [abs(value) for record in records if isfinite(value := record.metric(name)) and value]
-    middle = median(values) if values else scales[0].factor
+    middle = median(values) if values else 1.0
     fitting = [scale for scale in scales if scale.factor <= middle and scale.unit not in ("min", "h", "d")]
-    return title, (fitting or list(scales))[-1] if fitting else scales[0]
+    return title, fitting[-1] if fitting else scales[0]
 
 
 def render_sweep(result: SweepResult) -> str:

@@ -138,6 +138,9 @@ def _rows(result: SweepResult, choice: Recommendation, ratio: Interval) -> list[
                 note=f"{power:.3g} W, {own.area_mm2:.4g} mm2",
             ),
         ]
+    values = next((record.values for record in result.records if record.number == choice.number), {})
+    chosen = ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in values.items())
+    rows.append(Reproduced("point that is recommended", ours=float(choice.number), note=chosen))
     note = f"{len(result.feasible)} within the limits, {len(result.front)} on the front of time, energy and area"
     return [*rows, Reproduced("designs simulated", ours=float(len(result.records)), note=note)]
 

@@ -37,12 +37,16 @@ def versions() -> dict[str, str | None]:
     """The versions of Presilicon, Python and what computes numbers; None for what is not installed. Imports nothing."""
     own = getattr(sys.modules["presilicon"], "__version__", None)  # imports nothing: the parent package is always there
     installed: dict[str, str | None] = {"presilicon": own, "python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            installed[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            installed[package] = None
-    return installed
+    return installed | {package: _version(package) for package in _PACKAGES}
+
+
+@cache
+def _version(package: str) -> str | None:
+    """The version of an installed package, which takes a millisecond to find."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 @cache

@@ -2,8 +2,6 @@
 
 import multiprocessing
 import os
-import signal
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
@@ -31,9 +29,13 @@ from presilicon.records import (
     Trace,
 )
 from presilicon.study.instrumented import InstrumentTask, instrument_of, one_thread
+from presilicon.study.processes import prepare_worker, process_context
 from presilicon.workloads import Splits, Workload, files_of, load_file, resident_pair, workload_errors
 
 OnEvent = Callable[[Event], None]
+
+PRELOAD = (__name__, "torch._dynamo", "presilicon.formats.kernels.cpu_passes")
+"""Modules that a training needs; optimizers import torch._dynamo at their first step."""
 
 
 class SeedTask(NamedTuple):
@@ -74,7 +76,7 @@ def _train_here(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list
 
 
 def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent) -> list[Trace]:
-    context = process_context()
+    context = process_context(PRELOAD)
     events = context.Queue()
     listener = _Listener(events, on_event)
     listener.start()
@@ -100,19 +102,6 @@ def _train_in_processes(tasks: Sequence[SeedTask], jobs: int, on_event: OnEvent)
         listener.join(timeout=5)
     listener.check()
     return traces
-
-
-def process_context() -> Any:
-    """How workers start: never forked from this process, which may have run parallel Numba.
-
-    On Linux they are forked from a server that has imported what they need and run nothing: the imports take seconds.
-    """
-    if sys.platform != "linux":
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    # Optimizers import torch._dynamo at their first step.
-    context.set_forkserver_preload([__name__, "torch._dynamo", "presilicon.formats.kernels.cpu_passes"])
-    return context
 
 
 def _wait(futures: Sequence[Future[Trace]], listener: "_Listener") -> None:
@@ -156,23 +145,11 @@ def start_worker(events: Any, files: tuple[tuple[Path, str], ...], environment: 
     """Prepare a worker process: where its events go, the files that tasks refer to, and the environment."""
     global _events
     _events = events
-    os.environ.clear()  # that of the server may be older
-    os.environ.update(environment)
-    # Ctrl-C reaches the whole process group; the parent alone decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    prepare_worker(environment)
     torch.set_num_threads(1)
     # The tasks refer to functions in these files, which no import would find.
     for file, shown in files:
         load_file(file, shown)
-
-
-def _die_with_parent() -> None:
-    """End this worker when its parent was killed, instead of training on for nobody."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def _run_in_worker(task: SeedTask) -> Trace:

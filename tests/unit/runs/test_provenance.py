@@ -84,6 +84,7 @@ def test_versions_name_what_is_absent(monkeypatch):
 
     assert versions()["numpy"]
     monkeypatch.setattr(provenance.metadata, "version", absent)
+    monkeypatch.setattr(provenance, "_version", provenance._version.__wrapped__)  # without its cache
     assert versions()["numba"] is None
     assert versions()["presilicon"]
 

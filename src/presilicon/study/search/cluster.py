@@ -104,7 +104,7 @@ class DaskEngine:
                 "all of them share"
             )
 
-    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Outcome]:
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any], *, trains: bool = True) -> Iterator[Outcome]:
         """Outcomes as tasks finish; the scheduler gives those of a worker that died to another."""
         from distributed import CancelledError, KilledWorker, as_completed
 

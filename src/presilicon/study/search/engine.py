@@ -8,6 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple, Protocol
 
 from presilicon.base import PresiliconError, RunFailedError
+from presilicon.study.processes import prepare_worker, process_context
 
 MOST_DEATHS = 3
 """Worker processes that may die before a study gives up."""
@@ -31,8 +32,8 @@ class Engine(Protocol):
         """Tasks that run at the same time."""
         ...
 
-    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Outcome]:
-        """Outcomes as tasks finish, each exactly once."""
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any], *, trains: bool = True) -> Iterator[Outcome]:
+        """Outcomes as tasks finish, each exactly once; tasks that do not train need no torch."""
         ...
 
     def close(self) -> None:
@@ -48,13 +49,26 @@ def attempt(function: Callable[[Any], Any], task: Any) -> tuple[Any, str]:
         return None, " ".join(str(error).split())
 
 
+def _workers(trains: bool) -> dict[str, Any]:
+    """How worker processes start: with torch loaded by a server, or without it, which is sooner than loading it."""
+    environment = dict(os.environ)
+    if not trains:
+        spawn = multiprocessing.get_context("spawn")
+        return {"mp_context": spawn, "initializer": prepare_worker, "initargs": (environment,)}
+    from presilicon.study.seeds import PRELOAD, start_worker
+
+    return {
+        "mp_context": process_context(PRELOAD), "initializer": start_worker, "initargs": (None, (), environment),
+    }  # fmt: skip
+
+
 class LocalEngine:
     """Processes on this machine, or this process alone for one job."""
 
     def __init__(self, jobs: int) -> None:
         self.workers = jobs
 
-    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Outcome]:
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any], *, trains: bool = True) -> Iterator[Outcome]:
         """Outcomes as tasks finish; those of a worker that died are given to another."""
         if self.workers <= 1 or len(tasks) <= 1:
             for task in tasks:
@@ -63,7 +77,7 @@ class LocalEngine:
         waiting = dict(enumerate(tasks))
         for _ in range(MOST_DEATHS):
             try:
-                for number, outcome in self._run_pool(function, waiting):
+                for number, outcome in self._run_pool(function, waiting, trains):
                     del waiting[number]
                     yield outcome
                 return
@@ -74,16 +88,11 @@ class LocalEngine:
             "finished is kept"
         )
 
-    def _run_pool(self, function: Callable[[Any], Any], tasks: dict[int, Any]) -> Iterator[tuple[int, Outcome]]:
-        from presilicon.study.seeds import process_context, start_worker
-
+    def _run_pool(
+        self, function: Callable[[Any], Any], tasks: dict[int, Any], trains: bool
+    ) -> Iterator[tuple[int, Outcome]]:
         before = set(multiprocessing.active_children())
-        pool = ProcessPoolExecutor(
-            min(self.workers, len(tasks)),
-            mp_context=process_context(),
-            initializer=start_worker,
-            initargs=(None, (), dict(os.environ)),
-        )
+        pool = ProcessPoolExecutor(min(self.workers, len(tasks)), **_workers(trains))
         try:
             futures = {pool.submit(attempt, function, task): number for number, task in tasks.items()}
             for future in as_completed(futures):

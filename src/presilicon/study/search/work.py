@@ -115,7 +115,7 @@ class SweepWork:
         size = max(1, min(_CHUNK, -(-len(missing) // (4 * engine.workers))))
         tasks = [SimulateTask(chunk, str(self.graphs.resolve())) for chunk in _chunks(missing, size)]
         meter = Meter("simulate", len(missing), engine, self._on_progress)
-        for outcome in engine.run(simulate_points, tasks):
+        for outcome in engine.run(simulate_points, tasks, trains=False):
             if outcome.error:
                 records = [point.record(error=outcome.error) for point in outcome.task.points]
             else:
