@@ -257,9 +257,24 @@ def _backward(ctx: Any, error: Tensor) -> tuple[list[Tensor | None], None]:
         return [error for _ in operands], None
     if operator.backward == "exact":
         return [error * _exact_slope(operator.replaces or "", x) for x in operands], None
-    gradients = torch.ops.presilicon.operator_backward(error, operands, ctx.key, " ".join(ctx.wanted))
-    by_name = dict(zip(ctx.wanted, gradients, strict=True))
+    by_name = dict.fromkeys(_passed(_definitions[ctx.key], tuple(ctx.wanted)), error)
+    rest = [name for name in ctx.wanted if name not in by_name]
+    if rest:
+        gradients = torch.ops.presilicon.operator_backward(error, operands, ctx.key, " ".join(rest))
+        by_name |= dict(zip(rest, gradients, strict=True))
     return [by_name.get(name) for name in operator.operands], None
+
+
+@lru_cache(maxsize=1024)
+def _passed(definition: Definition, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """The operands of a function of numbers whose gradient is the error itself, as that of a sum."""
+    operator = definition.operator
+    if not operator.is_elementwise or operator.custom_backward or operator.format is not None:
+        return ()
+    program = operator.gradient_program(operator.specialized(definition.constants), wanted)
+    steps = [program.instructions[result.value] for result in program.results]
+    plain = [step.operation == "read" and step.name == "error" for step in steps]
+    return tuple(result.target for result, is_plain in zip(program.results, plain, strict=True) if is_plain)
 
 
 _operator.register_autograd(_backward, setup_context=_save)

@@ -6,7 +6,7 @@ axis innermost. The code is kept as a file in the user's cache, where Numba keep
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from math import prod
 from typing import Any
@@ -45,11 +45,16 @@ def run_numba(program: Program, operands: Mapping[str, Tensor], sizes: Mapping[s
     for stage in compiled_stages(program, unproven, dtype):
         shape = tuple(extents[axis] for axis in stage.axes)
         if stage.result is None or stage.result.indices is None:
-            out = np.empty(shape, "float64" if stage.is_integer else _NUMPY[dtype])
+            out = torch.empty(shape, dtype=torch.float64 if stage.is_integer else dtype)
         else:
-            out = np.zeros(shapes[stage.result.target], _NUMPY[dtype])
+            out = torch.zeros(shapes[stage.result.target], dtype=dtype)
         values = [extents[axis] for axis in stage.extents], [sizes[name] for name in stage.sizes]
-        inputs = [*(arrays[name] for name in stage.operands), *(stored[value] for value in stage.stored), out, flags]
+        inputs = [
+            *(arrays[name] for name in stage.operands),
+            *(stored[value] for value in stage.stored),
+            out.numpy(),
+            flags,
+        ]
         arguments = (*inputs, *values[0], *values[1])
         if not stage.is_split:
             stage.function(0, shape[0] if shape else 1, *arguments)
@@ -57,9 +62,9 @@ def run_numba(program: Program, operands: Mapping[str, Tensor], sizes: Mapping[s
             work = partial(_run_part, stage.function, arguments)
             split_over_threads(work, shape[0], multiple=1 if len(shape) > 1 else 16, weight=max(1, prod(shape[1:])))
         if stage.result is None:
-            stored[stage.value] = out
+            stored[stage.value] = out.numpy()
         else:
-            results.append(torch.from_numpy(out))
+            results.append(out)
     if flags[0]:
         read = program.instructions[int(flags[0]) - 1]
         raise ConfigError(outside(read, shapes[read.name]))
@@ -135,6 +140,11 @@ def _compile(text: str) -> Callable[..., None]:
     return compiled
 
 
+def _place(indices: Iterable[str]) -> str:
+    """Indices, unsigned: those of Python may count from the end, and asking whether they do keeps loops from vectors."""
+    return ", ".join(f"np.uint64({index})" for index in indices) or "()"
+
+
 class Block:
     """Lines inside one loop."""
 
@@ -194,10 +204,10 @@ class LoopWriter:
         result = stage.result
         value = self._value(stage.value, stack)
         if result is None or result.indices is None:
-            target = ", ".join(f"i{axis}" for axis in stage.axes) or "()"
+            target = _place(f"i{axis}" for axis in stage.axes)
             stack[-1].lines.append(f"out[{target}] = {value}")
         else:
-            target = ", ".join(self._value(index, stack) for index in result.indices)
+            target = _place([self._value(index, stack) for index in result.indices])
             condition = "True" if result.condition is None else self._value(result.condition, stack)
             stack[-1].lines.append(f"if {condition}: out[{target}] += {value}")
         for outer, inner in itertools.pairwise(stack):
@@ -230,7 +240,7 @@ class LoopWriter:
         stack = [self._top]
         for place, axis in enumerate(axes[:-1]):
             stack.append(self._loop(axis, place == 0))
-        target = ", ".join(f"i{axis}" for axis in axes)
+        target = _place(f"i{axis}" for axis in axes)
         cleared = self._loop(axes[-1], len(axes) == 1)
         cleared.lines.append(f"out[{target}] = zero")
         stack[-1].lines.append(cleared)
@@ -285,7 +295,7 @@ class LoopWriter:
 
     def _load(self, register: int, here: Sequence[Block]) -> str:
         """A stored reduction."""
-        axes = ", ".join(f"i{axis}" for axis in sorted(self._program.free[register])) or "()"
+        axes = _place(f"i{axis}" for axis in sorted(self._program.free[register]))
         cast = "int" if self._program.kinds[register] == "integer" else ""
         return f"{cast}(t{register}[{axes}])"
 
@@ -299,9 +309,16 @@ class LoopWriter:
         start = {"sum": "0", "prod": "1"}.get(instruction.operation, "0") if is_whole else start
         match instruction.operation:
             case "sum" | "prod":
-                sign = "+" if instruction.operation == "sum" else "*"
                 block.lines.append(f"v{register} = {start}")
-                loop.lines.append(f"v{register} {sign}= {value}")
+                is_sum = instruction.operation == "sum"
+                loop.lines.append(
+                    f"v{register} = " + (f"plus(v{register}, {value})" if is_sum else f"v{register} * {value}")
+                )
+            case "greatest" | "least" if twin is None:
+                nothing = "-number(np.inf)" if instruction.operation == "greatest" else "number(np.inf)"
+                block.lines.append(f"v{register} = {nothing}")
+                function = "greater" if instruction.operation == "greatest" else "smaller"
+                loop.lines.append(f"v{register} = {function}(v{register}, {value})")
             case _:
                 sign = ">" if instruction.operation in ("greatest", "argmax") else "<"
                 best, place = (twin, register) if instruction.operation.startswith("arg") else (register, twin)
@@ -349,7 +366,7 @@ class LoopWriter:
     def _read(self, register: int, instruction: ProgramInstruction, arguments: list[str], block: Block) -> str:
         self.operands[instruction.name] = None
         condition, *indices = arguments
-        element = f"a_{instruction.name}[{', '.join(indices) or '()'}]"
+        element = f"a_{instruction.name}[{_place(indices)}]"
         if register in self._unproven:
             name = f"a_{instruction.name}"
             inside = (

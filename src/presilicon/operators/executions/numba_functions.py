@@ -24,15 +24,18 @@ __all__ = [
     "exp2",
     "exp32",
     "exp232",
+    "greater",
     "locate",
     "log",
     "log32",
+    "plus",
     "sin",
     "sin32",
+    "smaller",
     "tanh",
     "tanh32",
     "whole",
-]  # fmt: skip
+]
 
 
 @_compiled
@@ -92,13 +95,39 @@ def cos(x: Any) -> Any:
 
 
 @_compiled
+def power_of_two(k: Any) -> Any:
+    """2 to the power of a whole float32 from -126 to 127."""
+    return np.int32((np.int32(k) + np.int32(127)) << np.int32(23)).view(np.float32)
+
+
+@_compiled
 def exp32(x: Any) -> Any:
-    return np.float32(math.exp(x))
+    """Cephes' polynomial; results below the normal numbers of float32 are 0."""
+    c = np.float32(89.0) if x > np.float32(89.0) else x
+    c = np.float32(-87.0) if c < np.float32(-87.0) else c
+    k = np.floor(c * np.float32(1.44269504088896341) + np.float32(0.5))
+    r = (c - k * np.float32(0.693359375)) - k * np.float32(-2.12194440e-4)
+    p = np.float32(1.9875691500e-4)
+    p = p * r + np.float32(1.3981999507e-3)
+    p = p * r + np.float32(8.3334519073e-3)
+    p = p * r + np.float32(4.1665795894e-2)
+    p = p * r + np.float32(1.6666665459e-1)
+    p = p * r + np.float32(5.0000001201e-1)
+    y = (p * r * r + r) + np.float32(1.0)
+    # One power of two goes with the fraction: the largest results have an exponent of 128.
+    y = (y + y) * power_of_two(k - np.float32(1.0))
+    return np.float32(0.0) if x < np.float32(-87.0) else y
 
 
 @_compiled
 def exp232(x: Any) -> Any:
-    return np.float32(math.pow(2.0, np.float64(x)))
+    """The exponential of the fraction, times the power of the whole part; below the normal numbers 0."""
+    c = np.float32(129.0) if x > np.float32(129.0) else x
+    c = np.float32(-125.0) if c < np.float32(-125.0) else c
+    k = np.floor(c)
+    y = exp32((c - k) * np.float32(0.6931471805599453))
+    y = (y + y) * power_of_two(k - np.float32(1.0))
+    return np.float32(0.0) if x < np.float32(-125.0) else y
 
 
 @_compiled
@@ -108,12 +137,40 @@ def log32(x: Any) -> Any:
 
 @_compiled
 def tanh32(x: Any) -> Any:
-    return np.float32(math.tanh(x))
+    """Cephes' polynomial near 0, and exponentials."""
+    size = abs(x)
+    z = x * x
+    p = np.float32(-5.70498872745e-3)
+    p = p * z + np.float32(2.06390887954e-2)
+    p = p * z + np.float32(-5.37397155531e-2)
+    p = p * z + np.float32(1.33314422036e-1)
+    p = p * z + np.float32(-3.33332819422e-1)
+    near = p * z * x + x
+    t = exp32(np.float32(-2.0) * size)
+    far = (np.float32(1.0) - t) / (np.float32(1.0) + t)
+    far = -far if x < np.float32(0.0) else far
+    return near if size < np.float32(0.625) else far
 
 
 @_compiled
 def erf32(x: Any) -> Any:
-    return np.float32(math.erf(x))
+    """Eigen's rational function."""
+    c = np.float32(4.0) if x > np.float32(4.0) else x
+    c = np.float32(-4.0) if c < np.float32(-4.0) else c
+    z = c * c
+    p = np.float32(-2.72614225801306e-10)
+    p = p * z + np.float32(2.77068142495902e-08)
+    p = p * z + np.float32(-2.10102402082508e-06)
+    p = p * z + np.float32(-5.69250639462346e-05)
+    p = p * z + np.float32(-7.34990630326855e-04)
+    p = p * z + np.float32(-2.95459980854025e-03)
+    p = p * z + np.float32(-1.60960333262415e-02)
+    q = np.float32(-1.45660718464996e-05)
+    q = q * z + np.float32(-2.13374055278905e-04)
+    q = q * z + np.float32(-1.68282697438203e-03)
+    q = q * z + np.float32(-7.37332916720468e-03)
+    q = q * z + np.float32(-1.42647390514189e-02)
+    return c * p / q
 
 
 @_compiled
@@ -124,3 +181,21 @@ def sin32(x: Any) -> Any:
 @_compiled
 def cos32(x: Any) -> Any:
     return np.cos(x)
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc"})
+def plus(total: Any, term: Any) -> Any:
+    """A term of a sum, whose terms may be added in any order: in vectors. Nothing else is reordered."""
+    return total + term
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"nnan", "nsz"})
+def greater(best: Any, value: Any) -> Any:
+    """The greater number, in any order."""
+    return value if value > best else best
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"nnan", "nsz"})
+def smaller(best: Any, value: Any) -> Any:
+    """The smaller number, in any order."""
+    return value if value < best else best
