@@ -782,6 +782,9 @@ class _Compiler:
             if function not in _REDUCTIONS or node.keywords:
                 raise self.source.error(node, f"{_label(function)} of a comprehension", "sum, max, min, prod and mean")
             return self.reduction(node, function, node.args[0], scope)
+        if function is math.log2 and len(node.args) == 1 and not node.keywords:
+            natural = self.builder.emit("log", self.number(node.args[0], scope))
+            return self.builder.emit("mul", natural, self.builder.constant(1 / math.log(2)))
         if function is math.ldexp and len(node.args) == 2 and not node.keywords:
             size = self.builder.emit("exp2", self.builder.emit("floor", self.number(node.args[1], scope)))
             return self.builder.emit("mul", self.number(node.args[0], scope), size)

@@ -344,7 +344,8 @@ def _run(
             except ConfigError:
                 raise
             except Exception as error:
-                _warn_slow(definition, execution.__name__.removeprefix("run_"), error)
+                _slow.add(program)
+                _warn_slow(operator, execution.__name__.removeprefix("run_"), error)
         return run_torch(program, used, sizes, operator.format)
     except ConfigError as error:
         place = "" if operator.source is None else operator.where.partition(",")[0] + ", "
@@ -372,13 +373,14 @@ def _execution(tensor: Tensor, program: Program, fmt: Format | None) -> Callable
 
 
 _slow: set[Program] = set()
+_warned: set[Operator] = set()
 
 
-def _warn_slow(definition: Definition, execution: str, error: Exception) -> None:
+def _warn_slow(operator: Operator, execution: str, error: Exception) -> None:
     """Warn once that an operator cannot be compiled."""
-    operator = definition.operator
-    for program in (operator.specialized(definition.constants),):
-        _slow.add(program)
+    if operator in _warned:
+        return
+    _warned.add(operator)
     reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
     warnings.warn(
         f"{operator.where} cannot be compiled by {execution} ({reason[:200]}); torch computes it, which is slower",

@@ -141,7 +141,7 @@ def _compile(text: str) -> Callable[..., None]:
 
 
 def _place(indices: Iterable[str]) -> str:
-    """Indices, unsigned: those of Python may count from the end, and asking whether they do keeps loops from vectors."""
+    """Unsigned indices: asking whether an index counts from the end would keep loops from vector instructions."""
     return ", ".join(f"np.uint64({index})" for index in indices) or "()"
 
 
