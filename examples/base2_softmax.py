@@ -97,16 +97,16 @@ def main() -> None:
     torch.set_num_threads(1)
     workload = replace(ps.load_workload("digits-mlp"), name="digits-attention", model=Attention, max_steps=300)
     rows = torch.randn(2000, 8)
-    columns = f"{'loss':>7} {'test':>7} {'max error':>10} {'cycles':>7} {'mult':>5} {'add':>5} {'special':>8} {'reads':>6}"
-    print(f"{'attention on digits, 300 steps':31} {columns}")
+    columns = f"{'max error':>10} {'cycles':>7} {'mult':>5} {'add':>5} {'special':>8} {'reads':>6}"
+    print(f"{'attention on digits, 300 steps':31} {'loss':>7} {'test':>7} {columns}")
     for name, replacement in OPERATORS.items():
         trace = ps.train(workload, Numerics(), seed=0, operators=[replacement] if replacement else [])
         line = f"{name:31} {trace.losses[-1]:7.3f} {trace.test_accuracy:7.1%}"
         if replacement is not None:
             scale = 1.0 if replacement is of_base_e else LN2
             error = float((replacement(rows) - functional.softmax(scale * rows, -1)).abs().max())
-            (op,) = [op for op in ps.capture(Row(replacement), torch.empty(1, 8)).ops if op.work and op.phase == "forward"]
-            work = op.work
+            ops = ps.capture(Row(replacement), torch.empty(1, 8)).ops
+            (work,) = [op.work for op in ops if op.work is not None and op.phase == "forward"]
             line += f" {error:10.4f} {work.lane_cycles:7} {work.multiplications:5} {work.additions:5}"
             line += f" {work.special:8} {work.lookups:6}"
         print(line)

@@ -1,10 +1,10 @@
 """Training with stochastic computing: a multiplication is the AND of two streams of random bits.
 
-A number a between 0 and 1 is a stream of bits of which a share a are ones; where two streams are independent, the share
-of ones in their AND is the product, at the cost of one gate. The sign is handled apart, and magnitudes above 1 saturate.
-A stream of L bits counts a binomial variable: the product p has the variance p (1 - p) / L, and a sum of K of them K
-times as much, so that accuracy is bought with time. The random numbers are fixed tables, each product begins elsewhere in
-them, as with a shared shift register that is tapped at different places.
+A number a between 0 and 1 is a stream of bits of which a share a are ones; where two streams are independent, the
+share of ones in their AND is the product, at the cost of one gate. The sign is handled apart, and magnitudes above 1
+saturate. A stream of L bits counts a binomial variable: the product p has the variance p (1 - p) / L, and a sum of K of
+them K times as much, so that accuracy is bought with time. The random numbers are fixed tables; each product begins
+elsewhere in them, as with a shared shift register that is tapped at different places.
 
 The AND has no derivative; the backward pass is that of the exact product.
 

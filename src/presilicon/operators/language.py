@@ -10,7 +10,7 @@ from typing import Any
 
 from presilicon.base import ConfigError
 from presilicon.operators.axes import Axis
-from presilicon.operators.program import Builder, Operation, Program, Result
+from presilicon.operators.program import Builder, Operation, Program, ProgramInstruction, Result
 from presilicon.operators.source import ALLOWED, LanguageError, Source
 
 _ARGUMENTS = "operands as x or x: 'r n', then constants as slope=0.5"
@@ -200,6 +200,8 @@ class _Compiler:
         self.locals = frozenset(source.function.__code__.co_varnames) | frozenset(source.function.__code__.co_cellvars)
         self.path = builder.truth(True)
         """The condition under which the present statement runs."""
+        self.paths: list[int] = []
+        """Those of the statements around it."""
 
     def checked(self, compile: Any) -> Any:
         try:
@@ -255,11 +257,13 @@ class _Compiler:
     def under(self, condition: int) -> Iterator[None]:
         """A context for what runs only where a condition holds."""
         outer = self.path
+        self.paths.append(outer)
         self.path = self.builder.emit("and", outer, condition)
         try:
             yield
         finally:
             self.path = outer
+            self.paths.pop()
 
     # Statements
 
@@ -581,9 +585,12 @@ class _Compiler:
         registers = [self.index(index, scope) for index in given]
         if leading:
             registers.insert(0, self.builder.axis("_", self.builder.size("_")))
-        return self.builder.emit(
-            "read", self.path, *registers, name=tensor.name, line=getattr(node, "lineno", self.source.tree.lineno)
-        )
+        for path in (*self.paths, self.path):  # a read that has been made on the way here is not made again
+            read = ProgramInstruction("read", (path, *registers), name=tensor.name)
+            if path == self.path or self.builder.has(read):
+                line = getattr(node, "lineno", self.source.tree.lineno)
+                return self.builder.emit("read", path, *registers, name=tensor.name, line=line)
+        raise AssertionError("the present path is the last one")
 
     def subscript(self, node: ast.Subscript, scope: Scope) -> int:
         indices = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]

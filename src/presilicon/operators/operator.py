@@ -136,10 +136,10 @@ class Operator:
     def specialized(self, constants: Constants = (), sizes: Mapping[str, int] | None = None) -> Program:
         """The program for given constants, and sizes where its loops are written out."""
         own = tuple(self.constants.items())
-        needs_sizes = bool(self._sized) and sizes is not None
-        if self.source is None or (constants in ((), own) and not needs_sizes):
+        if self.source is None or (constants in ((), own) and not (self._sized and sizes)):
             return self.program
-        return _specialize(self, constants or own, tuple(sorted(sizes.items())) if needs_sizes and sizes else ())
+        given = sizes or dict.fromkeys(_axis_names(self.operands), 2)
+        return _specialize(self, constants or own, tuple(sorted(given.items())) if self._sized else ())
 
     def gradient_program(self, program: Program, wanted: Sequence[str]) -> Program:
         """The program of the gradients of some operands, from all operands and `error`."""
@@ -302,7 +302,7 @@ def operator(
         try:
             program = compile_tensors(source, operands, result, constants)
         except SizesNeeded:
-            names = {axis.name for axes in operands.values() for axis in axes if not axis.name.isdigit()}
+            names = _axis_names(operands)
             program = compile_tensors(source, operands, result, constants, dict.fromkeys(names, 2))
         made = Operator(
             name=function.__name__, program=program, function=function, source=source,
@@ -311,6 +311,10 @@ def operator(
         return replace_fields(made, custom_backward=_custom(made, custom_backward)) if custom_backward else made
 
     return decorate
+
+
+def _axis_names(operands: Mapping[str, tuple[Axis, ...]]) -> set[str]:
+    return {axis.name for axes in operands.values() for axis in axes if not axis.name.isdigit()}
 
 
 def _signature(source: Source) -> tuple[dict[str, tuple[Axis, ...]], tuple[Axis, ...], dict[str, Any]]:

@@ -380,10 +380,12 @@ class Builder:
         )  # fmt: skip
         return Program(instructions, tuple(_renumbered(result, renumbered.__getitem__) for result in whole))
 
+    def has(self, instruction: ProgramInstruction) -> bool:
+        """Whether an instruction is part of the program."""
+        return _key(instruction) in self._registers
+
     def _append(self, instruction: ProgramInstruction) -> int:
-        # Bits and not values: 0.0 and -0.0 are equal, and a NaN is not even equal to itself.
-        bits = struct.pack(f"{1 + len(instruction.table)}d", instruction.value, *instruction.table)
-        key = (instruction.operation, instruction.arguments, instruction.name, bits)
+        key = _key(instruction)
         if key not in self._registers:
             if len(self.instructions) >= LARGEST:
                 raise ConfigError(
@@ -394,6 +396,12 @@ class Builder:
             self.kinds.append(kind_of(instruction, self.kinds))
             self.free.append(free_of(position, instruction, self.free))
         return self._registers[key]
+
+
+def _key(instruction: ProgramInstruction) -> object:
+    # Bits and not values: 0.0 and -0.0 are equal, and a NaN is not even equal to itself.
+    bits = struct.pack(f"{1 + len(instruction.table)}d", instruction.value, *instruction.table)
+    return instruction.operation, instruction.arguments, instruction.name, bits
 
 
 def _registers(result: Result) -> list[int]:

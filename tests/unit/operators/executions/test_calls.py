@@ -4,12 +4,12 @@ import math
 import warnings
 from pathlib import Path
 
-import operator_library as library
 import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+import operator_library as library
 from presilicon.base import ConfigError
 from presilicon.operators import LanguageError, SlowOperatorWarning, load_operator, operator
 from presilicon.operators.executions import calls, numba_execution, numba_functions
@@ -87,7 +87,7 @@ def test_shapes_that_do_not_meet_name_the_axis_and_both_sizes() -> None:
         library.add(torch.ones(2), torch.ones(2), torch.ones(2))
     with pytest.raises(ConfigError, match=r"takes \(x, f, stride=1.*was given steps="):
         library.conv2d(torch.ones(1, 1, 2, 2), torch.ones(1, 1, 1, 1), steps=2)
-    with pytest.raises(ConfigError, match="a floating-point tensor, not torch.int64"):
+    with pytest.raises(ConfigError, match=r"a floating-point tensor, not torch\.int64"):
         library.relu(torch.arange(3))
 
 
@@ -100,7 +100,9 @@ def shifted(x: "n") -> "n":
 def test_an_index_outside_is_refused_with_its_line(monkeypatch, has_numba: bool) -> None:
     monkeypatch.setattr(calls, "has_numba", lambda: has_numba)
     line = shifted.source.tree.body[0].lineno
-    with pytest.raises(ConfigError, match=rf"test_calls\.py, line {line}: an index of x lies outside of its shape \(4,\)"):
+    with pytest.raises(
+        ConfigError, match=rf"test_calls\.py, line {line}: an index of x lies outside of its shape \(4,\)"
+    ):
         shifted(torch.ones(4))
     with pytest.raises(ConfigError, match=r"line \d+: an index of x lies outside of its shape \(2, 3\)"):
         library.cross_entropy(torch.ones(2, 3), torch.tensor([0, 3]))
@@ -141,7 +143,9 @@ def test_what_cannot_be_compiled_runs_in_torch_and_says_which_line(monkeypatch) 
         return 3 * x
 
     monkeypatch.setattr(numba_execution, "compiled_stages", refuse)
-    with pytest.warns(SlowOperatorWarning, match=r"test_calls\.py, line \d+: tripled cannot be compiled by numba \(Not"):
+    with pytest.warns(
+        SlowOperatorWarning, match=r"test_calls\.py, line \d+: tripled cannot be compiled by numba \(Not"
+    ):
         assert tripled(torch.ones(2)).tolist() == [3.0, 3.0]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -162,7 +166,9 @@ def test_compiled_and_checkpointed_models_compute_the_same() -> None:
     wanted = torch.autograd.grad(model(x).square().sum(), list(model.parameters()))
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     for out in (compiled(x), checkpoint(model, x, use_reentrant=False)):
-        for got, expected in zip(torch.autograd.grad(out.square().sum(), list(model.parameters())), wanted, strict=True):
+        for got, expected in zip(
+            torch.autograd.grad(out.square().sum(), list(model.parameters())), wanted, strict=True
+        ):
             torch.testing.assert_close(got, expected)
 
 
