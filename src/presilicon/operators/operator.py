@@ -19,8 +19,8 @@ from presilicon.operators.breakpoints import find_breakpoints
 from presilicon.operators.functions import check_function
 from presilicon.operators.language import Given, SizesNeeded, compile_function, compile_tensors
 from presilicon.operators.pricing import price
-from presilicon.operators.program import REDUCTIONS, Builder, Program
-from presilicon.operators.reference import EXACT, Array, evaluate, evaluate_tensors, exact
+from presilicon.operators.program import Builder, Program
+from presilicon.operators.reference import EXACT, evaluate, exact
 from presilicon.operators.source import Source
 from presilicon.records import OperatorCost
 
@@ -74,8 +74,7 @@ class Operator:
         operands, constants = self.bound(arguments, named)
         if self.is_elementwise and all(isinstance(value, int | float) for value in operands.values()):
             program = self.specialized(constants)
-            inputs = {name: Array((1,), [float(value)]) for name, value in operands.items()}
-            return evaluate_tensors(program, inputs, {"_": 1}, self.format)[0].numbers[0]
+            return evaluate(program, operands, self.format)[0]
         from presilicon.operators.executions.calls import call
 
         return call(self, operands, constants)
@@ -203,7 +202,7 @@ class Operator:
     def breakpoints(self, low: float | None = None, high: float | None = None) -> list[float]:
         """The inputs at which one piece ends and the next begins; see `find_breakpoints` for the search."""
         first, last = (asked if asked is not None else own for asked, own in zip((low, high), self.domain, strict=True))
-        if len(self.operands) > 1 or any(step.operation in REDUCTIONS for step in self.program.instructions):
+        if len(self.operands) > 1 or self.program.has_reductions:
             raise ConfigError(f"{self.where} has no breakpoints: it is not a function of one number without sums")
         return find_breakpoints(self.program, first, last)
 

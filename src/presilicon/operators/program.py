@@ -142,6 +142,11 @@ class Program:
         return tuple(free)
 
     @cached_property
+    def has_reductions(self) -> bool:
+        """Whether it has a sum, a product or an extreme over an index variable."""
+        return any(step.operation in REDUCTIONS for step in self.instructions)
+
+    @cached_property
     def operands(self) -> tuple[str, ...]:
         """The operands that it reads."""
         return tuple(dict.fromkeys(step.name for step in self.instructions if step.operation == "read"))

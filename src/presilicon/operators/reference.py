@@ -31,14 +31,32 @@ class Array(NamedTuple):
         return offset
 
 
-def evaluate(program: Program, x: float, fmt: Format | None = None, *more: float) -> list[float]:
-    """The results of a program of plain numbers.
+def evaluate(program: Program, x: float | Mapping[str, float], fmt: Format | None = None) -> list[float]:
+    """The results of a program of plain numbers: of its only operand, or of several by name.
 
     Arithmetic is that of float64. With a format, the argument, every constant and every result are rounded to it: for
     float32 that is float32 arithmetic, since a float64 result holds enough bits for the second rounding to be harmless.
     """
-    operands = {name: Array((1,), [number]) for name, number in zip(program.operands, (x, *more), strict=False)}
-    return [array.numbers[0] for array in evaluate_tensors(program, operands, {"_": 1}, fmt)]
+    operands = x if isinstance(x, Mapping) else dict.fromkeys(program.operands, x)
+    if program.has_reductions:
+        arrays = {name: Array((1,), [number]) for name, number in operands.items()}
+        return [array.numbers[0] for array in evaluate_tensors(program, arrays, {"_": 1}, fmt)]
+    values: list[float] = []
+    for position, instruction in enumerate(program.instructions):
+        match instruction.operation:
+            case "read":
+                result = float(operands[instruction.name])
+            case "constant" | "truth":
+                result = instruction.value
+            case "integer":
+                result = int(instruction.value)
+            case "size" | "axis":
+                result = instruction.operation == "size"  # the only element
+            case _:
+                result = apply(instruction, [values[argument] for argument in instruction.arguments])
+        is_number = program.kinds[position] == "number" and instruction.operation != "locate"
+        values.append(quantize_value(result, fmt) if fmt is not None and is_number else result)
+    return [float(values[output]) for output in program.outputs]
 
 
 def evaluate_tensors(

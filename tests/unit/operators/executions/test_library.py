@@ -92,7 +92,7 @@ def test_all_executions_agree(name: str) -> None:
 def test_numeric_differentiation_agrees(name: str) -> None:
     case = CASES[name]
     tensors, constants = operands_of(case, 5)
-    assert torch.autograd.gradcheck(lambda *x: case.op(*x, **constants), tensors)
+    assert torch.autograd.gradcheck(lambda *x: case.op(*x, **constants), tensors, fast_mode=tensors[0].numel() > 40)
 
 
 def test_the_comparison_can_fail() -> None:
