@@ -117,11 +117,16 @@ def axes(x: Tensor, dims: Sequence[int] | int | None) -> tuple[int, ...]:
     return tuple(sorted(axis % max(x.dim(), 1) for axis in listed)) if x.dim() else ()
 
 
+def _whole(out: Tensor) -> Tensor:
+    """A result that may be changed in place, which autograd refuses for views; `.data` is the same memory."""
+    return out.data if out._is_view() else out
+
+
 class _Enter(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, line: Line) -> Tensor:
         entered = line.enter(x)
-        return x.view_as(x) if entered is x else entered
+        return x.view_as(x) if entered is x else _whole(entered)
 
     @staticmethod
     @first_derivative
@@ -133,24 +138,33 @@ class _Step(Function):
     @staticmethod
     def forward(ctx: Any, steps: Steps, name: str, *operands: Tensor) -> Tensor:
         out = steps.forward.compute(name, *operands)
-        ctx.steps, ctx.name = steps, name
-        ctx.save_for_backward(out, *operands)
-        return out
+        ctx.steps, ctx.name, ctx.shapes = steps, name, [operand.shape for operand in operands]
+        # Only what the gradients read, so that a later op may change the result in place where torch's own may.
+        saved: tuple[Tensor, ...] = ()
+        if name in ("maximum", "minimum"):
+            saved = (out == operands[0],)
+        elif name in ("exp", "sqrt"):
+            saved = (out,)
+        elif name == "div":
+            saved = (operands[1], out.clone())
+        elif name in ("mul", "log"):
+            saved = operands
+        ctx.save_for_backward(*saved)
+        return _whole(out)
 
     @staticmethod
     @first_derivative
     def backward(ctx: Any, error: Tensor) -> tuple[Any, ...]:
-        out, *operands = ctx.saved_tensors
         line: Line = ctx.steps.backward
         gradients = [
-            _fit(line, _gradient(line, ctx.name, position, error, out, operands), operand.shape) if needed else None
-            for position, (operand, needed) in enumerate(zip(operands, ctx.needs_input_grad[2:], strict=True))
+            _fit(line, _gradient(line, ctx.name, position, error, ctx.saved_tensors), shape) if needed else None
+            for position, (shape, needed) in enumerate(zip(ctx.shapes, ctx.needs_input_grad[2:], strict=True))
         ]
         return None, None, *gradients
 
 
-def _gradient(line: Line, name: str, position: int, error: Tensor, out: Tensor, operands: list[Tensor]) -> Tensor:
-    """The gradient of one operand of a step."""
+def _gradient(line: Line, name: str, position: int, error: Tensor, saved: tuple[Tensor, ...]) -> Tensor:
+    """The gradient of one operand of a step, from what the step has saved."""
     do = line.compute
     match name, position:
         case ("add", _) | ("sub", 0):
@@ -158,20 +172,19 @@ def _gradient(line: Line, name: str, position: int, error: Tensor, out: Tensor, 
         case ("sub", 1) | ("neg", 0):
             return do("neg", error)
         case ("mul", _):
-            return do("mul", error, operands[1 - position])
+            return do("mul", error, saved[1 - position])
         case ("div", 0):
-            return do("div", error, operands[1])
+            return do("div", error, saved[0])
         case ("div", 1):
-            return do("neg", do("div", do("mul", error, out), operands[1]))
+            return do("neg", do("div", do("mul", error, saved[1]), saved[0]))
         case ("exp", _):
-            return do("mul", error, out)
+            return do("mul", error, saved[0])
         case ("log", _):
-            return do("div", error, operands[0])
+            return do("div", error, saved[0])
         case ("sqrt", _):
-            return do("div", error, do("add", out, out))
+            return do("div", error, do("add", saved[0], saved[0]))
         case _:  # maximum and minimum
-            chosen = out == operands[0]
-            return torch.where(chosen if position == 0 else ~chosen, error, 0.0)
+            return torch.where(saved[0] if position == 0 else ~saved[0], error, 0.0)
 
 
 def _fit(line: Line, gradient: Tensor, shape: torch.Size) -> Tensor:
@@ -201,7 +214,7 @@ class _Total(Function):
     def forward(ctx: Any, x: Tensor, line: Line, dims: tuple[int, ...]) -> Tensor:
         ctx.shape = x.shape
         out = line.total(x, dims)
-        return out.clone() if out is x else out
+        return out.clone() if out is x else _whole(out)
 
     @staticmethod
     @first_derivative
@@ -216,7 +229,7 @@ class _Extreme(Function):
         ctx.mark_non_differentiable(indices)
         ctx.save_for_backward(indices)
         ctx.shape, ctx.dims = x.shape, dims
-        return values, indices
+        return _whole(values), indices
 
     @staticmethod
     def backward(ctx: Any, error: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:

@@ -35,6 +35,7 @@ from presilicon.formats.kernels.user_functions import (
     warn_of_slow,
     zero_code,
 )
+from presilicon.formats.mac.processing import VectorUnit
 from presilicon.formats.mac.unit import FLOAT32, MacUnit
 from presilicon.formats.rounding import Key
 
@@ -236,17 +237,12 @@ def kernel(a, b, out, states, start, stop, group, size, slots, zero):
 _VECTOR_KERNEL = """
 def kernel(a, b, out, states, start, stop, group, size, slots, zero):
     depth, columns = a.shape[1], out.shape[1]
-    left, right = np.empty(size, np.int64), np.empty(size, np.int64)
     wrong = 0
     for m in range(start, stop):
-        base = m // group * depth
+        base = m // group * columns
         for n in range(columns):
-            code = zero
+            left, right, code = a[m], b[base + n], zero
             for begin in range(0, depth, size):
-                for lane in range(size):
-                    inside = begin + lane < depth
-                    left[lane] = a[m, begin + lane] if inside else zero
-                    right[lane] = b[base + begin + lane, n] if inside else zero
                 {step}
             out[m, n] = code
     return wrong
@@ -262,21 +258,22 @@ def _call(target: str, function: str, arguments: str, stateful: bool) -> str:
 
 
 @lru_cache(maxsize=64)
-def _kernel(mac: MacUnit, fmt: UserFormat, stateful: bool) -> Callable[..., int]:
+def _kernel(unit: VectorUnit | None, fused: bool, is_tree: bool, fmt: UserFormat, stateful: bool) -> Callable[..., int]:
     """The kernel of a unit; it returns 0, or bits outside of the fields that a function gave."""
     scope: dict[str, Any] = {"np": np, "TOP": (1 << fmt.bits) - 1}
     scope["CODE"] = np.uint8 if fmt.bits <= TABLE_BITS else np.int64
-    if mac.unit is not None and mac.unit.mad is not None:
-        scope["mad"] = _compiled_unit(mac)
-        text = _VECTOR_KERNEL.format(step=_call("code", "mad", "left, right, code", stateful))
+    if unit is not None:
+        scope["mad"] = _compiled_unit(unit)
+        lanes = "left[begin : begin + size], right[begin : begin + size]"
+        text = _VECTOR_KERNEL.format(step=_call("code", "mad", f"{lanes}, code", stateful))
         return _compile(define("kernel", text, scope), scope)
-    names = ("mad", "add") if is_fused(mac) else ("mul", "add")
+    names = ("mad", "add") if fused else ("mul", "add")
     for name in names:
         scope[name] = _uniform(fmt, name, stateful)
     read = "np.int64(x), np.int64(row[n])"
-    if is_fused(mac):
+    if fused:
         step = _call("lane[n]", "mad", f"{read}, np.int64(lane[n])", stateful)
-    elif mac.order == "pairwise":
+    elif is_tree:
         step = _call("lane[n]", "mul", read, stateful)
     else:
         first = _call("product", "mul", read, stateful)
@@ -300,9 +297,7 @@ def _uniform(fmt: UserFormat, name: str, stateful: bool) -> Callable[..., Any]:
     return jit(passing) if hasattr(function, "py_func") else passing
 
 
-def _compiled_unit(mac: MacUnit) -> Callable[..., Any]:
-    unit = mac.unit
-    assert unit is not None
+def _compiled_unit(unit: VectorUnit) -> Callable[..., Any]:
     assert unit.mad is not None
     if not has_numba():
         return unit.mad
@@ -349,7 +344,10 @@ def _multiply_compiled(
         def work(start: int, stop: int) -> None:
             table_kernel(left, right, target, start, stop, rows, *sums, *tables)
     else:
-        kernel, size = _kernel(mac, fmt, states is not None), sums.size if unit is None else unit.lanes
+        kernel, size = _kernel(unit, fused, sums.is_tree, fmt, states is not None), sums.size
+        if unit is not None:
+            size = unit.lanes
+            left, right = (_lanes(x, size, sums.zero) for x in (a.cpu(), b.cpu().mT))
         lanes = np.zeros((1, 1), np.int64) if states is None else states.cpu().view(-1, columns).clone().numpy()
 
         def work(start: int, stop: int) -> None:
@@ -360,3 +358,9 @@ def _multiply_compiled(
         if any(wrong):
             raise FormatError(f"{fmt}: its functions must give codes from 0 to {(1 << fmt.bits) - 1}")
     return out.view(batches, rows, columns)
+
+
+def _lanes(x: Tensor, lanes: int, zero: int) -> Any:
+    """Rows of codes (batches x rows, depth) as a vector unit takes them: whole groups of lanes, of 64 bits."""
+    padded = torch.nn.functional.pad(x.long(), (0, -x.shape[2] % lanes), value=zero)
+    return padded.flatten(0, 1).contiguous().numpy()
