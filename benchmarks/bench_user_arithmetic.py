@@ -4,7 +4,8 @@
     python benchmarks/bench_user_arithmetic.py --device cuda       # 4096^3 on the GPU
 
 Operands hold values of the format, as `matmul` expects them. Tables and compiled code are made by a first product,
-whose time is printed beside.
+whose time is printed beside. The float32 product is repeated for as long as a product of the user's takes, in turns
+with it, so that other work on the machine slows both.
 """
 
 import argparse
@@ -80,15 +81,14 @@ UNITS = {
 }
 
 
-def seconds(compute, device: str, repeats: int) -> float:
-    best = math.inf
-    for _ in range(repeats):
-        start = perf_counter()
+def seconds(compute, device: str, count: int = 1) -> float:
+    """The time of a computation, as the mean of `count` in a row."""
+    start = perf_counter()
+    for _ in range(count):
         compute()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        best = min(best, perf_counter() - start)
-    return best
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return (perf_counter() - start) / count
 
 
 def main() -> None:
@@ -99,17 +99,17 @@ def main() -> None:
     device, size = options.device, options.size or (512 if options.device == "cpu" else 4096)
     torch.manual_seed(0)
     left, right = torch.randn(size, size, device=device), torch.randn(size, size, device=device) * size**-0.5
-    for _ in range(3):
-        left @ right
-    own = seconds(lambda: left @ right, device, 20)
-    threads = f", {torch.get_num_threads()} threads" if device == "cpu" else f", {torch.cuda.get_device_name()}"
-    print(f"{size}^3 on {device}{threads}: float32 product {1e3 * own:.2f} ms")
-    print(f"{'unit':28} {'first':>9} {'then':>10} {'of float32':>11}  (mad: at most {LIMITS[device]}x)")
+    seconds(lambda: left @ right, device, 3)
+    where = f"{torch.get_num_threads()} threads" if device == "cpu" else torch.cuda.get_device_name()
+    print(f"{size}^3 on {device}, {where}")
+    print(f"{'unit':26} {'first':>9} {'then':>10} {'float32':>10} {'ratio':>8}  (mad: at most {LIMITS[device]}x)")
     for name, mac in UNITS.items():
         a, b = (quantize(x, mac.accumulate) for x in (left, right))
-        first = seconds(lambda a=a, b=b, mac=mac: matmul(a, b, mac), device, 1)
-        then = seconds(lambda a=a, b=b, mac=mac: matmul(a, b, mac), device, 7)
-        print(f"{name:28} {first:7.2f} s {1e3 * then:7.1f} ms {then / own:10.1f}x")
+        first, then, own = (seconds(lambda a=a, b=b, mac=mac: matmul(a, b, mac), device), math.inf, math.inf)
+        for _ in range(7):
+            then = min(then, seconds(lambda a=a, b=b, mac=mac: matmul(a, b, mac), device))
+            own = min(own, seconds(lambda: left @ right, device, 40))
+        print(f"{name:26} {first:7.2f} s {1e3 * then:7.1f} ms {1e3 * own:7.2f} ms {then / own:7.1f}x")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ import presilicon as ps
 from presilicon.designs import Numerics, ProductNumerics, RoleFormat
 from presilicon.formats import MacUnit, UserFormat, parse
 
-OPERAND = RoleFormat(parse("fixed(integer=2, fraction=3)"))  # -2 to 1.875 in steps of 1/8
+ACTIVATION = RoleFormat(parse("fixed(integer=2, fraction=3)"))  # -2 to 1.875 in steps of 1/8
+WEIGHT = RoleFormat(parse("int(bits=5, scale=0.03125)"))  # -0.5 to 0.47 in steps of 1/32
 
 
 def block(a: int, b: int) -> int:
@@ -36,12 +37,12 @@ def truncated(a: int, b: int) -> int:
 
 
 def as_float(code):
-    """A register of 16 bits in steps of 1/64, the product of two operands' steps."""
-    return (code - ((code & 0x8000) << 1)) / 64.0
+    """A register of 16 bits in steps of 1/256, the product of two operands' steps."""
+    return (code - ((code & 0x8000) << 1)) / 256.0
 
 
 def convert(value):
-    return int(max(min(value * 64.0, 32767.0), -32768.0)) & 0xFFFF
+    return int(max(min(value * 256.0, 32767.0), -32768.0)) & 0xFFFF
 
 
 def add(a, b):
@@ -53,7 +54,7 @@ def multiply_add(truth: list[int]):
     """A `mad` that reads its product from a truth table."""
 
     def mad(a, b, c):
-        x, y = (a - ((a & 0x8000) << 1)) >> 3, (b - ((b & 0x8000) << 1)) >> 3  # in steps of 1/8
+        x, y = (a - ((a & 0x8000) << 1)) >> 5, (b - ((b & 0x8000) << 1)) >> 3  # in steps of 1/8 and 1/32
         product = truth[min(abs(x), 15) * 16 + min(abs(y), 15)]
         product = -product if (x < 0) != (y < 0) else product
         total = product + (c - ((c & 0x8000) << 1))
@@ -66,15 +67,15 @@ def numerics(name: str, truth: list[int]) -> Numerics:
     """Forward products by a truth table."""
     fmt = UserFormat(f"sum_{name}", (("x", 16),), as_float, convert, add=add, mad=multiply_add(truth))
     forward = ProductNumerics(mac=MacUnit(accumulate=fmt))
-    return Numerics(weight=OPERAND, activation=OPERAND, forward=forward)
+    return Numerics(weight=WEIGHT, activation=ACTIVATION, forward=forward)
 
 
 def main() -> None:
     torch.set_num_threads(2)
-    workload = replace(ps.load_workload("digits-mlp"), max_steps=300)
+    workload = replace(ps.load_workload("digits-mlp"), max_steps=200)
     pairs = [(a, b) for a in range(16) for b in range(16)]
     multipliers = {"exact": lambda a, b: a * b, "underdesigned": underdesigned, "truncated": truncated}
-    print(f"{'digits-mlp, 300 steps':24} {'wrong':>6} {'mean error':>11} {'worst':>6} {'last loss':>10} {'test':>7}")
+    print(f"{'digits-mlp, 200 steps':24} {'wrong':>6} {'mean error':>11} {'worst':>6} {'last loss':>10} {'test':>7}")
     trace = ps.train(workload, Numerics(), seed=0)
     print(f"{'float32':24} {'':>6} {'':>11} {'':>6} {trace.losses[-1]:10.3f} {trace.test_accuracy:7.1%}")
     for name, multiplier in multipliers.items():
