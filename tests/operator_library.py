@@ -166,6 +166,26 @@ def cross_entropy(x: "b c", target: "b") -> "":
 
 
 @operator
+def embedding(index: "b", table: "v d") -> "b d":
+    return table[index[b], d]
+
+
+@operator
+def shuffled(x: "b c h w", factor=2) -> "b o=C//(factor*factor) y=H*factor z=W*factor":
+    return x[b, (o * factor + y % factor) * factor + z % factor, y // factor, z // factor]
+
+
+@operator
+def transposed(x: "b c n", f: "c o r", stride=1) -> "b o y=(N - 1)*stride + R":
+    return sum(
+        x[b, i, (y - u) // stride] * f[i, o, u]
+        for i in range(C)
+        for u in range(R)
+        if (y - u) % stride == 0 and 0 <= (y - u) // stride < N
+    )
+
+
+@operator
 def products(x: "r n") -> "r":
     return math.prod(x[r, j] for j in range(N))
 
@@ -292,6 +312,22 @@ CASES: dict[str, Case] = {
     ),
     "attention": Case(attention, _attend, _attention),
     "cross_entropy": Case(cross_entropy, functional.cross_entropy, _classes, without_gradient=(1,)),
+    "embedding": Case(
+        embedding,
+        lambda i, w: w[i.long()],
+        lambda r: ([torch.randint(3, (5,)), _tensor(3, 2)], {}),
+        without_gradient=(0,),
+    ),
+    "shuffled": Case(
+        shuffled,
+        lambda x: functional.pixel_shuffle(x, 2),
+        lambda r: ([_tensor(r.randint(1, 2), 8, 2, r.randint(1, 3))], {}),
+    ),
+    "transposed": Case(
+        transposed,
+        lambda x, f, stride: functional.conv_transpose1d(x, f, stride=stride),
+        lambda r: ([_tensor(2, 2, r.randint(1, 4)), _tensor(2, 3, r.randint(1, 3))], {"stride": r.randint(1, 2)}),
+    ),
     "products": Case(products, lambda x: x.prod(1), lambda r: ([_tensor(r.randint(1, 4), r.randint(1, 4))], {})),
     "filtered": Case(filtered, _filtered, lambda r: ([_tensor(2, r.randint(1, 5))], {})),
 }

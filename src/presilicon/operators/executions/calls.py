@@ -335,7 +335,8 @@ def _run(
 ) -> list[Tensor]:
     """The results of a program by the fastest available execution, with the file and line of errors."""
     operator = definition.operator
-    used = {name: tensor for name, tensor in operands.items() if name in program.operands} or dict(operands)
+    needed = {*program.operands, *(result.target for result in program.results)}
+    used = {name: tensor for name, tensor in operands.items() if name in needed} or dict(operands)
     try:
         execution = _execution(next(iter(used.values())), program, operator.format)
         if execution is not None:
