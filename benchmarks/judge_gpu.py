@@ -121,7 +121,7 @@ def plot(parts: dict[str, list[Judged]], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 5.2), constrained_layout=True)
-    for axis, (unit, field) in zip(axes, (("kernel_seconds", "time_s"), ("joules", "energy_j")), strict=True):
+    for axis, (unit, field) in zip(axes, (("seconds", "time_s"), ("joules", "energy_j")), strict=True):
         for (title, judged), colour in zip(parts.items(), ("#9aa0a6", "#0072b2", "#d55e00", "#009e73"), strict=True):
             points = [(step.row[field], getattr(step, field)) for step in judged]
             axis.scatter(*zip(*points, strict=True), s=22, color=colour, alpha=0.75, linewidths=0, label=title)

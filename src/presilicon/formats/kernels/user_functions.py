@@ -176,10 +176,12 @@ def warn_of_slow(fmt: UserFormat, name: str, function: Callable[..., Any], error
     """Warn once that a function cannot be compiled, with file and line."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     code = getattr(plain_function(function), "__code__", None)
-    path, line = ("?", 0) if code is None else (code.co_filename, code.co_firstlineno)
+    path, first = ("?", 0) if code is None else (code.co_filename, code.co_firstlineno)
     places = re.findall(r'File "([^"]+)", line (\d+)', text)
-    places = [(file, number) for file, number in places if "<presilicon" not in file] or [(path, line)]
-    reason = next((part.strip() for part in text.splitlines() if part.strip() and "pipeline" not in part), "no message")
+    places = [(file, number) for file, number in places if "<presilicon" not in file] or [(path, first)]
+    lines = (line.strip() for line in text.splitlines())
+    skipped = ("File ", "Failed in")  # Numba's name of a compiler pass
+    reason = next((line for line in lines if line and not line.startswith(skipped)), "no message")
     where = f"{places[-1][0]}, line {places[-1][1]}"
     message = f"{fmt}: `{name}` cannot be compiled ({where}: {reason[:160]}); {instead}"
     warnings.warn(message, UserFunctionWarning, stacklevel=3)
@@ -297,6 +299,8 @@ def _known_codes(x: Tensor, fmt: UserFormat) -> Tensor | None:
         return None
     out = torch.empty(x.shape, dtype=code_type(fmt.bits))
     words, target, table = x.contiguous().view(-1).numpy().view(np.uint32), out.view(-1).numpy(), _short_codes(fmt)
+    if table is None:
+        return None
     complete: list[bool] = []
     split_over_threads(lambda start, stop: complete.append(look_up_short(words, table, target, start, stop)), x.numel())
     return out if all(complete) else None
@@ -307,9 +311,19 @@ _converted: dict[UserFormat, int] = {}
 
 @lru_cache(maxsize=32)
 def _short_codes(fmt: UserFormat) -> Any:
-    """The code of each float32 number whose last 16 bits are zeros, by its first 16."""
-    numbers = (torch.arange(1 << 16, dtype=torch.int64) << 16).to(torch.int32).view(torch.float32)
-    return map_codes(fmt, "convert", (numbers,)).numpy()
+    """The code of each float32 number whose last 16 bits are zeros, by its first 16.
+
+    -1 where `convert` gives no code of the format: the number may be a NaN or too large, and never occur. None if it
+    fails on some number.
+    """
+    numbers = (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32)
+    codes = np.empty(1 << 16, dtype=np.int64)
+    try:
+        _loop_of(user_function(fmt, "convert"), "convert", 62, False)(numbers, np.zeros(1), codes, 0, len(numbers))
+    except Exception:  # whatever a user's function raises
+        return None
+    codes[(codes < 0) | (codes >= 1 << fmt.bits)] = -1
+    return codes.astype(np.int32)
 
 
 def user_values(codes: Tensor, fmt: UserFormat) -> Tensor:

@@ -172,3 +172,21 @@ def test_functions_that_fail(functions: dict[str, object], words: str) -> None:
         quantize(torch.ones(2), UserFormat("broken", FIELDS, **{"as_float": as_float, **functions}))  # type: ignore[arg-type]
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def tenths(code):  # type: ignore[no-untyped-def]
+    return (code - 512) / 16.0
+
+
+def to_tenths(x):  # type: ignore[no-untyped-def]
+    return math.floor(x * 16.0 + 0.5) + 512
+
+
+def test_numbers_that_never_occur_need_no_code() -> None:
+    """After some calls a table holds the codes of short numbers; `convert` has none for NaN and for large ones."""
+    fmt = UserFormat("unguarded", (("m", 10),), tenths, convert=to_tenths)
+    x = torch.randint(-400, 400, (1 << 16,)).float() / 16
+    for _ in range(3):
+        assert torch.equal(quantize(x, fmt), x)
+    with pytest.raises(FormatError, match=r"`convert` must give codes from 0 to 1023, not .* for convert\(1000\.0\)"):
+        quantize(torch.full((1 << 16,), 1000.0), fmt)
