@@ -6,6 +6,8 @@ import numpy as np
 from presilicon.scheduling.solvers.tables import Array, Tables
 
 _NEVER = 1e300
+GROUP = 12
+"""Most ops that change modes at once."""
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
@@ -202,6 +204,38 @@ def value_of(span: float, extra_j: float, idle_w: float, limit_s: float, penalty
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _modes(table: Tables, task: int) -> int:
+    return table.mode_first[task + 1] - table.mode_first[task]  # type: ignore[no-any-return]
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _change(table: Tables, mode: Array, task: int, pool: int, changed: Array, old_modes: Array, changes: int) -> int:
+    """Give a task another mode, of that pool unless it is -1, and note the old one; it stays if there is none."""
+    first, count = table.mode_first[task], _modes(table, task)
+    offset = np.random.randint(count)
+    for step in range(count):
+        new = first + (offset + step) % count
+        if new != mode[task] and (pool < 0 or table.pool[new] == pool):
+            changed[changes], old_modes[changes] = task, mode[task]
+            mode[task] = new
+            return changes + 1
+    return changes
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _neighbour(table: Tables, task: int) -> int:
+    """An op that reads the result of a task or whose result it reads; the task itself if there is none."""
+    before = table.dep_first[task + 1] - table.dep_first[task]
+    after = table.follower_first[task + 1] - table.follower_first[task]
+    if before + after == 0:
+        return task
+    pick = np.random.randint(before + after)
+    if pick < before:
+        return table.deps[table.dep_first[task] + pick]  # type: ignore[no-any-return]
+    return table.followers[table.follower_first[task] + pick - before]  # type: ignore[no-any-return]
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
 def anneal(
     table: Tables,
     mode: Array,
@@ -227,33 +261,33 @@ def anneal(
         extra += table.extra_j[mode[task]]
     current, best = state[0], state[1]
     accepted = 0
+    changed, old_modes = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
     for _ in range(rounds):
-        task = np.random.randint(count)
-        first, last = table.mode_first[task], table.mode_first[task + 1]
+        task, other = np.random.randint(count), np.random.randint(count)
+        old_priority, old_other = priority[task], priority[other]
+        changes = 0
         draw = np.random.random()
-        other = -1
-        old_mode, old_priority, old_other = mode[task], priority[task], 0.0
-        old_mode_other = -1
-        if draw < 0.45 and last - first > 1:
-            mode[task] = first + np.random.randint(last - first)
-            if mode[task] == old_mode:
-                mode[task] = first + (old_mode - first + 1) % (last - first)
-        elif draw < 0.65:
+        if draw < 0.35:
+            changes = _change(table, mode, task, -1, changed, old_modes, changes)
+        elif draw < 0.5:
             # Two ops change modes: one may use what the other frees.
-            other = np.random.randint(count)
-            old_mode_other = mode[other]
-            other_first, other_last = table.mode_first[other], table.mode_first[other + 1]
-            mode[task] = first + np.random.randint(last - first)
-            mode[other] = other_first + np.random.randint(other_last - other_first)
-        elif draw < 0.85:
+            changes = _change(table, mode, task, -1, changed, old_modes, changes)
+            if other != task:
+                changes = _change(table, mode, other, -1, changed, old_modes, changes)
+        elif draw < 0.7:
+            # Ops that read one another go to one pool: tensors between them need no link.
+            pool = table.pool[table.mode_first[task] + np.random.randint(_modes(table, task))]
+            for _ in range(np.random.randint(2, GROUP + 1)):
+                if table.pool[mode[task]] != pool:
+                    changes = _change(table, mode, task, pool, changed, old_modes, changes)
+                task = _neighbour(table, task)
+        elif draw < 0.87:
             priority[task] = np.random.random()
         else:
-            other = np.random.randint(count)
-            old_other = priority[other]
             priority[task], priority[other] = priority[other], priority[task]
-        change = table.extra_j[mode[task]] - table.extra_j[old_mode]
-        if old_mode_other >= 0 and other != task:
-            change += table.extra_j[mode[other]] - table.extra_j[old_mode_other]
+        change = 0.0
+        for index in range(changes):
+            change += table.extra_j[mode[changed[index]]] - table.extra_j[old_modes[index]]
         span = place(table, mode, priority, spare_w, starts, moves)
         value = value_of(span, extra + change, idle_w, limit_s, penalty_w, time_weight)
         if value <= current or np.random.random() < np.exp(min(0.0, (current - value) / heat)):
@@ -265,11 +299,10 @@ def anneal(
                 best_mode[:] = mode
                 best_priority[:] = priority
         else:
-            if old_mode_other >= 0:
-                mode[other] = old_mode_other
-            elif other >= 0:
+            for index in range(changes - 1, -1, -1):
+                mode[changed[index]] = old_modes[index]
+            if draw >= 0.7:
                 priority[other] = old_other
-            mode[task] = old_mode
-            priority[task] = old_priority
+                priority[task] = old_priority
     state[0], state[1] = current, best
     return accepted
