@@ -122,8 +122,9 @@ def _take_over(path: Path, owner: Owner) -> str:
             "after it was stopped"
         )
     guard = path.with_name(f"{LOCK_FILE}.takeover")
-    if guard.exists() and _age_s(guard) > STALE_S:  # left behind by a process that died right here
-        guard.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):  # another process may remove it at any moment
+        if guard.exists() and _age_s(guard) > STALE_S:  # left behind by a process that died right here
+            guard.unlink(missing_ok=True)
     if not _create(guard, owner):
         raise ConfigError(f"{name} is being taken over by another process: try again in a moment")
     try:

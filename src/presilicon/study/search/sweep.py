@@ -83,7 +83,9 @@ def carry_out_sweep(study: StudyFile, out: Path, options: SweepOptions) -> Sweep
     check_study(study)
     stored = _stored_run(study, out, options)
     if stored is not None and stored.status == "finished":
-        return read_sweep(stored.path, study)
+        result = read_sweep(stored.path, study)
+        if not _lacks_sensitivity(study, result):
+            return result
     with closing(_engine(study, out, options)) as engine:
         config = study_config(study)
         if stored is not None:
@@ -131,10 +133,18 @@ def read_recommendation(path: Path) -> Recommendation | None:
         return None
 
 
+def _lacks_sensitivity(study: StudyFile, result: SweepResult) -> bool:
+    """Whether a study that has finished without it is now asked for sensitivity, which needs no training."""
+    wanted = study.choose is not None and study.choose.sensitivity
+    return wanted and result.recommendation is not None and result.recommendation.breaches is None
+
+
 def study_config(study: StudyFile) -> dict[str, Any]:
     """Everything that decides the numbers of a study, with the contents of its designs and workloads."""
     designs = [load_design(name) for name in study.designs]
     plain = msgspec.to_builtins(study)
+    if plain["choose"] is not None:
+        del plain["choose"]["sensitivity"]  # it adds to the result and changes nothing in it
     plain["designs"] = [Path(name).name for name in study.designs]
     plain["workloads"] = [Path(name).name for name in study.workloads]
     recipes = [name for axis in study.axes for name in axis.values if axis.path == "numerics" and _is_file(name)]

@@ -143,11 +143,17 @@ def test_a_choice_meets_its_limits_names_its_evidence_and_can_be_evaluated(tmp_p
         **TRAINED,
         "vary": {"machine": {"rows": [16, 32]}, "numerics": ["bf16", "fp8-hybrid", "fp32"]},
         "subject_to": ["area_mm2 <= 16", "accuracy >= 0.5"],
-        "choose": {"best": 1, "few_steps": 30, "sensitivity": True},
+        "choose": {"best": 1, "few_steps": 30},
     }
-    result = ps.sweep(study, out=tmp_path, jobs=1)
+    first = ps.sweep(study, out=tmp_path, jobs=1)
+    assert first.recommendation.breaches is None
+    study["choose"]["sensitivity"] = True  # the same study with an addition, which needs no training
+    trained = []
+    result = ps.sweep(study, out=tmp_path, jobs=1, on_event=trained.append)
+    assert result.path == first.path
+    assert {type(event).__name__ for event in trained} == {"SeedRestored"}
     choice = result.recommendation
-    assert choice is not None
+    assert (choice.design, choice.metrics) == (first.recommendation.design, first.recommendation.metrics)
     assert choice.metrics["area_mm2"] <= 16
     assert choice.reference == "edge-bf16 (reference)"
     assert {design.name for design in choice.comparison.designs} >= {choice.reference, choice.design}
