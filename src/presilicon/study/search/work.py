@@ -243,7 +243,8 @@ class Meter:
         self._stage, self._total, self._engine, self._on_progress = stage, total, engine, on_progress
         self._done = self._failed = 0
         self._started = time.monotonic()
-        self.advance(0)
+        if total:
+            self.advance(0)
 
     def advance(self, count: int, failed: int = 0) -> None:
         """Report that many more finished points."""
