@@ -34,8 +34,8 @@ def test_a_sampler_finds_different_points_within_the_limits(tmp_path, sampler):
 
 
 def test_a_search_comes_closer_to_the_front_than_a_random_draw(tmp_path):
-    found = ps.sweep(with_search(points=72), out=tmp_path, jobs=1)
-    drawn = ps.sweep(with_search(sampler="random", points=72), out=tmp_path, jobs=1)
+    found = ps.sweep(with_search(points=56), out=tmp_path, jobs=1)
+    drawn = ps.sweep(with_search(sampler="random", points=56), out=tmp_path, jobs=1)
     assert len(found.feasible) > len(drawn.feasible)  # it learns the limit
     assert min(record.metric("time_per_step_s") for record in found.front_records()) <= min(
         record.metric("time_per_step_s") for record in drawn.front_records()
@@ -51,16 +51,25 @@ def test_a_search_that_was_interrupted_continues_in_its_storage(tmp_path):
         if progress.done >= 16:
             raise StopError
 
-    study = with_search(storage=f"sqlite:///{tmp_path}/search.db")
+    study = with_search()
     with pytest.raises(StopError):
         ps.sweep(study, out=tmp_path, jobs=1, on_progress=stop)
     result = ps.sweep(study, out=tmp_path, jobs=1)
     records = read_points(result.path)
     assert len({record.key for record in records}) == len(records) == 30
-    name = f"study {result.path.name}"
-    trials = optuna.load_study(study_name=name, storage=study["search"]["storage"]).get_trials()
+    backend = optuna.storages.journal.JournalFileBackend(str(result.path / "optuna.journal"))
+    storage = optuna.storages.JournalStorage(backend)
+    trials = optuna.load_study(study_name=f"study {result.path.name}", storage=storage).get_trials()
     assert {trial.user_attrs["point"] for trial in trials} == set(range(1, 31))
     assert all(trial.state.is_finished() for trial in trials)
+
+
+def test_a_search_keeps_its_history_in_a_database_if_it_is_told_to(tmp_path):
+    storage = f"sqlite:///{tmp_path}/search.db"
+    result = ps.sweep(with_search(points=3, storage=storage), out=tmp_path, jobs=1)
+    trials = optuna.load_study(study_name=f"study {result.path.name}", storage=storage).get_trials()
+    assert len(trials) >= 3
+    assert all(trial.constraints for trial in trials)
 
 
 def test_a_storage_that_cannot_be_opened_is_refused_first(tmp_path):
