@@ -144,7 +144,7 @@ class Machine(Extensible):
         units = {mac.unit for part in numerics.variants() for mac in map(part.mac_of, PRODUCT_PHASES) if mac.unit}
         for unit in sorted(units, key=str):
             source = "the technology table" if unit.energy_pj is None else f"its own {unit.energy_pj:g} pJ"
-            remarks.append(f"cells are processing units {unit}; energy of an operation from {source}")
+            remarks.append(f"cells are processing units {unit.describe()}; energy of an operation from {source}")
         if any(part.has_steps(role) for part in numerics.variants() for role in ROLES):
             remarks.append("vector ops are emulated step by step in their formats; their price is that of float32")
         return tuple(remarks)

@@ -32,6 +32,9 @@ class VectorUnit:
         def has_state(self) -> bool:
             """Whether `mad` takes and returns a lane's state."""
 
+        def describe(self) -> str:
+            """Name, lanes, order and pipeline."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessingUnit(VectorUnit):
@@ -47,8 +50,8 @@ class ProcessingUnit(VectorUnit):
     >>> def mad(a, b, c):
     ...     return min(c + a[0] * b[0] + a[1] * b[1], 255)
     >>> pair = ProcessingUnit("pair", UserFormat("byte", (("m", 8),), as_float), lanes=2, mad=mad)
-    >>> str(pair)
-    'pair (2 lanes of byte, own mad)'
+    >>> str(pair), pair.describe()
+    ('pair', 'pair (2 lanes of byte, own mad)')
     """
 
     name: str
@@ -93,6 +96,10 @@ class ProcessingUnit(VectorUnit):
         return self.mad is not None and argument_count(self.mad) == 4
 
     def __str__(self) -> str:
+        return self.name  # as files spell it
+
+    def describe(self) -> str:
+        """Name, lanes, order and pipeline."""
         how = "own mad" if self.mad is not None else self.order
         details = [f"{self.lanes} lanes of {self.format}", how]
         details += [f"depth {self.depth}"] * (self.depth != 1) + [f"interval {self.interval}"] * (self.interval != 1)

@@ -215,7 +215,7 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def __str__(self) -> str:
         if self.unit is not None:
-            return str(self.unit)
+            return self.unit.describe()
         order = "chunked" if self.order == "sequential" and self.chunk is not None else self.order
         details = {
             "chunk": self.chunk,

@@ -5,7 +5,7 @@ from dataclasses import replace as changed
 import pytest
 from msgspec.structs import replace
 
-from presilicon.base import ConfigError, FormatError
+from presilicon.base import ConfigError, FormatError, to_plain
 from presilicon.cli.main import main
 from presilicon.designs import load_design
 from presilicon.formats import NAMED_UNITS, MacUnit, ProcessingUnit, UserFormat, parse_unit, register_unit
@@ -46,6 +46,8 @@ def test_a_design_file_names_a_registered_unit(named) -> None:
     assert mac.unit is TREE16
     assert (mac.accumulate, mac.order, mac.chunk) == (BYTE, "pairwise", 16)
     assert str(mac) == "tree16 (16 lanes of byte_of_units, tree, depth 4)"
+    plain = to_plain(design.numerics)
+    assert plain["mac"]["unit"] == "tree16"
     with pytest.raises(FormatError, match=r'"tree61" is unknown: .*tree16'):
         parse_unit("tree61")
     with pytest.raises(ConfigError, match="tree61"):
