@@ -43,9 +43,12 @@ class _Leave:
 
     @uncompiled
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        if self.emulation.recorders and not module._modules:
-            self.emulation.show_module(self.layer, module, args, output)
-        self.emulation.leave(self.layer, output)
+        try:
+            if self.emulation.recorders and not module._modules:
+                with torch._C.DisableTorchFunction():  # what recorders compute is no part of the model
+                    self.emulation.show_module(self.layer, module, args, output)
+        finally:
+            self.emulation.leave(self.layer, output)
 
 
 def emulate_(

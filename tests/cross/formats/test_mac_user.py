@@ -227,7 +227,7 @@ def test_the_state_of_an_output_runs_along_its_sum() -> None:
     left, right = encode(a, fmt).tolist(), encode(b, fmt).tolist()
     for lane in range(6):
         m, n = divmod(lane, 2)
-        state, code = random_word(key, lane) >> 8 | 1, 0
+        state, code = max(random_word(key, lane) >> 8, 1), 0
         for k in range(9):
             code, state = shift_register(left[m][k], right[k][n], code, state)
         assert float(found[m, n]) == as_float(code)
@@ -260,6 +260,25 @@ def test_a_function_that_cannot_be_compiled_says_which_line() -> None:
     with pytest.warns(UserWarning, match=f"`mad` cannot be compiled .*test_mac_user.py, line ({line}|{line + 1})"):
         found = matmul(torch.ones(1, 2), torch.ones(2, 1), MacUnit(accumulate=fmt))
     assert float(found) == 2.0
+
+
+def lane_too_many(a, b, c):
+    return a[4]
+
+
+ROM = [1, 2, 3]
+
+
+def beyond_the_rom(a, b):
+    return ROM[a]
+
+
+def test_an_index_outside_is_an_error_and_not_noise() -> None:
+    unit = ProcessingUnit("five", FUSED, lanes=4, mad=lane_too_many)
+    with pytest.raises(FormatError, match="`mad of five` fails with IndexError"):
+        matmul(torch.ones(1, 4), torch.ones(4, 1), MacUnit(unit=unit))
+    with pytest.raises(FormatError, match="`mul` fails with IndexError"):
+        matmul(torch.ones(1, 4), torch.ones(4, 1), MacUnit(accumulate=replace(WIDE, name="rom", mul=beyond_the_rom)))
 
 
 def test_a_fused_and_a_split_multiply_add_differ() -> None:

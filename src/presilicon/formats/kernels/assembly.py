@@ -64,7 +64,9 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     if function not in memo:
         memo[function] = function  # a function that calls itself is left to Numba
         scope, cells = dict(function.__globals__), list(function.__closure__ or ())
-        for name, value in names_used(function).items():
+        used = names_used(function)
+        checks = any(as_table(value) is not None for value in used.values())  # an index outside is an error, not noise
+        for name, value in used.items():
             table = as_table(value) if isinstance(value, list | tuple) else None
             changed = jit(value) if isinstance(value, FunctionType) else value if table is None else table
             if changed is not value and name in function.__code__.co_freevars:
@@ -72,6 +74,6 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
             elif changed is not value:
                 scope[name] = changed
         copy = FunctionType(function.__code__, scope, function.__name__, function.__defaults__, tuple(cells) or None)
-        memo[function] = numba.njit(nogil=True, no_cfunc_wrapper=True)(copy)
+        memo[function] = numba.njit(nogil=True, no_cfunc_wrapper=True, boundscheck=checks)(copy)
     compiled: Callable[..., Any] = memo[function]
     return compiled

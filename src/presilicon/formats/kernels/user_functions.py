@@ -268,7 +268,7 @@ def _look_up(table: Any, operands: tuple[Tensor, ...], bits: int) -> Tensor:
 def lane_states(fmt: UserFormat, count: int, key: Key | None, device: torch.device) -> Tensor:
     """The first state of each lane."""
     if fmt.state == "random":
-        return random_words(key or Key(), Stochastic(bits=24), 0, count, device) >> 8 | 1
+        return (random_words(key or Key(), Stochastic(bits=24), 0, count, device) >> 8).clamp_(min=1)
     dtype = torch.float64 if isinstance(fmt.state, float) else torch.int64
     return torch.full((count,), fmt.state, dtype=dtype, device=device)  # type: ignore[arg-type]
 

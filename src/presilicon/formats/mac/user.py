@@ -19,7 +19,7 @@ from torch import Tensor
 from presilicon.base import FormatError
 from presilicon.formats.codes import encode
 from presilicon.formats.families.user import UserFormat
-from presilicon.formats.kernels.assembly import define, jit
+from presilicon.formats.kernels.assembly import define, jit, plain_function
 from presilicon.formats.kernels.passes import has_numba, has_triton
 from presilicon.formats.kernels.threads import split_over_threads
 from presilicon.formats.kernels.user_functions import (
@@ -299,6 +299,9 @@ def _uniform(fmt: UserFormat, name: str, stateful: bool) -> Callable[..., Any]:
 
 def _compiled_unit(unit: VectorUnit) -> Callable[..., Any]:
     assert unit.mad is not None
+    nothing = [0] * unit.lanes
+    with naming(unit.format, f"mad of {unit.name}"):  # compiled code does not notice a lane that is not there
+        plain_function(unit.mad)(nothing, nothing, 0, *[0] * unit.has_state)
     if not has_numba():
         return unit.mad
     import numba

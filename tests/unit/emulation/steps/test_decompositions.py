@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 import presilicon as ps
+from presilicon.base import FormatError
 from presilicon.designs import Numerics, RoleFormat
 from presilicon.emulation import emulate_, emulate_optimizer_, emulated
 from presilicon.emulation.steps.decompositions import decompositions
@@ -252,3 +254,31 @@ def test_evaluation_and_copies_compute_the_same(tmp_path) -> None:
     assert torch.equal(model(x), twin(x))
     with torch.no_grad():
         assert torch.equal(model(x), twin(x))
+
+
+def whole(code):
+    return float(code)
+
+
+def only_small(number):
+    return 300 if number > 14 else int(max(number, 0.0))
+
+
+def add_up(a, b):
+    return min(a + b, 255)
+
+
+def test_an_error_leaves_no_emulation_behind() -> None:
+    model = emulate_(Apply(lambda x: x + 20), Numerics(activation=RoleFormat(ONLY_SMALL)))
+    with pytest.raises(FormatError, match=r"not the code 300 for convert\(20.0\)"):
+        model(torch.zeros(2))
+    assert torch.overrides._get_current_function_mode_stack() == []
+
+
+def test_what_recorders_compute_is_not_emulated() -> None:
+    """Their sum of a layer's results would exceed what the format's `convert` takes."""
+    workload = replace(ps.load_workload("digits-mlp"), max_steps=1)
+    assert len(ps.train(workload, Numerics(activation=RoleFormat(ONLY_SMALL)), seed=0).losses) == 1
+
+
+ONLY_SMALL = UserFormat("only_small", FIELDS, whole, only_small, add=add_up)
