@@ -216,7 +216,8 @@ class SweepWork:
             values = [record.metric(limit.name) for record in usable if limit.name in record.metrics]
             if values and not any(map(limit.holds, values)):
                 nearest = nearest_miss(iter(values), limit.comparison)
-                raise ConfigError(f'no point can meet "{limit}": the nearest of {len(usable)} has {nearest:.4g}')
+                none = "no point can meet" if self.study.search.sampler == "grid" else "none of the points drawn meets"
+                raise ConfigError(f'{none} "{limit}": the nearest of {len(usable)} has {nearest:.4g}')
         together = ", ".join(map(str, limits))
         raise ConfigError(f"no point meets all limits together: {together}; each alone is met by some")
 

@@ -66,7 +66,8 @@ def test_a_search_that_was_interrupted_continues_in_its_storage(tmp_path):
 
 def test_a_search_keeps_its_history_in_a_database_if_it_is_told_to(tmp_path):
     storage = f"sqlite:///{tmp_path}/search.db"
-    result = ps.sweep(with_search(points=3, storage=storage), out=tmp_path, jobs=1)
+    study = with_search(points=3, storage=storage) | {"subject_to": "area_mm2 <= 60"}
+    result = ps.sweep(study, out=tmp_path, jobs=1)
     trials = optuna.load_study(study_name=f"study {result.path.name}", storage=storage).get_trials()
     assert len(trials) >= 3
     assert all(trial.constraints for trial in trials)
