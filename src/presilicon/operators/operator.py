@@ -81,6 +81,8 @@ class Operator:
 
     def __reduce__(self) -> Any:
         # Without the Python function: its name in its module is this operator, so it cannot be saved by name.
+        if self._sized:
+            raise ConfigError(f"{self.where} cannot be saved: its loops are written out for every shape")
         parts = (self.name, self.replaces, self.program, self.backward, self.format, self.cycles, self.pipelined)
         shapes = (dict(self.operands), self.result, dict(self.constants), dict(self.custom_backward))
         return Operator, (*parts, None, None, self.domain, *shapes)
@@ -135,6 +137,8 @@ class Operator:
     def specialized(self, constants: Constants = (), sizes: Mapping[str, int] | None = None) -> Program:
         """The program for given constants, and sizes where its loops are written out."""
         own = tuple(self.constants.items())
+        if self.source is None and constants not in ((), own):
+            raise ConfigError(f"{self.name} was saved without its source, so its constants cannot change")
         if self.source is None or (constants in ((), own) and not (self._sized and sizes)):
             return self.program
         given = sizes or dict.fromkeys(_axis_names(self.operands), 2)

@@ -255,6 +255,8 @@ def _backward(ctx: Any, error: Tensor) -> tuple[list[Tensor | None], None]:
     operator = _definitions[ctx.key].operator
     if operator.backward == "straight-through":
         return [error for _ in operands], None
+    if operator.backward == "exact" and operator.replaces not in EXACT_TENSOR:
+        raise ConfigError(f"{operator.where} has the exact backward pass only where it replaces {operator.replaces}")
     if operator.backward == "exact":
         return [error * _exact_slope(operator.replaces or "", x) for x in operands], None
     by_name = dict.fromkeys(_passed(_definitions[ctx.key], tuple(ctx.wanted)), error)
@@ -299,7 +301,7 @@ def _check_differentiable(definition: Definition, wanted: tuple[str, ...]) -> No
         )
     if operator.backward == "straight-through" and len(operator.operands) > 1:
         raise ConfigError(f"{operator.where} has several operands: backward must be derived, or custom_backward")
-    if operator.backward != "derived" or (operator.is_elementwise and len(operator.operands) == 1):
+    if operator.backward != "derived":
         return
     program = operator.specialized(definition.constants)
     reached = {result.target for result in operator.gradient_program(program, tuple(missing)).results}
@@ -307,7 +309,7 @@ def _check_differentiable(definition: Definition, wanted: tuple[str, ...]) -> No
         if name not in reached and name in program.operands:
             raise ConfigError(
                 f"{operator.where} depends on {name} only through tables, comparisons, floor or indices, so that its "
-                "derivative is 0 everywhere, but a gradient is needed; give custom_backward"
+                "derivative is 0 everywhere, but a gradient is needed; give custom_backward, or another `backward`"
             )
 
 

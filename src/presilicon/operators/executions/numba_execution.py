@@ -24,6 +24,8 @@ from presilicon.operators.reference import outside
 from presilicon.operators.stages import Stage, extents_of, needed_for, stages_of, unproven_reads
 
 _NUMPY = {torch.float32: "float32", torch.float64: "float64"}
+SHORT = 8
+"""Loops with fewer rounds are short."""
 MOST_INSTRUCTIONS = 3000
 """Programs that are longer than this take Numba minutes to compile."""
 
@@ -42,7 +44,8 @@ def run_numba(program: Program, operands: Mapping[str, Tensor], sizes: Mapping[s
     arrays = {name: tensor.detach().contiguous().numpy() for name, tensor in operands.items()}
     flags, results = np.zeros(1, np.int64), []
     stored: dict[int, Any] = {}
-    for stage in compiled_stages(program, unproven, dtype):
+    short = frozenset(axis for axis, extent in extents.items() if extent < SHORT)
+    for stage in compiled_stages(program, unproven, dtype, short):
         shape = tuple(extents[axis] for axis in stage.axes)
         if stage.result is None or stage.result.indices is None:
             out = torch.empty(shape, dtype=torch.float64 if stage.is_integer else dtype)
@@ -88,15 +91,17 @@ class CompiledStage:
 
 
 @lru_cache(maxsize=512)
-def compiled_stages(program: Program, unproven: frozenset[int], dtype: torch.dtype) -> tuple[CompiledStage, ...]:
-    """The stages of a program, compiled."""
+def compiled_stages(
+    program: Program, unproven: frozenset[int], dtype: torch.dtype, short: frozenset[int]
+) -> tuple[CompiledStage, ...]:
+    """The stages of a program, compiled; `short` loops are not worth to be innermost."""
     if len(program.instructions) > MOST_INSTRUCTIONS:
         raise NotImplementedError(f"{len(program.instructions)} instructions")
     stages = _without_hoisted(program, stages_of(program))
     stored = {stage.value for stage in stages if stage.result is None}
     compiled = []
     for stage in stages:
-        writer = LoopWriter(program, stage, stored - {stage.value}, unproven, _NUMPY[dtype])
+        writer = LoopWriter(program, stage, stored - {stage.value}, unproven, _NUMPY[dtype], short)
         compiled.append(CompiledStage(program, stage, writer, _compile(writer.text())))
     return tuple(compiled)
 
@@ -165,7 +170,16 @@ class Block:
 class LoopWriter:
     """Writes the loop nest of a stage."""
 
-    def __init__(self, program: Program, stage: Stage, stored: set[int], unproven: frozenset[int], number: str) -> None:
+    def __init__(
+        self,
+        program: Program,
+        stage: Stage,
+        stored: set[int],
+        unproven: frozenset[int],
+        number: str,
+        short: frozenset[int] = frozenset(),
+    ) -> None:
+        self._short = short
         self._program, self._stage, self._unproven, self._number = program, stage, unproven, number
         self._all_stored = stored
         self.operands: dict[str, None] = {}
@@ -174,6 +188,8 @@ class LoopWriter:
         self.sizes: dict[str, None] = {}
         self._globals: dict[str, str] = {}
         self._top = Block()
+        self._known: set[int] = set()
+        """Conditions that hold in the loop that is written."""
 
     def text(self) -> str:
         """A Python file with the function `kernel`."""
@@ -224,14 +240,13 @@ class LoopWriter:
 
     def _runs_along(self, chain: Sequence[int]) -> bool:
         """Whether more reads run along the last axis of the result than along the innermost loop of the sums."""
-        program = self._program
-        last, innermost = self._stage.axes[-1], program.instructions[chain[-1]].arguments[1]
-        votes = 0
-        for position in needed_for(program, program.instructions[chain[-1]].arguments[0]):
-            instruction = program.instructions[position]
-            if instruction.operation == "read" and len(instruction.arguments) > 1:
-                steps = program.free[instruction.arguments[-1]]
-                votes += (last in steps) - (innermost in steps)
+        program, votes = self._program, 0
+        for axis, sign in ((self._stage.axes[-1], 1), (program.instructions[chain[-1]].arguments[1], -1)):
+            for position in needed_for(program, program.instructions[chain[-1]].arguments[0]):
+                step = program.instructions[position]
+                steps = [axis in program.free[index] for index in step.arguments[1:]]
+                if step.operation == "read" and any(steps) and axis not in self._short:
+                    votes += sign if steps[-1] else -sign
         return votes > 0
 
     def _write_side_by_side(self, chain: Sequence[int]) -> None:
@@ -246,11 +261,82 @@ class LoopWriter:
         stack[-1].lines.append(cleared)
         for register in chain:
             stack.append(self._loop(program.instructions[register].arguments[1]))
-        stack.append(self._loop(axes[-1], len(axes) == 1))
-        value = self._value(program.instructions[chain[-1]].arguments[0], stack)
-        stack[-1].lines.append(f"out[{target}] += {value}")
+        body, tests = self._unwrapped(program.instructions[chain[-1]].arguments[0])
+        first = ("start", "stop") if len(axes) == 1 else ("0", f"n{axes[-1]}")
+        self.extents[axes[-1]] = None
+        self._bound(axes[-1], tests, first, stack)
+        stack.append(Block(axes[-1], f"for i{axes[-1]} in range(low, high):"))
+        rest = [self._value(test, stack) for test in tests if test not in self._known]
+        value = self._value(body, stack)
+        stack[-1].lines.append(f"{'if ' + ' and '.join(rest) + ': ' if rest else ''}out[{target}] += {value}")
         for outer, inner in itertools.pairwise(stack):
             outer.lines.append(inner)
+
+    def _unwrapped(self, register: int) -> tuple[int, list[int]]:
+        """A term of a sum without the conditions under which it counts, and these."""
+        program, tests = self._program, list[int]()
+        while (step := program.instructions[register]).operation == "select":
+            other = program.instructions[step.arguments[2]]
+            if other.operation != "constant" or other.value != 0:
+                break
+            tests += self._parts(step.arguments[0])
+            register = step.arguments[1]
+        return register, list(dict.fromkeys(tests))
+
+    def _parts(self, condition: int) -> list[int]:
+        """The conditions that a condition is made of, all of which must hold."""
+        step = self._program.instructions[condition]
+        if step.operation == "truth" and step.value:
+            return []
+        return [part for at in step.arguments for part in self._parts(at)] if step.operation == "and" else [condition]
+
+    def _bound(self, axis: int, tests: Sequence[int], first: tuple[str, str], stack: Sequence[Block]) -> None:
+        """The first and last index for which conditions hold, before the loop over it, as far as they tell."""
+        program, block = self._program, stack[-1]
+        at_zero = Block(axis)  # what depends on the index, where that is 0
+        at_zero.lines.append(f"i{axis} = 0")
+        lines = [f"low, high = {first[0]}, {first[1]}"]
+        bounded = []
+        for test in tests:
+            step = program.instructions[test]
+            if axis not in program.free[test]:
+                lines.append(f"if not ({self._value(test, stack)}): high = low")
+                bounded.append(test)
+                continue
+            factors = [self._factor(at, axis) for at in step.arguments]
+            if step.operation not in ("lt", "le") or None in factors or program.kinds[step.arguments[0]] != "integer":
+                continue
+            factor = (factors[0] or 0) - (factors[1] or 0)
+            if factor == 0:
+                continue
+            one, other = (self._value(at, [*stack, at_zero]) for at in step.arguments)
+            at_zero.lines.append(f"gap{test} = {other} - {one}")
+            strict = int(step.operation == "lt")  # factor * index + strict <= gap
+            if factor > 0:
+                lines.append(f"high = min(high, (gap{test} - {strict}) // {factor} + 1)")
+            else:
+                lines.append(f"low = max(low, -((gap{test} - {strict}) // {-factor}))")
+            bounded.append(test)
+        block.lines += [*at_zero.lines, *lines]
+        self._known = set(bounded)
+
+    def _factor(self, register: int, axis: int) -> int | None:
+        """The known factor of an index variable in a whole number; None if it is not linear in it."""
+        program, step = self._program, self._program.instructions[register]
+        if axis not in program.free[register]:
+            return 0
+        if step.operation == "axis":
+            return 1
+        factors = [self._factor(at, axis) for at in step.arguments]
+        if step.operation in ("add", "sub", "neg") and None not in factors:
+            signs = {"add": (1, 1), "sub": (1, -1), "neg": (-1,)}[step.operation]
+            return sum(sign * (factor or 0) for sign, factor in zip(signs, factors, strict=True))
+        if step.operation == "mul":
+            for one, other in (step.arguments, step.arguments[::-1]):
+                scale, factor = program.instructions[one], self._factor(other, axis)
+                if scale.operation == "integer" and factor is not None:
+                    return int(scale.value) * factor
+        return None
 
     def _value(self, register: int, stack: Sequence[Block]) -> str:
         """The name of a value, after the lines that compute it."""
@@ -366,6 +452,8 @@ class LoopWriter:
     def _read(self, register: int, instruction: ProgramInstruction, arguments: list[str], block: Block) -> str:
         self.operands[instruction.name] = None
         condition, *indices = arguments
+        if self._known.issuperset(self._parts(instruction.arguments[0])):
+            condition = "True"
         element = f"a_{instruction.name}[{_place(indices)}]"
         if register in self._unproven:
             name = f"a_{instruction.name}"

@@ -101,3 +101,24 @@ def test_the_comparison_can_fail() -> None:
     tensors, _ = operands_of(case, 1)
     with pytest.raises(AssertionError):
         torch.testing.assert_close(case.op(*tensors) * (1 + 1e-9), case.function(*tensors), rtol=1e-10, atol=1e-10)
+
+
+LONG = {
+    "matmul": ([(9, 10), (10, 11)], {}),
+    "conv1d": ([(2, 3, 31), (4, 3, 3)], {"stride": 2, "padding": 2, "dilation": 2}),
+    "conv2d": ([(2, 2, 12, 19), (9, 2, 3, 3)], {"padding": 1}),
+    "transposed": ([(2, 3, 17), (3, 9, 9)], {"stride": 3}),
+}
+
+
+@pytest.mark.parametrize("name", ["matmul", *(pytest.param(name, marks=pytest.mark.slow) for name in [*LONG][1:])])
+def test_loops_along_the_last_axis_agree(name: str) -> None:
+    """Long enough that the result's last axis runs innermost, with the bounds that its guards leave."""
+    case, (shapes, constants) = CASES[name], LONG[name]
+    tensors = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    wanted = case.function(*tensors, **constants)
+    error = torch.randn_like(wanted)
+    out, gradients = by_hand(case.op, tensors, constants, error, run_numba)
+    torch.testing.assert_close(out.reshape(wanted.shape), wanted, rtol=1e-10, atol=1e-10)
+    for got, expected in zip(gradients.values(), torch.autograd.grad(wanted, tensors, error), strict=True):
+        torch.testing.assert_close(got.reshape(expected.shape), expected, rtol=1e-10, atol=1e-10)
