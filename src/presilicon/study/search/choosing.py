@@ -9,7 +9,7 @@ Each step leaves points out for a reason that is recorded (`DecisionEvent`):
 4. The rest is trained in full, with the reference, on the same seeds; runs that cannot reach the target are stopped.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
@@ -89,9 +89,8 @@ class Choice:
         simulated = {point.key: self.work.table.records[point.key, "simulated"] for point in points}
         candidates = self._trained_apart(self._allowed(points, simulated), simulated)
         finalists = self._best(self._promising(candidates))
-        reference = self._reference()
-        comparison = self._train_in_full([reference, *finalists])
-        return self._recommend(reference, finalists, comparison, points, simulated)
+        trained, comparison = self._train_in_full([self._reference(), *finalists])
+        return self._recommend(trained, comparison, points, simulated)
 
     def _allowed(self, points: Sequence[Point], simulated: dict[str, PointRecord]) -> list[Point]:
         allowed = []
@@ -143,8 +142,9 @@ class Choice:
         workload = candidates[0].trained.workload
         short = few_steps(self.training, workload, self.choosing.few_steps, self.choosing.tries)
         tried = [prepare_point(candidate.point, short, self.work.run.path) for candidate in candidates]
-        self.work.train(tried, "try")
-        traces = {each.point.key: each.traces() for each in tried}
+        errors = self.work.train(tried, "try")
+        candidates = self._without(candidates, {prepared.point.key: errors.get(prepared.key) for prepared in tried})
+        traces = {prepared.point.key: prepared.traces() for prepared in tried if prepared.key not in errors}
         better, sustain = workload.measure.direction, workload.sustain
         finals = {key: median(_final(trace, sustain) for trace in own) for key, own in traces.items()}
         goal = median(finals.values())
@@ -156,7 +156,12 @@ class Choice:
             )
         sign = -1.0 if better == "higher" else 1.0
         ranking = sorted(
-            candidates, key=lambda each: (scores[each.point.key], sign * finals[each.point.key], each.point.number)
+            candidates,
+            key=lambda candidate: (
+                scores[candidate.point.key],
+                sign * finals[candidate.point.key],
+                candidate.point.number,
+            ),
         )
         for rank, candidate in enumerate(ranking, start=1):
             score = scores[candidate.point.key]
@@ -166,6 +171,19 @@ class Choice:
             self.decide(candidate.point, "tried" if rank <= most else "left out", reason)
         return ranking[:most]
 
+    def _without(self, candidates: Sequence[Candidate], errors: Mapping[str, str | None]) -> list[Candidate]:
+        """The candidates that could be trained; at least one must be."""
+        for candidate in candidates:
+            error = errors.get(candidate.point.key)
+            if error:
+                self.decide(candidate.point, "refused", error)
+        able = [candidate for candidate in candidates if not errors.get(candidate.point.key)]
+        if not able:
+            raise RunFailedError(
+                f"none of the designs can be trained; the first: {next(filter(None, errors.values()))}"
+            )
+        return able
+
     def _reference(self) -> Candidate:
         """The first design of the study as it is."""
         study = self.work.study
@@ -174,25 +192,34 @@ class Choice:
         self.work.simulate([point])
         return Candidate(point, self.work.table.records[point.key, "simulated"], trained)
 
-    def _train_in_full(self, candidates: Sequence[Candidate]) -> Comparison:
+    def _train_in_full(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], Comparison]:
+        """The candidates that could be trained, and how they compare; the first is the reference.
+
+        Raises:
+            RunFailedError: the reference cannot be trained.
+        """
+        errors = self.work.train([candidate.trained for candidate in candidates], "train")
+        reference, *others = candidates
+        if reference.trained.key in errors:
+            raise RunFailedError(f"the reference cannot be trained: {errors[reference.trained.key]}")
+        others = self._without(others, {one.point.key: errors.get(one.trained.key) for one in others})
+        candidates = [reference, *others]
         trained = _named_apart([candidate.trained for candidate in candidates])
-        self.work.train(trained, "train")
         comparison = record_comparison(trained, self.work.run.path, FINAL, sensitivity=self.choosing.sensitivity)
         for candidate, result in zip(candidates, comparison.designs, strict=True):
             self.work.table.append([trained_record(candidate.point, candidate.record, result, FINAL)])
-        return comparison
+        return candidates, comparison
 
     def _recommend(
         self,
-        reference: Candidate,
-        finalists: Sequence[Candidate],
+        candidates: Sequence[Candidate],
         comparison: Comparison,
         points: Sequence[Point],
         simulated: dict[str, PointRecord],
     ) -> Recommendation:
         by = self.choosing.by
         able: list[tuple[float, int, Candidate, Result, PointRecord]] = []
-        for candidate, result in zip([reference, *finalists], comparison.designs, strict=True):
+        for candidate, result in zip(candidates, comparison.designs, strict=True):
             record = self.work.table.records[candidate.point.key, "trained"]
             broken = broken_limit(record, self.limits)
             if broken is not None:

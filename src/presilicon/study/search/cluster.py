@@ -74,14 +74,14 @@ class DaskEngine:
             )
         )
         here = versions()
-        for worker, found in there.items():
+        for worker, installed in there.items():
             different = [
-                f"{name} {found.get(name)}, here {version}"
+                f"{name} {installed.get(name)}, here {version}"
                 for name, version in here.items()
-                if found.get(name) != version
+                if installed.get(name) != version
             ]
             if different:
-                has = f"has {', '.join(different)}" if found else "has no presilicon"
+                has = f"has {', '.join(different)}" if installed else "has no presilicon"
                 raise ConfigError(f"--on {address}: worker {worker} {has}; install the same versions there")
         self._check_directory(address, out)
 

@@ -146,18 +146,19 @@ def record_comparison(
 
     The same run is written again if the study was killed while it wrote.
     """
-    first = trained[0]
-    plan = plan_of([each.design for each in trained], first.workload, first.training, sensitivity=sensitivity)
-    graphs = {each.design.name: step_graphs(each.point, each.design, directory / "graphs") for each in trained}
+    first, designs = trained[0], [prepared.design for prepared in trained]
+    plan = plan_of(designs, first.workload, first.training, sensitivity=sensitivity)
+    folder = directory / "graphs"
+    graphs = {prepared.design.name: step_graphs(prepared.point, prepared.design, folder) for prepared in trained}
     study = Study(plan, graphs)
-    study.traces = tuple(each.traces() for each in trained)
+    study.traces = tuple(prepared.traces() for prepared in trained)
     comparison = study.comparison()
     root = directory / POINT_RUNS
     shutil.rmtree(root / name, ignore_errors=True)
     with create_run(root, "evaluate", plan.config(), seed=plan.seed, name=name) as run:
         evaluations = [event for event in study.evaluations() if isinstance(event, EvaluationEvent)]
-        designs = [DesignEvent(design=design.name, config=design.to_plain()) for design in plan.designs]
-        run.log.extend([*designs, *evaluations, ResultEvent(comparison=to_builtins(comparison))])
+        configs = [DesignEvent(design=design.name, config=design.to_plain()) for design in designs]
+        run.log.extend([*configs, *evaluations, ResultEvent(comparison=to_builtins(comparison))])
         run.write_file("result.json", json_text(comparison))
     return comparison
 

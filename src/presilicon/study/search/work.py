@@ -115,13 +115,18 @@ class SweepWork:
         size = max(1, min(_CHUNK, -(-len(missing) // (4 * engine.workers))))
         tasks = [SimulateTask(chunk, str(self.graphs.resolve())) for chunk in _chunks(missing, size)]
         meter = Meter("simulate", len(missing), engine, self._on_progress)
+        lost = 0
         for outcome in engine.run(simulate_points, tasks, trains=False):
-            if outcome.error:
+            if outcome.is_lost:
+                lost += len(outcome.task.points)
+                records = []
+            elif outcome.error:
                 records = [point.record(error=outcome.error) for point in outcome.task.points]
             else:
                 records = outcome.result
             self.table.append(records)
-            meter.advance(len(records), failed=sum(bool(record.error) for record in records))
+            meter.advance(len(outcome.task.points), failed=sum(bool(record.error) for record in records))
+        _require_none(lost, "points")
 
     def train_points(self, points: Sequence[Point]) -> None:
         """Train the points that meet the limits so far, and record each as a run; trainings that are equal are shared.
@@ -144,12 +149,12 @@ class SweepWork:
                     self.table.append([point.record(stage="trained", error=str(error))])
         errors = self.train(ready, "train")
         meter = Meter("record", len(ready), LocalEngine(1), self._on_progress)
-        for each in ready:
-            point, name = each.point, f"{each.point.number:05d}"
-            if each.key in errors:
-                record = point.record(stage="trained", error=errors[each.key])
+        for prepared in ready:
+            point, name = prepared.point, f"{prepared.point.number:05d}"
+            if prepared.key in errors:
+                record = point.record(stage="trained", error=errors[prepared.key])
             else:
-                result = record_comparison([each], self.run.path, name).designs[0]
+                result = record_comparison([prepared], self.run.path, name).designs[0]
                 record = trained_record(point, self.table.records[point.key, "simulated"], result, name)
             self.table.append([record])
             meter.advance(1, failed=bool(record.error))
@@ -162,11 +167,11 @@ class SweepWork:
         """
         from presilicon.study.search.training import TRAININGS, train_point
 
-        different = {each.key: each for each in trained}
-        tasks = {task.path: each.key for each in different.values() for task in each.tasks()}
-        queue = [task for each in different.values() for task in each.tasks()]
+        different = {prepared.key: prepared for prepared in trained}
+        tasks = {task.path: prepared.key for prepared in different.values() for task in prepared.tasks()}
+        queue = [task for prepared in different.values() for task in prepared.tasks()]
         (self.run.path / TRAININGS).mkdir(exist_ok=True)
-        on_gpu = any(each.training.device != "cpu" for each in trained)
+        on_gpu = any(prepared.training.device != "cpu" for prepared in trained)
         engine = LocalEngine(1) if on_gpu and isinstance(self.engine, LocalEngine) else self.engine
         meter, errors, lost = Meter(stage, len(queue), engine, self._on_progress), {}, 0
         for outcome in engine.run(train_point, queue):
@@ -177,8 +182,7 @@ class SweepWork:
             else:
                 self._note(outcome.result)
             meter.advance(1, failed=bool(outcome.error))
-        if lost:
-            raise RunFailedError(f"{lost} trainings failed because their workers died; the same command tries again")
+        _require_none(lost, "trainings")
         return errors
 
     def _note(self, event: Event) -> None:
@@ -220,6 +224,12 @@ class SweepWork:
                 raise ConfigError(f'{none} "{limit}": the nearest of {len(usable)} has {nearest:.4g}')
         together = ", ".join(map(str, limits))
         raise ConfigError(f"no point meets all limits together: {together}; each alone is met by some")
+
+
+def _require_none(lost: int, what: str) -> None:
+    """Fail if tasks were lost with their workers; they have no record, so that another attempt does them."""
+    if lost:
+        raise RunFailedError(f"{lost} {what} failed because their workers died; the same command tries again")
 
 
 def _chunks(points: Sequence[Point], size: int) -> Iterator[tuple[Point, ...]]:

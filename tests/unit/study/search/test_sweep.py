@@ -245,3 +245,22 @@ def test_a_thousand_points_survive_kill_9_and_none_is_doubled(tmp_path):
 
 def _lines(path):
     return path.read_bytes().count(b"\n")
+
+
+def test_designs_that_cannot_be_trained_are_refused_and_the_others_compared(tmp_path, monkeypatch):
+    from presilicon.study.search import training
+
+    train = training.train_point
+
+    def fail_on_fp32(task):
+        if task.point.values.get("numerics") == "fp32":
+            raise ConfigError("this one cannot be trained")
+        return train(task)
+
+    monkeypatch.setattr(training, "train_point", fail_on_fp32)
+    swept = ps.sweep(TRAINED, out=tmp_path, jobs=1)
+    assert [bool(record.error) for record in swept.records] == [False, True, False, True]
+    chosen = ps.sweep({**TRAINED, "choose": {"best": 1, "few_steps": 30}}, out=tmp_path, jobs=1)
+    assert chosen.recommendation.metrics["area_mm2"] < 16
+    refused = [event for event in list_runs(tmp_path)[-1].events(DecisionEvent) if event.decision == "refused"]
+    assert [event.reason for event in refused] == ["this one cannot be trained"]
