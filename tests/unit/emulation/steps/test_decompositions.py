@@ -282,3 +282,33 @@ def test_what_recorders_compute_is_not_emulated() -> None:
 
 
 ONLY_SMALL = UserFormat("only_small", FIELDS, whole, only_small, add=add_up)
+
+
+def dithered_add(a, b, state):
+    return (a + b + (state >> 5 & 1)) & 127, state + 1
+
+
+DITHERED = UserFormat("dithered", FIELDS, value, convert, add=dithered_add, state="random")
+
+
+def dithered_run(parts: tuple[int, ...], seed: int = 1) -> list[float]:
+    """Weights after some steps, with a save, a new model and a load between the parts."""
+    x, saved = torch.linspace(0, 9, 24).view(4, 6), None
+    for steps in parts:
+        torch.manual_seed(0)
+        role = RoleFormat(DITHERED)
+        model = emulate_(nn.Sequential(nn.Linear(6, 4), nn.ReLU()), Numerics(activation=role, error=role), seed=seed)
+        if saved is not None:
+            model.load_state_dict(saved)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+        saved = copy.deepcopy(model.state_dict())
+    return [number for parameter in model.parameters() for number in parameter.flatten().tolist()]
+
+
+def test_a_resumed_run_draws_the_states_of_one_that_went_on() -> None:
+    assert dithered_run((4,)) == dithered_run((2, 2))
+    assert dithered_run((4,)) != dithered_run((4,), seed=2)
