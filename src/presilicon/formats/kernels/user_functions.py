@@ -227,7 +227,7 @@ def map_codes(fmt: UserFormat, name: str, operands: tuple[Tensor, ...], key: Key
     stateful, first = has_state(fmt, name), operands[0]
     is_tabled = fmt.bits <= TABLE_BITS and not stateful and name not in ("convert", "as_float", "mad")
     if is_tabled:
-        return _look_up(operation_table(fmt, name), operands, fmt.bits)
+        return _look_up(_table_on(fmt, name, first.device), operands, fmt.bits)
     states = lane_states(fmt, first.numel(), key, first.device) if stateful else None
     if first.device.type == "cuda" and has_triton():
         from presilicon.formats.kernels import user_gpu
@@ -258,11 +258,16 @@ def _result_type(fmt: UserFormat, name: str) -> torch.dtype:
     return torch.float64 if name == "as_float" else code_type(fmt.bits)
 
 
-def _look_up(table: Any, operands: tuple[Tensor, ...], bits: int) -> Tensor:
+@lru_cache(maxsize=64)
+def _table_on(fmt: UserFormat, name: str, device: torch.device) -> Tensor:
+    return torch.from_numpy(operation_table(fmt, name)).to(device).view(-1)
+
+
+def _look_up(table: Tensor, operands: tuple[Tensor, ...], bits: int) -> Tensor:
     index = operands[0].to(torch.int32)
     for operand in operands[1:]:
         index = index << bits | operand.to(torch.int32)
-    return torch.from_numpy(table).to(index.device).view(-1).index_select(0, index.view(-1)).view(index.shape)
+    return table.index_select(0, index.view(-1)).view(index.shape)
 
 
 def lane_states(fmt: UserFormat, count: int, key: Key | None, device: torch.device) -> Tensor:

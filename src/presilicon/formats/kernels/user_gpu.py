@@ -22,15 +22,18 @@ ALWAYS_CHECKED, CHECK_EVERY = 8, 64
 
 
 class Kernel(NamedTuple):
-    """A translated kernel and its constant tables."""
+    """A translated kernel, its constant tables, and the copies of these on devices."""
 
     launch: Any
     tables: tuple[Any, ...]
     flags: "Flags"
+    copies: dict[torch.device, list[Tensor]]
 
     def tables_on(self, device: torch.device) -> list[Tensor]:
         """The tables on a device."""
-        return [torch.from_numpy(table).to(device).view(-1) for table in self.tables]
+        if device not in self.copies:
+            self.copies[device] = [torch.from_numpy(table).to(device).view(-1) for table in self.tables]
+        return self.copies[device]
 
 
 class Flags:
@@ -67,7 +70,7 @@ def build(source: str, translation: Translation, flags: Flags) -> Kernel:
     pointers = "".join(f"{name}, " for name in translation.tables)
     scope = {"triton": triton, "tl": tl}
     launch = define("kernel", f"@triton.jit\n{source.replace('{tables}', pointers)}", scope)
-    return Kernel(launch, tuple(translation.tables.values()), flags)
+    return Kernel(launch, tuple(translation.tables.values()), flags, {})
 
 
 def indented(lines: list[str], depth: int) -> str:
