@@ -195,6 +195,30 @@ def test_a_vector_unit_equals_its_function_called_group_by_group() -> None:
     assert not torch.equal(found, matmul(a, b, MacUnit(accumulate=FUSED)))
 
 
+def lane_products(a, b):
+    """Four multipliers side by side, as in `new_fp4 mad(new_fp4 a, new_fp4 b)`."""
+    return mul(a[0], b[0]), mul(a[1], b[1]), mul(a[2], b[2]), mul(a[3], b[3])
+
+
+LANES4 = ProcessingUnit("lanes4", COARSE, lanes=4, mad=lane_products)
+
+
+def test_the_codes_of_lanes_are_added_in_the_order_of_the_unit() -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(4, 12) * 2, torch.randn(12, 3) * 2
+    for order, is_tree in (("tree", True), ("sequential", False)):
+        left, right = encode(a, COARSE).tolist(), encode(b, COARSE).tolist()
+        found = encode(matmul(a, b, MacUnit(unit=replace(LANES4, order=order))), COARSE).tolist()
+        for m, n in ((0, 0), (1, 2), (3, 1)):
+            code = 0
+            for begin in range(0, 12, 4):
+                p = [mul(left[m][k], right[k][n]) for k in range(begin, begin + 4)]
+                total = coarse_add(coarse_add(p[0], p[1]), coarse_add(p[2], p[3]))
+                chain = coarse_add(coarse_add(coarse_add(p[0], p[1]), p[2]), p[3])
+                code = coarse_add(code, total if is_tree else chain)
+            assert as_float(found[m][n]) == as_float(code)
+
+
 def test_an_order_of_a_unit_is_that_of_the_mac_unit() -> None:
     torch.manual_seed(0)
     a, b = torch.randn(4, 37), torch.randn(37, 3)

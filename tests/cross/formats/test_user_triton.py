@@ -79,6 +79,7 @@ print(*(torch.equal(decode(codes, fmt), matmul(a, b, mac)) for codes in found))
         "MacUnit(accumulate=test_mac_user.FUSED, order='chunked', chunk=7, width=3)",
         "MacUnit(accumulate=SHIFTING, order='chunked', chunk=5, width=2)",
         "MacUnit(unit=test_mac_user.PAIRS4)",
+        "MacUnit(unit=test_mac_user.LANES4)",
     ],
 )
 def test_products_give_the_same_codes(interpret, mac: str) -> None:

@@ -23,6 +23,7 @@ class VectorUnit:
         format: UserFormat
         lanes: int
         mad: Callable[..., Any] | None
+        order: UnitOrder
         depth: int
         interval: int
         energy_pj: float | None
@@ -42,8 +43,9 @@ class ProcessingUnit(VectorUnit):
 
     Either its `order` says how the format's own functions are arranged over the lanes, or `mad` is the whole unit:
     `mad(a, b, c)` takes `lanes` codes of each operand and the code of the running sum and returns that of the next sum.
-    Lanes beyond the end of the reduction receive the code of 0. `register_unit` makes the name known to design files,
-    where a product has the unit as `mac.unit`.
+    A `mad(a, b)` returns a code per lane, and the format's `add` adds these up in the `order`, tree or sequential, and
+    to the running sum. Lanes beyond the end of the reduction receive the code of 0. `register_unit` makes the name
+    known to design files, where a product has the unit as `mac.unit`.
 
     >>> def as_float(code):
     ...     return float(code)
@@ -86,9 +88,11 @@ class ProcessingUnit(VectorUnit):
             require(figure is None or is_number, label, f"{name} must be a number of at least 0, not {figure!r}")
         require(self.mad is None or callable(self.mad), label, f"mad must be a function, not {self.mad!r}")
         count = None if self.mad is None else argument_count(self.mad)
-        allowed = (3, 4) if self.format.state is not None else (3,)
-        needed = "3 arguments: the lanes' codes a and b, and the running sum c"
+        allowed = (2, 3, 4) if self.format.state is not None else (2, 3)
+        needed = "the lanes' codes a and b, or these and the running sum c: 2 or 3 arguments"
         require(count is None or count in allowed, label, f"mad must take {needed}, not {count}")
+        is_split = count == 2 and self.order == "lanes"
+        require(not is_split, label, 'order must be "tree" or "sequential" with a mad of two arguments')
 
     @property
     def has_state(self) -> bool:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from presilicon.base import FormatError
 from presilicon.formats.codes import encode
-from presilicon.formats.families.user import UserFormat
+from presilicon.formats.families.user import UserFormat, argument_count
 from presilicon.formats.kernels.assembly import define, jit, plain_function
 from presilicon.formats.kernels.passes import has_numba, has_triton
 from presilicon.formats.kernels.threads import split_over_threads
@@ -65,10 +65,12 @@ def check_user(mac: MacUnit) -> None:
 def _check_adder(mac: MacUnit, adder: UserFormat) -> None:
     if mac.multiply not in (None, adder):
         raise FormatError(f"multiply must be left out with accumulate={adder}, not {mac.multiply}")
-    if mac.unit is not None and mac.unit.mad is not None:
+    if mac.unit is not None and mac.unit.mad is not None and argument_count(mac.unit.mad) != 2:
         return
     if adder.add is None:
         raise FormatError(f"accumulate={adder} must have an `add`; give one, as UserFormat(..., add=...)")
+    if mac.unit is not None and mac.unit.mad is not None:
+        return
     if adder.mad is None and adder.mul is None:
         raise FormatError(f"accumulate={adder} must have a `mad` or a `mul`")
     if mac.fused and adder.mad is None:
@@ -297,24 +299,41 @@ def _uniform(fmt: UserFormat, name: str, stateful: bool) -> Callable[..., Any]:
     return jit(passing) if hasattr(function, "py_func") else passing
 
 
-def _compiled_unit(unit: VectorUnit) -> Callable[..., Any]:
+@lru_cache(maxsize=64)
+def unit_function(unit: VectorUnit) -> Callable[..., Any]:
+    """The whole unit as a function of the lanes' codes and the running sum."""
     assert unit.mad is not None
+    if argument_count(unit.mad) != 2:
+        return unit.mad
+    terms = [f"lanes[{lane}]" for lane in range(unit.lanes)]
+    if unit.order == "sequential":
+        while len(terms) > 1:
+            terms = [f"add({terms[0]}, {terms[1]})", *terms[2:]]
+    while len(terms) > 1:
+        rest = terms[-1:] if len(terms) % 2 else []
+        terms = [f"add({x}, {y})" for x, y in zip(terms[::2], terms[1::2], strict=False)] + rest
+    source = f"def mad(a, b, c):\n    lanes = multiply(a, b)\n    return add(c, {terms[0]})\n"
+    return define("mad", source, {"multiply": unit.mad, "add": code_function(unit.format, "add")})
+
+
+def _compiled_unit(unit: VectorUnit) -> Callable[..., Any]:
+    mad = unit_function(unit)
     nothing = [0] * unit.lanes
     with naming(unit.format, f"mad of {unit.name}"):  # compiled code does not notice a lane that is not there
-        plain_function(unit.mad)(nothing, nothing, 0, *[0] * unit.has_state)
+        plain_function(mad)(nothing, nothing, 0, *[0] * unit.has_state)
     if not has_numba():
-        return unit.mad
+        return mad
     import numba
     from numba.core.errors import NumbaError
 
-    compiled = jit(unit.mad)
+    compiled = jit(mad)
     codes = numba.int64[::1]
     state = (numba.float64 if isinstance(unit.format.state, float) else numba.int64,) if unit.has_state else ()
     try:
         compiled.compile((codes, codes, numba.int64, *state))  # type: ignore[attr-defined]
     except NumbaError as error:
-        warn_of_slow(unit.format, f"mad of {unit.name}", unit.mad, error, "it runs in Python, number by number")
-        return getattr(unit.mad, "py_func", unit.mad)
+        warn_of_slow(unit.format, f"mad of {unit.name}", mad, error, "it runs in Python, number by number")
+        return plain_function(mad)
     return compiled
 
 

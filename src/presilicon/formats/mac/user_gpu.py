@@ -24,7 +24,7 @@ from presilicon.formats.kernels.user_functions import (
 )
 from presilicon.formats.kernels.user_gpu import EXACT, Flags, Kernel, build, indented
 from presilicon.formats.mac.unit import MacUnit
-from presilicon.formats.mac.user import Sums, is_fused, tables_of
+from presilicon.formats.mac.user import Sums, is_fused, tables_of, unit_function
 
 TILE, WARPS = (32, 64), 4
 MOST_SLOTS = 64
@@ -147,7 +147,7 @@ def _translated(mac: MacUnit, slots: int, stateful: bool) -> Kernel | None:
         source = writer.vector() if mac.unit is not None and mac.unit.mad is not None else writer.scalar()
     except UntranslatableError as error:
         has_unit = mac.unit is not None and mac.unit.mad is not None
-        function = mac.unit.mad if has_unit and mac.unit is not None else code_function(fmt, writer.name)
+        function = unit_function(mac.unit) if has_unit and mac.unit is not None else code_function(fmt, writer.name)
         assert function is not None
         if fmt.bits > TABLE_BITS or slots > 1 or stateful or has_unit:
             warn_of_slow(fmt, writer.name, function, error, "products on the GPU are computed on the CPU")
@@ -189,10 +189,9 @@ class _Writer:
         for lane in range(unit.lanes):
             text += self._load(lane, "depth", zero, 2)
         lanes = [[Text(f"{side}{lane}", "i") for lane in range(unit.lanes)] for side in "xy"]
-        assert unit.mad is not None
         states = [self._state()] * self.stateful
         start = len(self.translation.lines)
-        result = self.translation.call(unit.mad, [*lanes, Text("total", "i"), *states])
+        result = self.translation.call(unit_function(unit), [*lanes, Text("total", "i"), *states])
         text += indented(self._store(result, "total", start), 2)
         return text + self._tail
 
