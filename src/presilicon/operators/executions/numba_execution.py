@@ -17,7 +17,6 @@ from torch import Tensor
 
 from presilicon.base import ConfigError, RunFailedError
 from presilicon.formats import split_over_threads
-from presilicon.operators.executions import numba_functions
 from presilicon.operators.executions.files import module_of
 from presilicon.operators.program import REDUCTIONS, Program, ProgramInstruction
 from presilicon.operators.reference import outside
@@ -131,6 +130,8 @@ def _uses(program: Program, stage: Stage, value: int) -> bool:
 @lru_cache(maxsize=512)
 def _compile(text: str) -> Callable[..., None]:
     import numba
+
+    from presilicon.operators.executions import numba_functions
 
     is_cached = True
     try:
