@@ -24,10 +24,10 @@ from presilicon.operators.reference import EXACT
 from presilicon.operators.source import LanguageError
 
 if TYPE_CHECKING:
-    from presilicon.operators.executions.calls import SlowOperatorWarning, apply_operator, definition_of, work_of_call
+    from presilicon.operators.executions.calls import SlowOperatorWarning, apply_operator, work_of_call
 
 __getattr__ = deferred(__name__, {
-    "presilicon.operators.executions.calls": ("SlowOperatorWarning", "apply_operator", "definition_of", "work_of_call"),
+    "presilicon.operators.executions.calls": ("SlowOperatorWarning", "apply_operator", "work_of_call"),
 })  # fmt: skip
 
 __all__ = [
@@ -48,7 +48,6 @@ __all__ = [
     "SlowOperatorWarning",
     "apply_operator",
     "check_function",
-    "definition_of",
     "load_operator",
     "operator",
     "piecewise_linear",

@@ -52,7 +52,7 @@ def gradients(program: Program, shapes: Mapping[str, tuple[int | str, ...]]) -> 
     result = program.results[0]
     axes = [registers[axis] for axis in result.axes]
     error = builder.emit("read", builder.truth(True), *axes, name="error")
-    reads = _Adjoint(builder, axes).run({registers[result.value]: error})
+    reads = _Adjoint(builder).run({registers[result.value]: error})
     plain: defaultdict[str, list[int]] = defaultdict(list)
     results = []
     for position, shares in reads.items():
@@ -92,7 +92,7 @@ def _element(builder: Builder, name: str, shape: tuple[int | str, ...]) -> tuple
 class _Adjoint:
     """Sends errors from results to reads."""
 
-    def __init__(self, builder: Builder, axes: list[int] | None = None) -> None:
+    def __init__(self, builder: Builder) -> None:
         self.builder = builder
         self._shares: defaultdict[int, list[_Share]] = defaultdict(list)
         self._queue: list[int] = []

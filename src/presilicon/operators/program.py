@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal
 
 from presilicon.base import ConfigError
 
@@ -58,7 +58,6 @@ Operation = Literal[
     "argmax",
     "argmin",
 ]
-OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 Kind = Literal["number", "integer", "condition"]
 CONDITIONS = frozenset(["truth", "lt", "le", "eq", "ne", "and", "or", "not"])
 """The operations whose result is true or false."""

@@ -99,11 +99,6 @@ def _shared(own: Operator, given: Constants) -> Constants:
     return tuple((name, dict(given).get(name, default)) for name, default in own.constants.items())
 
 
-def definition_of(key: str) -> Definition:
-    """The operator that a key names."""
-    return _definitions[key]
-
-
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def key_of(operator: Operator, constants: Constants) -> str:
     """The key of an operator: the same in every process that has the same operator."""

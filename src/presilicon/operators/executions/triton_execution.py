@@ -138,7 +138,6 @@ class KernelWriter(LoopWriter):
         return "\n".join([*head, "@triton.jit", f"def kernel({', '.join(names)}):", *constants, *top.text(1), ""])
 
     def _define(self, register: int, stack: Sequence[Block]) -> None:
-        self._is_wide = len(stack) > 1
         super()._define(register, stack)
         if register not in self._flat and self._is_flat(register):
             self._flat.add(register)
