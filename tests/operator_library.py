@@ -271,7 +271,7 @@ def _classes(random: Random) -> tuple[list[Tensor], dict[str, Any]]:
 
 
 def _filtered(x: Tensor) -> Tensor:
-    state, out = torch.zeros(x.shape[0], dtype=x.dtype), []
+    state, out = torch.zeros(x.shape[0], dtype=x.dtype, device=x.device), []
     for column in x.unbind(1):
         state = 0.5 * state + column * (state - 1).abs()
         out.append(state)
