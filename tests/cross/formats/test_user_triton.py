@@ -76,6 +76,7 @@ print(*(torch.equal(decode(codes, fmt), matmul(a, b, mac)) for codes in found))
     [
         "MacUnit(accumulate=test_mac_user.TABLES, order='chunked', chunk=5)",
         "MacUnit(accumulate=test_mac_user.WIDE, order='pairwise', chunk=5)",
+        "MacUnit(accumulate=test_mac_user.COARSE, order='pairwise', chunk=5)",
         "MacUnit(accumulate=test_mac_user.FUSED, order='chunked', chunk=7, width=3)",
         "MacUnit(accumulate=SHIFTING, order='chunked', chunk=5, width=2)",
         "MacUnit(unit=test_mac_user.PAIRS4)",

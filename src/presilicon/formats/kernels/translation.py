@@ -89,7 +89,8 @@ class Translation:
         if id(values) not in self._owners:
             array = as_table(values)
             name, kind = f"T{len(self.tables)}", "f" if array.dtype.kind == "f" else "i"
-            self.tables[name] = np.ascontiguousarray(array, dtype=np.float64 if kind == "f" else np.int64)
+            wide = np.float64 if kind == "f" else np.uint8 if array.dtype == np.uint8 else np.int64
+            self.tables[name] = np.ascontiguousarray(array, dtype=wide)
             self._owners[id(values)] = Table(name, array.shape, kind, values)
         return self._owners[id(values)]
 
@@ -233,7 +234,8 @@ class Translation:
             flat = self.binary("+", operator.add, self.binary("*", operator.mul, flat, size), wrapped)
         where = self.text(flat, "i")
         inside = self.emit(f"({where.name} >= 0) & ({where.name} < {math.prod(owner.shape)})", "b")
-        return self.emit(f"tl.load({owner.pointer} + {where.name}, mask={inside.name}, other=0)", owner.kind)
+        load = f"tl.load({owner.pointer} + {where.name}, mask={inside.name}, other=0).to({_TYPES[owner.kind]})"
+        return self.emit(load, owner.kind)
 
     # Functions of Python, `math` and numpy
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from presilicon.formats.families.user import UserFormat
+from presilicon.formats.kernels.assembly import define
 from presilicon.formats.kernels.translation import Text, Translation, UntranslatableError
 from presilicon.formats.kernels.user_functions import (
     TABLE_BITS,
@@ -155,6 +156,17 @@ def _translated(mac: MacUnit, slots: int, stateful: bool) -> Kernel | None:
     return build(source, writer.translation, Flags(fmt, writer.name))
 
 
+@lru_cache(maxsize=64)
+def _table_function(fmt: UserFormat, name: str) -> Any:
+    """A function that reads its results from a table: many sums side by side would repeat the user's code too often."""
+    if name == "mad":
+        rows = tables_of(fmt, True)
+        scope = {"INDEX": rows.index.astype(np.int64).reshape(-1), "ROWS": rows.rows, "BITS": fmt.bits}
+        return define("mad", "def mad(a, b, c):\n    return ROWS[INDEX[(a << BITS) | b] + c]\n", scope)
+    scope = {"TABLE": operation_table(fmt, name).reshape(-1), "BITS": fmt.bits}
+    return define(name, f"def {name}(a, b):\n    return TABLE[(a << BITS) | b]\n", scope)
+
+
 class _Writer:
     """Writes the kernel of a unit."""
 
@@ -236,7 +248,8 @@ class _Writer:
 
     def _apply(self, name: str, operands: list[Text], target: str, guard: str = "", otherwise: str = "") -> list[str]:
         """Lines that assign a function's result to a name, where the guard holds."""
-        function = code_function(self.fmt, name)
+        is_tabled = self.slots > 1 and not self.stateful and self.fmt.bits <= TABLE_BITS
+        function = _table_function(self.fmt, name) if is_tabled else code_function(self.fmt, name)
         assert function is not None
         states = [self._state()] * has_state(self.fmt, name)
         start = len(self.translation.lines)
