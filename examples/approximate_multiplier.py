@@ -72,10 +72,10 @@ def numerics(name: str, truth: list[int]) -> Numerics:
 
 def main() -> None:
     torch.set_num_threads(2)
-    workload = replace(ps.load_workload("digits-mlp"), max_steps=200)
+    workload = replace(ps.load_workload("digits-mlp"), max_steps=120)
     pairs = [(a, b) for a in range(16) for b in range(16)]
     multipliers = {"exact": lambda a, b: a * b, "underdesigned": underdesigned, "truncated": truncated}
-    print(f"{'digits-mlp, 200 steps':24} {'wrong':>6} {'mean error':>11} {'worst':>6} {'last loss':>10} {'test':>7}")
+    print(f"{'digits-mlp, 120 steps':24} {'wrong':>6} {'mean error':>11} {'worst':>6} {'last loss':>10} {'test':>7}")
     trace = ps.train(workload, Numerics(), seed=0)
     print(f"{'float32':24} {'':>6} {'':>11} {'':>6} {trace.losses[-1]:10.3f} {trace.test_accuracy:7.1%}")
     for name, multiplier in multipliers.items():

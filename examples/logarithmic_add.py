@@ -84,9 +84,9 @@ def numerics(entries: int) -> Numerics:
 
 def main() -> None:
     torch.set_num_threads(2)
-    workload = replace(ps.load_workload("digits-mlp"), max_steps=120)
+    workload = replace(ps.load_workload("digits-mlp"), max_steps=100)
     rows = [("float32", Numerics())] + [(f"{entries} entries", numerics(entries)) for entries in (512, 64, 16, 8)]
-    print(f"{'digits-mlp, 120 steps, adder':30} {'last loss':>10} {'validation':>11} {'test':>7}")
+    print(f"{'digits-mlp, 100 steps, adder':30} {'last loss':>10} {'validation':>11} {'test':>7}")
     for name, row in rows:
         trace = ps.train(workload, row, seed=0)
         best = max(point.accuracy for point in trace.evaluations)
