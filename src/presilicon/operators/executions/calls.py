@@ -129,6 +129,9 @@ def call(operator: Operator, operands: Mapping[str, Any], constants: Constants) 
             str(value.dtype) if isinstance(value, Tensor) else type(value).__name__ for value in operands.values()
         )
         raise ConfigError(f"{operator.where} takes a floating-point tensor, not {kinds}")
+    for name, value in operands.items():
+        if not isinstance(value, Tensor | int | float):
+            raise ConfigError(f"{operator.where}: {name} must be a tensor or a number, not {value!r:.60}")
     dtype = floating[0].dtype
     for tensor in floating[1:]:
         dtype = torch.promote_types(dtype, tensor.dtype)

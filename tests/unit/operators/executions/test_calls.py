@@ -81,6 +81,8 @@ def test_shapes_that_do_not_meet_name_the_axis_and_both_sizes() -> None:
         contraction(torch.ones(2, 3, 1), torch.ones(3, 2))
     with pytest.raises(ConfigError, match=r"the leading axes \(2,\) and \(3,\) do not broadcast"):
         library.add(torch.ones(2), torch.ones(3))
+    with pytest.raises(ConfigError, match=r"approximate: b must be a tensor or a number, not 'two'"):
+        approximate(torch.ones(2), "two")
     with pytest.raises(ConfigError, match=r"takes \(a, b\), but was given no b"):
         library.add(torch.ones(2))
     with pytest.raises(ConfigError, match=r"takes \(a, b\), but was given 3 arguments"):
