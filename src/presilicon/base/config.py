@@ -66,8 +66,11 @@ class Source:
         return f"{self.name}, line {line}, {path}" if line else f"{self.name}, {path}"
 
 
-def read_toml(path: Path) -> tuple[dict[str, Any], Source]:
-    """The document in a TOML file.
+_EXAMPLE = "`presilicon design show fp32-systolic` prints a full example"
+
+
+def read_toml(path: Path, example: str = _EXAMPLE) -> tuple[dict[str, Any], Source]:
+    """The document in a TOML file; `example` says where one can be seen, if it is empty.
 
     Raises:
         ConfigError: the file is missing, is no regular file, is too large, is not text, is empty, or is not TOML.
@@ -77,7 +80,7 @@ def read_toml(path: Path) -> tuple[dict[str, Any], Source]:
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: not a text file (expected TOML in UTF-8)") from None
     if not text.strip():
-        raise ConfigError(f"{path}: the file is empty; `presilicon design show fp32-systolic` prints a full example")
+        raise ConfigError(f"{path}: the file is empty; {example}")
     return parse_toml(text, str(path))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from presilicon.base import MissingToolError, format_seconds
+from presilicon.base import MissingToolError, format_seconds, write_atomically
 from presilicon.cli.options import json_option, out_option
 
 if TYPE_CHECKING:
@@ -81,17 +81,19 @@ def command(
         if recorded:
             click.echo(f"to continue: presilicon sweep --resume {recorded[0].name}", err=True)
         raise
+    if not (result.path / "table.csv").exists():  # it was carried out by `ps.sweep`
+        _write(None, result)
     _print(result, bool(recorded), as_json)
 
 
-def _write(run: "Run", result: "SweepResult") -> None:
+def _write(_: "Run | None", result: "SweepResult") -> None:
     """The table and the picture in the study's directory."""
     from presilicon.report import render_front, sweep_to_csv, sweep_to_json
 
-    run.write_file("table.csv", sweep_to_csv(result))
-    run.write_file("table.json", sweep_to_json(result))
+    write_atomically(result.path / "table.csv", sweep_to_csv(result).encode())
+    write_atomically(result.path / "table.json", sweep_to_json(result).encode())
     try:
-        run.write_file("front.png", render_front(result, "png"))
+        write_atomically(result.path / "front.png", render_front(result, "png"))
     except MissingToolError as error:
         click.echo(f"no picture: {error}", err=True)
 

@@ -69,9 +69,12 @@ class Relaxation(Struct, frozen=True, kw_only=True):
     design: str
     number: int
     gain: float
-    """Time (or energy) per sample of the recommended design over that of this one; trained alike."""
+    """Time (or energy) of the recommended design over that of this one: per sample if they train alike, otherwise to
+    accuracy."""
     value: float
     """What it has in place of the limit."""
+    trains_alike: bool = True
+    """False for a design that was trained in full and refused after that."""
 
 
 class Breach(Struct, frozen=True, kw_only=True):
@@ -101,6 +104,8 @@ class Recommendation(Struct, frozen=True, kw_only=True):
     """None if sensitivity was not asked for."""
     file: str = ""
     """Name of the design file in the study's directory."""
+    options: str = ""
+    """Options of `presilicon evaluate` that its training needs, if the workload varied: `--batch 64`."""
 
 
 class PointMeasure(Struct, frozen=True):

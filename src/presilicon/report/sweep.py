@@ -10,7 +10,7 @@ from typing import Any
 
 from presilicon import base
 from presilicon.base import Scale, columns, format_number, json_text
-from presilicon.records import PointRecord, Recommendation, SweepResult
+from presilicon.records import SIMULATED, PointRecord, Recommendation, SweepResult
 from presilicon.report.intervals import NEVER
 from presilicon.report.table import render_table
 
@@ -59,7 +59,9 @@ def render_sweep(result: SweepResult) -> str:
 def render_recommendation(recommendation: Recommendation) -> list[str]:
     """The recommended design, how it compares with the reference and the other finalists, and what would change it."""
     by, name = recommendation.by, recommendation.design
-    lines = [f"recommended: {name}, in {recommendation.file}", "", *render_table(recommendation.comparison).split("\n")]
+    trained = f", trained with {recommendation.options}" if recommendation.options else ""
+    lines = [f"recommended: {name}, in {recommendation.file}{trained}", ""]
+    lines += render_table(recommendation.comparison).split("\n")
     for pair in recommendation.comparison.pairs:
         ratio = pair.time_ratio if by == "time" else pair.energy_ratio
         if {pair.first, pair.second} == {recommendation.reference, name} and ratio is not None:
@@ -73,12 +75,16 @@ def render_recommendation(recommendation: Recommendation) -> list[str]:
     lines.append("what would change the answer:")
     for relaxation in recommendation.relaxations:
         lines.append(
-            f"  without {relaxation.condition}: point {relaxation.number} ({format_number(relaxation.value)}) takes "
-            f"1/{format_number(relaxation.gain)} of the {by} per sample and trains alike"
+            f"  without {relaxation.condition}: {_point(relaxation.number)} ({format_number(relaxation.value)}) takes "
+            f"1/{format_number(relaxation.gain)} of the {by} "
+            + ("per sample and trains alike" if relaxation.trains_alike else "to accuracy")
         )
     limited = {relaxation.condition for relaxation in recommendation.relaxations}
     lines += [
-        f"  {limit}: no cheaper point is refused by it" for limit in recommendation.limits if limit not in limited
+        f"  {limit}: refuses no cheaper "
+        + ("point that trains alike" if limit.partition(" ")[0] in SIMULATED else "design that was trained")
+        for limit in recommendation.limits
+        if limit not in limited
     ]
     if recommendation.breaches is None:
         return [*lines, "  figures of the technology tables: not varied; --sensitivity does"]
@@ -90,6 +96,10 @@ def render_recommendation(recommendation: Recommendation) -> list[str]:
     return (
         lines if recommendation.breaches else [*lines, "  no figure of the technology table x 2 or / 2 breaks a limit"]
     )
+
+
+def _point(number: int) -> str:
+    return f"point {number}" if number else "the reference"
 
 
 def _inverse(value: float | None) -> float | None:

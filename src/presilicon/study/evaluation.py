@@ -289,15 +289,16 @@ class Study:
                 for point in trace.evaluations:
                     yield EvaluationEvent(design=design.name, seed=trace.seed, **structs.asdict(point))
 
-    def comparison(self) -> Comparison:
-        """The trained designs priced and compared."""
+    def comparison(self, workloads: Sequence[Workload] = ()) -> Comparison:
+        """The trained designs priced and compared; `workloads` if each was trained with a variant of its own."""
         plan = self.plan
+        own = workloads or (plan.workload,) * len(plan.designs)
         results = [
             join_result(
-                design, plan.workload, self.graph, traces, self.prices[design.name], plan.device,
+                design, workload, self.graph, traces, self.prices[design.name], plan.device,
                 self._times.get(design.name),
             )
-            for design, traces in zip(plan.designs, self.traces, strict=True)
+            for design, workload, traces in zip(plan.designs, own, self.traces, strict=True)
         ]  # fmt: skip
         if plan.seeds == "auto":
             rule = {"seeds_added": looks_rule(plan.max_seeds)}

@@ -74,9 +74,10 @@ def fairness(results: Sequence[Result], *, strict: bool = False) -> Fairness:
             values = [value or "none" for value in values]
         if None in values or not any(values):  # not recorded, or an option that nobody used
             continue
-        if all(value == values[0] for value in values):
-            equal.append(words.format(_spell(_in_samples(results[0], field, values[0]))))
-        else:
+        amounts = [_in_samples(result, field, value) for result, value in zip(results, values, strict=True)]
+        if all(amount == amounts[0] for amount in amounts):
+            equal.append(words.format(_spell(amounts[0])))
+        elif any(value != values[0] for value in values):  # otherwise only the batch size differs
             differing.append(f"{field}: {_by_design(results, values)}")
     return Fairness(held_equal=tuple(equal), differing=tuple(differing), strict=strict)
 

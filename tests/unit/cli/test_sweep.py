@@ -3,6 +3,8 @@
 import csv
 import io
 
+import presilicon as ps
+
 STUDY = """
 designs = "edge-bf16"
 workloads = "digits-mlp"
@@ -45,6 +47,14 @@ def test_the_directory_has_a_table_that_spreadsheets_take_and_a_picture(invoke, 
     as_json = invoke("sweep", str(tmp_path / "small.toml"), "--json")
     assert "had finished already" in as_json.err
     assert [point["front"] for point in as_json.document["points"]] == [row["front"] == "True" for row in rows]
+
+
+def test_a_study_that_python_carried_out_gets_its_table(invoke, tmp_path):
+    result = ps.sweep(write(tmp_path / "small.toml"), out=tmp_path / "runs", jobs=1)
+    done = invoke("sweep", str(tmp_path / "small.toml"))
+    assert done.code == 0
+    assert "had finished already" in done.err
+    assert (result.path / "table.csv").read_text().count("\n") == 1 + len(result.records)
 
 
 def test_a_named_run_is_continued_and_others_are_refused(invoke, tmp_path):

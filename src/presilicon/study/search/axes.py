@@ -104,7 +104,7 @@ def read_axes(vary: Mapping[str, Any], where: str = "vary") -> tuple[Axis, ...]:
     axes: list[Axis] = []
     for key, value in vary.items():
         path = f"{where}.{key}" if where != "vary" else key
-        if isinstance(value, Mapping) and not (value and set(value) <= _SPAN_KEYS):
+        if isinstance(value, Mapping) and not _SPAN_KEYS & set(value):
             if not value:
                 raise ConfigError(f"vary.{path}: a table of parameters must not be empty")
             axes += read_axes(value, path)

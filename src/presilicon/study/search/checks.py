@@ -2,13 +2,15 @@
 
 import random
 from collections.abc import Iterator
+from itertools import chain
 from math import inf, nan
+from pathlib import Path
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, located
 from presilicon.simulation import area
 from presilicon.study.plan import check_device
 from presilicon.study.search.axes import Axis
-from presilicon.study.search.file import StudyFile, require_optuna
+from presilicon.study.search.file import StudyFile, Training, require_optuna
 from presilicon.study.search.points import Point, load_point_workload, make_point, study_points
 from presilicon.workloads import load_workload
 
@@ -46,35 +48,42 @@ def check_study(study: StudyFile) -> None:
 
 def _check_values(study: StudyFile) -> None:
     """Load every design, and every value of every axis: alone or, if it needs others beside it, with random others."""
-    axes, generator = study.axes, random.Random(0)
+    axes, training, generator = study.axes, study.training, random.Random(0)
     for design in study.designs:
-        _load(Point(number=0, workload=study.workloads[0], design=design))
+        _load(Point(number=0, workload=study.workloads[0], design=design), None)
     for axis in axes[2:]:
         for value in axis.samples():
             alone = Point(number=0, workload=study.workloads[0], design=study.designs[0], values={axis.path: value})
             try:
-                _load(alone)
+                _load(alone, training)
             except ConfigError as error:
-                if not any(_loads(_drawn(axes, generator, axis, value)) for _ in range(_TRIES)):
+                if not any(_loads(_drawn(axes, generator, axis, value), training) for _ in range(_TRIES)):
                     raise ConfigError(f"vary.{axis.path}: {error}") from None
-    first = make_point(1, axes, [axis.samples()[0] for axis in axes])
-    if not (_loads(first) or any(_loads(_drawn(axes, generator)) for _ in range(_TRIES))):
-        _load(first)
+    for design in study.designs:
+        first = make_point(1, axes, [design if axis == axes[1] else axis.samples()[0] for axis in axes])
+        others = (_drawn(axes, generator, axes[1], design) for _ in range(_TRIES))
+        if not any(_loads(point, training) for point in chain([first], others)):
+            with located(f"no point of design {Path(design).name} is possible"):
+                _load(first, training)
 
 
-def _drawn(axes: tuple[Axis, ...], generator: random.Random, fixed: Axis | None = None, value: object = None) -> Point:
+def _drawn(axes: tuple[Axis, ...], generator: random.Random, fixed: Axis, value: object) -> Point:
     """A random point, with the value of one axis fixed."""
     return make_point(0, axes, [value if axis == fixed else axis.draw(generator) for axis in axes])
 
 
-def _load(point: Point) -> None:
-    point.load_design().check()
-    load_point_workload(point)
+def _load(point: Point, training: Training | None) -> None:
+    design, workload = point.load_design(), load_point_workload(point, training)
+    design.check()
+    if training is not None:
+        from presilicon.study.search.training import plan_of
+
+        plan_of([design], workload, training).check()
 
 
-def _loads(point: Point) -> bool:
+def _loads(point: Point, training: Training | None) -> bool:
     try:
-        _load(point)
+        _load(point, training)
     except ConfigError:
         return False
     return True

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from presilicon.base import ConfigError, RunFailedError, to_toml
 from presilicon.designs import Design, Technology, figure_name
 from presilicon.records import (
+    SIMULATED,
     Breach,
     Comparison,
     Decision,
@@ -246,9 +247,13 @@ class Choice:
             comparison=comparison,
             limits=tuple(map(str, self.limits)),
             metrics=record.metrics,
-            relaxations=tuple(self._relaxations(winner, points, simulated)),
+            relaxations=(
+                *self._relaxations(winner, points, simulated),
+                *self._trained_relaxations(candidates, comparison, least),
+            ),
             breaches=tuple(self._breaches(winner)) if self.choosing.sensitivity else None,
             file=RECOMMENDED_FILE,
+            options=winner.point.workload_options,
         )
         self.work.run.write_file(RECOMMENDED_FILE, design_file(design, recommendation))
         return recommendation
@@ -268,13 +273,41 @@ class Choice:
                 record = simulated[point.key]
                 if limit.name not in record.metrics or broken_limit(record, others, known=True) is not None:
                     continue
-                if prepare_point(point, self.training, self.work.run.path).key == winner.trained.key:
+                if self._trains_as(point, winner):
                     yield Relaxation(
                         condition=str(limit),
                         design=point.label,
                         number=point.number,
                         gain=own / record.metric(self.cost),
                         value=record.metric(limit.name),
+                    )
+                    break
+
+    def _trains_as(self, point: Point, winner: Candidate) -> bool:
+        try:
+            return prepare_point(point, self.training, self.work.run.path).key == winner.trained.key
+        except ConfigError:  # it cannot be trained at all
+            return False
+
+    def _trained_relaxations(
+        self, candidates: Sequence[Candidate], comparison: Comparison, least: float
+    ) -> Iterator[Relaxation]:
+        """For each limit on what training gives, the best trained design that only this limit refuses."""
+        trained = [
+            (_cost(result, self.choosing.by), candidate.point, self.work.table.records[candidate.point.key, "trained"])
+            for candidate, result in zip(candidates, comparison.designs, strict=True)
+        ]
+        for limit in self.limits:
+            others = [other for other in self.limits if other != limit]
+            for cost, point, record in sorted(trained, key=lambda entry: entry[0]):
+                if limit.name not in SIMULATED and cost < least and broken_limit(record, others) is None:
+                    yield Relaxation(
+                        condition=str(limit),
+                        design=point.label,
+                        number=point.number,
+                        gain=least / cost,
+                        value=record.metric(limit.name),
+                        trains_alike=False,
                     )
                     break
 
@@ -345,6 +378,7 @@ def design_file(design: Design, recommendation: Recommendation) -> str:
     ]  # fmt: skip
     lines = [f"# recommended: least {recommendation.by} to accuracy of the designs that were trained"]
     lines += [f"# limit: {limit}" for limit in recommendation.limits]
+    lines += [f"# trained with {recommendation.options}"] if recommendation.options else []
     for pair in pairs:
         ratio = pair.time_ratio if recommendation.by == "time" else pair.energy_ratio
         if ratio is not None and ratio.median is not None:

@@ -124,6 +124,8 @@ class StudyFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise ConfigError(f"{kind}: {max(names, key=names.count)} is there twice; give it once")
         if not self.name.strip() or not self.name.isprintable() or len(self.name) > 60:
             raise ConfigError(f"name must be printable text of at most 60 characters, not {self.name[:80]!r}")
+        for axis in read_axes(self.vary):
+            _check_axis(axis)
         self._check_search()
         allowed = SIMULATED if self.training is None or self.choose is not None else POINT_METRICS
         for objective in self.objectives:
@@ -166,7 +168,7 @@ def read_study(source: str | Path | Mapping[str, Any] | StudyFile) -> StudyFile:
     if isinstance(source, Mapping):
         data, origin, folder = dict(source), Source("study"), Path()
     else:
-        data, origin = read_toml(Path(source))
+        data, origin = read_toml(Path(source), "examples/study.toml is one to begin with")
         data, folder = {"name": Path(source).stem, **data}, Path(source).parent
     for key in ("designs", "workloads", "subject_to", "objectives"):
         if isinstance(data.get(key), str):  # a single one needs no brackets
@@ -177,7 +179,9 @@ def read_study(source: str | Path | Mapping[str, Any] | StudyFile) -> StudyFile:
         designs=_beside(study.designs, folder, ".toml"),
         workloads=_beside(study.workloads, folder, ".py"),
         vary={
-            key: list(_beside(value, folder, ".toml")) if key == "numerics" and isinstance(value, list) else value
+            key: list(_beside([value] if isinstance(value, str) else value, folder, ".toml"))
+            if key == "numerics" and isinstance(value, list | str)
+            else value
             for key, value in study.vary.items()
         },
     )
@@ -215,6 +219,21 @@ def require_optuna() -> Any:
         ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
+
+
+def _check_axis(axis: Axis) -> None:
+    """Refuse values of another type than the axis has; fields of designs are checked when these are loaded."""
+    name = axis.path.removesuffix("s")
+    if name in ("workload", "design"):
+        raise ConfigError(f"vary.{axis.path}: give {name}s at the head of the study, as in {name}s = [...]")
+    for value in axis.samples():
+        parts = value if axis.path == "methods" and isinstance(value, list) else [value]
+        if axis.path in ("numerics", "methods", "optimizer", "schedule"):
+            fits, kind = all(isinstance(part, str) for part in parts), "text"
+        else:
+            fits, kind = axis.path != "learning_rate" or type(value) in (int, float), "a number"
+        if not fits:
+            raise ConfigError(f"vary.{axis.path}: must be {kind}, not {value!r}")
 
 
 _LARGEST = {"reached": 1.0}

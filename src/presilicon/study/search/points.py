@@ -1,6 +1,7 @@
 """Points of a study: their designs and workloads, and what a step costs on them."""
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -51,6 +52,13 @@ class Point(Struct, frozen=True, kw_only=True):
         return label if len(label) <= 100 else f"{name[:80]}[point {self.number}]"
 
     @property
+    def workload_options(self) -> str:
+        """Its changes of the workload as options of `presilicon evaluate`: `--batch 64 --lr 0.1`."""
+        chosen = {name: self.values[name] for name in OPTIONS if name in self.values}
+        flags = {"learning_rate": "lr"}
+        return " ".join(f"--{flags.get(name, name)} {shlex.quote(str(value))}" for name, value in chosen.items())
+
+    @property
     def step(self) -> str:
         """Everything that its step depends on, as text: equal for points whose step costs the same."""
         values = [item for item in self.values.items() if item[0] not in ("learning_rate", "schedule")]
@@ -97,12 +105,15 @@ class Point(Struct, frozen=True, kw_only=True):
 
     def _methods(self) -> Iterator[str]:
         chosen = self.values.get("methods", ())
-        for name in [chosen] if isinstance(chosen, str) else chosen:
+        names = [chosen] if isinstance(chosen, str) else chosen
+        for name in names:
             if name != "none":
                 yield str(name)
         for path, value in self.values.items():
-            if path.startswith("method."):
-                yield f"{path.removeprefix('method.')}={_toml(value)}"
+            _, _, parameter = path.partition("method.")
+            # A parameter alone would turn its method on, in points that are to be without it too.
+            if path.startswith("method.") and ("methods" not in self.values or parameter.partition(".")[0] in names):
+                yield f"{parameter}={_toml(value)}"
 
 
 def _short(value: Any) -> str:

@@ -152,7 +152,7 @@ def record_comparison(
     graphs = {prepared.design.name: step_graphs(prepared.point, prepared.design, folder) for prepared in trained}
     study = Study(plan, graphs)
     study.traces = tuple(prepared.traces() for prepared in trained)
-    comparison = study.comparison()
+    comparison = study.comparison([prepared.workload for prepared in trained])
     root = directory / POINT_RUNS
     shutil.rmtree(root / name, ignore_errors=True)
     with create_run(root, "evaluate", plan.config(), seed=plan.seed, name=name) as run:

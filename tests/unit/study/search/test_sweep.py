@@ -17,6 +17,7 @@ from presilicon.records import DecisionEvent
 from presilicon.runs import list_runs
 from presilicon.simulation import area
 from presilicon.study import StepGraphs
+from presilicon.study.search.points import Point
 from presilicon.study.search.table import POINTS_FILE, PointTable, read_points
 
 SMALL = {
@@ -170,6 +171,43 @@ def test_a_choice_meets_its_limits_names_its_evidence_and_can_be_evaluated(tmp_p
     assert again.recommendation == choice
 
 
+def test_a_choice_that_changes_the_workload_says_so_and_compares_in_samples(tmp_path):
+    study = {
+        **TRAINED,
+        "vary": {"batch": [32, 64], "machine": {"rows": 16}},
+        "subject_to": ["area_mm2 <= 14", "accuracy >= 0.904"],
+        "train": {"seeds": 1, "max_steps": 60, "evaluate_every": 10, "target": 0.7},
+        "choose": {},
+    }
+    result = ps.sweep(study, out=tmp_path, jobs=1)
+    choice = result.recommendation
+    assert choice.options == "--batch 32"
+    assert "# trained with --batch 32\n" in (result.path / "recommended.toml").read_text()
+    assert not any("batch size" in words or "samples" in words for words in choice.comparison.fairness.held_equal)
+    assert any(words.startswith("batch_size: ") for words in choice.comparison.fairness.differing)
+    (relaxation,) = choice.relaxations  # larger batches are faster, and less accurate than the limit
+    assert (relaxation.number, relaxation.trains_alike) == (2, False)
+    assert relaxation.gain > 1
+    assert relaxation.value < 0.904
+
+
+def test_points_without_a_method_ignore_its_parameters(tmp_path):
+    vary = {"methods": ["none", "magnitude-pruning"], "method": {"magnitude-pruning": {"columns": [8, 16]}}}
+    result = ps.sweep({**SMALL, "vary": vary}, out=tmp_path, jobs=1)
+    points = [Point(number=0, workload="", design=r.design, values=r.values) for r in result.records]
+    assert [len(point.load_design().methods) for point in points] == [0, 0, 1, 1]
+
+
+def test_one_recipe_file_is_found_beside_the_study(tmp_path, monkeypatch):
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "mine.toml").write_text('weight = "bfloat16"\n')
+    (folder / "study.toml").write_text('designs = "edge-bf16"\nworkloads = "digits-mlp"\nvary.numerics = "mine.toml"\n')
+    monkeypatch.chdir(tmp_path)
+    (record,) = ps.sweep("elsewhere/study.toml", out="runs", jobs=1).records
+    assert record.values["numerics"] == str(folder / "mine.toml")
+
+
 def test_equal_choices_have_equal_keys_and_the_table_takes_each_once(tmp_path):
     result = ps.sweep(SMALL, out=tmp_path, jobs=1)
     table = PointTable(result.path)
@@ -200,6 +238,16 @@ BAD = [
     ({"vary": {"machine": {"rows": {"from": 8, "to": 64}}}}, "a grid needs a list of values"),
     ({"choose": {}, "workloads": ["digits-mlp", "digits-cnn"]}, "one workload"),
     ({"objectives": "tiem_s"}, "unknown objective"),
+    ({"designs": ["edge-bf16", "h200"]}, "no point of design h200 is possible"),
+    ({"vary": {"machine": {"rows": {"from": 8, "to": 64, "stp": 8}}}}, "stp"),
+    ({"vary": {"learning_rate": ["x"]}}, "vary.learning_rate: must be a number, not 'x'"),
+    ({"vary": {"accumulate": ["x"]}}, "vary.accumulate"),
+    ({"vary": {"optimizer": [5]}}, "vary.optimizer"),
+    ({"vary": {"schedule": [5]}}, "vary.schedule"),
+    ({"vary": {"numerics": [5]}}, "vary.numerics"),
+    ({"vary": {"methods": [5]}}, "vary.methods"),
+    ({"vary": {"workload": ["digits-cnn"]}}, "workloads = [...]"),
+    ({"train": {"max_steps": 5}}, "max_steps is 5"),
 ]
 
 
