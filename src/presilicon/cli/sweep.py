@@ -1,5 +1,6 @@
 """`presilicon sweep`: a study of many designs, from a file."""
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -79,7 +80,8 @@ def command(
             )
     except KeyboardInterrupt:
         if recorded:
-            click.echo(f"to continue: presilicon sweep --resume {recorded[0].name}", err=True)
+            place = f" --out {shlex.quote(str(out))}" if str(out) != "runs" else ""
+            click.echo(f"to continue: presilicon sweep --resume {recorded[0].name}{place}", err=True)
         raise
     if not (result.path / "table.csv").exists():  # it was carried out by `ps.sweep`
         _write(None, result)

@@ -1,7 +1,7 @@
 """The study file: designs, workloads, axes, limits, and how points are sampled, trained and chosen."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -178,13 +178,17 @@ def read_study(source: str | Path | Mapping[str, Any] | StudyFile) -> StudyFile:
         study,
         designs=_beside(study.designs, folder, ".toml"),
         workloads=_beside(study.workloads, folder, ".py"),
-        vary={
-            key: list(_beside([value] if isinstance(value, str) else value, folder, ".toml"))
-            if key == "numerics" and isinstance(value, list | str)
-            else value
-            for key, value in study.vary.items()
-        },
+        vary=map_files(study.vary, lambda name: str((folder / name).resolve())),
     )
+
+
+def map_files(value: Any, change: Callable[[str], str]) -> Any:
+    """`[vary]`, or a part of it, with the names of TOML files (recipes, technology tables) changed."""
+    if isinstance(value, Mapping):
+        return {key: map_files(part, change) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [map_files(part, change) for part in value]
+    return change(value) if isinstance(value, str) and value.endswith(".toml") else value
 
 
 def with_sensitivity(study: StudyFile) -> StudyFile:

@@ -119,6 +119,8 @@ class Point(Struct, frozen=True, kw_only=True):
 def _short(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "+".join(map(_short, value))
+    if isinstance(value, str) and value.endswith(".toml"):
+        return Path(value).name
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

@@ -15,7 +15,7 @@ from presilicon.runs import Run, StoredRun, config_hash, create_run, list_runs, 
 from presilicon.study.request import resume as resume_stored
 from presilicon.study.search.checks import check_study
 from presilicon.study.search.engine import Engine, LocalEngine
-from presilicon.study.search.file import StudyFile, read_study
+from presilicon.study.search.file import StudyFile, map_files, read_study
 from presilicon.study.search.front import broken_limit, pareto_front
 from presilicon.study.search.table import PointTable
 from presilicon.study.search.work import GRAPHS, OnProgress, SweepWork
@@ -147,20 +147,20 @@ def study_config(study: StudyFile) -> dict[str, Any]:
         del plain["choose"]["sensitivity"]  # it adds to the result and changes nothing in it
     plain["designs"] = [Path(name).name for name in study.designs]
     plain["workloads"] = [Path(name).name for name in study.workloads]
-    recipes = [name for axis in study.axes for name in axis.values if axis.path == "numerics" and _is_file(name)]
-    plain["vary"] |= {"numerics": [Path(str(name)).name for name in plain["vary"]["numerics"]]} if recipes else {}
+    hashes: list[str] = []
+
+    def name_of(file: str) -> str:
+        hashes.append(config_hash(read_file(Path(file)).decode()))
+        return Path(file).name
+
+    plain["vary"] = map_files(plain["vary"], name_of)
     return {
         "study": plain,
-        **({"recipes": [config_hash(read_file(Path(name)).decode()) for name in recipes]} if recipes else {}),
+        **({"files": hashes} if hashes else {}),
         "designs": [design.to_plain() for design in designs],
         "technologies": [to_plain(design.technology) for design in designs],
         "workloads": [load_workload(name).describe() for name in study.workloads],
     }
-
-
-def _is_file(value: Any) -> bool:
-    """Whether a value of an axis names a file of the user's."""
-    return isinstance(value, str) and value.endswith(".toml")
 
 
 def _stored_run(study: StudyFile, out: Path, options: SweepOptions) -> StoredRun | None:

@@ -8,6 +8,7 @@ import textwrap
 import time
 from collections import Counter
 from dataclasses import replace
+from importlib.resources import files
 
 import pytest
 
@@ -198,14 +199,25 @@ def test_points_without_a_method_ignore_its_parameters(tmp_path):
     assert [len(point.load_design().methods) for point in points] == [0, 0, 1, 1]
 
 
-def test_one_recipe_file_is_found_beside_the_study(tmp_path, monkeypatch):
+def test_files_are_found_beside_the_study_and_their_contents_count(tmp_path, monkeypatch):
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     (folder / "mine.toml").write_text('weight = "bfloat16"\n')
-    (folder / "study.toml").write_text('designs = "edge-bf16"\nworkloads = "digits-mlp"\nvary.numerics = "mine.toml"\n')
+    table = (files("presilicon.designs") / "technologies" / "horowitz-45nm.toml").read_text()
+    (folder / "table.toml").write_text(table)
+    (folder / "study.toml").write_text(
+        'designs = "edge-bf16"\nworkloads = "digits-mlp"\n'
+        '[vary]\nnumerics = "mine.toml"\nmachine.technology = ["table.toml"]\n'
+    )
     monkeypatch.chdir(tmp_path)
-    (record,) = ps.sweep("elsewhere/study.toml", out="runs", jobs=1).records
-    assert record.values["numerics"] == str(folder / "mine.toml")
+    first = ps.sweep("elsewhere/study.toml", out="runs", jobs=1)
+    assert first.records[0].values == {
+        "numerics": str(folder / "mine.toml"),
+        "machine.technology": str(folder / "table.toml"),
+    }
+    assert ps.sweep(folder / "study.toml", out="runs", jobs=1).path == first.path
+    (folder / "table.toml").write_text(table + "\n# changed\n")
+    assert ps.sweep("elsewhere/study.toml", out="runs", jobs=1).path != first.path
 
 
 def test_equal_choices_have_equal_keys_and_the_table_takes_each_once(tmp_path):
