@@ -57,8 +57,8 @@ class Span(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return tuple(self.low + index * self.step for index in range(min(count, MOST_POINTS)))
         if self.times is not None:
             count = math.floor(math.log(self.high / self.low, self.times) + 1e-9) + 1
-            numbers = [self.low * self.times**index for index in range(count)]
-            return tuple(round(number) for number in numbers) if self.whole else tuple(numbers)
+            numbers = [self.low * self.times**index for index in range(min(count, MOST_POINTS))]
+            return tuple(dict.fromkeys(map(round, numbers))) if self.whole else tuple(numbers)
         return ()
 
     def draw(self, generator: random.Random) -> int | float:

@@ -42,6 +42,11 @@ def check_study(study: StudyFile) -> None:
                 raise ConfigError(f'no point can meet "{limit}": {workload.measure.name} is at most 1')
     if training is not None:
         check_device(training.device)
+    if training is not None and study.choose is not None and "batch" not in study.vary:
+        from presilicon.study.search.training import few_steps
+
+        reference = Point(number=0, workload=study.workloads[0], design=study.designs[0])
+        few_steps(training, load_point_workload(reference, training), study.choose.few_steps, study.choose.tries)
     _check_values(study)
     _check_areas(study)
 
@@ -55,9 +60,9 @@ def _check_values(study: StudyFile) -> None:
         for value in axis.samples():
             alone = Point(number=0, workload=study.workloads[0], design=study.designs[0], values={axis.path: value})
             try:
-                _load(alone, training)
+                _load(alone, None)
             except ConfigError as error:
-                if not any(_loads(_drawn(axes, generator, axis, value), training) for _ in range(_TRIES)):
+                if not any(_loads(_drawn(axes, generator, axis, value), None) for _ in range(_TRIES)):
                     raise ConfigError(f"vary.{axis.path}: {error}") from None
     for design in study.designs:
         first = make_point(1, axes, [design if axis == axes[1] else axis.samples()[0] for axis in axes])

@@ -260,6 +260,7 @@ BAD = [
     ({"vary": {"methods": [5]}}, "vary.methods"),
     ({"vary": {"workload": ["digits-cnn"]}}, "workloads = [...]"),
     ({"train": {"max_steps": 5}}, "max_steps is 5"),
+    ({"choose": {"few_steps": 1}}, "choose.few_steps must be at least"),
 ]
 
 
