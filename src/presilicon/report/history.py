@@ -120,9 +120,12 @@ def run_title(run: StoredRun) -> str:
 
 
 def config_names(run: StoredRun) -> tuple[list[str], str | None]:
-    """The names of a run's designs and of its workload; none and None if its configuration has none."""
+    """The names of a run's designs and of its workload, or workloads; none and None if its configuration has none."""
     config = {} if run.record is None else run.record.config
-    designs, workload = config.get("designs"), config.get("workload")
-    listed = designs if isinstance(designs, list) else []
-    names = [str(design.get("name", "?")) for design in listed if isinstance(design, dict)]
-    return names, str(workload.get("name", "?")) if isinstance(workload, dict) else None
+    workloads = _names(config.get("workloads", [config.get("workload")]))
+    return _names(config.get("designs")), ", ".join(workloads) or None
+
+
+def _names(described: Any) -> list[str]:
+    listed = described if isinstance(described, list) else []
+    return [str(part.get("name", "?")) for part in listed if isinstance(part, dict)]

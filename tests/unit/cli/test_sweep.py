@@ -44,6 +44,9 @@ def test_the_directory_has_a_table_that_spreadsheets_take_and_a_picture(invoke, 
     assert float(rows[0]["time_per_step_s"]) > 0
     assert (folder / "front.png").read_bytes().startswith(b"\x89PNG")
     assert str(folder.name) in done.out
+    listed = invoke("runs", "list", "--name", "small").out
+    assert folder.name in listed
+    assert "digits-mlp" in listed
     as_json = invoke("sweep", str(tmp_path / "small.toml"), "--json")
     assert "had finished already" in as_json.err
     assert [point["front"] for point in as_json.document["points"]] == [row["front"] == "True" for row in rows]

@@ -2,16 +2,26 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from presilicon.base import ConfigError, json_text, read_file, to_plain
 from presilicon.designs import load_design
 from presilicon.records import Event, PointMeasure, PointRecord, Recommendation, SweepResult
-from presilicon.runs import Run, StoredRun, config_hash, create_run, list_runs, load_run, versions
+from presilicon.runs import (
+    Run,
+    StoredRun,
+    config_hash,
+    create_run,
+    list_runs,
+    load_run,
+    make_labels,
+    versions,
+    write_labels,
+)
 from presilicon.study.request import resume as resume_stored
 from presilicon.study.search.checks import check_study
 from presilicon.study.search.engine import Engine, LocalEngine
@@ -20,9 +30,6 @@ from presilicon.study.search.front import broken_limit, pareto_front
 from presilicon.study.search.table import PointTable
 from presilicon.study.search.work import GRAPHS, OnProgress, SweepWork
 from presilicon.workloads import load_workload
-
-if TYPE_CHECKING:
-    pass
 
 STUDY_FILE, RECOMMENDATION_FILE = "study.json", "recommendation.json"
 
@@ -92,6 +99,8 @@ def carry_out_sweep(study: StudyFile, out: Path, options: SweepOptions) -> Sweep
             run = resume_stored(stored, config)
         else:
             run = create_run(out, "sweep", config, seed=study.search.seed)
+            with suppress(ConfigError):  # a name that cannot be a label
+                write_labels(run.path, make_labels(study.name, ()))
         with run:
             run.write_file(STUDY_FILE, json_text(study))
             (run.path / GRAPHS).mkdir(exist_ok=True)
