@@ -1,4 +1,4 @@
-"""Networks written after the last choice in the roofline model and its layers, and measured once: a blind judgement.
+"""Networks that were compared with predictions only after all choices in the roofline model and its layers were made.
 
 Grouped bottlenecks, hard swishes, fire modules, a video network of split convolutions, clouds of points, a transformer
 with an encoder and a decoder, tables of clicks, a speech network, a tiny vision transformer, a segmentation network.
