@@ -54,6 +54,8 @@ class Device(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Price per device."""
     machine: str | None = None
     """A design whose simulated costs replace a table: a preset or a file (see docs/scheduling.md)."""
+    runtime: tuple[str, ...] = ()
+    """Real devices of this machine that execute a schedule, one for each: `cpu`, `cuda:0`, `opencl:0.0/1`."""
 
     def verify(self) -> None:
         """Check that the peak is not below idle and that clocks decrease from 1.0."""
@@ -63,6 +65,8 @@ class Device(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError(f"clocks must begin with 1.0, the highest, and be above 0, not {list(self.clocks)}")
         if sorted(set(self.clocks), reverse=True) != list(self.clocks):
             raise ConfigError(f"clocks must decrease, not {list(self.clocks)}")
+        if self.runtime and len(self.runtime) != self.count:
+            raise ConfigError(f"runtime must name {self.count} devices, one for each, not {len(self.runtime)}")
         if self.big_units > self.count:
             raise ConfigError(f"big_units must be at most {self.count}, the number of devices, not {self.big_units}")
 

@@ -51,6 +51,10 @@ class Task(Struct, frozen=True, gc=False, kw_only=True):
     modes: tuple[Mode, ...]
     name: str = ""
     """Name in its source: a layer or an op."""
+    operator: str = ""
+    """Operator of a captured op, by which a runtime recognises it: `aten.mm.default`."""
+    shape: tuple[int, ...] = ()
+    """Shape of its first result."""
 
 
 class HostInput(Struct, frozen=True, gc=False, kw_only=True):
@@ -69,6 +73,8 @@ class Pool(Struct, frozen=True, gc=False, kw_only=True):
     """Idle power of one unit."""
     bytes_per_s: float | None = None
     """Bandwidth of the link between a unit and the host in each direction; None: transfers are free."""
+    runtime: tuple[str, ...] = ()
+    """Real devices of the units, one each, if a schedule is to be executed: `opencl:0.0/1`."""
 
 
 class Problem(Struct, frozen=True, kw_only=True, dict=True):

@@ -31,6 +31,10 @@ class GraphOp(Struct, frozen=True, kw_only=True, gc=False):
     flops: int | None = None
     bytes_moved: int | None = None
     """Bytes moved between the device and its own memory."""
+    operator: str = ""
+    """Operator of a captured op: `aten.mm.default`."""
+    shape: tuple[int, ...] = ()
+    """Shape of its first result."""
 
     @property
     def label(self) -> str:
@@ -49,7 +53,7 @@ class Graph(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-_FIELDS = GraphOp.__struct_fields__
+_FIELDS = tuple(field for field in GraphOp.__struct_fields__ if field not in ("operator", "shape"))
 _REQUIRED = ("id", "kind")
 _INTEGER_FIELDS = ("id", "bytes_out", "flops", "bytes_moved")
 

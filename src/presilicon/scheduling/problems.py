@@ -86,6 +86,8 @@ def build_problem(
                 next_readers=tuple(sorted(index_of[reader] for reader in op.next_readers)) if transfers else (),
                 modes=tuple(modes),
                 name=op.name or str(op.id),
+                operator=op.operator,
+                shape=op.shape,
             )
         )
     inputs = tuple(
@@ -97,6 +99,7 @@ def build_problem(
             units=device.count,
             idle_w=device.idle_w,
             bytes_per_s=device.bytes_per_s if transfers else None,
+            runtime=device.runtime,
         )
         for name, device in system.devices.items()
     ]

@@ -151,6 +151,8 @@ def to_graph(step: StepGraph, *, sizing: Sizing = "work", kinds: Iterable[str] |
                 name=op.name,
                 flops=op.flops,
                 bytes_moved=(op.elements_in + op.elements_out) * BYTES_PER_ELEMENT,
+                operator=op.operator,
+                shape=op.outputs[0].shape if op.outputs else (),
             )
         )
     rule = {
