@@ -6,6 +6,7 @@ hand, some of them as they are usual in networks: first convolutions of images, 
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from math import prod
 from typing import Any
 
 import torch
@@ -231,7 +232,8 @@ def suite() -> list[Layer]:
         layers += part(draw)
     layers = [layer for layer in layers if layer.elements <= LARGEST]
     # Measured times name a layer by its place, so that new ones come last.
-    return [*layers, *(layer for layer in _larger(random.Random(21)) if layer.elements <= 4 * LARGEST)]
+    later = [*_larger(random.Random(21)), *_usual(random.Random(22))]
+    return [*layers, *(layer for layer in later if layer.elements <= 4 * LARGEST)]
 
 
 def _log(draw: random.Random, low: float, high: float, multiple: int = 8) -> int:
@@ -291,14 +293,19 @@ def _matmuls(draw: random.Random) -> Iterator[Layer]:
             )  # fmt: skip
 
 
-def _conv(dims: int, batch: int, side: int, inputs: int, outputs: int, kernel: int, **options: Any) -> Iterator[Layer]:
+def _conv(
+    dims: int, batch: int, side: int, inputs: int, outputs: int, kernel: int | Shape, **options: Any
+) -> Iterator[Layer]:
     """A convolution in both layouts."""
     stride, groups = options.get("stride", 1), options.get("groups", 1)
-    name = options.pop("name", "convolution")
-    padding = options.pop("padding", options.get("dilation", 1) * (kernel - 1) // 2)
+    name, dilation = options.pop("name", "convolution"), options.get("dilation", 1)
+    if isinstance(kernel, int):
+        padding, taps = options.pop("padding", dilation * (kernel - 1) // 2), kernel**dims
+    else:
+        padding, taps = tuple(dilation * (length - 1) // 2 for length in kernel), prod(kernel)
     shape = (batch, inputs, *([side] * dims))
     outs = ((side + stride - 1) // stride) ** dims * batch * outputs
-    flops = 2.0 * outs * (inputs // groups) * kernel**dims
+    flops = 2.0 * outs * (inputs // groups) * taps
     largest = options.pop("largest", LARGEST)
     if outs > largest or batch * inputs * side**dims > largest or flops > 3e12:
         return
@@ -614,3 +621,171 @@ def _larger_rows(draw: random.Random) -> Iterator[Layer]:
         yield Layer(name="transpose", arguments={"dims": order}, shapes=(images,))
     for batch, heads, tokens, causal in ((64, 16, 512, False), (16, 16, 1024, True), (8, 32, 2048, True)):
         yield Layer(name="attention", arguments={"causal": causal}, shapes=((batch, heads, tokens, 64),) * 3, flops=1.0)
+
+
+_WIDTHS = (
+    16,
+    24,
+    32,
+    40,
+    48,
+    64,
+    80,
+    96,
+    112,
+    128,
+    160,
+    192,
+    224,
+    256,
+    320,
+    384,
+    512,
+    640,
+    768,
+    1024,
+    1280,
+    1536,
+    2048,
+)
+"""Channels and widths as networks have them."""
+
+
+def _width(draw: random.Random, middle: float, spread: float = 2.0) -> int:
+    """A usual width around another one, within so many doublings."""
+    near = [width for width in _WIDTHS if middle / 2**spread <= width <= middle * 2**spread]
+    return draw.choice(near or [min(_WIDTHS, key=lambda width: abs(width - middle))])
+
+
+def _batch(draw: random.Random, low: int = 3, high: int = 8) -> int:
+    return 1 << draw.randint(low, high)
+
+
+def _usual(draw: random.Random) -> Iterator[Layer]:
+    """Layers whose sizes are drawn as networks have them: powers of two and their sums, halved sides, usual ratios."""
+    for make, count in (
+        (_usual_dense, 300), (_usual_grouped, 70), (_usual_depthwise, 80), (_usual_line, 40), (_usual_volume, 45),
+        (_usual_linear, 170), (_usual_attention, 36), (_usual_norm, 60),
+    ):  # fmt: skip
+        for _ in range(count):
+            yield from make(draw)
+    yield from _usual_moves(draw)
+
+
+def _usual_dense(draw: random.Random) -> Iterator[Layer]:
+    side = draw.choice((7, 7, 14, 14, 28, 28, 56, 56, 112, 8, 16, 32, 64, 13, 27, 17, 35, 224))
+    inputs = _width(draw, 4096 / side)
+    ratio = draw.choice((1, 1, 1, 1, 2, 2, 4, 0.25, 0.5, 0))
+    outputs = round(inputs * ratio) if ratio else _width(draw, 4096 / side)
+    if 8 <= outputs <= 2560:
+        kernel, stride = draw.choice((1, 1, 1, 3, 3, 3, 5, (1, 7), (7, 1))), draw.choice((1, 1, 1, 1, 2))
+        yield from _conv(2, _batch(draw), side, inputs, outputs, kernel, stride=stride, largest=2 * LARGEST)
+
+
+def _usual_grouped(draw: random.Random) -> Iterator[Layer]:
+    side, each = draw.choice((7, 14, 14, 28, 28, 56)), draw.choice((4, 8, 12, 16, 16, 24, 24, 32, 40, 48, 56, 64))
+    groups = max(2, round(draw.choice((4096, 8192, 8192)) / side / each * 2 ** draw.uniform(-1, 1)))
+    if groups * each <= 3072:
+        yield from _conv(
+            2, _batch(draw, 4, 7), side, groups * each, groups * each, 3, groups=groups, stride=draw.choice((1, 1, 2))
+        )
+
+
+def _usual_depthwise(draw: random.Random) -> Iterator[Layer]:
+    side = draw.choice((7, 14, 14, 28, 28, 56, 112))
+    width = _width(draw, 1536 / side) * draw.choice((1, 1, 2, 3, 4, 6))
+    kernel, stride = draw.choice((3, 3, 3, 5, 5, 7)), draw.choice((1, 1, 1, 2))
+    yield from _conv(2, _batch(draw, 4), side, width, width, kernel, groups=width, stride=stride, largest=2 * LARGEST)
+
+
+def _usual_line(draw: random.Random) -> Iterator[Layer]:
+    width, length = _width(draw, 256), 1 << draw.randint(7, 14)
+    groups = width if draw.random() < 0.25 else 1
+    outputs = width if groups > 1 else _width(draw, 256)
+    yield from _conv(
+        1, _batch(draw, 2, 6), length, width, outputs, draw.choice((1, 1, 3, 3, 5, 7, 15, 31)), groups=groups,
+        stride=draw.choice((1, 1, 1, 2)), dilation=draw.choice((1, 1, 1, 2, 4, 16)),
+    )  # fmt: skip
+
+
+def _usual_volume(draw: random.Random) -> Iterator[Layer]:
+    side = draw.choice((4, 7, 8, 14, 16, 28, 32, 56))
+    inputs = _width(draw, 1536 / side)
+    kernel = draw.choice((3, 3, 1, (1, 3, 3), (1, 3, 3), (3, 1, 1), (3, 1, 1)))
+    outputs = draw.choice((inputs, inputs, 2 * inputs, 4 * inputs, inputs // 2))
+    yield from _conv(3, _batch(draw, 0, 5), side, inputs, outputs, kernel, stride=draw.choice((1, 1, 1, 2)))
+
+
+def _usual_linear(draw: random.Random) -> Iterator[Layer]:
+    tokens = draw.choice((1, 1, 1, 49, 64, 128, 196, 197, 256, 512, 1024))
+    rows, inputs = _batch(draw, 4, 12 if tokens == 1 else 7) * tokens, _width(draw, 1024, 2.5)
+    outputs = draw.choice((inputs, inputs, 3 * inputs, 4 * inputs, inputs // 4, 2 * inputs, 4096, 1000, 10, 32000))
+    if rows * max(inputs, outputs) <= 2 * LARGEST:
+        yield from _linear(rows, *draw.choice(((inputs, outputs), (inputs, outputs), (outputs, inputs))))
+
+
+def _usual_attention(draw: random.Random) -> Iterator[Layer]:
+    batch, heads, tokens = (
+        _batch(draw, 1, 7),
+        draw.choice((3, 4, 6, 8, 12, 16, 32)),
+        draw.choice((49, 64, 128, 196, 197)),
+    )
+    if draw.random() < 0.5:
+        batch, tokens = max(1, batch // 8), draw.choice((256, 384, 512, 1024, 2048))
+    width = draw.choice((32, 64, 64, 64, 80, 96, 128))
+    if batch * heads * tokens * tokens <= 2 * LARGEST:
+        shape = (batch, heads, tokens, width)
+        yield Layer(
+            name="attention",
+            arguments={"causal": tokens >= 256 and draw.random() < 0.5},
+            shapes=(shape,) * 3,
+            flops=1.0,
+        )
+        if draw.random() < 0.7:
+            turned = (batch, heads, width, tokens)
+            yield Layer(name="matmul", shapes=(shape, turned), flops=2.0 * batch * heads * tokens * tokens * width)
+            yield Layer(
+                name="function", arguments={"name": "softmax", "dim": -1}, shapes=((batch, heads, tokens, tokens),)
+            )
+
+
+def _usual_norm(draw: random.Random) -> Iterator[Layer]:
+    side = draw.choice((7, 14, 28, 56, 112))
+    width, batch = _width(draw, 4096 / side) * draw.choice((1, 1, 1, 4)), _batch(draw)
+    if batch * width * side * side <= LARGEST:
+        for channels_last in (False, True):
+            shape = (batch, width, side, side)
+            yield Layer(
+                name="batch-norm",
+                arguments={"dims": 2, "features": width},
+                shapes=(shape,),
+                channels_last=channels_last,
+            )
+    if draw.random() < 0.6:
+        rows, width = _batch(draw, 3, 7) * draw.choice((49, 64, 128, 196, 512, 1024, 3136)), _width(draw, 512)
+        yield Layer(name="layer-norm", arguments={"normalized_shape": width}, shapes=((rows, width),))
+
+
+def _usual_moves(draw: random.Random) -> Iterator[Layer]:
+    for name in ("relu", "gelu", "silu", "tanh", "dropout", "hardswish", "add", "mul"):
+        for exponent in (16, 20, 22, 24, 25):
+            shape = (1 << exponent >> 8, 256)
+            yield Layer(
+                name="function", arguments={"name": name}, shapes=(shape,) * (2 if name in ("add", "mul") else 1)
+            )
+    for exponent in (16, 20, 22, 24):
+        yield Layer(name="cast", shapes=((1 << exponent,),))
+    for count, size in ((8, 1 << 20), (60, 1 << 14), (150, 1 << 17), (30, 1 << 22), (400, 1 << 16), (160, 1 << 19)):
+        for kind, fused in (("SGD", False), ("SGD", True), ("Adam", False), ("AdamW", False), ("AdamW", True)):
+            arguments = {"count": count, "size": size, "optimizer": kind, "fused": fused}
+            yield Layer(name="parameters", arguments=arguments, shapes=((1,),))
+    for _ in range(12):
+        shape = (_batch(draw, 4, 7), _width(draw, 128), *(draw.choice((14, 28, 56, 112)),) * 2)
+        for channels_last in (False, True):
+            for kind, options in (
+                ("MaxPool2d", {"kernel_size": 3, "stride": 2, "padding": 1}), ("MaxPool2d", {"kernel_size": 2}),
+                ("AdaptiveAvgPool2d", {"output_size": 1}),
+            ):  # fmt: skip
+                yield Layer(
+                    name="pool", arguments={"kind": kind, **options}, shapes=(shape,), channels_last=channels_last
+                )
