@@ -183,16 +183,22 @@ class TorchDevice:
         return tensor.as_strided(value.shape, value.strides, value.offset)
 
 
-_NAMES = "cpu, cuda or cuda:0"
+_NAMES = "cpu, cuda, cuda:0, opencl, opencl:PLATFORM.DEVICE (as in opencl:0.0) or opencl:0.0/1 for sub-device 1"
 
 
 def open_device(name: str) -> OpDevice:
     """The device of that name.
 
     Raises:
-        ConfigError: the name cannot be read.
-        MissingToolError: no CUDA device is here.
+        ConfigError: the name cannot be read, or there is no such device.
+        MissingToolError: no OpenCL platform or no CUDA device is here.
     """
     if re.fullmatch(r"cpu|cuda(:\d+)?", name):
         return TorchDevice(name)
-    raise ConfigError(f"a device must be {_NAMES}, not {name!r}")
+    match = re.fullmatch(r"opencl(?::(\d+)\.(\d+)(?:/(\d+))?)?", name)
+    if match is None:
+        raise ConfigError(f"a device must be {_NAMES}, not {name!r}")
+    from presilicon.scheduling.runtime.opencl.device import OpenCLDevice
+
+    platform, device, part = (None if group is None else int(group) for group in match.groups())
+    return OpenCLDevice(platform or 0, device or 0, part)

@@ -1,0 +1,324 @@
+"""Element-wise aten ops: arithmetic, functions, comparisons, casts, copies and fills, with broadcasting."""
+
+from typing import TYPE_CHECKING, Any
+
+from presilicon.base import torch
+from presilicon.scheduling.runtime.devices import DeviceTensor, contiguous_strides
+
+if TYPE_CHECKING:
+    from presilicon.scheduling.runtime.opencl.device import OpenCLDevice
+
+GRAIN = 8192
+"""Elements per work item at least; fewer do not pay for another one."""
+
+
+def apply(
+    dev: "OpenCLDevice", kernel: str, out: DeviceTensor, operands: tuple[DeviceTensor, ...], s: Any = 0, t: Any = 0
+) -> DeviceTensor:
+    """Run an element-wise kernel over broadcast operands."""
+    a = operands[0] if operands else out
+    b = operands[1] if len(operands) > 1 else a
+    c = operands[2] if len(operands) > 2 else b
+    n = out.numel()
+    if not n:
+        return out
+    key = out.shape, out.strides, a.shape, a.strides, b.shape, b.strides, c.shape, c.strides
+    cached = dev.views.get(key)
+    if cached is None:
+        cached = dev.views[key] = _layout(out, (a, b, c))
+    items = max(1, min(4 * dev.board.units, n // GRAIN))
+    name = "map_" + kernel
+    if cached == ():
+        dev.launch("elementwise", name, items, out, a, b, c, s, t, n)
+    else:
+        dev.launch("elementwise", name + "_strided", items, out, a, b, c, s, t, n, dev.board.constants(cached))
+    return out
+
+
+def _layout(out: DeviceTensor, operands: tuple[DeviceTensor, ...]) -> tuple[int, ...]:
+    """Dimensions that cannot be merged, as the strided kernels read them; empty if all is one contiguous run."""
+    rank = out.ndim
+    strides = [out.strides]
+    for operand in operands:
+        missing = rank - operand.ndim
+        padded = (0,) * missing + operand.strides
+        sides = (1,) * missing + operand.shape
+        strides.append(tuple(0 if side == 1 else stride for side, stride in zip(sides, padded, strict=True)))
+    dims: list[list[int]] = []  # [side, stride of out, of a, of b, of c], outermost first
+    for axis, side in enumerate(out.shape):
+        if side == 1:
+            continue
+        steps = [stride[axis] for stride in strides]
+        if dims and all(dims[-1][i + 1] == step * side for i, step in enumerate(steps)):
+            dims[-1] = [dims[-1][0] * side, *steps]
+        else:
+            dims.append([side, *steps])
+    if not dims or (len(dims) == 1 and dims[0][1:] == [1, 1, 1, 1]):
+        return ()
+    columns = [[dim[i] for dim in dims] + [0] * (6 - len(dims)) for i in range(5)]
+    return (len(dims), *(value for column in columns for value in column))
+
+
+def copy(dev: "OpenCLDevice", source: DeviceTensor, out: DeviceTensor) -> DeviceTensor:
+    """Copy into `out`, with a cast and with broadcasting."""
+    names = {torch.float32: "float", torch.int64: "long", torch.bool: "bool"}
+    if source.dtype == out.dtype:
+        kernel = {"float": "copy", "long": "copy_long", "bool": "copy_bool"}[names[out.dtype]]
+    else:
+        kernel = f"cast_{names[source.dtype]}_{names[out.dtype]}"
+    return apply(dev, kernel, out, (source,))
+
+
+def fill(dev: "OpenCLDevice", out: DeviceTensor, value: Any) -> DeviceTensor:
+    """Set all elements."""
+    if out.dtype == torch.float32:
+        return apply(dev, "fill", out, (), float(value))
+    return apply(dev, "fill_long" if out.dtype == torch.int64 else "fill_bool", out, (), int(value))
+
+
+def cast(dev: "OpenCLDevice", tensor: DeviceTensor, dtype: Any) -> DeviceTensor:
+    """The tensor in a dtype; itself if it is."""
+    return tensor if tensor.dtype == dtype else copy(dev, tensor, dev.empty(tensor.shape, dtype))
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def _binary(name: str) -> Any:
+    def call(a: Any, b: Any) -> Any:
+        return (name, (a, b)) if _is_tensor(b) else (f"{name}_scalar", (a,), b)
+
+    return call
+
+
+def _add(a: Any, b: Any, *, alpha: Any = 1) -> Any:
+    return ("add", (a, b), alpha) if _is_tensor(b) else ("add_scalar", (a,), b * alpha)
+
+
+def _sub(a: Any, b: Any, *, alpha: Any = 1) -> Any:
+    return ("sub", (a, b), alpha) if _is_tensor(b) else ("add_scalar", (a,), -b * alpha)
+
+
+def _rsub(a: Any, b: Any, alpha: Any = 1) -> Any:
+    return ("sub", (b, a), alpha) if _is_tensor(b) else ("rsub_scalar", (a,), float(b), alpha)
+
+
+def _pow(a: Any, exponent: Any) -> Any:
+    simple = {2: "f_square", 0.5: "f_sqrt", -1: "f_reciprocal", -0.5: "f_rsqrt", 1: "copy"}
+    return (simple[exponent], (a,)) if exponent in simple else ("pow_scalar", (a,), exponent)
+
+
+def _lerp(a: Any, end: Any, weight: Any) -> Any:
+    return ("lerp_tensor", (a, end, weight)) if _is_tensor(weight) else ("lerp", (a, end), weight)
+
+
+def _clamp(a: Any, low: Any = None, high: Any = None) -> Any:
+    return "clamp_both", (a,), float("-inf") if low is None else low, float("inf") if high is None else high
+
+
+def _gelu(a: Any, *, approximate: str = "none") -> Any:
+    return "gelu" if approximate == "none" else "gelu_tanh", (a,)
+
+
+def _gelu_backward(grad: Any, a: Any, *, approximate: str = "none") -> Any:
+    return "gelu_backward" if approximate == "none" else "gelu_tanh_backward", (grad, a)
+
+
+def _leaky_backward(grad: Any, a: Any, slope: float, is_result: bool) -> Any:
+    return "leaky_relu_backward", (grad, a), slope
+
+
+_UNARY = ("relu", "sqrt", "rsqrt", "exp", "log", "erf", "tanh", "sigmoid", "silu", "neg", "abs", "reciprocal", "square")
+_PAIRED = ("tanh_backward", "sigmoid_backward", "silu_backward", "maximum", "minimum")
+_COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
+_LOGIC = {"bitwise_and": "both", "logical_and": "both", "bitwise_or": "either", "logical_or": "either"}
+_LONGS = ("add", "add_scalar", "sub", "mul", "mul_scalar", *_COMPARE, *(f"{name}_scalar" for name in _COMPARE))
+"""Kernels that have a twin for int64."""
+
+_FORMS: dict[str, Any] = {
+    "add": _add, "sub": _sub, "rsub": _rsub, "mul": _binary("mul"), "div": _binary("div"), "pow": _pow, "lerp": _lerp,
+    "clamp": _clamp, "clamp_min": lambda a, low: _clamp(a, low), "clamp_max": lambda a, high: _clamp(a, None, high),
+    "hardtanh": lambda a, low=-1.0, high=1.0: _clamp(a, low, high),
+    "gelu": _gelu, "gelu_backward": _gelu_backward,
+    "addcmul": lambda a, b, c, *, value=1: ("addcmul", (a, b, c), value),
+    "addcdiv": lambda a, b, c, *, value=1: ("addcdiv", (a, b, c), value),
+    "where": lambda c, a, b: ("select_by", (a, b, c)),
+    "threshold_backward": lambda grad, a, limit: ("threshold_backward", (grad, a), limit),
+    "leaky_relu": lambda a, slope=0.01: ("leaky_relu", (a,), slope), "leaky_relu_backward": _leaky_backward,
+    **{name: (lambda a, kernel=f"f_{name}": (kernel, (a,))) for name in _UNARY},
+    **{name: (lambda a, b, name=name: (name, (a, b))) for name in _PAIRED},
+    **{name: _binary(name) for name in _COMPARE},
+    **{name: (lambda a, b, kernel=kernel: (kernel, (a, b))) for name, kernel in _LOGIC.items()},
+    "bitwise_not": lambda a: ("no", (a,)), "logical_not": lambda a: ("no", (a,)),
+}  # fmt: skip
+"""Aten name: from its arguments to a kernel, its tensors and two scalars."""
+
+
+def _kind(kernel: str, tensors: tuple[Any, ...], scalars: tuple[Any, ...]) -> tuple[str, Any, Any] | None:
+    """The kernel for the operands' dtypes, their common dtype and that of the result; None if there is none."""
+    dtypes = {tensor.dtype for tensor in tensors}
+    if kernel in ("both", "either", "no"):
+        return (kernel, torch.bool, torch.bool) if dtypes == {torch.bool} else None
+    tests = kernel.removesuffix("_scalar") in _COMPARE
+    if torch.float32 in dtypes or any(isinstance(value, float) for value in scalars):
+        return kernel, torch.float32, torch.bool if tests else torch.float32
+    if kernel == "div":
+        return kernel, torch.float32, torch.float32
+    if kernel in _LONGS and torch.int64 in dtypes:
+        return f"{kernel}_long", torch.int64, torch.bool if tests else torch.int64
+    return None
+
+
+def _form(name: str) -> tuple[Any, Any]:
+    form = _FORMS[name]
+
+    def run(dev: "OpenCLDevice", out: DeviceTensor | None, *args: Any, **kwargs: Any) -> DeviceTensor:
+        kernel, tensors, *scalars = form(*args, **kwargs)
+        kind = _kind(kernel, tensors, tuple(scalars))
+        assert kind is not None, f"{name} is not covered for these dtypes"
+        kernel, common, result = kind
+        target = out if out is not None and out.dtype == result else _result(dev, tensors, result)
+        converted = tuple(tensor if tensor.dtype == common else cast(dev, tensor, common) for tensor in tensors)
+        apply(dev, kernel, target, converted, *scalars)
+        return target if out is None or out is target else copy(dev, target, out)
+
+    def check(*args: Any, **kwargs: Any) -> bool:
+        kernel, tensors, *scalars = form(*args, **kwargs)
+        plain = all(isinstance(value, (int, float)) for value in scalars)
+        return plain and all(map(_is_tensor, tensors)) and _kind(kernel, tensors, tuple(scalars)) is not None
+
+    return run, check
+
+
+def _result(dev: "OpenCLDevice", tensors: tuple[DeviceTensor, ...], dtype: Any) -> DeviceTensor:
+    first = tensors[0]
+    if any(tensor.shape != first.shape for tensor in tensors[1:]):
+        return dev.empty(tuple(torch.broadcast_shapes(*(tensor.shape for tensor in tensors))), dtype)  # type: ignore[no-untyped-call]
+    return like(dev, first, dtype)
+
+
+def like(dev: "OpenCLDevice", tensor: DeviceTensor, dtype: Any = None) -> DeviceTensor:
+    """An empty tensor of the same shape, with permuted dimensions if the tensor is dense and has them, as in torch."""
+    order = sorted(range(tensor.ndim), key=lambda axis: (-tensor.strides[axis], axis))
+    dense = contiguous_strides(tuple(tensor.shape[axis] for axis in order))
+    strides = tuple(dense[order.index(axis)] for axis in range(tensor.ndim))
+    fits = all(side == 1 or mine == its for side, mine, its in zip(tensor.shape, strides, tensor.strides, strict=True))
+    return dev.empty(tensor.shape, tensor.dtype if dtype is None else dtype, strides if fits else None)
+
+
+def _clone(dev: "OpenCLDevice", out: None, tensor: DeviceTensor, *, memory_format: Any = None) -> DeviceTensor:
+    fresh = dev.empty(tensor.shape, tensor.dtype) if memory_format == torch.contiguous_format else like(dev, tensor)
+    return copy(dev, tensor, fresh)
+
+
+def _to_copy(dev: "OpenCLDevice", out: None, tensor: DeviceTensor, *, dtype: Any = None, **_: Any) -> DeviceTensor:
+    return copy(dev, tensor, like(dev, tensor, dtype))
+
+
+def _copy_into(
+    dev: "OpenCLDevice", out: DeviceTensor, target: Any, source: Any, non_blocking: bool = False
+) -> DeviceTensor:
+    return copy(dev, source, out)
+
+
+def _masked_fill(dev: "OpenCLDevice", out: DeviceTensor | None, a: Any, mask: Any, value: Any) -> DeviceTensor:
+    target = like(dev, a) if out is None else out
+    mask = cast(dev, mask, torch.float32)
+    if _is_tensor(value):
+        return apply(dev, "select_by", target, (value, a, mask))
+    return apply(dev, "masked_fill", target, (a, mask), value)
+
+
+def _fill_op(dev: "OpenCLDevice", out: DeviceTensor, target: Any, value: Any) -> DeviceTensor:
+    return copy(dev, value, out) if _is_tensor(value) else fill(dev, out, value)
+
+
+def _constant(value: Any) -> Any:
+    def run(dev: "OpenCLDevice", out: Any, tensor: Any, *args: Any, dtype: Any = None, **_: Any) -> DeviceTensor:
+        fresh = like(dev, tensor, dtype)
+        return fresh if value is None else fill(dev, fresh, args[0] if value == "given" else value)
+
+    return run
+
+
+def _sized(value: Any) -> Any:
+    """Creation from sizes; `new_*` have a tensor before them, of which only the dtype counts."""
+
+    def run(dev: "OpenCLDevice", out: Any, *args: Any, dtype: Any = None, **_: Any) -> DeviceTensor:
+        if _is_tensor(args[0]):
+            dtype, args = dtype or args[0].dtype, args[1:]
+        if dtype is None and value == "given" and not isinstance(args[1], float):
+            dtype = torch.bool if isinstance(args[1], bool) else torch.int64
+        fresh = dev.empty(tuple(args[0]), dtype)
+        return fresh if value is None else fill(dev, fresh, args[1] if value == "given" else value)
+
+    return run
+
+
+def _cat(dev: "OpenCLDevice", out: None, tensors: Any, dim: int = 0) -> DeviceTensor:
+    first = tensors[0]
+    dim %= first.ndim
+    total = sum(tensor.shape[dim] for tensor in tensors)
+    joined = dev.empty((*first.shape[:dim], total, *first.shape[dim + 1 :]), first.dtype)
+    start = 0
+    for tensor in tensors:
+        copy(dev, tensor, joined.view(tensor.shape, joined.strides, start * joined.strides[dim]))
+        start += tensor.shape[dim]
+    return joined
+
+
+def _stack(dev: "OpenCLDevice", out: None, tensors: Any, dim: int = 0) -> DeviceTensor:
+    dim %= tensors[0].ndim + 1
+    shape = tensors[0].shape
+    sides = (*shape[:dim], 1, *shape[dim:])
+    return _cat(dev, None, [t.view(sides, (*t.strides[:dim], 0, *t.strides[dim:]), t.offset) for t in tensors], dim)
+
+
+def _scattered(view: str) -> Any:
+    """Gradient of a view: zeros of the source's shape with the gradient in the viewed part."""
+
+    def run(dev: "OpenCLDevice", out: None, grad: DeviceTensor, sizes: Any, *where: Any) -> DeviceTensor:
+        full = fill(dev, dev.empty(tuple(sizes), grad.dtype), 0)
+        packet, overload = view.split(".")
+        part = dev.run(getattr(getattr(torch.ops.aten, packet), overload), (full, *where), {})
+        copy(dev, grad, part)
+        return full
+
+    return run
+
+
+def _always(*args: Any, **kwargs: Any) -> bool:
+    return True
+
+
+def _float_first(a: Any, *args: Any, **kwargs: Any) -> bool:
+    return bool(a.dtype == torch.float32)
+
+
+def _mse(dev: "OpenCLDevice", out: None, grad: Any, a: Any, b: Any, reduction: int) -> DeviceTensor:
+    return apply(dev, "mse_backward", like(dev, a), (grad, a, b), 2 / a.numel() if reduction == 1 else 2)
+
+
+OPS: dict[str, Any] = {
+    **{name: _form(name) for name in _FORMS},
+    "clone": (_clone, _always),
+    "_to_copy": (_to_copy, lambda a, *, device=None, **_: device is None or str(device) in ("cpu", "meta")),
+    "copy": (_copy_into, _always),
+    "masked_fill": (_masked_fill, lambda a, mask, value: a.dtype == torch.float32 and mask.dtype == torch.bool),
+    "fill": (_fill_op, _always),
+    "zero": (lambda dev, out, target: fill(dev, out, 0), _always),
+    "zeros_like": (_constant(0), _always),
+    "ones_like": (_constant(1), _always),
+    "empty_like": (_constant(None), _always),
+    "full_like": (_constant("given"), _always),
+    **{f"{new}zeros": (_sized(0), _always) for new in ("", "new_")},
+    **{f"{new}ones": (_sized(1), _always) for new in ("", "new_")},
+    **{f"{new}empty": (_sized(None), _always) for new in ("", "new_")},
+    **{f"{new}full": (_sized("given"), _always) for new in ("", "new_")},
+    "cat": (_cat, lambda tensors, dim=0: len({tensor.dtype for tensor in tensors}) == 1),
+    "stack": (_stack, lambda tensors, dim=0: len({t.dtype for t in tensors}) == 1 and len(tensors[0].shape) < 6),
+    "slice_backward": (_scattered("slice.Tensor"), _float_first),
+    "select_backward": (_scattered("select.int"), _float_first),
+    "mse_loss_backward": (_mse, _float_first),
+}
