@@ -1,0 +1,216 @@
+"""Facts about aten calls that a runtime needs: what they write, what they return, and how they are divided."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from presilicon.scheduling.runtime.devices import DeviceTensor
+
+aten = torch.ops.aten
+CONVOLUTION_BACKWARD = aten.convolution_backward.default
+_RESHAPING = "resize_ set_ t_ transpose_ squeeze_ unsqueeze_ swapaxes_ swapdims_ as_strided_ resize_as_".split()
+_ALIASES = ("_unsafe_view", "_reshape_alias", "detach", "alias", "lift_fresh")
+
+
+class Facts(NamedTuple):
+    """The facts about an operator that do not depend on its arguments."""
+
+    name: str
+    """As a captured op names it: `aten.mm.default`."""
+    view: bool
+    """Whether its results share the storage of its first argument."""
+    written: tuple[int | str, ...]
+    """Positions and keywords of arguments that it writes."""
+    returned: tuple[int | str | None, ...]
+    """For each result: the argument that it is, or None for a new tensor."""
+    random: bool
+    reshapes: bool
+    """Whether it changes the shape of its argument in place."""
+    foreach: str
+    """The operator of a single tensor, of an operator on lists of tensors."""
+
+
+@cache
+def facts_of(func: Any) -> Facts:
+    """Describe a `torch._ops.OpOverload`."""
+    schema = func._schema
+    name = schema.name.partition("::")[2]
+    aliases: dict[str, int | str] = {}
+    written: list[int | str] = []
+    for position, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None:
+            key = argument.name if argument.kwarg_only else position
+            aliases.update(dict.fromkeys(argument.alias_info.before_set, key))
+            if argument.alias_info.is_write:
+                written.append(key)
+    returned = []
+    for result in schema.returns:
+        info = result.alias_info
+        sources = [aliases[each] for each in info.before_set if each in aliases] if info is not None else []
+        returned.append(sources[0] if sources else None)
+    view = name in _ALIASES or (bool(func.is_view) and not written)
+    return Facts(
+        name=str(func),
+        view=view,
+        written=tuple(written),
+        returned=tuple(returned),
+        random=torch.Tag.nondeterministic_seeded in func.tags,
+        reshapes=name in _RESHAPING,
+        foreach=name.removeprefix("_foreach_") if name.startswith("_foreach_") else "",
+    )
+
+
+def written_by(func: Any, args: Sequence[Any], kwargs: Any) -> list[Any]:
+    """The arguments that a call writes."""
+    written = [kwargs.get(key) if isinstance(key, str) else args[key] for key in facts_of(func).written]
+    if func is aten.native_batch_norm.default and args[5]:
+        written += args[3:5]  # its schema does not say that training updates the running statistics
+    return [argument for argument in written if argument is not None]
+
+
+class Spec(NamedTuple):
+    """Metadata of a tensor."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+
+    @property
+    def size(self) -> int:
+        """Elements from the start of the storage to the last one."""
+        if 0 in self.shape:
+            return 0
+        return 1 + sum((side - 1) * stride for side, stride in zip(self.shape, self.strides, strict=True))
+
+
+_SPECS: dict[Any, list[Spec | None] | None] = {}
+
+
+def results_of(func: Any, args: Any, kwargs: Any) -> tuple[list[Spec | None] | None, Any]:
+    """Metadata of the results of a call, and a key that stands for the metadata of its arguments.
+
+    The call is run on the meta device once for each key. None: the results depend on values, or are no tensors.
+    """
+    floats = facts_of(func).view or not _has_tensor(args)
+    key = (func, _described(args, floats), _described(kwargs, floats) if kwargs else None)
+    if key not in _SPECS:
+        _SPECS[key] = _infer(func, args, kwargs)
+    return _SPECS[key], key
+
+
+def _has_tensor(args: Any) -> bool:
+    return any(isinstance(arg, Tensor) or (isinstance(arg, (list, tuple)) and _has_tensor(arg)) for arg in args)
+
+
+def _described(value: Any, floats: bool) -> Any:
+    if isinstance(value, Tensor):
+        return value.shape, value.stride(), value.dtype, value.storage_offset() if floats else 0
+    if isinstance(value, (list, tuple)):
+        return tuple([_described(part, floats) for part in value])
+    if isinstance(value, dict):
+        return tuple([(name, _described(part, floats)) for name, part in value.items()])
+    # Most operators' shapes do not depend on real numbers, which change from step to step in an optimizer.
+    return (type(value), None if isinstance(value, float) and not floats else value)
+
+
+def _infer(func: Any, args: Any, kwargs: Any) -> list[Spec | None] | None:
+    try:
+        output = func(*_to_meta(args), **_to_meta(kwargs))
+    except Exception:
+        return None
+    outputs = output if isinstance(output, (tuple, list)) else (output,)
+    if not all(leaf is None or (isinstance(leaf, Tensor) and leaf.layout is torch.strided) for leaf in outputs):
+        return None
+    return [
+        None if leaf is None else Spec(tuple(leaf.shape), leaf.stride(), int(leaf.storage_offset()), leaf.dtype)
+        for leaf in outputs
+    ]
+
+
+def _to_meta(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        spec = Spec(tuple(value.shape), value.stride(), int(value.storage_offset()), value.dtype)
+        empty = torch.empty(spec.size + spec.offset, dtype=value.dtype, device="meta")
+        return empty.as_strided(spec.shape, spec.strides, spec.offset)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_to_meta(part) for part in value)
+    if isinstance(value, dict):
+        return {name: _to_meta(part) for name, part in value.items()}
+    return torch.device("meta") if isinstance(value, torch.device) else value
+
+
+def divide_convolution(args: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The gradients of a convolution as two calls, as they are captured: of its input, and of its weight and bias."""
+    wanted = list(args[10])
+    masks = [[wanted[0], False, False], [False, wanted[1], wanted[2]]]
+    return [(*args[:10], mask) for mask in masks if any(mask)]
+
+
+def single_results(func: Any, args: Sequence[Any], kwargs: Any) -> list[Any]:
+    """The results of a call on lists of tensors, from calls on single ones.
+
+    >>> tensors = [torch.ones(2), torch.ones(3)]
+    >>> [len(tensor) for tensor in single_results(aten._foreach_add.Scalar, (tensors, 1.0), {})]
+    [2, 3]
+    """
+    name, count, results = facts_of(func).foreach, len(args[0]), []
+    for index in range(count):
+        first, *rest = (part[index] if isinstance(part, (list, tuple)) else part for part in args)
+        keywords = {key: part[index] if isinstance(part, (list, tuple)) else part for key, part in kwargs.items()}
+        if name.startswith(("addcmul", "addcdiv")) and len(rest) > 2:
+            keywords["value"] = rest.pop()
+        if name == "norm":
+            results.append(torch.linalg.vector_norm(first, *rest, **keywords))
+        else:
+            results.append(getattr(first, name)(*rest, **keywords))
+    return results
+
+
+def narrow(operand: DeviceTensor, dim: int, start: int, length: int) -> DeviceTensor:
+    """A part of an operand along a dimension, as a view."""
+    shape = (*operand.shape[:dim], length, *operand.shape[dim + 1 :])
+    return operand.view(shape, operand.strides, operand.offset + start * operand.strides[dim])
+
+
+_BY_FIRST = {
+    # operator: positions of the arguments whose first dimension is divided
+    aten.mm.default: (0,),
+    aten.bmm.default: (0, 1),
+    aten.addmm.default: (1,),
+    aten.convolution.default: (0,),
+}
+
+
+def divide_call(func: Any, args: Sequence[Any], count: int) -> list[tuple[Any, ...]] | None:
+    """A big op as `count` calls on parts of its rows, samples or output channels; None if it cannot be divided.
+
+    The results of the calls, joined along their first dimension, are those of the whole call.
+    """
+    divided: list[tuple[int, int]] = [(position, 0) for position in _BY_FIRST.get(func, ())]
+    if func is aten.addmm.default and len(args[0].shape) == 2 and args[0].shape[0] > 1:
+        divided.append((0, 0))
+    if func is CONVOLUTION_BACKWARD:
+        # Gradients of the input are divided by samples, those of the weight by output channels.
+        divided = [(0, 0), (1, 0)] if args[10][0] else [(0, 1), (2, 0)]
+        if args[9] != 1 or (args[7] and not args[10][0]):
+            return None
+    if not divided:
+        return None
+    position, dim = divided[0]
+    size = args[position].shape[dim]
+    if size < count:
+        return None
+    calls = []
+    for index in range(count):
+        start, end = size * index // count, size * (index + 1) // count
+        parts = list(args)
+        for position, dim in divided:
+            parts[position] = narrow(parts[position], dim, start, end - start)
+        if func is CONVOLUTION_BACKWARD and not args[10][0] and args[3] is not None:
+            parts[3] = [end - start]
+        calls.append(tuple(parts))
+    return calls

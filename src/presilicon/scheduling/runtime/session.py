@@ -1,0 +1,436 @@
+"""A dispatch mode that sends the aten calls of an unmodified training loop to the devices that a schedule names.
+
+Calls return at once, with tensors whose values follow (`HybridTensor`). Plain tensors (parameters, batches) stay plain;
+their storages are followed by version. A value that Python asks for is waited for. When the mode ends, everything is
+back in the memory of the plain tensors, and tensors that are left, such as optimizer state, become plain ones.
+"""
+
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from presilicon.base import ConfigError
+from presilicon.records import Problem, Schedule
+from presilicon.scheduling.runtime.calls import (
+    CONVOLUTION_BACKWARD,
+    Facts,
+    Spec,
+    divide_call,
+    divide_convolution,
+    facts_of,
+    results_of,
+    single_results,
+    written_by,
+)
+from presilicon.scheduling.runtime.devices import DeviceTensor, map_leaves
+from presilicon.scheduling.runtime.executor import Choice, Executor, Job, Lane, Result, Version, operands_of
+
+aten = torch.ops.aten
+UNSCHEDULED = 1e9
+"""Priority of ops that were not captured: after those of the schedule."""
+
+
+class Buffer:
+    """A storage: its current version, and the memory of the plain tensor that it belongs to."""
+
+    __slots__ = ("alive", "home", "version")
+
+    def __init__(self, version: Version, home: Tensor | None = None, alive: Any = None) -> None:
+        self.version, self.home, self.alive = version, home, alive
+
+
+class HybridTensor(Tensor):
+    """A tensor whose values are on some device, or on their way there."""
+
+    _buffer: Buffer
+    _session: "Session"
+
+    @staticmethod
+    def __new__(cls, session: "Session", buffer: Buffer, spec: Spec) -> "HybridTensor":
+        """Wrap a buffer with the metadata of one of its views."""
+        tensor: HybridTensor = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls, spec.shape, strides=spec.strides, storage_offset=spec.offset, dtype=spec.dtype, device="cpu"
+        )
+        tensor._buffer, tensor._session = buffer, session
+        session.alive[id(tensor)] = weakref.ref(tensor)
+        return tensor
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Outside of its session: an ordinary call on the values."""
+
+        def plain(leaf: Any) -> Any:
+            return leaf._session.host_tensor(leaf) if isinstance(leaf, HybridTensor) else leaf
+
+        return func(*map_leaves(plain, args), **map_leaves(plain, kwargs or {}))
+
+
+class Placement(NamedTuple):
+    """Where a captured op runs."""
+
+    task: int
+    lanes: tuple[Lane, ...]
+    priority: float
+    choices: tuple[Choice, ...]
+    clock: float
+    readers: tuple[Lane, ...]
+    """Lanes that read its result in the next step."""
+
+
+class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Executes the training steps of a model as a schedule says.
+
+    An op is recognised by its operator and the sides of its first result: the n-th such call of a step is the n-th such
+    op of the schedule. What is not recognised runs on the reference device and is counted in `unknown`. A step ends
+    when the first op of the schedule comes again.
+    """
+
+    def __init__(
+        self, model: nn.Module, problem: Problem, schedule: Schedule, executor: Executor, *, barrier: bool = True
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.model, self.executor, self.barrier = model, executor, barrier
+        self.alive: dict[int, weakref.ref[HybridTensor]] = {}
+        self.unknown: Counter[str] = Counter()
+        self.uncovered: Counter[tuple[str, str]] = Counter()
+        """By operator and lane: calls that the lane has no kernel for."""
+        self.step = -1
+        self.steps_s: list[float] = []
+        """Start of each step."""
+        self._placements = _placements(problem, schedule, executor)
+        self._operators = {operator for operator, _ in self._placements}
+        self._seen: Counter[Any] = Counter()
+        self._buffers: dict[int, Buffer] = {}
+        self._state: set[int] = set()
+        self._covers: dict[Any, bool] = {}
+        self._is_open = False
+        for tensor in (*model.parameters(), *model.buffers()):
+            if tensor.device.type != "cpu":
+                raise ConfigError(
+                    f"the model must be in the host's memory, not on {tensor.device}: the schedule says which device "
+                    "runs an op; move it with model.cpu()"
+                )
+            self._state.add(tensor.untyped_storage()._cdata)
+            self._buffer_of(tensor, whole=True)
+
+    def __enter__(self) -> "Session":
+        self._is_open = True
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        super().__exit__(*exception)  # type: ignore[no-untyped-call]
+        try:
+            self.synchronize()
+            self._become_plain()
+        finally:
+            self._is_open = False
+            self.executor.close()
+
+    def synchronize(self) -> None:
+        """Wait for everything, and bring the plain tensors up to date."""
+        self.executor.drain()
+        for buffer in self._buffers.values():
+            if buffer.home is not None:
+                values = self.executor.wait(buffer.version)
+                if values.data_ptr() != buffer.home.data_ptr():
+                    with torch.no_grad():
+                        buffer.home.copy_(values)
+                    buffer.version = self._version_of(buffer.home)
+
+    def host_tensor(self, tensor: Tensor) -> Tensor:
+        """The values of a tensor in the host's memory, when they are there."""
+        if not isinstance(tensor, HybridTensor):
+            buffer = self._buffers.get(tensor.untyped_storage()._cdata)
+            if buffer is None or buffer.alive.expired():
+                return tensor
+        else:
+            buffer = tensor._buffer
+        flat = self.executor.wait(buffer.version)
+        return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+    def _become_plain(self) -> None:
+        """Turn the tensors that are left into plain ones; those that autograd holds keep their class and work."""
+        for parameter in self.model.parameters():
+            if isinstance(parameter.grad, HybridTensor):
+                parameter.grad = self.host_tensor(parameter.grad)
+        left = [tensor for reference in self.alive.values() if (tensor := reference()) is not None]
+        self.alive.clear()
+        for tensor in left:
+            plain = self.host_tensor(tensor).detach()
+            if tensor.grad_fn is None and not tensor.requires_grad:
+                try:
+                    torch.utils.swap_tensors(tensor, plain)
+                except RuntimeError:
+                    pass  # somebody else refers to it: it stays a HybridTensor, which reads its values when asked
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        facts = facts_of(func)
+        tensors = list(_tensors((args, kwargs)))
+        follows = any(isinstance(tensor, HybridTensor) or self._is_known(tensor) for tensor in tensors)
+        if not follows and facts.name not in self._operators:
+            return func(*args, **kwargs)
+        if facts.view and not isinstance(args[0], HybridTensor):
+            return func(*args, **kwargs)
+        if func is aten._local_scalar_dense.default:
+            return func(self.host_tensor(args[0]))
+        if facts.foreach and follows:
+            with self:
+                results = single_results(func, args, kwargs)
+            return results if facts.returned else None
+        if func is aten.native_dropout.default and args[2]:
+            return self._drop(args[0], args[1])
+        specs, key = results_of(func, args, kwargs)
+        if facts.reshapes or (facts.random and follows) or specs is None:
+            return self._run_now(func, facts, args, kwargs) if follows else func(*args, **kwargs)
+        if facts.view:
+            views = [HybridTensor(self, args[0]._buffer, spec) for spec in specs if spec is not None]
+            return views if func._schema.returns[0].type.kind() == "ListType" else views[0]
+        if func is CONVOLUTION_BACKWARD:
+            outputs: list[Any] = [None, None, None]
+            for part in divide_convolution(args):
+                specs, key = results_of(func, part, kwargs)
+                assert specs is not None
+                results = self._issue(func, facts, part, kwargs, specs, key)
+                outputs = [old if new is None else new for old, new in zip(outputs, results, strict=True)]
+            return tuple(outputs)
+        if not follows and self._expected(facts.name, specs, args) is None:
+            return func(*args, **kwargs)
+        results = self._issue(func, facts, args, kwargs, specs, key)
+        if len(facts.returned) == 1:
+            return results if func._schema.returns[0].type.kind() == "ListType" else results[0]
+        return tuple(results)
+
+    def _is_known(self, tensor: Tensor) -> bool:
+        buffer = self._buffers.get(tensor.untyped_storage()._cdata)
+        return buffer is not None and not buffer.alive.expired()
+
+    def _expected(self, name: str, specs: Sequence[Spec | None], args: Any) -> Any:
+        """The key of a captured op; None if no such op was captured."""
+        first = next((spec for spec in specs if spec is not None), None)
+        if first is not None:
+            sides = tuple(sorted(side for side, stride in zip(first.shape, first.strides, strict=True) if stride and side > 1))
+        else:
+            written = next(_tensors(args), None)
+            sides = () if written is None else tuple(sorted(side for side in written.shape if side > 1))
+        return (name, sides) if (name, sides) in self._placements else None
+
+    def _recognise(self, key: Any) -> Placement | None:
+        if key is None:
+            return None
+        placements = self._placements[key]
+        number, index = divmod(self._seen[key], len(placements))
+        self._seen[key] += 1
+        if number > self.step:
+            self._begin(number)
+        return placements[index]
+
+    def _begin(self, number: int) -> None:
+        self.step = number
+        if self.barrier:
+            self.executor.drain()
+        self.steps_s.append(self.executor.now_s())
+        for address, buffer in list(self._buffers.items()):
+            if address not in self._state and (buffer.alive.expired() or buffer.version.writer is None):
+                del self._buffers[address]  # a batch of an earlier step
+        self.alive = {key: reference for key, reference in self.alive.items() if reference() is not None}
+
+    def _issue(
+        self, func: Any, facts: Facts, args: Any, kwargs: Any, specs: Sequence[Spec | None], key: Any
+    ) -> list[Any]:
+        """Send a call to its device, and return its results."""
+        placement = self._recognise(self._expected(facts.name, specs, args))
+        if placement is None:
+            self.unknown[facts.name] += 1
+        write = {id(tensor) for tensor in _tensors(written_by(func, args, kwargs))}
+        buffers: dict[int, Buffer] = {}
+
+        def operand(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            buffer, offset, strides = self._place(leaf, id(leaf) in write)
+            if id(leaf) in write:
+                buffers[id(buffer)] = buffer
+            return DeviceTensor(buffer.version, tuple(leaf.shape), strides, offset, leaf.dtype)
+
+        placed, placed_kwargs = map_leaves(operand, tuple(args)), map_leaves(operand, kwargs)
+        lanes = self._lanes(func, facts, placement, placed, placed_kwargs, key)
+        returned = facts.returned * len(specs) if len(facts.returned) == 1 < len(specs) else facts.returned
+        results = [
+            None if spec is None or source is not None else Result(Version(spec.size, spec.dtype), spec.shape, spec.strides)
+            for spec, source in zip(specs, returned, strict=False)
+        ]
+        calls = divide_call(func, placed, len(lanes)) if len(lanes) > 1 and not write else None
+        if calls is None:
+            job = self._job(lanes[0], facts.name, placement)
+            job.func, job.args, job.kwargs, job.results = func, placed, placed_kwargs, results
+            job.writes = [(buffer.version, Version(buffer.version.size, buffer.version.dtype)) for buffer in buffers.values()]
+            writes = job.writes
+            self.executor.submit(job, {leaf._storage for leaf in operands_of((placed, placed_kwargs))})
+            for buffer, (_, after) in zip(buffers.values(), writes, strict=True):
+                buffer.version = after
+        else:
+            job = self._issue_parts(func, facts, calls, placed_kwargs, lanes, placement, results)
+        if placement is not None:
+            for version in [buffer.version for buffer in buffers.values()] + [r.version for r in results if r]:
+                for lane in placement.readers:
+                    self.executor.prefetch(version, lane, job)
+        return [
+            (kwargs.get(source) if isinstance(source, str) else args[source])
+            if source is not None
+            else None
+            if spec is None or result is None
+            else HybridTensor(self, Buffer(result.version), Spec(spec.shape, spec.strides, 0, spec.dtype))
+            for spec, source, result in zip(specs, returned, results, strict=False)
+        ]
+
+    def _job(self, lane: Lane, name: str, placement: Placement | None) -> Job:
+        if placement is None:
+            return Job("op", lane, UNSCHEDULED, name, -1, max(self.step, 0))
+        job = Job("op", lane, placement.priority, name, placement.task, self.step)
+        job.choices, job.clock = placement.choices, placement.clock
+        return job
+
+    def _issue_parts(
+        self, func: Any, facts: Facts, calls: Any, kwargs: Any, lanes: Sequence[Lane], placement: Any, results: Any
+    ) -> Job:
+        """Run the parts of a big op on several devices, and join their results on the first."""
+        parts: list[list[DeviceTensor]] = [[] for _ in results]
+        for lane, call in zip(lanes, calls, strict=True):
+            specs, _ = results_of(func, *map_leaves(_as_meta, (call, kwargs)))
+            assert specs is not None
+            job = self._job(lane, facts.name, placement)
+            job.choices = ()  # a part stays where it is
+            job.func, job.args, job.kwargs = func, call, kwargs
+            job.results = [
+                None if spec is None else Result(Version(spec.size, spec.dtype), spec.shape, spec.strides) for spec in specs
+            ]
+            for place, spec, result in zip(parts, specs, job.results, strict=True):
+                if spec is not None and result is not None:
+                    place.append(DeviceTensor(result.version, spec.shape, spec.strides, 0, spec.dtype))
+            self.executor.submit(job, {leaf._storage for leaf in operands_of((call, kwargs))})
+        for place, result in zip(parts, results, strict=True):
+            if result is not None:
+                job = self._job(self.executor.reference, facts.name, placement)
+                if lanes[0].device.covers(aten.cat.default, (place, 0), {}):
+                    job.lane = lanes[0]
+                job.choices = ()
+                job.func, job.args, job.results = aten.cat.default, (place, 0), [result]
+                self.executor.submit(job, {leaf._storage for leaf in place})
+        return job
+
+    def _lanes(self, func: Any, facts: Facts, placement: Placement | None, args: Any, kwargs: Any, key: Any) -> Any:
+        """The lanes of a call: those of the schedule, if they have a kernel for it."""
+        if placement is None:
+            return (self.executor.reference,)
+        lanes = []
+        for lane in placement.lanes:
+            known = (lane.label, key)
+            if known not in self._covers:
+                self._covers[known] = lane.device.covers(func, args, kwargs)
+            if self._covers[known]:
+                lanes.append(lane)
+            else:
+                self.uncovered[facts.name, lane.label] += 1
+        return lanes or (self.executor.reference,)
+
+    def _place(self, tensor: Tensor, is_written: bool) -> tuple[Buffer, int, tuple[int, ...]]:
+        if isinstance(tensor, HybridTensor):
+            return tensor._buffer, int(tensor.storage_offset()), tensor.stride()
+        address = tensor.untyped_storage()._cdata
+        is_part = 2 * tensor.numel() * tensor.element_size() < tensor.untyped_storage().nbytes()
+        if is_part and not is_written and not self._is_known(tensor):
+            # A batch that is a slice of the whole data: only the slice is moved.
+            copy = tensor.detach().contiguous().clone()
+            return Buffer(self._version_of(copy.view(-1))), 0, copy.stride()
+        assert address is not None
+        return self._buffer_of(tensor), int(tensor.storage_offset()), tensor.stride()
+
+    def _buffer_of(self, tensor: Tensor, whole: bool = False) -> Buffer:
+        storage = tensor.untyped_storage()
+        buffer = self._buffers.get(storage._cdata)
+        if buffer is None or buffer.alive.expired():
+            size = storage.nbytes() // tensor.element_size()
+            home = tensor.data.as_strided((size,), (1,), 0)  # with a version counter of its own
+            buffer = Buffer(self._version_of(home), home, StorageWeakRef(storage))  # type: ignore[no-untyped-call]
+            self._buffers[storage._cdata] = buffer
+        return buffer
+
+    def _version_of(self, flat: Tensor) -> Version:
+        version = Version(flat.numel(), flat.dtype)
+        version.tensors[self.executor.host.label] = DeviceTensor(flat, tuple(flat.shape), flat.stride(), 0, flat.dtype)
+        return version
+
+    def _drop(self, tensor: Tensor, share: float) -> tuple[Tensor, Tensor]:
+        """Dropout with a mask that is drawn here, so that random numbers come in the order of the program."""
+        mask = torch.empty(tensor.shape, dtype=torch.bool).bernoulli_(1 - share)
+        func, args = aten.native_dropout_backward.default, (tensor, mask, 1 / (1 - share))
+        specs, key = results_of(func, args, {})
+        assert specs is not None
+        facts = facts_of(func)._replace(name="aten.native_dropout.default")
+        [output] = self._issue(func, facts, args, {}, specs, key)
+        return output, mask
+
+    def _run_now(self, func: Any, facts: Facts, args: Any, kwargs: Any) -> Any:
+        """Run a call here, when its operands have arrived: its results depend on values, or are random."""
+        if facts.reshapes:
+            raise ConfigError(f"{facts.name} changes a tensor's shape in place, which the runtime cannot follow")
+        self.unknown[facts.name] += 1
+        written = list(_tensors(written_by(func, args, kwargs)))
+        if written:
+            self.executor.drain()
+        hosts = {id(tensor): self.host_tensor(tensor) for tensor in _tensors((args, kwargs))}
+        output = func(*map_leaves(lambda leaf: hosts.get(id(leaf), leaf), args), **map_leaves(lambda leaf: hosts.get(id(leaf), leaf), kwargs))
+        for tensor in written:
+            buffer = tensor._buffer if isinstance(tensor, HybridTensor) else self._buffer_of(tensor)
+            buffer.version = self._version_of(self.executor.wait(buffer.version))
+        back = {id(hosts[id(tensor)]): tensor for tensor in written}
+        return map_leaves(lambda leaf: back.get(id(leaf), leaf), output)
+
+
+def _placements(problem: Problem, schedule: Schedule, executor: Executor) -> dict[Any, list[Placement]]:
+    """Where the ops of a schedule run, by operator and sides of the first result."""
+    placements: dict[Any, list[Placement]] = {}
+    lanes = [tuple(executor.lanes[f"{slot.mode.device} {unit}"] for unit in slot.units) for slot in schedule.started]
+    for task, slot in zip(problem.tasks, schedule.started, strict=True):
+        if not task.operator:
+            raise ConfigError(f"op {task.name} was not captured from a model, so that it cannot be executed")
+        choices = {}
+        for mode in task.modes:
+            if mode.units == 1 and mode.clock in (1.0, slot.mode.clock):
+                for unit in range(problem.pool[mode.device].units):
+                    lane = executor.lanes[f"{mode.device} {unit}"]
+                    added_w = mode.peak_w - problem.pool[mode.device].idle_w
+                    if lane.label not in choices or mode.clock == slot.mode.clock:
+                        choices[lane.label] = Choice(lane, mode.time_s, added_w)
+        readers = {lane.label: lane for reader in task.next_readers for lane in lanes[reader]}
+        sides = tuple(sorted(side for side in task.shape if side > 1))
+        placements.setdefault((task.operator, sides), []).append(
+            Placement(
+                task.id, lanes[task.id], slot.start_s, tuple(choices.values()), slot.mode.clock,
+                tuple(lane for lane in readers.values() if lane not in lanes[task.id]),
+            )
+        )  # fmt: skip
+    return placements
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values.values() if isinstance(values, Mapping) else values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, (list, tuple, Mapping)):
+            yield from _tensors(value)
+
+
+def _as_meta(leaf: Any) -> Any:
+    if not isinstance(leaf, DeviceTensor):
+        return leaf
+    size = Spec(leaf.shape, leaf.strides, 0, leaf.dtype).size
+    return torch.empty(size, dtype=leaf.dtype, device="meta").as_strided(leaf.shape, leaf.strides, 0)
