@@ -27,7 +27,7 @@ _ROOMS = {
         *("format_sensitivity", "monitor", "monitor_trainer", "next_step", "restore_", "train"),
     ),
     "simulation": ("memory_timeline", "simulate"),
-    "study": ("compare", "evaluate", "schedule", "sweep"),
+    "study": ("compare", "evaluate", "hybrid", "schedule", "sweep"),
 }
 _HOMES = {name: f"presilicon.{room}" for room, names in _ROOMS.items() for name in names}
 
@@ -35,7 +35,7 @@ __all__ = [  # spelled out for type checkers
     "ConfigError", "Cost", "Design", "Format", "LossScaler", "Metric", "MissingToolError", "Numerics", "Operator",
     "PresiliconError", "Result", "Splits", "StepFacts", "StepGraph", "System", "Trace", "Workload", "__version__",
     "capture", "compare", "coverage", "emulate_", "emulate_optimizer_", "emulated", "evaluate", "exact",
-    "format_sensitivity", "load_design", "load_metric", "load_numerics", "load_system", "load_workload",
+    "format_sensitivity", "hybrid", "load_design", "load_metric", "load_numerics", "load_system", "load_workload",
     "memory_timeline", "monitor", "monitor_trainer", "next_step", "operator", "parse", "quantize", "restore_",
     "schedule", "simulate", "sweep", "train",
 ]  # fmt: skip
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from presilicon.operators import Operator, operator
     from presilicon.records import Cost, Result, StepFacts, StepGraph, Trace
     from presilicon.simulation import memory_timeline, simulate
-    from presilicon.study import compare, evaluate, schedule, sweep
+    from presilicon.study import compare, evaluate, hybrid, schedule, sweep
     from presilicon.workloads import Metric, Splits, Workload, capture, load_metric, load_workload
 
 

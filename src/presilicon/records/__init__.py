@@ -33,6 +33,7 @@ from presilicon.records.events import (
     TapInfo,
     TapLosses,
 )
+from presilicon.records.execution import Executed, Execution, UncoveredOp
 from presilicon.records.fairness import Fairness, Interval, Pair, Probability, excludes_one
 from presilicon.records.finding import BugClass, Finding, RoleShares
 from presilicon.records.foreign import Coverage, ForeignTime, ForeignTimes
@@ -157,6 +158,8 @@ __all__ = [
     "Evaluation",
     "EvaluationEvent",
     "Event",
+    "Executed",
+    "Execution",
     "FactsRun",
     "Failure",
     "FailureKind",
@@ -248,6 +251,7 @@ __all__ = [
     "TensorStatistics",
     "Trace",
     "TrainingHook",
+    "UncoveredOp",
     "excludes_one",
     "reaches",
 ]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from presilicon.study.characterization import characterize, to_table
     from presilicon.study.evaluation import Evaluated, Study, carry_out, compare, evaluate
+    from presilicon.study.hybrid import ExecuteOptions, Hybrid, execute, hybrid
     from presilicon.study.instrumented import (
         compare_with_stream,
         layers_of_workload,
@@ -61,6 +62,7 @@ __getattr__ = deferred(
         ),
         "characterization": ("characterize", "to_table"),
         "evaluation": ("Evaluated", "Study", "carry_out", "compare", "evaluate"),
+        "hybrid": ("ExecuteOptions", "Hybrid", "execute", "hybrid"),
         "instrumented": ("compare_with_stream", "layers_of_workload", "one_thread", "stream_file", "train_watched"),
         "operand_energy": ("OperandEnergy", "operand_energies"),
         "replaying": ("Replay", "ReplayPoint", "replay"),
@@ -79,6 +81,8 @@ __all__ = [
     "SIZINGS",
     "EvaluateRequest",
     "Evaluated",
+    "ExecuteOptions",
+    "Hybrid",
     "OperandEnergy",
     "Plan",
     "Replay",
@@ -109,7 +113,9 @@ __all__ = [
     "describe_card",
     "design_changes",
     "evaluate",
+    "execute",
     "fairness",
+    "hybrid",
     "interval",
     "join_steps",
     "layers_of_workload",

@@ -309,8 +309,17 @@ def schedule(
 def carry_out_schedule(request: ScheduleRequest, progress: Progress | None = None) -> Scheduled:
     """Build the scheduling problem of a request and solve it."""
     request.check()
-    system = request.load_system()
-    problem, plain, op_ids = _problems(system, request)
+    return solve_problem(request, request.load_system(), None, progress)
+
+
+def solve_problem(
+    request: ScheduleRequest, system: System, problem: Problem | None, progress: Progress | None = None
+) -> Scheduled:
+    """Solve a request for a system; `problem` replaces the one that the request describes."""
+    if problem is None:
+        problem, plain, op_ids = _problems(system, request)
+    else:
+        plain, op_ids = problem, tuple(range(len(problem.tasks)))
     others = [name for name in system.devices if name != system.reference]
     movable = None
     if request.candidate_rule != "all" and others:

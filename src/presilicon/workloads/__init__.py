@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
     from presilicon.workloads.capturing.operators import describe_operator, ops_of_call
     from presilicon.workloads.capturing.origins import Origin, origin_of_result
-    from presilicon.workloads.capturing.step_capture import capture, capture_workload, mean_of_outputs
+    from presilicon.workloads.capturing.step_capture import WholeDropout, capture, capture_workload, mean_of_outputs
     from presilicon.workloads.digits import digits_revnet, load_digits
     from presilicon.workloads.reading.batch import Batch, Slot
     from presilicon.workloads.reading.examples import all_inputs, open_split, resident_pair
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 __getattr__ = deferred(
     __name__,
     {
-        "presilicon.workloads.capturing.step_capture": ("capture", "capture_workload", "mean_of_outputs"),
+        "presilicon.workloads.capturing.step_capture": (
+            *("WholeDropout", "capture", "capture_workload", "mean_of_outputs"),
+        ),
         "digits": ("digits_revnet", "load_digits"),
         "presilicon.workloads.reading.batch": ("Batch", "Slot"),
         "presilicon.workloads.reading.examples": ("all_inputs", "open_split", "resident_pair"),
@@ -68,6 +70,7 @@ __all__ = [
     "Slot",
     "Splits",
     "Stream",
+    "WholeDropout",
     "Workload",
     "adamw",
     "all_inputs",

@@ -203,6 +203,18 @@ def fashion_cnn() -> Workload:
     )
 
 
+def fashion_alexnet() -> Workload:
+    """AlexNet for small images on Fashion-MNIST, padded to 32x32."""
+    return _workload(
+        "fashion-alexnet",
+        "an AlexNet for 32x32 images",
+        model=partial(from_networks, "fashion.alexnet32"),
+        image=True,
+        learning_rate=0.02,
+        max_steps=2500,
+    )
+
+
 def fashion_resnet() -> Workload:
     """A ResNet-8 with batch normalization on Fashion-MNIST."""
     return _workload(

@@ -5,7 +5,14 @@ from pathlib import Path
 
 from presilicon.base import ConfigError, ExtensionPoint, unknown
 from presilicon.workloads.digits import DIGITS_CNN, DIGITS_MLP, DIGITS_REVNET
-from presilicon.workloads.fashion import FASHION_RESNET18, FASHION_VIT, fashion_cnn, fashion_mlp, fashion_resnet
+from presilicon.workloads.fashion import (
+    FASHION_RESNET18,
+    FASHION_VIT,
+    fashion_alexnet,
+    fashion_cnn,
+    fashion_mlp,
+    fashion_resnet,
+)
 from presilicon.workloads.published import PUBLISHED
 from presilicon.workloads.python_source import python_gpt
 from presilicon.workloads.shakespeare import SHAKESPEARE_GPT
@@ -27,6 +34,7 @@ _FIXED = (
 _WORKLOADS: dict[str, Workload | Callable[[], Workload]] = {
     **{workload.name: workload for workload in _FIXED},
     # Created on demand, because the data they train on depend on what is installed.
+    "fashion-alexnet": fashion_alexnet,
     "fashion-cnn": fashion_cnn,
     "fashion-mlp": fashion_mlp,
     "fashion-resnet": fashion_resnet,

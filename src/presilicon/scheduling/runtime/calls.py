@@ -11,7 +11,18 @@ from presilicon.scheduling.runtime.devices import DeviceTensor
 
 aten = torch.ops.aten
 CONVOLUTION_BACKWARD = aten.convolution_backward.default
-_RESHAPING = "resize_ set_ t_ transpose_ squeeze_ unsqueeze_ swapaxes_ swapdims_ as_strided_ resize_as_".split()
+_RESHAPING = {"resize_", "resize_as_", "set_", "t_", "transpose_", "squeeze_", "unsqueeze_", "swapaxes_", "as_strided_"}
+    "resize_",
+    "set_",
+    "t_",
+    "transpose_",
+    "squeeze_",
+    "unsqueeze_",
+    "swapaxes_",
+    "swapdims_",
+    "as_strided_",
+    "resize_as_",
+]
 _ALIASES = ("_unsafe_view", "_reshape_alias", "detach", "alias", "lift_fresh")
 
 
@@ -26,7 +37,9 @@ class Facts(NamedTuple):
     """Positions and keywords of arguments that it writes."""
     returned: tuple[int | str | None, ...]
     """For each result: the argument that it is, or None for a new tensor."""
-    random: bool
+    immediate: bool
+    """Whether it must run in the program's own thread: it draws random numbers, or depends on whether gradients are
+    on, as a whole LSTM layer does."""
     reshapes: bool
     """Whether it changes the shape of its argument in place."""
     foreach: str
@@ -57,7 +70,7 @@ def facts_of(func: Any) -> Facts:
         view=view,
         written=tuple(written),
         returned=tuple(returned),
-        random=torch.Tag.nondeterministic_seeded in func.tags,
+        immediate=torch.Tag.nondeterministic_seeded in func.tags or name.startswith("mkldnn_rnn"),
         reshapes=name in _RESHAPING,
         foreach=name.removeprefix("_foreach_") if name.startswith("_foreach_") else "",
     )
@@ -143,11 +156,20 @@ def _to_meta(value: Any) -> Any:
     return torch.device("meta") if isinstance(value, torch.device) else value
 
 
-def divide_convolution(args: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """The gradients of a convolution as two calls, as they are captured: of its input, and of its weight and bias."""
-    wanted = list(args[10])
-    masks = [[wanted[0], False, False], [False, wanted[1], wanted[2]]]
-    return [(*args[:10], mask) for mask in masks if any(mask)]
+def divide_convolution(args: Sequence[Any]) -> list[tuple[int, Any, tuple[Any, ...]]]:
+    """The gradients of a convolution as single calls, as they are captured: of its input, its weight and its bias.
+
+    Each with its place among the results, its operator and its arguments.
+    """
+    calls: list[tuple[int, Any, tuple[Any, ...]]] = []
+    for place in (0, 1):
+        if args[10][place]:
+            mask = [place == 0, place == 1, False]
+            calls.append((place, CONVOLUTION_BACKWARD, (*args[:3], None, *args[4:10], mask)))
+    if args[10][2]:
+        axes = [axis for axis in range(args[0].dim()) if axis != 1]
+        calls.append((2, aten.sum.dim_IntList, (args[0], axes)))
+    return calls
 
 
 def single_results(func: Any, args: Sequence[Any], kwargs: Any) -> list[Any]:
@@ -210,7 +232,5 @@ def divide_call(func: Any, args: Sequence[Any], count: int) -> list[tuple[Any, .
         parts = list(args)
         for position, dim in divided:
             parts[position] = narrow(parts[position], dim, start, end - start)
-        if func is CONVOLUTION_BACKWARD and not args[10][0] and args[3] is not None:
-            parts[3] = [end - start]
         calls.append(tuple(parts))
     return calls

@@ -143,7 +143,9 @@ class Executor:
         self.progress = threading.Condition(self.lock)
         rates = bytes_per_s or {}
         self.lanes = {label: Lane(label, device, self.lock, rates.get(label)) for label, device in devices.items()}
-        on_host = [lane for lane in self.lanes.values() if type(lane.device) is TorchDevice and lane.device.name == "cpu"]
+        on_host = [
+            lane for lane in self.lanes.values() if type(lane.device) is TorchDevice and lane.device.name == "cpu"
+        ]
         self.host = on_host[0] if on_host else Lane("host", TorchDevice("cpu"), self.lock)
         self.reference = self.lanes[reference]
         self.takeover, self.mirror, self.cap_w, self.sensor_w = takeover, mirror, cap_w, sensor_w
@@ -395,7 +397,7 @@ class Executor:
             stride == wanted or side < 2
             for side, stride, wanted in zip(result.shape, tensor.strides, result.strides, strict=True)
         )
-        if same and tensor.offset == 0 or size == 0:
+        if (same and tensor.offset == 0) or size == 0:
             return tensor.view((size,), (1,), 0)
         values = torch.empty_strided(result.shape, result.strides, dtype=tensor.dtype)
         values.copy_(self._get(lane, tensor))

@@ -8,6 +8,7 @@ back in the memory of the plain tensors, and tensors that are left, such as opti
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -165,10 +166,9 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in left:
             plain = self.host_tensor(tensor).detach()
             if tensor.grad_fn is None and not tensor.requires_grad:
-                try:
+                # If somebody else refers to it, it stays a HybridTensor, which reads its values when asked.
+                with suppress(RuntimeError):
                     torch.utils.swap_tensors(tensor, plain)
-                except RuntimeError:
-                    pass  # somebody else refers to it: it stays a HybridTensor, which reads its values when asked
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -188,18 +188,18 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is aten.native_dropout.default and args[2]:
             return self._drop(args[0], args[1])
         specs, key = results_of(func, args, kwargs)
-        if facts.reshapes or (facts.random and follows) or specs is None:
+        if facts.reshapes or (facts.immediate and follows) or specs is None:
             return self._run_now(func, facts, args, kwargs) if follows else func(*args, **kwargs)
         if facts.view:
             views = [HybridTensor(self, args[0]._buffer, spec) for spec in specs if spec is not None]
             return views if func._schema.returns[0].type.kind() == "ListType" else views[0]
         if func is CONVOLUTION_BACKWARD:
             outputs: list[Any] = [None, None, None]
-            for part in divide_convolution(args):
-                specs, key = results_of(func, part, kwargs)
+            for place, part, part_args in divide_convolution(args):
+                specs, key = results_of(part, part_args, kwargs)
                 assert specs is not None
-                results = self._issue(func, facts, part, kwargs, specs, key)
-                outputs = [old if new is None else new for old, new in zip(outputs, results, strict=True)]
+                results = self._issue(part, facts_of(part)._replace(name=facts.name), part_args, kwargs, specs, key)
+                outputs[place] = next(result for result in results if result is not None)
             return tuple(outputs)
         if not follows and self._expected(facts.name, specs, args) is None:
             return func(*args, **kwargs)
@@ -216,7 +216,9 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The key of a captured op; None if no such op was captured."""
         first = next((spec for spec in specs if spec is not None), None)
         if first is not None:
-            sides = tuple(sorted(side for side, stride in zip(first.shape, first.strides, strict=True) if stride and side > 1))
+            sides = tuple(
+                sorted(side for side, stride in zip(first.shape, first.strides, strict=True) if stride and side > 1)
+            )
         else:
             written = next(_tensors(args), None)
             sides = () if written is None else tuple(sorted(side for side in written.shape if side > 1))
@@ -226,14 +228,15 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if key is None:
             return None
         placements = self._placements[key]
-        number, index = divmod(self._seen[key], len(placements))
+        index = self._seen[key] % len(placements)
+        if placements[index].task == 0 and torch.is_grad_enabled():
+            self._begin()
         self._seen[key] += 1
-        if number > self.step:
-            self._begin(number)
         return placements[index]
 
-    def _begin(self, number: int) -> None:
-        self.step = number
+    def _begin(self) -> None:
+        self.step += 1
+        self._seen.clear()
         if self.barrier:
             self.executor.drain()
         self.steps_s.append(self.executor.now_s())
@@ -264,14 +267,18 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         lanes = self._lanes(func, facts, placement, placed, placed_kwargs, key)
         returned = facts.returned * len(specs) if len(facts.returned) == 1 < len(specs) else facts.returned
         results = [
-            None if spec is None or source is not None else Result(Version(spec.size, spec.dtype), spec.shape, spec.strides)
+            None
+            if spec is None or source is not None
+            else Result(Version(spec.size, spec.dtype), spec.shape, spec.strides)
             for spec, source in zip(specs, returned, strict=False)
         ]
         calls = divide_call(func, placed, len(lanes)) if len(lanes) > 1 and not write else None
         if calls is None:
             job = self._job(lanes[0], facts.name, placement)
             job.func, job.args, job.kwargs, job.results = func, placed, placed_kwargs, results
-            job.writes = [(buffer.version, Version(buffer.version.size, buffer.version.dtype)) for buffer in buffers.values()]
+            job.writes = [
+                (buffer.version, Version(buffer.version.size, buffer.version.dtype)) for buffer in buffers.values()
+            ]
             writes = job.writes
             self.executor.submit(job, {leaf._storage for leaf in operands_of((placed, placed_kwargs))})
             for buffer, (_, after) in zip(buffers.values(), writes, strict=True):
@@ -310,7 +317,8 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
             job.choices = ()  # a part stays where it is
             job.func, job.args, job.kwargs = func, call, kwargs
             job.results = [
-                None if spec is None else Result(Version(spec.size, spec.dtype), spec.shape, spec.strides) for spec in specs
+                None if spec is None else Result(Version(spec.size, spec.dtype), spec.shape, spec.strides)
+                for spec in specs
             ]
             for place, spec, result in zip(parts, specs, job.results, strict=True):
                 if spec is not None and result is not None:
@@ -387,7 +395,10 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if written:
             self.executor.drain()
         hosts = {id(tensor): self.host_tensor(tensor) for tensor in _tensors((args, kwargs))}
-        output = func(*map_leaves(lambda leaf: hosts.get(id(leaf), leaf), args), **map_leaves(lambda leaf: hosts.get(id(leaf), leaf), kwargs))
+        output = func(
+            *map_leaves(lambda leaf: hosts.get(id(leaf), leaf), args),
+            **map_leaves(lambda leaf: hosts.get(id(leaf), leaf), kwargs),
+        )
         for tensor in written:
             buffer = tensor._buffer if isinstance(tensor, HybridTensor) else self._buffer_of(tensor)
             buffer.version = self._version_of(self.executor.wait(buffer.version))
@@ -427,6 +438,10 @@ def _tensors(values: Any) -> Iterator[Tensor]:
             yield value
         elif isinstance(value, (list, tuple, Mapping)):
             yield from _tensors(value)
+
+
+def _result(spec: Spec) -> Result:
+    return Result(Version(spec.size, spec.dtype), spec.shape, spec.strides)
 
 
 def _as_meta(leaf: Any) -> Any:

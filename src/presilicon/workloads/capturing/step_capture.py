@@ -257,7 +257,7 @@ def _run(step: _Step, recorder: Recorder, label: str) -> None:
 def _run_passes(step: _Step, share: float, recorder: Recorder, label: str) -> None:
     """Forward and backward pass of a batch or micro-batch, whose loss counts by its share."""
     # Tensors that the model creates belong on its device; an optimizer's step counters must keep their values.
-    with _explained(f"the forward pass of {label}"), torch.device("meta"), _WholeDropout():
+    with _explained(f"the forward pass of {label}"), torch.device("meta"), WholeDropout():
         recorder.stage = "forward"
         output = step.model(*step.args, **step.kwargs)
         if step.optimizer is None and step.loss is None:
@@ -273,7 +273,7 @@ def _run_passes(step: _Step, share: float, recorder: Recorder, label: str) -> No
         recorder.flows.unwatch()
 
 
-class _WholeDropout(TorchFunctionMode):
+class WholeDropout(TorchFunctionMode):
     """A mode in which dropout is one op, as on a GPU, and not a mask, its scaling and a product."""
 
     def __torch_function__(

@@ -28,6 +28,22 @@ def convolutional() -> nn.Module:
     )
 
 
+def alexnet32() -> nn.Module:
+    """AlexNet's layers for images padded to 32x32, with a quarter to a half of its channels: 629,098 parameters."""
+    return nn.Sequential(
+        nn.ZeroPad2d(2),
+        *(nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, stride=2)),
+        *(nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, stride=2)),
+        *(nn.Conv2d(64, 96, 3, padding=1), nn.ReLU()),
+        *(nn.Conv2d(96, 64, 3, padding=1), nn.ReLU()),
+        *(nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3, stride=2)),
+        nn.Flatten(),
+        *(nn.Dropout(), nn.Linear(64 * 3 * 3, 512), nn.ReLU()),
+        *(nn.Dropout(), nn.Linear(512, 256), nn.ReLU()),
+        nn.Linear(256, 10),
+    )
+
+
 def residual() -> nn.Module:
     """A ResNet-8 with batch normalization: a stem, blocks of 16, 32 and 64 channels; 77,754 parameters."""
     return nn.Sequential(
