@@ -288,28 +288,65 @@ def calibrate(
     system: System, graph: Graph, workload: Workload, batch_size: int, devices: Devices | None
 ) -> Calibration:
     """Times of the ops and moves of a step, from a few training steps on one unit of each pool in turn."""
-    op_s: dict[str, list[float | None]] = {}
-    latency_s, bytes_per_s = {}, {}
+    calibration = Calibration({}, {}, {})
     pools = tuple(
         Pool(name=name, units=device.count, idle_w=0.0, runtime=device.runtime)
         for name, device in system.devices.items()
     )
     for name in system.devices:
         problem, schedule = _everything_on(graph, pools, name)
-        training = Training(workload, batch_size)
-        run = Hybrid(training.model, problem, schedule, system.reference, devices=devices, takeover=False)
-        with run:
-            list(training.run(CALIBRATION_STEPS))
-        ran = [each for each in run.session.executor.ran if each.step > 0]
-        times: dict[int, list[float]] = {}
-        for each in ran:
-            if each.kind == "op" and each.lane == f"{name} 0":
-                times.setdefault(each.task, []).append(each.end_s - each.start_s)
-        op_s[name] = [statistics.median(times[task.id]) if task.id in times else None for task in problem.tasks]
-        moves = [(each.bytes, each.end_s - each.start_s) for each in ran if each.kind != "op" and each.bytes]
-        if moves:
-            latency_s[name], bytes_per_s[name] = fit_link(moves)
-    return Calibration(op_s, latency_s, bytes_per_s)
+        trial = _trial(problem, schedule, system.reference, workload, batch_size, devices)
+        calibration.op_s[name] = [None] * len(problem.tasks)
+        _learn(calibration, problem, trial)
+    return calibration
+
+
+def _trial(
+    problem: Problem, schedule: Schedule, reference: str, workload: Workload, batch_size: int, devices: Devices | None
+) -> list[Ran]:
+    """Jobs of a few training steps by a schedule, without the first step."""
+    training = Training(workload, batch_size)
+    with Hybrid(training.model, problem, schedule, reference, devices=devices, takeover=False) as run:
+        list(training.run(CALIBRATION_STEPS))
+    return [ran for ran in run.session.executor.ran if ran.step > 0]
+
+
+def _learn(calibration: Calibration, problem: Problem, trial: Sequence[Ran]) -> None:
+    """Replace times by the medians of those seen in a trial."""
+    for (task, pool), times in effective_times(problem, trial).items():
+        calibration.op_s[pool][task] = statistics.median(times)
+    moves: dict[str, list[tuple[int, float]]] = {}
+    for ran in trial:
+        if ran.kind != "op" and ran.bytes:
+            moves.setdefault(ran.lane.rpartition(" ")[0], []).append((ran.bytes, ran.end_s - ran.start_s))
+    for pool, seen in moves.items():
+        calibration.latency_s[pool], calibration.bytes_per_s[pool] = fit_link(seen)
+
+
+def effective_times(problem: Problem, trial: Sequence[Ran]) -> dict[tuple[int, str], list[float]]:
+    """By task and pool: how long each call kept its device, from when its inputs and the device were there to its end.
+
+    This includes what the program and the runtime themselves take to start it.
+    """
+    found: dict[tuple[int, str], list[float]] = {}
+    ended: dict[tuple[int, int], float] = {}
+    arrived: dict[tuple[int, int, str], float] = {}
+    free: dict[str, float] = {}
+    began: dict[int, float] = {}
+    for ran in sorted(trial, key=lambda ran: ran.end_s):
+        began[ran.step] = min(began.get(ran.step, ran.start_s), ran.start_s)
+    for ran in sorted(trial, key=lambda ran: ran.end_s):
+        if ran.kind == "in":
+            arrived[ran.step, ran.task, ran.lane] = ran.end_s
+            continue
+        if ran.kind == "out" or ran.task < 0:
+            continue
+        deps = problem.tasks[ran.task].deps
+        inputs = [arrived.get((ran.step, dep, ran.lane), ended.get((ran.step, dep), 0.0)) for dep in deps]
+        ready_s = max([began[ran.step], free.get(ran.lane, 0.0), *inputs])
+        found.setdefault((ran.task, ran.lane.rpartition(" ")[0]), []).append(max(ran.end_s - ready_s, 0.0))
+        free[ran.lane] = ended[ran.step, ran.task] = ran.end_s
+    return found
 
 
 def fit_link(moves: Sequence[tuple[int, float]]) -> tuple[float, float]:
@@ -373,6 +410,8 @@ class ExecuteOptions:
     steps: int = 50
     measure: bool = True
     """Whether to measure ops and links here first, instead of using the system's table."""
+    trials: int = 2
+    """Trials of the schedule, from whose times it is made again."""
     takeover: bool = True
     mirror: bool = False
     compare: bool = True
@@ -400,10 +439,10 @@ def execute(
         raise ConfigError(f"{request.workload} is a step of several models, which cannot be executed")
     workload, batch_size = load_workload(request.workload), steps[0].batch_size
     graph = join_steps(request.workload, steps, request.sizing, system.kinds)
-    problem = None
     if options.measure:
-        problem = measured_problem(system, graph, calibrate(system, graph, workload, batch_size, options.devices))
-    scheduled = solve_problem(request, system, problem, progress)
+        scheduled = _measured_schedule(request, system, graph, workload, batch_size, options, progress)
+    else:
+        scheduled = solve_problem(request, system, None, progress)
     solution = scheduled.solution
     plain = list(Training(workload, batch_size).run(options.steps)) if options.compare else []
     training = Training(workload, batch_size)
@@ -418,6 +457,25 @@ def execute(
     if request.cap_w is not None and meter is None:
         run.notes.append("No power sensor can be read here: the cap is kept by the powers of the table, a model.")
     return scheduled, run.execution
+
+
+def _measured_schedule(
+    request: ScheduleRequest,
+    system: System,
+    graph: Graph,
+    workload: Workload,
+    batch_size: int,
+    options: ExecuteOptions,
+    progress: Progress | None,
+) -> Scheduled:
+    """A schedule from measured times: of ops alone, then of trials of the schedule itself, in which ops share cores."""
+    calibration = calibrate(system, graph, workload, batch_size, options.devices)
+    for _ in range(options.trials):
+        problem = measured_problem(system, graph, calibration)
+        solution = solve_problem(request, system, problem, progress).solution
+        trial = _trial(problem, solution.schedule, system.reference, workload, batch_size, options.devices)
+        _learn(calibration, problem, trial)
+    return solve_problem(request, system, measured_problem(system, graph, calibration), progress)
 
 
 def _meter_under_cap(cap_w: float | None, problem: Problem, watts: float | None) -> Meter | None:

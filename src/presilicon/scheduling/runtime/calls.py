@@ -12,17 +12,6 @@ from presilicon.scheduling.runtime.devices import DeviceTensor
 aten = torch.ops.aten
 CONVOLUTION_BACKWARD = aten.convolution_backward.default
 _RESHAPING = {"resize_", "resize_as_", "set_", "t_", "transpose_", "squeeze_", "unsqueeze_", "swapaxes_", "as_strided_"}
-    "resize_",
-    "set_",
-    "t_",
-    "transpose_",
-    "squeeze_",
-    "unsqueeze_",
-    "swapaxes_",
-    "swapdims_",
-    "as_strided_",
-    "resize_as_",
-]
 _ALIASES = ("_unsafe_view", "_reshape_alias", "detach", "alias", "lift_fresh")
 
 
