@@ -36,7 +36,7 @@ from presilicon.records import (
     Task,
     UncoveredOp,
 )
-from presilicon.scheduling import Graph, OpEstimate, Progress, Solution, build_problem
+from presilicon.scheduling import Graph, OpEstimate, Progress, Solution, build_problem, cost, schedule_heft
 from presilicon.scheduling.runtime import Executor, OpDevice, Ran, Session, open_device
 from presilicon.study.characterization import Meter, find_meter
 from presilicon.study.scheduling import (
@@ -285,7 +285,7 @@ class Calibration(NamedTuple):
 
 
 def calibrate(
-    system: System, graph: Graph, workload: Workload, batch_size: int, devices: Devices | None
+    system: System, graph: Graph, workload: Workload, batch_size: int, devices: Devices | None = None
 ) -> Calibration:
     """Times of the ops and moves of a step, from a few training steps on one unit of each pool in turn."""
     calibration = Calibration({}, {}, {})
@@ -295,18 +295,26 @@ def calibrate(
     )
     for name in system.devices:
         problem, schedule = _everything_on(graph, pools, name)
-        trial = _trial(problem, schedule, system.reference, workload, batch_size, devices)
+        options = ExecuteOptions(devices=devices, takeover=False)
+        trial = _trial(problem, schedule, system.reference, workload, batch_size, options)
         calibration.op_s[name] = [None] * len(problem.tasks)
         _learn(calibration, problem, trial)
     return calibration
 
 
 def _trial(
-    problem: Problem, schedule: Schedule, reference: str, workload: Workload, batch_size: int, devices: Devices | None
+    problem: Problem,
+    schedule: Schedule,
+    reference: str,
+    workload: Workload,
+    batch_size: int,
+    options: "ExecuteOptions",
 ) -> list[Ran]:
     """Jobs of a few training steps by a schedule, without the first step."""
     training = Training(workload, batch_size)
-    with Hybrid(training.model, problem, schedule, reference, devices=devices, takeover=False) as run:
+    with Hybrid(
+        training.model, problem, schedule, reference, devices=options.devices, takeover=options.takeover
+    ) as run:
         list(training.run(CALIBRATION_STEPS))
     return [ran for ran in run.session.executor.ran if ran.step > 0]
 
@@ -468,14 +476,33 @@ def _measured_schedule(
     options: ExecuteOptions,
     progress: Progress | None,
 ) -> Scheduled:
-    """A schedule from measured times: of ops alone, then of trials of the schedule itself, in which ops share cores."""
+    """A schedule from measured times of ops alone, re-timed by trials of the schedule itself, in which ops share cores.
+
+    All trials but the last also choose devices again.
+    """
     calibration = calibrate(system, graph, workload, batch_size, options.devices)
-    for _ in range(options.trials):
+    scheduled = solve_problem(request, system, measured_problem(system, graph, calibration), progress)
+    for left in reversed(range(options.trials)):
+        schedule = scheduled.solution.schedule
+        trial = _trial(scheduled.solution.problem, schedule, system.reference, workload, batch_size, options)
+        _learn(calibration, scheduled.solution.problem, trial)
         problem = measured_problem(system, graph, calibration)
-        solution = solve_problem(request, system, problem, progress).solution
-        trial = _trial(problem, solution.schedule, system.reference, workload, batch_size, options.devices)
-        _learn(calibration, problem, trial)
-    return solve_problem(request, system, measured_problem(system, graph, calibration), progress)
+        if left:
+            scheduled = solve_problem(request, system, problem, progress)
+            continue
+        chosen = [(slot.mode.device, slot.mode.clock, slot.mode.units) for slot in schedule.started]
+        tasks = [
+            replace(task, modes=tuple(mode for mode in task.modes if (mode.device, mode.clock, mode.units) == mine))
+            for task, mine in zip(problem.tasks, chosen, strict=True)
+        ]
+        retimed = schedule_heft(replace(problem, tasks=tuple(tasks)), cap_w=request.cap_w)
+        note = "Devices were chosen with earlier times; the times are those of a trial of this placement."
+        solution = replace(
+            scheduled.solution, problem=problem, cost=cost(problem, retimed, cap_w=request.cap_w),
+            schedule=replace(retimed, solver=schedule.solver, notes=(*schedule.notes, note)),
+        )  # fmt: skip
+        scheduled = scheduled._replace(solution=solution)
+    return scheduled
 
 
 def _meter_under_cap(cap_w: float | None, problem: Problem, watts: float | None) -> Meter | None:
