@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     )
     from presilicon.study.characterization import characterize, to_table
     from presilicon.study.evaluation import Evaluated, Study, carry_out, compare, evaluate
-    from presilicon.study.hybrid import ExecuteOptions, Hybrid, execute, hybrid
+    from presilicon.study.execution import ExecuteOptions, Hybrid, execute, hybrid
     from presilicon.study.instrumented import (
         compare_with_stream,
         layers_of_workload,
@@ -62,7 +62,7 @@ __getattr__ = deferred(
         ),
         "characterization": ("characterize", "to_table"),
         "evaluation": ("Evaluated", "Study", "carry_out", "compare", "evaluate"),
-        "hybrid": ("ExecuteOptions", "Hybrid", "execute", "hybrid"),
+        "execution": ("ExecuteOptions", "Hybrid", "execute", "hybrid"),
         "instrumented": ("compare_with_stream", "layers_of_workload", "one_thread", "stream_file", "train_watched"),
         "operand_energy": ("OperandEnergy", "operand_energies"),
         "replaying": ("Replay", "ReplayPoint", "replay"),

@@ -6,6 +6,7 @@ the operands of the next op arrive while the device still works on the last one.
 what it reads and writes follows from the versions.
 """
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +19,8 @@ from presilicon.scheduling.runtime.devices import DeviceLostError, DeviceTensor,
 Kind = Literal["op", "in", "out"]
 POLL_S = 0.002
 """Longest time between two looks at the power sensor while an op waits for the cap."""
+SWITCH_S = 5e-4
+"""Longest time for which one thread of Python keeps the others waiting, instead of 5 ms: ops are shorter than that."""
 READERS = 16
 """Length of a list of readers above which finished ones are removed."""
 
@@ -168,6 +171,8 @@ class Executor:
                 lane.ins, lane.outs = (Lane(lane.label, lane.device, self.lock) for _ in range(2))
                 servers += [lane.ins, lane.outs]
             self._threads += [threading.Thread(target=self._serve, args=(server,), daemon=True) for server in servers]
+        self._interval_s = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_S)
         for thread in self._threads:
             thread.start()
 
@@ -179,6 +184,8 @@ class Executor:
         """Queue an op. `reads` are the versions of all its operands, those that it overwrites in part included."""
         with self.lock:
             self._check()
+            if self._closing:
+                raise RunFailedError("the context of the runtime has ended")
             if job.lane.lost:
                 job.lane = self.reference
             needs: set[Job | None] = set()
@@ -194,10 +201,6 @@ class Executor:
                     result.version.writer = job
             needs.discard(job)
             self._enqueue(job, needs)
-            if self.mirror and job.lane is not self.host:
-                written = [after for _, after in job.writes]
-                for version in (*written, *(result.version for result in job.results if result is not None)):
-                    self._arrival(version, self.host, job)
 
     def prefetch(self, version: Version, lane: Lane, job: Job) -> None:
         """Bring a version to a lane whose ops will read it."""
@@ -228,6 +231,7 @@ class Executor:
                     server.wake.notify_all()
         for thread in self._threads:
             thread.join(timeout=30)
+        sys.setswitchinterval(self._interval_s)
 
     def _check(self) -> None:
         if self.error is not None:
@@ -376,6 +380,12 @@ class Executor:
                     result.version.tensors = {lane.label: self._settled(lane, tensor, result)}
             for before, after in job.writes:
                 after.tensors = {lane.label: before.tensors[lane.label]}
+            if self.mirror:
+                for _, after in job.writes:
+                    self._host_tensor(after)
+                for result in job.results:
+                    if result is not None:
+                        self._host_tensor(result.version)
         finally:
             with self.lock:
                 self._running.pop(id(job), None)

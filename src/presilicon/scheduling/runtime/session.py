@@ -110,7 +110,7 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._buffers: dict[int, Buffer] = {}
         self._state: set[int] = set()
         self._covers: dict[Any, bool] = {}
-        self._is_open = False
+        self._depth = 0
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.device.type != "cpu":
                 raise ConfigError(
@@ -121,17 +121,19 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._buffer_of(tensor, whole=True)
 
     def __enter__(self) -> "Session":
-        self._is_open = True
+        self._depth += 1
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *exception: Any) -> None:
         super().__exit__(*exception)  # type: ignore[no-untyped-call]
+        self._depth -= 1
+        if self._depth:
+            return
         try:
             self.synchronize()
             self._become_plain()
         finally:
-            self._is_open = False
             self.executor.close()
 
     def synchronize(self) -> None:
@@ -206,7 +208,7 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         results = self._issue(func, facts, args, kwargs, specs, key)
         if len(facts.returned) == 1:
             return results if func._schema.returns[0].type.kind() == "ListType" else results[0]
-        return tuple(results)
+        return tuple(results) if facts.returned else None
 
     def _is_known(self, tensor: Tensor) -> bool:
         buffer = self._buffers.get(tensor.untyped_storage()._cdata)
