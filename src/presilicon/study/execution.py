@@ -78,7 +78,8 @@ class Hybrid:
         self.plain_losses: list[float] = []
         self.notes: list[str] = []
         self._options: dict[str, Any] = {"takeover": takeover, "mirror": mirror, "cap_w": cap_w, "set_clock": set_clock}
-        self._meter, self._given, self._execution = meter, devices, None
+        self._meter, self._given = meter, devices
+        self._execution: Execution | None = None
         self._stack = ExitStack()
         self.session: Session
 
@@ -251,7 +252,8 @@ class Training:
                 rows = torch.randint(0, len(inputs), (self._size,), generator=self._generator)
                 yield inputs[rows], targets[rows]
             else:
-                yield tuple(pytree.tree_map(self._random, part) for part in self._example)  # type: ignore[misc]
+                inputs, targets = (pytree.tree_map(self._random, part) for part in self._example)
+                yield inputs, targets
 
     def _random(self, value: Any) -> Any:
         if not isinstance(value, Tensor):

@@ -299,7 +299,8 @@ class Executor:
     def _finish(self, job: Job, record: Ran | None) -> None:
         with self.lock:
             job.done = True
-            job.args = job.kwargs = job.writes = job.results = job.version = None
+            job.args = job.kwargs = job.version = None
+            job.writes = job.results = ()
             if record is not None:
                 self.ran.append(record)
             for follower in job.followers:
@@ -355,7 +356,7 @@ class Executor:
 
     def _fetch_s(self, job: Job, lane: Lane) -> float:
         """Estimated time of moving the operands of a job from its lane to the reference device."""
-        versions = {id(leaf._storage): leaf._storage for leaf in operands_of(job.args)}
+        versions: dict[int, Version] = {id(leaf._storage): leaf._storage for leaf in operands_of(job.args)}
         absent = [version for version in versions.values() if self.reference.label not in version.tensors]
         rates = [rate for rate in (lane.bytes_per_s, self.reference.bytes_per_s) if rate is not None]
         return sum(version.size * version.dtype.itemsize / rate for version in absent for rate in rates)

@@ -33,6 +33,7 @@ from presilicon.scheduling.runtime.devices import DeviceTensor, map_leaves
 from presilicon.scheduling.runtime.executor import Choice, Executor, Job, Lane, Result, Version, operands_of
 
 aten = torch.ops.aten
+_HOST = torch.device("cpu")
 UNSCHEDULED = 1e9
 """Priority of ops that were not captured: after those of the schedule."""
 
@@ -55,15 +56,17 @@ class HybridTensor(Tensor):
     @staticmethod
     def __new__(cls, session: "Session", buffer: Buffer, spec: Spec) -> "HybridTensor":
         """Wrap a buffer with the metadata of one of its views."""
-        tensor: HybridTensor = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-            cls, spec.shape, strides=spec.strides, storage_offset=spec.offset, dtype=spec.dtype, device="cpu"
+        tensor: HybridTensor = Tensor._make_wrapper_subclass(
+            cls, spec.shape, strides=spec.strides, storage_offset=spec.offset, dtype=spec.dtype, device=_HOST
         )
         tensor._buffer, tensor._session = buffer, session
         session.alive[id(tensor)] = weakref.ref(tensor)
         return tensor
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """Outside of its session: an ordinary call on the values."""
 
         def plain(leaf: Any) -> Any:
@@ -170,7 +173,7 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if tensor.grad_fn is None and not tensor.requires_grad:
                 # If somebody else refers to it, it stays a HybridTensor, which reads its values when asked.
                 with suppress(RuntimeError):
-                    torch.utils.swap_tensors(tensor, plain)
+                    torch.utils.swap_tensors(tensor, plain)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
