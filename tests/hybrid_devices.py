@@ -6,7 +6,7 @@ import time
 import torch
 
 from presilicon.records import Mode, Pool, Problem, Schedule, Started, Task
-from presilicon.scheduling.runtime import DeviceLostError, TorchDevice
+from presilicon.scheduling import DeviceLostError, TorchDevice
 from presilicon.study import capture_steps, join_steps
 
 REFERENCE = "cpu"

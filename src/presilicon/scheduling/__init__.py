@@ -27,9 +27,20 @@ from presilicon.scheduling.solvers.greedy import DeadlockError, Rules, execute
 from presilicon.scheduling.solvers.heft import heft as schedule_heft
 
 if TYPE_CHECKING:
+    from presilicon.scheduling.runtime.devices import DeviceLostError, OpDevice, TorchDevice, open_device
+    from presilicon.scheduling.runtime.executor import Executor, Ran
+    from presilicon.scheduling.runtime.session import HybridTensor, Session
     from presilicon.scheduling.solvers.bounds import energy_bound
 
-__getattr__ = deferred(__name__, {f"{__name__}.solvers.bounds": ("energy_bound",)})
+__getattr__ = deferred(
+    __name__,
+    {
+        f"{__name__}.solvers.bounds": ("energy_bound",),
+        f"{__name__}.runtime.devices": ("DeviceLostError", "OpDevice", "TorchDevice", "open_device"),
+        f"{__name__}.runtime.executor": ("Executor", "Ran"),
+        f"{__name__}.runtime.session": ("HybridTensor", "Session"),
+    },
+)
 
 __all__ = [
     "LAG_S",
@@ -38,18 +49,25 @@ __all__ = [
     "TIME_LIMIT_S",
     "Costs",
     "DeadlockError",
+    "DeviceLostError",
+    "Executor",
     "Fmax",
     "Goal",
     "Graph",
     "GraphOp",
+    "HybridTensor",
     "Objective",
+    "OpDevice",
     "OpEstimate",
     "Progress",
+    "Ran",
     "Ranked",
     "Rules",
+    "Session",
     "Solution",
     "Solver",
     "Space",
+    "TorchDevice",
     "alone",
     "build_problem",
     "candidates",
@@ -64,6 +82,7 @@ __all__ = [
     "latency_indicator",
     "link_loads",
     "make_input",
+    "open_device",
     "parse_graph",
     "power_trace",
     "reactive_clock",

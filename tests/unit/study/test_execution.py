@@ -10,7 +10,7 @@ from torch.nn import functional
 import presilicon as ps
 from hybrid_devices import REFERENCE, Board, at_random, place, place_graph
 from presilicon.base import ConfigError, RunFailedError
-from presilicon.scheduling.runtime import HybridTensor, Ran
+from presilicon.scheduling import HybridTensor, Ran
 from presilicon.study import capture_steps
 from presilicon.study.execution import Hybrid, Training, effective_times, fit_link
 from presilicon.study.scheduling import to_graph
