@@ -189,7 +189,7 @@ def characterize(
 
 
 @command.command("kernels")
-@click.option("--op", "kind", default="MatMul", help="Kind: MatMul, Conv2D, MaxPool, BiasAddGrad, ...")
+@click.option("--op", "kind", help="Kind: MatMul (default), Conv2D, MaxPool, BiasAddGrad, ...; --tune: by default all.")
 @click.option("--shape", metavar="AxBx...", help="Shape of the op: MxKxN of a MatMul; by default one of medium size.")
 @click.option("--config", metavar="CU,SIMD,GROUP,UNROLL", help="Rate only this configuration, at --fmax-mhz.")
 @click.option("--fmax-mhz", type=float, help="Clock of --config.")
@@ -199,26 +199,55 @@ def characterize(
     help="Clocks in a JSON file, [[cu, simd, unroll, MHz], ...]; by default a synthetic model, labelled as such.",
 )
 @click.option("--top", type=click.IntRange(1, 1000), default=5, help="Number of configurations to list.")
+@click.option(
+    "--tune", type=click.IntRange(1, 100_000), metavar="N", help="Try N configurations on --device, and store the best."
+)
+@click.option(
+    "--rank", type=click.IntRange(3, 1000), metavar="N", help="Time N configurations of MatMul on --device, beside LI."
+)
+@click.option("--device", default="opencl:0.0", help="OpenCL device of --tune and --rank, as opencl:PLATFORM.DEVICE.")
+@click.option("--timeout", type=click.FloatRange(1, 3600), default=20.0, help="Seconds for one configuration.")
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write --tune's table to this file instead."
+)
 @json_option
 def kernels(
-    kind: str,
+    kind: str | None,
     shape: str | None,
     config: str | None,
     fmax_mhz: float | None,
     fmax_table: Path | None,
     top: int,
+    tune: int | None,
+    rank: int | None,
+    device: str,
+    timeout: float,
+    out: Path | None,
     as_json: bool,
 ) -> None:
     """Rank configurations of an FPGA kernel by their latency indicator, without compiling them.
+
+    With --tune or --rank, configurations are built and timed on an OpenCL device. Each is tried in another process,
+    because compilers die of some and never return from others.
 
     \b
     Examples:
       presilicon schedule kernels --op MatMul --shape 2048x1024x1024
       presilicon schedule kernels --op MatMul --shape 2048x1024x1024 --config 2,1,128,64 --fmax-mhz 210
+      presilicon schedule kernels --tune 60
+      presilicon schedule kernels --rank 200 --shape 512x512x512
     """
+    if tune is not None or rank is not None:
+        from presilicon.cli.schedule_tuning import print_ranking, print_tuning
+
+        if rank is not None:
+            print_ranking(device, shape, rank, fmax_mhz, timeout, as_json)
+        elif tune is not None:
+            print_tuning(device, kind, tune, timeout, out, as_json)
+        return
     if (config is None) != (fmax_mhz is None):
         raise ConfigError("--config and --fmax-mhz must be given together, as in --config 2,1,128,64 --fmax-mhz 210")
 
     from presilicon.cli.schedule_kernels import print_kernels
 
-    print_kernels(kind, shape, config, fmax_mhz, fmax_table, top, as_json)
+    print_kernels(kind or "MatMul", shape, config, fmax_mhz, fmax_table, top, as_json)

@@ -33,10 +33,10 @@ def print_kernels(
     """Rank configurations, or print the indicator of one."""
     if kind not in SHAPES:
         raise unknown("kind", kind, SHAPES)
-    op = make_input(kind, SHAPES[kind][1] if shape is None else _numbers("--shape", shape, "x"))
+    op = make_input(kind, SHAPES[kind][1] if shape is None else read_numbers("--shape", shape, "x"))
     document: dict[str, Any] = {"op": kind, "shape": list(op.sides), "work": op.work}
     if config is not None and fmax_mhz is not None:
-        numbers = _numbers("--config", config, ",")
+        numbers = read_numbers("--config", config, ",")
         if len(numbers) != 4:
             raise ConfigError(f"--config must be four numbers, as in 2,1,128,64, not {config[:60]}")
         value = latency_indicator(op.work, numbers[2], fmax_mhz)
@@ -99,7 +99,8 @@ def _fmax(path: Path | None) -> tuple[Fmax, str, bool]:
     return table_fmax(clocks), f"the table {path.name}", False
 
 
-def _numbers(option: str, text: str, mark: str) -> tuple[int, ...]:
+def read_numbers(option: str, text: str, mark: str) -> tuple[int, ...]:
+    """The whole numbers of an option's text."""
     try:
         return tuple(int(part) for part in text.lower().split(mark))
     except ValueError:

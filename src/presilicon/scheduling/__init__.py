@@ -27,8 +27,11 @@ from presilicon.scheduling.solvers.greedy import DeadlockError, Rules, execute
 from presilicon.scheduling.solvers.heft import heft as schedule_heft
 
 if TYPE_CHECKING:
-    from presilicon.scheduling.runtime.devices import DeviceLostError, OpDevice, TorchDevice, open_device
+    from presilicon.scheduling.runtime.devices import DeviceLostError, DeviceTensor, OpDevice, TorchDevice, open_device
     from presilicon.scheduling.runtime.executor import Executor, Ran
+    from presilicon.scheduling.runtime.opencl.boards import BoardInfo, list_boards
+    from presilicon.scheduling.runtime.opencl.ranking import Ranking, rank
+    from presilicon.scheduling.runtime.opencl.tuning import TUNED_OPS, Trial, Tuned, save_tuned, stored_path, tune
     from presilicon.scheduling.runtime.session import HybridTensor, Session
     from presilicon.scheduling.solvers.bounds import energy_bound
 
@@ -36,9 +39,12 @@ __getattr__ = deferred(
     __name__,
     {
         f"{__name__}.solvers.bounds": ("energy_bound",),
-        f"{__name__}.runtime.devices": ("DeviceLostError", "OpDevice", "TorchDevice", "open_device"),
+        f"{__name__}.runtime.devices": ("DeviceLostError", "DeviceTensor", "OpDevice", "TorchDevice", "open_device"),
         f"{__name__}.runtime.executor": ("Executor", "Ran"),
         f"{__name__}.runtime.session": ("HybridTensor", "Session"),
+        f"{__name__}.runtime.opencl.boards": ("BoardInfo", "list_boards"),
+        f"{__name__}.runtime.opencl.ranking": ("Ranking", "rank"),
+        f"{__name__}.runtime.opencl.tuning": ("TUNED_OPS", "Trial", "Tuned", "save_tuned", "stored_path", "tune"),
     },
 )
 
@@ -47,9 +53,12 @@ __all__ = [
     "SAMPLE_S",
     "SHAPES",
     "TIME_LIMIT_S",
+    "TUNED_OPS",
+    "BoardInfo",
     "Costs",
     "DeadlockError",
     "DeviceLostError",
+    "DeviceTensor",
     "Executor",
     "Fmax",
     "Goal",
@@ -62,12 +71,15 @@ __all__ = [
     "Progress",
     "Ran",
     "Ranked",
+    "Ranking",
     "Rules",
     "Session",
     "Solution",
     "Solver",
     "Space",
     "TorchDevice",
+    "Trial",
+    "Tuned",
     "alone",
     "build_problem",
     "candidates",
@@ -81,16 +93,21 @@ __all__ = [
     "judge",
     "latency_indicator",
     "link_loads",
+    "list_boards",
     "make_input",
     "open_device",
     "parse_graph",
     "power_trace",
+    "rank",
     "reactive_clock",
     "read_graph",
     "reference_only",
+    "save_tuned",
     "schedule_heft",
     "solve_schedule",
     "sound_bound",
+    "stored_path",
     "synthetic_fmax",
     "table_fmax",
+    "tune",
 ]

@@ -1,6 +1,7 @@
 """OpenCL boards: find a device, configure kernels (built once, cached on disk), launch them, release the device."""
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,6 +23,8 @@ def import_opencl() -> Any:
     Raises:
         MissingToolError: it is not installed.
     """
+    # PoCL: each thread stays on its core, so that boards made of one core do not take turns on the same one.
+    os.environ.setdefault("POCL_AFFINITY", "1")
     try:
         import pyopencl
         import pyopencl.tools
@@ -89,7 +92,8 @@ class Kernel(NamedTuple):
 class Board:
     """A device with its context, an in-order queue and built kernels.
 
-    `part` names a sub-device that is one compute unit, so that a CPU gives several boards.
+    `part` names a sub-device that is one compute unit, so that a CPU gives several boards. Work on
+    several boards overlaps only if each has a thread that waits for it.
     """
 
     def __init__(self, platform: int = 0, device: int = 0, part: int | None = None, *, profile: bool = False) -> None:
@@ -114,8 +118,10 @@ class Board:
         self.group = 64 if chosen.type & opencl.device_type.GPU else 1
         self.context = opencl.Context([chosen])
         flags = opencl.command_queue_properties.PROFILING_ENABLE if profile else 0
-        self.queue = opencl.CommandQueue(self.context, properties=flags)
+        self.queue = opencl.CommandQueue(self.context, chosen, flags)
         self.pool = opencl.tools.MemoryPool(opencl.tools.ImmediateAllocator(self.queue))
+        self.keep = True
+        """Whether to store what it builds in the cache."""
         self.builds = 0
         """Programs that were compiled from source; those from the cache do not count."""
         self.last_event: Any = None
@@ -161,10 +167,11 @@ class Board:
             kernel = self.opencl.Kernel(program, name)
             query = self.opencl.kernel_arg_info.TYPE_NAME
             types = [kernel.get_arg_info(index, query) for index in range(kernel.num_args)]
-            binary = program.get_info(self.opencl.program_info.BINARIES)[0]
-            with suppress(OSError, RunFailedError):  # without a cache it only takes longer the next time
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(path, json.dumps(types).encode() + b"\n" + binary)
+            if self.keep:
+                binary = program.get_info(self.opencl.program_info.BINARIES)[0]
+                with suppress(OSError, RunFailedError):  # without a cache it only takes longer the next time
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_atomically(path, json.dumps(types).encode() + b"\n" + binary)
         kernel = self.opencl.Kernel(program, name)
         scalars = {"long": np.int64, "int": np.int32, "float": np.float32}
         kernel.set_scalar_arg_dtypes([scalars.get(kind) for kind in types])

@@ -3,14 +3,12 @@
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from presilicon.base import np, torch
 from presilicon.scheduling.runtime.devices import DeviceTensor, contiguous_strides, map_leaves
 from presilicon.scheduling.runtime.opencl.boards import Board
-
-if TYPE_CHECKING:
-    from presilicon.scheduling.runtime.opencl.tuning import Tuned
+from presilicon.scheduling.runtime.opencl.tuning import load_tuned
 
 Op = Callable[..., Any]
 """Called with the device, the operand to write in place (or None), and the arguments of the aten call."""
@@ -49,20 +47,10 @@ def _dtypes() -> tuple[Any, ...]:
 class OpenCLDevice:
     """A board of OpenCL as a device of the runtime."""
 
-    def __init__(
-        self,
-        platform: int = 0,
-        device: int = 0,
-        part: int | None = None,
-        *,
-        profile: bool = False,
-        tuned: "Tuned | None" = None,
-    ) -> None:
-        from presilicon.scheduling.runtime.opencl.tuning import load_tuned
-
+    def __init__(self, platform: int = 0, device: int = 0, part: int | None = None, *, profile: bool = False) -> None:
         self.board = Board(platform, device, part, profile=profile)
         self.name = self.board.info.name
-        self.tuned = load_tuned(self.board.info) if tuned is None else tuned
+        self.tuned = load_tuned(self.board.info)
         self.views: dict[Any, Any] = {}
 
     def covers(self, func: Any, args: Any, kwargs: Any) -> bool:

@@ -160,6 +160,8 @@ def _kind(kernel: str, tensors: tuple[Any, ...], scalars: tuple[Any, ...]) -> tu
     dtypes = {tensor.dtype for tensor in tensors}
     if kernel in ("both", "either", "no"):
         return (kernel, torch.bool, torch.bool) if dtypes == {torch.bool} else None
+    if kernel == "clamp_both" and torch.float32 not in dtypes:
+        return None  # its open ends are floats, whatever it clamps
     tests = kernel.removesuffix("_scalar") in _COMPARE
     if torch.float32 in dtypes or any(isinstance(value, float) for value in scalars):
         return kernel, torch.float32, torch.bool if tests else torch.float32

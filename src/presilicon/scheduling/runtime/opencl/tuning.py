@@ -77,7 +77,7 @@ class Tuned(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.kernels[op][size_of_work(work)]
 
 
-OPS = ("MatMul", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter")
+TUNED_OPS = ("MatMul", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter")
 
 
 def size_of_work(work: int) -> str:
@@ -229,14 +229,14 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
             "medium": (16, 64, 28, 28, 64, 3, 3),
             "large": (32, 64, 56, 56, 64, 3, 3),
         }
-        for name in OPS[1:]
+        for name in TUNED_OPS[1:]
     },
 }  # fmt: skip
 """Example of each size; as in `presilicon schedule kernels`: MxKxN, and the output of a convolution."""
 
 
 def tune(
-    info: BoardInfo, ops: Sequence[str] = OPS, *, configs: int = 60, seed: int = 0, timeout_s: float = TIMEOUT_S,
+    info: BoardInfo, ops: Sequence[str] = TUNED_OPS, *, configs: int = 60, seed: int = 0, timeout_s: float = TIMEOUT_S,
     worker: Worker | None = None, report: Callable[[Trial], None] = lambda trial: None,
 ) -> tuple[Tuned, list[Trial]]:  # fmt: skip
     """Search for the fastest kernel of each op and size on a device.

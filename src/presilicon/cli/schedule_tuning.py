@@ -1,0 +1,67 @@
+"""Output of `presilicon schedule kernels --tune` and `--rank`."""
+
+from pathlib import Path
+
+import click
+
+from presilicon.base import ConfigError, to_plain
+from presilicon.cli.options import print_json
+from presilicon.cli.schedule_kernels import read_numbers
+from presilicon.scheduling import TUNED_OPS, BoardInfo, Trial, list_boards, rank, save_tuned, stored_path, tune
+
+
+def _board(device: str) -> BoardInfo:
+    boards = {board.name: board for board in list_boards()}
+    name = "opencl:0.0" if device == "opencl" else device
+    if name not in boards:
+        raise ConfigError(f"--device must be one of {', '.join(boards)}, not {device!r}")
+    return boards[name]
+
+
+def _say(trial: Trial) -> None:
+    config = trial.config
+    kind = "direct" if config.direct else "staged" if config.staged else "packed"
+    told = trial.refused or ", ".join(f"{shape} {time * 1e3:.3f} ms" for shape, time in trial.times_s.items())
+    click.echo(
+        f"{trial.op} {kind} units {config.units} simd {config.simd} group {config.group} unroll {config.unroll} "
+        f"tile {config.rows}x{config.columns}: {told}",
+        err=True,
+    )
+
+
+def print_tuning(device: str, kind: str | None, count: int, timeout_s: float, out: Path | None, as_json: bool) -> None:
+    """Tune, store the table and print it."""
+    info = _board(device)
+    ops = TUNED_OPS if kind is None else (kind,)
+    tuned, trials = tune(info, ops, configs=count, timeout_s=timeout_s, report=_say)
+    path = stored_path(info) if out is None else out
+    save_tuned(tuned, path)
+    refused = [trial for trial in trials if trial.refused]
+    if as_json:
+        print_json(device=info.device, table=to_plain(tuned), trials=to_plain(trials), stored=str(path))
+        return
+    for op, sizes in tuned.kernels.items():
+        for size, config in sizes.items():
+            click.echo(f"{op:22} {size:7} {to_plain(config)}")
+    click.echo(f"{len(trials)} trials, {len(refused)} refused; stored in {path}")
+
+
+def print_ranking(
+    device: str, shape: str | None, count: int, fmax_mhz: float | None, timeout_s: float, as_json: bool
+) -> None:
+    """Time configurations beside their latency indicators."""
+    sides = (512, 512, 512) if shape is None else read_numbers("--shape", shape, "x")
+    ranking = rank(_board(device), sides, count, fmax_mhz=fmax_mhz, timeout_s=timeout_s, report=_say)
+    if as_json:
+        print_json(**to_plain(ranking))
+        return
+    accepted = sum(not trial.refused for trial in ranking.trials)
+    what = f"MatMul {'x'.join(map(str, sides))} on {ranking.device}"
+    click.echo(f"{what}: {accepted} of {len(ranking.trials)} configurations work")
+    click.echo(
+        f"Spearman rank correlation of the latency indicator (Fmax {ranking.fmax_mhz:g} MHz for all) and the time: "
+        f"{ranking.spearman:+.3f} (p = {ranking.p_value:.2g})"
+    )
+    for name, value in ranking.by_parameter.items():
+        click.echo(f"  {name:7} and time: {value:+.3f}")
+    click.echo(f"the configurations with the smallest indicator take {ranking.loss:.2f} times the best time (median)")
