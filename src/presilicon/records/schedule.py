@@ -48,6 +48,8 @@ class Task(Struct, frozen=True, gc=False, kw_only=True):
     deps: tuple[int, ...] = ()
     next_readers: tuple[int, ...] = ()
     """Tasks that read its result in the next step: an updated weight must reach their devices before this one ends."""
+    held_bytes: int = 0
+    """State that stays on its device from step to step, beside its result."""
     modes: tuple[Mode, ...]
     name: str = ""
     """Name in its source: a layer or an op."""
@@ -75,6 +77,10 @@ class Pool(Struct, frozen=True, gc=False, kw_only=True):
     """Bandwidth of the link between a unit and the host in each direction; None: transfers are free."""
     runtime: tuple[str, ...] = ()
     """Real devices of the units, one each, if a schedule is to be executed: `opencl:0.0/1`."""
+    memory_bytes: float | None = None
+    """Memory of one unit; None: unlimited. Tensors are spread over the units, whose memory counts together."""
+    kernels: tuple[str, ...] | None = None
+    """Kinds of ops that its units are configured for; None: all."""
 
 
 class Problem(Struct, frozen=True, kw_only=True, dict=True):

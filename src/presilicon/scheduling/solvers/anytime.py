@@ -106,8 +106,8 @@ class _Search:
         self.pace = 20
 
     def value(self, mode: Array, priority: Array) -> float:
-        span = place(self.table, mode, priority, self.goals[0], self.starts, self.moves)
-        return float(value_of(span, self.table.extra_j[mode].sum(), *self.goals[1:]))
+        span, excess = place(self.table, mode, priority, self.goals[0], self.starts, self.moves)
+        return float(value_of(span, excess, self.table.extra_j[mode].sum(), *self.goals[1:]))
 
     def offer(self, mode: Array, priority: Array) -> None:
         """Use modes and priorities as the starting point if they are the best so far."""

@@ -11,86 +11,135 @@ GROUP = 12
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def place(table: Tables, mode: Array, priority: Array, spare_w: float, starts: Array, moves: Array) -> float:
+def place(
+    table: Tables, mode: Array, priority: Array, spare_w: float, starts: Array, moves: Array
+) -> tuple[float, float]:
     """Start ops and moves as soon as possible, highest priority first; `mode` holds mode numbers over all tasks.
 
-    An op starts when its inputs have arrived, enough units are free and the peaks stay within `spare_w` above idle. A
-    move waits for its link; moves for the next step come last. Writes the starts of ops, and start and end of moves:
-    of each task those to every pool and the one to the host, then of each input those to every pool; -1 if there is
-    none. Returns the makespan, or infinity if an op can never start.
+    An op starts when its inputs have arrived, enough units are free, its result fits into the memory and the peaks stay
+    within `spare_w` above idle. A move waits for its link and for memory, and is as urgent as the most urgent op that
+    waits for it; moves for the next step come last. If only memory keeps everything from going on, it is exceeded.
+    Writes the starts of ops, and start and end of moves: of each task those to every pool and the one to the host, then
+    of each input those to every pool; -1 if there is none. Returns the makespan, infinite if an op can never start, and
+    the largest share by which memory is exceeded.
     """
     count, pools = len(mode), len(table.pool_units)
     missing = np.empty(count, np.int64)
-    waiting = np.empty(count, np.int64)  # tasks whose inputs have all arrived, by priority
-    waits = 0
+    waiting, waits = np.empty((pools, count), np.int64), np.zeros(pools, np.int64)  # lowest priority first
     running = np.empty(count, np.int64)
     runs = 0
     ends = np.empty(count)
     free = table.pool_units.copy()
     power = 0.0
     moves[:, :] = -1.0
-    needs = np.zeros((count, pools), np.int8)  # 1: in the next step, 2: in this one
-    queue = np.empty(len(moves), np.int64)  # moves that wait, by urgency
-    urgency = np.empty(len(moves))
-    queued = 0
+    needs = np.full((count, pools), -2.0)  # how urgent a result is: -2 not at all, -1 in the next step
+    queue = np.empty((pools * 2, len(moves)), np.int64)  # moves that wait at a pool's link, least urgent first
+    urgency, queued = np.empty(len(moves)), np.zeros(pools * 2, np.int64)
     moving = np.empty(len(moves), np.int64)
     movers = 0
-    slots = np.empty((pools, 2), np.int64)
+    slots = np.empty(pools * 2, np.int64)
     for pool in range(pools):
-        slots[pool, :] = table.pool_units[pool] if table.links_queue[0] else len(moves)
+        slots[pool * 2 : pool * 2 + 2] = table.pool_units[pool] if table.links_queue[0] else len(moves)
+    rows = count + len(table.input_bytes)
+    limited = np.any(table.memory < np.inf)
+    use = np.zeros(pools)
+    left = np.zeros((rows if limited else 0, pools), np.int64)  # who still needs a result on a pool
+    past = np.zeros((rows if limited else 0, pools), np.int64)  # the same for results of the last step
+    excess = 0.0
     for task in range(count):
         missing[task] = table.dep_first[task + 1] - table.dep_first[task]
         if missing[task] == 0:
-            waits = _insert(waiting, waits, task, priority)
+            _insert(waiting, waits, table.pool[mode[task]], task, priority)
     for number in range(len(table.input_bytes)):
         for edge in range(table.input_first[number], table.input_first[number + 1]):
-            move = count * (pools + 1) + number * pools + table.pool[mode[table.input_readers[edge]]]
+            pool = table.pool[mode[table.input_readers[edge]]]
+            move = count * (pools + 1) + number * pools + pool
             if moves[move, 0] == -1.0:
                 moves[move, 0] = -2.0
-                queued = _enqueue(queue, urgency, queued, move, -1.0)
+                _enqueue(queue, urgency, queued, pool * 2, move, -1.0)
+    if limited:
+        for task in range(count):
+            use[table.pool[mode[task]]] += table.held[task]
+            for edge in range(table.past_first[task], table.past_first[task + 1]):
+                row, pool = table.past[edge], table.pool[mode[task]]
+                if past[row, pool] == 0:
+                    use[pool] += _bytes(table, row, pool, mode)
+                past[row, pool] += 1
+        left[:, :] = past > 0  # what the next step needs stays
+        for pool in range(pools):
+            excess = max(excess, use[pool] / table.memory[pool] - 1.0)
     now = 0.0
     done = 0
-    while done < count or queued > 0 or movers > 0:
+    forced = False
+    while done < count or movers > 0 or queued.sum() > 0:
         # Start the ops that can start now.
-        remaining = 0
-        for index in range(waits):
-            task = waiting[index]
+        pointer = waits - 1
+        while True:
+            pool = -1
+            for other in range(pools):
+                if pointer[other] >= 0 and free[other] > 0:
+                    if pool < 0 or priority[waiting[other, pointer[other]]] > priority[waiting[pool, pointer[pool]]]:
+                        pool = other
+            if pool < 0:
+                break
+            task = waiting[pool, pointer[pool]]
             task_mode = mode[task]
-            pool = table.pool[task_mode]
-            if free[pool] >= table.units[task_mode] and power + table.extra_w[task_mode] <= spare_w:
+            fits = forced or use[pool] + table.bytes_out[task] <= table.memory[pool]
+            if fits and free[pool] >= table.units[task_mode] and power + table.extra_w[task_mode] <= spare_w:
+                forced = False
                 free[pool] -= table.units[task_mode]
                 power += table.extra_w[task_mode]
                 starts[task] = now
                 ends[task] = now + table.time[task_mode]
                 running[runs] = task
                 runs += 1
-                continue
-            waiting[remaining] = task
-            remaining += 1
-        waits = remaining
+                _remove(waiting, waits, pool, pointer[pool])
+                if limited:
+                    left[task, pool] += 1
+                    crosses = False
+                    for edge in range(table.reader_first[task], table.reader_first[task + 1]):
+                        crosses |= table.pool[mode[table.readers[edge]]] != pool
+                    for edge in range(table.follower_first[task], table.follower_first[task + 1]):
+                        crosses |= table.pool[mode[table.followers[edge]]] != pool
+                        left[task, pool] += table.pool[mode[table.followers[edge]]] == pool
+                    left[task, pool] += crosses
+                    use[pool] += table.bytes_out[task]
+                    excess = max(excess, use[pool] / table.memory[pool] - 1.0)
+            pointer[pool] -= 1
         # Start the moves whose links are free.
-        remaining = 0
-        for index in range(queued):
-            move = queue[index]
-            task, pool, way, length = _link(table, mode, move, pools)
-            if length == 0.0 or slots[pool, way] > 0:
-                slots[pool, way] -= length > 0.0
-                moves[move, 0] = now
-                moves[move, 1] = now + length
-                moving[movers] = move
-                movers += 1
-                continue
-            queue[remaining] = move
-            urgency[remaining] = urgency[index]
-            remaining += 1
-        queued = remaining
+        for lane in range(pools * 2):
+            index = queued[lane] - 1
+            while index >= 0 and slots[lane] > 0:
+                move = queue[lane, index]
+                task, pool, way, length = _link(table, mode, move, pools)
+                row = task if task >= 0 else count + (move - count * (pools + 1)) // pools
+                if way == 1 or forced or use[pool] + _bytes(table, row, pool, mode) <= table.memory[pool]:
+                    slots[lane] -= length > 0.0
+                    moves[move, 0] = now
+                    moves[move, 1] = now + length
+                    moving[movers] = move
+                    movers += 1
+                    _remove(queue, queued, lane, index)
+                    if limited and way == 0:
+                        forced = False
+                        use[pool] += _bytes(table, row, pool, mode)
+                        excess = max(excess, use[pool] / table.memory[pool] - 1.0)
+                        left[row, pool] += 1
+                        if task >= 0:
+                            for edge in range(table.follower_first[task], table.follower_first[task + 1]):
+                                left[row, pool] += table.pool[mode[table.followers[edge]]] == pool
+                index -= 1
+        if runs + movers == 0:
+            if forced or not limited:
+                return np.inf, excess
+            forced = True
+            continue
+        forced = False
         later = _NEVER
         for index in range(runs):
             later = min(later, ends[running[index]])
         for index in range(movers):
             later = min(later, moves[moving[index], 1])
-        if later == _NEVER:
-            return np.inf
         now = later
         # Finish the ops that end by then.
         remaining = 0
@@ -109,20 +158,26 @@ def place(table: Tables, mode: Array, priority: Array, spare_w: float, starts: A
             for edge in range(table.reader_first[task], table.reader_first[task + 1]):
                 target = table.pool[mode[table.readers[edge]]]
                 if target != own:
-                    needs[task, target] = 1
+                    needs[task, target] = max(needs[task, target], -1.0)
                     urgent = max(urgent, -1.0)
             for edge in range(table.follower_first[task], table.follower_first[task + 1]):
                 follower = table.followers[edge]
                 target = table.pool[mode[follower]]
                 if target != own:
-                    needs[task, target] = 2
-                    urgent = priority[task]
+                    needs[task, target] = max(needs[task, target], priority[follower])
+                    urgent = max(urgent, priority[follower])
                     continue
                 missing[follower] -= 1
                 if missing[follower] == 0:
-                    waits = _insert(waiting, waits, follower, priority)
+                    _insert(waiting, waits, own, follower, priority)
             if urgent > -2.0:
-                queued = _enqueue(queue, urgency, queued, task * (pools + 1) + pools, urgent)
+                _enqueue(queue, urgency, queued, own * 2 + 1, task * (pools + 1) + pools, urgent)
+            if limited:
+                _release(table, mode, left, use, task, own)
+                for edge in range(table.dep_first[task], table.dep_first[task + 1]):
+                    _release(table, mode, left, use, table.deps[edge], own)
+                for edge in range(table.past_first[task], table.past_first[task + 1]):
+                    _release(table, mode, past, use, table.past[edge], own)
         runs = remaining
         if runs == 0:
             power = 0.0  # do not accumulate rounding errors
@@ -135,21 +190,47 @@ def place(table: Tables, mode: Array, priority: Array, spare_w: float, starts: A
                 remaining += 1
                 continue
             task, pool, way, length = _link(table, mode, move, pools)
-            slots[pool, way] += length > 0.0
+            slots[pool * 2 + way] += length > 0.0
+            if limited:
+                row = task if task >= 0 else count + (move - count * (pools + 1)) // pools
+                _release(table, mode, left, use, row, pool)
             if way == 1:  # with the host: on to every pool that needs it
                 for target in range(pools):
-                    if needs[task, target] > 0:
-                        urgent = priority[task] if needs[task, target] == 2 else -1.0
-                        queued = _enqueue(queue, urgency, queued, task * (pools + 1) + target, urgent)
+                    if needs[task, target] > -2.0:
+                        onward = task * (pools + 1) + target
+                        _enqueue(queue, urgency, queued, target * 2, onward, needs[task, target])
             elif task >= 0:
                 for edge in range(table.follower_first[task], table.follower_first[task + 1]):
                     follower = table.followers[edge]
                     if table.pool[mode[follower]] == pool:
                         missing[follower] -= 1
                         if missing[follower] == 0:
-                            waits = _insert(waiting, waits, follower, priority)
+                            _insert(waiting, waits, pool, follower, priority)
         movers = remaining
-    return now
+    return now, excess
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _bytes(table: Tables, row: int, pool: int, mode: Array) -> float:
+    """Memory that a result or, after those, an input takes on a pool; a copy that came for free takes none."""
+    count = len(table.bytes_out)
+    if table.hop[pool] == 0.0 and (row >= count or table.pool[mode[row]] != pool):
+        return 0.0
+    return table.bytes_out[row] if row < count else table.input_bytes[row - count]  # type: ignore[no-any-return]
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _release(table: Tables, mode: Array, left: Array, use: Array, row: int, pool: int) -> None:
+    left[row, pool] -= 1
+    if left[row, pool] == 0:
+        use[pool] -= _bytes(table, row, pool, mode)
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def _remove(lists: Array, lengths: Array, row: int, index: int) -> None:
+    lengths[row] -= 1
+    for place in range(index, lengths[row]):
+        lists[row, place] = lists[row, place + 1]
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
@@ -173,33 +254,34 @@ def _link(table: Tables, mode: Array, move: int, pools: int) -> tuple[int, int, 
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def _insert(waiting: Array, waits: int, task: int, priority: Array) -> int:
-    index = waits
-    while index > 0 and priority[waiting[index - 1]] < priority[task]:
-        waiting[index] = waiting[index - 1]
+def _insert(waiting: Array, waits: Array, pool: int, task: int, priority: Array) -> None:
+    index = waits[pool]
+    while index > 0 and priority[waiting[pool, index - 1]] >= priority[task]:
+        waiting[pool, index] = waiting[pool, index - 1]
         index -= 1
-    waiting[index] = task
-    return waits + 1
+    waiting[pool, index] = task
+    waits[pool] += 1
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def _enqueue(queue: Array, urgency: Array, queued: int, move: int, urgent: float) -> int:
-    index = queued
-    while index > 0 and urgency[index - 1] < urgent:
-        queue[index] = queue[index - 1]
-        urgency[index] = urgency[index - 1]
+def _enqueue(queue: Array, urgency: Array, queued: Array, lane: int, move: int, urgent: float) -> None:
+    urgency[move] = urgent
+    index = queued[lane]
+    while index > 0 and urgency[queue[lane, index - 1]] >= urgent:
+        queue[lane, index] = queue[lane, index - 1]
         index -= 1
-    queue[index] = move
-    urgency[index] = urgent
-    return queued + 1
+    queue[lane, index] = move
+    queued[lane] += 1
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def value_of(span: float, extra_j: float, idle_w: float, limit_s: float, penalty_w: float, time_weight: float) -> float:
-    """Objective of the search: energy, weighted time, and a penalty per second above the limit."""
+def value_of(
+    span: float, excess: float, extra_j: float, idle_w: float, limit_s: float, penalty_w: float, time_weight: float
+) -> float:
+    """Objective of the search: energy, weighted time, and a penalty per second above the limit, or share of memory."""
     if span == np.inf:
         return np.inf
-    above = max(0.0, span - limit_s)
+    above = max(0.0, span - limit_s) + span * excess
     return extra_j + idle_w * span + time_weight * span + penalty_w * above
 
 
@@ -288,8 +370,8 @@ def anneal(
         change = 0.0
         for index in range(changes):
             change += table.extra_j[mode[changed[index]]] - table.extra_j[old_modes[index]]
-        span = place(table, mode, priority, spare_w, starts, moves)
-        value = value_of(span, extra + change, idle_w, limit_s, penalty_w, time_weight)
+        span, excess = place(table, mode, priority, spare_w, starts, moves)
+        value = value_of(span, excess, extra + change, idle_w, limit_s, penalty_w, time_weight)
         if value <= current or np.random.random() < np.exp(min(0.0, (current - value) / heat)):
             current = value
             extra += change

@@ -60,7 +60,8 @@ def _priced(problem: Problem, table: Tables, goal: Goal, pools: Array, owner: Ar
                 for first, last in zip(table.mode_first, table.mode_first[1:], strict=False)
             ]
         )
-        span = float(place(table, mode, priority, spare, starts, moves))
+        span, excess = place(table, mode, priority, spare, starts, moves)
+        span = span if excess <= 0.0 else np.inf
         energy = float(table.extra_j[mode].sum()) + problem.idle_w * span
         worth = energy if goal.objective == "energy" else span
         if span <= limit and (best is None or worth < best[0]):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from presilicon.records import Mode, Problem, Schedule, Started, TensorMove
+from presilicon.records import Mode, Pool, Problem, Schedule, Started, TensorMove
 
 Array = np.ndarray[Any, Any]
 
@@ -23,6 +23,11 @@ class Tables(NamedTuple):
     readers: Array
     """Tasks that read each result in the next step."""
     bytes_out: Array
+    held: Array
+    """Bytes that stay on the device of each task."""
+    past_first: Array
+    past: Array
+    """What each task reads of the last step: results, and inputs, whose numbers follow those of the tasks."""
     input_bytes: Array
     input_first: Array
     input_readers: Array
@@ -37,6 +42,8 @@ class Tables(NamedTuple):
     pool_units: Array
     hop: Array
     """Seconds per byte between a unit of each pool and the host; 0 if transfers are free."""
+    memory: Array
+    """Bytes per pool; infinite if nothing can exceed it."""
     links_queue: Array
     """One truth: whether moves wait for one another."""
 
@@ -47,6 +54,10 @@ def tables(problem: Problem) -> Tables:
     tasks, pools = problem.tasks, problem.pools
     number = {pool.name: index for index, pool in enumerate(pools)}
     modes = [mode for task in tasks for mode in task.modes]
+    past: list[list[int]] = [[] for _ in tasks]
+    for row, readers in enumerate([*(task.next_readers for task in tasks), *(data.readers for data in problem.inputs)]):
+        for reader in readers:
+            past[reader].append(row)
     idle = [mode.units * problem.pool[mode.device].idle_w for mode in modes]
     return Tables(
         dep_first=_firsts([len(task.deps) for task in tasks]),
@@ -56,6 +67,9 @@ def tables(problem: Problem) -> Tables:
         reader_first=_firsts([len(task.next_readers) for task in tasks]),
         readers=np.array([reader for task in tasks for reader in task.next_readers], np.int64),
         bytes_out=np.array([task.bytes_out for task in tasks], np.float64),
+        held=np.array([task.held_bytes for task in tasks], np.float64),
+        past_first=_firsts([len(rows) for rows in past]),
+        past=np.array([row for rows in past for row in rows], np.int64),
         input_bytes=np.array([data.bytes for data in problem.inputs], np.float64),
         input_first=_firsts([len(data.readers) for data in problem.inputs]),
         input_readers=np.array([reader for data in problem.inputs for reader in data.readers], np.int64),
@@ -67,8 +81,18 @@ def tables(problem: Problem) -> Tables:
         extra_w=np.array([mode.peak_w - w for mode, w in zip(modes, idle, strict=True)], np.float64),
         pool_units=np.array([pool.units for pool in pools], np.int64),
         hop=np.array([1 / pool.bytes_per_s if pool.bytes_per_s else 0.0 for pool in pools], np.float64),
+        memory=np.array([_memory(problem, pool) for pool in pools], np.float64),
         links_queue=np.array([problem.links_queue]),
     )
+
+
+def _memory(problem: Problem, pool: Pool) -> float:
+    """Memory of a pool, infinite if everything that could ever be on it fits at once."""
+    if pool.memory_bytes is None:
+        return np.inf
+    everything = sum(task.held_bytes + (2 if task.next_readers else 1) * task.bytes_out for task in problem.tasks)
+    everything += sum(2 * data.bytes for data in problem.inputs)
+    return np.inf if everything <= pool.memory_bytes * pool.units else pool.memory_bytes * pool.units
 
 
 def _firsts(lengths: list[int]) -> Array:
