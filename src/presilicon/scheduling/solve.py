@@ -27,8 +27,10 @@ RELAXING = 0.5
 """Largest share of the time that the linear program may take; then a weaker one is solved instead."""
 SHORT = 0.25
 """Largest share of its time that `exact` spends on searching for a first schedule."""
-QUICK_OPS, QUICK_CUTS = 1000, 0
+QUICK_OPS = 1000
 """Above this number of ops, `greedy` and `heft` get a weaker bound that is quick to compute."""
+LONGER = 40
+"""Ratio of the times of the linear program and of one with load constraints only, if there are many ops."""
 SHORTEST_LAG_S = 1e-6
 OPEN = 1e-3
 """Gap above which a solver that ended early must have been interrupted."""
@@ -201,12 +203,17 @@ class _Work:
     def run(self, solver: Solver, alone_all: Schedule) -> tuple[Schedule, tuple[str, ...]]:
         from presilicon.scheduling.solvers.anytime import relax, search
         from presilicon.scheduling.solvers.bounds import CUTS
-        from presilicon.scheduling.solvers.starts import beginnings
+        from presilicon.scheduling.solvers.starts import beginnings, rounded
 
         try:
             quick = solver in ("greedy", "heft") and len(self.problem.tasks) > QUICK_OPS
-            cuts = QUICK_CUTS if quick else CUTS
-            relaxed = relax(self.problem, self.goal, cuts=cuts, time_limit_s=self.left_s() * RELAXING)
+            began, cuts = time.perf_counter(), 0 if quick else CUTS
+            relaxed = relax(self.problem, self.goal, cuts=0)
+            if cuts and LONGER * (time.perf_counter() - began) < self.left_s():
+                relaxed = relax(self.problem, self.goal, cuts=cuts, time_limit_s=self.left_s() * RELAXING)
+                spent_s = time.perf_counter() - began
+            else:
+                cuts = 0
         except ConfigError as error:
             if self.goal.objective == "energy" and self.goal.cap_w is not None:
                 raise ConfigError(
@@ -222,6 +229,9 @@ class _Work:
         else:
             exact = solver == "exact" or (solver == "auto" and len(self.problem.tasks) <= EXACT_OPS)
             starts = self.starts(alone_all)
+            if cuts and self.left_s() > 1.5 * spent_s:
+                left_s = self.left_s() * RELAXING
+                starts += rounded(self.problem, self.goal, relaxed, cuts, left_s)
             starts += beginnings(self.problem, self.goal, relaxed.shares, starts, self.reference)
             search_s = self.left_s()
             if exact:
@@ -233,6 +243,7 @@ class _Work:
                 time_limit_s=search_s,
                 relaxed=relaxed,
                 seed=self.seed,
+                workers=self.workers,
                 progress=self.progress,
             )
             if faults(self.problem, schedule, cap_w=self.goal.cap_w, limit_s=self.goal.limit_s):

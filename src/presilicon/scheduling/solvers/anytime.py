@@ -2,6 +2,9 @@
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from itertools import count
 
 import numpy as np
 from msgspec.structs import replace
@@ -13,10 +16,14 @@ from presilicon.scheduling.solvers.bounds import CUTS, Relaxation, energy_bound,
 from presilicon.scheduling.solvers.kernels import anneal, place, value_of
 from presilicon.scheduling.solvers.tables import Array, assemble, empty_moves, read_moves, tables
 
-COOLING = 1e-4
-"""Ratio of the last temperature to the first."""
-PIECE_S = 0.05
-"""Target duration of a piece of the search, in seconds; the time limit is checked between pieces."""
+COOLING = 1e-3
+"""Ratio of the last temperature of a cycle to its first."""
+HEAT = 1e-4
+"""First temperature, as a share of the value."""
+CYCLE = 4_000_000
+"""Placements of ops in the first cycle; each later cycle is twice as long."""
+PIECE = 40_000
+"""Placements of ops between two looks at the clock."""
 
 
 def relax(problem: Problem, goal: Goal, *, cuts: int = CUTS, time_limit_s: float | None = None) -> Relaxation:
@@ -38,39 +45,52 @@ def search(
     time_limit_s: float,
     relaxed: Relaxation | None = None,
     seed: int = 0,
+    workers: int = 1,
     progress: Progress | None = None,
 ) -> Schedule:
     """The best schedule found in the time, never worse than the best of `starts` that is within the limits.
 
-    It starts from each of `starts` and from the relaxed optimum. When interrupted (Ctrl-C), it returns the best
-    schedule so far, marked as interrupted.
+    It starts from each of `starts` and from the relaxed optimum. Cycles of annealing follow, each twice as long as the
+    last, in which `workers` searches go on side by side from the best schedule so far. What they do does not depend on
+    the time limit: a longer search begins like a shorter one. When interrupted (Ctrl-C), it returns the best schedule
+    so far, marked as interrupted.
     """
     began = time.perf_counter()
     relaxed = relaxed or relax(problem, goal)
-    work = _Search(problem, goal, seed)
+    work = _Search(problem, goal, relaxed.price_w)
     interrupted = False
     for start in starts:
         work.begin_at(start)
     work.begin_from(relaxed.shares)
-    work.restart()
-    heat = abs(work.state[1]) / 200 or 1e-9
-    round_ = 0
+    searches = [work, *(work.copy() for _ in range(workers - 1))]
+    heat, tries = abs(work.state[1]) * HEAT or 1e-9, max(1, PIECE // len(problem.tasks))
+    pieces, piece = max(1, CYCLE // (tries * len(problem.tasks))), 0
+    seeds = count(seed * 1_000_003)
     try:
-        while (spent := (time.perf_counter() - began) / time_limit_s) < 1:
-            work.run(heat * COOLING**spent, round_)
-            round_ += 1
-            if progress is not None:
-                progress(spent, float(work.state[1]))
-            if work.state[1] <= relaxed.bound * (1 + 1e-9):
-                break
+        with ThreadPoolExecutor(workers) as pool:
+            while (spent := (time.perf_counter() - began) / time_limit_s) < 1:
+                share = piece / pieces
+                runs = [pool.submit(each.run, heat * COOLING**share, share, tries, next(seeds)) for each in searches]
+                for run in runs:
+                    run.result()
+                best = min(searches, key=lambda each: float(each.state[1]))
+                piece += 1
+                if piece == pieces:
+                    pieces, piece = 2 * pieces, 0
+                    for each in searches:
+                        each.restart(best)
+                if progress is not None:
+                    progress(spent, float(best.state[1]))
+                if best.state[1] <= relaxed.bound * (1 + 1e-9):
+                    break
     except KeyboardInterrupt:
         interrupted = True
-    best_found = work.best()
-    fit = [schedule for schedule in (*starts, best_found) if _is_within(problem, goal, schedule)]
-    best = min(fit or [best_found], key=lambda schedule: goal.value(problem, schedule))
+    found = min(searches, key=lambda each: float(each.state[1])).best()
+    fit = [schedule for schedule in (*starts, found) if _is_within(problem, goal, schedule)]
+    chosen = min(fit or [found], key=lambda schedule: goal.value(problem, schedule))
     if interrupted:
-        best = replace(best, interrupted=True, notes=(*best.notes, INTERRUPTED))
-    return goal.bounded(best, "anytime", relaxed.bound)
+        chosen = replace(chosen, interrupted=True, notes=(*chosen.notes, INTERRUPTED))
+    return goal.bounded(chosen, "anytime", relaxed.bound)
 
 
 def _is_within(problem: Problem, goal: Goal, schedule: Schedule) -> bool:
@@ -78,42 +98,38 @@ def _is_within(problem: Problem, goal: Goal, schedule: Schedule) -> bool:
 
 
 class _Search:
-    def __init__(self, problem: Problem, goal: Goal, seed: int) -> None:
-        self.problem, self.table, self.seed = problem, tables(problem), seed
+    def __init__(self, problem: Problem, goal: Goal, price_w: float = 0.0) -> None:
+        self.problem, self.table = problem, tables(problem)
         first = self.table.mode_first[:-1]
         self.priority = ranks(problem)
         self.mode = first.copy()
         self.best_mode, self.best_priority = self.mode.copy(), self.priority.copy()
         spare = np.inf if goal.cap_w is None else goal.cap_w - problem.idle_w + 1e-9
         dearest = float(np.max(self.table.extra_w, initial=0.0)) + problem.idle_w
+        hard = 4 * dearest * max(1, len(problem.pools))
         energy = goal.objective == "energy"
         # For throughput, energy only breaks ties.
-        self.scale = 1.0 if energy else 1e-6
+        scale = 1.0 if energy else 1e-6
         limit = np.inf if goal.limit_s is None else goal.limit_s
-        self.goals = np.array(
-            [
-                spare,
-                problem.idle_w * self.scale,
-                limit,
-                4 * dearest * max(1, len(problem.pools)),
-                0.0 if energy else 1.0,
-            ]
-        )
+        self.goals = np.array([spare, problem.idle_w * scale, limit, 0.0 if energy else 1.0, hard, hard])
+        self.lowest_w = self.goals[4] = min(2 * price_w, hard) or hard
         if not energy:
-            self.table = self.table._replace(extra_j=self.table.extra_j * self.scale)
+            self.table = self.table._replace(extra_j=self.table.extra_j * scale)
         self.state = np.array([np.inf, np.inf])
         self.starts, self.moves = np.empty(len(problem.tasks)), empty_moves(problem)
-        self.pace = 20
 
-    def value(self, mode: Array, priority: Array) -> float:
+    def value(self, mode: Array, priority: Array) -> tuple[float, float]:
         span, excess = place(self.table, mode, priority, self.goals[0], self.starts, self.moves)
-        return float(value_of(span, excess, self.table.extra_j[mode].sum(), *self.goals[1:]))
+        return value_of(span, excess, self.table.extra_j[mode].sum(), *self.goals[1:4], self.goals[4:])  # type: ignore[no-any-return]
 
     def offer(self, mode: Array, priority: Array) -> None:
-        """Use modes and priorities as the starting point if they are the best so far."""
-        value = self.value(mode, priority)
-        if value < self.state[1]:
-            self.state[1] = value
+        """Use modes and priorities as the starting point, and as the best so far, if they are the best for it."""
+        value, found = self.value(mode, priority)
+        if value < self.state[0]:
+            self.state[0] = value
+            self.mode, self.priority = mode.copy(), priority.copy()
+        if found < self.state[1]:
+            self.state[1] = found
             self.best_mode, self.best_priority = mode.copy(), priority.copy()
 
     def begin_at(self, schedule: Schedule) -> None:
@@ -133,29 +149,23 @@ class _Search:
         own = [int(np.argmax(shares[first[task] : first[task + 1]])) for task in range(len(first) - 1)]
         self.offer(first[:-1] + np.array(own, np.int64), ranks(self.problem))
 
-    def restart(self) -> None:
-        """Continue from the best starting point."""
-        self.mode, self.priority = self.best_mode.copy(), self.best_priority.copy()
-        self.state[0] = self.state[1]
+    def copy(self) -> "_Search":
+        """The same search, to go on in another way."""
+        other = copy(self)
+        for name in ("mode", "priority", "best_mode", "best_priority", "goals", "state", "starts", "moves"):
+            setattr(other, name, getattr(self, name).copy())
+        return other
 
-    def run(self, heat: float, number: int) -> None:
-        """Run a piece of the search of about `PIECE_S` seconds."""
-        began = time.perf_counter()
-        anneal(
-            self.table,
-            self.mode,
-            self.priority,
-            self.best_mode,
-            self.best_priority,
-            self.state,
-            self.goals,
-            heat * self.scale,
-            self.pace,
-            self.seed * 1_000_003 + number,
-        )
-        spent = time.perf_counter() - began
-        if number > 0:  # the first call compiles
-            self.pace = int(min(max(self.pace * PIECE_S / max(spent, 1e-4), 20), 50_000, self.pace * 4))
+    def restart(self, other: "_Search") -> None:
+        """Continue from the best that another search has found."""
+        self.mode, self.priority = other.best_mode.copy(), other.best_priority.copy()
+
+    def run(self, heat: float, share: float, tries: int, seed: int) -> None:
+        """Run a piece of the search, at some share of its cycle: so many changes at one temperature."""
+        self.goals[4] = self.lowest_w ** (1 - share) * self.goals[5] ** share
+        self.state[0] = self.value(self.mode, self.priority)[0]
+        current = self.mode, self.priority, self.best_mode, self.best_priority, self.state, self.goals
+        anneal(self.table, *current, heat, tries, seed)
 
     def best(self) -> Schedule:
         place(self.table, self.best_mode, self.best_priority, self.goals[0], self.starts, self.moves)

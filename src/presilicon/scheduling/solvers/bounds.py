@@ -16,7 +16,7 @@ from presilicon.records import Problem
 from presilicon.scheduling.checker import CAP_SLACK_W, LIMIT_SLACK
 from presilicon.scheduling.solvers.tables import Array, Tables, tables
 
-CUTS = 400
+CUTS = 200
 """Number of ops with constraints on their followers and predecessors; evenly spread if there are more ops."""
 
 
@@ -27,6 +27,8 @@ class Relaxation(NamedTuple):
     """No schedule has a smaller value."""
     shares: Array
     """Share of its op that each mode gets in the relaxed optimum; modes are numbered over all tasks."""
+    price_w: float = 0.0
+    """Energy that a second more would save, if the makespan is limited."""
 
 
 def energy_bound(
@@ -119,7 +121,8 @@ def _solve(
     below, equal = np.minimum(solution.ineqlin.marginals, 0.0), solution.eqlin.marginals
     reduced = goal / scale - matrix.T @ below - sums.T @ equal
     value = float(below @ rows.right + equal.sum() + np.minimum(reduced, 0.0) @ largest)
-    return Relaxation(max(value * scale, 0.0), solution.x[:modes])
+    price = -min(float(reduced[span]), 0.0) * scale / unit
+    return Relaxation(max(value * scale, 0.0), solution.x[:modes], price)
 
 
 def spare_power(problem: Problem, cap_w: float) -> float:

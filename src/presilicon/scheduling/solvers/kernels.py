@@ -7,10 +7,12 @@ from presilicon.scheduling.solvers.tables import Array, Tables
 
 _NEVER = 1e300
 GROUP = 12
-"""Most ops that change modes at once."""
+"""Most ops that change modes at once, or classes of alike ones."""
+ALIKE = 0.3
+"""Share of changes that go to all ops that are alike, so that the layers of a model change together."""
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def place(
     table: Tables, mode: Array, priority: Array, spare_w: float, starts: Array, moves: Array
 ) -> tuple[float, float]:
@@ -210,7 +212,7 @@ def place(
     return now, excess
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _bytes(table: Tables, row: int, pool: int, mode: Array) -> float:
     """Memory that a result or, after those, an input takes on a pool; a copy that came for free takes none."""
     count = len(table.bytes_out)
@@ -219,28 +221,28 @@ def _bytes(table: Tables, row: int, pool: int, mode: Array) -> float:
     return table.bytes_out[row] if row < count else table.input_bytes[row - count]  # type: ignore[no-any-return]
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _release(table: Tables, mode: Array, left: Array, use: Array, row: int, pool: int) -> None:
     left[row, pool] -= 1
     if left[row, pool] == 0:
         use[pool] -= _bytes(table, row, pool, mode)
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _remove(lists: Array, lengths: Array, row: int, index: int) -> None:
     lengths[row] -= 1
     for place in range(index, lengths[row]):
         lists[row, place] = lists[row, place + 1]
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _rooms(table: Tables) -> int:
     """The number of moves that `place` may write."""
     pools = len(table.pool_units)
     return len(table.bytes_out) * (pools + 1) + len(table.input_bytes) * pools
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _link(table: Tables, mode: Array, move: int, pools: int) -> tuple[int, int, int, float]:
     """Task (-1 for an input), pool, direction (1: to the host) and time of a move."""
     task, slot = move // (pools + 1), move % (pools + 1)
@@ -253,7 +255,7 @@ def _link(table: Tables, mode: Array, move: int, pools: int) -> tuple[int, int, 
     return task, own, 1, table.bytes_out[task] * table.hop[own]
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _insert(waiting: Array, waits: Array, pool: int, task: int, priority: Array) -> None:
     index = waits[pool]
     while index > 0 and priority[waiting[pool, index - 1]] >= priority[task]:
@@ -263,7 +265,7 @@ def _insert(waiting: Array, waits: Array, pool: int, task: int, priority: Array)
     waits[pool] += 1
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _enqueue(queue: Array, urgency: Array, queued: Array, lane: int, move: int, urgent: float) -> None:
     urgency[move] = urgent
     index = queued[lane]
@@ -274,37 +276,51 @@ def _enqueue(queue: Array, urgency: Array, queued: Array, lane: int, move: int, 
     queued[lane] += 1
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def value_of(
-    span: float, excess: float, extra_j: float, idle_w: float, limit_s: float, penalty_w: float, time_weight: float
-) -> float:
-    """Objective of the search: energy, weighted time, and a penalty per second above the limit, or share of memory."""
+    span: float, excess: float, extra_j: float, idle_w: float, limit_s: float, time_weight: float, penalties_w: Array
+) -> tuple[float, float]:
+    """Energy, weighted time, and a penalty per second above the limit, or share of memory: a low and a high one.
+
+    The low one lets the search pass through schedules that are a little too long; the high one judges what it finds.
+    """
     if span == np.inf:
-        return np.inf
-    above = max(0.0, span - limit_s) + span * excess
-    return extra_j + idle_w * span + time_weight * span + penalty_w * above
+        return np.inf, np.inf
+    value = extra_j + idle_w * span + time_weight * span
+    above, over = max(0.0, span - limit_s), span * excess
+    return value + penalties_w[0] * above + penalties_w[1] * over, value + penalties_w[1] * (above + over)
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _modes(table: Tables, task: int) -> int:
     return table.mode_first[task + 1] - table.mode_first[task]  # type: ignore[no-any-return]
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def _change(table: Tables, mode: Array, task: int, pool: int, changed: Array, old_modes: Array, changes: int) -> int:
-    """Give a task another mode, of that pool unless it is -1, and note the old one; it stays if there is none."""
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _change(
+    table: Tables, mode: Array, task: int, pool: int, alike: bool, changed: Array, old_modes: Array, changes: int
+) -> int:
+    """Give a task, or all tasks that are alike, another mode, of that pool unless it is -1, and note the old ones."""
     first, count = table.mode_first[task], _modes(table, task)
     offset = np.random.randint(count)
     for step in range(count):
-        new = first + (offset + step) % count
-        if new != mode[task] and (pool < 0 or table.pool[new] == pool):
-            changed[changes], old_modes[changes] = task, mode[task]
-            mode[task] = new
-            return changes + 1
+        own = (offset + step) % count
+        if first + own == mode[task] or (pool >= 0 and table.pool[first + own] != pool):
+            continue
+        kind = table.like_class[task]
+        begin, end = table.like_first[kind], table.like_first[kind + 1]
+        for index in range(begin, end if alike else begin + 1):
+            member = table.like[index] if alike else task
+            new = table.mode_first[member] + own
+            if mode[member] != new and changes < len(changed):
+                changed[changes], old_modes[changes] = member, mode[member]
+                mode[member] = new
+                changes += 1
+        break
     return changes
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _neighbour(table: Tables, task: int) -> int:
     """An op that reads the result of a task or whose result it reads; the task itself if there is none."""
     before = table.dep_first[task + 1] - table.dep_first[task]
@@ -317,7 +333,7 @@ def _neighbour(table: Tables, task: int) -> int:
     return table.followers[table.follower_first[task] + pick - before]  # type: ignore[no-any-return]
 
 
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def anneal(
     table: Tables,
     mode: Array,
@@ -332,59 +348,67 @@ def anneal(
 ) -> int:
     """Try `rounds` changes at one temperature; updates the current and the best value in `state`.
 
-    `goals`: spare power, idle power, limit on the makespan, penalty, weight of time.
+    `goals`: spare power, idle power, limit on the makespan, weight of time, and two penalties (see `value_of`).
     """
     np.random.seed(seed)
     count = len(mode)
     starts, moves = np.empty(count), np.empty((_rooms(table), 2))
-    spare_w, idle_w, limit_s, penalty_w, time_weight = goals
+    spare_w, idle_w, limit_s, time_weight = goals[:4]
     extra = 0.0
     for task in range(count):
         extra += table.extra_j[mode[task]]
     current, best = state[0], state[1]
     accepted = 0
-    changed, old_modes = np.empty(GROUP, np.int64), np.empty(GROUP, np.int64)
+    changed, old_modes = np.empty(4 * count, np.int64), np.empty(4 * count, np.int64)
+    old_priority = priority.copy()
     for _ in range(rounds):
         task, other = np.random.randint(count), np.random.randint(count)
-        old_priority, old_other = priority[task], priority[other]
-        changes = 0
-        draw = np.random.random()
+        changes, reordered = 0, False
+        draw, alike = np.random.random(), np.random.random() < ALIKE
         if draw < 0.35:
-            changes = _change(table, mode, task, -1, changed, old_modes, changes)
+            changes = _change(table, mode, task, -1, alike, changed, old_modes, changes)
         elif draw < 0.5:
             # Two ops change modes: one may use what the other frees.
-            changes = _change(table, mode, task, -1, changed, old_modes, changes)
-            if other != task:
-                changes = _change(table, mode, other, -1, changed, old_modes, changes)
+            changes = _change(table, mode, task, -1, alike, changed, old_modes, changes)
+            if table.like_class[other] != table.like_class[task]:
+                changes = _change(table, mode, other, -1, alike, changed, old_modes, changes)
         elif draw < 0.7:
             # Ops that read one another go to one pool: tensors between them need no link.
             pool = table.pool[table.mode_first[task] + np.random.randint(_modes(table, task))]
             for _ in range(np.random.randint(2, GROUP + 1)):
                 if table.pool[mode[task]] != pool:
-                    changes = _change(table, mode, task, pool, changed, old_modes, changes)
+                    changes = _change(table, mode, task, pool, alike, changed, old_modes, changes)
                 task = _neighbour(table, task)
+        elif alike:
+            reordered = True
+            kind, shift = table.like_class[task], 0.2 * (np.random.random() - 0.5)
+            for index in range(table.like_first[kind], table.like_first[kind + 1]):
+                priority[table.like[index]] = min(max(priority[table.like[index]] + shift, 0.0), 1.0)
         elif draw < 0.87:
+            reordered = True
             priority[task] = np.random.random()
         else:
+            reordered = True
             priority[task], priority[other] = priority[other], priority[task]
         change = 0.0
         for index in range(changes):
             change += table.extra_j[mode[changed[index]]] - table.extra_j[old_modes[index]]
         span, excess = place(table, mode, priority, spare_w, starts, moves)
-        value = value_of(span, excess, extra + change, idle_w, limit_s, penalty_w, time_weight)
+        value, found = value_of(span, excess, extra + change, idle_w, limit_s, time_weight, goals[4:])
         if value <= current or np.random.random() < np.exp(min(0.0, (current - value) / heat)):
             current = value
             extra += change
             accepted += 1
-            if value < best - 1e-12:
-                best = value
+            if reordered:
+                old_priority[:] = priority
+            if found < best - 1e-12:
+                best = found
                 best_mode[:] = mode
                 best_priority[:] = priority
         else:
             for index in range(changes - 1, -1, -1):
                 mode[changed[index]] = old_modes[index]
-            if draw >= 0.7:
-                priority[other] = old_other
-                priority[task] = old_priority
+            if reordered:
+                priority[:] = old_priority
     state[0], state[1] = current, best
     return accepted

@@ -1,18 +1,62 @@
-"""Starting schedules for the search: devices from another method, clocks from a price on time."""
+"""Starting schedules for the search: the relaxed optimum, rounded, and devices of other methods with other clocks."""
 
+import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from presilicon.base import ConfigError
 from presilicon.records import Problem, Schedule
 from presilicon.scheduling.goals import Goal
 from presilicon.scheduling.solvers.anytime import ranks
+from presilicon.scheduling.solvers.bounds import Relaxation, energy_bound
 from presilicon.scheduling.solvers.kernels import place
 from presilicon.scheduling.solvers.tables import Array, Tables, assemble, empty_moves, read_moves, tables
 
+REDUCTIONS = 4
+"""Most linear programs at a reduced limit."""
+NEAR = 0.995
+"""Share of the limit that a rounded schedule has to reach for the reductions to end."""
 HALVINGS = 18
 SHARES = (0.2, 0.5, 0.8)
 """Thresholds on the share of an op that the relaxed optimum gives to other devices, for the op to move there."""
+
+
+def rounded(problem: Problem, goal: Goal, relaxed: Relaxation, cuts: int, time_limit_s: float) -> Iterator[Schedule]:
+    """The relaxed optimum with each op in its largest share, then those for reduced limits.
+
+    Rounding makes schedules longer, so the linear program is solved for a limit at which the rounded schedule just
+    meets the real one. It ends when another program might not be solved in the time.
+    """
+    began, table, priority = time.perf_counter(), tables(problem), ranks(problem)
+    spare = np.inf if goal.cap_w is None else goal.cap_w - problem.idle_w + 1e-9
+    starts, moves = np.empty(len(problem.tasks)), empty_moves(problem)
+    long, fitting, share, spent = (1.0, np.inf), (0.0, 0.0), 1.0, 0.0
+    for _ in range(REDUCTIONS + 1):
+        bounds = zip(table.mode_first, table.mode_first[1:], strict=False)
+        own = np.array([int(np.argmax(relaxed.shares[first:last])) for first, last in bounds])
+        span, _ = place(table, table.mode_first[:-1] + own, priority, spare, starts, moves)
+        if span == np.inf or goal.limit_s is None:
+            return
+        yield assemble(problem, own, starts, read_moves(problem, own, moves), "rounded")
+        ratio = span / goal.limit_s
+        if ratio <= 1:
+            fitting = share, ratio
+        else:
+            long = share, ratio
+        if goal.objective != "energy" or (share == 1.0 and ratio <= 1) or NEAR <= ratio <= 1:
+            return
+        share = long[0] / long[1]
+        if fitting[0]:
+            share = fitting[0] + (long[0] - fitting[0]) * (1 - fitting[1]) / (long[1] - fitting[1])
+        begin = time.perf_counter()
+        if time_limit_s - (begin - began) < 1.5 * spent:
+            return
+        try:
+            relaxed = energy_bound(problem, goal.limit_s * share, goal.cap_w, cuts=cuts, time_limit_s=time_limit_s)
+        except ConfigError:  # there is no schedule within the reduced limit
+            return
+        spent = time.perf_counter() - begin
 
 
 def beginnings(

@@ -31,6 +31,10 @@ class Tables(NamedTuple):
     input_bytes: Array
     input_first: Array
     input_readers: Array
+    like_first: Array
+    like: Array
+    """Members of each class of alike tasks, as the repeated layers of a model have; `like_class` is that of a task."""
+    like_class: Array
     mode_first: Array
     pool: Array
     """Pool index per mode. `units`, `time`, `extra_j` (energy above idle) and `extra_w` (peak power above idle) are
@@ -59,6 +63,8 @@ def tables(problem: Problem) -> Tables:
         for reader in readers:
             past[reader].append(row)
     idle = [mode.units * problem.pool[mode.device].idle_w for mode in modes]
+    classes = _alike(problem)
+    members = np.argsort(classes, kind="stable")
     return Tables(
         dep_first=_firsts([len(task.deps) for task in tasks]),
         deps=np.array([dep for task in tasks for dep in task.deps], np.int64),
@@ -73,6 +79,9 @@ def tables(problem: Problem) -> Tables:
         input_bytes=np.array([data.bytes for data in problem.inputs], np.float64),
         input_first=_firsts([len(data.readers) for data in problem.inputs]),
         input_readers=np.array([reader for data in problem.inputs for reader in data.readers], np.int64),
+        like_first=_firsts(np.bincount(classes).tolist()),
+        like=members,
+        like_class=classes,
         mode_first=_firsts([len(task.modes) for task in tasks]),
         pool=np.array([number[mode.device] for mode in modes], np.int64),
         units=np.array([mode.units for mode in modes], np.int64),
@@ -84,6 +93,18 @@ def tables(problem: Problem) -> Tables:
         memory=np.array([_memory(problem, pool) for pool in pools], np.float64),
         links_queue=np.array([problem.links_queue]),
     )
+
+
+def _alike(problem: Problem) -> Array:
+    """The class of each task: those of one kind with the same modes, bytes and kinds of neighbours are alike."""
+    own: dict[Any, int] = {}
+    first = [own.setdefault((task.kind, task.bytes_out, task.modes), len(own)) for task in problem.tasks]
+    classes: dict[Any, int] = {}
+    for task in problem.tasks:
+        before, after = (sorted(first[other] for other in others) for others in (task.deps, problem.followers[task.id]))
+        classes.setdefault((first[task.id], *before, -1, *after), len(classes))
+        first.append(classes[first[task.id], *before, -1, *after])
+    return np.array(first[len(problem.tasks) :], np.int64)
 
 
 def _memory(problem: Problem, pool: Pool) -> float:
