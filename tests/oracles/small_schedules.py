@@ -42,8 +42,11 @@ def best_schedules(problem: Problem, cap_w: Fraction | None = None) -> list[Poin
     """Schedules that no other beats in both makespan and energy; the peaks never exceed the cap.
 
     Each op and each move starts as early as those before it in the order leave room. Among such schedules is a shortest
-    one for every choice of modes, and for given modes the energy grows with the makespan.
+    one for every choice of modes, and for given modes the energy grows with the makespan. If memory is limited, a later
+    start may need less of it: each op and move then starts at every end of another, which is enough, because between
+    two ends memory is only taken.
     """
+    limited = any(pool.memory_bytes is not None for pool in problem.pools)
     idle = {pool.name: Fraction(pool.idle_w) for pool in problem.pools}
     idle_w = Fraction(problem.base_w) + sum(pool.units * idle[pool.name] for pool in problem.pools)
     extra = {
@@ -74,7 +77,9 @@ def best_schedules(problem: Problem, cap_w: Fraction | None = None) -> list[Poin
         ]  # fmt: skip
         activities = _with_moves(problem, modes, activities, {key: int(hop * per_second) for key, hop in hops.items()})
         above = sum(times[mode] * (Fraction(mode.average_w) - mode.units * idle[mode.device]) for mode in modes)
-        for starts in _orders(activities, capacity, room):
+        for starts in _starts(activities, capacity, room) if limited else _orders(activities, capacity, room):
+            if limited and not _has_room(problem, modes, starts, {a.key: a.length for a in activities}):
+                continue
             by_key = {activity.key: activity for activity in activities}
             span = Fraction(max(start + by_key[key].length for key, start in starts.items()), per_second)
             begins = tuple(Fraction(starts["op", task.id], per_second) for task in problem.tasks)
@@ -140,6 +145,64 @@ def _orders(activities: list[_Activity], capacity: dict[tuple[str, ...], int], r
                         break
         states = list(grown.values())
     yield from states
+
+
+def _starts(activities: list[_Activity], capacity: dict[tuple[str, ...], int], room: int) -> Iterator[Starts]:
+    """Every schedule in which each activity starts at 0 or at the end of another, in the order of the starts."""
+    by_key = {activity.key: activity for activity in activities}
+    states: list[Starts] = [{}]
+    for _ in activities:
+        grown: dict[frozenset[object], Starts] = {}
+        for starts in states:
+            ends = {0, *(start + by_key[key].length for key, start in starts.items())}
+            for new in activities:
+                if new.key in starts or any(key not in starts for key in new.after):
+                    continue
+                ready = max([0, *(starts[key] + by_key[key].length for key in new.after), *starts.values()])
+                for start in ends:
+                    if start >= ready and _fits(starts, by_key, new, start, capacity, room):
+                        longer = {**starts, new.key: start}
+                        grown[frozenset(longer.items())] = longer
+        states = list(grown.values())
+    yield from states
+
+
+def _has_room(
+    problem: Problem, modes: tuple[Mode, ...], starts: Starts, lengths: dict[tuple[object, ...], int]
+) -> bool:
+    """Whether the memory of every pool suffices at every moment."""
+    over = max(start + lengths[key] for key, start in starts.items())
+
+    def end(key: tuple[object, ...]) -> int:
+        return starts[key] + lengths[key]
+
+    for pool in problem.pools:
+        if pool.memory_bytes is None:
+            continue
+        here = {task.id for task in problem.tasks if modes[task.id].device == pool.name}
+        stays: list[tuple[int, int, int]] = []
+        for task in problem.tasks:
+            mine = task.id in here
+            came, went = ("in", task.id, pool.name, "in"), ("out", task.id, pool.name, "out")
+            if mine:
+                stays.append((0, over, task.held_bytes))
+            if not mine and came not in starts:
+                continue
+            keys = [("op", task.id)] if mine else [came]
+            keys += [went] if went in starts else []
+            keys += [("op", other.id) for other in problem.tasks if task.id in other.deps and other.id in here]
+            later = [end(("op", reader)) for reader in task.next_readers if reader in here]
+            stays.append((starts[keys[0]], over if later else max(map(end, keys)), task.bytes_out))
+            stays += [(0, max(later), task.bytes_out)] if later else []
+        for number, data in enumerate(problem.inputs):
+            came = ("host", number, pool.name, "in")
+            if came in starts:
+                stays.append((0, max(end(("op", reader)) for reader in data.readers if reader in here), data.bytes))
+                stays.append((starts[came], over, data.bytes))
+        for moment, _, _ in stays:
+            if sum(size for begin, until, size in stays if begin <= moment < until) > pool.memory_bytes * pool.units:
+                return False
+    return True
 
 
 def _fits(

@@ -1,11 +1,14 @@
 """Systems: several devices, their power and links, and a table of the time and power of ops on each of them."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import combinations_with_replacement, product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from presilicon.base import (
     ConfigError,
@@ -40,6 +43,11 @@ class Device(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bandwidth of the link between a device and the host; without it, moving data is free."""
     memory_gb_s: Positive | None = None
     """Memory bandwidth of a device, from which ops that are not in the table are estimated."""
+    memory_gb: Positive | None = None
+    """Memory of a device; without it, everything fits."""
+    kernels: dict[str, tuple[str, ...]] = {}
+    """Sets of kinds of ops that fit on a board together, by name: each board holds one of them for the whole training.
+    Without sets, a device runs every kind that the table has."""
     big_units: Count = 1
     """Devices over which a big op is spread."""
     clocks: tuple[float, ...] = (1.0,)
@@ -67,6 +75,9 @@ class Device(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError(f"clocks must decrease, not {list(self.clocks)}")
         if self.runtime and len(self.runtime) != self.count:
             raise ConfigError(f"runtime must name {self.count} devices, one for each, not {len(self.runtime)}")
+        for name, kinds in self.kernels.items():
+            if not kinds:
+                raise ConfigError(f'kernels."{name}" must name at least one kind of op, such as "Conv2D"')
         if self.big_units > self.count:
             raise ConfigError(f"big_units must be at most {self.count}, the number of devices, not {self.big_units}")
 
@@ -181,6 +192,41 @@ class System(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
     def reference(self) -> str:
         """The device that runs everything in baselines: the first GPU, or else the first device."""
         return next((name for name, device in self.devices.items() if device.kind == "gpu"), next(iter(self.devices)))
+
+    def configurations(self) -> tuple["System", ...]:
+        """The systems that result from giving each board one of its sets of kernels; itself if there are no sets.
+
+        Boards with the same set are one device, `fpga-products`; if all have the same, the device keeps its name.
+
+        >>> system = load_system("v100-3xs10", ['devices.fpga.kernels={"a" = ["Mul"], "b" = ["MatMul"]}'])
+        >>> [list(each.devices) for each in system.configurations()][:2]
+        [['gpu', 'fpga'], ['gpu', 'fpga-a', 'fpga-b']]
+        """
+        choices = [
+            list(combinations_with_replacement(device.kernels, device.count)) if len(device.kernels) > 1 else [None]
+            for device in self.devices.values()
+        ]
+        return tuple(self._configured(choice) for choice in product(*choices))
+
+    def _configured(self, choice: Sequence[Sequence[str] | None]) -> "System":
+        devices: dict[str, Device] = {}
+        rows: list[Row] = []
+        for (name, device), sets in zip(self.devices.items(), choice, strict=True):
+            parts = {name: device}
+            if sets is not None:
+                parts, first = {}, 0
+                for kernels, count in Counter(sets).items():
+                    parts[name if count == len(sets) else f"{name}-{kernels}"] = replace(
+                        device,
+                        count=count,
+                        big_units=min(device.big_units, count),
+                        kernels={kernels: device.kernels[kernels]},
+                        runtime=device.runtime[first : first + count],
+                    )
+                    first += count
+            devices |= parts
+            rows += [replace(row, device=part) for part in parts for row in self.rows if row.device == name]
+        return replace(self, devices=devices, rows=tuple(rows))
 
     def to_plain(self) -> dict[str, Any]:
         """The whole system as dicts, strings and numbers."""

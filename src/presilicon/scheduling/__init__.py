@@ -21,7 +21,7 @@ from presilicon.scheduling.fpga_kernels import (
 from presilicon.scheduling.goals import Goal, Objective, Progress, sound_bound
 from presilicon.scheduling.graphs import Graph, GraphOp, joined, parse_graph, read_graph
 from presilicon.scheduling.problems import Costs, OpEstimate, alone, build_problem
-from presilicon.scheduling.solve import TIME_LIMIT_S, Solution, Solver
+from presilicon.scheduling.solve import TIME_LIMIT_S, Solution, Solver, solve_best
 from presilicon.scheduling.solve import solve as solve_schedule
 from presilicon.scheduling.solvers.greedy import DeadlockError, Rules, execute
 from presilicon.scheduling.solvers.heft import heft as schedule_heft
@@ -104,6 +104,7 @@ __all__ = [
     "reference_only",
     "save_tuned",
     "schedule_heft",
+    "solve_best",
     "solve_schedule",
     "sound_bound",
     "stored_path",

@@ -26,14 +26,15 @@ def faults(
 
     Every op must run once, in one of its modes, on as many devices as the mode needs; no device may run two ops at a
     time; no op may start before its inputs have been computed and moved, over links that carry one tensor at a time;
-    the peaks of running ops must stay below the cap at every moment; the makespan must be within its limit; energy and
+    what is on the devices of a pool must fit into their memory; boards run only kinds that they are configured for; the
+    peaks of running ops must stay below the cap at every moment; the makespan must be within its limit; energy and
     makespan must be as claimed.
     """
     numbers = [slot.task for slot in schedule.started]
     if numbers != list(range(len(problem.tasks))):
         return [f"the schedule must place ops 0 to {len(problem.tasks) - 1} once each, not {_shown(numbers)}"]
     messages = _misplaced(problem, schedule) + _overlaps(schedule) + _too_early(problem, schedule)
-    messages += _crowded(problem, schedule)
+    messages += _crowded(problem, schedule) or _full(problem, schedule)
     if cap_w is not None:
         messages += _above(problem, schedule, cap_w)
     span = max((slot.start_s + slot.mode.time_s for slot in schedule.started), default=0.0)
@@ -82,6 +83,9 @@ def _misplaced(problem: Problem, schedule: Schedule) -> list[str]:
                 f"op {task.id} ({task.kind}) runs on units {_shown(list(slot.units))} of {slot.mode.device}, which has "
                 f"{units}; it needs {slot.mode.units}"
             )
+        kernels = pools[slot.mode.device].kernels
+        if kernels is not None and task.kind not in kernels:
+            messages.append(f"op {task.id} ({task.kind}) runs on {slot.mode.device}, which is not configured for it")
         if slot.start_s < 0:
             messages.append(f"op {task.id} ({task.kind}) begins at {slot.start_s:.9g} s, before the step")
     return messages
@@ -165,6 +169,59 @@ def _crowded(problem: Problem, schedule: Schedule) -> list[str]:
                 way = "to" if direction == "out" else "from"
                 messages.append(
                     f"{carried} tensors at once go {way} the host at {time:.9g} s; {device} has {units[device]} links"
+                )
+                break
+    return messages
+
+
+def _full(problem: Problem, schedule: Schedule) -> list[str]:
+    """Pools whose memory is exceeded.
+
+    A result takes memory where it is computed, from the start of its op until its last reader there and its move to the
+    host are done; and where it is moved, from the start of the move until its last reader there is done. What the next
+    step reads stays until the end of the step, and from its begin until the last reader is done. A copy that comes
+    over a link without a bandwidth takes none, because it can come again.
+    """
+    limits = {pool.name: pool.memory_bytes * pool.units for pool in problem.pools if pool.memory_bytes is not None}
+    if not limits:
+        return []
+    rates = {pool.name: pool.bytes_per_s for pool in problem.pools}
+    ends = [slot.start_s + slot.mode.time_s for slot in schedule.started]
+    on = [slot.mode.device for slot in schedule.started]
+    last = max([*ends, *(move.end_s for move in schedule.moves)])
+    moves = {(move.task, move.device, move.direction, move.from_host): move for move in schedule.moves}
+    spans: dict[str, list[tuple[float, float, int]]] = {device: [] for device in limits}
+    for task, slot in zip(problem.tasks, schedule.started, strict=True):
+        if on[task.id] in limits:
+            spans[on[task.id]].append((0.0, last, task.held_bytes))
+        for device in limits:
+            began, end = slot.start_s, ends[task.id]
+            move = moves.get((task.id, device, "out" if device == on[task.id] else "in", False))
+            if move is not None:
+                began, end = (began if device == on[task.id] else move.start_s), max(end, move.end_s)
+            elif device != on[task.id]:
+                continue
+            end = max([end, *(ends[other] for other in problem.followers[task.id] if on[other] == device)])
+            later = [ends[other] for other in task.next_readers if on[other] == device]
+            spans[device].append((began, last if later else end, task.bytes_out))
+            spans[device] += [(0.0, max(later), task.bytes_out)] if later else []
+    for number, data in enumerate(problem.inputs):
+        for device in {on[reader] for reader in data.readers if on[reader] in limits and rates[on[reader]] is not None}:
+            move = moves.get((number, device, "in", True))
+            later = [ends[reader] for reader in data.readers if on[reader] == device]
+            spans[device] += [(0.0, max(later), data.bytes)]
+            spans[device] += [(move.start_s, last, data.bytes)] if move is not None else []
+    messages = []
+    for device, taken in spans.items():
+        used = 0
+        for time, change in sorted(
+            event for began, end, size in taken for event in ((began + SLACK_S, size), (end - SLACK_S, -size))
+            if end - began > 3 * SLACK_S
+        ):  # fmt: skip
+            used += change
+            if used > limits[device]:
+                messages.append(
+                    f"at {time:.9g} s, {used / 1e9:.4g} GB are on {device}, more than its {limits[device] / 1e9:.4g} GB"
                 )
                 break
     return messages

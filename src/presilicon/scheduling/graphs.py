@@ -25,6 +25,8 @@ class GraphOp(Struct, frozen=True, kw_only=True, gc=False):
     deps: tuple[int, ...] = ()
     next_readers: tuple[int, ...] = ()
     """Ops that read its result in the next step, as forward ops read updated weights."""
+    held_bytes: int = 0
+    """State that it updates, which stays on its device from step to step."""
     gradient: bool = False
     """Whether replicas add up its result before others read it."""
     name: str = ""
@@ -55,14 +57,15 @@ class Graph(Struct, frozen=True, kw_only=True):
 
 _FIELDS = tuple(field for field in GraphOp.__struct_fields__ if field not in ("operator", "shape"))
 _REQUIRED = ("id", "kind")
-_INTEGER_FIELDS = ("id", "bytes_out", "flops", "bytes_moved")
+_INTEGER_FIELDS = ("id", "bytes_out", "held_bytes", "flops", "bytes_moved")
 
 
 def read_graph(path: Path, *, parts: bool = False) -> Graph:
     """The graph in a JSON file: `{"ops": [{"id": 0, "kind": "Conv2D", "size": "M", "bytes_out": 0, "deps": []}]}`.
 
     Ops may come in any order; `batch_size`, `name` and `inputs` (`[{"bytes": 4096, "readers": [0]}]`, read from the
-    host) may stand beside `ops`, and an op may have a `name`, `flops`, `bytes_moved`, `next_readers` and `gradient`. A
+    host) may stand beside `ops`, and an op may have a `name`, `flops`, `bytes_moved`, `held_bytes`, `next_readers` and
+    `gradient`. A
     graph of several unconnected parts is refused unless `parts` is set.
 
     Raises:

@@ -58,13 +58,18 @@ def build_problem(
     `optimistic_links`, moves over a link do not wait for one another.
 
     Raises:
-        ConfigError: no device can run an op, the table does not have its size class, or its power is below idle.
+        ConfigError: no device can run an op, the table does not have its size class, its power is below idle, or a
+            device has several sets of kernels (see `System.configurations`).
     """
+    for name, device in system.devices.items():
+        if len(device.kernels) > 1:
+            raise ConfigError(f"devices.{name} must have one set of kernels here, not {', '.join(device.kernels)}")
     if not 0 < relief < 100:
         raise ConfigError(f"relief must be a factor above 0 and below 100, such as 1.178, not {relief:g}")
     sources: Counter[tuple[str, str]] = Counter()
     tasks: list[Task] = []
     index_of = {op.id: index for index, op in enumerate(graph.ops)}
+    sizes = {op.id: op.bytes_out for op in graph.ops}
     count = len(graph.ops)
     for index, op in enumerate(graph.ops):
         modes: list[Mode] = []
@@ -75,6 +80,7 @@ def build_problem(
             sources.update((op.kind, mode.source) for mode in device_modes[:1] if mode.source == "model")
         if not modes:
             raise ConfigError(_nobody(system, op))
+        modes = _fitting(system, op, modes, sizes) if transfers else modes
         deps = tuple(sorted(index_of[dep] for dep in op.deps))
         tasks.append(
             Task(
@@ -84,6 +90,7 @@ def build_problem(
                 bytes_out=op.bytes_out,
                 deps=deps,
                 next_readers=tuple(sorted(index_of[reader] for reader in op.next_readers)) if transfers else (),
+                held_bytes=op.held_bytes,
                 modes=tuple(modes),
                 name=op.name or str(op.id),
                 operator=op.operator,
@@ -100,6 +107,8 @@ def build_problem(
             idle_w=device.idle_w,
             bytes_per_s=device.bytes_per_s if transfers else None,
             runtime=device.runtime,
+            memory_bytes=device.memory_gb * 1e9 if device.memory_gb and transfers else None,
+            kernels=next(iter(device.kernels.values()), None),
         )
         for name, device in system.devices.items()
     ]
@@ -116,8 +125,10 @@ def build_problem(
             "device's memory bandwidth, or like a row of the table; power of the table's memory-bound op)."
         )
     if not transfers:
-        notes.append("Moving tensors between devices is free.")
-    elif optimistic_links:
+        notes.append("Moving tensors between devices is free, and memory is not limited.")
+    elif not any(device.memory_gb for device in system.devices.values()):
+        notes.append("Memory is not limited: no device has memory_gb.")
+    if optimistic_links and transfers:
         notes.append("Moves over a link do not wait for one another: on real links they would.")
     if relief != 1.0:
         notes.append(f"Ops on {system.reference} run {relief:g} times as fast as in the table: an input.")
@@ -186,6 +197,8 @@ def alone(problem: Problem, device: str) -> Problem:
 
 def _modes(system: System, op: GraphOp, name: str, estimate: OpEstimate | None, relief: float) -> list[Mode]:
     device = system.devices[name]
+    if device.kernels and not any(op.kind in kinds for kinds in device.kernels.values()):
+        return []
     if estimate is not None:
         base = Mode(
             device=name,
@@ -210,6 +223,23 @@ def _modes(system: System, op: GraphOp, name: str, estimate: OpEstimate | None, 
             source=row.source if units == row.units else "model",
         )
     return [_at_clock(base, device, clock) for clock in device.clocks]
+
+
+def _fitting(system: System, op: GraphOp, modes: list[Mode], sizes: Mapping[int, int]) -> list[Mode]:
+    """Modes on devices with memory for the inputs and the result of an op, which are there at the same time."""
+    needed = op.bytes_out + op.held_bytes + sum(sizes[dep] for dep in op.deps)
+    fitting = [
+        mode for mode in modes
+        if needed <= (system.devices[mode.device].memory_gb or math.inf) * 1e9 * system.devices[mode.device].count
+    ]  # fmt: skip
+    if not fitting:
+        devices = ((name, system.devices[name]) for name in dict.fromkeys(mode.device for mode in modes))
+        memory = ", ".join(f"{name} {device.count} x {device.memory_gb:g} GB" for name, device in devices)
+        raise ConfigError(
+            f"{op.label}: its inputs and its result need {needed / 1e9:.4g} GB at once, more than there is ({memory}); "
+            "use a smaller batch or raise memory_gb"
+        )
+    return fitting
 
 
 def _at_clock(mode: Mode, device: Device, clock: float) -> Mode:

@@ -1,9 +1,9 @@
 """The common entry to all solvers: a checked schedule with its cost, baselines and gap to a proven bound."""
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -157,6 +157,39 @@ def solve(
     )
 
 
+def solve_best(
+    problems: Sequence[Problem], *, plains: Sequence[Problem], time_limit_s: float, **options: Any
+) -> Solution:
+    """The best of several problems, as the configurations of a system's boards give them, with a bound for all.
+
+    Each gets its part of the time limit. `plains` and `options` are those of `solve`.
+
+    Raises:
+        ConfigError: none has a schedule.
+    """
+    solutions, errors = [], []
+    for problem, plain in zip(problems, plains, strict=True):
+        try:
+            solutions.append(solve(problem, plain=plain, time_limit_s=time_limit_s / len(problems), **options))
+        except ConfigError as error:
+            errors.append(error)
+    if not solutions:
+        raise errors[0]
+    best = min(solutions, key=lambda solution: solution.goal.value(solution.problem, solution.schedule))
+    if len(problems) == 1:
+        return best
+    bound = min(solution.bound or 0.0 for solution in solutions)
+    held = ", ".join(f"{pool.units} x {pool.name}" for pool in best.problem.pools)
+    note = f"the best of {len(problems)} configurations of the boards: {held}"
+    return replace(
+        best,
+        schedule=best.goal.bounded(best.schedule, best.schedule.solver, bound),
+        time_limit_s=time_limit_s,
+        spent_s=sum(solution.spent_s for solution in solutions),
+        notes=(*best.notes, note),
+    )
+
+
 def _check_cap(problem: Problem, cap_w: float | None) -> None:
     """Refuse a cap under which some op fits on no device."""
     if cap_w is None:
@@ -207,7 +240,7 @@ class _Work:
 
         try:
             quick = solver in ("greedy", "heft") and len(self.problem.tasks) > QUICK_OPS
-            began, cuts = time.perf_counter(), 0 if quick else CUTS
+            began, cuts = time.perf_counter(), 0 if quick else min(CUTS, CUTS * 1000 // len(self.problem.tasks) + 1)
             relaxed = relax(self.problem, self.goal, cuts=0)
             if cuts and LONGER * (time.perf_counter() - began) < self.left_s():
                 relaxed = relax(self.problem, self.goal, cuts=cuts, time_limit_s=self.left_s() * RELAXING)
@@ -246,8 +279,9 @@ class _Work:
                 workers=self.workers,
                 progress=self.progress,
             )
-            if faults(self.problem, schedule, cap_w=self.goal.cap_w, limit_s=self.goal.limit_s):
-                raise ConfigError(self._nothing(schedule))
+            broken = faults(self.problem, schedule, cap_w=self.goal.cap_w, limit_s=self.goal.limit_s)
+            if broken:
+                raise ConfigError(self._nothing(schedule, broken[0]))
             if exact and not schedule.interrupted:
                 schedule = self._prove(schedule, relaxed.bound, solver, notes)
         bound = max(self.goal.bound_of(schedule) or 0.0, relaxed.bound)
@@ -274,12 +308,12 @@ class _Work:
             notes.append(f"optimum not proven: {error}")
             return start
 
-    def _nothing(self, nearest: Schedule) -> str:
+    def _nothing(self, nearest: Schedule, broken: str) -> str:
         limit = "" if self.goal.limit_s is None else f" within {self.goal.limit_s * 1e3:.6g} ms"
         cap = "" if self.goal.cap_w is None else f" under {self.goal.cap_w:g} W"
         return (
-            f"no schedule{limit}{cap} was found; the nearest takes {nearest.makespan_s * 1e3:.6g} ms. Raise the cap, "
-            "the limit or --time-limit"
+            f"no schedule{limit}{cap} was found. The nearest takes {nearest.makespan_s * 1e3:.6g} ms, and {broken}. "
+            "Raise the cap, the limit, the memory (devices.NAME.memory_gb) or --time-limit, or use a smaller batch"
         )
 
     def starts(self, alone_all: Schedule) -> list[Schedule]:
@@ -312,9 +346,15 @@ class _Work:
 
     def _within(self, schedule: Schedule, alone_all: Schedule, notes: list[str]) -> Schedule:
         """The schedule if it is within the limits, otherwise that of the reference device."""
+        from presilicon.scheduling.solvers.starts import replayed
+
         broken = faults(self.problem, schedule, cap_w=self.goal.cap_w, limit_s=self.goal.limit_s)
         if not broken:
             return schedule
+        again = replayed(self.problem, schedule, self.goal.cap_w)
+        if not faults(self.problem, again, cap_w=self.goal.cap_w, limit_s=self.goal.limit_s):
+            notes.append(f"ops and moves of {schedule.solver} start again in its order, because else {broken[0]}")
+            return again
         fallback = alone_all
         if self.goal.cap_w is not None:
             fallback = clocked_under(self.problem, self.reference, self.goal.cap_w) or alone_all

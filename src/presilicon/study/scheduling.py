@@ -32,7 +32,7 @@ from presilicon.scheduling import (
     candidates,
     joined,
     read_graph,
-    solve_schedule,
+    solve_best,
 )
 from presilicon.simulation import simulate
 from presilicon.workloads import load_workload, step_graph
@@ -133,7 +133,7 @@ def to_graph(step: StepGraph, *, sizing: Sizing = "work", kinds: Iterable[str] |
     if sizing not in SIZINGS:
         raise ConfigError(f'sizing is "{sizing}"; allowed: {", ".join(SIZINGS)}')
     known = None if kinds is None else set(kinds)
-    ops, next_readers = [], _next_readers(step)
+    ops, (next_readers, held) = [], _kept(step)
     updated = {dep for op in step.ops if op.phase == "update" for dep in op.depends_on}
     gradients = {op.index for op in step.ops if op.phase == "weight_grad" and op.index in updated}
     for op in step.ops:
@@ -147,6 +147,7 @@ def to_graph(step: StepGraph, *, sizing: Sizing = "work", kinds: Iterable[str] |
                 bytes_out=op.elements_out * BYTES_PER_ELEMENT,
                 deps=op.depends_on,
                 next_readers=next_readers.get(op.index, ()),
+                held_bytes=held.get(op.index, 0),
                 gradient=op.index in gradients,
                 name=op.name,
                 flops=op.flops,
@@ -163,19 +164,25 @@ def to_graph(step: StepGraph, *, sizing: Sizing = "work", kinds: Iterable[str] |
     return Graph(name=step.name, ops=tuple(ops), batch_size=step.batch_size, inputs=_inputs(step), notes=(rule,))
 
 
-def _next_readers(step: StepGraph) -> dict[int, tuple[int, ...]]:
-    """By the op that writes a tensor last: ops that read it before, and so in the next step (weights, states)."""
+def _kept(step: StepGraph) -> tuple[dict[int, tuple[int, ...]], dict[int, int]]:
+    """By the op that writes a tensor last: who reads it before, and so in the next step; bytes only it reads itself."""
     readers: dict[int, list[int]] = {}
     writer: dict[int, int] = {}
+    size: dict[int, int] = {}
     for op in step.ops:
         for tensor in op.inputs:
             if tensor.id not in writer:
                 readers.setdefault(tensor.id, []).append(op.index)
         writer |= {tensor.id: op.index for tensor in op.outputs}
+        size |= {tensor.id: tensor.elements * BYTES_PER_ELEMENT for tensor in op.outputs}
     found: dict[int, set[int]] = {}
+    held: dict[int, int] = {}
     for storage, last in writer.items():
-        found.setdefault(last, set()).update(set(readers.get(storage, ())) - {last})
-    return {last: tuple(sorted(ops)) for last, ops in found.items() if ops}
+        others = set(readers.get(storage, ())) - {last}
+        found.setdefault(last, set()).update(others)
+        if last in readers.get(storage, ()) and not others:
+            held[last] = held.get(last, 0) + size[storage]
+    return {last: tuple(sorted(ops)) for last, ops in found.items() if ops}, held
 
 
 def _inputs(step: StepGraph) -> tuple[HostInput, ...]:
@@ -316,17 +323,22 @@ def solve_problem(
     request: ScheduleRequest, system: System, problem: Problem | None, progress: Progress | None = None
 ) -> Scheduled:
     """Solve a request for a system; `problem` replaces the one that the request describes."""
-    if problem is None:
-        problem, plain, op_ids = _problems(system, request)
-    else:
-        plain, op_ids = problem, tuple(range(len(problem.tasks)))
-    others = [name for name in system.devices if name != system.reference]
+    built = [] if problem is None else [(system, problem, problem, tuple(range(len(problem.tasks))))]
+    refused = None
+    for configuration in system.configurations() if problem is None else ():
+        try:
+            built.append((configuration, *_problems(configuration, request)))
+        except ConfigError as error:
+            refused = refused or error
+    if not built:
+        raise refused or ConfigError(f"{system.name} has no configuration")
+    others = [name for name in built[0][0].devices if name != system.reference]
     movable = None
     if request.candidate_rule != "all" and others:
-        movable = candidates(system, problem, request.candidate_rule, others[0])
-    solution = solve_schedule(
-        problem,
-        plain=plain,
+        movable = candidates(built[0][0], built[0][1], request.candidate_rule, others[0])
+    solution = solve_best(
+        [problem for _, problem, _, _ in built],
+        plains=[plain for _, _, plain, _ in built],
         objective=request.objective,
         cap_w=request.cap_w,
         limit_s=request.limit_s,
@@ -340,7 +352,8 @@ def solve_problem(
         lag_s=request.lag_s,
         seed=request.seed,
     )
-    return Scheduled(system, solution, op_ids)
+    chosen = next(each for each, own, _, _ in built if own is solution.problem)
+    return Scheduled(chosen, solution, built[0][3])
 
 
 def problem_of(

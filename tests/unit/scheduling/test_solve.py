@@ -82,12 +82,12 @@ def test_an_interrupted_search_gives_its_best_so_far(ideal, monkeypatch: pytest.
     calls = 0
     run = anytime._Search.run
 
-    def interrupted(self: object, heat: float, number: int) -> None:
+    def interrupted(self: object, *arguments: float) -> None:
         nonlocal calls
         calls += 1
         if calls > 3:
             raise KeyboardInterrupt
-        run(self, heat, number)  # type: ignore[arg-type]
+        run(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(anytime._Search, "run", interrupted)
     found = solve(problem, solver="auto", time_limit_s=30)

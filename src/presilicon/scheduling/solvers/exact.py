@@ -2,22 +2,24 @@
 
 import math
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from presilicon.base import MissingToolError, RunFailedError
-from presilicon.records import Problem, Schedule, Started, TensorMove
+from presilicon.records import Problem, Schedule, TensorMove
 from presilicon.scheduling.checker import LIMIT_SLACK, faults
 from presilicon.scheduling.goals import TOLERANCE, Goal, sound_bound
 from presilicon.scheduling.solvers.bounds import cliques, closures, shared, spare_power
-from presilicon.scheduling.solvers.links import Links
-from presilicon.scheduling.solvers.tables import Array, assemble, deal, tables
+from presilicon.scheduling.solvers.tables import Array, assemble, tables
 
 TICKS = 10_000_000
 """Approximate number of ticks in a makespan, if times are not multiples of a round unit."""
 DETAILED = 200
 """Above this number of ops, only load constraints on the whole step are added."""
+MEMORY_PARTS = 10**6
+"""Memory is counted in such parts of it, or bytes if these are larger."""
 STEPS = 100_000
 """Smallest number of energy units that an idle system takes in a tick."""
 
@@ -84,12 +86,14 @@ class _Model:
         self.end = math.floor(horizon / self.tick) + (0 if strict else self.slack)
         self.ticks = self._whole(self.table.time)
         self._pool_literals: dict[tuple[int, int], Any] = {}
+        self._leaves: dict[tuple[int, int], tuple[Any, Any]] = {}
         self._enters: dict[tuple[int, int], Any] = {}
         self._arrives: dict[tuple[int, int], Any] = {}
         self._add_ops()
         self._add_order()
         self._add_moves()
         self._add_resources()
+        self._add_memory()
         self._add_cuts()
         self._add_goal()
         self._hint(start)
@@ -158,7 +162,9 @@ class _Model:
                     theirs = self._in_pool(reader, pool)
                     if theirs is not None:
                         self.model.add_implication(theirs, present)
-                hop(len(self.problem.tasks) + number, pool, pool, "in", data.bytes, present)
+                key = len(self.problem.tasks) + number, pool
+                self._enters[key] = present
+                self._arrives[key] = hop(*key, pool, "in", data.bytes, present)
         for (pool, _), intervals in carried.items() if self.problem.links_queue else ():
             units = int(self.table.pool_units[pool])
             if units == 1:
@@ -179,6 +185,7 @@ class _Model:
                 theirs = self._in_pool(reader, pool)
                 model.add_bool_or([leaves, ~mine, *([] if theirs is None else [theirs])])
             end = hop(task, len(pools), pool, "out", size, leaves)
+            self._leaves[task, pool] = leaves, end
             model.add(self.moves[task, len(pools)] >= self.finish[task]).only_enforce_if(leaves)
             model.add(at_host >= end).only_enforce_if(leaves)
         for pool in pools:
@@ -236,6 +243,58 @@ class _Model:
             self.model.add_cumulative(self.intervals, [min(demand, spare) for demand in demands], spare)
             for members in cliques(self.table, spare_w):
                 self.model.add_no_overlap([self.intervals[mode] for mode in np.flatnonzero(members)])
+
+    def _add_memory(self) -> None:
+        """What is on a pool fits into its memory; see `checker._full` for how long a tensor stays."""
+        model, count = self.model, len(self.problem.tasks)
+        rows = [(task.bytes_out, self.problem.followers[task.id], task.next_readers) for task in self.problem.tasks]
+        rows += [(data.bytes, (), data.readers) for data in self.problem.inputs]
+        for pool in np.flatnonzero(np.isfinite(self.table.memory)).tolist():
+            intervals: list[Any] = []
+            sizes: list[int] = []
+
+            def stay(begin: Any, ends: list[tuple[Any, Any]], present: Any, size: int) -> None:
+                """A tensor that is there from `begin` until every end whose literal holds (None: always)."""
+                end = model.new_int_var(0, self.end, "")
+                for literal, at_least in ends:
+                    bound = model.add(end >= at_least)
+                    if literal is not None:
+                        bound.only_enforce_if(literal)
+                length = model.new_int_var(0, self.end, "")
+                intervals.append(model.new_optional_interval_var(begin, length, end, present, ""))  # noqa: B023
+                sizes.append(size)  # noqa: B023
+
+            for row, (size, followers, later) in enumerate(rows):
+                linked, mine = bool(self.table.hop[pool]), self._in_pool(row, pool) if row < count else None
+                uses = [(self._in_pool(reader, pool), self.finish[reader]) for reader in followers]
+                uses = [use for use in uses if use[0] is not None]
+                nexts = [(self._in_pool(reader, pool), self.finish[reader]) for reader in later]
+                nexts = [use for use in nexts if use[0] is not None]
+                stays = [(literal, self.span) for literal, _ in nexts]
+                if mine is not None:
+                    left = self._leaves.get((row, pool))
+                    out = [] if left is None else [left]
+                    stay(self.start[row], [(None, self.finish[row]), *out, *uses, *stays], mine, size)
+                if linked and (row, pool) in self._enters:
+                    came = self._enters[row, pool], self._arrives[row, pool]
+                    stay(self.moves[row, pool], [(None, came[1]), *uses, *stays], came[0], size)
+                there = [literal for literal, _ in nexts]
+                if there and (linked or mine is not None):
+                    old = model.new_bool_var("")
+                    for literal in there:
+                        # Without a link, only what was computed there stays there.
+                        model.add_bool_or([~literal, old] if linked or mine is None else [~literal, ~mine, old])
+                    stay(0, nexts, old, size)
+            for task in self.problem.tasks:
+                mine = self._in_pool(task.id, pool)
+                if task.held_bytes and mine is not None:
+                    stay(0, [(None, self.span)], mine, task.held_bytes)
+            # Like power: rounded down for a proof, up for a schedule that must be valid.
+            unit = max(1.0, float(self.table.memory[pool]) / MEMORY_PARTS)
+            demands = np.array(sizes) / unit
+            demands = np.ceil(demands) if self.strict else np.floor(demands)
+            room = float(self.table.memory[pool]) / unit
+            model.add_cumulative(intervals, demands.astype(int).tolist(), int(room if self.strict else math.ceil(room)))
 
     def _add_cuts(self) -> None:
         """Add the load constraints of `bounds.py`, which CP-SAT does not infer."""
@@ -316,11 +375,46 @@ class _Model:
         )
         ticks = np.array([solver.value(begin) for begin in self.start])
         own = choice - self.table.mode_first[:-1]
-        moves = {key: int(solver.value(begin)) for key, begin in self.moves.items()}
-        starts, carried = retimed(
-            self.problem, own, ticks, self.ticks[choice], moves, self.tick, keep_apart=self.goal.cap_w is not None
-        )
-        return assemble(self.problem, own, starts, carried, "exact")
+        begins = {key: int(solver.value(begin)) for key, begin in self.moves.items()}
+        activities = [
+            Activity(int(ticks[task]), int(self.ticks[mode]), float(self.table.time[mode]), task, -1, "")
+            for task, mode in enumerate(choice)
+        ]
+        for (row, slot), size, device in carried(self.problem, self.table.pool[choice]):
+            length_s = self.problem.hop_s(size, device)
+            activities.append(
+                Activity(begins[row, slot], int(self._whole(np.float64(length_s))), length_s, row, slot, device)
+            )
+        starts, moves = retimed(activities, len(self.problem.tasks), len(self.problem.pools))
+        return assemble(self.problem, own, starts, moves, "exact")
+
+
+class Activity(NamedTuple):
+    """An op or a move in ticks."""
+
+    start: int
+    length: int
+    time_s: float
+    row: int
+    """Its task; of data from the host, its number after those of the tasks."""
+    slot: int
+    """-1 for an op; else the pool it is moved to, or the number of pools for the host."""
+    device: str
+
+
+def carried(problem: Problem, pools: Array) -> Iterator[tuple[tuple[int, int], int, str]]:
+    """The moves that follow from the pools of all ops: key, size and the pool whose link carries it."""
+    names = [pool.name for pool in problem.pools]
+    rows = [(task.bytes_out, {*problem.followers[task.id], *task.next_readers}) for task in problem.tasks]
+    rows += [(data.bytes, set(data.readers)) for data in problem.inputs]
+    for row, (size, readers) in enumerate(rows):
+        own = int(pools[row]) if row < len(problem.tasks) else -1
+        targets = {int(pools[reader]) for reader in readers} - {own}
+        if targets and own >= 0 and problem.hop_s(size, names[own]):
+            yield (row, len(names)), size, names[own]
+        for target in sorted(targets):
+            if problem.hop_s(size, names[target]):
+                yield (row, target), size, names[target]
 
 
 def whole_watts(extra_w: Array, spare_w: float, scale: float, *, up: bool) -> tuple[int, list[int]]:
@@ -332,40 +426,22 @@ def whole_watts(extra_w: Array, spare_w: float, scale: float, *, up: bool) -> tu
     return math.floor(spare_w * scale), [max(0, int(demand)) for demand in demands]
 
 
-def retimed(
-    problem: Problem, choice: Array, ticks: Array, lengths: Array, moves: dict[tuple[int, int], int], tick: float, *,
-    keep_apart: bool,
-) -> tuple[Array, list[TensorMove]]:  # fmt: skip
-    """Exact times in the order of a schedule in ticks: none later than there.
+def retimed(activities: list[Activity], count: int, pools: int) -> tuple[Array, list[TensorMove]]:
+    """Exact starts of ops, and moves, in the order of a schedule in ticks: each after all that ended before it there.
 
-    Ops keep their order on each unit, and moves on each link; with `keep_apart` (under a cap) every op waits for all
-    that ended before it. `moves` are the starts of moves in ticks.
+    So nothing is later than there, and what did not overlap does not: order, devices, links, power and memory hold.
     """
-    modes = [task.modes[int(index)] for task, index in zip(problem.tasks, choice, strict=True)]
-    units = deal(problem, modes, ticks * tick)
-    starts = np.zeros(len(modes))
-    links = Links(problem)
-    free: dict[tuple[str, int], float] = {}
-    placed: list[int] = []
-    pools = [pool.name for pool in problem.pools]
-    events = [(int(ticks[task]), 1, int(lengths[task]), task, -1) for task in range(len(modes))]
-    events += [(begin, 0, 0, task, slot) for (task, slot), begin in moves.items() if task < len(modes)]
-    started: dict[int, Started] = {}
-    for _, _, _, task, slot in sorted(events):
-        if slot >= 0:
-            others = {modes[reader].device for reader in problem.followers[task]} - {modes[task].device}
-            if others and task in started and slot == len(pools):
-                links.leave(started[task])
-            elif task in started and slot < len(pools) and pools[slot] in others:
-                links.bring(started[task], pools[slot])
-            continue
-        mode = modes[task]
-        earliest = [0.0, *(links.bring(started[dep], mode.device) for dep in problem.tasks[task].deps)]
-        earliest += [free.get((mode.device, unit), 0.0) for unit in units[task]]
-        if keep_apart:
-            earliest += [starts[o] + modes[o].time_s for o in placed if ticks[o] + lengths[o] <= ticks[task]]
-        starts[task] = max(earliest)
-        started[task] = Started(task, mode, units[task], float(starts[task]))
-        free |= {(mode.device, unit): starts[task] + mode.time_s for unit in units[task]}
-        placed.append(task)
-    return starts, list(links.finish(started))
+    order = sorted(activities, key=lambda activity: (activity.start, activity.length, activity.row, activity.slot))
+    ticks, ends = np.empty(len(order)), np.zeros(len(order))
+    starts, moves = np.zeros(count), []
+    for index, (start, length, time_s, row, slot, device) in enumerate(order):
+        ticks[index] = start + length
+        begin = float(np.max(ends[:index], where=ticks[:index] <= start, initial=0.0))
+        ends[index] = begin + time_s
+        if slot < 0:
+            starts[row] = begin
+        else:
+            from_host = row >= count
+            way: Literal["out", "in"] = "out" if slot == pools else "in"
+            moves.append(TensorMove(row - count * from_host, device, way, begin, begin + time_s, from_host))
+    return starts, sorted(moves, key=lambda move: (move.start_s, move.task))

@@ -79,9 +79,10 @@ def place(
         while True:
             pool = -1
             for other in range(pools):
-                if pointer[other] >= 0 and free[other] > 0:
-                    if pool < 0 or priority[waiting[other, pointer[other]]] > priority[waiting[pool, pointer[pool]]]:
-                        pool = other
+                if pointer[other] < 0 or free[other] == 0:
+                    continue
+                if pool < 0 or priority[waiting[other, pointer[other]]] > priority[waiting[pool, pointer[pool]]]:
+                    pool = other
             if pool < 0:
                 break
             task = waiting[pool, pointer[pool]]
@@ -334,6 +335,14 @@ def _neighbour(table: Tables, task: int) -> int:
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _draw(lengths: Array) -> int:
+    """A random op; every second time a long one is likelier. `lengths` are summed up to each op."""
+    if np.random.random() < 0.5:
+        return np.random.randint(len(lengths))
+    return min(np.searchsorted(lengths, lengths[-1] * np.random.random()), len(lengths) - 1)  # type: ignore[no-any-return]
+
+
+@numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def anneal(
     table: Tables,
     mode: Array,
@@ -361,8 +370,12 @@ def anneal(
     accepted = 0
     changed, old_modes = np.empty(4 * count, np.int64), np.empty(4 * count, np.int64)
     old_priority = priority.copy()
+    lengths = np.empty(count)
+    for task in range(count):
+        lengths[task] = np.min(table.time[table.mode_first[task] : table.mode_first[task + 1]])
+    lengths = np.cumsum(lengths)
     for _ in range(rounds):
-        task, other = np.random.randint(count), np.random.randint(count)
+        task, other = _draw(lengths), _draw(lengths)
         changes, reordered = 0, False
         draw, alike = np.random.random(), np.random.random() < ALIKE
         if draw < 0.35:

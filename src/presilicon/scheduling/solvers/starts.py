@@ -59,6 +59,19 @@ def rounded(problem: Problem, goal: Goal, relaxed: Relaxation, cuts: int, time_l
         spent = time.perf_counter() - begin
 
 
+def replayed(problem: Problem, schedule: Schedule, cap_w: float | None) -> Schedule:
+    """The same modes, started in the same order as soon as there is memory for their results."""
+    table = tables(problem)
+    own = np.array([task.modes.index(slot.mode) for task, slot in zip(problem.tasks, schedule.started, strict=True)])
+    order = np.argsort(np.argsort([slot.start_s for slot in schedule.started], kind="stable"))
+    starts, moves = np.empty(len(own)), empty_moves(problem)
+    spare = np.inf if cap_w is None else cap_w - problem.idle_w + 1e-9
+    span, _ = place(table, table.mode_first[:-1] + own, 1.0 - order / len(own), spare, starts, moves)
+    if span == np.inf:
+        return schedule
+    return assemble(problem, own, starts, read_moves(problem, own, moves), schedule.solver)
+
+
 def beginnings(
     problem: Problem, goal: Goal, shares: Array, others: Sequence[Schedule], home: str
 ) -> Iterator[Schedule]:
