@@ -105,6 +105,13 @@ def command(context: click.Context) -> None:
 @click.option("--sample", "sample_s", type=float, default=1e-3, metavar="S", help="Period of power readings.")
 @click.option("--lag", "lag_s", type=float, default=0.02, metavar="S", help="Period of the GPU-only clock controller.")
 @click.option("--seed", type=int, default=0, help="Seed of the search.")
+@click.option("--execute", is_flag=True, help="Train by the schedule on the real devices that the system names.")
+@click.option("--steps", type=click.IntRange(1), default=50, help="Training steps of --execute.")
+@click.option("--no-measure", is_flag=True, help="--execute: use the system's table; do not measure ops here first.")
+@click.option("--no-takeover", is_flag=True, help="--execute: the idle reference device takes no ops of busy devices.")
+@click.option("--mirror", is_flag=True, help="--execute: copy results to the host, to survive the loss of a device.")
+@click.option("--set-clocks", is_flag=True, help="--execute: set the clocks of GPUs as the schedule says (root).")
+@click.option("--watts", type=float, help="--execute under a cap: power of the system, if it cannot be read.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for chart, trace and table.")
 @click.option(
     "--set",
@@ -120,6 +127,13 @@ def run(
     no_transfers: bool,
     sensitivity: bool,
     usd_per_kwh: float,
+    execute: bool,
+    steps: int,
+    no_measure: bool,
+    no_takeover: bool,
+    mirror: bool,
+    set_clocks: bool,
+    watts: float | None,
     out: Path | None,
     as_json: bool,
     **options: Any,
@@ -131,8 +145,9 @@ def run(
       presilicon schedule v100-3xs10 --workload resnet50 --objective energy
       presilicon schedule v100-3xs10 --workload resnet50 --objective throughput --power-cap 230 --out scheduled
       presilicon schedule v100-3xs10-ideal --graph step.json --solver exact --no-transfers --json
+      presilicon schedule cpu-2xopencl --workload digits-cnn --objective throughput --execute --steps 50
     """
-    from presilicon.cli.schedule_outputs import run_schedule
+    from presilicon.cli.schedule_outputs import run_execution, run_schedule
     from presilicon.study import ScheduleRequest
 
     if sensitivity and workload is None:
@@ -140,6 +155,14 @@ def run(
     if not 0 <= usd_per_kwh < 1e9:
         raise ConfigError(f"--usd-per-kwh must be a price of at least 0, not {usd_per_kwh:g}")
     request = ScheduleRequest(system=system, workload=workload, transfers=not no_transfers, **options)
+    if execute:
+        choices: dict[str, Any] = {"measure": not no_measure, "takeover": not no_takeover, "mirror": mirror}
+        choices |= {"steps": steps, "set_clocks": set_clocks, "watts": watts}
+        return run_execution(request, choices, out=out, as_json=as_json)
+    flags = {"no-measure": no_measure, "no-takeover": no_takeover, "mirror": mirror, "set-clocks": set_clocks}
+    for name, given in {**flags, "watts": watts is not None}.items():
+        if given:
+            raise ConfigError(f"--{name} is for --execute")
     return run_schedule(request, sensitivity=sensitivity, usd_per_kwh=usd_per_kwh, out=out, as_json=as_json)
 
 

@@ -10,11 +10,20 @@ from typing import Any
 
 import click
 
+from presilicon.base import to_plain, write_file
 from presilicon.designs import System
 from presilicon.records import ScheduleCost
-from presilicon.report import Payback, ScheduleView, check_folder, render_summary, save_schedule
+from presilicon.report import (
+    Payback,
+    ScheduleView,
+    check_folder,
+    render_execution,
+    render_execution_page,
+    render_summary,
+    save_schedule,
+)
 from presilicon.scheduling import Solution, critical_path, energy_bound, link_loads, power_trace, sound_bound
-from presilicon.study import SIZINGS, Scheduled, ScheduleRequest, carry_out_schedule
+from presilicon.study import SIZINGS, ExecuteOptions, Scheduled, ScheduleRequest, carry_out_schedule, execute
 
 _INTERRUPTED = 130
 
@@ -47,6 +56,29 @@ def run_schedule(
         paths = save_schedule(out, view, text + "\n", system=system.name)
         click.echo("\n".join(f"wrote {path}" for path in paths), err=as_json)
     return _INTERRUPTED if solution.schedule.interrupted else 0
+
+
+def run_execution(request: ScheduleRequest, options: dict[str, Any], *, out: Path | None, as_json: bool) -> int:
+    """Schedule, train by the schedule, print and write; returns the exit code."""
+    if out is not None:
+        check_folder(out)
+    scheduled, execution = execute(request, ExecuteOptions(**options), _progress(request.objective))
+    view = _view(scheduled.system, scheduled.solution, None)
+    document = {**document_of(scheduled, None), "execution": to_plain(execution)}
+    document["execution"]["largest_loss_difference"] = execution.largest_loss_difference
+    text = json.dumps(document, indent=2)
+    if as_json:
+        click.echo(text)
+    else:
+        click.echo(render_execution(view.title, execution), nl=False)
+        for note in view.notes:
+            click.echo(f"note: {note}")
+    if out is not None:
+        page = out / "execution.html"
+        paths = [*save_schedule(out, view, text + "\n", system=scheduled.system.name), page]
+        write_file(page, render_execution_page(view, execution))
+        click.echo("\n".join(f"wrote {path}" for path in paths), err=as_json)
+    return 0
 
 
 def _progress(objective: str) -> Callable[[float, float], None]:

@@ -6,6 +6,7 @@ from presilicon.report.charts.lines import render_panels
 from presilicon.report.charts.memory import render_memory, save_memory_plot
 from presilicon.report.charts.roofline import save_roofline_plot
 from presilicon.report.document import from_plain, to_json
+from presilicon.report.execution import render_execution, render_execution_page
 from presilicon.report.headline import headline
 from presilicon.report.history import comparison_of, export_report, print_run, results_of, run_to_json
 from presilicon.report.page.page import render_page
@@ -47,6 +48,8 @@ __all__ = [
     "render_checkpointing",
     "render_cost",
     "render_coverage",
+    "render_execution",
+    "render_execution_page",
     "render_figure",
     "render_front",
     "render_memory",

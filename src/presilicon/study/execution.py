@@ -9,6 +9,7 @@
 times of the ops and of the links that it has seen.
 """
 
+import os
 import statistics
 import time
 from collections import Counter
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
-from presilicon.base import ConfigError, MissingToolError
+from presilicon.base import ConfigError, MissingToolError, format_seconds
 from presilicon.designs import System
 from presilicon.records import (
     Executed,
@@ -50,6 +51,7 @@ from presilicon.scheduling import (
     open_device,
     schedule_heft,
 )
+from presilicon.study.cards.nvml import Nvml
 from presilicon.study.characterization import Meter, find_meter
 from presilicon.study.scheduling import (
     Scheduled,
@@ -60,7 +62,7 @@ from presilicon.study.scheduling import (
 )
 from presilicon.workloads import WholeDropout, Workload, load_workload
 
-CALIBRATION_STEPS = 6
+CALIBRATION_STEPS = 9
 """Steps on each kind of device from which times are taken; the first of them is left out."""
 
 Devices = Mapping[str, Sequence[str | OpDevice]]
@@ -97,6 +99,10 @@ class Hybrid:
 
     def __enter__(self) -> "Hybrid":
         self.devices = open_pools(self.problem.pools, self._given)
+        self._stack.callback(torch.set_num_threads, torch.get_num_threads())
+        # Boards that are cores of this machine leave the other cores to torch.
+        boards = sum("/" in device.name for device in self.devices.values())
+        torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) - boards)))
         meter = self._meter
         executor = Executor(
             self.devices,
@@ -166,6 +172,43 @@ def open_pools(pools: Sequence[Pool], given: Devices | None) -> dict[str, OpDevi
     return devices
 
 
+class GpuClocks:
+    """Sets the clocks of CUDA devices for each op, as a schedule with clock levels says; by unit: `gpu 0`."""
+
+    def __init__(self, cards: Mapping[str, Nvml]) -> None:
+        self.cards = dict(cards)
+
+    def __call__(self, unit: str, clock: float) -> None:
+        """Set the clock of a unit as a fraction of its highest."""
+        card = self.cards.get(unit)
+        if card is not None and clock < 1.0:
+            card.lock_clock(round(clock * card.highest_clock_mhz()))
+        elif card is not None:
+            card.unlock_clock()
+
+    def reset(self) -> None:
+        """Leave all clocks to the driver."""
+        for card in self.cards.values():
+            card.unlock_clock()
+
+
+def gpu_clocks(pools: Sequence[Pool]) -> GpuClocks:
+    """The clocks of the CUDA devices of a system.
+
+    Raises:
+        MissingToolError: there is none, or NVML does not know it.
+    """
+    cards = {
+        f"{pool.name} {unit}": Nvml(int(name.partition(":")[2] or 0))
+        for pool in pools
+        for unit, name in enumerate(pool.runtime)
+        if name.startswith("cuda")
+    }
+    if not cards:
+        raise ConfigError("--set-clocks: the system has no CUDA device whose clock could be set")
+    return GpuClocks(cards)
+
+
 def _power_reader(meter: Meter) -> Callable[[], float]:
     """Power now: read, derived from the energy counter since the last reading, or as given."""
     if meter.power_w is not None:
@@ -189,11 +232,7 @@ def _report(run: Hybrid) -> Execution:
     by_step: dict[int, list[Ran]] = {}
     for ran in executor.ran:
         by_step.setdefault(ran.step, []).append(ran)
-    spans = {
-        step: max(ran.end_s for ran in rans) - min(ran.start_s for ran in rans)
-        for step, rans in sorted(by_step.items())
-        if step >= 0
-    }
+    spans = _spans(executor.ran)
     counted = {step: span for step, span in spans.items() if step > 0 or len(spans) == 1}
     ordered = sorted(counted, key=lambda step: counted[step])
     shown = ordered[len(ordered) // 2] if ordered else 0
@@ -240,6 +279,16 @@ def _report(run: Hybrid) -> Execution:
         forced=executor.forced,
         notes=tuple(run.notes),
     )  # fmt: skip
+
+
+def _spans(jobs: Sequence[Ran]) -> dict[int, float]:
+    """By step: from the start of its first job to the end of its last."""
+    ends: dict[int, tuple[float, float]] = {}
+    for ran in jobs:
+        if ran.step >= 0:
+            first, last = ends.get(ran.step, (ran.start_s, ran.end_s))
+            ends[ran.step] = min(first, ran.start_s), max(last, ran.end_s)
+    return {step: last - first for step, (first, last) in sorted(ends.items())}
 
 
 class Training:
@@ -334,9 +383,9 @@ def _trial(
 
 
 def _learn(calibration: Calibration, problem: Problem, trial: Sequence[Ran]) -> None:
-    """Replace times by the medians of those seen in a trial."""
+    """Replace times by the means of those seen in a trial."""
     for (task, pool), times in effective_times(problem, trial).items():
-        calibration.op_s[pool][task] = statistics.median(times)
+        calibration.op_s[pool][task] = statistics.fmean(times)
     moves: dict[str, list[tuple[int, float]]] = {}
     for ran in trial:
         if ran.kind != "op" and ran.bytes:
@@ -404,12 +453,17 @@ def _everything_on(graph: Graph, pools: tuple[Pool, ...], name: str) -> tuple[Pr
     return problem, Schedule(solver="calibration", started=started)
 
 
-def measured_problem(system: System, graph: Graph, calibration: Calibration) -> Problem:
-    """The scheduling problem of a step with measured times; the power of an op is that of its busy device."""
+def measured_problem(system: System, graph: Graph, calibration: Calibration, factor: float = 1.0) -> Problem:
+    """The scheduling problem of a step with measured times, which all take `factor` times as long.
+
+    The power of an op is that of its busy device.
+    """
     costs = {}
     for name, times in calibration.op_s.items():
         watts = system.devices[name].peak_w
-        costs[name] = [None if time_s is None else OpEstimate(time_s, watts, watts, "measured") for time_s in times]
+        costs[name] = [
+            None if time_s is None else OpEstimate(factor * time_s, watts, watts, "measured") for time_s in times
+        ]
     links = {
         name: replace(device, bytes_per_s=calibration.bytes_per_s.get(name)) for name, device in system.devices.items()
     }
@@ -441,6 +495,8 @@ class ExecuteOptions:
     devices: Devices | None = None
     watts: float | None = None
     """Power of the system for the cap, if it cannot be read."""
+    set_clocks: bool = False
+    """Whether to set the clocks of GPUs as the schedule says."""
 
 
 def execute(
@@ -456,6 +512,8 @@ def execute(
     system = request.load_system()
     if system.replicas > 1:
         raise ConfigError("--execute trains one copy of a model; give a system without replicas")
+    pools = [Pool(name=name, units=1, idle_w=0.0, runtime=device.runtime) for name, device in system.devices.items()]
+    clocks = gpu_clocks(pools) if options.set_clocks else None
     steps = capture_steps(request.workload, request.batch_size)
     if len(steps) > 1:
         raise ConfigError(f"{request.workload} is a step of several models, which cannot be executed")
@@ -471,10 +529,14 @@ def execute(
     meter = _meter_under_cap(request.cap_w, solution.problem, options.watts)
     run = Hybrid(
         training.model, solution.problem, solution.schedule, system.reference, devices=options.devices,
-        takeover=options.takeover, mirror=options.mirror, cap_w=request.cap_w, meter=meter,
+        takeover=options.takeover, mirror=options.mirror, cap_w=request.cap_w, meter=meter, set_clock=clocks,
     )  # fmt: skip
-    with run:
-        run.losses += training.run(options.steps)
+    try:
+        with run:
+            run.losses += training.run(options.steps)
+    finally:
+        if clocks is not None:
+            clocks.reset()
     run.plain_losses += plain
     if request.cap_w is not None and meter is None:
         run.notes.append("No power sensor can be read here: the cap is kept by the powers of the table, a model.")
@@ -492,31 +554,42 @@ def _measured_schedule(
 ) -> Scheduled:
     """A schedule from measured times of ops alone, re-timed by trials of the schedule itself, in which ops share cores.
 
-    All trials but the last also choose devices again.
+    All trials but the last also choose devices again. What the last one takes beyond the re-timed schedule (ops are
+    kept waiting by others at random) lengthens all ops by one factor.
     """
     calibration = calibrate(system, graph, workload, batch_size, options.devices)
     scheduled = solve_problem(request, system, measured_problem(system, graph, calibration), progress)
+    alone_s = scheduled.solution.schedule.makespan_s
     for left in reversed(range(options.trials)):
         schedule = scheduled.solution.schedule
         trial = _trial(scheduled.solution.problem, schedule, system.reference, workload, batch_size, options)
         _learn(calibration, scheduled.solution.problem, trial)
-        problem = measured_problem(system, graph, calibration)
         if left:
-            scheduled = solve_problem(request, system, problem, progress)
-            continue
-        chosen = [(slot.mode.device, slot.mode.clock, slot.mode.units) for slot in schedule.started]
+            scheduled = solve_problem(request, system, measured_problem(system, graph, calibration), progress)
+    if not options.trials:
+        return scheduled
+    chosen = [(slot.mode.device, slot.mode.clock, slot.mode.units) for slot in schedule.started]
+    factor = 1.0
+    for _ in range(2):
+        problem = measured_problem(system, graph, calibration, factor)
         tasks = [
             replace(task, modes=tuple(mode for mode in task.modes if (mode.device, mode.clock, mode.units) == mine))
             for task, mine in zip(problem.tasks, chosen, strict=True)
         ]
         retimed = schedule_heft(replace(problem, tasks=tuple(tasks)), cap_w=request.cap_w)
-        note = "Devices were chosen with earlier times; the times are those of a trial of this placement."
-        solution = replace(
-            scheduled.solution, problem=problem, cost=cost(problem, retimed, cap_w=request.cap_w),
-            schedule=replace(retimed, solver=schedule.solver, notes=(*schedule.notes, note)),
-        )  # fmt: skip
-        scheduled = scheduled._replace(solution=solution)
-    return scheduled
+        factor *= statistics.median(_spans(trial).values()) / retimed.makespan_s
+    note = (
+        f"With times of ops measured alone, a step was predicted to take {format_seconds(alone_s)}; this prediction "
+        "has the times of a trial of this placement."
+    )
+    solution = replace(
+        scheduled.solution,
+        problem=problem,
+        cost=cost(problem, retimed, cap_w=request.cap_w),
+        schedule=replace(retimed, solver=schedule.solver),
+        notes=(*scheduled.solution.notes, note),
+    )
+    return scheduled._replace(solution=solution)
 
 
 def _meter_under_cap(cap_w: float | None, problem: Problem, watts: float | None) -> Meter | None:

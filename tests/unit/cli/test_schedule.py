@@ -221,3 +221,50 @@ def test_rows_are_measured_and_written(invoke, tmp_path) -> None:
     found = invoke(*measured, "--batch", "4", "--name", "here", "--out", "mine.toml", "--json")
     assert {row["device"] for row in found.document["rows"]} == {"here"}
     assert "batch 4" in (tmp_path / "mine.toml").read_text()
+
+
+EXECUTE = ["schedule", "cpu-2xopencl", "--workload", "digits-mlp", "--batch", "16", "--execute", "--steps", "3"]
+
+
+def test_a_schedule_is_executed_on_opencl_devices(invoke, tmp_path) -> None:
+    pytest.importorskip("pyopencl")
+    found = invoke(*EXECUTE, "--objective", "throughput", "--solver", "heft", "--out", str(tmp_path), "--json").document
+    execution = found["execution"]
+    assert execution["devices"] == {"cpu 0": "cpu", "opencl 0": "opencl:0.0/0", "opencl 1": "opencl:0.0/1"}
+    assert execution["steps"] == 3
+    assert len(execution["losses"]) == 3
+    assert execution["largest_loss_difference"] < 1e-5
+    assert sum(execution["ops_by_device"].values()) >= 3 * 44 - 12
+    assert execution["predicted_makespan_s"] == found["makespan_s"]
+    assert any("measured alone" in note for note in found["notes"])
+    page = (tmp_path / "execution.html").read_text()
+    assert page.count("Gantt chart") == 2
+    assert "Predicted" in page
+    assert "Executed, step" in page
+
+
+def test_an_execution_from_the_table_under_a_cap_says_what_it_did(invoke) -> None:
+    pytest.importorskip("pyopencl")
+    arguments = ["--no-measure", "--no-takeover", "--mirror", "--watts", "12", "--power-cap", "70", "--solver", "heft"]
+    text = invoke(*EXECUTE, *arguments, "--objective", "throughput").out
+    assert "3 steps executed" in text
+    assert "power cap 70 W by the user, 12 W" in text
+    assert "0 ops started above it" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["schedule", "cpu-2xopencl", "--workload", "digits-mlp", "--mirror"], "--mirror is for --execute"),
+        ([*IDEAL, "--execute"], "--execute needs --workload"),
+        (["schedule", "v100-3xs10", "--workload", "digits-mlp", "--execute"], "devices.gpu.runtime must name 1"),
+        ([*EXECUTE, "--set", "replicas=2"], "without replicas"),
+        ([*EXECUTE, "--set", 'devices.opencl.runtime=["fpga:0", "fpga:1"]'], "fpga:0"),
+        ([*EXECUTE, "--set-clocks"], "no CUDA device"),
+        (["schedule", "cpu-2xopencl", "--workload", "dcgan", "--batch", "2", "--execute"], "several models"),
+    ],
+)
+def test_an_execution_that_cannot_be_is_refused(invoke, arguments, message) -> None:
+    found = invoke(*arguments)
+    assert found.code == 2
+    assert message in found.err

@@ -12,7 +12,7 @@ from hybrid_devices import REFERENCE, Board, at_random, place, place_graph
 from presilicon.base import ConfigError, RunFailedError
 from presilicon.scheduling import HybridTensor, Ran
 from presilicon.study import capture_steps
-from presilicon.study.execution import Hybrid, Training, effective_times, fit_link
+from presilicon.study.execution import GpuClocks, Hybrid, Training, effective_times, fit_link
 from presilicon.study.scheduling import to_graph
 from presilicon.workloads import load_workload
 
@@ -291,6 +291,32 @@ def test_clocks_are_set_only_where_the_schedule_changes_them():
     calls = []
     train("digits-mlp", 16, problem, schedule, steps=1, set_clock=lambda unit, clock: calls.append((unit, clock)))
     assert calls == [("board 0", 0.7)]
+
+
+class FakeNvml:
+    """A card that remembers what it was told."""
+
+    def __init__(self):
+        self.told = []
+
+    def highest_clock_mhz(self):
+        return 2000
+
+    def lock_clock(self, mhz):
+        self.told.append(mhz)
+
+    def unlock_clock(self):
+        self.told.append("free")
+
+
+def test_clocks_of_a_gpu_are_locked_for_slow_ops_and_freed_again():
+    problem, schedule = place("digits-mlp", 16, lambda index, op: (0,) if index in (3, 4) else (), clock=0.7)
+    card = FakeNvml()
+    clocks = GpuClocks({"board 0": card})
+    train("digits-mlp", 16, problem, schedule, steps=1, set_clock=clocks)
+    clocks("board 0", 1.0)
+    clocks.reset()
+    assert card.told == [1400, "free", "free"]
 
 
 def test_effective_times_include_the_wait_for_the_program_but_not_for_inputs():

@@ -6,6 +6,7 @@ from html import escape
 from string import Template
 
 from presilicon.base import format_joules, format_seconds
+from presilicon.records import Problem, Schedule
 from presilicon.report.charts.palette import LIGHT
 from presilicon.report.page.page import plain_page
 from presilicon.report.schedule import Payback, ScheduleView, moved_rows, payback_sentence
@@ -13,7 +14,7 @@ from presilicon.report.schedule import Payback, ScheduleView, moved_rows, paybac
 _WIDTH, _LEFT, _LANE, _POWER_HEIGHT = 1000, 74, 26, 220
 _POINTS = 1500
 
-_STYLE = """
+GANTT_STYLE = """
 .gantt > svg { display: block; width: 100%; height: auto; margin-top: 16px; }
 .gantt text { font: 12px var(--sans); fill: var(--soft); }
 .gantt .names { margin-top: 8px; }
@@ -33,14 +34,18 @@ def render_schedule(view: ScheduleView) -> str:
     """The page as HTML."""
     body = _BODY.substitute(
         costs=_costs(view),
-        gantt=_gantt(view),
+        gantt=render_gantt(view.problem, view.schedule),
         power=_power(view),
         moved=_moved(view),
         payback=_payback(view.payback),
         notes="".join(f"<li>{escape(note)}</li>" for note in view.notes),
     )
     return plain_page(
-        title=view.title, eyebrow="a training step over several devices", subline=view.subline, body=body, style=_STYLE
+        title=view.title,
+        eyebrow="a training step over several devices",
+        subline=view.subline,
+        body=body,
+        style=GANTT_STYLE,
     )
 
 
@@ -68,13 +73,14 @@ def _table(head: Sequence[str], body: str) -> str:
     return f'<div class="scroll"><table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _gantt(view: ScheduleView) -> str:
-    span = view.schedule.makespan_s or 1.0
-    lanes = [(pool.name, unit) for pool in view.problem.pools for unit in range(pool.units)]
+def render_gantt(problem: Problem, schedule: Schedule, span_s: float | None = None) -> str:
+    """A Gantt chart of a schedule, over its makespan or another time span."""
+    span = span_s or schedule.makespan_s or 1.0
+    lanes = [(pool.name, unit) for pool in problem.pools for unit in range(pool.units)]
     top = {lane: index * _LANE + 4 for index, lane in enumerate(lanes)}
     busy: Counter[str] = Counter()
-    for slot in view.schedule.started:
-        busy[view.problem.tasks[slot.task].kind] += slot.mode.time_s * slot.mode.units  # type: ignore[assignment]
+    for slot in schedule.started:
+        busy[problem.tasks[slot.task].kind] += slot.mode.time_s * slot.mode.units  # type: ignore[assignment]
     kinds = [kind for kind, _ in busy.most_common(len(LIGHT) - 1)]
     # The kinds that take longest get their own colours.
     colour = {kind: kinds.index(kind) if kind in kinds else len(LIGHT) - 1 for kind in busy}
@@ -87,8 +93,8 @@ def _gantt(view: ScheduleView) -> str:
         'stroke="currentColor" stroke-opacity=".12"/>'
         for lane in lanes
     ]
-    for slot in view.schedule.started:
-        task = view.problem.tasks[slot.task]
+    for slot in schedule.started:
+        task = problem.tasks[slot.task]
         left = _LEFT + slot.start_s / span * (_WIDTH - _LEFT)
         width = max(slot.mode.time_s / span * (_WIDTH - _LEFT), 0.4)
         what = f"{task.name} {task.kind} {task.size}, {format_seconds(slot.mode.time_s)}, {slot.mode.average_w:.4g} W"

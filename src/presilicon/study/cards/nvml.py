@@ -55,6 +55,14 @@ class Nvml:
         """Highest clock of the cores."""
         return int(self._read("nvmlDeviceGetMaxClockInfo", ctypes.c_uint, ctypes.c_int(1)))
 
+    def lock_clock(self, mhz: int) -> None:
+        """Keep the cores at a clock; needs an administrator's rights."""
+        self._call("nvmlDeviceSetGpuLockedClocks", self._handle, ctypes.c_uint(mhz), ctypes.c_uint(mhz))
+
+    def unlock_clock(self) -> None:
+        """Let the driver choose the clock again."""
+        self._call("nvmlDeviceResetGpuLockedClocks", self._handle)
+
     def slowed_by(self) -> tuple[str, ...]:
         """Reasons for which the clock is below the highest one now."""
         bits = self._read("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong)
