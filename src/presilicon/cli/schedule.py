@@ -174,8 +174,10 @@ def run(
     help="Workload whose ops are measured: see `presilicon list workloads`.",
 )
 @click.option("--batch", type=click.IntRange(1, 1 << 24), help="Batch size, instead of the workload's own.")
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Device to measure.")
-@click.option("--name", help="Name of the device in the rows; by default cpu or gpu.")
+@click.option(
+    "--device", default="cpu", help="cpu, cuda, opencl, opencl:PLATFORM.DEVICE or opencl:0.0/1 (sub-device 1)."
+)
+@click.option("--name", help="Name of the device in the rows; by default cpu, gpu or opencl.")
 @click.option("--repeats", type=click.IntRange(1, 1000), default=3, help="Number of timed steps.")
 @click.option("--watts", type=float, help="Power of the device, if it cannot be read.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table to this .toml file.")
@@ -195,8 +197,9 @@ def characterize(
     Power is read through NVML (CUDA) or RAPL (CPU); if there is neither, give --watts.
 
     \b
-    Example:
+    Examples:
       presilicon schedule characterize --workload digits-cnn --watts 65 --out mine.toml
+      presilicon schedule characterize --workload digits-cnn --device opencl:0.0/1 --name fpga --watts 20
     """
     from presilicon.study import characterize as measure
     from presilicon.study import to_table

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from presilicon.cli import schedule_outputs
+from presilicon.scheduling.runtime.opencl.tuning import SIZES
 
 GRAPHS = Path(__file__).parents[3] / "benchmarks" / "graphs"
 STEP = str(GRAPHS / "step-39-M.json")
@@ -214,6 +215,36 @@ def test_kernels_refuse(invoke, arguments: list[str], words: list[str]) -> None:
     found = invoke("schedule", "kernels", *arguments)
     assert found.code == 2
     assert all(word in found.err for word in words), found.err
+
+
+def test_kernels_are_tuned_and_ranked_on_a_device(invoke, monkeypatch, tmp_path) -> None:
+    pytest.importorskip("pyopencl")
+    monkeypatch.setenv("PRESILICON_CACHE", str(tmp_path))
+    monkeypatch.setattr(
+        "presilicon.scheduling.runtime.opencl.tuning.SHAPES", {"MatMul": dict.fromkeys(SIZES, (8, 8, 8))}
+    )
+    told = invoke("schedule", "kernels", "--tune", "1", "--op", "MatMul", "--json").document
+    assert set(told["table"]["kernels"]["MatMul"]) == set(SIZES)
+    assert told["trials"][0]["times_s"]["8x8x8"] > 0
+    assert Path(told["stored"]).is_file()
+    printed = invoke("schedule", "kernels", "--rank", "4", "--shape", "8x8x8").out
+    assert "Spearman rank correlation of the latency indicator" in printed
+
+
+def test_a_machine_without_opencl_exits_with_3(invoke, monkeypatch) -> None:
+    opencl = pytest.importorskip("pyopencl")
+    monkeypatch.setattr(opencl, "get_platforms", list)
+    for arguments in (["kernels", "--tune", "1"], ["characterize", "--workload", "digits-mlp", "--device", "opencl"]):
+        found = invoke("schedule", *arguments)
+        assert found.code == 3
+        assert "presilicon[opencl]" in found.err
+
+
+def test_a_device_must_be_an_opencl_one_to_be_tuned(invoke) -> None:
+    pytest.importorskip("pyopencl")
+    found = invoke("schedule", "kernels", "--rank", "5", "--device", "cpu")
+    assert found.code == 2
+    assert "--device must be one of opencl:0.0" in found.err
 
 
 def test_rows_are_measured_and_written(invoke, tmp_path) -> None:

@@ -32,6 +32,37 @@ def test_a_measured_table_schedules_the_workload(tmp_path: Path) -> None:
     assert schedule.makespan_s > 0
 
 
+def test_rows_say_bandwidth_and_operations_per_cycle() -> None:
+    found = characterize("digits-cnn", watts=65.0, repeats=1)
+    assert all(row.bandwidth_gb_s is not None and row.ipc is not None for row in found.rows)
+    intensity = {row.kind: row.ipc / row.bandwidth_gb_s for row in found.rows if row.ipc and row.bandwidth_gb_s}
+    assert intensity["Conv2D"] > 10 * intensity["Relu"], "a convolution does far more with a byte"
+    assert "ipc is derived" in found.source
+
+
+def test_an_opencl_device_is_measured_through_the_runtime() -> None:
+    pytest.importorskip("pyopencl")
+    found = characterize("digits-mlp", device="opencl:0.0/0", watts=12.0, repeats=1, batch_size=4)
+    assert {row.device for row in found.rows} == {"opencl"}
+    assert {"MatMul", "BiasAddGrad", "Relu", "Loss"} <= {row.kind for row in found.rows}
+    assert all(row.time_ms > 0 and row.average_w == 12.0 for row in found.rows)
+    assert "opencl:0.0/0" in found.source
+    assert "power by the user, 12 W" in found.source
+    with pytest.raises(ConfigError, match=r"opencl:PLATFORM\.DEVICE"):
+        characterize("digits-mlp", device="fpga", watts=1)
+
+
+def test_ops_without_kernels_have_no_rows_and_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyopencl")
+    from presilicon.scheduling.runtime.opencl.device import OpenCLDevice
+
+    covers = OpenCLDevice.covers
+    monkeypatch.setattr(OpenCLDevice, "covers", lambda self, f, a, k: "relu" not in str(f) and covers(self, f, a, k))
+    found = characterize("digits-mlp", device="opencl", watts=12.0, repeats=1, batch_size=4)
+    assert "Relu" not in {row.kind for row in found.rows}
+    assert "no kernels for aten.relu.default" in found.source
+
+
 def test_power_is_read_while_an_op_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
 

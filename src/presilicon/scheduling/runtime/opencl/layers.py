@@ -30,9 +30,9 @@ def sum_over(
             blocks[-1] = (blocks[-1][0], blocks[-1][1] * side)
         else:
             blocks.append((axis in axes, side))
-    if len(blocks) > 4:  # take the innermost summed dimension first
-        inner = max(axes)
-        return sum_over(dev, sum_over(dev, x, (inner,), True), tuple(axes - {inner}) or (inner,), keepdim, scale)
+    if len(blocks) + bool(blocks and blocks[0][0]) > 4:  # take the outermost summed dimension first
+        outer = min(axis for axis in axes if x.shape[axis] > 1)
+        return sum_over(dev, sum_over(dev, x, (outer,), True), tuple(axes), keepdim, scale)
     _sum_blocks(dev, x, out, blocks, scale)
     return out
 

@@ -27,6 +27,8 @@ from presilicon.scheduling.runtime.opencl.boards import BoardInfo
 SIZES = ("small", "medium", "large")
 LIMITS = (1 << 24, 1 << 31)
 """Multiply-adds from which an op is medium, and from which it is large."""
+FINALISTS, TURNS = 5, 4
+"""Configurations that are timed again to choose the best, and how often all are timed."""
 TIMEOUT_S = 20.0
 """Longest time for building, checking and timing one configuration."""
 
@@ -241,7 +243,8 @@ def tune(
 ) -> tuple[Tuned, list[Trial]]:  # fmt: skip
     """Search for the fastest kernel of each op and size on a device.
 
-    All configurations run the small and the medium shape; only the four fastest run the large one. The convolutions
+    All configurations run the small and the medium shape; only the fastest of the medium one run the large one. The
+    finalists of each shape run several times in turns, so that other programs disturb all of them alike. Convolutions
     share the kernels of MatMul, so they try its fastest eight, and a few that read their operands directly.
 
     Raises:
@@ -259,12 +262,17 @@ def tune(
         start = list(dict.fromkeys((*known[op].values(), *seeds)))
         results: dict[str, dict[Config, float]] = {size: {} for size in SIZES}
         for size in SIZES:
-            tried = start if size != "large" else _best(results["medium"], 4)
-            for trial in attempt(worker, op, tried, [SHAPES[op][size]], timeout_s):
-                trials.append(trial)
-                report(trial)
-                if not trial.refused:
-                    results[size][trial.config] = next(iter(trial.times_s.values()))
+            times = results[size]
+            tried = start if size != "large" else _best(results["medium"], FINALISTS)
+            for turn in range(TURNS):
+                for trial in attempt(
+                    worker, op, tried if turn == 0 else _best(times, FINALISTS), [SHAPES[op][size]], timeout_s
+                ):
+                    trials.append(trial)
+                    report(trial)
+                    if not trial.refused:
+                        time_s = next(iter(trial.times_s.values()))
+                        times[trial.config] = min(time_s, times.get(trial.config, time_s))
             if size == "small":
                 start = _best(results["small"], len(start))  # those that work
             if not results[size]:
