@@ -42,6 +42,27 @@ def test_the_approximate_tanh_is_what_it_says() -> None:
     assert errors["8 straight pieces, minimax"] < errors["table of 16, linear"] < errors["table of 16, nearest"]
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "line"),
+    [
+        (
+            "mixed_devices",
+            {"workload": "digits-mlp", "batch_size": 16, "steps": 2},
+            "of the ops ran on the slow device",
+        ),
+        ("offload_optimizer", {"steps": 2}, "state held by the host while training: 1054728 bytes"),
+        ("clocks_under_cap", {"steps": 1, "batch_size": 8}, "MHz"),
+    ],
+)
+def test_examples_of_the_runtime_run(name, options, line, capsys) -> None:
+    runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"](**options)
+    printed = capsys.readouterr().out
+    assert line in printed
+    if name == "offload_optimizer":
+        ours, plain = printed.splitlines()[-1].removeprefix("last loss ").split(", without the offload ")
+        assert float(ours) == pytest.approx(float(plain), rel=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_examples_run(example: Path) -> None:
