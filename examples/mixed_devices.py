@@ -50,9 +50,8 @@ def main(workload: str = "digits-cnn", batch_size: int = 256, steps: int = 20) -
     scheduled, execution = execute(request, options)
     alone_s = scheduled.solution.baseline.cost.makespan_s
     print(f"{workload}, batch {batch_size}: a step on the fast device alone {1e3 * alone_s:.1f} ms (from measured ops)")
-    print(
-        f"both: predicted {1e3 * execution.predicted_makespan_s:.1f} ms, executed {1e3 * execution.makespan_s:.1f} ms"
-    )
+    predicted_ms, executed_ms = 1e3 * execution.predicted_makespan_s, 1e3 * execution.makespan_s
+    print(f"both: predicted {predicted_ms:.1f} ms, executed {executed_ms:.1f} ms")
     print(f"{execution.offloaded:.0%} of the ops ran on the slow device; {execution.takeovers} were taken back")
     print(f"largest relative difference from plain torch's losses: {execution.largest_loss_difference:.1g}")
 

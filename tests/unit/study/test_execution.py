@@ -222,6 +222,21 @@ def test_values_and_results_of_unknown_size_are_waited_for():
     assert repr(output).startswith("HybridTensor") or "tensor" in repr(output)
 
 
+def test_plain_memory_is_up_to_date_in_the_middle_of_training():
+    problem, schedule = place("digits-cnn", 16, lambda index, op: (index % 2,))
+    training = Training(load_workload("digits-cnn"), 16)
+    plain = Training(load_workload("digits-cnn"), 16)
+    list(plain.run(2))
+    devices = {"cpu": ["cpu"], "board": [Board(), Board()]}
+    with Hybrid(training.model, problem, schedule, REFERENCE, devices=devices) as run:
+        losses = list(training.run(2))
+        run.session.synchronize()
+        for ours, theirs in zip(training.model.parameters(), plain.model.parameters(), strict=True):
+            assert ours.detach().numpy() == pytest.approx(theirs.detach().numpy(), abs=1e-5)
+        losses += training.run(1)
+    assert largest_difference(losses[2:], list(plain.run(1))) < 1e-5
+
+
 def test_a_mistake_of_the_program_is_raised_in_the_program():
     problem, schedule = place("digits-mlp", 16, at_random(1))
     model = load_workload("digits-mlp").model()

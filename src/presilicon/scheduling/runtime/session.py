@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from presilicon.base import ConfigError
 from presilicon.records import Problem, Schedule
@@ -29,7 +29,7 @@ from presilicon.scheduling.runtime.calls import (
     single_results,
     written_by,
 )
-from presilicon.scheduling.runtime.devices import DeviceTensor, map_leaves
+from presilicon.scheduling.runtime.devices import DeviceTensor, TorchDevice, map_leaves
 from presilicon.scheduling.runtime.executor import Choice, Executor, Job, Lane, Result, Version, operands_of
 
 aten = torch.ops.aten
@@ -121,7 +121,7 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     "runs an op; move it with model.cpu()"
                 )
             self._state.add(tensor.untyped_storage()._cdata)
-            self._buffer_of(tensor, whole=True)
+            self._buffer_of(tensor)
 
     def __enter__(self) -> "Session":
         self._depth += 1
@@ -142,13 +142,14 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def synchronize(self) -> None:
         """Wait for everything, and bring the plain tensors up to date."""
         self.executor.drain()
-        for buffer in self._buffers.values():
-            if buffer.home is not None:
-                values = self.executor.wait(buffer.version)
-                if values.data_ptr() != buffer.home.data_ptr():
-                    with torch.no_grad():
+        with _disable_current_modes(), torch.no_grad():
+            for buffer in self._buffers.values():
+                if buffer.home is not None:
+                    values = self.executor.wait(buffer.version)
+                    if values.data_ptr() != buffer.home.data_ptr():
                         buffer.home.copy_(values)
-                    buffer.version = self._version_of(buffer.home)
+                        # Devices that have these contents keep them.
+                        buffer.version.tensors[self.executor.host.label] = TorchDevice.wrap(buffer.home)
 
     def host_tensor(self, tensor: Tensor) -> Tensor:
         """The values of a tensor in the host's memory, when they are there."""
@@ -357,16 +358,14 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _place(self, tensor: Tensor, is_written: bool) -> tuple[Buffer, int, tuple[int, ...]]:
         if isinstance(tensor, HybridTensor):
             return tensor._buffer, int(tensor.storage_offset()), tensor.stride()
-        address = tensor.untyped_storage()._cdata
         is_part = 2 * tensor.numel() * tensor.element_size() < tensor.untyped_storage().nbytes()
         if is_part and not is_written and not self._is_known(tensor):
             # A batch that is a slice of the whole data: only the slice is moved.
             copy = tensor.detach().contiguous().clone()
             return Buffer(self._version_of(copy.view(-1))), 0, copy.stride()
-        assert address is not None
         return self._buffer_of(tensor), int(tensor.storage_offset()), tensor.stride()
 
-    def _buffer_of(self, tensor: Tensor, whole: bool = False) -> Buffer:
+    def _buffer_of(self, tensor: Tensor) -> Buffer:
         storage = tensor.untyped_storage()
         buffer = self._buffers.get(storage._cdata)
         if buffer is None or buffer.alive.expired():
