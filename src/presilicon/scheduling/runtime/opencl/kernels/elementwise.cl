@@ -47,11 +47,11 @@
 #define DENSITY(x) (0.3989422804014327f * exp_(-0.5f * (x) * (x)))
 #define INNER(x) (0.7978845608028654f * ((x) + 0.044715f * (x) * (x) * (x)))
 #define SIGMOID(x) (1.0f / (1.0f + exp_(-(x))))
-inline float gelu_tanh_slope(float x) {
+__attribute__((always_inline)) inline float gelu_tanh_slope(float x) {
     float h = tanh_(INNER(x));
     return 0.5f * (1.0f + h) + 0.5f * x * (1.0f - h * h) * 0.7978845608028654f * (1.0f + 0.134145f * x * x);
 }
-inline float silu_slope(float x) {
+__attribute__((always_inline)) inline float silu_slope(float x) {
     float g = SIGMOID(x);
     return g * (1.0f + x * (1.0f - g));
 }

@@ -1,6 +1,6 @@
 // Functions in plain arithmetic, which vectorizes; the built-in ones are calls in some compilers.
 // exp after Cephes, error below 2 ulp; results below the smallest normal float are 0.
-inline float exp_(float x) {
+__attribute__((always_inline)) inline float exp_(float x) {
     float limited = x < -87.3f ? -87.3f : x > 88.72f ? 88.72f : x;
     float scaled = limited * 1.44269504088896f;
     int n = (int)(scaled + (scaled < 0.0f ? -0.5f : 0.5f));
@@ -17,7 +17,7 @@ inline float exp_(float x) {
     return x != x ? x : x < -87.3f ? 0.0f : x > 88.72f ? INFINITY : value;
 }
 
-inline float tanh_(float x) {
+__attribute__((always_inline)) inline float tanh_(float x) {
     float magnitude = x < 0.0f ? -x : x, square = x * x;
     float p = -5.70498872745e-3f;
     p = p * square + 2.06390887954e-2f;
@@ -29,7 +29,7 @@ inline float tanh_(float x) {
 }
 
 // 1 - erf(x) for x >= 0: exp(-x^2) P(1/(1 + x/2)) (Numerical Recipes), relative error below 1e-6.
-inline float erfc_(float x) {
+__attribute__((always_inline)) inline float erfc_(float x) {
     float t = 1.0f / (1.0f + 0.5f * x);
     float q = 0.17087277f;
     q = q * t - 0.82215223f;
@@ -43,7 +43,7 @@ inline float erfc_(float x) {
     return t * exp_(-x * x - 1.26551223f + t * q);
 }
 
-inline float erf_(float x) {
+__attribute__((always_inline)) inline float erf_(float x) {
     float magnitude = x < 0.0f ? -x : x, square = x * x;
     float p = 7.853861353153693e-5f;
     p = p * square - 8.010193625184903e-4f;
@@ -57,7 +57,7 @@ inline float erf_(float x) {
 }
 
 // Cumulative normal distribution.
-inline float phi_(float x) {
+__attribute__((always_inline)) inline float phi_(float x) {
     float z = x * 0.70710678118654752f, tail = 0.5f * erfc_(z < 0.0f ? -z : z);
     return z > -1.0f && z < 1.0f ? 0.5f + 0.5f * erf_(z) : x < 0.0f ? tail : 1.0f - tail;
 }
