@@ -45,6 +45,7 @@ bench: install
 	$(BIN)/python benchmarks/bench_instrument.py
 	$(BIN)/python benchmarks/bench_instrument_training.py
 	$(BIN)/python benchmarks/bench_scheduling.py
+	$(BIN)/python benchmarks/bench_opencl.py
 
 clean:
 	rm -rf .venv build runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

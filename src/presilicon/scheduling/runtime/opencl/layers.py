@@ -125,8 +125,12 @@ def _nll_backward(
     return dx
 
 
+def _dense(dev: "OpenCLDevice", tensor: DeviceTensor | None) -> DeviceTensor | None:
+    return None if tensor is None else dev.contiguous(tensor)
+
+
 def _layer_norm(dev: "OpenCLDevice", out: None, x: Any, shape: Any, gain: Any, bias: Any, eps: float) -> Tensors:
-    x = dev.contiguous(x)
+    x, gain, bias = dev.contiguous(x), _dense(dev, gain), _dense(dev, bias)
     length = prod(shape)
     rows = x.numel() // length
     kept = (*x.shape[: x.ndim - len(shape)], *(1 for _ in shape))
@@ -140,7 +144,7 @@ def _layer_norm(dev: "OpenCLDevice", out: None, x: Any, shape: Any, gain: Any, b
 def _layer_norm_backward(
     dev: "OpenCLDevice", out: None, dy: Any, x: Any, shape: Any, mean: Any, rstd: Any, gain: Any, bias: Any, mask: Any
 ) -> Tensors:
-    dy, x = dev.contiguous(dy), dev.contiguous(x)
+    dy, x, gain = dev.contiguous(dy), dev.contiguous(x), _dense(dev, gain)
     length = prod(shape)
     rows = x.numel() // length
     dx = dgain = dbias = None
@@ -163,7 +167,7 @@ def _batch_norm(
     dev: "OpenCLDevice", out: None, x: Any, gain: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
     momentum: float, eps: float,
 ) -> Tensors:  # fmt: skip
-    x = dev.contiguous(x)
+    x, gain, bias = dev.contiguous(x), _dense(dev, gain), _dense(dev, bias)
     y, channels = dev.empty(x.shape), x.shape[1]
     mean, rstd = (dev.empty((channels if training else 0,)) for _ in range(2))
     if training:
@@ -194,7 +198,7 @@ def _batch_norm_backward(
     dev: "OpenCLDevice", out: None, dy: Any, x: Any, gain: Any, running_mean: Any, running_var: Any, mean: Any,
     rstd: Any, training: bool, eps: float, mask: Any,
 ) -> Tensors:  # fmt: skip
-    dy, x = dev.contiguous(dy), dev.contiguous(x)
+    dy, x, gain = dev.contiguous(dy), dev.contiguous(x), _dense(dev, gain)
     used = (mean, rstd) if training else (running_mean, running_var)
     dgain, dbias = dev.empty((x.shape[1],)), dev.empty((x.shape[1],))
     dx = dev.empty(x.shape) if mask[0] else None
