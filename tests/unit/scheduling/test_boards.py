@@ -69,7 +69,7 @@ def test_an_op_that_no_memory_holds_is_refused_by_name() -> None:
 
 
 def test_a_training_step_that_does_not_fit_says_how_much_it_needs() -> None:
-    system = load_system("v100-3xs10", ["devices.gpu.memory_gb=3.7e-4", "devices.fpga.memory_gb=1e-5"])
+    system = load_system("v100-3xs10", ["devices.gpu.memory_gb=4.2e-4", "devices.fpga.memory_gb=1e-5"])
     with pytest.raises(
         ConfigError, match=r"no schedule within .* GB are on [a-z]*, more than its 0\.000[0-9]* GB.*memory_gb"
     ):

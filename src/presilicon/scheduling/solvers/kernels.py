@@ -283,13 +283,15 @@ def value_of(
 ) -> tuple[float, float]:
     """Energy, weighted time, and a penalty per second above the limit, or share of memory: a low and a high one.
 
-    The low one lets the search pass through schedules that are a little too long; the high one judges what it finds.
+    The low one lets the search pass through schedules that are a little too long, which the high one does not.
     """
     if span == np.inf:
         return np.inf, np.inf
     value = extra_j + idle_w * span + time_weight * span
     above, over = max(0.0, span - limit_s), span * excess
-    return value + penalties_w[0] * above + penalties_w[1] * over, value + penalties_w[1] * (above + over)
+    # Anything outside the limits is worse than anything within them.
+    outside = span + above + over if above > limit_s * 1e-12 or over > 0.0 else 0.0
+    return value + penalties_w[0] * above + penalties_w[1] * over, value + penalties_w[1] * outside
 
 
 @numba.njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]

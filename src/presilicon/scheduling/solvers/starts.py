@@ -22,40 +22,46 @@ SHARES = (0.2, 0.5, 0.8)
 """Thresholds on the share of an op that the relaxed optimum gives to other devices, for the op to move there."""
 
 
-def rounded(problem: Problem, goal: Goal, relaxed: Relaxation, cuts: int, time_limit_s: float) -> Iterator[Schedule]:
+def rounded(
+    problem: Problem, goal: Goal, relaxed: Relaxation | None, cuts: int, time_limit_s: float
+) -> Iterator[Schedule]:
     """The relaxed optimum with each op in its largest share, then those for reduced limits.
 
     Rounding makes schedules longer, so the linear program is solved for a limit at which the rounded schedule just
     meets the real one. It ends when another program might not be solved in the time.
     """
+    if goal.limit_s is None:
+        return
     began, table, priority = time.perf_counter(), tables(problem), ranks(problem)
     spare = np.inf if goal.cap_w is None else goal.cap_w - problem.idle_w + 1e-9
     starts, moves = np.empty(len(problem.tasks)), empty_moves(problem)
     long, fitting, share, spent = (1.0, np.inf), (0.0, 0.0), 1.0, 0.0
-    for _ in range(REDUCTIONS + 1):
-        bounds = zip(table.mode_first, table.mode_first[1:], strict=False)
-        own = np.array([int(np.argmax(relaxed.shares[first:last])) for first, last in bounds])
-        span, _ = place(table, table.mode_first[:-1] + own, priority, spare, starts, moves)
-        if span == np.inf or goal.limit_s is None:
-            return
-        yield assemble(problem, own, starts, read_moves(problem, own, moves), "rounded")
-        ratio = span / goal.limit_s
-        if ratio <= 1:
-            fitting = share, ratio
-        else:
-            long = share, ratio
-        if goal.objective != "energy" or (share == 1.0 and ratio <= 1) or NEAR <= ratio <= 1:
-            return
-        share = long[0] / long[1]
-        if fitting[0]:
-            share = fitting[0] + (long[0] - fitting[0]) * (1 - fitting[1]) / (long[1] - fitting[1])
+    for number in range(REDUCTIONS + 1):
+        if relaxed is not None:
+            bounds = zip(table.mode_first, table.mode_first[1:], strict=False)
+            own = np.array([int(np.argmax(relaxed.shares[first:last])) for first, last in bounds])
+            span, _ = place(table, table.mode_first[:-1] + own, priority, spare, starts, moves)
+            if span == np.inf:
+                return
+            yield assemble(problem, own, starts, read_moves(problem, own, moves), "rounded")
+            ratio = span / goal.limit_s
+            if ratio <= 1:
+                fitting = share, ratio
+            else:
+                long = share, ratio
+            if (share == 1.0 and ratio <= 1) or NEAR <= ratio <= 1:
+                return
+            # Steps grow, because the program may not need all of its time.
+            share = long[0] * max(1 - 2**number * (long[1] - 1), 0.8)
+            if fitting[0]:
+                share = fitting[0] + (long[0] - fitting[0]) * (1 - fitting[1]) / (long[1] - fitting[1])
         begin = time.perf_counter()
         if time_limit_s - (begin - began) < 1.5 * spent:
             return
         try:
             relaxed = energy_bound(problem, goal.limit_s * share, goal.cap_w, cuts=cuts, time_limit_s=time_limit_s)
-        except ConfigError:  # there is no schedule within the reduced limit
-            return
+        except ConfigError:  # nothing is that short
+            share, relaxed = (share + long[0]) / 2, None
         spent = time.perf_counter() - begin
 
 
