@@ -1,6 +1,7 @@
 """Shared by the reproductions of the GPU-FPGA publication: its figures, six models, and sets of assumptions."""
 
 import json
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -128,9 +129,12 @@ def _at_least_idle(system: System) -> System:
     return replace(system, rows=tuple(rows))
 
 
-def run(model: str, assumptions: Assumptions, system: str = "v100-3xs10") -> Run:
-    """One model under one set of assumptions, compared with GPUs without boards."""
-    loaded = _at_least_idle(load_system(system, [*assumptions.settings, *FULL_CLOCK]))
+def run(
+    model: str, assumptions: Assumptions, system: str = "v100-3xs10", change: Callable[[System], System] | None = None
+) -> Run:
+    """One model under one set of assumptions, compared with GPUs without boards; `change` reads the table otherwise."""
+    loaded = load_system(system, [*assumptions.settings, *FULL_CLOCK])
+    loaded = _at_least_idle(loaded if change is None else change(loaded))
     graph = made_up() if model == MADE_UP else graph_under(model, loaded, assumptions)
     plain = build_problem(loaded, graph, transfers=assumptions.transfers)
     problem = plain

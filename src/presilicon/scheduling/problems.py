@@ -181,18 +181,18 @@ def _replicated(
 
 
 def alone(problem: Problem, device: str) -> Problem:
-    """The same step on a system that has only the devices of one pool, without the idle power of the others.
+    """The same step on a system that has only the devices of one pool and the host, without the power of the others.
 
     Raises:
         ConfigError: the device cannot run an op.
     """
-    tasks = []
+    tasks, kept = [], (device, HOST)
     for task in problem.tasks:
-        modes = tuple(mode for mode in task.modes if mode.device == device)
+        modes = tuple(mode for mode in task.modes if mode.device in kept)
         if not modes:
             raise ConfigError(f"op {task.name or task.id} ({task.kind} {task.size}): {device} cannot run it")
         tasks.append(replace(task, modes=modes))
-    return replace(problem, tasks=tuple(tasks), pools=(problem.pool[device],))
+    return replace(problem, tasks=tuple(tasks), pools=tuple(pool for pool in problem.pools if pool.name in kept))
 
 
 def _modes(system: System, op: GraphOp, name: str, estimate: OpEstimate | None, relief: float) -> list[Mode]:

@@ -359,7 +359,10 @@ class _Work:
         if self.goal.cap_w is not None:
             fallback = clocked_under(self.problem, self.reference, self.goal.cap_w) or alone_all
         if faults(self.problem, fallback, cap_w=self.goal.cap_w, limit_s=self.goal.limit_s):
-            raise ConfigError(f"the schedule of {schedule.solver} is not within the limits: {broken[0]}")
+            raise ConfigError(
+                f"the schedule of {schedule.solver} is not within the limits: {broken[0]}; try --solver anytime, which "
+                "searches for one that is"
+            )
         notes.append(
             f"the schedule of {schedule.solver} is not within the limits ({broken[0]}); using {fallback.solver}"
         )

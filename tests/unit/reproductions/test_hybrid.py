@@ -2,9 +2,10 @@
 
 import pytest
 
-from presilicon.records import Reproduced
+from presilicon.records import Mode, Pool, Problem, Reproduced, Task
 from presilicon.reproductions import reproduce
 from presilicon.reproductions.hybrid import MADE_UP, SETS, facts, run
+from presilicon.reproductions.hybrid_figures import shared_times
 
 
 def _row(rows: tuple[Reproduced, ...], quantity: str) -> Reproduced:
@@ -44,8 +45,35 @@ def test_an_energy_reduction_is_not_a_gain_in_efficiency() -> None:
     assert 100 * (1 - 1 / (1 + gain / 100)) == pytest.approx(30.7, abs=0.05)
 
 
+def test_ops_that_share_a_gpu_end_later_but_take_no_more_of_it() -> None:
+    mode, board = (Mode(device=name, time_s=1.0, average_w=1.0, peak_w=1.0) for name in ("gpu", "fpga"))
+    tasks = (
+        Task(id=0, kind="Conv2D", size="L", modes=(mode, board)),
+        Task(id=1, kind="Conv2D", size="L", modes=(mode, board)),
+        Task(id=2, kind="Conv2D", size="L", deps=(0, 1), modes=(mode, board)),
+    )
+    problem = Problem(
+        name="three", tasks=tasks, pools=tuple(Pool(name=name, units=1, idle_w=0) for name in ("gpu", "fpga"))
+    )
+    assert shared_times(problem, (), sliced=True) == ([2.0, 2.0, 1.0], 3.0)
+    assert shared_times(problem, (1,), sliced=True) == ([1.0, 1.0, 1.0], 2.0)
+    # 72 GB/s each: far from what the memory gives.
+    assert shared_times(problem, (), sliced=False) == ([1.0, 1.0, 1.0], 2.0)
+
+
+def test_the_relief_is_what_a_profiler_sees_of_the_ops_that_left() -> None:
+    result = run("alexnet", SETS[0])
+    stays = [task for task in range(len(result.problem.tasks)) if task not in result.moved]
+    before, after = (shared_times(result.problem, moved, sliced=True) for moved in ((), result.moved))
+    relief = sum(before[0][task] for task in stays) / sum(after[0][task] for task in stays)
+    assert relief == pytest.approx(1.185, abs=5e-3)
+    assert after[1] == pytest.approx(sum(result.gpu_time_s[task] for task in stays))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["hybrid-table2", "hybrid-table3", "hybrid-headline"])
+@pytest.mark.parametrize(
+    "name", ["hybrid-table2", "hybrid-table3", "hybrid-headline", "hybrid-figures", "hybrid-speed"]
+)
 def test_six_models_are_reproduced(name: str) -> None:
     found = reproduce(name)
     assert found.verdict
