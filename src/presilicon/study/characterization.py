@@ -121,7 +121,7 @@ def _describe(device: str, opened: Any) -> tuple[str, float]:
         units = f"{opened.board.units} of {info.compute_units} compute units"
         return f"{opened.name}, {info.device} ({info.platform}), {units}", info.clock_mhz * 1e6
     if device == "cuda":
-        return torch.cuda.get_device_name(), torch.cuda.clock_rate() * 1e6
+        return torch.cuda.get_device_name(), Nvml(torch.cuda.current_device()).highest_clock_mhz() * 1e6
     found = re.search(r"cpu MHz\s*:\s*([\d.]+)", _text(Path("/proc/cpuinfo")))
     return f"CPU, {torch.get_num_threads()} threads", float(found[1]) * 1e6 if found else 1e9
 

@@ -32,7 +32,7 @@ print(json.dumps({"ready": sys.argv[1]}), flush=True)
 for line in sys.stdin:
     request = json.loads(line)
     config = request["config"]
-    if config["simd"] == 16:
+    if config["units"] == 3:
         time.sleep(1000)
     if config["simd"] == 2:
         os.abort()
@@ -58,8 +58,8 @@ def worker(tmp_path: Path) -> Worker:
 
 
 def test_hanging_and_dying_compilers_are_survived(worker: Worker) -> None:
-    trials = [config(simd=simd) for simd in (16, 2, 1, 4)]
-    hung, died, wrong, good = attempt(worker, "MatMul", trials, [(2, 3, 4)], timeout_s=0.5)
+    (hung,) = attempt(worker, "MatMul", [config(units=3)], [(2, 3, 4)], timeout_s=0.5)
+    died, wrong, good = attempt(worker, "MatMul", [config(simd=simd) for simd in (2, 1, 4)], [(2, 3, 4)])
     worker.close()
     assert "no answer within 0.5 s" in hung.refused
     assert died.refused == "the process died with signal 6"
@@ -78,10 +78,10 @@ def test_the_fastest_of_each_size_is_kept(worker: Worker, monkeypatch: pytest.Mo
     monkeypatch.setenv("PRESILICON_CACHE", str(tmp_path))
     chosen = [config(simd=4), config(simd=8), config(simd=8, group=2), config(simd=2)]
     monkeypatch.setattr("presilicon.scheduling.runtime.opencl.tuning.space", lambda count, seed: chosen[:count])
-    tuned, trials = tune(INFO, ("MatMul",), configs=4, timeout_s=0.5, worker=worker)
+    tuned, trials = tune(INFO, ("MatMul",), configs=4, worker=worker)
     kept = tuned.kernels["MatMul"]
     known = [*shipped().kernels["MatMul"].values(), *chosen]
-    fastest = max((one for one in known if one.simd in (4, 8)), key=lambda one: one.simd * one.group)
+    fastest = max((one for one in known if one.simd > 2), key=lambda one: one.simd * one.group)
     assert {kept[size].simd * kept[size].group for size in SIZES} == {fastest.simd * fastest.group}
     assert tuned.kernels["Conv2D"] == shipped().kernels["Conv2D"], "what was not tuned stays"
     assert any(trial.refused for trial in trials)
@@ -129,9 +129,9 @@ def test_the_space_has_different_configurations_of_a_seed() -> None:
 
 def test_the_ranking_follows_the_indicator_when_the_times_do(worker: Worker) -> None:
     """The fake times fall with the work group, as the indicator says, and with the SIMD width, which it ignores."""
-    ranking = rank(INFO, (8, 8, 8), 24, timeout_s=0.1, worker=worker, seed=1)
+    ranking = rank(INFO, (8, 8, 8), 24, worker=worker, seed=1)
     accepted = [trial for trial in ranking.trials if not trial.refused]
-    assert {trial.config.simd for trial in accepted} == {4, 8}
+    assert {trial.config.simd for trial in accepted} == {4, 8, 16}
     assert 0.7 < ranking.spearman < 1
     assert ranking.by_parameter["group"] == pytest.approx(-ranking.spearman)
     assert ranking.best.group == max(trial.config.group for trial in accepted)

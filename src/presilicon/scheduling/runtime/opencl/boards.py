@@ -200,15 +200,8 @@ class Board:
             raise DeviceLostError(f"{self.info.name}: {kernel.name} could not be launched ({error})") from error
         return self.last_event
 
-    def write(self, buffer: Any, array: Any) -> None:
-        """Copy a NumPy array to the device; waits."""
-        self._copy(buffer, array)
-
-    def read(self, array: Any, buffer: Any) -> None:
-        """Copy from the device into a NumPy array; waits."""
-        self._copy(array, buffer)
-
-    def _copy(self, target: Any, source: Any) -> None:
+    def copy(self, target: Any, source: Any) -> None:
+        """Copy a NumPy array to a buffer, or a buffer into an array; waits."""
         try:
             self.opencl.enqueue_copy(self.queue, target, source, is_blocking=True)
         except self.opencl.Error as error:

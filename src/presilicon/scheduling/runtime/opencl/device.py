@@ -84,7 +84,7 @@ class OpenCLDevice:
         placed = self.empty(tuple(tensor.shape), tensor.dtype)
         if tensor.numel():
             array = tensor.detach().contiguous().numpy()
-            self.board.write(placed._storage, array.view(np.uint8) if array.dtype == np.bool_ else array)
+            self.board.copy(placed._storage, array.view(np.uint8) if array.dtype == np.bool_ else array)
         return placed
 
     def get(self, tensor: DeviceTensor) -> "torch.Tensor":
@@ -92,7 +92,7 @@ class OpenCLDevice:
         dense = tensor if tensor.contiguous and not tensor.offset else self._copied(tensor)
         host = torch.empty(dense.shape, dtype=dense.dtype)
         if host.numel():
-            self.board.read(
+            self.board.copy(
                 host.view(torch.uint8).numpy() if host.dtype == torch.bool else host.numpy(), dense._storage
             )
         return host

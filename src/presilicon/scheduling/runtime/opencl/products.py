@@ -175,7 +175,8 @@ class Geometry(NamedTuple):
         )  # fmt: skip
 
 
-def _geometry(x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Geometry:
+def geometry_of(x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Geometry:
+    """The sides of a convolution of shapes `x` and `w`; strides and the like may be one number for both sides."""
     sides = []
     for axis in range(2):
         pad, dilated, step = padding[axis % len(padding)], dilation[axis % len(dilation)], stride[axis % len(stride)]
@@ -277,7 +278,7 @@ def _convolution(
     dev: "OpenCLDevice", out: None, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, *rest: Any
 ) -> DeviceTensor:
     y = convolve(
-        dev, dev.contiguous(x), dev.contiguous(w), _geometry(x.shape, w.shape, stride, padding, dilation, rest[2])
+        dev, dev.contiguous(x), dev.contiguous(w), geometry_of(x.shape, w.shape, stride, padding, dilation, rest[2])
     )
     if bias is not None:
         from presilicon.scheduling.runtime.opencl.elementwise import apply
@@ -293,7 +294,7 @@ def _convolution_backward(
     from presilicon.scheduling.runtime.opencl.layers import sum_over
 
     groups, mask = rest[2], rest[3]
-    g = _geometry(x.shape, w.shape, stride, padding, dilation, groups)
+    g = geometry_of(x.shape, w.shape, stride, padding, dilation, groups)
     dy = dev.contiguous(dy)
     dx = convolve_input(dev, dy, dev.contiguous(w), g) if mask[0] else None
     dw = convolve_weight(dev, dy, dev.contiguous(x), g) if mask[1] else None

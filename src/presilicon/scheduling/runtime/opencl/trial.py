@@ -30,10 +30,7 @@ def prepare(
     if op == "MatMul":
         m, k, n = shape
         a, b = random(m, k), random(n, k).t() if m % 2 else random(k, n)
-        left, right = dev.put(a), dev.put(b.t())
-        right = right.view((k, n), (1, k), 0)
-        if not m % 2:
-            right = dev.put(b)
+        left, right = dev.put(a), dev.put(b.t()).view((k, n), (1, k), 0) if m % 2 else dev.put(b)
         return lambda: products.matmul(dev, left, right, config=config), lambda: a @ b
     stride, dilation, groups = geometry
     images, channels, rows, columns, filters, taps_h, taps_w = shape
@@ -41,7 +38,7 @@ def prepare(
     x = random(images, channels, rows * stride, columns * stride)
     w = random(filters, channels // groups, taps_h, taps_w)
     args = [stride, stride], list(pad), [dilation, dilation], False, [0, 0], groups
-    sides = products._geometry(x.shape, w.shape, (stride,), pad, (dilation,), groups)
+    sides = products.geometry_of(x.shape, w.shape, (stride,), pad, (dilation,), groups)
     if op == "Conv2D":
         on_x, on_w = dev.put(x), dev.put(w)
         return (lambda: products.convolve(dev, on_x, on_w, sides, config)), (
