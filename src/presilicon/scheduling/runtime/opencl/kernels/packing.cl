@@ -83,19 +83,20 @@ __kernel void pack_taps(__global const float *restrict x, __global float *restri
     int panel = get_global_id(0), lines = channels * taps_h * taps_w;
     if (panel * tile >= lines) return;
     packed += (long)panel * tile * steps;
-    for (int i = 0; i < tile; i++) {
-        int line = panel * tile + i, s = line % taps_w, r = line / taps_w % taps_h, c = line / taps_w / taps_h;
-        for (int p = 0; p < steps;) {
-            int step = first_step + p, column = step % columns, row = step / columns % rows;
-            int length = min(steps - p, columns - column);
+    for (int p = 0; p < steps;) { // run by run, so that what is written stays in the nearest cache
+        int step = first_step + p, column = step % columns, row = step / columns % rows;
+        int length = min(steps - p, columns - column);
+        __global const float *plane = x + offset + (step / columns / rows) * image;
+        for (int i = 0; i < tile; i++) {
+            int line = panel * tile + i, s = line % taps_w, r = line / taps_w % taps_h, c = line / taps_w / taps_h;
             int h = line < lines ? source_at(row, multiply_h, divide_h, shift_h, r, dilation_h, height) : -1;
             __global float *target = packed + (long)p * tile + i;
-            __global const float *source = x + offset + (step / columns / rows) * image + ((long)c * height + h) * width;
+            __global const float *source = plane + ((long)c * height + h) * width;
             int w = column * multiply_w + shift_w + s * dilation_w;
             for (int q = 0; q < length; q++, w += multiply_w)
                 target[q * tile] = h < 0 || w < 0 || w >= width ? 0.0f : source[w];
-            p += length;
         }
+        p += length;
     }
 }
 
