@@ -357,7 +357,7 @@ def calibrate(
         for name, device in system.devices.items()
     )
     for name in system.devices:
-        problem, schedule = _everything_on(graph, pools, name)
+        problem, schedule = everything_on(graph, pools, name)
         options = ExecuteOptions(devices=devices, takeover=False)
         trial = _trial(problem, schedule, system.reference, workload, batch_size, options)
         calibration.op_s[name] = [None] * len(problem.tasks)
@@ -440,7 +440,8 @@ def fit_link(moves: Sequence[tuple[int, float]]) -> tuple[float, float]:
     return latency_s, 1 / slope if slope else 1e12
 
 
-def _everything_on(graph: Graph, pools: tuple[Pool, ...], name: str) -> tuple[Problem, Schedule]:
+def everything_on(graph: Graph, pools: tuple[Pool, ...], name: str) -> tuple[Problem, Schedule]:
+    """A schedule with every op on the first unit of a pool, in the order of the graph."""
     mode = Mode(device=name, time_s=0.0, average_w=0.0, peak_w=0.0)
     index_of = {op.id: index for index, op in enumerate(graph.ops)}
     tasks = tuple(

@@ -222,6 +222,17 @@ def test_values_and_results_of_unknown_size_are_waited_for():
     assert repr(output).startswith("HybridTensor") or "tensor" in repr(output)
 
 
+def test_a_reference_device_with_memory_of_its_own():
+    problem, schedule = place("digits-cnn", 16, at_random(7))
+    training = Training(load_workload("digits-cnn"), 16)
+    devices = {"cpu": [Board("fast")], "board": [Board("first", fails_at=20), Board("second")]}
+    with Hybrid(training.model, problem, schedule, REFERENCE, devices=devices) as run:
+        losses = list(training.run(STEPS))
+    assert largest_difference(losses, train("digits-cnn", 16)[0]) < 1e-5
+    assert run.execution.devices["cpu 0"] == "fast"
+    assert list(run.execution.lost) == ["board 0"]
+
+
 def test_plain_memory_is_up_to_date_in_the_middle_of_training():
     problem, schedule = place("digits-cnn", 16, lambda index, op: (index % 2,))
     training = Training(load_workload("digits-cnn"), 16)
