@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from presilicon.formats import NAMED_FORMATS, parse, quantize
+from presilicon.study import execution
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -54,7 +55,8 @@ def test_the_approximate_tanh_is_what_it_says() -> None:
         ("clocks_under_cap", {"steps": 1, "batch_size": 8}, "MHz"),
     ],
 )
-def test_examples_of_the_runtime_run(name, options, line, capsys) -> None:
+def test_examples_of_the_runtime_run(name, options, line, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(execution, "TRIAL_S", 0.0)
     runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"](**options)
     printed = capsys.readouterr().out
     assert line in printed

@@ -61,9 +61,8 @@ def _sentences(execution: Execution) -> list[str]:
     if execution.losses:
         lines.append(f"loss {execution.losses[0]:.6g} at the first step, {execution.losses[-1]:.6g} at the last")
     if execution.largest_loss_difference is not None:
-        lines.append(
-            f"losses differ from those of plain torch by at most {execution.largest_loss_difference:.2g} of each"
-        )
+        difference = execution.largest_loss_difference
+        lines.append(f"largest relative difference from the losses of plain torch: {difference:.2g}")
     if execution.cap_w is not None:
         source = execution.power_source or "the powers of the table"
         highest = "" if execution.highest_w is None else f", highest at the start of an op {execution.highest_w:.1f} W"

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from presilicon.base import deferred
 from presilicon.scheduling.accounting import SAMPLE_S, cost, critical_path, link_loads, power_trace
-from presilicon.scheduling.baselines import LAG_S, reactive_clock, reference_only
+from presilicon.scheduling.baselines import LAG_S, reactive_clock, reference_only, retimed
 from presilicon.scheduling.candidates import candidates, judge
 from presilicon.scheduling.checker import check
 from presilicon.scheduling.fpga_kernels import (
@@ -102,6 +102,7 @@ __all__ = [
     "reactive_clock",
     "read_graph",
     "reference_only",
+    "retimed",
     "save_tuned",
     "schedule_heft",
     "solve_best",

@@ -43,7 +43,7 @@ def best_clock(problem: Problem, reference: str, limit_s: float) -> tuple[float,
     least = cost(problem, full).energy_per_step_j
     clocks = {mode.clock for task in problem.tasks for mode in task.modes if mode.device == reference}
     for clock in sorted(clocks - {1.0}, reverse=True):
-        schedule = _retimed(problem, full, [_at(problem, slot, clock) for slot in full.started])
+        schedule = retimed(problem, full, [_at(problem, slot, clock) for slot in full.started])
         energy = cost(problem, schedule).energy_per_step_j
         if schedule.makespan_s <= limit_s * (1 + 1e-9) and energy < least:
             best, least = (clock, schedule), energy
@@ -69,7 +69,7 @@ def clocked_under(problem: Problem, reference: str, cap_w: float) -> Schedule | 
         if not fitting:
             return None
         modes.append(max(fitting, key=lambda mode: mode.clock))
-    return _retimed(problem, full, modes)
+    return retimed(problem, full, modes)
 
 
 def reactive_clock(
@@ -171,7 +171,7 @@ def _at(problem: Problem, slot: Started, clock: float) -> Mode:
     return _mode_at(problem, slot.task, slot.mode.device, clock)
 
 
-def _retimed(problem: Problem, schedule: Schedule, modes: list[Mode]) -> Schedule:
+def retimed(problem: Problem, schedule: Schedule, modes: list[Mode]) -> Schedule:
     """The same ops in the same order on the same devices, in other modes, each as early as possible."""
     free: dict[tuple[str, int], float] = {}
     started: dict[int, Started] = {}

@@ -49,7 +49,7 @@ from presilicon.scheduling import (
     build_problem,
     cost,
     open_device,
-    schedule_heft,
+    retimed,
 )
 from presilicon.study.cards.nvml import Nvml
 from presilicon.study.characterization import Meter, find_meter
@@ -62,8 +62,8 @@ from presilicon.study.scheduling import (
 )
 from presilicon.workloads import WholeDropout, Workload, load_workload
 
-CALIBRATION_STEPS = 9
-"""Steps on each kind of device from which times are taken; the first of them is left out."""
+TRIAL_STEPS, MOST_TRIAL_STEPS, TRIAL_S = 9, 60, 1.5
+"""Steps from which times are taken, without the first: at least nine, and more until 1.5 s have passed."""
 
 Devices = Mapping[str, Sequence[str | OpDevice]]
 """Real devices of each pool, one for each unit: a name, or a device of one's own."""
@@ -378,7 +378,10 @@ def _trial(
     with Hybrid(
         training.model, problem, schedule, reference, devices=options.devices, takeover=options.takeover
     ) as run:
-        list(training.run(CALIBRATION_STEPS))
+        began = time.perf_counter()
+        for number, _ in enumerate(training.run(MOST_TRIAL_STEPS), 1):
+            if number >= TRIAL_STEPS and time.perf_counter() - began > TRIAL_S:
+                break
     return [ran for ran in run.session.executor.ran if ran.step > 0]
 
 
@@ -569,16 +572,12 @@ def _measured_schedule(
             scheduled = solve_problem(request, system, measured_problem(system, graph, calibration), progress)
     if not options.trials:
         return scheduled
-    chosen = [(slot.mode.device, slot.mode.clock, slot.mode.units) for slot in schedule.started]
     factor = 1.0
     for _ in range(2):
         problem = measured_problem(system, graph, calibration, factor)
-        tasks = [
-            replace(task, modes=tuple(mode for mode in task.modes if (mode.device, mode.clock, mode.units) == mine))
-            for task, mine in zip(problem.tasks, chosen, strict=True)
-        ]
-        retimed = schedule_heft(replace(problem, tasks=tuple(tasks)), cap_w=request.cap_w)
-        factor *= statistics.median(_spans(trial).values()) / retimed.makespan_s
+        modes = [_same_mode(task, slot.mode) for task, slot in zip(problem.tasks, schedule.started, strict=True)]
+        final = retimed(problem, schedule, modes)
+        factor *= statistics.median(_spans(trial).values()) / final.makespan_s
     note = (
         f"With times of ops measured alone, a step was predicted to take {format_seconds(alone_s)}; this prediction "
         "has the times of a trial of this placement."
@@ -586,11 +585,17 @@ def _measured_schedule(
     solution = replace(
         scheduled.solution,
         problem=problem,
-        cost=cost(problem, retimed, cap_w=request.cap_w),
-        schedule=replace(retimed, solver=schedule.solver),
+        cost=cost(problem, final, cap_w=request.cap_w),
+        schedule=final,
         notes=(*scheduled.solution.notes, note),
     )
     return scheduled._replace(solution=solution)
+
+
+def _same_mode(task: Task, mode: Mode) -> Mode:
+    """The mode of a task with the same device, units and clock as another."""
+    wanted = mode.device, mode.units, mode.clock
+    return next(each for each in task.modes if (each.device, each.units, each.clock) == wanted)
 
 
 def _meter_under_cap(cap_w: float | None, problem: Problem, watts: float | None) -> Meter | None:

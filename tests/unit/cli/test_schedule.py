@@ -7,6 +7,7 @@ import pytest
 
 from presilicon.cli import schedule_outputs
 from presilicon.scheduling.runtime.opencl.tuning import SIZES
+from presilicon.study import execution as execution_module
 
 GRAPHS = Path(__file__).parents[3] / "benchmarks" / "graphs"
 STEP = str(GRAPHS / "step-39-M.json")
@@ -262,8 +263,9 @@ def test_rows_are_measured_and_written(invoke, tmp_path) -> None:
 EXECUTE = ["schedule", "cpu-2xopencl", "--workload", "digits-mlp", "--batch", "16", "--execute", "--steps", "3"]
 
 
-def test_a_schedule_is_executed_on_opencl_devices(invoke, tmp_path) -> None:
+def test_a_schedule_is_executed_on_opencl_devices(invoke, tmp_path, monkeypatch) -> None:
     pytest.importorskip("pyopencl")
+    monkeypatch.setattr(execution_module, "TRIAL_S", 0.0)
     found = invoke(*EXECUTE, "--objective", "throughput", "--solver", "heft", "--out", str(tmp_path), "--json").document
     execution = found["execution"]
     assert execution["devices"] == {"cpu 0": "cpu", "opencl 0": "opencl:0.0/0", "opencl 1": "opencl:0.0/1"}
