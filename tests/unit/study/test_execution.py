@@ -91,9 +91,9 @@ def test_all_devices_may_be_lost():
 
 
 def test_memory_that_is_lost_without_a_mirror_ends_the_run():
-    problem, schedule = place("digits-cnn", 16, at_random(3))
+    problem, schedule = place("digits-cnn", 16, lambda index, op: (0,))
     with pytest.raises(RunFailedError, match="mirror=True"):
-        train("digits-cnn", 16, problem, schedule, [Board(fails_at=30, forgets=True), Board()])
+        train("digits-cnn", 16, problem, schedule, [Board(fails_at=60, forgets=True), Board()], takeover=False)
 
 
 def test_an_op_without_a_kernel_stays_on_the_reference_device_and_is_reported():
