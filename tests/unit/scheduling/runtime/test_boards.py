@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from presilicon.base import ConfigError, MissingToolError
-from presilicon.scheduling.runtime.devices import open_device
+from presilicon.scheduling.runtime.devices import DeviceLostError, open_device
 from presilicon.scheduling.runtime.opencl.boards import Board, kernel_source, list_boards, profiled_s
 
 
@@ -118,3 +118,14 @@ def test_a_source_has_one_kernel() -> None:
                 len(re.findall(r"^(?:__kernel|ITEM)\b", kernel_source(file, name), re.MULTILINE)) for name in names
             ]
         assert set(counts) == {1}, file
+
+
+def test_a_device_that_fails_is_lost(fresh: Path) -> None:
+    board = Board()
+    with pytest.raises(DeviceLostError, match="could not be allocated"):
+        board.allocate(1 << 50)
+    with pytest.raises(DeviceLostError, match=r"broken .* does not build"):
+        board._build("__kernel void broken(", "broken", "")
+    kernel = board.configure("elementwise", "map_fill")
+    with pytest.raises(DeviceLostError, match="map_fill could not be launched"):
+        board.launch(kernel, 1, *(board.allocate(4), 0) * 4, 1.0, 0.0, 1, group=1 << 20)
