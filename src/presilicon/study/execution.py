@@ -94,34 +94,34 @@ class Hybrid:
         self._options: dict[str, Any] = {"takeover": takeover, "mirror": mirror, "cap_w": cap_w, "set_clock": set_clock}
         self._meter, self._given = meter, devices
         self._execution: Execution | None = None
-        self._stack = ExitStack()
+        self._stack: ExitStack
         self.session: Session
 
     def __enter__(self) -> "Hybrid":
-        self.devices = open_pools(self.problem.pools, self._given)
-        self._stack.callback(torch.set_num_threads, torch.get_num_threads())
-        # Boards that are cores of this machine leave the other cores to torch.
-        boards = sum("/" in device.name for device in self.devices.values())
-        torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) - boards)))
-        meter = self._meter
-        executor = Executor(
-            self.devices,
-            f"{self.reference} 0",
-            bytes_per_s={label: self.problem.pool[label.rpartition(" ")[0]].bytes_per_s for label in self.devices},
-            sensor_w=None if meter is None else _power_reader(meter),
-            idle_w=self.problem.idle_w,
-            **self._options,
-        )
-        self.session = Session(self.model, self.problem, self.schedule, executor)
-        self._stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        self._stack.enter_context(WholeDropout())
-        self._stack.enter_context(self.session)
+        with ExitStack() as stack:
+            self.devices = open_pools(self.problem.pools, self._given, stack)
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            # Boards that are cores of this machine leave the other cores to torch.
+            boards = sum("/" in device.name for device in self.devices.values())
+            torch.set_num_threads(max(1, min(torch.get_num_threads(), (os.cpu_count() or 1) - boards)))
+            executor = Executor(
+                self.devices,
+                f"{self.reference} 0",
+                bytes_per_s={label: self.problem.pool[label.rpartition(" ")[0]].bytes_per_s for label in self.devices},
+                sensor_w=None if self._meter is None else _power_reader(self._meter),
+                idle_w=self.problem.idle_w,
+                **self._options,
+            )
+            stack.callback(executor.close)
+            self.session = Session(self.model, self.problem, self.schedule, executor)
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            stack.enter_context(WholeDropout())
+            stack.enter_context(self.session)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *exception: Any) -> None:
         self._stack.__exit__(*exception)
-        for device in self.devices.values():
-            device.close()
 
     @property
     def execution(self) -> Execution:
@@ -153,8 +153,8 @@ def hybrid(model: nn.Module, schedule: Solution | Scheduled, **options: Any) -> 
     return Hybrid(model, solution.problem, solution.schedule, reference, **options)
 
 
-def open_pools(pools: Sequence[Pool], given: Devices | None) -> dict[str, OpDevice]:
-    """The devices of all units, by pool and number: `fpga 0`.
+def open_pools(pools: Sequence[Pool], given: Devices | None, stack: ExitStack) -> dict[str, OpDevice]:
+    """The devices of all units, by pool and number: `fpga 0`. Those that were opened here are closed with the stack.
 
     Raises:
         ConfigError: a pool has no real devices, or not one for each unit.
@@ -168,7 +168,10 @@ def open_pools(pools: Sequence[Pool], given: Devices | None) -> dict[str, OpDevi
                 f"{len(names)}; allowed: cpu, cuda:0, opencl:0.0/1, as in --set 'devices.{pool.name}.runtime=[\"cpu\"]'"
             )
         for unit, name in enumerate(names):
-            devices[f"{pool.name} {unit}"] = open_device(name) if isinstance(name, str) else name
+            if isinstance(name, str):
+                name = open_device(name)
+                stack.callback(name.close)
+            devices[f"{pool.name} {unit}"] = name
     return devices
 
 
@@ -232,17 +235,20 @@ def _report(run: Hybrid) -> Execution:
     by_step: dict[int, list[Ran]] = {}
     for ran in executor.ran:
         by_step.setdefault(ran.step, []).append(ran)
-    spans = _spans(executor.ran)
+    spans = {step: last_s - first_s for step, (first_s, last_s) in sorted(executor.spans_s.items())}
     counted = {step: span for step, span in spans.items() if step > 0 or len(spans) == 1}
-    ordered = sorted(counted, key=lambda step: counted[step])
+    # The oldest step that is remembered may have lost jobs.
+    whole = sorted(by_step)[1:] if len(executor.ran) == executor.ran.maxlen else by_step
+    ordered = sorted((step for step in counted if step in whole), key=lambda step: counted[step])
     shown = ordered[len(ordered) // 2] if ordered else 0
     makespan_s = statistics.median(counted.values()) if counted else 0.0
     predicted_s = run.schedule.makespan_s
-    began_s = min((ran.start_s for ran in by_step.get(shown, ())), default=0.0)
-    ops = [ran for ran in executor.ran if ran.kind == "op"]
-    captured = {(ran.step, ran.task): ran.lane for ran in ops if ran.task >= 0}
-    away = sum(lane != executor.reference.label for lane in captured.values())
-    readings = [power for _, power in executor.readings_w]
+    began_s = executor.spans_s.get(shown, (0.0, 0.0))[0]
+    captured = {lane: count for (lane, known), count in executor.calls.items() if known}
+    away = sum(count for lane, count in captured.items() if lane != executor.reference.label)
+    by_device: Counter[str] = Counter()
+    for (lane, _), count in executor.calls.items():
+        by_device[lane] += count
     return Execution(
         workload=problem.name,
         devices={label: device.name for label, device in run.devices.items()},
@@ -253,9 +259,9 @@ def _report(run: Hybrid) -> Execution:
         makespan_s=makespan_s,
         makespan_error=makespan_s / predicted_s - 1 if predicted_s else 0.0,
         ops=len(problem.tasks),
-        offloaded=away / len(captured) if captured else 0.0,
-        ops_by_device=dict(Counter(ran.lane for ran in ops)),
-        takeovers=sum(bool(ran.taken_from) and ran.taken_from not in executor.lost for ran in ops),
+        offloaded=away / sum(captured.values()) if captured else 0.0,
+        ops_by_device=dict(by_device),
+        takeovers=executor.takeovers,
         shown_step=shown,
         executed=tuple(
             Executed(
@@ -275,20 +281,10 @@ def _report(run: Hybrid) -> Execution:
         plain_losses=tuple(run.plain_losses),
         power_source="" if run._meter is None else run._meter.name,
         cap_w=executor.cap_w,
-        highest_w=max(readings, default=None),
+        highest_w=executor.highest_w,
         forced=executor.forced,
         notes=tuple(run.notes),
     )  # fmt: skip
-
-
-def _spans(jobs: Sequence[Ran]) -> dict[int, float]:
-    """By step: from the start of its first job to the end of its last."""
-    ends: dict[int, tuple[float, float]] = {}
-    for ran in jobs:
-        if ran.step >= 0:
-            first, last = ends.get(ran.step, (ran.start_s, ran.end_s))
-            ends[ran.step] = min(first, ran.start_s), max(last, ran.end_s)
-    return {step: last - first for step, (first, last) in sorted(ends.items())}
 
 
 class Training:
@@ -359,7 +355,7 @@ def calibrate(
     for name in system.devices:
         problem, schedule = everything_on(graph, pools, name)
         options = ExecuteOptions(devices=devices, takeover=False)
-        trial = _trial(problem, schedule, system.reference, workload, batch_size, options)
+        trial, _ = _trial(problem, schedule, system.reference, workload, batch_size, options)
         calibration.op_s[name] = [None] * len(problem.tasks)
         _learn(calibration, problem, trial)
     return calibration
@@ -372,8 +368,8 @@ def _trial(
     workload: Workload,
     batch_size: int,
     options: "ExecuteOptions",
-) -> list[Ran]:
-    """Jobs of a few training steps by a schedule, without the first step."""
+) -> tuple[list[Ran], float]:
+    """Jobs of a few training steps by a schedule, without the first step, and the median of their makespans."""
     training = Training(workload, batch_size)
     with Hybrid(
         training.model, problem, schedule, reference, devices=options.devices, takeover=options.takeover
@@ -382,7 +378,8 @@ def _trial(
         for number, _ in enumerate(training.run(MOST_TRIAL_STEPS), 1):
             if number >= TRIAL_STEPS and time.perf_counter() - began > TRIAL_S:
                 break
-    return [ran for ran in run.session.executor.ran if ran.step > 0]
+    spans = [last_s - first_s for step, (first_s, last_s) in run.session.executor.spans_s.items() if step > 0]
+    return [ran for ran in run.session.executor.ran if ran.step > 0], statistics.median(spans)
 
 
 def _learn(calibration: Calibration, problem: Problem, trial: Sequence[Ran]) -> None:
@@ -566,7 +563,7 @@ def _measured_schedule(
     alone_s = scheduled.solution.schedule.makespan_s
     for left in reversed(range(options.trials)):
         schedule = scheduled.solution.schedule
-        trial = _trial(scheduled.solution.problem, schedule, system.reference, workload, batch_size, options)
+        trial, trial_s = _trial(scheduled.solution.problem, schedule, system.reference, workload, batch_size, options)
         _learn(calibration, scheduled.solution.problem, trial)
         if left:
             scheduled = solve_problem(request, system, measured_problem(system, graph, calibration), progress)
@@ -577,7 +574,7 @@ def _measured_schedule(
         problem = measured_problem(system, graph, calibration, factor)
         modes = [_same_mode(task, slot.mode) for task, slot in zip(problem.tasks, schedule.started, strict=True)]
         final = retimed(problem, schedule, modes)
-        factor *= statistics.median(_spans(trial).values()) / final.makespan_s
+        factor *= trial_s / final.makespan_s
     note = (
         f"With times of ops measured alone, a step was predicted to take {format_seconds(alone_s)}; this prediction "
         "has the times of a trial of this placement."

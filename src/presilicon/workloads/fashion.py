@@ -211,7 +211,7 @@ def fashion_alexnet() -> Workload:
         model=partial(from_networks, "fashion.alexnet32"),
         image=True,
         learning_rate=0.02,
-        max_steps=2500,
+        max_steps=4000,
     )
 
 

@@ -9,6 +9,7 @@ what it reads and writes follows from the versions.
 import sys
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, Literal, NamedTuple
@@ -21,6 +22,8 @@ POLL_S = 0.002
 """Longest time between two looks at the power sensor while an op waits for the cap."""
 SWITCH_S = 5e-4
 """Longest time for which one thread of Python keeps the others waiting, instead of 5 ms: ops are shorter than that."""
+KEPT = 50_000
+"""Number of jobs of which everything is remembered."""
 READERS = 16
 """Length of a list of readers above which finished ones are removed."""
 
@@ -153,12 +156,18 @@ class Executor:
         self.reference = self.lanes[reference]
         self.takeover, self.mirror, self.cap_w, self.sensor_w = takeover, mirror, cap_w, sensor_w
         self.idle_w, self.set_clock = idle_w, set_clock
-        self.ran: list[Ran] = []
+        self.ran: deque[Ran] = deque(maxlen=KEPT)
+        """The latest jobs."""
+        self.calls: Counter[tuple[str, bool]] = Counter()
+        """Ops, by lane and whether they were captured."""
+        self.takeovers = 0
+        self.spans_s: dict[int, tuple[float, float]] = {}
+        """By step: start of its first job, end of its last."""
         self.lost: dict[str, str] = {}
         self.forced = 0
         """Ops that were started above the cap because nothing else ran and no device draws less."""
-        self.readings_w: list[tuple[float, float]] = []
-        """Time and power at each start of an op under a cap."""
+        self.highest_w: float | None = None
+        """Highest power at the start of an op under a cap."""
         self.error: BaseException | None = None
         self._running: dict[int, float] = {}
         self._pending = self._count = 0
@@ -302,7 +311,7 @@ class Executor:
             job.args = job.kwargs = job.version = None
             job.writes = job.results = ()
             if record is not None:
-                self.ran.append(record)
+                self._note(record)
             for follower in job.followers:
                 follower.waiting -= 1
                 if not follower.waiting:
@@ -310,6 +319,15 @@ class Executor:
             job.followers = []
             self._pending -= 1
             self.progress.notify_all()
+
+    def _note(self, record: Ran) -> None:
+        self.ran.append(record)
+        if record.step >= 0:
+            first_s, last_s = self.spans_s.get(record.step, (record.start_s, record.end_s))
+            self.spans_s[record.step] = min(first_s, record.start_s), max(last_s, record.end_s)
+        if record.kind == "op":
+            self.calls[record.lane, record.task >= 0] += 1
+            self.takeovers += bool(record.taken_from) and record.taken_from not in self.lost
 
     def _serve(self, server: Lane) -> None:
         while True:
@@ -490,7 +508,7 @@ class Executor:
                     break
                 self.progress.wait(POLL_S)
             self._running[id(job)] = added_w
-            self.readings_w.append((self.now_s(), power_w + added_w))
+            self.highest_w = max(self.highest_w or 0.0, power_w + added_w)
         return True
 
 
