@@ -2,9 +2,9 @@
 
     python examples/offload_optimizer.py
 
-Adam keeps two numbers for each weight. Under a limit on the memory of the fast device, the updates, and with them the
-state, go to a device with room: a GPU would keep weights and activations, and the host the state (`runtime =
-["cuda:0"]` and `["cpu"]`). Here both are the CPU, the second one with memory of its own.
+Adam keeps two numbers for each weight. Under a limit on the memory of the fast device (`memory_gb`), the scheduler
+sends updates, and with them their state, to a slower device with room: on a machine with a GPU `runtime = ["cuda:0"]`
+and `["cpu"]`. Here both are the CPU, the second one with memory of its own.
 """
 
 from functools import partial
@@ -13,9 +13,10 @@ import torch
 from torch.nn import functional
 
 import presilicon as ps
-from presilicon.records import Mode, Pool, Problem, Schedule, Started, StepGraph, Task
-from presilicon.scheduling import TorchDevice
-from presilicon.study import Hybrid
+from presilicon.designs import Device, System
+from presilicon.records import StepGraph
+from presilicon.scheduling import OpEstimate, Solution, TorchDevice, build_problem, solve_schedule
+from presilicon.study.scheduling import to_graph
 
 LIMIT_BYTES = 1_200_000
 
@@ -33,23 +34,22 @@ def state_bytes(step: StepGraph) -> int:
     return 4 * sum(tensor.elements for tensor in step.state)
 
 
-def place(step: StepGraph, limit_bytes: int) -> tuple[Problem, Schedule]:
-    """Updates on the host if weights, gradients and state together exceed the limit; all else on the fast device."""
-    weights = 4 * sum(tensor.elements for tensor in step.parameters)
-    offloads = 2 * weights + state_bytes(step) > limit_bytes
-    tasks, started = [], []
-    for op in step.ops:
-        device = "host" if offloads and op.phase == "update" else "fast"
-        mode = Mode(device=device, time_s=1e-4, average_w=1.0, peak_w=1.0)
-        shape = op.outputs[0].shape if op.outputs else ()
-        tasks.append(
-            Task(id=op.index, kind=op.kind, deps=op.depends_on, modes=(mode,), name=op.name, operator=op.operator,
-                 shape=shape)
-        )  # fmt: skip
-        started.append(Started(op.index, mode, (0,), op.index * 1e-4))
-    pools = (Pool(name="fast", units=1, idle_w=0.0), Pool(name="host", units=1, idle_w=0.0))
-    problem = Problem(name=step.name, tasks=tuple(tasks), pools=pools)
-    return problem, Schedule(solver="by hand", started=tuple(started))
+def place(step: StepGraph, limit_bytes: int, time_limit_s: float = 2.0) -> Solution:
+    """The shortest step that was found within the limit; an op takes four times as long on the host."""
+    system = System(
+        name="offload",
+        devices={
+            "fast": Device(kind="gpu", idle_w=0, peak_w=1, bytes_per_s=1e10, memory_gb=limit_bytes / 1e9),
+            "host": Device(kind="cpu", idle_w=0, peak_w=1),
+        },
+    )
+    graph = to_graph(step)
+    times_s = {"fast": 1e-4, "host": 4e-4}
+    costs = {name: [OpEstimate(time_s, 1.0, 1.0, "assumed")] * len(graph.ops) for name, time_s in times_s.items()}
+    problem = build_problem(system, graph, costs=costs)
+    return solve_schedule(
+        problem, objective="throughput", solver="anytime", time_limit_s=time_limit_s, reference="fast"
+    )
 
 
 def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> list[float]:
@@ -81,18 +81,19 @@ def main(steps: int = 20) -> None:
         model, torch.empty(64, 128), targets=torch.empty(64, 1), loss=functional.mse_loss,
         optimizer=partial(torch.optim.Adam, lr=1e-3),
     )  # fmt: skip
-    problem, schedule = place(step, LIMIT_BYTES)
-    with Hybrid(model, problem, schedule, "fast", devices={"fast": ["cpu"], "host": [Host()]}) as run:
+    plan = place(step, LIMIT_BYTES)
+    with ps.hybrid(model, plan, devices={"fast": ["cpu"], "host": [Host()]}, takeover=False) as run:
         losses = train(model, optimizer, steps)
         run.session.synchronize()
         on_host = sum(
-            state._buffer.version.size * 4
+            4 * state.numel()
             for states in optimizer.state.values()
             for state in states.values()
             if state.dim() and "host 0" in state._buffer.version.tensors
         )
     plain = train(*make(), steps)
-    print(f"limit of the fast device: {LIMIT_BYTES} bytes; Adam's state: {state_bytes(step)} bytes")
+    weights = 4 * sum(tensor.elements for tensor in step.parameters)
+    print(f"limit of the fast device: {LIMIT_BYTES} bytes; weights {weights}, Adam's state {state_bytes(step)} bytes")
     print(f"state held by the host while training: {on_host} bytes")
     print(f"ops by device: {run.execution.ops_by_device}")
     print(f"last loss {losses[-1]:.6f}, without the offload {plain[-1]:.6f}")

@@ -51,7 +51,7 @@ def test_the_approximate_tanh_is_what_it_says() -> None:
             {"workload": "digits-mlp", "batch_size": 16, "steps": 2},
             "ran on the slow device",
         ),
-        ("offload_optimizer", {"steps": 2}, "state held by the host while training: 1054728 bytes"),
+        ("offload_optimizer", {"steps": 2}, "state held by the host while training: "),
         ("clocks_under_cap", {"steps": 1, "batch_size": 8}, "MHz"),
     ],
 )
@@ -61,6 +61,7 @@ def test_examples_of_the_runtime_run(name, options, line, capsys, monkeypatch) -
     printed = capsys.readouterr().out
     assert line in printed
     if name == "offload_optimizer":
+        assert int(printed.partition("while training: ")[2].split()[0]) > 0
         ours, plain = printed.splitlines()[-1].removeprefix("last loss ").split(", without the offload ")
         assert float(ours) == pytest.approx(float(plain), rel=1e-5)
 
