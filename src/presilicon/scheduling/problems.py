@@ -77,7 +77,8 @@ def build_problem(
             estimate = costs[name][index] if costs is not None and name in costs else None
             device_modes = _modes(system, op, name, estimate, relief if name == system.reference else 1.0)
             modes += device_modes
-            sources.update((op.kind, mode.source) for mode in device_modes[:1] if mode.source == "model")
+            if op.kind not in system.kinds:
+                sources.update((op.kind, mode.source) for mode in device_modes[:1] if mode.source == "model")
         if not modes:
             raise ConfigError(_nobody(system, op))
         modes = _fitting(system, op, modes, sizes) if transfers else modes

@@ -29,7 +29,7 @@ SHORT = 0.25
 """Largest share of its time that `exact` spends on searching for a first schedule."""
 QUICK_OPS = 1000
 """Above this number of ops, `greedy` and `heft` get a weaker bound that is quick to compute."""
-LONGER = 40
+LONGER = 30
 """Ratio of the times of the linear program and of one with load constraints only, if there are many ops."""
 SHORTEST_LAG_S = 1e-6
 OPEN = 1e-3
@@ -233,7 +233,12 @@ class _Work:
     def left_s(self) -> float:
         return max(self.time_limit_s - (time.perf_counter() - self.began), 0.05)
 
+    def has_time(self) -> bool:
+        return time.perf_counter() - self.began < self.time_limit_s
+
     def run(self, solver: Solver, alone_all: Schedule) -> tuple[Schedule, tuple[str, ...]]:
+        import scipy.optimize  # noqa: F401  # not in the time of the first linear program
+
         from presilicon.scheduling.solvers.anytime import relax, search
         from presilicon.scheduling.solvers.bounds import CUTS
         from presilicon.scheduling.solvers.starts import beginnings, rounded
@@ -265,7 +270,8 @@ class _Work:
             if cuts and self.left_s() > 1.5 * spent_s:
                 left_s = self.left_s() * RELAXING
                 starts += rounded(self.problem, self.goal, relaxed, cuts, left_s)
-            starts += beginnings(self.problem, self.goal, relaxed.shares, starts, self.reference)
+            if self.has_time():
+                starts += beginnings(self.problem, self.goal, relaxed.shares, starts, self.reference)
             search_s = self.left_s()
             if exact:
                 search_s = min(search_s * SHORT, SHORT_S + SHORT_PER_OP_S * len(self.problem.tasks))
@@ -325,7 +331,7 @@ class _Work:
         with suppress(DeadlockError, ConfigError):
             tried.append(self.greedy([]))
         with suppress(ConfigError):
-            tried.append(heft(self.problem, cap_w=self.goal.cap_w))
+            tried += [heft(self.problem, cap_w=self.goal.cap_w)] if self.has_time() else []
         return tried
 
     def greedy(self, notes: list[str]) -> Schedule:

@@ -186,7 +186,7 @@ class _Run:
                 changed = self._start_away() or self._start_home(take=True)
 
     def _start_away(self) -> bool:
-        for task in self.ready:
+        for task in self.ready if self.away else ():
             mode = self.away.get(task)
             if mode is None or len(self.free[mode.device]) < mode.units:
                 continue

@@ -117,12 +117,7 @@ def _priced(problem: Problem, table: Tables, goal: Goal, pools: Array, owner: Ar
     def attempt(price: float) -> float:
         nonlocal best
         value = np.where(allowed, table.extra_j + price * table.time, np.inf)
-        mode = np.array(
-            [
-                first + int(np.argmin(value[first:last]))
-                for first, last in zip(table.mode_first, table.mode_first[1:], strict=False)
-            ]
-        )
+        mode = np.lexsort((value, owner))[table.mode_first[:-1]]  # the least of each task
         span, excess = place(table, mode, priority, spare, starts, moves)
         span = span if excess <= 0.0 else np.inf
         energy = float(table.extra_j[mode].sum()) + problem.idle_w * span
