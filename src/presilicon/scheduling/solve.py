@@ -29,6 +29,8 @@ SHORT = 0.25
 """Largest share of its time that `exact` spends on searching for a first schedule."""
 QUICK_OPS = 1000
 """Above this number of ops, `greedy` and `heft` get a weaker bound that is quick to compute."""
+MANY_OPS = 1200
+"""Above this number of ops, the linear program gets fewer cuts."""
 LONGER = 30
 """Ratio of the times of the linear program and of one with load constraints only, if there are many ops."""
 SHORTEST_LAG_S = 1e-6
@@ -245,7 +247,10 @@ class _Work:
 
         try:
             quick = solver in ("greedy", "heft") and len(self.problem.tasks) > QUICK_OPS
-            began, cuts = time.perf_counter(), 0 if quick else min(CUTS, CUTS * 1000 // len(self.problem.tasks) + 1)
+            began, cuts = (
+                time.perf_counter(),
+                0 if quick else min(CUTS, int(CUTS * (1200 / len(self.problem.tasks)) ** 2) + 1),
+            )
             relaxed = relax(self.problem, self.goal, cuts=0)
             if cuts and LONGER * (time.perf_counter() - began) < self.left_s():
                 relaxed = relax(self.problem, self.goal, cuts=cuts, time_limit_s=self.left_s() * RELAXING)

@@ -16,7 +16,7 @@ from presilicon.records import Problem
 from presilicon.scheduling.checker import CAP_SLACK_W, LIMIT_SLACK
 from presilicon.scheduling.solvers.tables import Array, Tables, tables
 
-CUTS = 200
+CUTS = 300
 """Number of ops with constraints on their followers and predecessors; evenly spread if there are more ops."""
 
 
