@@ -13,8 +13,9 @@ from collections.abc import Iterable
 
 import torch
 
-from presilicon.study import capture_steps, join_steps
-from presilicon.study.execution import Hybrid, Pool, Training, everything_on
+from presilicon.records import Pool
+from presilicon.study import Hybrid, capture_steps, join_steps
+from presilicon.study.execution import Training, everything_on
 from presilicon.workloads import load_workload
 
 

@@ -10,7 +10,8 @@ run on the CPU.
 from collections import Counter
 
 import presilicon as ps
-from presilicon.study.execution import GpuClocks, Training
+from presilicon.study.execution import Training
+from presilicon.study.hybrid_context import GpuClocks
 from presilicon.workloads import load_workload
 
 CAP_W = 230.0

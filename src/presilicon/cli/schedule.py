@@ -156,9 +156,11 @@ def run(
         raise ConfigError(f"--usd-per-kwh must be a price of at least 0, not {usd_per_kwh:g}")
     request = ScheduleRequest(system=system, workload=workload, transfers=not no_transfers, **options)
     if execute:
+        if sensitivity:
+            raise ConfigError("--sensitivity compares schedules, and --execute runs one: give either")
         choices: dict[str, Any] = {"measure": not no_measure, "takeover": not no_takeover, "mirror": mirror}
         choices |= {"steps": steps, "set_clocks": set_clocks, "watts": watts}
-        return run_execution(request, choices, out=out, as_json=as_json)
+        return run_execution(request, choices, usd_per_kwh=usd_per_kwh, out=out, as_json=as_json)
     flags = {"no-measure": no_measure, "no-takeover": no_takeover, "mirror": mirror, "set-clocks": set_clocks}
     for name, given in {**flags, "watts": watts is not None}.items():
         if given:

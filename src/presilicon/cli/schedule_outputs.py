@@ -58,13 +58,16 @@ def run_schedule(
     return _INTERRUPTED if solution.schedule.interrupted else 0
 
 
-def run_execution(request: ScheduleRequest, options: dict[str, Any], *, out: Path | None, as_json: bool) -> int:
+def run_execution(
+    request: ScheduleRequest, options: dict[str, Any], *, usd_per_kwh: float, out: Path | None, as_json: bool
+) -> int:
     """Schedule, train by the schedule, print and write; returns the exit code."""
     if out is not None:
         check_folder(out)
     scheduled, execution = execute(request, ExecuteOptions(**options), _progress(request.objective))
-    view = _view(scheduled.system, scheduled.solution, None)
-    document = {**document_of(scheduled, None), "execution": to_plain(execution)}
+    payback = payback_of(scheduled.system, scheduled.solution, usd_per_kwh)
+    view = _view(scheduled.system, scheduled.solution, payback)
+    document = {**document_of(scheduled, payback), "execution": to_plain(execution)}
     document["execution"]["largest_loss_difference"] = execution.largest_loss_difference
     text = json.dumps(document, indent=2)
     if as_json:

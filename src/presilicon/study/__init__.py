@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     )
     from presilicon.study.characterization import characterize, to_table
     from presilicon.study.evaluation import Evaluated, Study, carry_out, compare, evaluate
-    from presilicon.study.execution import ExecuteOptions, Hybrid, execute, hybrid
+    from presilicon.study.execution import ExecuteOptions, execute
+    from presilicon.study.hybrid_context import Hybrid, hybrid
     from presilicon.study.instrumented import (
         compare_with_stream,
         layers_of_workload,
@@ -62,7 +63,8 @@ __getattr__ = deferred(
         ),
         "characterization": ("characterize", "to_table"),
         "evaluation": ("Evaluated", "Study", "carry_out", "compare", "evaluate"),
-        "execution": ("ExecuteOptions", "Hybrid", "execute", "hybrid"),
+        "execution": ("ExecuteOptions", "execute"),
+        "hybrid_context": ("Hybrid", "hybrid"),
         "instrumented": ("compare_with_stream", "layers_of_workload", "one_thread", "stream_file", "train_watched"),
         "operand_energy": ("OperandEnergy", "operand_energies"),
         "replaying": ("Replay", "ReplayPoint", "replay"),

@@ -9,7 +9,8 @@ import presilicon as ps
 from hybrid_devices import at_random, place, place_graph
 from presilicon.scheduling import DeviceLostError, open_device
 from presilicon.study import ExecuteOptions, ScheduleRequest, execute
-from presilicon.study.execution import Hybrid, Training
+from presilicon.study.execution import Training
+from presilicon.study.hybrid_context import Hybrid
 from presilicon.study.scheduling import to_graph
 from presilicon.workloads import load_workload
 

@@ -299,6 +299,10 @@ def test_an_execution_from_the_table_under_a_cap_says_what_it_did(invoke) -> Non
         ([*EXECUTE, "--set", "replicas=2"], "without replicas"),
         ([*EXECUTE, "--set", 'devices.opencl.runtime=["fpga:0", "fpga:1"]'], "fpga:0"),
         ([*EXECUTE, "--set-clocks"], "no CUDA device"),
+        ([*EXECUTE, "--sensitivity"], "give either"),
+        ([*EXECUTE, "--watts", "5"], "--watts is for --execute with --power-cap"),
+        ([*EXECUTE, "--no-transfers"], "add --no-measure"),
+        ([*EXECUTE, "--relief", "1.2"], "add --no-measure"),
         (["schedule", "cpu-2xopencl", "--workload", "dcgan", "--batch", "2", "--execute"], "several models"),
     ],
 )

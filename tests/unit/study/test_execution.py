@@ -12,7 +12,8 @@ from hybrid_devices import REFERENCE, Board, at_random, place, place_graph
 from presilicon.base import ConfigError, RunFailedError
 from presilicon.scheduling import HybridTensor, Ran
 from presilicon.study import capture_steps
-from presilicon.study.execution import GpuClocks, Hybrid, Training, effective_times, fit_link
+from presilicon.study.execution import Training, effective_times, fit_link
+from presilicon.study.hybrid_context import GpuClocks, Hybrid
 from presilicon.study.scheduling import to_graph
 from presilicon.workloads import load_workload
 
