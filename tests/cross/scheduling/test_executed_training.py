@@ -36,11 +36,12 @@ class Failing:
         return self.device.run(func, args, kwargs)
 
 
-def trained(workload, batch_size, steps, seed, boards=NAMES):
+def trained(workload, batch_size, steps, seed, boards=NAMES, **options):
     problem, schedule = place(workload, batch_size, at_random(seed))
     plain = list(Training(load_workload(workload), batch_size).run(steps))
     training = Training(load_workload(workload), batch_size)
-    with Hybrid(training.model, problem, schedule, "cpu", devices={"cpu": ["cpu"], "board": boards}) as run:
+    devices = {"cpu": ["cpu"], "board": boards}
+    with Hybrid(training.model, problem, schedule, "cpu", devices=devices, **options) as run:
         run.losses += training.run(steps)
     run.plain_losses += plain
     return run.execution
@@ -57,7 +58,8 @@ def test_losses_on_opencl_devices_are_those_of_torch(workload, batch_size):
 
 
 def test_an_opencl_device_that_fails_in_mid_epoch_costs_no_accuracy():
-    execution = trained("digits-cnn", 16, 4, seed=2, boards=[Failing(NAMES[0], 40), open_device(NAMES[1])])
+    boards = [Failing(NAMES[0], 40), open_device(NAMES[1])]
+    execution = trained("digits-cnn", 16, 4, seed=2, boards=boards, takeover=False)  # else it may get fewer ops
     assert execution.largest_loss_difference < TOLERANCE
     assert execution.lost == {"board 0": execution.lost["board 0"]}
     assert "CL_DEVICE_NOT_AVAILABLE" in execution.lost["board 0"]
