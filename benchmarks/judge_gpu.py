@@ -2,8 +2,8 @@
 
     python benchmarks/judge_gpu.py [--verbose] [--plot FILE] [--host]
 
-The sets are those of benchmarks/data: `steps` (classical networks), `blind`, `modern` and `fresh`. `--host` fits the
-times of the host to eager steps, which is where those of the preset come from.
+The sets are those of benchmarks/data: `steps` (classical networks), `blind`, `modern`, `fresh` and `unseen`. `--host`
+fits the times of the host to eager steps, which is where those of the preset come from.
 """
 
 import argparse
@@ -28,6 +28,7 @@ SETS = {
     "written after an earlier fit": "blind",
     "modern networks": "modern",
     "fresh networks": "fresh",
+    "unseen networks": "unseen",
 }
 
 
@@ -122,7 +123,7 @@ def plot(parts: dict[str, list[Judged]], path: Path) -> None:
 
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 5.2), constrained_layout=True)
     for axis, (unit, field) in zip(axes, (("seconds", "time_s"), ("joules", "energy_j")), strict=True):
-        for (title, judged), colour in zip(parts.items(), ("#9aa0a6", "#0072b2", "#d55e00", "#009e73"), strict=True):
+        for (title, judged), colour in zip(parts.items(), ("#9aa0a6", "#0072b2", "#d55e00", "#009e73", "#cc79a7"), strict=True):
             points = [(step.row[field], getattr(step, field)) for step in judged]
             axis.scatter(*zip(*points, strict=True), s=22, color=colour, alpha=0.75, linewidths=0, label=title)
         values = [value for judged in parts.values() for s in judged for value in (s.row[field], getattr(s, field))]

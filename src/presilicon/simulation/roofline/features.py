@@ -37,6 +37,11 @@ def features_of_attention(op: Op, gemm: Gemm, unit: str, causal: bool) -> Featur
     return Features((f"attention.{_pass(op)}.{unit}",), shape)
 
 
+def is_depthwise(convolution: Convolution) -> bool:
+    """Whether every input channel has filters of its own."""
+    return convolution.groups == convolution.in_channels > 1
+
+
 def _of_convolution(op: Op, convolution: Convolution, unit: str, layout: str) -> Features:
     groups, dims = convolution.groups, len(convolution.kernel)
     inputs, outputs = convolution.in_channels // groups, convolution.out_channels // groups
@@ -46,7 +51,9 @@ def _of_convolution(op: Op, convolution: Convolution, unit: str, layout: str) ->
         _aligned(inputs), _aligned(outputs), 3.0 * convolution.transposed,
     )  # fmt: skip
     order = layout if dims > 1 else "contiguous"
-    kind = "depthwise" if groups == convolution.in_channels > 1 else "convolution"
+    kind = "depthwise" if is_depthwise(convolution) else "convolution"
+    if kind == "convolution" and dims == 2 and (groups > 1 or prod(convolution.kernel) == 1):
+        kind = "grouped" if groups > 1 else "pointwise"  # by other kernels, whose times have little in common
     key = f"{kind}{dims}d.{op.phase}.{unit}"
     return Features((f"{key}.{order}", f"{key}.contiguous", f"{kind}2d.{op.phase}.{unit}.{order}"), shape)
 

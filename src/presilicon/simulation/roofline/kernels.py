@@ -15,6 +15,7 @@ from presilicon.simulation.roofline.features import (
     features_of_extra,
     features_of_move,
     features_of_product,
+    is_depthwise,
 )
 from presilicon.simulation.roofline.machine import MatrixRate, RooflineMachine
 from presilicon.simulation.roofline.recurrence import find_recurrence
@@ -74,7 +75,9 @@ class Kernel(Struct, frozen=True, kw_only=True):
     def activity(self) -> str:
         """The class by which it draws power."""
         if self.op.gemm is not None:
-            name = self.features.keys[0].partition(".")[0].rstrip("123d") if self.features.keys else "gemm"
+            if self.op.convolution is not None:
+                return "depthwise" if is_depthwise(self.op.convolution) else "convolution"
+            name = self.features.keys[0].partition(".")[0] if self.features.keys else "gemm"
             return "gemm" if name == "bmm" else name
         if self.op.kind == "normalization":
             return "layer-normalization" if self.op.operator.startswith(_LAYER_NORMS) else "normalization"

@@ -38,9 +38,12 @@ ROUNDS = 4
 """Rounds in which the time of a layer is divided among its kernels and these are fitted again."""
 LEAST = 6
 """Points of a group that has bells; fewer give a line alone."""
-MOST = 700
+MOST = 1500
 """Points of a group; of more, every second or third is taken."""
 _WIDTHS, _NOISES = (1.0, 2.0, 4.0, 8.0), (0.03, 0.1, 0.3, 1.0)
+_CLIFF = 1.5
+"""Logarithm by which a time may differ from what all others say; beyond, a library chose a kernel for that shape alone
+(hundreds of times as slow, at worst), which says nothing about its neighbours."""
 _TIE = 0.3
 """Weight of the tie between the powers of classes: a difference of the whole power counts as this relative error."""
 _SHORTEST_US = 0.5
@@ -182,7 +185,7 @@ def _parts(kernel: Kernel, machine: RooflineMachine) -> Iterator[Part]:
 def fit_group(shares: Sequence[Share], *, bells: bool = True) -> KernelGroup:
     """Fixed time and share of the limit, and bells that predict the rest of each time best from all others.
 
-    Bells of one width are tried first, then other widths along single axes. Where they do not help, there are none.
+    Times on a cliff have no bells. Where bells do not help, there are none.
     """
     shares = shares[:: -(-len(shares) // MOST)]
     launches, limits, times = (np.array([getattr(share, name) for share in shares]) for name in Share._fields[1:])
@@ -193,17 +196,12 @@ def fit_group(shares: Sequence[Share], *, bells: bool = True) -> KernelGroup:
     if len(values) < LEAST or not bells:
         return best
     points = np.array([share.shape for share in shares])
-    error, scales, noise, weights = min(
-        (_left_out(points, values, np.full(points.shape[1], width), noise) for width in _WIDTHS for noise in _NOISES),
-        key=lambda fitted: fitted[0],
-    )
-    for axis in range(points.shape[1]):
-        for stretch in (0.5, 2.0, 4.0):
-            tried = scales.copy()
-            tried[axis] *= stretch
-            fitted = _left_out(points, values, tried, noise)
-            if fitted[0] < 0.99 * error:
-                error, scales, noise, weights = fitted
+    fitted = _fit_bells(points, values)
+    near = np.abs(fitted.left_out) < _CLIFF
+    if not near.all() and near.sum() >= LEAST:
+        points, values = points[near], values[near]
+        fitted = _fit_bells(points, values)
+    error, scales, weights = fitted.error, fitted.scales, fitted.weights
     if error > 0.95 * plain:
         return best
     return structs.replace(
@@ -231,18 +229,42 @@ def _fit_line(launches: NDArray[Any], limits: NDArray[Any], times: NDArray[Any])
     return best
 
 
-Fitted = tuple[float, NDArray[np.float64], float, NDArray[np.float64]]
-"""Mean error of values left out, widths, noise, weights."""
+class _Bells(NamedTuple):
+    """Bells around points, as they predict each value from all others."""
+
+    left_out: NDArray[np.float64]
+    """Error of each value."""
+    scales: NDArray[np.float64]
+    noise: float
+    weights: NDArray[np.float64]
+
+    @property
+    def error(self) -> float:
+        """Mean error."""
+        return float(np.abs(self.left_out).mean())
 
 
-def _left_out(points: NDArray[Any], values: NDArray[Any], scales: NDArray[Any], noise: float) -> Fitted:
-    """Weights of the bells, and the error of each value predicted from all others."""
+def _fit_bells(points: NDArray[Any], values: NDArray[Any]) -> _Bells:
+    """The widths with the least error: one for all axes first, then others along single axes."""
+    widths = [np.full(points.shape[1], width) for width in _WIDTHS]
+    best = min((_bells(points, values, width, noise) for width in widths for noise in _NOISES), key=lambda b: b.error)
+    for axis in range(points.shape[1]):
+        for stretch in (0.5, 2.0, 4.0):
+            scales = best.scales.copy()
+            scales[axis] *= stretch
+            tried = _bells(points, values, scales, best.noise)
+            if tried.error < 0.99 * best.error:
+                best = tried
+    return best
+
+
+def _bells(points: NDArray[Any], values: NDArray[Any], scales: NDArray[Any], noise: float) -> _Bells:
     scaled = points / scales
     squares = (scaled**2).sum(-1)
     away = np.maximum(squares[:, None] + squares[None] - 2 * scaled @ scaled.T, 0.0)
     inverse = np.linalg.inv(np.exp(-away / 2) + noise * np.eye(len(values)))
     weights = inverse @ values
-    return float(np.abs(weights / np.diag(inverse)).mean()), scales, noise, weights
+    return _Bells(weights / np.diag(inverse), scales, noise, weights)
 
 
 def fit_energy(

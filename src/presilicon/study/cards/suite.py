@@ -780,12 +780,12 @@ def _usual_moves(draw: random.Random) -> Iterator[Layer]:
             arguments = {"count": count, "size": size, "optimizer": kind, "fused": fused}
             yield Layer(name="parameters", arguments=arguments, shapes=((1,),))
     for _ in range(12):
-        shape = (_batch(draw, 4, 7), _width(draw, 128), *(draw.choice((14, 28, 56, 112)),) * 2)
+        images = (_batch(draw, 4, 7), _width(draw, 128), *(draw.choice((14, 28, 56, 112)),) * 2)
         for channels_last in (False, True):
             for kind, options in (
                 ("MaxPool2d", {"kernel_size": 3, "stride": 2, "padding": 1}), ("MaxPool2d", {"kernel_size": 2}),
                 ("AdaptiveAvgPool2d", {"output_size": 1}),
             ):  # fmt: skip
                 yield Layer(
-                    name="pool", arguments={"kind": kind, **options}, shapes=(shape,), channels_last=channels_last
+                    name="pool", arguments={"kind": kind, **options}, shapes=(images,), channels_last=channels_last
                 )
