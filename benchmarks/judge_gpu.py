@@ -123,7 +123,8 @@ def plot(parts: dict[str, list[Judged]], path: Path) -> None:
 
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 5.2), constrained_layout=True)
     for axis, (unit, field) in zip(axes, (("seconds", "time_s"), ("joules", "energy_j")), strict=True):
-        for (title, judged), colour in zip(parts.items(), ("#9aa0a6", "#0072b2", "#d55e00", "#009e73", "#cc79a7"), strict=True):
+        colours = ("#9aa0a6", "#0072b2", "#d55e00", "#009e73", "#cc79a7")
+        for (title, judged), colour in zip(parts.items(), colours, strict=True):
             points = [(step.row[field], getattr(step, field)) for step in judged]
             axis.scatter(*zip(*points, strict=True), s=22, color=colour, alpha=0.75, linewidths=0, label=title)
         values = [value for judged in parts.values() for s in judged for value in (s.row[field], getattr(s, field))]
