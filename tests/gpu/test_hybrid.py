@@ -22,8 +22,8 @@ BATCH = (64, 1, 14, 14)
 SYSTEM = System(
     name="cuda-and-cpu",
     devices={
-        "gpu": Device(kind="gpu", peak_w=700, memory_gb_s=4800, bytes_per_s=20e9, runtime=("cuda:0",)),
-        "cpu": Device(kind="cpu", peak_w=200, memory_gb_s=100, bytes_per_s=20e9, runtime=("cpu",)),
+        "gpu": Device(kind="gpu", idle_w=120, peak_w=700, memory_gb_s=4800, bytes_per_s=20e9, runtime=("cuda:0",)),
+        "cpu": Device(kind="cpu", idle_w=50, peak_w=200, memory_gb_s=100, bytes_per_s=20e9, runtime=("cpu",)),
     },
 )
 
