@@ -48,6 +48,8 @@ class Device(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kernels: dict[str, tuple[str, ...]] = {}
     """Sets of kinds of ops that fit on a board together, by name: each board holds one of them for the whole training.
     Without sets, a device runs every kind that the table has."""
+    reconfigure_s: Positive | None = None
+    """Time to load another set of kernels into a board."""
     big_units: Count = 1
     """Devices over which a big op is spread."""
     clocks: tuple[float, ...] = (1.0,)
@@ -75,6 +77,8 @@ class Device(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError(f"clocks must decrease, not {list(self.clocks)}")
         if self.runtime and len(self.runtime) != self.count:
             raise ConfigError(f"runtime must name {self.count} devices, one for each, not {len(self.runtime)}")
+        if self.reconfigure_s is not None and len(self.kernels) < 2:
+            raise ConfigError("reconfigure_s is for boards with two or more sets of kernels: give them in kernels")
         for name, kinds in self.kernels.items():
             if not kinds:
                 raise ConfigError(f'kernels."{name}" must name at least one kind of op, such as "Conv2D"')
@@ -221,6 +225,7 @@ class System(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict
                         count=count,
                         big_units=min(device.big_units, count),
                         kernels={kernels: device.kernels[kernels]},
+                        reconfigure_s=None,
                         runtime=device.runtime[first : first + count],
                     )
                     first += count

@@ -6,11 +6,13 @@ a class, times are interpolated between the rows of the table by the op's work.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
+
+from msgspec.structs import replace
 
 from presilicon.base import ConfigError
 from presilicon.designs import System, load_design, load_system
@@ -353,7 +355,31 @@ def solve_problem(
         seed=request.seed,
     )
     chosen = next(each for each, own, _, _ in built if own is solution.problem)
-    return Scheduled(chosen, solution, built[0][3])
+    notes = (*solution.notes, *_reconfigurations(system, solution))
+    return Scheduled(chosen, replace(solution, notes=notes), built[0][3])
+
+
+def _reconfigurations(system: System, solution: Solution) -> Iterator[str]:
+    """What a schedule would gain or lose if boards changed their kernels within a step.
+
+    The next step begins with the same kernels, so that a board that changes them loads two sets in every step.
+    """
+    longest_s = solution.goal.limit_s or solution.schedule.makespan_s
+    for name, device in system.devices.items():
+        if len(device.kernels) < 2:
+            continue
+        if device.reconfigure_s is None:
+            yield f"{name} keeps its kernels for the whole training; give reconfigure_s to see whether it must"
+        elif 2 * device.reconfigure_s >= longest_s:
+            yield (
+                f"{name} keeps its kernels: to load others and the first ones again takes {2 * device.reconfigure_s:g} "
+                f"s in each step, and no schedule may take longer than {longest_s:.3g} s"
+            )
+        else:
+            yield (
+                f"warning: {name} could load other kernels within a step (twice {device.reconfigure_s:g} s of "
+                f"{longest_s:.3g} s); such schedules were not searched, and the bound does not hold for them"
+            )
 
 
 def problem_of(

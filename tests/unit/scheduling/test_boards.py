@@ -75,3 +75,21 @@ def test_a_training_step_that_does_not_fit_says_how_much_it_needs() -> None:
     ):
         schedule(system, "digits-cnn", solver="anytime", time_limit_s=0.5)
     assert schedule(load_system("v100-3xs10", ["devices.gpu.memory_gb=1"]), "digits-cnn", solver="heft").gap is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ((), "fpga keeps its kernels for the whole training; give reconfigure_s"),
+        (("devices.fpga.reconfigure_s=1.5",), "takes 3 s in each step, and no schedule may take longer than"),
+        (("devices.fpga.reconfigure_s=1e-6",), "warning: fpga could load other kernels within a step"),
+    ],
+)
+def test_a_note_says_whether_boards_could_change_their_kernels_in_a_step(settings, said) -> None:
+    found = schedule("v100-3xs10", "digits-mlp", solver="heft", settings=(SETS, *settings))
+    assert sum(said in note for note in found.notes) == 1
+
+
+def test_the_time_of_a_reconfiguration_is_for_boards_with_several_sets() -> None:
+    with pytest.raises(ConfigError, match="reconfigure_s is for boards with two or more sets of kernels"):
+        load_system("v100-3xs10", ["devices.fpga.reconfigure_s=1.5"])
