@@ -19,27 +19,11 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from presilicon.base import ConfigError
-from presilicon.records import (
-    Executed,
-    Execution,
-    Pool,
-    Problem,
-    Schedule,
-    UncoveredOp,
-)
-from presilicon.scheduling import (
-    Executor,
-    OpDevice,
-    Ran,
-    Session,
-    Solution,
-    open_device,
-)
+from presilicon.records import Executed, Execution, Pool, Problem, Schedule, UncoveredOp
+from presilicon.scheduling import Executor, OpDevice, Ran, Session, Solution, open_device
 from presilicon.study.cards.nvml import Nvml
 from presilicon.study.characterization import Meter
-from presilicon.study.scheduling import (
-    Scheduled,
-)
+from presilicon.study.scheduling import Scheduled
 from presilicon.workloads import WholeDropout
 
 Devices = Mapping[str, Sequence[str | OpDevice]]
