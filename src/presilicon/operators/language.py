@@ -831,8 +831,10 @@ class _Compiler:
                 raise self.source.error(node, f'the call of "{name}", a local variable')
             case ast.Attribute(ast.Name(module), name) if self.is_math(module, scope):
                 return getattr(math, name, None)
+            case ast.Attribute(ast.Name("statistics"), ("mean" | "fmean") as name) if "statistics" not in self.locals:
+                return getattr(statistics, name)
             case ast.Attribute():
-                raise self.source.error(node, "attribute access")
+                raise self.source.error(node, f"{ast.unparse(node.func)}: attribute access")
         raise self.foreign(node.func)
 
     def inline(self, node: ast.Call, operator: Any, scope: Scope) -> int:

@@ -122,7 +122,7 @@ class Operator:
             given = f"no {missing[0]}" if missing else f"{wrong[0]}=" if wrong else f"{len(arguments)} arguments"
             raise ConfigError(f"{self.where} takes ({spelled}), but was given {given}")
         constants = tuple(
-            (name, _constant(values.get(name, default), default)) for name, default in self.constants.items()
+            (name, self._constant(name, values.get(name, default))) for name, default in self.constants.items()
         )
         return {name: values[name] for name in self.operands}, constants
 
@@ -244,6 +244,12 @@ class Operator:
         if self.source is None:
             raise ConfigError(f"{self.name} is not in a file; give its kind in the design, as kind = 'table'")
         return f"{Path(self.source.file)}:{self.name}"
+
+    def _constant(self, name: str, value: Any) -> Any:
+        try:
+            return _constant(value, self.constants[name])
+        except ConfigError as error:
+            raise ConfigError(f"{self.where}, {name}: {error}") from None
 
     def _stated(self, cost: OperatorCost) -> OperatorCost:
         return replace(cost, cycles=cost.cycles if self.cycles is None else self.cycles, pipelined=self.pipelined)

@@ -1,11 +1,13 @@
 """Tensors in the language: loops, reductions, whole numbers, tables and shapes, by the reference."""
 
 import math
+import statistics
 from statistics import mean
 
 import pytest
 import torch
 
+from presilicon.base import ConfigError
 from presilicon.operators import operator
 from presilicon.operators.executions import calls
 
@@ -131,3 +133,43 @@ def test_empty_tensors_have_neutral_sums() -> None:
 
     assert total(torch.ones(2, 0)).tolist() == [0.0, 0.0]
     assert total(torch.ones(0, 2)).shape == (0,)
+
+
+def test_a_second_derivative_is_refused() -> None:
+    @operator
+    def cube(x):
+        return x * x * x
+
+    w = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)
+    x = torch.tensor([1.5], dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(cube(w * x).sum(), x, create_graph=True)
+    assert gradient.item() == pytest.approx(3 * 9 * 2)
+    with pytest.raises(ConfigError, match="cube has no second derivative"):
+        torch.autograd.grad(gradient.pow(2).sum(), w)
+
+
+def test_tensors_on_different_devices_are_refused() -> None:
+    @operator
+    def product(a, b):
+        return a * b
+
+    with pytest.raises(ConfigError, match="must be on one device, not on cpu, meta"):
+        product(torch.ones(2), torch.ones(2, device="meta"))
+
+
+def test_means_are_written_with_or_without_their_module() -> None:
+    @operator
+    def centre(x: "r n") -> "r":
+        return statistics.mean(x[r, j] for j in range(N))
+
+    x = torch.randn(3, 5, dtype=torch.float64)
+    torch.testing.assert_close(centre(x), x.mean(-1))
+
+
+def test_errors_about_constants_name_the_operator() -> None:
+    @operator
+    def scaled(x, by=2):
+        return x * by
+
+    with pytest.raises(ConfigError, match="scaled, by: a constant must be a number, not 'much'"):
+        scaled(torch.ones(2), by="much")

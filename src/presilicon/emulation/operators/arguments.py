@@ -174,6 +174,11 @@ def _affine(operator: Operator, name: str, key: str, value: Tensor) -> Callable[
     raise ConfigError(f"{operator.where} replaces {name}, but has no operand for its {key}")
 
 
+def _plain(value: Any) -> Any:
+    """One number where all of several are equal."""
+    return value[0] if isinstance(value, list | tuple) and len(set(value)) == 1 else value
+
+
 def _constants(operator: Operator, name: str, bound: Mapping[str, Any]) -> dict[str, Any]:
     defaults = {}
     for word in _SIGNATURES.get(name, "").split():
@@ -185,15 +190,16 @@ def _constants(operator: Operator, name: str, bound: Mapping[str, Any]) -> dict[
         if key in operator.constants and value is not None:
             given[key] = value
         elif key in defaults and not isinstance(value, Tensor) and key not in (*_IGNORED, *operator.operands):
-            plain = value[0] if isinstance(value, list | tuple) and len(set(value)) == 1 else value
-            if (
-                repr(plain) != defaults[key]
-                and plain is not None
-                and not (key == "eps" and "eps" not in operator.constants)
-            ):
+            plain = _plain(value)
+            is_default = repr(plain) == defaults[key] or plain is None
+            if key == "stride" and defaults[key] == "None":  # a window's own size
+                is_default = is_default or plain == _plain(bound.get("kernel_size"))
+            if not is_default and not (key == "eps" and "eps" not in operator.constants):
+                is_number = isinstance(plain, int | float | list | tuple)
+                advice = f"give it one, as {key}={value!r}" if is_number else f"{key} must be {defaults[key]}"
                 raise ConfigError(
                     f"{operator.where} replaces {name}, which is called with {key}={value!r}, but has no constant "
-                    f"{key}; give it one, as {key}={defaults[key]}"
+                    f"{key}; {advice}"
                 )
     return given
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
@@ -129,6 +128,10 @@ def call(operator: Operator, operands: Mapping[str, Any], constants: Constants) 
             str(value.dtype) if isinstance(value, Tensor) else type(value).__name__ for value in operands.values()
         )
         raise ConfigError(f"{operator.where} takes a floating-point tensor, not {kinds}")
+    device = floating[0].device
+    if any(tensor.device != device for tensor in tensors):
+        devices = ", ".join(sorted({str(tensor.device) for tensor in tensors}))
+        raise ConfigError(f"{operator.where}: all tensors must be on one device, not on {devices}")
     for name, value in operands.items():
         if not isinstance(value, Tensor | int | float):
             raise ConfigError(f"{operator.where}: {name} must be a tensor or a number, not {value!r:.60}")
@@ -274,7 +277,10 @@ def _backward(ctx: Any, error: Tensor) -> tuple[list[Tensor | None], None]:
     rest = [name for name in ctx.wanted if name not in by_name]
     if rest:
         compute = _compute_gradients if _is_plain() else torch.ops.presilicon.operator_backward
-        gradients = compute(error, operands, ctx.key, " ".join(rest))
+        with torch.no_grad():
+            gradients = compute(error, operands, ctx.key, " ".join(rest))
+        if torch.is_grad_enabled():  # a gradient of the gradient may be wanted
+            gradients = [_Once.apply(operator.where, gradient, error, *operands) for gradient in gradients]  # type: ignore[no-untyped-call]
         by_name |= dict(zip(rest, gradients, strict=True))
     return [by_name.get(name) for name in operator.operands], None
 
@@ -299,6 +305,19 @@ def _is_plain() -> bool:
     return _get_current_dispatch_mode() is None and torch._C._functorch.peek_interpreter_stack() is None
 
 
+class _Once(torch.autograd.Function):
+    """A gradient that depends on tensors in a way that nothing differentiates."""
+
+    @staticmethod
+    def forward(ctx: Any, where: str, gradient: Tensor, *sources: Tensor) -> Tensor:
+        ctx.where = where
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, error: Tensor) -> Any:
+        raise ConfigError(f"{ctx.where} has no second derivative")
+
+
 class _Applied(torch.autograd.Function):
     """The op without torch's dispatcher."""
 
@@ -309,7 +328,6 @@ class _Applied(torch.autograd.Function):
         return _compute(operands, key)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, error: Tensor) -> tuple[Tensor | None, ...]:
         return None, *_backward(ctx, error)[0]
 

@@ -264,7 +264,7 @@ class Choice:
         """For each limit, the best point that only this limit refuses and that trains as the winner does."""
         own = winner.record.metric(self.cost)
         cheaper = sorted(
-            (p for p in points if not simulated[p.key].error and simulated[p.key].metric(self.cost) < own),
+            (p for p in points if not simulated[p.key].error and simulated[p.key].metric(self.cost) < 0.99 * own),
             key=lambda point: simulated[point.key].metric(self.cost),
         )
         for limit in self.limits:

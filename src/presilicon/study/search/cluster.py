@@ -9,7 +9,7 @@ from typing import Any
 
 from presilicon.base import ConfigError, MissingToolError, RunFailedError
 from presilicon.runs import versions
-from presilicon.study.search.engine import Outcome, attempt
+from presilicon.study.search.engine import Outcome, attempt, registrations
 
 TIMEOUT_S = 10
 
@@ -106,10 +106,13 @@ class DaskEngine:
 
     def run(self, function: Callable[[Any], Any], tasks: Sequence[Any], *, trains: bool = True) -> Iterator[Outcome]:
         """Outcomes as tasks finish; the scheduler gives those of a worker that died to another."""
+        import cloudpickle  # type: ignore[import-untyped]
         from distributed import CancelledError, KilledWorker, as_completed
 
+        registered = registrations(cloudpickle.dumps)  # functions of the main program travel by value
         futures = {
-            self._client.submit(attempt, function, task, pure=False): number for number, task in enumerate(tasks)
+            self._client.submit(attempt, function, task, registered, pure=False): number
+            for number, task in enumerate(tasks)
         }
         try:
             for future in as_completed(futures, loop=self._client.loop):

@@ -2,12 +2,14 @@
 
 import multiprocessing
 import os
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple, Protocol
 
-from presilicon.base import PresiliconError, RunFailedError
+from presilicon.base import ConfigError, PresiliconError, RunFailedError
+from presilicon.formats import NAMED_FORMATS, NAMED_UNITS, UserFormat
 from presilicon.study.processes import prepare_worker, process_context
 
 MOST_DEATHS = 3
@@ -41,9 +43,44 @@ class Engine(Protocol):
         ...
 
 
-def attempt(function: Callable[[Any], Any], task: Any) -> tuple[Any, str]:
-    """The result of a task, or the message of an error that its user can act on."""
+def registrations(dumps: Callable[[Any], bytes] = pickle.dumps) -> bytes:
+    """The formats and processing units that were registered in this process, for workers; empty if there are none.
+
+    Raises:
+        ConfigError: their functions cannot be sent to another process.
+    """
+    formats = {name: fmt for name, fmt in NAMED_FORMATS.items() if isinstance(fmt, UserFormat)}
+    if not formats and not NAMED_UNITS:
+        return b""
     try:
+        return dumps((formats, dict(NAMED_UNITS)))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ConfigError(
+            f"registered formats and units cannot be sent to workers ({error}): define their functions at the top "
+            "level of a file, or give jobs=1"
+        ) from None
+
+
+_registered = b""
+
+
+def _register(registered: bytes) -> None:
+    global _registered
+    if registered != _registered:
+        formats, units = pickle.loads(registered)
+        NAMED_FORMATS.update(formats)
+        NAMED_UNITS.update(units)
+        _registered = registered
+
+
+def attempt(function: Callable[[Any], Any], task: Any, registered: bytes = b"") -> tuple[Any, str]:
+    """The result of a task, or the message of an error that its user can act on.
+
+    `registered` are the formats and units of the process that sent the task.
+    """
+    try:
+        if registered:
+            _register(registered)
         return function(task), ""
     except PresiliconError as error:
         return None, " ".join(str(error).split())
@@ -94,7 +131,8 @@ class LocalEngine:
         before = set(multiprocessing.active_children())
         pool = ProcessPoolExecutor(min(self.workers, len(tasks)), **_workers(trains))
         try:
-            futures = {pool.submit(attempt, function, task): number for number, task in tasks.items()}
+            registered = registrations()
+            futures = {pool.submit(attempt, function, task, registered): number for number, task in tasks.items()}
             for future in as_completed(futures):
                 number = futures[future]
                 yield number, Outcome(tasks[number], *future.result())

@@ -98,6 +98,10 @@ class StudyFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def limits(self) -> tuple[Condition, ...]:
         """The conditions that a design must satisfy."""
         names = SIMULATED if self.training is None else POINT_METRICS
+        for text in self.subject_to if self.training is None else ():
+            metric = text.split()[0] if text.split() else ""
+            if metric in POINT_METRICS and metric not in SIMULATED:
+                raise ConfigError(f'subject_to "{text}": {metric} is known after training only; add [train]')
         return tuple(parse_condition(text, names, "subject_to") for text in self.subject_to)
 
     @property
@@ -131,6 +135,8 @@ class StudyFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for objective in self.objectives:
             if objective not in allowed:
                 raise unknown("objective", objective, allowed)
+            if self.objectives.count(objective) > 1:
+                raise ConfigError(f"objectives: {objective} is there twice; give it once")
         if self.choose is not None and len(self.workloads) > 1:
             raise ConfigError("[choose] recommends a design for one workload: give one, or leave [choose] out")
         _check_limits(self.limits)

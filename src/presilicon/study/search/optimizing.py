@@ -107,7 +107,11 @@ def _storage(optuna: Any, study: StudyFile, directory: Path) -> Any:
     storage = study.search.storage
     if storage is not None and "://" in storage:
         return storage
-    file = Path(storage) if storage is not None else directory / JOURNAL
+    # Optuna's lock is a link to this path, which must not be relative. That of a run that was killed is stale, since we
+    # hold the lock of the run itself.
+    file = (Path(storage) if storage is not None else directory / JOURNAL).resolve()
+    if storage is None:
+        file.with_name(f"{file.name}.lock").unlink(missing_ok=True)
     backend = optuna.storages.journal.JournalFileBackend(str(file))
     return optuna.storages.JournalStorage(backend)
 

@@ -1,9 +1,13 @@
 """Searches with Optuna's samplers."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
 import presilicon as ps
 from presilicon.base import ConfigError, MissingToolError
+from presilicon.study.search import optimizing
 from presilicon.study.search.table import read_points
 
 optuna = pytest.importorskip("optuna")
@@ -83,3 +87,16 @@ def test_without_optuna_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "optuna", None)
     with pytest.raises(MissingToolError, match=r"presilicon\[search\]"):
         ps.sweep(STUDY, out=tmp_path)
+
+
+def test_the_lock_of_a_search_that_was_killed_does_not_stop_the_next(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    directory = Path("runs")  # relative, as by default: the link that Optuna makes of it leads nowhere
+    directory.mkdir()
+    stale = directory / "optuna.journal.lock"
+    stale.symlink_to(directory / "optuna.journal")
+    study = SimpleNamespace(search=SimpleNamespace(storage=None))
+    storage = optimizing._storage(optuna, study, directory)
+    assert not stale.is_symlink()
+    optuna.create_study(storage=storage)
+    assert (directory / "optuna.journal").is_file()

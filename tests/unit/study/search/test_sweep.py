@@ -237,7 +237,6 @@ BAD = [
     ({"vary": {"methods": ["tensordsh"]}}, "tensordash"),
     ({"vary": {"batch": [0]}}, "vary.batch"),
     ({"subject_to": "aera_mm2 <= 5"}, 'did you mean "area_mm2"'),
-    ({"subject_to": "accuracy >= 0.9"}, 'unknown metric of subject_to "accuracy"'),
     ({"subject_to": "area_mm2 <= 1"}, 'no point can meet "area_mm2 <= 1"'),
     ({"subject_to": "power_w <= 0.001"}, 'no point can meet "power_w <= 0.001": the nearest'),
     ({"subject_to": ["area_mm2 <= 5", "area_mm2 >= 6"]}, "no point can meet both"),
@@ -259,6 +258,8 @@ BAD = [
     ({"vary": {"numerics": [5]}}, "vary.numerics"),
     ({"vary": {"methods": [5]}}, "vary.methods"),
     ({"vary": {"workload": ["digits-cnn"]}}, "workloads = [...]"),
+    ({"subject_to": ["accuracy >= 0.5"]}, "accuracy is known after training only; add [train]"),
+    ({"objectives": ["area_mm2", "area_mm2"]}, "objectives: area_mm2 is there twice"),
     ({"train": {"max_steps": 5}}, "max_steps is 5"),
     ({"choose": {"few_steps": 1}}, "choose.few_steps must be at least"),
 ]
