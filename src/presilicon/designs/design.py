@@ -100,7 +100,7 @@ def load_design(
         given = [setting.partition("=")[0].removeprefix("machine.") for setting in settings]
         data = {**data, "machine": without_other_form(data["machine"], given)} if "machine" in data else data
         data = apply_settings(data, settings, Design, source)
-        source = Source(f"{source.name} with --set {' '.join(settings)}", source.text)
+        source = Source(f"{source.name} with {' '.join(settings)}", source.text)
     _check_technology(data, source)
     return decode_config(data, Design, source, decode_format)
 

@@ -255,7 +255,7 @@ def load_system(name_or_path: str | Path, settings: Iterable[str] = ()) -> Syste
     settings = list(settings)
     if settings:
         data = apply_settings(data, settings, System, source)
-        source = Source(f"{source.name} with --set {' '.join(settings)}", source.text)
+        source = Source(f"{source.name} with {' '.join(settings)}", source.text)
     return decode_config(_with_table(data, source), System, source)
 
 

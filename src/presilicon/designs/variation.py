@@ -56,7 +56,7 @@ def vary_designs(
             others = [setting for setting in combination if not setting.startswith("method.")]
             design = load_design(name_or_path, [*settings, *others], numerics=numerics, methods=[*methods, *own])
         except ConfigError as error:
-            raise ConfigError(_name_option(str(error), combination)) from None
+            raise ConfigError(_name_option(str(error), settings, combination)) from None
         if combination:
             design = replace(design, name=f"{design.name}[{', '.join(combination)}]")
             design.check()
@@ -70,10 +70,14 @@ def _overlap(one: str, other: str) -> bool:
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
-def _name_option(message: str, combination: Sequence[str]) -> str:
-    """An error about a setting that --vary made, with that option's name."""
+def _name_option(message: str, settings: Sequence[str], combination: Sequence[str]) -> str:
+    """An error about a setting that --vary made, with that option's name; or about one that --vary was meant for."""
     for setting in combination:
         message = message.replace(f'--set "{setting}"', f'--vary "{setting}"')
+    for setting in settings:
+        text = setting.partition("=")[2]
+        if len(split_values(text)) > 1 and f"given {text.strip()!r}" in message:
+            message += f"; for a design with each of these values, --vary {setting}"
     return message
 
 

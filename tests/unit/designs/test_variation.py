@@ -58,6 +58,8 @@ def test_values_are_split_at_commas_outside_brackets_and_quotes(text, values) ->
         (["machine.rows=8"], ["machine.rows=1,2"], "machine.rows is set or varied already"),
         ([], ["machine.rowz=1,2"], 'did you mean "rows"'),
         ([], ["machine.rows=1,many"], "expected int"),
+        ([], ["machine.rows=8,16", "numerics=bf16,int8"], "with machine.rows=8 numerics=bf16.*expected table"),
+        (["machine.rows=32,64"], [], "expected int; for .* --vary machine.rows=32,64"),
         ([], ["description=" + "x" * 99 + ",b"], "100 characters"),
     ],
 )
