@@ -277,7 +277,7 @@ class _Model:
                     stay(self.start[row], [(None, self.finish[row]), *out, *uses, *stays], mine, size)
                 if linked and (row, pool) in self._enters:
                     came = self._enters[row, pool], self._arrives[row, pool]
-                    stay(self.moves[row, pool], [(None, came[1]), *uses, *stays], came[0], size)
+                    stay(self.moves[row, pool], [came, *uses, *stays], came[0], size)
                 there = [literal for literal, _ in nexts]
                 if there and (linked or mine is not None):
                     old = model.new_bool_var("")
