@@ -106,7 +106,7 @@ def command(context: click.Context) -> None:
 @click.option("--lag", "lag_s", type=float, default=0.02, metavar="S", help="Period of the GPU-only clock controller.")
 @click.option("--seed", type=int, default=0, help="Seed of the search.")
 @click.option("--execute", is_flag=True, help="Train by the schedule on the real devices that the system names.")
-@click.option("--steps", type=click.IntRange(1), default=50, help="Training steps of --execute.")
+@click.option("--steps", type=click.IntRange(1), help="Training steps of --execute; by default 50.")
 @click.option("--no-measure", is_flag=True, help="--execute: use the system's table; do not measure ops here first.")
 @click.option("--no-takeover", is_flag=True, help="--execute: the idle reference device takes no ops of busy devices.")
 @click.option("--mirror", is_flag=True, help="--execute: copy results to the host, to survive the loss of a device.")
@@ -128,7 +128,7 @@ def run(
     sensitivity: bool,
     usd_per_kwh: float,
     execute: bool,
-    steps: int,
+    steps: int | None,
     no_measure: bool,
     no_takeover: bool,
     mirror: bool,
@@ -159,10 +159,10 @@ def run(
         if sensitivity:
             raise ConfigError("--sensitivity compares schedules, and --execute runs one: give either")
         choices: dict[str, Any] = {"measure": not no_measure, "takeover": not no_takeover, "mirror": mirror}
-        choices |= {"steps": steps, "set_clocks": set_clocks, "watts": watts}
+        choices |= {"set_clocks": set_clocks, "watts": watts} | ({} if steps is None else {"steps": steps})
         return run_execution(request, choices, usd_per_kwh=usd_per_kwh, out=out, as_json=as_json)
     flags = {"no-measure": no_measure, "no-takeover": no_takeover, "mirror": mirror, "set-clocks": set_clocks}
-    for name, given in {**flags, "watts": watts is not None}.items():
+    for name, given in {**flags, "steps": steps is not None, "watts": watts is not None}.items():
         if given:
             raise ConfigError(f"--{name} is for --execute")
     return run_schedule(request, sensitivity=sensitivity, usd_per_kwh=usd_per_kwh, out=out, as_json=as_json)

@@ -1,6 +1,7 @@
 """Output of `presilicon schedule`: summary, JSON document, page, trace and table."""
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -85,14 +86,19 @@ def run_execution(
 
 
 def _progress(objective: str) -> Callable[[float, float], None]:
-    """Print a line on stderr every few seconds; on a terminal, overwrite it."""
+    """Print a line on stderr every few seconds; on a terminal, overwrite it.
+
+    Executions search several times, and so do boards that hold other kernels: time and share are those of the search.
+    """
     began = last_shown = time.perf_counter()
+    last_share = math.inf
     terminal = sys.stderr.isatty()
     unit = "J" if objective == "energy" else "s"
 
     def show(share: float, value: float) -> None:
-        nonlocal last_shown
+        nonlocal began, last_share, last_shown
         now = time.perf_counter()
+        began, last_share = now if share < last_share else began, share
         if now - last_shown < (0.5 if terminal else 5.0):
             return
         last_shown = now

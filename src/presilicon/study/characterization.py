@@ -126,11 +126,16 @@ def _describe(device: str, opened: Any) -> tuple[str, float]:
     return f"CPU, {torch.get_num_threads()} threads", float(found[1]) * 1e6 if found else 1e9
 
 
+def check_watts(watts: float | None) -> None:
+    """Refuse a power of a device that cannot be."""
+    if watts is not None and not 0 <= watts < 1e6:
+        raise ConfigError(f"watts must be at least 0 and below a million, not {watts:g}")
+
+
 def find_meter(device: str, watts: float | None) -> Meter:
     """The power meter of a device: `watts` if given, else NVML or RAPL."""
+    check_watts(watts)
     if watts is not None:
-        if not 0 <= watts < 1e6:
-            raise ConfigError(f"watts must be at least 0, not {watts:g}")
         return Meter(f"the user, {watts:g} W", None, given_w=watts)
     if device == "cuda":
         nvml = Nvml(torch.cuda.current_device())

@@ -35,7 +35,7 @@ from presilicon.scheduling import (
     cost,
     retimed,
 )
-from presilicon.study.characterization import Meter, find_meter
+from presilicon.study.characterization import Meter, check_watts, find_meter
 from presilicon.study.hybrid_context import Devices, Hybrid, gpu_clocks
 from presilicon.study.scheduling import (
     Scheduled,
@@ -278,6 +278,7 @@ def execute(
         raise ConfigError("--execute trains one copy of a model; give a system without replicas")
     if options.watts is not None and request.cap_w is None:
         raise ConfigError("--watts is for --execute with --power-cap")
+    check_watts(options.watts)
     is_plain = request.transfers and request.relief == 1.0 and not request.optimistic_links
     if options.measure and not (is_plain and all(len(device.kernels) < 2 for device in system.devices.values())):
         raise ConfigError(

@@ -294,6 +294,7 @@ def test_an_execution_from_the_table_under_a_cap_says_what_it_did(invoke) -> Non
     ("arguments", "message"),
     [
         (["schedule", "cpu-2xopencl", "--workload", "digits-mlp", "--mirror"], "--mirror is for --execute"),
+        (["schedule", "cpu-2xopencl", "--workload", "digits-mlp", "--steps", "3"], "--steps is for --execute"),
         ([*IDEAL, "--execute"], "--execute needs --workload"),
         (["schedule", "v100-3xs10", "--workload", "digits-mlp", "--execute"], "devices.gpu.runtime must name 1"),
         ([*EXECUTE, "--set", "replicas=2"], "without replicas"),
@@ -310,3 +311,36 @@ def test_an_execution_that_cannot_be_is_refused(invoke, arguments, message) -> N
     found = invoke(*arguments)
     assert found.code == 2
     assert message in found.err
+
+
+def test_an_impossible_power_is_refused_before_ops_are_measured(invoke, monkeypatch) -> None:
+    monkeypatch.setattr(execution_module, "calibrate", lambda *_: pytest.fail("it measured"))
+    found = invoke(*EXECUTE, "--power-cap", "30", "--watts", "-5")
+    assert found.code == 2
+    assert "watts must be at least 0 and below a million, not -5" in found.err
+
+
+def test_progress_counts_the_time_of_the_search_at_hand(capsys, monkeypatch) -> None:
+    clock_s = iter([0.0, 30.0, 36.0, 60.0, 66.0])
+    monkeypatch.setattr("presilicon.cli.schedule_outputs.time.perf_counter", lambda: next(clock_s))
+    show = schedule_outputs._progress("energy")
+    for share in (0.0, 0.3, 0.0, 0.3):
+        show(share, 2.0)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(", best")[0] for line in lines] == [
+        f"searching: {share}% of the time, {seconds} s" for share, seconds in ((0, 0), (30, 6), (0, 0), (30, 6))
+    ]
+
+
+def test_a_move_that_outlasts_the_step_is_no_contradiction_under_a_memory_limit(invoke, tmp_path) -> None:
+    size = 110_000_000
+    ops = [
+        {"id": 0, "kind": "MatMul", "size": "M", "bytes_out": size, "deps": []},
+        {"id": 1, "kind": "BiasAddGrad", "size": "S", "bytes_out": 0, "deps": [0]},
+        {"id": 3, "kind": "Mul", "size": "S", "bytes_out": size, "deps": []},
+    ]
+    graph = tmp_path / "graph.json"
+    graph.write_text(json.dumps({"ops": ops}))
+    arguments = ["--graph", str(graph), "--allow-parts", "--solver", "exact", "--time-limit", "2", "--json"]
+    found = invoke("schedule", "v100-3xs10", *arguments, "--set", "devices.gpu.memory_gb=0.2").document
+    assert found["gap"] == pytest.approx(0, abs=1e-6)

@@ -94,7 +94,7 @@ def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(characterization, "_readable", lambda path: False)
     with pytest.raises(MissingToolError, match="--watts"):
         find_meter("cpu", None)
-    with pytest.raises(ConfigError, match="watts must be at least 0, not -3"):
+    with pytest.raises(ConfigError, match="watts must be at least 0 and below a million, not -3"):
         find_meter("cpu", -3.0)
     with pytest.raises(ConfigError, match="repeats must be at least 1, not 0"):
         characterize("digits-mlp", watts=1, repeats=0)
