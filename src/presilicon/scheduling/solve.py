@@ -1,5 +1,6 @@
 """The common entry to all solvers: a checked schedule with its cost, baselines and gap to a proven bound."""
 
+import math
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -169,18 +170,20 @@ def solve_best(
     Raises:
         ConfigError: none has a schedule.
     """
-    solutions, errors = [], []
+    solutions, failed = [], []
     for problem, plain in zip(problems, plains, strict=True):
         try:
             solutions.append(solve(problem, plain=plain, time_limit_s=time_limit_s / len(problems), **options))
         except ConfigError as error:
-            errors.append(error)
+            failed.append((problem, error))
     if not solutions:
-        raise errors[0]
+        raise failed[0][1]
     best = min(solutions, key=lambda solution: solution.goal.value(solution.problem, solution.schedule))
     if len(problems) == 1:
         return best
-    bound = min(solution.bound or 0.0 for solution in solutions)
+    # A solver that found no schedule of a configuration has not proven that there is none.
+    bounds = [solution.bound or 0.0 for solution in solutions]
+    bound = min(bounds + [_relaxed_bound(problem, best.goal) for problem, _ in failed])
     held = ", ".join(f"{pool.units} x {pool.name}" for pool in best.problem.pools)
     note = f"the best of {len(problems)} configurations of the boards: {held}"
     return replace(
@@ -190,6 +193,18 @@ def solve_best(
         spent_s=sum(solution.spent_s for solution in solutions),
         notes=(*best.notes, note),
     )
+
+
+def _relaxed_bound(problem: Problem, goal: Goal) -> float:
+    """A bound on all schedules of a problem; infinite if there provably are none."""
+    from presilicon.scheduling.solvers.anytime import relax
+
+    try:
+        goal.check(problem)
+        _check_cap(problem, goal.cap_w)
+        return relax(problem, goal, cuts=0).bound
+    except ConfigError:
+        return math.inf
 
 
 def _check_cap(problem: Problem, cap_w: float | None) -> None:

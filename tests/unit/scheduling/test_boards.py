@@ -5,8 +5,10 @@ from msgspec.structs import replace
 
 from presilicon.base import ConfigError
 from presilicon.designs import load_system
+from presilicon.records import Mode
 from presilicon.scheduling import build_problem, parse_graph, solve_best
 from presilicon.scheduling.checker import faults
+from presilicon.scheduling.solvers.heft import heft
 from presilicon.study import schedule
 
 SETS = 'devices.fpga.kernels={products = ["MatMul", "Conv2D"], rest = ["Mul", "Transpose"]}'
@@ -49,6 +51,28 @@ def test_the_best_configuration_is_chosen_with_a_bound_for_all() -> None:
     assert best.cost.makespan_s == pytest.approx(min(solution.cost.makespan_s for solution in each))
     assert best.bound == pytest.approx(min(solution.bound or 0.0 for solution in each), rel=1e-4)
     assert any("the best of 4 configurations" in note for note in best.notes)
+
+
+def test_a_configuration_without_a_schedule_still_counts_for_the_bound(monkeypatch) -> None:
+    quick = build_problem(load_system("v100-3xs10"), parse_graph(GRAPH))
+    slow = replace(quick, tasks=tuple(replace(task, modes=tuple(_slower(task.modes))) for task in quick.tasks))
+
+    def fail_if_quick(problem, **options):
+        if problem is quick:
+            raise ConfigError("not within the limits")
+        return heft(problem, **options)
+
+    monkeypatch.setattr("presilicon.scheduling.solve.heft", fail_if_quick)
+    options = {"objective": "throughput", "time_limit_s": 2, "solver": "heft"}
+    found = solve_best([slow, quick], plains=[slow, quick], **options)  # type: ignore[arg-type]
+    least = solve_best([quick], plains=[quick], **{**options, "solver": "exact"})  # type: ignore[arg-type]
+    assert found.problem is slow
+    assert found.bound is not None
+    assert 0 < found.bound <= least.cost.makespan_s
+
+
+def _slower(modes: tuple[Mode, ...]) -> list[Mode]:
+    return [replace(mode, time_s=10 * mode.time_s) for mode in modes]
 
 
 def test_the_checker_notices_a_kernel_that_is_not_on_the_board() -> None:
