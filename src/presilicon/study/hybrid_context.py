@@ -9,6 +9,7 @@ run.execution.makespan_error
 import os
 import statistics
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -28,6 +29,10 @@ from presilicon.workloads import WholeDropout
 
 Devices = Mapping[str, Sequence[str | OpDevice]]
 """Real devices of each pool, one for each unit: a name, or a device of one's own."""
+
+
+class HybridWarning(UserWarning):
+    """A schedule and what was executed have little in common."""
 
 
 class Hybrid:
@@ -55,6 +60,7 @@ class Hybrid:
         self._options: dict[str, Any] = {"takeover": takeover, "mirror": mirror, "cap_w": cap_w, "set_clock": set_clock}
         self._meter, self._given = meter, devices
         self._execution: Execution | None = None
+        self._has_ended = False
         self._stack: ExitStack
         self.session: Session
 
@@ -83,13 +89,23 @@ class Hybrid:
 
     def __exit__(self, *exception: Any) -> None:
         self._stack.__exit__(*exception)
+        self._has_ended = True
+        if self.session.step < 0 and self.session.has_trained:
+            warnings.warn(
+                "the first op of the schedule never came: it is a schedule of another model or batch size, and its "
+                "prediction says nothing about what ran",
+                HybridWarning, stacklevel=2,
+            )  # fmt: skip
 
     @property
     def execution(self) -> Execution:
         """The report, when the context has ended."""
-        if self._execution is None:
-            self._execution = _report(self)
-        return self._execution
+        if self._execution is not None:
+            return self._execution
+        report = _report(self)
+        if self._has_ended:
+            self._execution = report
+        return report
 
 
 def hybrid(model: nn.Module, schedule: Solution | Scheduled, **options: Any) -> Hybrid:

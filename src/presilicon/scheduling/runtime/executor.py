@@ -392,7 +392,7 @@ class Executor:
         try:
             args, kwargs = (map_leaves(lambda leaf: self._operand(leaf, lane), part) for part in (job.args, job.kwargs))
             output = lane.device.run(job.func, args, kwargs)
-            lane.device.synchronize()
+            self._finish_writes(lane, job)
             outputs = output if isinstance(output, (tuple, list)) else (output,)
             for tensor, result in zip(outputs, job.results, strict=False):
                 if result is not None:
@@ -400,15 +400,30 @@ class Executor:
             for before, after in job.writes:
                 after.tensors = {lane.label: before.tensors[lane.label]}
             if self.mirror:
-                for _, after in job.writes:
-                    self._host_tensor(after)
-                for result in job.results:
-                    if result is not None:
-                        self._host_tensor(result.version)
+                self._copy_to_host(lane, [after for _, after in job.writes] + [r.version for r in job.results if r])
         finally:
             with self.lock:
                 self._running.pop(id(job), None)
         return Ran("op", job.name, job.task, job.step, lane.label, start_s, self.now_s(), 0, job.taken_from)
+
+    def _finish_writes(self, lane: Lane, job: Job) -> None:
+        """Wait for an op; if the device fails now, what the op writes in place may have been written in part."""
+        try:
+            lane.device.synchronize()
+        except Exception as error:
+            if job.writes and not self.mirror and lane is not self.reference:
+                raise RunFailedError(
+                    f"{lane.label} failed while {job.name} wrote a tensor in place ({error}), so that its contents are "
+                    "unknown; keep copies on the host with mirror=True"
+                ) from error
+            raise
+
+    def _copy_to_host(self, lane: Lane, versions: Iterable[Version]) -> None:
+        try:
+            for version in versions:
+                self._host_tensor(version)
+        except RunFailedError as error:
+            raise DeviceLostError(f"{lane.label} failed while a result was read back") from error
 
     def _operand(self, leaf: Any, lane: Lane) -> Any:
         if not isinstance(leaf, DeviceTensor):
@@ -445,7 +460,8 @@ class Executor:
         flat = version.tensors.get(self.host.label)
         if flat is not None:
             return self._get(self.host, flat)
-        for label in sorted(version.tensors, key=lambda label: bool(self.lanes[label].lost)):
+        labels = [label for label in list(version.tensors) if label in self.lanes]
+        for label in sorted(labels, key=lambda label: bool(self.lanes[label].lost)):
             try:
                 tensor = self.lanes[label].device.get(version.tensors[label])
             except Exception:

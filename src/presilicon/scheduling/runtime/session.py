@@ -8,12 +8,13 @@ back in the memory of the plain tensors, and tensors that are left, such as opti
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from presilicon.base import ConfigError
@@ -33,6 +34,7 @@ from presilicon.scheduling.runtime.devices import DeviceTensor, TorchDevice, map
 from presilicon.scheduling.runtime.executor import Choice, Executor, Job, Lane, Result, Version, operands_of
 
 aten = torch.ops.aten
+_SET_DATA = Tensor.data.__set__  # type: ignore[attr-defined]
 _HOST = torch.device("cpu")
 UNSCHEDULED = 1e9
 """Priority of ops that were not captured: after those of the schedule."""
@@ -60,7 +62,8 @@ class HybridTensor(Tensor):
             cls, spec.shape, strides=spec.strides, storage_offset=spec.offset, dtype=spec.dtype, device=_HOST
         )
         tensor._buffer, tensor._session = buffer, session
-        session.alive[id(tensor)] = weakref.ref(tensor)
+        key, alive = id(tensor), session.alive
+        alive[key] = weakref.ref(tensor, lambda _: alive.pop(key, None))
         return tensor
 
     @classmethod
@@ -73,6 +76,45 @@ class HybridTensor(Tensor):
             return leaf._session.host_tensor(leaf) if isinstance(leaf, HybridTensor) else leaf
 
         return func(*map_leaves(plain, args), **map_leaves(plain, kwargs or {}))
+
+    def plain(self) -> Tensor:
+        """A plain copy of the values, when they are there."""
+        with _disable_current_modes(), torch.no_grad():
+            return self._session.host_tensor(self).clone().requires_grad_(self.requires_grad)
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """As `Tensor.numpy`."""
+        return self.plain().numpy(force=force)
+
+    def tolist(self) -> Any:
+        """As `Tensor.tolist`."""
+        return self.plain().tolist()
+
+    def __array__(self, dtype: Any = None) -> Any:
+        return self.plain().__array__(dtype)  # type: ignore[no-untyped-call]
+
+    def __format__(self, spec: str) -> str:
+        return format(self.plain().detach(), spec)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        return repr(self.plain())
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        if self.grad_fn is not None:
+            raise RuntimeError("only tensors without a graph can be copied deeply, as in plain torch; detach it first")
+        return self.plain()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.plain().detach().requires_grad_(self.requires_grad).__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
+
+
+class _Assignments(TorchFunctionMode):
+    """Lets `parameter.data = ...` take a tensor whose values are on some device."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func == _SET_DATA and isinstance(args[1], HybridTensor):
+            args = (args[0], args[1].plain().detach())
+        return func(*args, **kwargs or {})
 
 
 class Placement(NamedTuple):
@@ -104,6 +146,8 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.unknown: Counter[str] = Counter()
         self.uncovered: Counter[tuple[str, str]] = Counter()
         """By operator and lane: calls that the lane has no kernel for."""
+        self.has_trained = False
+        """Whether an op ran whose gradient may be wanted."""
         self.step = -1
         self.steps_s: list[float] = []
         """Start of each step."""
@@ -113,7 +157,11 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._buffers: dict[int, Buffer] = {}
         self._state: set[int] = set()
         self._covers: dict[Any, bool] = {}
+        self._batches: dict[Any, tuple[Tensor, Buffer, tuple[int, ...]]] = {}
+        """Copies of plain tensors that this step reads; the tensors themselves are kept, so that no other takes their
+        place in memory."""
         self._depth = 0
+        self._outside = ExitStack()
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.device.type != "cpu":
                 raise ConfigError(
@@ -124,6 +172,11 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._buffer_of(tensor)
 
     def __enter__(self) -> "Session":
+        if not self._depth:
+            # Saving a model reads the memory of its parameters.
+            hook = self.model.register_state_dict_pre_hook(lambda *_: self.synchronize())  # type: ignore[no-untyped-call]
+            self._outside.callback(hook.remove)
+            self._outside.enter_context(_Assignments())
         self._depth += 1
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
@@ -133,6 +186,7 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._depth -= 1
         if self._depth:
             return
+        self._outside.close()
         try:
             self.synchronize()
             self._become_plain()
@@ -160,6 +214,7 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             buffer = tensor._buffer
         flat = self.executor.wait(buffer.version)
+        flat = flat if flat.dtype == tensor.dtype else flat.view(tensor.dtype)
         return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
     def _become_plain(self) -> None:
@@ -183,10 +238,12 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         follows = any(isinstance(tensor, HybridTensor) or self._is_known(tensor) for tensor in tensors)
         if not follows and facts.name not in self._operators:
             return func(*args, **kwargs)
-        if facts.view and not isinstance(args[0], HybridTensor):
+        if (facts.view or func is aten.new_empty.default) and not isinstance(args[0], HybridTensor):
             return func(*args, **kwargs)
         if func is aten._local_scalar_dense.default:
             return func(self.host_tensor(args[0]))
+        if follows and any(self._is_cast(tensor) for tensor in tensors):
+            return self._run_now(func, facts, args, kwargs)
         if facts.foreach and follows:
             with self:
                 results = single_results(func, args, kwargs)
@@ -213,6 +270,13 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if len(facts.returned) == 1:
             return results if func._schema.returns[0].type.kind() == "ListType" else results[0]
         return tuple(results) if facts.returned else None
+
+    def _is_cast(self, tensor: Tensor) -> bool:
+        """Whether a tensor views the bytes of a storage as another type."""
+        if isinstance(tensor, HybridTensor):
+            return tensor.dtype != tensor._buffer.version.dtype
+        buffer = self._buffers.get(tensor.untyped_storage()._cdata)
+        return buffer is not None and not buffer.alive.expired() and tensor.dtype != buffer.version.dtype
 
     def _is_known(self, tensor: Tensor) -> bool:
         buffer = self._buffers.get(tensor.untyped_storage()._cdata)
@@ -243,18 +307,19 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _begin(self) -> None:
         self.step += 1
         self._seen.clear()
+        self._batches.clear()
         if self.barrier:
             self.executor.drain()
         self.steps_s.append(self.executor.now_s())
         for address, buffer in list(self._buffers.items()):
             if address not in self._state and (buffer.alive.expired() or buffer.version.writer is None):
                 del self._buffers[address]  # a batch of an earlier step
-        self.alive = {key: reference for key, reference in self.alive.items() if reference() is not None}
 
     def _issue(
         self, func: Any, facts: Facts, args: Any, kwargs: Any, specs: Sequence[Spec | None], key: Any
     ) -> list[Any]:
         """Send a call to its device, and return its results."""
+        self.has_trained = self.has_trained or torch.is_grad_enabled()
         placement = self._recognise(self._expected(facts.name, specs, args))
         if placement is None:
             self.unknown[facts.name] += 1
@@ -358,11 +423,15 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _place(self, tensor: Tensor, is_written: bool) -> tuple[Buffer, int, tuple[int, ...]]:
         if isinstance(tensor, HybridTensor):
             return tensor._buffer, int(tensor.storage_offset()), tensor.stride()
-        is_part = 2 * tensor.numel() * tensor.element_size() < tensor.untyped_storage().nbytes()
-        if is_part and not is_written and not self._is_known(tensor):
-            # A batch that is a slice of the whole data: only the slice is moved.
-            copy = tensor.detach().contiguous().clone()
-            return Buffer(self._version_of(copy.view(-1))), 0, copy.stride()
+        if not is_written and not self._is_known(tensor):
+            # A batch, which may be a slice of the whole data, and whose memory may be filled again: a copy is moved.
+            storage = tensor.untyped_storage()
+            key = (storage._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+            if key not in self._batches or not torch.is_grad_enabled():
+                copy = tensor.detach().clone(memory_format=torch.contiguous_format)
+                self._batches[key] = tensor, Buffer(self._version_of(copy.view(-1))), copy.stride()
+            _, buffer, strides = self._batches[key] if torch.is_grad_enabled() else self._batches.pop(key)
+            return buffer, 0, strides
         return self._buffer_of(tensor), int(tensor.storage_offset()), tensor.stride()
 
     def _buffer_of(self, tensor: Tensor) -> Buffer:
@@ -382,7 +451,9 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _drop(self, tensor: Tensor, share: float) -> tuple[Tensor, Tensor]:
         """Dropout with a mask that is drawn here, so that random numbers come in the order of the program."""
-        mask = torch.empty(tensor.shape, dtype=torch.bool).bernoulli_(1 - share)
+        # In the order of the tensor's memory, as torch draws it.
+        like = torch.empty_strided(tensor.shape, tensor.stride(), device="meta")
+        mask = torch.empty_like(like, dtype=torch.bool, device=_HOST).bernoulli_(1 - share)
         func, args = aten.native_dropout_backward.default, (tensor, mask, 1 / (1 - share))
         specs, key = results_of(func, args, {})
         assert specs is not None
