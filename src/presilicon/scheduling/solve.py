@@ -268,7 +268,9 @@ class _Work:
             )
             relaxed = relax(self.problem, self.goal, cuts=0)
             if cuts and LONGER * (time.perf_counter() - began) < self.left_s():
+                loads = relaxed.bound
                 relaxed = relax(self.problem, self.goal, cuts=cuts, time_limit_s=self.left_s() * RELAXING)
+                relaxed = relaxed._replace(bound=max(relaxed.bound, loads))  # its multipliers may be rounded worse
                 spent_s = time.perf_counter() - began
             else:
                 cuts = 0
