@@ -3,6 +3,8 @@
 import re
 import secrets
 import socket
+import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,12 @@ from presilicon.runs import versions
 from presilicon.study.search.engine import Outcome, attempt, registrations
 
 TIMEOUT_S = 10
+LOOK_S = 5.0
+"""Seconds between two looks at whether there are workers."""
+
+
+class NoWorkersWarning(UserWarning):
+    """The scheduler has lost all of its workers."""
 
 
 def _reach(address: str) -> None:
@@ -114,6 +122,8 @@ class DaskEngine:
             self._client.submit(attempt, function, task, registered, pure=False): number
             for number, task in enumerate(tasks)
         }
+        has_ended = threading.Event()
+        threading.Thread(target=self._watch, args=(has_ended,), daemon=True).start()
         try:
             for future in as_completed(futures, loop=self._client.loop):
                 task = tasks[futures[future]]
@@ -127,7 +137,18 @@ class DaskEngine:
                     ) from None
                 future.release()
         finally:
+            has_ended.set()
             self._client.cancel(list(futures))
+
+    def _watch(self, has_ended: threading.Event) -> None:
+        """Warn when the last worker goes; tasks wait for new ones."""
+        had_workers = True
+        while not has_ended.wait(LOOK_S):
+            has_workers = bool(self._client.nthreads())
+            if had_workers and not has_workers:
+                message = 'the Dask scheduler has no workers any more; waiting for new ones, from "dask worker ADDRESS"'
+                warnings.warn(message, NoWorkersWarning, stacklevel=1)
+            had_workers = has_workers
 
     def close(self) -> None:
         """Leave the cluster, which goes on without us."""

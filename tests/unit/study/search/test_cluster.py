@@ -5,14 +5,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
 import presilicon as ps
 from presilicon.base import ConfigError, MissingToolError
 from presilicon.runs import list_runs
+from presilicon.study.search import cluster as clusters
 from presilicon.study.search.table import read_points
 
 distributed = pytest.importorskip("distributed")
@@ -118,3 +121,19 @@ def test_without_dask_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingToolError, match=r"presilicon\[search\]"):
         ps.sweep(STUDY, out=tmp_path, on="tcp://127.0.0.1:9")
+
+
+def test_a_scheduler_that_loses_all_workers_is_said_once(monkeypatch):
+    engine, ended = object.__new__(clusters.DaskEngine), threading.Event()
+    seen = [{"one": 1}, {}, {}, {"two": 1}]
+
+    def next_look():
+        if len(seen) == 1:
+            ended.set()
+        return seen.pop(0)
+
+    engine._client = SimpleNamespace(nthreads=next_look)
+    monkeypatch.setattr(clusters, "LOOK_S", 0.001)
+    with pytest.warns(clusters.NoWorkersWarning, match="has no workers any more") as caught:
+        engine._watch(ended)
+    assert len(caught) == 1
