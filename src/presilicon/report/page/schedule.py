@@ -79,10 +79,10 @@ def render_gantt(problem: Problem, schedule: Schedule, span_s: float | None = No
     lanes = [(pool.name, unit) for pool in problem.pools for unit in range(pool.units)]
     top = {lane: index * _LANE + 4 for index, lane in enumerate(lanes)}
     busy: Counter[str] = Counter()
-    for slot in schedule.started:
-        busy[problem.tasks[slot.task].kind] += slot.mode.time_s * slot.mode.units  # type: ignore[assignment]
+    for task in problem.tasks:
+        busy[task.kind] += task.modes[0].time_s  # type: ignore[assignment]
     kinds = [kind for kind, _ in busy.most_common(len(LIGHT) - 1)]
-    # The kinds that take longest get their own colours.
+    # The kinds that take longest get their own colours, the same in all schedules of a problem.
     colour = {kind: kinds.index(kind) if kind in kinds else len(LIGHT) - 1 for kind in busy}
     kinds += ["others"] if len(busy) > len(kinds) else []
     colour["others"] = len(LIGHT) - 1
