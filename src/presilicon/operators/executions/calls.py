@@ -306,7 +306,7 @@ def _is_plain() -> bool:
 
 
 class _Once(torch.autograd.Function):
-    """A gradient that depends on tensors in a way that nothing differentiates."""
+    """Returns a gradient unchanged, and refuses to differentiate it again."""
 
     @staticmethod
     def forward(ctx: Any, where: str, gradient: Tensor, *sources: Tensor) -> Tensor:

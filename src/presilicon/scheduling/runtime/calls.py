@@ -122,7 +122,7 @@ def _described(value: Any, floats: bool) -> Any:
 def _infer(func: Any, args: Any, kwargs: Any) -> list[Spec | None] | None:
     try:
         output = func(*_to_meta(args), **_to_meta(kwargs))
-    except Exception:
+    except Exception:  # whatever an operator raises without values: it is then run with them
         return None
     outputs = output if isinstance(output, (tuple, list)) else (output,)
     if not all(leaf is None or (isinstance(leaf, Tensor) and leaf.layout is torch.strided) for leaf in outputs):

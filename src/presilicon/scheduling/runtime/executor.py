@@ -461,16 +461,19 @@ class Executor:
         if flat is not None:
             return self._get(self.host, flat)
         labels = [label for label in list(version.tensors) if label in self.lanes]
+        reasons: list[str] = []
         for label in sorted(labels, key=lambda label: bool(self.lanes[label].lost)):
             try:
                 tensor = self.lanes[label].device.get(version.tensors[label])
-            except Exception:
+            except Exception as error:
+                reasons.append(str(error))
                 continue
             version.tensors[self.host.label] = TorchDevice.wrap(tensor)
             return tensor
         where = ", ".join(version.tensors) or "no device"
         raise RunFailedError(
-            f"the contents of a tensor on {where} cannot be read back; keep copies on the host with mirror=True"
+            f"the contents of a tensor on {where} cannot be read back ({'; '.join(reasons) or 'it has none'}); keep "
+            "copies on the host with mirror=True"
         )
 
     def _move(self, job: Job) -> Ran:

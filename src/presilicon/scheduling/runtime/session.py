@@ -338,9 +338,7 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
         lanes = self._lanes(func, facts, placement, placed, placed_kwargs, key)
         returned = facts.returned * len(specs) if len(facts.returned) == 1 < len(specs) else facts.returned
         results = [
-            None
-            if spec is None or source is not None
-            else Result(Version(spec.size, spec.dtype), spec.shape, spec.strides)
+            None if spec is None or source is not None else _new_result(spec)
             for spec, source in zip(specs, returned, strict=False)
         ]
         calls = divide_call(func, placed, len(lanes)) if len(lanes) > 1 and not write else None
@@ -387,10 +385,7 @@ class Session(TorchDispatchMode):  # type: ignore[no-untyped-call]
             job = self._job(lane, facts.name, placement)
             job.choices = ()  # a part stays where it is
             job.func, job.args, job.kwargs = func, call, kwargs
-            job.results = [
-                None if spec is None else Result(Version(spec.size, spec.dtype), spec.shape, spec.strides)
-                for spec in specs
-            ]
+            job.results = [None if spec is None else _new_result(spec) for spec in specs]
             for place, spec, result in zip(parts, specs, job.results, strict=True):
                 if spec is not None and result is not None:
                     place.append(DeviceTensor(result.version, spec.shape, spec.strides, 0, spec.dtype))
@@ -515,7 +510,7 @@ def _tensors(values: Any) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-def _result(spec: Spec) -> Result:
+def _new_result(spec: Spec) -> Result:
     return Result(Version(spec.size, spec.dtype), spec.shape, spec.strides)
 
 
