@@ -11,8 +11,8 @@ from typing import Any, Literal, Protocol
 import torch
 
 from presilicon.base import ConfigError, MissingToolError
+from presilicon.study.cards.layers import Layer
 from presilicon.study.cards.nvml import Nvml
-from presilicon.study.cards.suite import Layer
 
 Precision = Literal["fp32", "tf32", "bf16"]
 """`bf16` has everything in bfloat16, weights too."""

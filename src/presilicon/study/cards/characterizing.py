@@ -13,8 +13,9 @@ from presilicon.designs import Design, RooflineMachine
 from presilicon.simulation import MeasuredLayers, load_efficiency
 from presilicon.study.cards.benches import UNITS, CpuBench, CudaBench, Precision, processor
 from presilicon.study.cards.fitting import fit, fit_energy
+from presilicon.study.cards.layers import Layer
 from presilicon.study.cards.measuring import LayerTime, measure
-from presilicon.study.cards.suite import Layer, suite
+from presilicon.study.cards.suite import suite
 
 WINDOW_S = 0.6
 """Length of a measurement of power."""

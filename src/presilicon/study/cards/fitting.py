@@ -29,8 +29,8 @@ from presilicon.simulation import (
     launched_kernels,
 )
 from presilicon.study.cards.benches import Precision
+from presilicon.study.cards.layers import Layer
 from presilicon.study.cards.measuring import LayerTime
-from presilicon.study.cards.suite import Layer
 from presilicon.workloads import capture
 
 NUMERICS: dict[Precision, str] = {"fp32": "fp32", "tf32": "tf32", "bf16": "bf16-pure"}

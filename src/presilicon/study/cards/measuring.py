@@ -9,7 +9,7 @@ from msgspec import Struct
 from torch import Tensor, nn
 
 from presilicon.study.cards.benches import Bench, Precision
-from presilicon.study.cards.suite import Layer
+from presilicon.study.cards.layers import Layer
 
 LayerPhase = Literal["forward", "input_grad", "weight_grad", "backward", "update"]
 """`backward`: both gradients at once, for layers that are no products."""

@@ -8,8 +8,9 @@ import pytest
 from presilicon.designs import RooflineMachine, load_design
 from presilicon.simulation import Efficiency, Features, Kernel, KernelRate, MeasuredLayers, Peaks, kernel_seconds
 from presilicon.study.cards.fitting import Share, fit, fit_energy, fit_group, layer_graph, measured_kernels
+from presilicon.study.cards.layers import Layer
 from presilicon.study.cards.measuring import LayerTime
-from presilicon.study.cards.suite import Layer, suite
+from presilicon.study.cards.suite import suite
 
 PEAKS = Peaks(memory_gb_s=4800.0, issue=132 * 1.98, tflops={"float32": 67.0})
 
