@@ -4,7 +4,7 @@
 
 Every case is a model, a batch size, a precision (fp32, tf32, bf16 by autocast, bf16-pure) and a mode: `eager`, or the
 whole step (forward, loss, backward, optimizer) as one CUDA graph. The models of blind_models.py, modern_models.py,
-fresh_models.py and unseen_models.py, which no calibration has seen, are measured when they are named. Images lie in
+fresh_models.py, unseen_models.py and sealed_models.py, which no calibration has seen, are measured when they are named. Images lie in
 memory as `--layouts` say: torch's own order (`contiguous`) or `channels-last`.
 Seconds are wall-clock over a window of at least `--window` seconds of back-to-back steps, after a warm-up. Joules are
 those seconds times the average power between the first and the last change of NVML's energy counter in the window,
@@ -25,6 +25,7 @@ from typing import Any
 import blind_models
 import fresh_models
 import modern_models
+import sealed_models
 import torch
 import unseen_models
 
@@ -54,6 +55,7 @@ WARM_S = 0.4
 
 def find_workload(name: str) -> Workload:
     own = blind_models.BLIND | modern_models.MODERN | fresh_models.FRESH | unseen_models.UNSEEN
+    own |= sealed_models.SEALED
     return own.get(name) or load_workload(name)
 
 
@@ -203,6 +205,7 @@ def main() -> None:
         options.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
 
     cases = CASES | blind_models.CASES | modern_models.CASES | fresh_models.CASES | unseen_models.CASES
+    cases |= sealed_models.CASES
     asked = options.models.split(","), options.layouts.split(","), options.precisions.split(",")
     for name, layout, precision in itertools.product(*asked):
         for batch in cases[name]:

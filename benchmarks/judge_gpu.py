@@ -1,6 +1,6 @@
 """Predicted against measured training steps of whole networks on an H200; the preset has seen only layers.
 
-    python benchmarks/judge_gpu.py [--verbose] [--plot FILE] [--host]
+    python benchmarks/judge_gpu.py [--verbose] [--plot FILE] [--host] [--design FILE]
 
 The sets are those of benchmarks/data: `steps` (classical networks), `blind`, `modern`, `fresh` and `unseen`. `--host`
 fits the times of the host to eager steps, which is where those of the preset come from.
@@ -47,16 +47,16 @@ def graph_of(model: str, batch: int) -> StepGraph:
     return capture_workload(find_workload(model), batch_size=batch)
 
 
-def design_of(row: dict[str, Any]) -> Design:
-    design = load_design("h200", numerics=row["precision"])
+def design_of(row: dict[str, Any], base: str = "h200") -> Design:
+    design = load_design(base, numerics=row["precision"])
     layout = row.get("layout", "channels-last")
     return structs.replace(design, machine=structs.replace(design.machine, layout=layout, launch=row["mode"]))
 
 
-def judge(name: str) -> list[Judged]:
+def judge(name: str, base: str) -> list[Judged]:
     judged = []
     for row in json.loads((DATA / f"h200_{name}.json").read_text())["rows"]:
-        cost = simulate(graph_of(row["model"], row["batch"]), design_of(row))
+        cost = simulate(graph_of(row["model"], row["batch"]), design_of(row, base))
         judged.append(Judged(row, cost.time_s, cost.energy_j))
     return judged
 
@@ -148,8 +148,9 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="draw predicted against measured")
     parser.add_argument("--host", action="store_true", help="fit the times of the host to the eager steps")
     parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--design", default="h200", help="a preset or a design of `presilicon characterize-gpu`")
     options = parser.parse_args()
-    parts = {title: judge(name) for title, name in SETS.items()}
+    parts = {title: judge(name, options.design) for title, name in SETS.items()}
     for title, judged in parts.items():
         report(title, judged)
         if options.verbose:

@@ -32,7 +32,7 @@ from presilicon.simulation.roofline.efficiency import (
     Peaks,
     load_efficiency,
 )
-from presilicon.simulation.roofline.features import Features
+from presilicon.simulation.roofline.features import Features, features_of_bias
 from presilicon.simulation.roofline.kernels import Kernel, cast_of
 from presilicon.simulation.roofline.machine import (
     ACTIVITIES,
@@ -103,6 +103,7 @@ __all__ = [
     "checkpoint",
     "even_segments",
     "executed_ops",
+    "features_of_bias",
     "fit_area",
     "gemm_cycles",
     "keep_largest",

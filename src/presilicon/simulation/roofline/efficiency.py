@@ -2,12 +2,15 @@
 
 A group is fitted to layers that were measured on a card. It has a fixed time and a share of the limits, and what
 remains (the logarithm of measured over fitted time) is smoothed between shapes by Gaussian bells around the measured
-ones; far from all of them, fixed time and share stand alone.
+ones; far from all of them, fixed time and share stand alone. Libraries choose kernels by rules of their own, so what a
+layer's own time differs from the smooth one is kept too: a layer that was measured has its measured time, and at other
+batch sizes what remains of the difference.
 """
 
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +36,8 @@ class KernelGroup(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     """Measured shapes."""
     weights: tuple[float, ...] = ()
     """Height of the bell around each point."""
+    known: dict[str, tuple[tuple[float, float], ...]] = {}
+    """Layers that were measured: logarithms of batch sizes, in rising order, and of measured over smoothed time."""
 
 
 class Peaks(Struct, frozen=True, kw_only=True):
@@ -89,6 +94,25 @@ class _Bells:
         return float(exp(-((self._points - point) ** 2).sum(-1) / 2) @ self._weights)
 
 
+FADES = 4.0
+"""Doublings of the batch after which a known difference of a layer has halved."""
+
+
+def remembered(measured: Sequence[tuple[float, float]], scale: float) -> float:
+    """What is known of a layer's difference at a batch size: between two measured ones on a line, else fading.
+
+    >>> remembered(((5.0, 0.2), (7.0, 0.4)), 6.0)
+    0.30000000000000004
+    >>> remembered(((5.0, 0.2), (7.0, 0.4)), 7.0 + FADES)
+    0.2
+    """
+    for (low, first), (high, second) in pairwise(measured):
+        if low <= scale <= high:
+            return first + (second - first) * (scale - low) / (high - low)
+    end, value = measured[0] if scale < measured[0][0] else measured[-1]
+    return value * float(0.5 ** (abs(scale - end) / FADES))
+
+
 class Efficiency:
     """Rates of a card, by features of a kernel."""
 
@@ -123,11 +147,14 @@ class Efficiency:
         key = next((key for key in features.keys if key in self._groups), None)
         if key is None:
             return None
-        group, factor = self._groups[key], 1.0
+        group, height = self._groups[key], 0.0
         if len(group.scales) == len(features.shape):  # bells of a fallback may stand on other axes
             if key not in self._arrays:
                 self._arrays[key] = _Bells(array(group.points) / array(group.scales), array(group.weights))
-            factor = float(exp(self._arrays[key].height(array(features.shape) / array(group.scales))))
+            height = self._arrays[key].height(array(features.shape) / array(group.scales))
+        if features.layer in group.known:
+            height += remembered(group.known[features.layer], features.scale)
+        factor = float(exp(height))
         return KernelRate(group.fixed_us * factor, factor / group.reached)
 
 

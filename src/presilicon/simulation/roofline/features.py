@@ -8,6 +8,9 @@ from presilicon.records import Convolution, Gemm, Op, TensorRef
 _ALIGNED = 6
 """Powers of two by which a dimension may be divisible and still matter."""
 
+_BY_ROWS = ("native_layer_norm", "_fused_rms_norm")
+"""Normalizations whose rows are the last axes."""
+
 
 class Features(NamedTuple):
     """Where to look a kernel up."""
@@ -16,6 +19,10 @@ class Features(NamedTuple):
     """Groups from the most to the least specific one."""
     shape: tuple[float, ...]
     """Its point in the first group; groups with another number of axes give their line alone."""
+    layer: str = ""
+    """The layer that it belongs to, without the size of the batch; empty where times follow the shape well."""
+    scale: float = 0.0
+    """Logarithm of that size."""
 
 
 def features_of_product(op: Op, gemm: Gemm, unit: str, layout: str) -> Features:
@@ -28,13 +35,18 @@ def features_of_product(op: Op, gemm: Gemm, unit: str, layout: str) -> Features:
         _aligned(rows), _aligned(gemm.n), 2.0 * (op.access != "dense"),
     )  # fmt: skip
     plain = f"gemm.{op.phase}.{unit}"
-    return Features((f"bmm.{_pass(op)}.{unit}", plain) if gemm.count > 1 else (plain,), shape)
+    if gemm.count > 1:
+        layer = f"{gemm.m}x{gemm.k}x{gemm.n}"
+        return Features((f"bmm.{_pass(op)}.{unit}", plain), shape, layer, _log(gemm.count))
+    batch, width = (gemm.k, gemm.m) if op.phase == "weight_grad" else (gemm.m, gemm.k)
+    return Features((plain,), shape, f"{width}x{gemm.n}{'' if op.access == 'dense' else ' strided'}", _log(batch))
 
 
 def features_of_attention(op: Op, gemm: Gemm, unit: str, causal: bool) -> Features:
     """Features of a product inside fused attention."""
     shape = (_log(gemm.count), _log(gemm.m), _log(gemm.n), _log(gemm.k), 2.0 * causal)
-    return Features((f"attention.{_pass(op)}.{unit}",), shape)
+    layer = f"{gemm.m}x{gemm.k}x{gemm.n}{' causal' if causal else ''}"
+    return Features((f"attention.{_pass(op)}.{unit}",), shape, layer, _log(gemm.count))
 
 
 def is_depthwise(convolution: Convolution) -> bool:
@@ -55,24 +67,49 @@ def _of_convolution(op: Op, convolution: Convolution, unit: str, layout: str) ->
     if kind == "convolution" and dims == 2 and (groups > 1 or prod(convolution.kernel) == 1):
         kind = "grouped" if groups > 1 else "pointwise"  # by other kernels, whose times have little in common
     key = f"{kind}{dims}d.{op.phase}.{unit}"
-    return Features((f"{key}.{order}", f"{key}.contiguous", f"{kind}2d.{op.phase}.{unit}.{order}"), shape)
+    keys = f"{key}.{order}", f"{key}.contiguous", f"{kind}2d.{op.phase}.{unit}.{order}"
+    return Features(keys, shape, _layer(convolution), _log(convolution.batch))
+
+
+def _layer(convolution: Convolution) -> str:
+    """The geometry of a convolution without its batch: `64>128 56 k3 s1 p1 d1 g1`, `<` if it is transposed."""
+    axes = (
+        f"{letter}{'x'.join(map(str, dict.fromkeys(sizes) if len(set(sizes)) == 1 else sizes))}"
+        for letter, sizes in (
+            ("", convolution.input_size), ("k", convolution.kernel), ("s", convolution.stride),
+            ("p", convolution.padding), ("d", convolution.dilation), ("g", (convolution.groups,)),
+        )
+    )  # fmt: skip
+    channels = f"{convolution.in_channels}{'<' if convolution.transposed else '>'}{convolution.out_channels}"
+    return f"{channels} {' '.join(axes)}"
 
 
 def features_of_move(op: Op, kind: str, bits: float, layout: str) -> Features:
     """Features of any other op: its operator and number of bits, its size and the length of its rows or channels."""
     largest = max(op.inputs + op.outputs, key=lambda tensor: tensor.elements, default=TensorRef(0, (1,), "activation"))
-    is_image = op.kind in ("normalization", "pooling") and len(largest.shape) > 2
-    width = largest.shape[1 if is_image else -1] if largest.shape else 1
     operator = op.operator.removeprefix("aten.").partition(".")[0]
+    if op.gemm is None and operator == "convolution_backward":
+        return features_of_bias("bias-gradient", largest, bits, layout)
+    is_image = op.kind in ("normalization", "pooling") and len(largest.shape) > 2 and not operator.startswith(_BY_ROWS)
+    width = largest.shape[1 if is_image else -1] if largest.shape else 1
     work = _log(op.flops) - _log(op.elements_out)
     shape = (_log(largest.elements), _log(width), _log(op.elements_in) - _log(op.elements_out), work)
     size = "16" if bits <= 16 else "32"
     if op.kind == "optimizer":
-        return Features((f"update.{operator}.{size}", f"update.{operator}.32", "optimizer.32"), shape)
+        # Weights of any shape are lines of numbers here.
+        keys = f"update.{operator}.{size}", f"update.{operator}.32", "optimizer.32"
+        return Features(keys, (shape[0], *shape[2:]))
     orders = [f".{layout}", ""] if len(largest.shape) > 3 else [""]
     if op.access in ("strided", f"strided-{layout}"):
         orders = [f".strided{order}" for order in orders] + orders
     return Features(tuple(f"{name}.{size}{order}" for name in (operator, kind) for order in orders), shape)
+
+
+def features_of_bias(name: str, result: TensorRef, bits: float, layout: str) -> Features:
+    """Features of a convolution's `bias`, added after it, or of its `bias-gradient`, a sum over all but the channels."""
+    plain = f"{name}.{16 if bits <= 16 else 32}"
+    order = layout if len(result.shape) > 3 else "contiguous"
+    return Features((f"{plain}.{order}", plain, name), (_log(result.elements), _log(result.shape[1])))
 
 
 def features_of_extra(name: str, elements: float, bits: float) -> Features:

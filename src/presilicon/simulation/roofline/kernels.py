@@ -12,6 +12,7 @@ from presilicon.simulation.roofline.attention import NO_ATTENTION, FusedAttentio
 from presilicon.simulation.roofline.features import (
     Features,
     features_of_attention,
+    features_of_bias,
     features_of_extra,
     features_of_move,
     features_of_product,
@@ -21,6 +22,8 @@ from presilicon.simulation.roofline.machine import MatrixRate, RooflineMachine
 from presilicon.simulation.roofline.recurrence import find_recurrence
 from presilicon.simulation.roofline.widths import Layout, lay_out_tensors
 
+_TENSORS = 40
+"""Tensors that an optimizer updates in one launch."""
 _SPLIT = 64
 """The shortest part of a reduction that is given a core of its own."""
 _SMALL_TILE = 0.6
@@ -65,7 +68,8 @@ class Kernel(Struct, frozen=True, kw_only=True):
     """Share of the cores that it keeps busy."""
     flops: float = 0.0
     size_bytes: float = 0.0
-    launches: int = 1
+    launches: float = 1
+    """A share of one for an op of an optimizer, which updates many tensors in one launch."""
     calls: int = 1
     """Times that the host calls it, where those overlap on the chip."""
     extras: tuple[Extra, ...] = ()
@@ -129,9 +133,9 @@ def _kernel(
             fill=fill,
             flops=gemm.flops * factor,
             size_bytes=_product_bytes(gemm, layout) if gemm is not op.gemm else layout.size_bytes(op, attention.scores),
-            extras=() if fused else extras + _bias(op, layout),
+            extras=() if fused else extras + _bias(op, layout, machine),
         )
-    bits = layout.main_bits(op)
+    bits, again = layout.main_bits(op), _divides_alone(op, machine)
     if op.convolution is not None:
         assert op.gemm is not None
         features = features_of_product(op, op.gemm, "16" if bits <= 16 else "32", machine.layout)
@@ -140,11 +144,29 @@ def _kernel(
     return Kernel(
         op=op,
         features=features,
-        flops=float(op.flops),
-        size_bytes=layout.size_bytes(op),
-        launches=sum(bits > 0 for bits in layout.outputs) if op.operator == "presilicon.round" else 1,
+        flops=float(op.flops) * (2 if again else 1),
+        size_bytes=layout.size_bytes(op) * (2 if again else 1),
+        launches=_launches(op, layout, machine),
         extras=extras + _strided_rows(op, layout, machine),
     )
+
+
+def _launches(op: Op, layout: Layout, machine: RooflineMachine) -> float:
+    if op.operator == "presilicon.round":
+        return sum(bits > 0 for bits in layout.outputs)
+    if op.kind == "optimizer":
+        return 2 if _divides_alone(op, machine) else 1 / _TENSORS
+    return 1
+
+
+def _divides_alone(op: Op, machine: RooflineMachine) -> bool:
+    """Whether an optimizer divides one tensor after the other, and twice.
+
+    In a graph, Adam keeps its number of steps on the card (`capturable`): its two corrections are tensors then, by which
+    torch divides in kernels of their own.
+    """
+    in_graph = machine.launch == "graph" and machine.optimizer == "foreach"
+    return in_graph and op.kind == "optimizer" and op.operator.startswith("aten.div.")
 
 
 def _link(kernel: Kernel, cells: int) -> Kernel:
@@ -168,12 +190,12 @@ def _extra(name: str, elements: float, moved_bits: float, bits: float) -> Extra:
     return Extra(features_of_extra(name, elements, bits), elements * moved_bits / 8)
 
 
-def _bias(op: Op, layout: Layout) -> tuple[Extra, ...]:
+def _bias(op: Op, layout: Layout, machine: RooflineMachine) -> tuple[Extra, ...]:
     """A convolution's bias is added by a kernel of its own."""
     if op.convolution is None or op.phase != "forward" or len(op.inputs) < 3:
         return ()
-    bits = layout.outputs[0]
-    return (_extra("bias", op.outputs[0].elements, 2 * bits, bits),)
+    bits, result = layout.outputs[0], op.outputs[0]
+    return (Extra(features_of_bias("bias", result, bits, machine.layout), result.elements * 2 * bits / 8),)
 
 
 def _strided_rows(op: Op, layout: Layout, machine: RooflineMachine) -> tuple[Extra, ...]:

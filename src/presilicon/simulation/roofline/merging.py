@@ -76,7 +76,7 @@ def _merge(
             features=Features(keys, kernels[members[0]].features.shape),
             size_bytes=_edge_bytes(members, kernels, layouts, readers),
             flops=sum(kernels[position].flops for position in members),
-            launches=1,
+            launches=kernels[members[0]].launches,
         )
     return merged
 

@@ -16,8 +16,6 @@ from presilicon.simulation.roofline.merging import launched_kernels
 
 LOWEST_CLOCK = 0.3
 """Share of the clock below which a power cap lowers it no further."""
-_TENSORS = 40
-"""Tensors that an optimizer updates in one launch."""
 
 
 def price_roofline(step: MachineStep, machine: RooflineMachine) -> StepPrice:
@@ -129,8 +127,7 @@ def _measured(
 def kernel_limit(kernel: Kernel, machine: RooflineMachine) -> tuple[float, float, float]:
     """Launches of a kernel without its extras, and seconds of its arithmetic and of its traffic at the peaks."""
     compute_s = kernel.product_s if kernel.format else kernel.flops / _peak(machine)
-    launches = kernel.launches / _TENSORS if kernel.op.kind == "optimizer" else kernel.launches
-    return launches, compute_s, kernel.size_bytes / _bytes_s(machine)
+    return kernel.launches, compute_s, kernel.size_bytes / _bytes_s(machine)
 
 
 def _bytes_s(machine: RooflineMachine) -> float:

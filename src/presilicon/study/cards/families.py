@@ -301,6 +301,7 @@ def families() -> Iterator[Layer]:
         shapes, flops = ((count, 1, tokens, width),) * 3, 4.0 * count * tokens * tokens * width
         yield Layer(name="attention", arguments={"causal": causal}, shapes=shapes, flops=flops)
     yield from _norms((*images, *small))
+    yield from _companions()
 
 
 def _norms(images: Iterable[Convolution]) -> Iterator[Layer]:
@@ -314,3 +315,32 @@ def _norms(images: Iterable[Convolution]) -> Iterator[Layer]:
                 )  # fmt: skip
     for rows, width in dict.fromkeys((rows, width) for rows, width, _ in _linears() if rows >= 1024 and width < 2048):
         yield Layer(name="layer-norm", arguments={"normalized_shape": width}, shapes=((rows, width),))
+
+
+def _companions() -> Iterator[Layer]:
+    """Small kernels around products: biases and their gradients, losses of few classes, gates."""
+    for batch, width, size in (
+        (64, 64, (224, 224)), (16, 64, (112, 112)), (64, 128, (112, 112)), (64, 256, (56, 56)), (256, 64, (55, 55)),
+        (256, 192, (27, 27)), (128, 384, (13, 13)), (512, 256, (13, 13)), (64, 512, (28, 28)), (64, 512, (14, 14)),
+        (64, 96, (56, 56)), (128, 32, (112, 112)), (8, 1024, (16, 16)), (256, 16, (32, 32)), (32, 64, (64, 64)),
+        (16, 64, (4096,)), (16, 128, (8192,)), (16, 256, (2048,)), (32, 512, (1024,)), (64, 1024, (2048,)),
+        (16, 384, (8192,)), (8, 64, (16, 56, 56)), (4, 32, (64, 64, 64)), (8, 256, (4, 14, 14)),
+    ):  # fmt: skip
+        for channels_last in (False, True) if len(size) > 1 else (False,):
+            yield Layer(
+                name="channel-bias", arguments={"channels": width, "dims": len(size)}, shapes=((batch, width, *size),),
+                channels_last=channels_last,
+            )  # fmt: skip
+    for rows, width in (
+        (128, 10), (256, 1024), (256, 4096), (512, 2048), (1024, 1024), (4096, 1024), (2048, 4096), (4096, 4096),
+        (8192, 768), (8192, 3072), (16384, 768), (32768, 384), (65536, 256), (8192, 30522), (200704, 96),
+        (50176, 192), (12544, 384), (6304, 768), (2048, 768), (16384, 2304), (4096, 10), (64, 1000),
+    ):  # fmt: skip
+        yield Layer(name="sum", arguments={"dim": 0}, shapes=((rows, width),))
+    for rows, classes in (
+        (64, 10), (256, 10), (1024, 10), (4096, 10), (8192, 10), (128, 100), (32, 1000), (64, 1000), (512, 1000),
+        (2048, 1000), (2560, 10000), (8192, 256),
+    ):  # fmt: skip
+        yield Layer(name="loss", arguments={"classes": classes}, shapes=((rows, classes),))
+    for shape, dim in (((16, 384, 8192), 1), ((16, 128, 4096), 1), ((32, 512, 512), 1), ((32, 512, 1024), 2)):
+        yield Layer(name="gate", arguments={"dim": dim}, shapes=(shape,))

@@ -24,6 +24,7 @@ from presilicon.simulation import (
     busy_seconds,
     cast_of,
     executed_ops,
+    features_of_bias,
     kernel_limit,
     kernel_seconds,
     launched_kernels,
@@ -40,6 +41,8 @@ LEAST = 6
 """Points of a group that has bells; fewer give a line alone."""
 MOST = 1500
 """Points of a group; of more, every second or third is taken."""
+_CHOOSE = 600
+"""Points on which widths are chosen."""
 _WIDTHS, _NOISES = (1.0, 2.0, 4.0, 8.0), (0.03, 0.1, 0.3, 1.0)
 _CLIFF = 1.5
 """Logarithm by which a time may differ from what all others say; beyond, a library chose a kernel for that shape alone
@@ -70,7 +73,7 @@ class Sample(NamedTuple):
 class Share(NamedTuple):
     """The part of a measured time that is due to some kernels."""
 
-    shape: tuple[float, ...]
+    features: Features
     launches: float
     limit_us: float
     time_us: float
@@ -88,12 +91,32 @@ def fit(
         for sample in samples:
             ours = [_time_us(part, efficiency, machine) for part in sample.parts]
             for part, own in zip(sample.parts, ours, strict=True):
-                share = Share(part.features.shape, part.launches, part.limit_us, sample.time_us * own / sum(ours))
+                share = Share(part.features, part.launches, part.limit_us, sample.time_us * own / sum(ours))
                 for key in part.features.keys[:1] if part.is_product else part.features.keys:
                     shares[key].append(share)
         groups = {key: fit_group(members, bells=not left or left == 2) for key, members in sorted(shares.items())}
         table = structs.replace(table, groups=groups)
-    return table
+    efficiency = Efficiency(table)
+    groups = {key: _remember(key, group, shares[key], efficiency) for key, group in table.groups.items()}
+    return structs.replace(table, groups=groups)
+
+
+def _remember(key: str, group: KernelGroup, shares: Sequence[Share], efficiency: Efficiency) -> KernelGroup:
+    """The group with the layers that were measured, where their times differ from the smooth one."""
+    rests: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for share in shares:
+        features = share.features
+        if not features.layer or features.keys[0] != key:
+            continue
+        rate = efficiency.rate(features)
+        assert rate is not None
+        rest = np.log(share.time_us / (share.launches * rate.fixed_us + share.limit_us * rate.stretch))
+        rests[features.layer][round(features.scale, 3)].append(float(rest))
+    known = {
+        layer: tuple(sorted((scale, round(float(np.mean(values)), 3)) for scale, values in by_scale.items()))
+        for layer, by_scale in sorted(rests.items())
+    }
+    return structs.replace(group, known=known)
 
 
 def _time_us(part: Part, efficiency: Efficiency, machine: RooflineMachine) -> float:
@@ -161,8 +184,13 @@ def _kernels(layer: Layer, graph: StepGraph, precision: Precision, machine: Roof
         optimizer="fused" if layer.arguments.get("fused") else "foreach",
     )  # fmt: skip
     for kernel in launched_kernels(executed_ops(graph, formats, StepFacts()), chosen, numerics, formats):
-        if kernel.launches and kernel.op.layer.startswith("layer"):
-            yield kernel
+        if not kernel.launches or not kernel.op.layer.startswith("layer"):
+            continue
+        if layer.name == "channel-bias" and kernel.op.phase != "update":  # stands for the bias of a convolution
+            largest = max(kernel.op.inputs + kernel.op.outputs, key=lambda tensor: tensor.elements)
+            name, bits = "bias" if kernel.op.phase == "forward" else "bias-gradient", 16 if precision == "bf16" else 32
+            kernel = structs.replace(kernel, features=features_of_bias(name, largest, bits, chosen.layout))
+        yield kernel
 
 
 def _belongs(kernel: Kernel, row: LayerTime) -> bool:
@@ -195,7 +223,7 @@ def fit_group(shares: Sequence[Share], *, bells: bool = True) -> KernelGroup:
     best = KernelGroup(fixed_us=round(fixed_us, 3), reached=float(f"{reached:.4g}"), error=round(plain, 4))
     if len(values) < LEAST or not bells:
         return best
-    points = np.array([share.shape for share in shares])
+    points = np.array([share.features.shape for share in shares])
     fitted = _fit_bells(points, values)
     near = np.abs(fitted.left_out) < _CLIFF
     if not near.all() and near.sum() >= LEAST:
@@ -245,7 +273,16 @@ class _Bells(NamedTuple):
 
 
 def _fit_bells(points: NDArray[Any], values: NDArray[Any]) -> _Bells:
-    """The widths with the least error: one for all axes first, then others along single axes."""
+    """The widths with the least error: one for all axes first, then others along single axes.
+
+    They are chosen on a part of many points.
+    """
+    every = -(-len(values) // _CHOOSE)
+    best = _choose_bells(points[::every], values[::every])
+    return best if every == 1 else _bells(points, values, best.scales, best.noise)
+
+
+def _choose_bells(points: NDArray[Any], values: NDArray[Any]) -> _Bells:
     widths = [np.full(points.shape[1], width) for width in _WIDTHS]
     best = min((_bells(points, values, width, noise) for width in widths for noise in _NOISES), key=lambda b: b.error)
     for axis in range(points.shape[1]):

@@ -174,6 +174,26 @@ class _Scale(nn.Module):
         return x * self.factor
 
 
+class _ChannelBias(nn.Module):
+    """A bias for every channel, as it is added after a convolution."""
+
+    def __init__(self, channels: int, dims: int) -> None:
+        super().__init__()
+        self.bias, self._dims = nn.Parameter(torch.zeros(channels)), dims
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The biased input."""
+        return x + self.bias.view(-1, *(1,) * self._dims)
+
+
+def _gate(dim: int) -> Callable[[Tensor], Tensor]:
+    def gate(x: Tensor) -> Tensor:
+        signal, control = x.chunk(2, dim)
+        return torch.tanh(signal) * torch.sigmoid(control)
+
+    return gate
+
+
 LAYERS: dict[str, Callable[..., Any]] = {
     "linear": nn.Linear,
     "mixing": _Mixing,
@@ -192,6 +212,9 @@ LAYERS: dict[str, Callable[..., Any]] = {
     "windows": _windows,
     "shuffle": _shuffle,
     "scale": _Scale,
+    "channel-bias": _ChannelBias,
+    "gate": _gate,
+    "sum": lambda dim: lambda x: x.sum(dim),
     "embedding": nn.Embedding,
     "recurrent": _Recurrent,
     "pool": lambda kind, **options: getattr(nn, kind)(**options),

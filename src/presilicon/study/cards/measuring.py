@@ -69,11 +69,11 @@ def _phases(layer: Layer, precision: Precision, bench: Bench) -> Iterable[tuple[
     module = layer.build().to(bench.device).train()
     inputs = [_filled(shape, layer, dtype, bench.device) for shape in layer.shapes]
     with bench.recording():
+        module = module.to(dtype)
         if layer.updates:
-            if precision == "fp32":
+            if precision != "tf32":
                 yield "update", _update(module, layer)
             return
-        module = module.to(dtype)
         yield "forward", lambda: module(*inputs)
         output = module(*inputs)
         error = torch.randn_like(output)
