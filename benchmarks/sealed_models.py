@@ -6,6 +6,7 @@ a recurrent language model), in sizes and batches of their own.
 """
 
 from functools import partial
+from itertools import pairwise
 
 import torch
 from blind_models import Block, Encoder, SmallGpt, token_loss
@@ -83,7 +84,7 @@ def bottlenecks(depths: tuple[int, ...], groups: int = 1, each: int = 0) -> nn.S
 
 def perceptron(*widths: int) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(widths, widths[1:], strict=False):
+    for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 

@@ -344,3 +344,13 @@ def _companions() -> Iterator[Layer]:
         yield Layer(name="loss", arguments={"classes": classes}, shapes=((rows, classes),))
     for shape, dim in (((16, 384, 8192), 1), ((16, 128, 4096), 1), ((32, 512, 512), 1), ((32, 512, 1024), 2)):
         yield Layer(name="gate", arguments={"dim": dim}, shapes=(shape,))
+    for kind, batch, steps, width, layers in (
+        ("LSTM", 64, 35, 650, 2), ("LSTM", 128, 35, 650, 2), ("LSTM", 20, 35, 200, 2), ("LSTM", 32, 64, 512, 1),
+        ("LSTM", 64, 64, 512, 2), ("LSTM", 32, 100, 256, 2), ("LSTM", 64, 128, 256, 1), ("LSTM", 128, 50, 1024, 2),
+        ("LSTM", 256, 32, 512, 2), ("LSTM", 16, 64, 1024, 1), ("LSTM", 64, 48, 384, 3), ("GRU", 32, 64, 512, 1),
+        ("GRU", 64, 64, 512, 2), ("GRU", 128, 35, 650, 2), ("GRU", 64, 50, 1024, 1), ("GRU", 32, 100, 256, 2),
+    ):  # fmt: skip
+        yield Layer(
+            name="recurrent", arguments={"kind": kind, "inputs": width, "width": width, "layers": layers},
+            shapes=((batch, steps, width),),
+        )  # fmt: skip
