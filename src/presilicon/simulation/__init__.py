@@ -25,11 +25,14 @@ from presilicon.simulation.mapping.nest import (
 from presilicon.simulation.mapping.problem import Contraction, Tensor
 from presilicon.simulation.memory import memory_timeline, peak_bytes
 from presilicon.simulation.roofline.efficiency import (
+    Activity,
     Efficiency,
     KernelGroup,
     KernelRate,
     MeasuredLayers,
+    MeasuredPowers,
     Peaks,
+    likeness,
     load_efficiency,
 )
 from presilicon.simulation.roofline.features import Features, features_of_bias
@@ -43,7 +46,7 @@ from presilicon.simulation.roofline.machine import (
     RooflineMachine,
 )
 from presilicon.simulation.roofline.merging import launched_kernels
-from presilicon.simulation.roofline.pricing import Span, busy_seconds, kernel_limit, kernel_seconds
+from presilicon.simulation.roofline.pricing import Span, activity_of, busy_seconds, kernel_limit, kernel_seconds
 from presilicon.simulation.sparsity.description import Sparsity, parse_pattern
 from presilicon.simulation.step import simulate, simulate_gemm
 from presilicon.simulation.systolic.cycles import ArrayCycles, gemm_cycles, transposer_cycles
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ACTIVITIES",
     "LANES",
+    "Activity",
     "ArrayCycles",
     "CaterpillarMachine",
     "ChipEnergy",
@@ -82,6 +86,7 @@ __all__ = [
     "MatchedTimes",
     "MatrixRate",
     "MeasuredLayers",
+    "MeasuredPowers",
     "Memory",
     "Peaks",
     "Precision",
@@ -94,6 +99,7 @@ __all__ = [
     "SystolicMachine",
     "Tensor",
     "Transpose",
+    "activity_of",
     "area",
     "bound_product",
     "busy_seconds",
@@ -113,6 +119,7 @@ __all__ = [
     "lane_speedup",
     "launched_kernels",
     "least_traffic",
+    "likeness",
     "load_efficiency",
     "mac_area_um2",
     "mac_pj",

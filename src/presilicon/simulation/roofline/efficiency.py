@@ -49,7 +49,28 @@ class Peaks(Struct, frozen=True, kw_only=True):
     tflops: dict[str, float]
 
 
-class MeasuredLayers(Struct, frozen=True, kw_only=True):
+class Activity(NamedTuple):
+    """What the power of a working kernel depends on."""
+
+    words: tuple[str, ...]
+    """Its class, number format, operator, pass and layout."""
+    flops: float
+    """Logarithm of its share of the peak arithmetic."""
+    traffic: float
+    """Logarithm of its share of the bandwidth."""
+
+
+class MeasuredPowers(Struct, frozen=True, kw_only=True):
+    """Kernels whose power was measured, where it differs from that of their class: points of a sum of bells."""
+
+    points: tuple[Activity, ...]
+    weights: tuple[float, ...]
+    lowest: float
+    """The least and the greatest logarithm of measured over fitted power, beyond which the sum never goes."""
+    highest: float
+
+
+class MeasuredLayers(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A card, as its layers were measured."""
 
     schema: int
@@ -59,6 +80,7 @@ class MeasuredLayers(Struct, frozen=True, kw_only=True):
     peaks: Peaks
     """Those of the card."""
     groups: dict[str, KernelGroup]
+    powers: MeasuredPowers | None = None
 
 
 TRANSFER = 0.75
@@ -113,12 +135,40 @@ def remembered(measured: Sequence[tuple[float, float]], scale: float) -> float:
     return value * float(0.5 ** (abs(scale - end) / FADES))
 
 
+_APART = (1.0, 1.0, 0.36, 0.36, 0.36)
+"""How far apart kernels are that differ in a word of their `Activity`, as half a square."""
+_RATES = 2.0
+"""Doublings of a rate that are as far as one unit."""
+
+
+def likeness(some: Sequence[Activity], others: Sequence[Activity]) -> Any:
+    """How alike kernels are in their activity, from 0 to 1, as a matrix."""
+    from numpy import array, exp
+
+    away: Any = 0.0
+    for place, apart in enumerate(_APART):
+        numbers: dict[str, int] = {}
+        first, second = (
+            array([numbers.setdefault(activity.words[place], len(numbers)) for activity in part])
+            for part in (some, others)
+        )
+        away = away + apart * (first[:, None] != second)
+    for rates in (
+        [array([activity.flops for activity in part]) for part in (some, others)],
+        [array([activity.traffic for activity in part]) for part in (some, others)],
+    ):
+        away = away + (rates[0][:, None] - rates[1]) ** 2 / (2 * _RATES**2)
+    return exp(-away)
+
+
 class Efficiency:
     """Rates of a card, by features of a kernel."""
 
     def __init__(self, layers: MeasuredLayers | None = None) -> None:
         self.peaks = layers.peaks if layers else None
         self._groups = layers.groups if layers else {}
+        self._powers = layers.powers if layers else None
+        self._factors: dict[Activity, float] = {}
         self._arrays: dict[str, _Bells] = {}
         self._known: dict[Features, KernelRate | None] = {}
 
@@ -127,6 +177,17 @@ class Efficiency:
         if features not in self._known:
             self._known[features] = self._rate(features)
         return self._known[features]
+
+    def power_factor(self, activity: Activity) -> float:
+        """Power of a working kernel over what its class draws; 1 where no powers were measured."""
+        if self._powers is None:
+            return 1.0
+        if activity not in self._factors:
+            from numpy import array, exp
+
+            height = float((likeness([activity], self._powers.points) @ array(self._powers.weights))[0])
+            self._factors[activity] = float(exp(min(max(height, self._powers.lowest), self._powers.highest)))
+        return self._factors[activity]
 
     def transferred(self, stretch: float, chip: Peaks, unit: str) -> float:
         """The stretch of a kernel on another chip; `unit` is the matrix unit whose arithmetic limits it, or empty.

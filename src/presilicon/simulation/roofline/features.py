@@ -106,7 +106,7 @@ def features_of_move(op: Op, kind: str, bits: float, layout: str) -> Features:
 
 
 def features_of_bias(name: str, result: TensorRef, bits: float, layout: str) -> Features:
-    """Features of a convolution's `bias`, added after it, or of its `bias-gradient`, a sum over all but the channels."""
+    """Features of a convolution's `bias`, which is added after it, or of its `bias-gradient`, a sum per channel."""
     plain = f"{name}.{16 if bits <= 16 else 32}"
     order = layout if len(result.shape) > 3 else "contiguous"
     return Features((f"{plain}.{order}", plain, name), (_log(result.elements), _log(result.shape[1])))

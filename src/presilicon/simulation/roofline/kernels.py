@@ -88,6 +88,15 @@ class Kernel(Struct, frozen=True, kw_only=True):
         return "other"
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """What its power depends on besides its rates; see `Activity`."""
+        operator, *rest = self.features.keys[0].split(".") if self.features.keys else ("",)
+        backward = self.op.gemm is None and self.op.phase in ("input_grad", "weight_grad")
+        bits = "16" if "16" in rest else "32"
+        layout = "channels-last" if "channels-last" in rest else ""
+        return self.activity, self.format or bits, operator, "backward" if backward else self.op.phase, layout
+
+    @property
     def traffic_bytes(self) -> float:
         """Bytes moved to and from memory, extras included."""
         return self.size_bytes + sum(extra.size_bytes for extra in self.extras)
@@ -162,8 +171,8 @@ def _launches(op: Op, layout: Layout, machine: RooflineMachine) -> float:
 def _divides_alone(op: Op, machine: RooflineMachine) -> bool:
     """Whether an optimizer divides one tensor after the other, and twice.
 
-    In a graph, Adam keeps its number of steps on the card (`capturable`): its two corrections are tensors then, by which
-    torch divides in kernels of their own.
+    In a graph, Adam keeps its number of steps on the card (`capturable`): its two corrections are tensors then, and
+    torch divides by them in kernels of their own.
     """
     in_graph = machine.launch == "graph" and machine.optimizer == "foreach"
     return in_graph and op.kind == "optimizer" and op.operator.startswith("aten.div.")

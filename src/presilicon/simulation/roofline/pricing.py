@@ -1,19 +1,21 @@
 """A training step on a roofline machine: kernels one after another, launched by a graph or by the host."""
 
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, log2
 from typing import NamedTuple
 
 from presilicon.base import MICRO, PICO, ConfigError
 from presilicon.designs import MachineStep, StepPrice, op_cost
 from presilicon.records import OpCost, TensorRef
 from presilicon.simulation.execution import updated
-from presilicon.simulation.roofline.efficiency import KernelRate, load_efficiency
+from presilicon.simulation.roofline.efficiency import Activity, KernelRate, load_efficiency
 from presilicon.simulation.roofline.features import Features
 from presilicon.simulation.roofline.kernels import Kernel
 from presilicon.simulation.roofline.machine import RooflineMachine
 from presilicon.simulation.roofline.merging import launched_kernels
 
+_SLOWEST = 1e-3
+"""Share of a peak below which power depends on it no more."""
 LOWEST_CLOCK = 0.3
 """Share of the clock below which a power cap lowers it no further."""
 
@@ -197,16 +199,25 @@ def _static_w(machine: RooflineMachine) -> float:
 def _energy_j(kernel: Kernel, span: Span, machine: RooflineMachine, clock: float = 1.0) -> dict[str, float]:
     if machine.energy is None:
         return {"static": span.time_s * machine.power_w}
-    traffic = kernel.traffic_bytes
     # Busy watts follow the clock and the square of the voltage, which follows the clock.
     busy_j = busy_seconds(kernel, span) * _busy_w(kernel, machine) * clock**3
-    static_j = span.time_s * _static_w(machine) + busy_j
-    parts = {"static": static_j, "memory": traffic * machine.energy.pj_per_byte * PICO}
+    parts = {"static": busy_j, "memory": kernel.traffic_bytes * machine.energy.pj_per_byte * PICO}
     if kernel.format:
         parts["matrix"] = kernel.flops * machine.matrix[kernel.format].pj_per_flop * PICO * clock**2
     else:
         parts["vector"] = kernel.flops * machine.energy.pj_per_flop * PICO * clock**2
+    if kernel.launches:
+        factor = load_efficiency(machine.measured).power_factor(activity_of(kernel, span.time_s, machine))
+        parts = {name: joules * factor for name, joules in parts.items()}
+    parts["static"] += span.time_s * _static_w(machine)
     return parts
+
+
+def activity_of(kernel: Kernel, time_s: float, machine: RooflineMachine) -> Activity:
+    """What the power of a kernel depends on, if it takes some time; rates in steps of a tenth of a doubling."""
+    peak = machine.matrix[kernel.format].tflops * 1e12 if kernel.format else _peak(machine)
+    flops, traffic = kernel.flops / (time_s * peak), kernel.traffic_bytes / (time_s * _bytes_s(machine))
+    return Activity(kernel.words, *(round(log2(max(share, _SLOWEST)), 1) for share in (flops, traffic)))
 
 
 def _busy_w(kernel: Kernel, machine: RooflineMachine) -> float:

@@ -180,5 +180,8 @@ def describe_card(design: Design, card: CardTimes, path: Path) -> tuple[Design, 
     machine = structs.replace(machine, measured=str(path.resolve()))
     error = None
     if card.powers:
-        machine, error = fit_energy(layers, card.powers, machine, card.static_w)
+        machine, powers, error = fit_energy(layers, card.powers, machine, card.static_w)
+        table = structs.replace(table, powers=powers)
+        path.write_bytes(msgspec.json.encode(table))
+        load_efficiency.cache_clear()
     return structs.replace(design, name=path.stem, machine=machine), table, error

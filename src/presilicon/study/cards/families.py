@@ -126,8 +126,8 @@ def _inception() -> Iterator[Convolution]:
             yield _image(side, inputs, width, kernel)
     lines = [(17, inputs, outputs, 7) for inputs in (128, 160, 192) for outputs in dict.fromkeys((inputs, 192))]
     for side, inputs, outputs, taps in (*lines, (8, 384, 384, 3)):
-        for kernel in ((1, taps), (taps, 1)):
-            yield Convolution((side, side), inputs, outputs, kernel, (1, 1))
+        yield Convolution((side, side), inputs, outputs, (1, taps), (1, 1))
+        yield Convolution((side, side), inputs, outputs, (taps, 1), (1, 1))
 
 
 def _densenet() -> Iterator[Convolution]:

@@ -15,12 +15,15 @@ from presilicon.base import MICRO, PICO
 from presilicon.designs import ACTIVITIES, ChipEnergy, RooflineMachine, StepFormats, load_numerics
 from presilicon.records import StepFacts, StepGraph
 from presilicon.simulation import (
+    Activity,
     Efficiency,
     Features,
     Kernel,
     KernelGroup,
     KernelRate,
     MeasuredLayers,
+    MeasuredPowers,
+    activity_of,
     busy_seconds,
     cast_of,
     executed_ops,
@@ -28,6 +31,7 @@ from presilicon.simulation import (
     kernel_limit,
     kernel_seconds,
     launched_kernels,
+    likeness,
 )
 from presilicon.study.cards.benches import Precision
 from presilicon.study.cards.layers import Layer
@@ -41,7 +45,7 @@ LEAST = 6
 """Points of a group that has bells; fewer give a line alone."""
 MOST = 1500
 """Points of a group; of more, every second or third is taken."""
-_CHOOSE = 600
+_CHOOSE = 400
 """Points on which widths are chosen."""
 _WIDTHS, _NOISES = (1.0, 2.0, 4.0, 8.0), (0.03, 0.1, 0.3, 1.0)
 _CLIFF = 1.5
@@ -49,6 +53,8 @@ _CLIFF = 1.5
 (hundreds of times as slow, at worst), which says nothing about its neighbours."""
 _TIE = 0.3
 """Weight of the tie between the powers of classes: a difference of the whole power counts as this relative error."""
+_POWER_NOISE, _LEAST_WORK = 0.3, 0.02
+"""Variance of measured powers beside that between kernels, and the least work over static energy that is told apart."""
 _SHORTEST_US = 0.5
 """Less than any kernel takes: nothing was launched."""
 
@@ -304,16 +310,27 @@ def _bells(points: NDArray[Any], values: NDArray[Any], scales: NDArray[Any], noi
     return _Bells(weights / np.diag(inverse), scales, noise, weights)
 
 
+class EnergyFit(NamedTuple):
+    """Energies of a card."""
+
+    machine: RooflineMachine
+    """With its static, busy, traffic and arithmetic figures."""
+    powers: MeasuredPowers
+    """What single kernels differ from them."""
+    error: float
+    """Mean relative error of the joules of a layer whose power was left out."""
+
+
 def fit_energy(
     layers: Sequence[Layer], times: Sequence[LayerTime], machine: RooflineMachine, static_w: float
-) -> tuple[RooflineMachine, float]:
-    """The machine with the joules of layers whose power was measured, and the mean relative error of these joules.
+) -> EnergyFit:
+    """Energies from layers whose power was measured.
 
     Busy watts and energies of a byte and of a FLOP, all at least 0, by least squares of errors in power; `static_w` is
-    the power of the waiting card at the clock of a busy one.
+    the power of the waiting card at the clock of a busy one. What remains is smoothed over kernels that are alike.
     """
     units = tuple(machine.matrix)
-    rows, waiting, joules, weights = [], [], [], []
+    rows, waiting, joules, weights, activities = [], [], [], [], []
     for row, kernels in measured_kernels(layers, [row for row in times if row.power_w], machine):
         assert row.power_w is not None
         spans = [kernel_seconds(kernel, machine) for kernel in kernels]
@@ -330,6 +347,8 @@ def fit_energy(
         waiting.append(static_w * row.time_us * MICRO)
         joules.append(row.power_w * row.time_us * MICRO)
         weights.append(1 / (machine.power_w * row.time_us * MICRO))
+        longest = max(zip(kernels, spans, strict=True), key=lambda pair: pair[1].time_s)
+        activities.append(activity_of(longest[0], longest[1].time_s * scale, machine))
     measured, static_j = np.array(joules), np.array(waiting)
     # Classes of which little was measured draw what all do: their watts are tied to a common figure, the first one.
     count, watts = len(ACTIVITIES), machine.power_w
@@ -337,7 +356,8 @@ def fit_energy(
     ties[:, 0], ties[:, 1 : count + 1] = -_TIE / watts, np.eye(count) * _TIE / watts
     left = np.concatenate([np.array(rows) * np.array(weights)[:, None], ties])
     found, _ = nnls(left, np.concatenate([(measured - static_j) * np.array(weights), np.zeros(count)]))
-    error = float(np.abs((np.array(rows) @ found + static_j) / measured - 1).mean())
+    powers, left_out = _fit_powers(activities, measured - static_j, np.array(rows) @ found, static_j)
+    error = float(np.abs((left_out + static_j) / measured - 1).mean())
     busy_w, (per_byte, *per_flop) = found[1 : count + 1].tolist(), found[count + 1 :].tolist()
     energy = ChipEnergy(
         static=static_w / watts,
@@ -348,4 +368,19 @@ def fit_energy(
         unit: structs.replace(rate, pj_per_flop=pj) if pj else rate
         for (unit, rate), pj in zip(machine.matrix.items(), per_flop, strict=True)
     }
-    return structs.replace(machine, energy=energy, matrix=matrix), error
+    return EnergyFit(structs.replace(machine, energy=energy, matrix=matrix), powers, error)
+
+
+def _fit_powers(
+    activities: Sequence[Activity], measured_j: NDArray[Any], fitted_j: NDArray[Any], static_j: NDArray[Any]
+) -> tuple[MeasuredPowers, NDArray[Any]]:
+    """Bells around measured powers, and the joules that all other layers give for each."""
+    values = np.log(np.maximum(measured_j, _LEAST_WORK * static_j) / np.maximum(fitted_j, _LEAST_WORK * static_j))
+    inverse = np.linalg.inv(likeness(activities, activities) + _POWER_NOISE * np.eye(len(values)))
+    weights = inverse @ values
+    heights = np.clip(values - weights / np.diag(inverse), values.min(), values.max())
+    powers = MeasuredPowers(
+        points=tuple(activities), weights=tuple(round(weight, 4) for weight in weights.tolist()),
+        lowest=round(float(values.min()), 3), highest=round(float(values.max()), 3),
+    )  # fmt: skip
+    return powers, fitted_j * np.exp(heights)
