@@ -10,7 +10,7 @@ def unit_pj(a: Format, b: Format, mac: MacUnit, technology: Technology) -> float
     """Picojoules of one multiply-add of a MAC unit: the user's figure for a processing unit, or from the table."""
     if mac.unit is not None and mac.unit.energy_pj is not None:
         return mac.unit.energy_pj / mac.unit.lanes
-    return mac_pj(a, b, mac.accumulate, technology, slice_bits=mac.slice_bits)
+    return mac_pj(a, b, mac.widest_sum, technology, slice_bits=mac.slice_bits)
 
 
 def mac_pj(a: Format, b: Format, accumulate: Format, technology: Technology, *, slice_bits: int | None = None) -> float:

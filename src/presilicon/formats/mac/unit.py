@@ -179,6 +179,22 @@ class MacUnit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return 1 if self.unit is None else self.unit.lanes
 
     @property
+    def widest_sum(self) -> Format:
+        """The wider of the formats of sums, which adders and registers are built for.
+
+        >>> str(MacUnit(accumulate=Float(5, 10), partial=FLOAT32, order="chunked", chunk=64).widest_sum)
+        'float32'
+        """
+        partial = self.accumulate if self.partial is None else self.partial
+        return max(partial, self.accumulate, key=lambda fmt: fmt.bits_per_element)
+
+    @property
+    def has_parts_beside_sums(self) -> bool:
+        """Whether a product takes more than one exact multiplier and one adder that rounds; not asked of a `unit`."""
+        is_plain = self.multiply is None and self.width == 1 and self.order not in ("pairwise", "aligned")
+        return self.unit is None and not (is_plain and not isinstance(self.rounding_mode, Stochastic))
+
+    @property
     def is_stochastic(self) -> bool:
         """Whether rounding, or the state of a user's functions, draws random numbers."""
         return isinstance(self.rounding_mode, Stochastic) or (self.is_user_defined and self.accumulate.draws)

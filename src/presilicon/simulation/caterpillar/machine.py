@@ -97,9 +97,9 @@ class CaterpillarMachine(
         for numerics, phase in product(design.numerics.variants(), PRODUCT_PHASES):
             mac = numerics.mac_of(phase)
             left, right = (numerics.operand(role, phase).format for role in OPERANDS[phase])
-            macs.append(mac_area_um2(left, right, mac.accumulate, technology))
+            macs.append(mac_area_um2(left, right, mac.widest_sum, technology))
             operands = left.bits_per_element + right.bits_per_element
-            bits.append(self.mac_stages * operands + 3 * mac.accumulate.bits_per_element)
+            bits.append(self.mac_stages * operands + 3 * mac.widest_sum.bits_per_element)
         logic = {
             "multipliers and adders": self.pes * max(macs),
             "registers": self.pes * register_area_um2(max(bits), technology),

@@ -77,7 +77,7 @@ class PassPlanner:
             raise ConfigError(
                 f"numerics.mac.slice_bits is {mac.slice_bits}, but CATERPILLAR multiplies in one pass: leave it out"
             )
-        bits = Bits(a.bits_per_element, b.bits_per_element, mac.accumulate.bits_per_element)
+        bits = Bits(a.bits_per_element, b.bits_per_element, mac.widest_sum.bits_per_element)
         if op.phase == "weight_grad" and gemm.k == gemm.count == 1 and self.machine.schedule != "minibatch":
             stored: Role = "master" if op.index in self.fused else "gradient"
             bits = bits._replace(sums=self.step.formats.format_of(stored, op.layer).bits_per_element)

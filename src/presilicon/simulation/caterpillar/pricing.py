@@ -149,15 +149,15 @@ def _energy_j(
     other operation costs as much as an addition at the accumulator's width.
     """
     op, op_pass, moves = entry.op, entry.op_pass, entry.op_pass.moves
-    accumulate = step.formats.numerics_of(op.layer).mac_of(op.phase).accumulate
+    sums = step.formats.numerics_of(op.layer).mac_of(op.phase).widest_sum
     mac_j = register_bits = 0.0
     if op_pass.macs:
         a, b = (step.formats.format_of(tensor.role, op.layer, op.phase) for tensor in op.inputs[:2])
-        mac_j = op_pass.macs * mac_pj(a, b, accumulate, technology)
-        register_bits = op_pass.macs * (a.bits_per_element + b.bits_per_element + accumulate.bits_per_element)
+        mac_j = op_pass.macs * mac_pj(a, b, sums, technology)
+        register_bits = op_pass.macs * (a.bits_per_element + b.bits_per_element + sums.bits_per_element)
     picojoules = {
         "mac": mac_j,
-        "vector": op_pass.flops * curve_pj(technology.float_add, accumulate.bits_per_element),
+        "vector": op_pass.flops * curve_pj(technology.float_add, sums.bits_per_element),
         "register": register_bits * technology.register_bit.pj if technology.register_bit else 0.0,
         "sram": (
             moves.mem_a * curve_pj(technology.sram_64bit, machine.mem_a_kib / machine.mem_a_banks)

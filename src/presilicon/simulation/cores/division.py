@@ -206,7 +206,7 @@ class Division:
         used, formats = self._network.count, self._step.formats
         first, second = used_shares(op, gemm, (1, 1, 1))
         left, right = (formats.bytes_of(tensor, op.layer, op.phase) for tensor in op.inputs[:2])
-        sum_bytes = formats.numerics_of(op.layer).mac_of(op.phase).accumulate.bits_per_element / 8
+        sum_bytes = formats.numerics_of(op.layer).mac_of(op.phase).widest_sum.bits_per_element / 8
         results = sum(tensor.elements for tensor in op.outputs)
         choices = grids(op, used) if self._parallel == "tile" else [grid_by_samples(op, used)]
         key = (gemm, op.phase, choices[0], left * first, right * second, results, sum_bytes)

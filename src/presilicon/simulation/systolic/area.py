@@ -34,11 +34,11 @@ def systolic_area(design: Design, machine: SystolicMachine, technology: Technolo
         flows.append(STATIONARY if dataflow == "best" else (dataflow,))
         a, b = (numerics.operand(role, phase).format for role in OPERANDS[phase])
         own = None if mac.unit is None else mac.unit.area_um2
-        table = mac.lanes * mac_area_um2(a, b, mac.accumulate, technology, slice_bits=mac.slice_bits)
+        table = mac.lanes * mac_area_um2(a, b, mac.widest_sum, technology, slice_bits=mac.slice_bits)
         macs.append(table if own is None else own)
         first.append(mac.lanes * a.bits_per_element)
         second.append(mac.lanes * b.bits_per_element)
-        sums.append(mac.accumulate.bits_per_element)
+        sums.append(mac.widest_sum.bits_per_element)
     bits = max(first) + max(second) + max(sums)
     if machine.fold_overlap:
         stays = {"weight-stationary": second, "input-stationary": first, "output-stationary": sums}

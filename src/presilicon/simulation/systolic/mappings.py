@@ -80,12 +80,12 @@ def describe_product(
     (a, b), rest = op.inputs[:2], op.inputs[2:]
     a_format, b_format = (formats.format_of(tensor.role, op.layer, op.phase) for tensor in (a, b))
     transposes = op.phase == "input_grad" and b.role == "weight"
-    held = _element_bytes(op, gemm, operands.copies, a_format, b_format, mac.accumulate)
+    held = _element_bytes(op, gemm, operands.copies, a_format, b_format, mac.widest_sum)
     # im2col reads an input element once for each kernel position, so the array sees m * k of them.
     streamed = ElementBytes(
         a_format.bits_per_element / 8,
         operands.copies[1] * formats.bytes_of(b, op.layer, op.phase) / max(gemm.count * gemm.k * gemm.n, 1),
-        mac.accumulate.bits_per_element / 8,
+        mac.widest_sum.bits_per_element / 8,
     )
     packed, on_chip = gemm, operands.on_chip
     if zeros == "weights":
@@ -106,7 +106,7 @@ def describe_product(
         multiplied=multiplied,
         a=a_format,
         b=b_format,
-        sums=mac.accumulate,
+        sums=mac.widest_sum,
         held=held,
         streamed=_scale(streamed, on_chip),
         compressed=None if on_chip == (1.0, 1.0) else _scale(held, on_chip),

@@ -123,7 +123,7 @@ def bound_product(gemm: Gemm, design: Design) -> float | None:
     if not isinstance(machine, SystolicMachine):
         return None
     a, b = (numerics.operand(role, "forward").format.bits_per_element / 8 for role in ("activation", "weight"))
-    element = ElementBytes(a, b, numerics.mac_of("forward").accumulate.bits_per_element / 8)
+    element = ElementBytes(a, b, numerics.mac_of("forward").widest_sum.bits_per_element / 8)
     kib = sum(memory.kib * memory.copies(machine.rows, machine.cols) for memory in machine.levels)
     return least_traffic(gemm, element, machine.cores.count * kib * 1024) + gemm.count * gemm.m * gemm.n * a
 

@@ -55,7 +55,7 @@ def row_work(
         problem,
         hardware,
         tuple(widths[tensor] for tensor in TENSORS),
-        mac.accumulate.bits_per_element,
+        mac.widest_sum.bits_per_element,
         machine.objective,
     )
     passes = mac.passes(left.significand_bits, right.significand_bits)

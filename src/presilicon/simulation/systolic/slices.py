@@ -22,7 +22,7 @@ def part_of_product(
     products; and the reduction of a weight gradient, whose sums are held.
     """
     formats = step.formats
-    sum_bytes = formats.numerics_of(op.layer).mac_of(op.phase).accumulate.bits_per_element / 8
+    sum_bytes = formats.numerics_of(op.layer).mac_of(op.phase).widest_sum.bits_per_element / 8
     own_a, own_b = _read_bytes(op, gemm, formats, operands.copies)
     a, b = own_a * operands.copies[0], own_b * operands.copies[1]
     results = operands.copies[2] * sum(tensor.elements for tensor in op.outputs) * sum_bytes
