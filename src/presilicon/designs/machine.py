@@ -141,10 +141,15 @@ class Machine(Extensible):
         remarks: list[str] = []
         if any(part.product(phase).hadamard for part in numerics.variants() for phase in PRODUCT_PHASES):
             remarks.append("the Hadamard transforms of operands are emulated; their additions are not in the price")
-        units = {mac.unit for part in numerics.variants() for mac in map(part.mac_of, PRODUCT_PHASES) if mac.unit}
+        units = {mac.unit for mac in numerics.macs() if mac.unit}
         for unit in sorted(units, key=str):
             source = "the technology table" if unit.energy_pj is None else f"its own {unit.energy_pj:g} pJ"
             remarks.append(f"cells are processing units {unit.describe()}; energy of an operation from {source}")
+        if any(mac.has_parts_beside_sums for mac in numerics.macs()):
+            remarks.append(
+                "MAC units that round products, round at random, align or add side by side are emulated; "
+                "the price is that of a multiplier and an adder of their formats"
+            )
         if any(part.has_steps(role) for part in numerics.variants() for role in ROLES):
             remarks.append("vector ops are emulated step by step in their formats; their price is that of float32")
         return tuple(remarks)

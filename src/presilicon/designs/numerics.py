@@ -189,6 +189,10 @@ class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         parts = layer.split(".")
         return any(fnmatchcase(".".join(parts[:depth]), self.layers) for depth in range(len(parts), 0, -1))
 
+    def covers(self, other: "Override") -> bool:
+        """Whether it applies to all layers of `other`, as far as their patterns tell."""
+        return self.layers == other.layers or self.matches(other.layers)
+
     def changes(self) -> dict[str, Any]:
         """The fields of `Numerics` that it replaces."""
         return _fields_set(self, but=("layers", "from_step"))
@@ -279,8 +283,25 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                             value.check()
 
     def variants(self) -> tuple["Numerics", ...]:
-        """These numerics, and those with each override or change applied: everything that the hardware must support."""
-        return (self, *(self.changed(entry.changes()) for entry in (*self.overrides, *self.schedule)))
+        """These numerics, and those with overrides and changes applied: everything that the hardware must support.
+
+        Entries are applied together where the pattern of one covers that of the other; without a model, nothing is
+        known about other patterns that may meet in a layer.
+
+        >>> wide = RoleFormat(parse("float16"))
+        >>> entries = Override(layers="last", weight=FLOAT32), Override(layers="*", activation=wide)
+        >>> numerics = Numerics(weight="e4m3", activation="e4m3", overrides=entries)
+        >>> [f"{part.weight} by {part.activation}" for part in numerics.variants()]
+        ['e4m3 by e4m3', 'float32 by e4m3', 'e4m3 by float16', 'float32 by float16']
+        """
+        if self.is_uniform:
+            return (self,)
+        variants: dict[Numerics, tuple[Override, ...]] = {self: ()}
+        for entry in (*self.overrides, *self.schedule):
+            for numerics, applied in tuple(variants.items()):
+                if all(entry.covers(other) or other.covers(entry) for other in applied):
+                    variants.setdefault(numerics.changed(entry.changes()), (*applied, entry))
+        return tuple(variants)
 
     def changed(self, changes: Mapping[str, Any]) -> "Numerics":
         """These numerics with other fields; a role or MAC unit that is replaced is replaced in every product."""
@@ -313,8 +334,11 @@ class Numerics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def unit_name(self) -> str | None:
         """The name of a processing unit of any product, in any layer at any step; None if there is none."""
-        units = [part.mac_of(phase).unit for part in self.variants() for phase in PRODUCT_PHASES]
-        return next((unit.name for unit in units if unit is not None), None)
+        return next((mac.unit.name for mac in self.macs() if mac.unit is not None), None)
+
+    def macs(self) -> tuple[MacUnit, ...]:
+        """The MAC units of all products, in any layer at any step."""
+        return tuple(dict.fromkeys(part.mac_of(phase) for part in self.variants() for phase in PRODUCT_PHASES))
 
     @property
     def computes_vectors(self) -> bool:

@@ -1,11 +1,15 @@
 """Parts of a design that are emulated are in its price, or a remark says that they are not."""
 
 import pytest
+from msgspec.structs import replace
 
-from presilicon.designs import load_design
+from presilicon.base import ConfigError
+from presilicon.designs import Change, Design, Override, RoleFormat, load_design
+from presilicon.formats import MacUnit, parse
 from presilicon.simulation import area, simulate
 
 SMALL = ["machine.rows=4", "machine.cols=4"]
+FLOAT32, FLOAT16 = RoleFormat(parse("float32")), parse("float16")
 CHUNKED = [f"numerics.mac.{part}" for part in ("accumulate=float16", "order=chunked", "chunk=64")]
 
 
@@ -18,3 +22,48 @@ def test_sums_inside_chunks_are_priced_as_wide_as_they_are(linear_step, name: st
     assert given.energy_by_component_j == expected.energy_by_component_j
     assert given.time_s == expected.time_s
     assert area(designs[0]) == area(designs[1])
+
+
+def _with(design: Design, **numerics: object) -> Design:
+    return replace(design, numerics=replace(design.numerics, **numerics))
+
+
+def test_overrides_that_meet_in_a_layer_make_one_unit_for_both() -> None:
+    design = load_design("fp8-systolic", SMALL)
+    together = _with(design, overrides=(Override(layers="last", weight=FLOAT32, activation=FLOAT32, error=FLOAT32),))
+    apart = tuple(Override(layers="last", **{role: FLOAT32}) for role in ("weight", "activation", "error"))
+    assert area(_with(design, overrides=apart)) == area(together)
+    later = (Change(layers="*", from_step=10, activation=FLOAT32, error=FLOAT32),)
+    assert area(_with(design, overrides=apart[:1], schedule=later)) == area(together)
+
+
+def test_overrides_of_different_layers_make_no_unit_for_both() -> None:
+    design = load_design("fp8-systolic", SMALL)
+    both = (Override(layers="fc1", weight=FLOAT32), Override(layers="fc2", activation=FLOAT32))
+    assert len(_with(design, overrides=both).numerics.variants()) == 3
+
+
+def test_an_override_cannot_add_in_the_order_of_another_array() -> None:
+    design = load_design("bf16-systolic", SMALL)
+    unit = MacUnit(order="systolic", rows=8)
+    with pytest.raises(ConfigError, match="8 rows, but the machine has 4 rows"):
+        design.machine.check_design(_with(design, overrides=(Override(layers="last", mac=unit),)))
+
+
+@pytest.mark.parametrize("unit", [MacUnit(accumulate=FLOAT16), MacUnit(slice_bits=2)])
+def test_a_chip_with_units_of_its_own_says_that_it_prices_those(unit: MacUnit) -> None:
+    design = load_design("h200")
+    assert design.machine.numerics_remarks(design.numerics) == ()
+    (remark,) = design.machine.numerics_remarks(replace(design.numerics, mac=unit))
+    assert str(unit) in remark
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["multiply=float16", "width=4", "order=pairwise", "rounding=stochastic"],
+)
+def test_parts_of_a_unit_that_have_no_price_are_named(setting: str) -> None:
+    plain, other = load_design("bf16-systolic"), load_design("bf16-systolic", [f"numerics.mac.{setting}"])
+    assert plain.machine.numerics_remarks(plain.numerics) == ()
+    (remark,) = other.machine.numerics_remarks(other.numerics)
+    assert "a multiplier and an adder" in remark

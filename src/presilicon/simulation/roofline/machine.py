@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from presilicon.base import ConfigError, FormatError
 from presilicon.designs import Design, Label, Machine, MachineStep, Numerics, StepPrice, Technology, UpdateRule
-from presilicon.formats import Format, parse
+from presilicon.formats import Format, MacUnit, parse
 from presilicon.records import Area
 from presilicon.simulation.roofline.efficiency import Peaks, load_efficiency
 
@@ -148,8 +148,11 @@ class RooflineMachine(
         return price_roofline(step, self)
 
     def numerics_remarks(self, numerics: Numerics) -> tuple[str, ...]:
-        """All products move data in the width of the activations, whatever formats single products have."""
+        """The chip's own units add up, and all products move data in the width of the activations."""
         remarks = super().numerics_remarks(numerics)
+        units = "; ".join(str(mac) for mac in numerics.macs() if mac != MacUnit())
+        if units:
+            remarks = (*remarks, f"the MAC unit ({units}) is emulated; the price is that of the chip's own units")
         if all(part.has_formats_by_role for part in numerics.variants()):
             return remarks
         return (*remarks, "products with formats of their own run at their rate, but move data as wide as activations")

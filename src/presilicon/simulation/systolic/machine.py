@@ -1,5 +1,6 @@
 """The systolic machine: an array for matrix products, a vector unit for the rest, a buffer, and DRAM."""
 
+from itertools import product
 from math import inf
 from typing import Annotated, Any, Literal
 
@@ -165,8 +166,8 @@ class SystolicMachine(
                 f"numerics.mac.unit {unit}: a processing unit takes its lanes together and skips no zeros; "
                 'set sparsity.zeros = "computed" or "gated"'
             )
-        for phase in PRODUCT_PHASES:
-            mac = design.numerics.mac_of(phase)
+        for numerics, phase in product(design.numerics.variants(), PRODUCT_PHASES):
+            mac = numerics.mac_of(phase)
             is_turned = phase == "input_grad" and self.transpose == "in-place"
             axis = "cols" if (self.reduction == "columns") != is_turned else "rows"
             length = getattr(self, axis)
