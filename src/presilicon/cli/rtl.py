@@ -10,7 +10,7 @@ from presilicon.base import ConfigError, columns
 from presilicon.cli.options import json_option, print_json, set_option
 
 if TYPE_CHECKING:
-    from presilicon.designs import Hardware
+    from presilicon.designs import Hardware, Numerics
     from presilicon.records import ProductPhase
     from presilicon.rtl import MacSynthesis, MacTarget
 
@@ -118,8 +118,7 @@ def mac(
     from presilicon.records import OPERANDS
     from presilicon.rtl import run_testbench, write_mac
 
-    numerics = load_design(design, settings).numerics
-    numerics = numerics if layer is None else numerics.in_force(layer)
+    numerics = _numerics_of(load_design(design, settings).numerics, layer)
     roles = OPERANDS[product]
     left, right = (numerics.operand(role, product).format for role in roles)
     unit = numerics.unit_of(product, *roles)
@@ -128,6 +127,25 @@ def mac(
     if not as_json:
         click.echo(f"{left} by {right}: {unit}")
     _print_written("mac", out, written, result, as_json, left=str(left), right=str(right), mac=str(unit))
+
+
+def _numerics_of(numerics: "Numerics", layer: str | None) -> "Numerics":
+    """The numerics of a layer at step 0, or of all layers without overrides; says so where others have their own."""
+    from presilicon.records import Ends
+
+    if layer is not None:
+        ends = Ends(first="first", last="last")
+        if not any(entry.matches(layer, ends) for entry in (*numerics.overrides, *numerics.schedule)):
+            click.echo(f'note: nothing in the numerics is only for layer "{layer}"', err=True)
+        return numerics.in_force(layer, ends=ends)
+    patterns = dict.fromkeys(entry.layers for entry in numerics.overrides)
+    if patterns:
+        listing = ", ".join(f'"{pattern}"' for pattern in patterns)
+        click.echo(f"note: layers {listing} have numerics of their own, which this leaves out; see --layer", err=True)
+    if numerics.schedule:
+        step = min(change.from_step for change in numerics.schedule)
+        click.echo(f"note: numerics change from step {step} on, which this leaves out", err=True)
+    return numerics
 
 
 @command.command("array")
@@ -193,8 +211,7 @@ def synth(
     from presilicon.designs import load_design
     from presilicon.rtl import synthesize_units
 
-    numerics = load_design(design, settings).numerics
-    numerics = numerics if layer is None else numerics.in_force(layer)
+    numerics = _numerics_of(load_design(design, settings).numerics, layer)
     units = synthesize_units(numerics, target, timeout_s=timeout)
     if as_json:
         document = [{"products": products, **to_builtins(unit)} for products, unit in units.items()]

@@ -58,6 +58,27 @@ def test_the_command_writes_the_unit_of_a_product(tmp_path) -> None:
     assert "torch.matmul" in (tmp_path / "README.md").read_text(), "emulation adds this unit's sums in another order"
 
 
+@pytest.mark.parametrize(
+    ("layer", "left", "note"),
+    [
+        ("last", "bfloat16", ""),
+        ("fc2", "float16", ""),
+        ("fc1", "e4m3", 'nothing in the numerics is only for layer "fc1"'),
+        (None, "e4m3", 'layers "last", "fc2" have numerics of their own'),
+    ],
+)
+def test_the_command_writes_the_unit_of_a_layer(tmp_path, layer: str | None, left: str, note: str) -> None:
+    text = 'name = "mixed"\nbase = "edge-fp8"\n[[numerics.overrides]]\nlayers = "last"\nactivation = "bfloat16"\n'
+    text += '[[numerics.overrides]]\nlayers = "fc2"\nactivation = "float16"\n'
+    (tmp_path / "mixed.toml").write_text(text)
+    chosen = [] if layer is None else ["--layer", layer]
+    arguments = ["mac", str(tmp_path / "mixed.toml"), "--out", str(tmp_path / "out"), "--json", *chosen]
+    result = CliRunner().invoke(command, arguments)
+    assert json.loads(result.stdout)["left"] == left
+    assert note in result.stderr
+    assert bool(note) == bool(result.stderr)
+
+
 def test_an_fmac_has_a_testbench_too(tmp_path) -> None:
     unit = MacUnit(order="aligned", width=4, chunk=4, align_bits=8, slice_bits=2)
     write_mac(parse("bfp(4, group=4)"), parse("bfp(3, group=4)"), unit, tmp_path, outputs=6)
