@@ -36,6 +36,18 @@ class UpdateRule(Struct, frozen=True, kw_only=True):
         """Samples whose gradients make one update, at a batch size."""
         return 1 if self.per_sample else self.batches * batch_size
 
+    def check_accumulate(self, workload: str, accumulate: int) -> None:
+        """Micro-batches are added up, which updates of single samples do not do.
+
+        Raises:
+            ConfigError: the workload has several in an update.
+        """
+        if self.per_sample and accumulate > 1:
+            raise ConfigError(
+                f'workload "{workload}": accumulate is {accumulate}, but the machine updates after every sample and '
+                "adds up no gradients; set it to 1, or choose another schedule"
+            )
+
     def staleness(self, layers: int) -> tuple[int, ...]:
         """Updates between the weights that a sample's activations and its errors see, for each layer in order.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import structs
 
-from presilicon.base import ConfigError
+from presilicon.base import ConfigError, format_bytes
 from presilicon.designs import METHODS, Design, Method, Numerics, Technology
 from presilicon.operators import Operator
 from presilicon.records import Arrival, Cost, CurvePoint, Direction, SeedResult, StepFacts, StepGraph, Trace
@@ -46,7 +46,12 @@ class StepGraphs:
         return step_graph(with_methods(self._workload, self._methods, transform), samples)
 
     def for_design(self, design: Design) -> "StepGraphs":
-        """The steps that a design's methods and operators leave."""
+        """The steps that a design's methods and operators leave.
+
+        Raises:
+            ConfigError: the machine cannot train the workload's micro-batches.
+        """
+        design.machine.update_rule.check_accumulate(self._workload.name, self._workload.accumulate)
         operators = [operator for operator in design.numerics.make_operators() if not operator.is_inner]
         return StepGraphs(self._workload, design.methods, operators) if design.methods or operators else self
 
@@ -119,6 +124,20 @@ class StepPrices:
     def with_technology(self, technology: Technology | None) -> PriceStep:
         """Prices of the same steps with another technology table; not cached, since every table is used once."""
         return lambda facts: simulate(self.graph(facts), self._design, facts, technology=technology)
+
+
+def price_remarks(design: Design, memory_bytes: float) -> tuple[str, ...]:
+    """Sentences on what the price of a design leaves out, and on a step that its memory does not hold."""
+    remarks = [*design.machine.numerics_remarks(design.numerics)]
+    if design.instrument is not None and design.technology is None:
+        remarks.append("the machine has no technology table: area and energy of the instrument are not in the result")
+    memory_gib = design.machine.memory_gib
+    if memory_gib is not None and memory_bytes > memory_gib * 2**30:
+        remarks.append(
+            f"the step holds {format_bytes(memory_bytes)}, and the memory of the machine is "
+            f"{format_bytes(memory_gib * 2**30)}: it does not fit"
+        )
+    return tuple(remarks)
 
 
 def price_trace(

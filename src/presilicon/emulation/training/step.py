@@ -40,11 +40,7 @@ class StepTrainer:
         may_capture: bool,
     ) -> None:
         """`may_capture` says that nothing but the step itself looks at its tensors."""
-        if update_rule.per_sample and workload.accumulate > 1:
-            raise ConfigError(
-                f'workload "{workload.name}": accumulate is {workload.accumulate}, but the machine updates after every '
-                "sample and adds up no gradients; set it to 1, or choose another schedule"
-            )
+        update_rule.check_accumulate(workload.name, workload.accumulate)
         self._workload, self._model, self._optimizer, self._loss = workload, model, optimizer, loss
         self._emulation, self._rule, self._scaler, self._diagnosis = emulation, update_rule, scaler, diagnosis
         self._methods = methods

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from presilicon.base import ConfigError
 from presilicon.designs import Design, Machine, MachineStep, StepPrice, Technology, UpdateRule
 from presilicon.records import OPERANDS, PRODUCT_PHASES, Area
 from presilicon.simulation.area import mac_area_um2, register_area_um2, sram_area_um2
@@ -77,6 +78,15 @@ class CaterpillarMachine(
     def update_rule(self) -> UpdateRule:
         """One update per batch, or one per sample, made late where layers are stages of a pipeline."""
         return UpdateRule(per_sample=self.schedule != "minibatch", pipelined=self.schedule == "pipelined")
+
+    def check_design(self, design: Design) -> None:
+        """A pipeline updates each layer before it could know whether a later one overflowed."""
+        super().check_design(design)
+        if self.schedule == "pipelined" and design.numerics.loss_scale.kind != "none":
+            raise ConfigError(
+                'machine.schedule = "pipelined": layers that update at once do not know whether a later layer '
+                'overflowed; set numerics.loss_scale.kind = "none", or choose another schedule'
+            )
 
     def price(self, step: MachineStep) -> StepPrice:
         """See `price_caterpillar`."""
