@@ -8,9 +8,9 @@ from typing import Any
 import click
 import msgspec
 
-from presilicon.base import ConfigError, format_bytes, json_text, write_file
+from presilicon.base import ConfigError, json_text, write_file
 from presilicon.designs import Convention, Design
-from presilicon.records import Cost, Coverage, Gemm, StepGraph
+from presilicon.records import Cost, Coverage, Gemm, StepFacts, StepGraph
 from presilicon.report import (
     cost_to_json,
     product_to_json,
@@ -93,7 +93,6 @@ def print_steps(
     name: str, designs: Sequence[Design], convention: Convention, options: StepOptions, as_json: bool
 ) -> None:
     """Price one step on each design, with checkpoints and times of another simulator where given; print and write."""
-    from presilicon.records import StepFacts
     from presilicon.study import StepGraphs, StepPrices
     from presilicon.workloads import load_workload
 
@@ -111,8 +110,6 @@ def print_steps(
         text, files = _step_text(graph, design, convention, options, as_json)
         texts.append(text)
         talk += files
-        remarks = (*design.machine.numerics_remarks(design.numerics), *design.machine.remarks(StepFacts()))
-        talk += [f"{design.name}: {remark}" for remark in remarks]
     _print(texts, as_json)
     if talk:
         click.echo("\n" + "\n".join(talk), err=as_json)
@@ -121,7 +118,9 @@ def print_steps(
 def _step_text(
     graph: StepGraph, design: Design, convention: Convention, options: StepOptions, as_json: bool
 ) -> tuple[str, list[str]]:
-    """The price of a step as text or JSON, and a line about each file that was written."""
+    """The price of a step as text or JSON, and lines about files that were written and what the price leaves out."""
+    from presilicon.study import price_remarks
+
     cost = simulate(graph, design, convention=convention)
     plain, segments = None, 0
     if options.checkpoint is not None:
@@ -134,12 +133,10 @@ def _step_text(
         clock_ghz = design.machine.clock_ghz if options.clock_ghz is None else options.clock_ghz
         cost, coverage = put_times(cost, match_times(graph, cost, read_times(options.times, clock_ghz)))
     talk = _write_files(options, graph, design, cost)
-    memory_gib = design.machine.memory_gib
-    if memory_gib is not None and cost.memory_bytes > memory_gib * 2**30:
-        needs = f"the step holds {format_bytes(cost.memory_bytes)}"
-        click.echo(f"note: {needs}, and the memory of {design.name} is {memory_gib:g} GiB: it does not fit", err=True)
+    remarks = (*price_remarks(design, cost.memory_bytes), *design.machine.remarks(StepFacts()))
+    talk += [f"{design.name}: {remark}" for remark in remarks]
     if as_json:
-        notes = _notes(plain, cost, segments, coverage)
+        notes = {"remarks": remarks, **_notes(plain, cost, segments, coverage)}
         return cost_to_json(cost, design=design.name, graph=graph, notes=notes), talk
     parts = [render_cost(cost, design=design.name, graph=graph, ops=options.ops)]
     if plain is not None:

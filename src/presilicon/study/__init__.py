@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from presilicon.base import deferred
 from presilicon.study.fairness import check_strict, compare_all, fairness, strict_problems
 from presilicon.study.plan import Plan, check_device, plan_request
-from presilicon.study.prices import StepGraphs, StepPrices, price_trace
+from presilicon.study.prices import StepGraphs, StepPrices, price_remarks, price_trace
 from presilicon.study.request import EvaluateRequest, load_request, read_request
 from presilicon.study.run_changes import configuration_changes, design_changes
 from presilicon.study.sensitivity import sensitivity, step_sensitivity
@@ -125,6 +125,7 @@ __all__ = [
     "one_thread",
     "operand_energies",
     "plan_request",
+    "price_remarks",
     "price_trace",
     "problem_of",
     "read_card",

@@ -67,10 +67,11 @@ class Plan(NamedTuple):
         if self.sensitivity and len(self.designs) < 2:
             raise ConfigError("--sensitivity is about the ranking of designs: give at least two")
         for design in self.designs:
-            if design.methods and self.times:
+            is_timed = design.name in self.times if isinstance(self.times, Mapping) else bool(self.times)
+            if is_timed and (design.methods or design.numerics.schedule):
+                changing = "methods, which change its step" if design.methods else "numerics that change over time"
                 raise ConfigError(
-                    f'"{design.name}" has methods, which change its step, but --times has times of one step only: '
-                    "leave out one of them"
+                    f'"{design.name}" has {changing}, but --times has times of one step only: leave out one of them'
                 )
         _check_budget(self.workload)
         for design in self.designs:

@@ -13,7 +13,7 @@ from presilicon.records import Area, Arrival, Cost, Milestone, Result, SeedResul
 from presilicon.runs import commit, config_hash, versions
 from presilicon.simulation import MatchedTimes, area
 from presilicon.study.pairs import NEEDED, PAIRED
-from presilicon.study.prices import StepPrices, price_trace
+from presilicon.study.prices import StepPrices, price_remarks, price_trace
 from presilicon.study.statistics import (
     REACH,
     RESTARTS,
@@ -45,6 +45,7 @@ def join_result(
     step_kinds = {run.facts.bucketed() for trace in traces for run in trace.runs}
     varies = any(facts.samples is not None or facts.methods or facts.layers for facts in step_kinds)
     budget_steps = ceil(workload.max_steps / design.machine.update_rule.batches)
+    memory_bytes = max([typical.memory_bytes, *(prices(facts).memory_bytes for facts in step_kinds)])
     budget_s, budget_j = budget_steps * typical.time_s, budget_steps * typical.energy_j
     provenance = _provenance(design, workload, typical, design_area, [trace.seed for trace in traces], device)
     return Result(
@@ -70,13 +71,13 @@ def join_result(
         accuracy=median(seed.accuracy for seed in seeds),
         time_per_step_s=_mean_per_step(seeds, lambda seed: seed.time_s) if varies else typical.time_s,
         energy_per_step_j=_mean_per_step(seeds, lambda seed: seed.energy_j) if varies else typical.energy_j,
-        memory_bytes=max([typical.memory_bytes, *(prices(facts).memory_bytes for facts in step_kinds)]),
+        memory_bytes=memory_bytes,
         area_mm2=design_area.mm2,
         seeds=tuple(seeds),
         milestones=tuple(
             _milestone([seed.milestones[index] for seed in seeds]) for index in range(len(workload.milestones))
         ),
-        remarks=_remarks(design, workload, traces, typical),
+        remarks=(*price_remarks(design, memory_bytes), *_remarks(design, workload, traces, typical)),
         provenance=with_times(provenance, graph, design, times),
     )
 
@@ -88,11 +89,9 @@ def _mean_per_step(seeds: Sequence[SeedResult], total: Callable[[SeedResult], fl
 
 def _remarks(design: Design, workload: Workload, traces: Sequence[Trace], typical: Cost) -> tuple[str, ...]:
     """Sentences on what the machine could not use of the training, and on hyperparameters that were not made for it."""
-    remarks = [*design.machine.numerics_remarks(design.numerics)]
+    remarks = []
     if typical.cores is not None:
         remarks.append(f"cores that divide a step: {typical.cores.way}")
-    if design.instrument is not None and design.technology is None:
-        remarks.append("the machine has no technology table: area and energy of the instrument are not in the result")
     remarks += [remark for trace in traces for run in trace.runs for remark in design.machine.remarks(run.facts)]
     samples = design.machine.update_rule.samples_per_update(workload.batch_size)
     scales = isinstance(workload.schedule, Schedule) and workload.schedule.scale_from is not None

@@ -1,5 +1,8 @@
+import json
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 WORKLOAD = """
 import torch
@@ -46,5 +49,26 @@ def test_a_covered_workload_passes(tmp_path: Path, invoke: Any) -> None:
 def test_a_step_that_does_not_fit_in_the_memory_is_said(invoke: Any) -> None:
     done = invoke("simulate", "p100", "--workload", "vgg16", "--batch", "1024", "--numerics", "fp32", "--ops", "0")
     assert done.code == 0
-    assert "does not fit" in done.err
-    assert "does not fit" not in invoke("simulate", "p100", "--workload", "mlp-small", "--ops", "0").err
+    assert "does not fit" in done.out
+    assert "does not fit" not in invoke("simulate", "p100", "--workload", "mlp-small", "--ops", "0").out
+
+
+def test_json_of_a_step_has_the_remarks_on_its_price(tmp_path: Path, invoke: Any) -> None:
+    (tmp_path / "watched.toml").write_text(
+        'name = "watched"\nbase = "p100"\n[machine]\nmemory_gib = 0.0001\n'
+        '[[instrument.taps]]\nname = "into"\nlayers = "output"\nrole = "activation"\naggregation = "summary"\n'
+    )
+    arguments = ("--workload", "digits-mlp", "--set", "numerics.mac.accumulate=float16", "--json")
+    remarks = json.loads(invoke("simulate", str(tmp_path / "watched.toml"), *arguments).out)["remarks"]
+    assert ["MAC unit" in remarks[0], "instrument" in remarks[1], "does not fit" in remarks[2]] == [True] * 3
+    assert json.loads(invoke("simulate", "p100", "--workload", "digits-mlp", "--json").out)["remarks"] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--accumulate", "4"), ("--set", "machine.schedule=pipelined", "--numerics", "fp16-mixed")],
+)
+def test_a_step_that_cannot_be_trained_is_not_priced(invoke: Any, arguments: tuple[str, ...]) -> None:
+    done = invoke("simulate", "caterpillar-small", "--workload", "digits-mlp", *arguments)
+    assert done.code == 2
+    assert "choose another schedule" in done.err

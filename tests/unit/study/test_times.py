@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 import presilicon as ps
 from presilicon.base import ConfigError
+from presilicon.designs import Change
 from presilicon.records import ForeignTime, ForeignTimes
 
 QUICK = replace(ps.load_workload("digits-mlp"), target=0.2, max_steps=30)
@@ -51,3 +53,17 @@ def test_a_broken_file_is_found_before_training(tmp_path) -> None:
     with pytest.raises(ConfigError, match=r"times\.csv line 2"):
         ps.evaluate("bf16-systolic", QUICK, seeds=1, times=tmp_path / "times.csv", on_event=events.append)
     assert events == []
+
+
+def test_times_of_one_step_are_no_times_of_numerics_that_change() -> None:
+    design = ps.load_design("bf16-systolic")
+    change = Change(layers="*", from_step=5, weight="e4m3")
+    changing = structs.replace(design, numerics=structs.replace(design.numerics, schedule=(change,)))
+    with pytest.raises(ConfigError, match="numerics that change over time, but --times has times of one step only"):
+        ps.evaluate(changing, QUICK, seeds=1, times=STEP)
+
+
+def test_a_result_says_that_the_memory_does_not_hold_the_step() -> None:
+    small = ps.evaluate(ps.load_design("h200", ["machine.memory_gib=0.0001"]), QUICK, seeds=1)
+    assert [remark for remark in small.remarks if "does not fit" in remark]
+    assert not [remark for remark in ps.evaluate("h200", QUICK, seeds=1).remarks if "does not fit" in remark]
