@@ -25,7 +25,7 @@ from presilicon.instrument import (
 )
 from presilicon.records import Event, InstrumentAnswer, InstrumentEvent, InstrumentStarted, Trace
 from presilicon.runs import EVENTS_FILE, read_events
-from presilicon.workloads import Workload, multiplying_layers
+from presilicon.workloads import Workload, ends_of, multiplying_layers
 
 
 class InstrumentTask(NamedTuple):
@@ -56,7 +56,7 @@ def instrument_of(
         layers_of=multiplying_layers,
         emit=emit,
         step_s=task.step_s,
-        format_of=lambda layer, role: numerics.in_force(layer, 0).format_of(role).format,  # type: ignore[arg-type]
+        format_of=lambda model, layer, role: numerics.resolve(role, layer, ends=ends_of(model)).format,  # type: ignore[arg-type]
         commands=commands,
         stream_file=directory / stream_file(name) if directory is not None and task.instrument.record else None,
         token_file=None if directory is None else directory / TOKEN_FILE,

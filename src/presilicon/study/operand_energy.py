@@ -63,11 +63,12 @@ def operand_energies(
         bounded, design.numerics, seed=seed, observers=[watching], hooks=[watching],
         update_rule=design.machine.update_rule, methods=design.methods,
     )  # fmt: skip
-    computed = {(op.layer, op.phase) for op in capture_workload(workload).ops if op.gemm is not None}
+    graph = capture_workload(workload)
+    computed = {(op.layer, op.phase) for op in graph.ops if op.gemm is not None}
     results = []
     for (step, layer), tensors in watching.seen.items():
         progress(f"step {step}, {layer}")
-        numerics = design.numerics.in_force(layer, step)
+        numerics = design.numerics.in_force(layer, step, graph.ends)
         for product in PRODUCT_PHASES:
             if (layer, product) in computed and all(role in tensors for role in OPERANDS[product]):
                 results.append(_measure(step, layer, product, numerics, tensors))

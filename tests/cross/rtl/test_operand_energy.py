@@ -3,12 +3,13 @@
 import pytest
 import torch
 from click.testing import CliRunner
+from msgspec.structs import replace
 from torch import nn
 from torch.nn import functional
 
 from presilicon.base import ConfigError
 from presilicon.cli.rtl import command
-from presilicon.designs import load_design
+from presilicon.designs import Override, RoleFormat, load_design
 from presilicon.formats import parse
 from presilicon.rtl import mac_energy_pj
 from presilicon.study import operand_energies
@@ -37,6 +38,14 @@ def test_every_product_of_a_layer_has_an_energy_below_that_of_random_operands() 
     unit = NARROW.numerics.mac
     zeros = mac_energy_pj(parse("e4m3"), parse("e4m3"), unit, torch.zeros(4, 64), torch.zeros(4, 64))
     assert all(zeros < result.pj for result in results)
+
+
+def test_the_last_layer_is_measured_in_its_own_formats() -> None:
+    last = Override(layers="last", activation=RoleFormat(parse("float(4, 2)")))
+    design = replace(NARROW, numerics=replace(NARROW.numerics, overrides=(last,)))
+    results = operand_energies(load_workload("digits-mlp"), design, [0], layers=["hidden1", "output"])
+    forward = {result.layer: result.left for result in results if result.product == "forward"}
+    assert forward == {"hidden1": "e4m3", "output": "float(exponent=4, mantissa=2)"}
 
 
 def test_operands_of_convolutions_are_the_matrices_that_are_multiplied() -> None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace as changed
 
 import presilicon as ps
 from presilicon.base import ConfigError
-from presilicon.designs import Hardware, Instrument, Tap
+from presilicon.designs import Hardware, Instrument, Override, RoleFormat, Tap
 from presilicon.emulation import Checkpoint, train
 from presilicon.formats import parse
 from presilicon.instrument import Reference
@@ -197,6 +197,13 @@ def test_correlation_with_the_look_before() -> None:
 def test_what_cannot_be_is_told_before_training(tap: Tap, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         watch(design(tap))
+
+
+def test_noise_of_the_last_layer_is_that_of_its_own_format() -> None:
+    watched = design(Tap(name="noise", layers="output", aggregation="quantization_error", every=10, vectors="all"))
+    last = Override(layers="last", activation=RoleFormat(parse("e4m3")))
+    _, events = watch(changed(watched, numerics=ps.Numerics(overrides=(last,))))
+    assert readings(events, "noise")
 
 
 def test_rounding_that_does_not_happen() -> None:

@@ -75,7 +75,7 @@ class TrainingInstrument:
         layers_of: Callable[[Any], Sequence[str]],
         emit: Emit,
         step_s: float | None = None,
-        format_of: Callable[[str, str], Format] | None = None,
+        format_of: Callable[[Any, str, str], Format] | None = None,
         commands: Callable[[str], CommandSource] | None = None,
         stream_file: Path | None = None,
         token_file: Path | None = None,
@@ -100,6 +100,7 @@ class TrainingInstrument:
         self._server: SocketServer | None = None
         self._wires: dict[tuple[str, str], list[Wire]] = {}
         self._parameters: dict[int, Any] = {}
+        self._model: Any = None
         self._optimizer: Any = None
         self._host: Host | None = None
         self._first_step = 0
@@ -136,7 +137,7 @@ class TrainingInstrument:
             ConfigError: a pattern matches no layer, or the hardware is too small for the aggregations.
         """
         wires = wire_taps(self.instrument, self._layers_of(model))
-        self._optimizer = optimizer
+        self._model, self._optimizer = model, optimizer
         self._first_step = step
         self._host = Host(self.chip.hardware, wires)
         parameters = dict(model.named_parameters())
@@ -379,7 +380,7 @@ class TrainingInstrument:
         with located(f'tap "{wire.name}"'):
             check_pair_source(source, aggregation, tensor, wire.role, has_parameter=wire.tap in self._parameters)
             if source == "rounding" and self._format_of is not None:
-                rounded = self._format_of(wire.layer, wire.role)
+                rounded = self._format_of(self._model, wire.layer, wire.role)
                 check_rounding(aggregation, tensor, rounded, self.chip.hardware.element)
 
     def _set_learning_rate(self, value: float) -> None:
