@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from presilicon.base import change_lines, to_toml, write_file
+from presilicon.base import change_lines, located, to_toml, write_file
 from presilicon.cli.options import json_option, print_json, set_option
 
 
@@ -22,7 +22,13 @@ def validate(designs: tuple[str, ...], settings: tuple[str, ...]) -> None:
     from presilicon.designs import load_design
 
     for name in designs:
-        click.echo(f"{name}: ok ({load_design(name, settings).name})")
+        design = load_design(name, settings)
+        if design.instrument is not None and design.instrument.taps:
+            from presilicon.instrument import check_taps
+
+            with located(name):
+                check_taps(design.instrument)
+        click.echo(f"{name}: ok ({design.name})")
 
 
 @command.command("show")

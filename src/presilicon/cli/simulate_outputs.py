@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from presilicon.base import ConfigError, json_text, write_file
+from presilicon.base import ConfigError, json_text, located, write_file
 from presilicon.designs import Convention, Design
 from presilicon.records import Cost, Coverage, Gemm, StepFacts, StepGraph
 from presilicon.report import (
@@ -121,6 +121,12 @@ def _step_text(
     """The price of a step as text or JSON, and lines about files that were written and what the price leaves out."""
     from presilicon.study import price_remarks
 
+    if design.instrument is not None and design.instrument.taps:
+        from presilicon.instrument import check_taps
+
+        with located(f'design "{design.name}"'):
+            # Products of the model itself, as those of tied weights, cannot be tapped beside those of its layers.
+            check_taps(design.instrument, [layer for layer in graph.weighted_layers if layer] or [""])
     cost = simulate(graph, design, convention=convention)
     plain, segments = None, 0
     if options.checkpoint is not None:

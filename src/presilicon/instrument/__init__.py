@@ -34,7 +34,7 @@ from presilicon.instrument.host.control import (
     set_ranges,
     set_sampling,
 )
-from presilicon.instrument.host.host import Host
+from presilicon.instrument.host.host import Host, check_taps
 from presilicon.instrument.host.link import FileLink, connect
 from presilicon.instrument.host.listener import Listener
 from presilicon.instrument.host.lockstep import Agreement, LockstepEngine, compare_streams
@@ -93,6 +93,7 @@ __all__ = [
     "chain_text",
     "check_feed",
     "check_tap",
+    "check_taps",
     "client_token",
     "compare_streams",
     "compile_firmware",

@@ -21,6 +21,7 @@ from presilicon.instrument import (
     Repeated,
     Resumed,
     TrainingInstrument,
+    check_taps,
     compare_streams,
 )
 from presilicon.records import Event, InstrumentAnswer, InstrumentEvent, InstrumentStarted, Trace
@@ -87,10 +88,8 @@ def check_instrument(design: Design, workload: Workload) -> None:
     """
     if design.instrument is None:
         return
-    from presilicon.instrument import Host, wire_taps
-
     with located(f'design "{design.name}"'):
-        Host(design.instrument.built, wire_taps(design.instrument, layers_of_workload(workload)))
+        check_taps(design.instrument, layers_of_workload(workload))
 
 
 def layers_of_workload(workload: Workload) -> list[str]:

@@ -72,3 +72,25 @@ def test_a_step_that_cannot_be_trained_is_not_priced(invoke: Any, arguments: tup
     done = invoke("simulate", "caterpillar-small", "--workload", "digits-mlp", *arguments)
     assert done.code == 2
     assert "choose another schedule" in done.err
+
+
+@pytest.mark.parametrize(
+    ("tap", "said", "validates"),
+    [
+        ('layers = "nope"\naggregation = "summary"', 'the pattern "nope" of tap "into" matches no layer', True),
+        ('layers = "*"\naggregation = "summary"', "wired to 3 tensors, but the hardware has 1 taps", True),
+        ('layers = "output"\naggregation = "sumary"', 'did you mean "summary"', False),
+        ('layers = "output"\naggregation = "summary"\noptions = { bins = 4 }', 'unknown option "bins"', False),
+        ('layers = "output"\naggregation = "summary"', "", True),
+    ],
+)
+def test_an_instrument_that_cannot_watch_has_no_price(
+    tmp_path: Path, invoke: Any, tap: str, said: str, validates: bool
+) -> None:
+    path = tmp_path / "watched.toml"
+    path.write_text(f'name = "w"\nbase = "edge-bf16"\n[[instrument.taps]]\nname = "into"\nrole = "error"\n{tap}\n')
+    done = invoke("simulate", str(path), "--workload", "digits-mlp", "--ops", "0")
+    assert (done.code, said in done.err) == (2 if said else 0, True)
+    done = invoke("design", "validate", str(path))
+    assert done.code == (0 if validates else 2)
+    assert validates or said in done.err

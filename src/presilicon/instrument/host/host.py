@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from presilicon.base import ConfigError, located, unknown
-from presilicon.designs import Hardware
+from presilicon.designs import Hardware, Instrument
 from presilicon.instrument.aggregations import BuiltAggregation, aggregation
 from presilicon.instrument.aggregations.counts import CountWarning
 from presilicon.instrument.aggregations.histograms import MovingAverage, bins_moved
@@ -28,7 +30,7 @@ from presilicon.instrument.host.decoder import Decoder, Frame, Losses
 from presilicon.instrument.host.reading import Reading, Shape, read_frame
 from presilicon.instrument.host.sender import Clock, Sender
 from presilicon.instrument.host.stream import Status
-from presilicon.instrument.host.taps import Layout, Wire, compose
+from presilicon.instrument.host.taps import Layout, Wire, compose, wire_taps
 from presilicon.instrument.model.words import values_of
 
 OWN = "firmware"
@@ -97,6 +99,18 @@ class _Order:
     @property
     def is_program(self) -> bool:
         return self.is_first or (bool(self.programs) and not self.replaces)
+
+
+def check_taps(instrument: Instrument, layers: Sequence[str] | None = None) -> None:
+    """Check that an instrument can be wired to these layers and programmed; where none are known, to a single layer.
+
+    Raises:
+        ConfigError: a pattern matches no layer, an aggregation does not exist, or the hardware is too small.
+    """
+    if layers is None:
+        taps = tuple(replace(tap, layers="*") for tap in instrument.taps)
+        instrument, layers = replace(instrument, taps=taps), ["layer"]
+    Host(instrument.built, wire_taps(instrument, layers))
 
 
 class Host:
