@@ -37,7 +37,7 @@ def monitor(
     *,
     every: int = 1,
     layers: str | Iterable[str] = "*",
-    roles: Iterable[MonitoredRole] = _ROLES,
+    roles: MonitoredRole | Iterable[MonitoredRole] = _ROLES,
     start: int = 0,
     stop: int | None = None,
     what_if: Numerics | str | Path | None = None,
@@ -74,11 +74,13 @@ def monitor(
     step 0: activations of 0 overflow e4m3fn(overflow=saturate): 100% above 448, largest 1e+04
     """
     emulation = _emulation_of(model)
-    chosen = frozenset(roles)
+    chosen = frozenset([roles] if isinstance(roles, str) else roles)
     for role in sorted(chosen - set(_ALLOWED)):
         raise unknown("role", role, _ALLOWED)
-    if every < 1 or start < 0:
-        raise ConfigError(f"every must be at least 1 and start at least 0, not {every} and {start}")
+    if every < 1 or start < 0 or every % 1 or start % 1:
+        raise ConfigError(f"every must be at least 1 and start at least 0, in whole steps, not {every} and {start}")
+    if stop is not None and stop <= start:
+        raise ConfigError(f"stop must be above start = {start}, not {stop}: no step would be monitored")
     numerics = load_numerics(what_if) if isinstance(what_if, str | Path) else what_if
     if numerics is not None and not isinstance(numerics, Numerics):
         raise ConfigError(f"what_if must be numerics, a recipe's name or its file, not {numerics!r}")
@@ -87,6 +89,8 @@ def monitor(
     if numerics is not None:
         numerics.check_layers((name for name, _ in named_layers(model)), emulation.ends)
     selection = select_layers(layers, model, emulation.ends)
+    if not selection or not chosen:
+        raise ConfigError("layers and roles must name at least one each: nothing would be monitored")
     return Monitor(emulation, _Choice(selection, chosen, every, start, stop), numerics, limits)
 
 

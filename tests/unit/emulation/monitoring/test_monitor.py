@@ -466,6 +466,10 @@ def test_a_monitor_that_nobody_asks_does_not_grow(monkeypatch: pytest.MonkeyPatc
         (lambda: ps.monitor(emulate_(small_model(), FP8), roles=["activations"]), 'did you mean "activation"'),
         (lambda: ps.monitor(emulate_(small_model(), FP8), every=0), "every must be at least 1"),
         (lambda: ps.monitor(emulate_(small_model(), FP8), what_if="mxfp9"), 'did you mean "mxfp8"'),
+        (lambda: ps.monitor(emulate_(small_model(), FP8), every=1.5), "in whole steps, not 1.5 and 0"),  # type: ignore[arg-type]
+        (lambda: ps.monitor(emulate_(small_model(), FP8), start=5, stop=3), "stop must be above start = 5, not 3"),
+        (lambda: ps.monitor(emulate_(small_model(), FP8), layers=[]), "nothing would be monitored"),
+        (lambda: ps.monitor(emulate_(small_model(), FP8), roles=[]), "nothing would be monitored"),
         (lambda: ps.monitor("model"), "this str is not"),
     ],
 )
@@ -474,6 +478,13 @@ def test_mistakes_are_explained_in_one_line(call: Callable[[], Monitor], words: 
         call()
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_single_role_needs_no_list() -> None:
+    model = emulate_(small_model(), FP8)
+    with ps.monitor(model, roles="weight") as watch:
+        model(torch.randn(4, 6)).sum().backward()
+    assert {entry.role for entry in watch.report().roles} == {"weight"}
 
 
 @pytest.mark.parametrize("options", [{"what_if": parse("e4m3")}, {"limits": 0.1}])
