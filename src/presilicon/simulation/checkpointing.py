@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 from math import isqrt
+from typing import NamedTuple
 
 import msgspec
 
@@ -64,54 +65,67 @@ def checkpoint(graph: StepGraph, segments: Sequence[Sequence[str]]) -> StepGraph
     Raises:
         ConfigError: a layer has no forward op or is in two segments, or a segment overwrites its inputs.
     """
-    backward_start = next((op.index for op in graph.ops if op.phase in _BACKWARD), len(graph.ops))
-    member = _members(graph, segments, backward_start)
+    member = _members(graph, segments)
     insertions: dict[int, list[Op]] = {}
-    renamed: dict[int, dict[int, int]] = {}
+    renamed: dict[_Place, dict[int, int]] = {}
     born: dict[int, int] = {}
     for op in graph.ops:
         for tensor in op.inputs + op.outputs:
             born.setdefault(tensor.id, op.index)
     fresh = 1 + max(born, default=0)
-    for number in range(len(segments)):
-        forward = [op for op in graph.ops[:backward_start] if member.get(op.index) == number]
-        inner = {tensor.id for op in forward for tensor in op.outputs} - _inputs_of(forward, born, segments[number])
-        backward = [op for op in graph.ops[backward_start:] if op.phase in _BACKWARD and member.get(op.index) == number]
+    for place in sorted(set(member.values())):
+        ops = [op for op in graph.ops if member.get(op.index) == place]
+        forward = [op for op in ops if op.phase == "forward"]
+        backward = [op for op in ops if op.phase in _BACKWARD]
+        if not forward:
+            continue
+        outputs = {tensor.id for op in forward for tensor in op.outputs}
+        inner = outputs - _inputs_of(forward, born, segments[place.segment])
         needed = {tensor.id for op in backward for tensor in op.inputs} & inner
         if not needed:
             continue
         last = max(op.index for op in forward if any(tensor.id in needed for tensor in op.outputs))
         again = [op for op in forward if op.index <= last]
         names = {tensor.id: 0 for op in again for tensor in op.outputs if tensor.id in inner}
-        renamed[number] = {storage: fresh + offset for offset, storage in enumerate(names)}
+        renamed[place] = {storage: fresh + offset for offset, storage in enumerate(names)}
         fresh += len(names)
         first = next(op.index for op in backward if any(tensor.role in _SAVED for tensor in op.inputs))
         insertions.setdefault(first, []).extend(again)
-    return msgspec.structs.replace(graph, ops=_rewrite(graph, backward_start, member, insertions, renamed))
+    return msgspec.structs.replace(graph, ops=_rewrite(graph, member, insertions, renamed))
 
 
-def _members(graph: StepGraph, segments: Sequence[Sequence[str]], backward_start: int) -> dict[int, int]:
-    """The segment of each op that is in one."""
+class _Place(NamedTuple):
+    """A segment in the pass of a micro-batch."""
+
+    micro_batch: int
+    segment: int
+
+
+def _members(graph: StepGraph, segments: Sequence[Sequence[str]]) -> dict[int, _Place]:
+    """The segment of each op that is in one, and its micro-batch: each begins with the same op after a backward one."""
     segment_of: dict[str, int] = {}
     for number, segment in enumerate(segments):
         for layer in segment:
             if layer in segment_of:
                 raise ConfigError(f'layer "{layer}" is in two segments; give each layer to one')
             segment_of[layer] = number
-    member: dict[int, int] = {}
+    member: dict[int, _Place] = {}
     used: set[str] = set()
+    micro_batch, before = 0, "forward"
     for op in graph.ops:
+        starts = op.phase == "forward" and (op.layer, op.operator) == (graph.ops[0].layer, graph.ops[0].operator)
+        micro_batch += starts and before in _BACKWARD
+        before = op.phase
         parts = op.layer.split(".")
         prefixes = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
-        for prefix in prefixes:
-            if prefix in segment_of:
-                member[op.index] = segment_of[prefix]
-                if op.index < backward_start:
-                    used.add(prefix)
-                break
+        prefix = next((prefix for prefix in prefixes if prefix in segment_of), None)
+        if prefix is not None:
+            member[op.index] = _Place(micro_batch, segment_of[prefix])
+            if op.phase == "forward":
+                used.add(prefix)
     for layer in segment_of:
         if layer not in used:
-            raise unknown("layer", layer, {op.layer for op in graph.ops[:backward_start]} - {""})
+            raise unknown("layer", layer, {op.layer for op in graph.ops if op.phase == "forward"} - {""})
     return member
 
 
@@ -135,10 +149,9 @@ def _inputs_of(forward: Sequence[Op], born: dict[int, int], segment: Sequence[st
 
 def _rewrite(
     graph: StepGraph,
-    backward_start: int,
-    member: dict[int, int],
+    member: dict[int, _Place],
     insertions: dict[int, list[Op]],
-    renamed: dict[int, dict[int, int]],
+    renamed: dict[_Place, dict[int, int]],
 ) -> tuple[Op, ...]:
     """The ops in their new order, with names, storages and dependencies that fit it."""
     ops: list[Op] = []
@@ -148,7 +161,7 @@ def _rewrite(
 
     def renumber(op: Op, name: str, names: dict[int, int], recomputed: bool) -> None:
         def rename(tensors: tuple[TensorRef, ...]) -> tuple[TensorRef, ...]:
-            return tuple(TensorRef(names.get(t.id, t.id), t.shape, t.role) for t in tensors)
+            return tuple(msgspec.structs.replace(tensor, id=names.get(tensor.id, tensor.id)) for tensor in tensors)
 
         inputs, outputs = rename(op.inputs), rename(op.outputs)
         sources = {again[index] if recomputed and index in again else position[index] for index in op.depends_on}
@@ -170,6 +183,6 @@ def _rewrite(
     for op in graph.ops:
         for repeated in insertions.get(op.index, ()):
             renumber(repeated, f"{repeated.name}.again", renamed[member[repeated.index]], recomputed=True)
-        inside = op.index >= backward_start and op.phase in _BACKWARD and member.get(op.index) in renamed
+        inside = op.phase in _BACKWARD and member.get(op.index) in renamed
         renumber(op, op.name, renamed[member[op.index]] if inside else {}, recomputed=inside)
     return tuple(ops)

@@ -1,6 +1,7 @@
 """Checkpointing of a step graph against torch's own checkpointing, captured for real."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from torch.utils.checkpoint import checkpoint_sequential
 from presilicon.base import ConfigError
 from presilicon.designs import load_design
 from presilicon.records import StepGraph
-from presilicon.simulation import checkpoint, even_segments, memory_timeline, simulate
-from presilicon.workloads import capture
+from presilicon.simulation import chain_of, checkpoint, even_segments, memory_timeline, simulate
+from presilicon.workloads import capture, capture_workload, load_workload
 from presilicon.workloads.networks.transformer import Bert, Gpt
 
 DESIGN = load_design("fp32-systolic")
@@ -176,3 +177,21 @@ def test_a_segment_that_destroys_its_input_is_refused() -> None:
 def test_an_impossible_number_of_segments(count: int) -> None:
     with pytest.raises(ConfigError, match=f"7 layers cannot be cut into {count} segments"):
         even_segments("abcdefg", count)
+
+
+@pytest.mark.parametrize("name", ["digits-cnn", "fashion-resnet", "shakespeare-gpt"])
+def test_every_micro_batch_recomputes_its_activations(name: str) -> None:
+    workload = replace(load_workload(name), batch_size=8)
+    plain = [capture_workload(workload, batch_size=2), capture_workload(replace(workload, accumulate=4))]
+    cut = [checkpoint(graph, even_segments(chain_of(graph), 2)[:-1]) for graph in plain]
+    one, four = (after.flops() - before.flops() for before, after in zip(plain, cut, strict=True))
+    assert four == 4 * one > 0
+    again = [sum(op.name.endswith(".again") for op in graph.ops) for graph in cut]
+    assert again[1] == 4 * again[0]
+
+
+def test_integers_stay_integers() -> None:
+    graph = capture_workload(load_workload("shakespeare-gpt"), batch_size=2)
+    cut = checkpoint(graph, even_segments(chain_of(graph), 2)[:-1])
+    widths = [{tensor.integer_bits for op in step.ops for tensor in op.inputs} for step in (graph, cut)]
+    assert widths[0] == widths[1] != {0}
