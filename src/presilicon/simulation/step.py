@@ -15,7 +15,7 @@ from presilicon.designs import (
     StepPrice,
     Technology,
 )
-from presilicon.records import Cost, Gemm, Op, OpCost, StepFacts, StepGraph, TensorRef
+from presilicon.records import Cost, Ends, Gemm, Op, OpCost, StepFacts, StepGraph, TensorRef
 from presilicon.simulation.execution import executed_ops
 from presilicon.simulation.instrument import instrument_step_j
 from presilicon.simulation.memory import peak_bytes
@@ -83,6 +83,8 @@ def simulate(
 def simulate_gemm(gemm: Gemm, design: Design, *, convention: Convention = "exact") -> OpCost:
     """The cost of one matrix product as a forward product: A in the format of activations, B in that of weights.
 
+    It belongs to a layer that is neither the first nor the last.
+
     >>> from presilicon.designs import load_design
     >>> cost = simulate_gemm(Gemm(m=512, k=256, n=128), load_design("bf16-systolic"))
     >>> cost.cycles, cost.bytes_dram
@@ -106,7 +108,8 @@ def simulate_gemm(gemm: Gemm, design: Design, *, convention: Convention = "exact
     )
     # Master weights in the format of the weights: a single product has no copy of the weights to make.
     plain = replace(design, numerics=replace(design.numerics, master=design.numerics.weight))
-    return simulate(StepGraph(name="gemm", batch_size=gemm.m, ops=(op,)), plain, convention=convention).ops[0]
+    graph = StepGraph(name="gemm", batch_size=gemm.m, ops=(op,), ends=Ends(first="another", last="another"))
+    return simulate(graph, plain, convention=convention).ops[0]
 
 
 def _check_price(step: MachineStep, price: StepPrice) -> None:

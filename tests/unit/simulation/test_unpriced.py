@@ -6,7 +6,8 @@ from msgspec.structs import replace
 from presilicon.base import ConfigError
 from presilicon.designs import Change, Design, Override, RoleFormat, load_design
 from presilicon.formats import MacUnit, parse
-from presilicon.simulation import area, simulate
+from presilicon.records import Gemm
+from presilicon.simulation import area, simulate, simulate_gemm
 
 SMALL = ["machine.rows=4", "machine.cols=4"]
 FLOAT32, FLOAT16 = RoleFormat(parse("float32")), parse("float16")
@@ -67,3 +68,11 @@ def test_parts_of_a_unit_that_have_no_price_are_named(setting: str) -> None:
     assert plain.machine.numerics_remarks(plain.numerics) == ()
     (remark,) = other.machine.numerics_remarks(other.numerics)
     assert "a multiplier and an adder" in remark
+
+
+@pytest.mark.parametrize("recipe", ["nvfp4", "fp8-chunked"])
+def test_a_single_product_is_not_that_of_the_first_or_last_layer(recipe: str) -> None:
+    gemm, design = Gemm(m=64, k=64, n=64), load_design("bf16-systolic", SMALL, numerics=recipe)
+    uniform, wide = _with(design, overrides=()), load_design("bf16-systolic", SMALL)
+    product, expected, wider = (simulate_gemm(gemm, each).bytes_dram for each in (design, uniform, wide))
+    assert product == expected < wider
