@@ -89,7 +89,9 @@ def _mean_per_step(seeds: Sequence[SeedResult], total: Callable[[SeedResult], fl
 
 def _remarks(design: Design, workload: Workload, traces: Sequence[Trace], typical: Cost) -> tuple[str, ...]:
     """Sentences on what the machine could not use of the training, and on hyperparameters that were not made for it."""
-    remarks = []
+    remarks, last = [], max(trace.steps for trace in traces)
+    for step in sorted({change.from_step for change in design.numerics.schedule if change.from_step >= last}):
+        remarks.append(f"the numerics from step {step} on were never in force: training ended after {last} steps")
     if typical.cores is not None:
         remarks.append(f"cores that divide a step: {typical.cores.way}")
     remarks += [remark for trace in traces for run in trace.runs for remark in design.machine.remarks(run.facts)]

@@ -5,10 +5,12 @@ from importlib.resources import files
 
 import pytest
 import torch
+from msgspec import structs
 from torch import nn
 
 import presilicon as ps
 from presilicon.base import ConfigError, RunFailedError
+from presilicon.designs import Change
 from presilicon.study.seeds import SeedTask, train_seeds
 
 QUICK = replace(ps.load_workload("digits-mlp"), target=0.5, max_steps=60)
@@ -98,3 +100,13 @@ def test_the_hash_covers_what_a_table_holds_and_not_where_it_lies(tmp_path) -> N
         assert found.provenance["technology"]["name"] == "horowitz-45nm"
         hashes.append(found.provenance["config_hash"])
     assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_a_result_says_which_numerics_were_never_in_force() -> None:
+    changes = tuple(Change(layers="*", from_step=step, weight="e4m3") for step in (5, 60, 1000))
+    design = ps.load_design("bf16-systolic")
+    scheduled = structs.replace(design, numerics=structs.replace(design.numerics, schedule=changes))
+    result = ps.evaluate(scheduled, replace(QUICK, target=1.0), seeds=1)
+    assert result.remarks == tuple(
+        f"the numerics from step {step} on were never in force: training ended after 60 steps" for step in (60, 1000)
+    )
