@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from presilicon.base import ConfigError, torch
-from presilicon.designs import AttachedMethod, Method, Proceed, TrainingRun, TrainingStep
+from presilicon.designs import AttachedMethod, Design, Method, Proceed, TrainingRun, TrainingStep
 from presilicon.formats import quantize
 from presilicon.methods.layers import channel_axis, product_layers
 from presilicon.records import PRODUCT_PHASES, LayerFact, ProductFact, ProductPhase, Role, StepFacts
@@ -37,6 +37,17 @@ class MeasureZeros(
     """Steps between two looks."""
     samples: Annotated[int, Meta(ge=1, le=1 << 20)] = 64
     """Dot products of each product that are looked at."""
+
+    def check_design(self, design: Design) -> None:
+        """An operand must be the same in all products: it is looked at once, as its role has it."""
+        for numerics in design.numerics.variants():
+            is_mixed = any(numerics.product(phase).hadamard for phase in PRODUCT_PHASES)
+            if is_mixed or not numerics.has_formats_by_role:
+                what = "Hadamard transforms" if is_mixed else "formats of single products"
+                raise ConfigError(
+                    f"methods: {self.member_name} looks at an operand once, in the format of its role, but the "
+                    f"numerics have {what}: leave out one of them"
+                )
 
     def attach(self, training: TrainingRun) -> AttachedMethod:
         """See `Looking`."""

@@ -29,6 +29,7 @@ class TensorDash(
 
     def check_design(self, design: Design) -> None:
         """The machine must have the lanes."""
+        super().check_design(design)
         sparsity = getattr(design.machine, "sparsity", None)
         if sparsity is None or sparsity.zeros != "pairs":
             raise ConfigError(

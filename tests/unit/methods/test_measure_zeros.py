@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
+from presilicon.base import ConfigError
 from presilicon.designs import Numerics, load_design
 from presilicon.emulation import train
 from presilicon.formats import parse, quantize
@@ -57,3 +58,16 @@ def test_measured_zeros_save_energy_and_traffic_on_machines_that_use_them():
     assert prices["gated"].energy_j < prices["plain"].energy_j
     assert prices["gated"].time_s == prices["plain"].time_s
     assert prices["compressed"].bytes_dram < prices["plain"].bytes_dram
+
+
+@pytest.mark.parametrize("method", ["measure-zeros", "tensordash"])
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [("weight_grad.hadamard=16", "Hadamard transforms"), ("weight_grad.activation=e4m3", "formats of single products")],
+)
+def test_operands_that_differ_between_products_are_refused(method: str, setting: str, said: str) -> None:
+    zeros = "gated" if method == "measure-zeros" else "pairs"
+    settings = [f"machine.sparsity.zeros={zeros}"]
+    load_design("bf16-systolic", settings, methods=(method,))
+    with pytest.raises(ConfigError, match=f"methods: {method} looks at an operand once, .*{said}"):
+        load_design("bf16-systolic", [*settings, f"numerics.{setting}"], methods=(method,))
