@@ -17,7 +17,7 @@ from presilicon.base import ConfigError
 from presilicon.designs import Hardware, Instrument, Override, RoleFormat, Tap
 from presilicon.emulation import Checkpoint, train
 from presilicon.formats import parse
-from presilicon.instrument import Reference
+from presilicon.instrument import Reference, TrainingInstrument
 from presilicon.instrument.host.control import Command
 from presilicon.instrument.host.host import Host
 from presilicon.instrument.host.link import SocketLink
@@ -28,6 +28,7 @@ from presilicon.records import Event, InstrumentAnswer, InstrumentStarted
 from presilicon.reproductions.watched import PlannedCommands as Planned
 from presilicon.runs import EventLog, read_events
 from presilicon.study.instrumented import compare_with_stream, stream_file, train_watched
+from presilicon.workloads import multiplying_layers
 
 QUICK = replace(ps.load_workload("digits-mlp"), target=1.0, max_steps=30, evaluate_every=10, sustain=3)
 HARDWARE = Hardware(
@@ -623,3 +624,30 @@ def test_an_aggregation_that_is_programmed_later_is_warned_of_at_its_first_look(
         at for at, each in enumerate(events) if each["event"] == "instrument" and each["aggregation"] == "summary"
     )
     assert place < first
+
+
+@pytest.mark.parametrize(
+    ("is_attached", "is_observer", "begins", "said"),
+    [
+        (False, True, True, r"call attach\(model, optimizer, step\) before the first step"),
+        (True, False, True, "give it to emulate_ as one of its observers"),
+        (True, True, False, r"before_step\(0\) was not called"),
+    ],
+)
+def test_a_loop_that_leaves_a_call_out_is_told(is_attached: bool, is_observer: bool, begins: bool, said: str) -> None:
+    instrument = design(Tap(name="in", layers="0", aggregation="summary")).instrument
+    assert instrument is not None
+    watching = TrainingInstrument(instrument, layers_of=multiplying_layers, emit=lambda event: None)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    model = ps.emulate_(model, ps.load_numerics("bf16"), observers=[watching] if is_observer else [])
+    if is_attached:
+        watching.attach(model, torch.optim.SGD(model.parameters(), lr=0.1), 0)
+
+    def step() -> None:
+        if begins:
+            watching.before_step(0)
+        model(torch.randn(2, 4)).sum().backward()
+        watching.after_step(0, ps.StepFacts())
+
+    with pytest.raises(ConfigError, match=said):
+        step()

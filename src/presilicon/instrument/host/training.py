@@ -108,6 +108,10 @@ class TrainingInstrument:
         """Steps that were watched."""
         self._resumed_state: dict[str, Any] | None = None
         self._offers = 0
+        self._begun: int | None = None
+        """The step that has begun and not ended."""
+        self._is_observing = False
+        """Whether any tensor was shown to it."""
         self._seen: set[int] = set()
         self._pairs: dict[int, PairSource] = {}
         """Source of pairs, for each tap that looks at two tensors."""
@@ -205,7 +209,14 @@ class TrainingInstrument:
         self._resumed_state = state
 
     def before_step(self, step: int) -> None:
-        """Carry out new commands; learning rates take effect now."""
+        """Carry out new commands; learning rates take effect now.
+
+        Raises:
+            ConfigError: no model is attached.
+        """
+        if self._host is None:
+            raise ConfigError("the instrument has no model: call attach(model, optimizer, step) before the first step")
+        self._begun = step
         self._offers = 0
         self._seen.clear()
         for command in self._commands.pending(step) if self._commands is not None else ():
@@ -218,6 +229,7 @@ class TrainingInstrument:
 
     def __call__(self, step: int, layer: str, role: Any, tensor: Any) -> None:
         """Offer a training tensor to the chip if it is tapped; only the first of a layer and role in a step."""
+        self._is_observing = True
         frame = step - self._first_step
         for wire in self._due_wires(layer, role, frame):
             source = self._pairs.get(wire.tap)
@@ -238,6 +250,7 @@ class TrainingInstrument:
 
     def pair(self, step: int, layer: str, role: Any, before: Any, after: Any) -> None:
         """Offer a tensor before and after rounding to the chip if it is tapped for that."""
+        self._is_observing = True
         frame = step - self._first_step
         for wire in self._due_wires(layer, role, frame):
             if self._pairs.get(wire.tap) == "rounding":
@@ -249,7 +262,16 @@ class TrainingInstrument:
         return [wire for wire in wires if wire.tap not in self._seen and self.chip.is_due(wire.tap, frame)]
 
     def after_step(self, step: int, facts: StepFacts) -> StepFacts:
-        """Pass the step's packets to the host and its readings to the events."""
+        """Pass the step's packets to the host and its readings to the events.
+
+        Raises:
+            ConfigError: the step did not begin with `before_step`, or no tensor was shown that the taps need.
+        """
+        if self._begun != step:
+            raise ConfigError(f"step {step} ends, but before_step({step}) was not called")
+        if not self._is_observing and any(self._pairs.get(tap) != "update" for tap in self.host.wires):
+            raise ConfigError("the instrument sees no tensors: give it to emulate_ as one of its observers")
+        self._begun = None
         frame = step - self._first_step
         self._frames = frame + 1
         for tap, before in self._before.items():
