@@ -138,6 +138,8 @@ class LossScaler:
         self._scale = AdaptiveScale(_rule_of(source, self._emulation))
         self._finite: dict[int, bool] = {}
         """Whether the gradients of each optimizer that was unscaled since the last update are finite."""
+        self._stepped: set[int] = set()
+        """Optimizers that have stepped since the last update."""
         self._is_pending = False
         """Whether a loss was scaled since the last update."""
         if self._emulation is not None and self.is_enabled():
@@ -177,9 +179,15 @@ class LossScaler:
         """Unscale the gradients, unless that was done, and call `optimizer.step()` if all of them are finite.
 
         Returns what the optimizer's step returns, or None if it is left out.
+
+        Raises:
+            ConfigError: it has stepped since the last update, so that its new gradients would stay scaled.
         """
         if not self.is_enabled():
             return optimizer.step()
+        if id(optimizer) in self._stepped:
+            raise ConfigError("this optimizer has stepped since the last update: call scaler.update() after each step")
+        self._stepped.add(id(optimizer))
         if id(optimizer) not in self._finite:
             self.unscale_(optimizer)
         if self._finite[id(optimizer)]:
@@ -195,7 +203,7 @@ class LossScaler:
             if not self._finite:
                 raise ConfigError("no gradients were unscaled since the last update: call scaler.step(optimizer) first")
             self._scale.update(all(self._finite.values()))
-        self._finite, self._is_pending = {}, False
+        self._finite, self._stepped, self._is_pending = {}, set(), False
 
     def state_dict(self) -> dict[str, Any]:
         """Scale, counters and skipped updates."""

@@ -308,3 +308,21 @@ def test_numbers_that_are_not_finite_are_found_in_any_tensor(value: float, dtype
     assert bool(all_finite(tensors)) == math.isfinite(value)
     assert bool(all_finite([torch.ones(1), torch.full((2,), 1e300, dtype=torch.float64)]))
     assert bool(all_finite([torch.ones(0)]))
+
+
+def test_a_loop_without_update_is_refused_as_by_gradscaler() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    optimizer, scaler = torch.optim.SGD([weight], lr=0.5), LossScaler(ps.load_numerics("fp16-mixed"))
+    judge = torch.amp.GradScaler("cpu")
+    for each, error in ((judge, RuntimeError), (scaler, ConfigError)):
+        each.scale(weight.sum()).backward()
+        each.step(optimizer)
+        optimizer.zero_grad()
+        each.scale(weight.sum()).backward()
+        with pytest.raises(error, match="since the last update"):
+            each.step(optimizer)
+        optimizer.zero_grad()
+    scaler.update()
+    scaler.scale(weight.sum()).backward()
+    scaler.step(optimizer)
+    assert weight.tolist() == [-0.5, -0.5]
