@@ -23,7 +23,7 @@ from presilicon.emulation.steps.lines import Line
 from presilicon.emulation.steps.update import run_update_step
 from presilicon.formats import Key, parse
 from presilicon.records import Ends, Role
-from presilicon.workloads import describe_operator, ends_of
+from presilicon.workloads import describe_operator, ends_of, named_layers
 
 OptimizerT = TypeVar("OptimizerT", bound=Optimizer)
 
@@ -47,7 +47,8 @@ def emulate_optimizer_(
     of the emulated model; without it, parameters are numbered.
 
     Raises:
-        ConfigError: the optimizer is already emulated, or overrides need a model to know their layers.
+        ConfigError: the optimizer is already emulated, overrides need a model to know their layers or match none of
+            them, or the optimizer trains another model.
     """
     arguments: tuple[Any, Any] = (optimizer, numerics)
     if not isinstance(arguments[0], Optimizer) or not isinstance(arguments[1], Numerics):
@@ -57,6 +58,11 @@ def emulate_optimizer_(
         raise ConfigError("this optimizer is already emulated")
     if model is None and not numerics.is_uniform:
         raise ConfigError("numerics with overrides or a schedule need the model: emulate_optimizer_(..., model=model)")
+    if model is not None:
+        numerics.check_layers((name for name, _ in named_layers(model)), ends_of(model))
+        trained = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+        if trained.isdisjoint(model.parameters()):
+            raise ConfigError("the optimizer has no parameter of this model: give the model that it trains")
     if not _rounds(numerics):
         return optimizer
     _attach(optimizer, _Update(optimizer, numerics, model, seed))

@@ -338,3 +338,13 @@ def test_parameters_updated_together_have_the_bits_of_those_updated_alone(make, 
         updates.append(count.updates)
     assert all(map(torch.equal, *weights))
     assert updates[1] < updates[0]
+
+
+def test_patterns_and_the_model_must_fit_the_optimizer() -> None:
+    model, other = nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 2)
+    narrow = Numerics(master="bfloat16")
+    typo = Numerics(master="bfloat16", overrides=(Override(layers="fc", master="float32"),))
+    with pytest.raises(ConfigError, match='the pattern "fc" matches none'):
+        emulate_optimizer_(torch.optim.SGD(model.parameters()), typo, model=model)
+    with pytest.raises(ConfigError, match="no parameter of this model"):
+        emulate_optimizer_(torch.optim.SGD(other.parameters()), narrow, model=model)
