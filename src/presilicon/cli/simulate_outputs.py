@@ -65,16 +65,20 @@ def print_products(
     gemm = Gemm(*sides)
     if frames is not None:
         _write_frames(frames, gemm, designs[0])
-    texts = []
+    texts, talk = [], []
     for design in designs:
         settings = design.machine.describe_product() | {"convention": convention}
         cost = simulate_gemm(gemm, design, convention=convention)
         write = product_to_json if as_json else render_product
         least_bytes = bound_product(gemm, design)
         texts.append(write(cost, design=design.name, gemm=gemm, settings=settings, least_bytes=least_bytes))
+        remarks = (*design.machine.numerics_remarks(design.numerics), *design.machine.remarks(StepFacts()))
+        talk += [f"{design.name}: {remark}" for remark in remarks]
     _print(texts, as_json)
     if frames is not None:
-        click.echo(f"frames: {frames}", err=as_json)
+        talk.append(f"frames: {frames}")
+    if talk:
+        click.echo("\n".join(talk), err=as_json)
 
 
 def _print(texts: Sequence[str], as_json: bool) -> None:

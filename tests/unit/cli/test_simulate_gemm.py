@@ -142,3 +142,8 @@ def test_the_largest_product_is_priced(price) -> None:
     document = price(gemm=("--gemm", f"{side}x{side}x{side}"))
     assert document["cycles"] > side
     assert document["time_s"] > 1e6
+
+
+def test_what_the_price_of_a_product_leaves_out_is_said(invoke) -> None:
+    assert "MAC unit" in invoke("simulate", "h200", *GEMM, "--set", "numerics.mac.accumulate=float16").out
+    assert "computed densely" in invoke("simulate", "bf16-systolic", *GEMM, "--set", "machine.sparsity.zeros=2:4").out
