@@ -69,6 +69,11 @@ class Format(ABC):
         return max(_significant_bits(value) for value in _finite(self))
 
     @property
+    def value_bits(self) -> int:
+        """Longest significand of a value, which a floating-point unit needs to hold it."""
+        return self.significand_bits
+
+    @property
     def exponent_bits(self) -> int:
         """Width of each number's own exponent; 0 if it has none."""
         exponents = [frexp(value)[1] for value in _finite(self) if value]

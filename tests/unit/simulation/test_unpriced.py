@@ -1,13 +1,15 @@
 """Parts of a design that are emulated are in its price, or a remark says that they are not."""
 
 import pytest
+import torch
 from msgspec.structs import replace
 
 from presilicon.base import ConfigError
 from presilicon.designs import Change, Design, Override, RoleFormat, load_design
-from presilicon.formats import MacUnit, parse
+from presilicon.formats import MacUnit, parse, quantize
 from presilicon.records import Gemm
 from presilicon.simulation import area, simulate, simulate_gemm
+from presilicon.simulation.roofline import RooflineMachine
 
 SMALL = ["machine.rows=4", "machine.cols=4"]
 FLOAT32, FLOAT16 = RoleFormat(parse("float32")), parse("float16")
@@ -76,3 +78,16 @@ def test_a_single_product_is_not_that_of_the_first_or_last_layer(recipe: str) ->
     uniform, wide = _with(design, overrides=()), load_design("bf16-systolic", SMALL)
     product, expected, wider = (simulate_gemm(gemm, each).bytes_dram for each in (design, uniform, wide))
     assert product == expected < wider
+
+
+@pytest.mark.parametrize(
+    ("fmt", "unit"),
+    [("lns(4, 3)", "float32"), ("lns(4, 0)", "float(exponent=5, mantissa=3)"), ("posit(8, 1)", "bfloat16")],
+)
+def test_a_chip_multiplies_in_a_unit_that_holds_every_value(fmt: str, unit: str) -> None:
+    machine = load_design("h200").machine
+    assert isinstance(machine, RooflineMachine)
+    assert machine.rate(parse(fmt), parse(fmt))[0] == unit
+    values = torch.tensor(list(parse(fmt).code_values()))
+    values = values[values.isfinite()]
+    assert torch.equal(quantize(values, parse(unit)), values)

@@ -54,6 +54,11 @@ class Logarithmic(Format):
         return self.fraction + 1
 
     @property
+    def value_bits(self) -> int:
+        """Those of float32, unless logarithms are whole: other powers of two have no end."""
+        return 24 if self.fraction else 1
+
+    @property
     def exponent_bits(self) -> int:
         """Integer bits of the logarithm."""
         return self.integer

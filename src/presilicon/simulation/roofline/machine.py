@@ -183,4 +183,4 @@ class RooflineMachine(
 
 
 def _holds(unit: Format, operand: Format) -> bool:
-    return unit.significand_bits >= operand.significand_bits and unit.exponent_bits >= operand.exponent_bits
+    return unit.significand_bits >= operand.value_bits and unit.exponent_bits >= operand.exponent_bits
