@@ -40,6 +40,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 RUN = 64
 """Groups that are worked on together."""
+STRIDE = np.uint32(WEYL)
+"""Distance of the counters of neighbours, from which the generator makes random words."""
 SPAN = 512
 """Elements whose range is looked at together."""
 
@@ -164,11 +166,15 @@ def round_split(magnitude: Any, word: Any, mode: Any, mantissa: Any, low: Any) -
 
 
 @compiled
-def round_bits(
-    bits: Any, word: Any, core: Any, mode: Any, plain: Any, mantissa: Any, low: Any, tiny: Any, max_positive: Any,
-    max_negative: Any, over_positive: Any, over_negative: Any, nan: Any, negative_zero: Any,
-) -> Any:  # fmt: skip
+def fields_of(words: Any) -> Any:
+    """The fields of a grid, as `round_bits` takes them: a tuple stays out of memory."""
+    return words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7], words[8]
+
+
+@compiled
+def round_bits(bits: Any, word: Any, core: Any, mode: Any, plain: Any, grid: Any) -> Any:
     """One float32 bit pattern on a grid (see `Grid`); `core`, `mode` and `plain` are constants to the compiler."""
+    mantissa, low, tiny, max_positive, max_negative, over_positive, over_negative, nan, negative_zero = grid
     magnitude = np.uint32(bits & np.uint32(0x7FFFFFFF))
     sign = np.uint32(bits & np.uint32(0x80000000))
     negative = sign != np.uint32(0)
@@ -221,38 +227,26 @@ def element_kernel(mode: int, core: int, plain: bool, in_place: bool = False) ->
     span = SPAN if mode == COUNTER and core == LIFTED else 1 << 62
 
     def kernel(source: Any, target: Any, start: Any, grid: Any, draw: Any, states: Any) -> None:
-        mantissa, low, tiny, max_positive, max_negative = grid[0], grid[1], grid[2], grid[3], grid[4]
-        over_positive, over_negative, nan, negative_zero = grid[5], grid[6], grid[7], grid[8]
-        first, second, mask = draw[0], draw[1], draw[2]
-        word, weyl = np.uint32(0), np.uint32(WEYL)
-        counter = np.uint32(np.uint32(np.uint32(start) * weyl) + first)
-        position, begin = (np.int64(start) + np.int64(first)) % states.size, 0
+        fields, key = fields_of(grid), (draw[0], draw[1], draw[2])
+        position, begin = (np.int64(start) + np.int64(key[0])) % states.size, 0
         while begin < source.size:
             # The shift register's states lie side by side until they begin again.
             size = min(span, source.size - begin, states.size - position if mode == LFSR else span)
             write, words = target[begin : begin + size], states[position : position + size]
             read = write if in_place else source[begin : begin + size]
+            counter = counter_of(start + begin, key)
             begin += size
             position = 0
-            if mode == COUNTER and core == LIFTED and fills_binades(read, low):
+            if mode == COUNTER and core == LIFTED and fills_binades(read, fields[1]):
                 for i in range(read.size):
-                    word = np.uint32(random_word(counter, second) & mask)
-                    counter = np.uint32(counter + weyl)
-                    write[i] = round_bits(
-                        read[i], word, FLAT, mode, plain, mantissa, low, tiny, max_positive, max_negative,
-                        over_positive, over_negative, nan, negative_zero,
-                    )  # fmt: skip
+                    word = np.uint32(random_word(counter, key[1]) & key[2])
+                    counter = np.uint32(counter + STRIDE)
+                    write[i] = round_bits(read[i], word, FLAT, mode, plain, fields)
                 continue
             for i in range(read.size):
-                if mode == COUNTER:
-                    word = np.uint32(random_word(counter, second) & mask)
-                    counter = np.uint32(counter + weyl)
-                elif mode == LFSR:
-                    word = np.uint32(words[i] & mask)
-                write[i] = round_bits(
-                    read[i], word, core, mode, plain, mantissa, low, tiny, max_positive, max_negative,
-                    over_positive, over_negative, nan, negative_zero,
-                )  # fmt: skip
+                word = words[i] & key[2] if mode == LFSR else element_word(i, counter, mode, key, states)
+                counter = np.uint32(counter + STRIDE)
+                write[i] = round_bits(read[i], word, core, mode, plain, fields)
 
     return compiled(kernel)
 
@@ -282,7 +276,7 @@ def step_kernel(mode: int, halvings: int) -> Callable[..., None]:
             if mode < COUNTER:
                 target[i] = low[step]
                 continue
-            word = element_word(start + i, mode, draw, states)
+            word = element_word(start + i, counter_of(start + i, draw), mode, draw, states)
             value, below, above = np.float64(np.uint32(bits).view(np.float32)), near[step], far[step]
             positive = np.int64(value >= 0.0)
             ends[0], ends[1] = above, below
@@ -450,10 +444,8 @@ def nvfp4_factors(
     for i in range(largest.size):
         ratio = np.float32(largest[i] / np.float32(6))
         ratio = np.float32(ratio * encoding) if inverts else np.float32(ratio / tensor)
-        bits = round_bits(
-            np.float32(ratio).view(np.uint32), np.uint32(0), LIFTED, NEAREST_EVEN, True, grid[0], grid[1], grid[2],
-            grid[3], grid[4], grid[5], grid[6], grid[7], grid[8],
-        )  # fmt: skip
+        bits = np.float32(ratio).view(np.uint32)
+        bits = round_bits(bits, np.uint32(0), LIFTED, NEAREST_EVEN, True, fields_of(grid))
         scale = max(np.uint32(bits).view(np.float32), least)
         whole = np.float32(scale * tensor)
         inverse = min(np.float32(one / whole), most) if inverts else np.float32(np.float32(one / tensor) / scale)
@@ -474,10 +466,7 @@ def round_unit(
     value = np.uint32(np.uint32(0) if is_nan and how >= DIVIDE_NUMBERS else bits).view(np.float32)
     multiplies = how in (MULTIPLY, MULTIPLY_NUMBERS)
     ratio = np.float32(value * factor) if multiplies else np.float32(value / factor)
-    unit = round_bits(
-        np.float32(ratio).view(np.uint32), word, core, mode, plain, grid[0], grid[1], grid[2], grid[3], grid[4],
-        grid[5], grid[6], grid[7], grid[8],
-    )  # fmt: skip
+    unit = round_bits(np.float32(ratio).view(np.uint32), word, core, mode, plain, grid)
     return np.float32(np.uint32(unit).view(np.float32) * back).view(np.uint32)
 
 
@@ -493,9 +482,8 @@ def scaled_kernel(mode: int, core: int, plain: bool, how: int, in_place: bool) -
         source: Any, target: Any, begin: Any, end: Any, width: Any, length: Any, size: Any, height: Any, tall: Any,
         turns: Any, factors: Any, scales: Any, words: Any, draw: Any, states: Any,
     ) -> None:  # fmt: skip
-        grid = (words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7], words[8])
+        grid, key = fields_of(words), (draw[0], draw[1], draw[2])
         groups = -(-length // size)
-        word, weyl = np.uint32(0), np.uint32(WEYL)
         row = begin
         while row < end:
             line, group = row // groups, row % groups
@@ -506,13 +494,10 @@ def scaled_kernel(mode: int, core: int, plain: bool, how: int, in_place: bool) -
                 before, after = factors[scale], scales[scale]
                 write = target[here : here + min(size, length - g * size)]
                 read = write if in_place else source[here : here + write.size]
-                counter = np.uint32(np.uint32(np.uint32(here) * weyl) + draw[0])
+                counter = counter_of(here, key)
                 for j in range(write.size):
-                    if mode == COUNTER:
-                        word = np.uint32(random_word(counter, draw[1]) & draw[2])
-                        counter = np.uint32(counter + weyl)
-                    elif mode == LFSR:
-                        word = element_word(here + j, mode, draw, states)
+                    word = element_word(here + j, counter, mode, key, states)
+                    counter = np.uint32(counter + STRIDE)
                     write[j] = round_unit(read[j], before, after, how, word, core, mode, plain, grid)
             row += groups - group
 
@@ -530,22 +515,18 @@ def scaled_column_kernel(mode: int, core: int, plain: bool, how: int, in_place: 
         source: Any, target: Any, begin: Any, end: Any, width: Any, length: Any, size: Any, height: Any, tall: Any,
         turns: Any, factors: Any, scales: Any, words: Any, draw: Any, states: Any,
     ) -> None:  # fmt: skip
-        grid = (words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7], words[8])
+        grid, key = fields_of(words), (draw[0], draw[1], draw[2])
         groups = -(-length // size)
-        word, weyl = np.uint32(0), np.uint32(WEYL)
         for row in range(begin, end):
             here = row * width
             scale = (((row // length) * groups + (row % length) // size) * width) % turns
             befores, afters = factors[scale : scale + width], scales[scale : scale + width]
             write = target[here : here + width]
             read = write if in_place else source[here : here + width]
-            counter = np.uint32(np.uint32(np.uint32(here) * weyl) + draw[0])
+            counter = counter_of(here, key)
             for j in range(write.size):
-                if mode == COUNTER:
-                    word = np.uint32(random_word(counter, draw[1]) & draw[2])
-                    counter = np.uint32(counter + weyl)
-                elif mode == LFSR:
-                    word = element_word(here + j, mode, draw, states)
+                word = element_word(here + j, counter, mode, key, states)
+                counter = np.uint32(counter + STRIDE)
                 write[j] = round_unit(read[j], befores[j], afters[j], how, word, core, mode, plain, grid)
 
     return compiled(kernel)
@@ -594,27 +575,26 @@ def round_scaled(bits: Any, k: Any, poison: Any, word: Any, mode: Any, grid: Any
     # A number that underflows in the scaling must still count as more than zero when rounding up.
     lost = scaled == np.float32(0) and magnitude != np.uint32(0)
     unit = np.uint32(1) if lost else scaled.view(np.uint32)
-    value = round_bits(
-        np.uint32(unit | sign), word, GENERAL, mode, False, grid[0], grid[1], grid[2], grid[3], grid[4], grid[5],
-        grid[6], grid[7], grid[8],
-    )  # fmt: skip
+    value = round_bits(np.uint32(unit | sign), word, GENERAL, mode, False, grid)
     back = np.float64(np.uint32(value).view(np.float32)) * factor
     if abs(back) >= 2.0**128:
         # The largest float32 below 2^128 / factor, a power of two.
         ceiling = np.uint32(np.float32(2.0**128 / factor).view(np.uint32) - np.uint32(1))
-        most = round_bits(
-            ceiling, word, GENERAL, TOWARD_ZERO, False, grid[0], grid[1], grid[2], grid[3], grid[4],
-            grid[5], grid[6], grid[7], grid[8],
-        )  # fmt: skip
+        most = round_bits(ceiling, word, GENERAL, TOWARD_ZERO, False, grid)
         back = np.copysign(np.float64(np.uint32(most).view(np.float32)) * factor, back)
     return np.float32(back).view(np.uint32)
 
 
 @compiled
-def element_word(index: Any, mode: Any, draw: Any, states: Any) -> Any:
-    """The random word of one element, by its index."""
+def counter_of(index: Any, draw: Any) -> Any:
+    """The counter of an element, by its index; that of the next is `STRIDE` more."""
+    return np.uint32(np.uint32(np.uint32(index) * STRIDE) + draw[0])
+
+
+@compiled
+def element_word(index: Any, counter: Any, mode: Any, draw: Any, states: Any) -> Any:
+    """The random word of one element where the mode needs one; `draw` has the key's words and the mask of the bits."""
     if mode == COUNTER:
-        counter = np.uint32(np.uint32(np.uint32(index) * np.uint32(WEYL)) + draw[0])
         return np.uint32(random_word(counter, draw[1]) & draw[2])
     if mode == LFSR:
         # The sum modulo 2^16 - 1, the number of states, which is the sum of the halves.
@@ -643,7 +623,30 @@ def round_slowly(
         is_nan = np.uint32(bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
         return np.uint32(0) if is_nan else np.uint32(bits & np.uint32(0x80000000))
     k = min(max(raw, lowest), highest)
-    return round_scaled(bits, k, poison, element_word(index, mode, draw, states), mode, grid)
+    word = element_word(index, counter_of(index, draw), mode, draw, states)
+    return round_scaled(bits, k, poison, word, mode, grid)
+
+
+@compiled
+def settle_exponent(raw: Any, magnitude: Any, block: Any) -> Any:
+    """The scale exponent of a group before and after its limits, and whether the grid itself can move there."""
+    lowest, highest, flush, first_fast, last_fast = block[2], block[3], block[4], block[6], block[7]
+    if magnitude == np.uint32(0):  # zeros are zeros under every scale
+        raw = max(first_fast, lowest)
+    k = min(max(raw, lowest), highest)
+    in_range = (magnitude < np.uint32(0x7F800000)) & (first_fast <= k) & (k <= last_fast)
+    return raw, np.int32(k), in_range & ((flush == 0) | (raw >= lowest))
+
+
+@compiled
+def moved_grid(grid: Any, k: Any) -> Any:
+    """The fields of a saturating grid times 2^k."""
+    mantissa, low, tiny, max_positive, max_negative, _, _, nan, negative_zero = grid
+    moved = np.uint32(k << np.int32(23))
+    cut = np.uint32(tiny + moved) if tiny else np.uint32(0)
+    positive, negative = np.uint32(max_positive + moved), np.uint32(max_negative + moved)
+    exponent = np.uint32(low + np.uint32(k))
+    return mantissa, exponent, cut, positive, negative, positive, negative, nan, negative_zero
 
 
 @cache
@@ -659,14 +662,11 @@ def tile_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable[.
         source: Any, target: Any, begin: Any, end: Any, rows: Any, width: Any, tile_rows: Any, columns: Any,
         grid: Any, block: Any, draw: Any, states: Any,
     ) -> None:  # fmt: skip
-        mantissa, low, tiny, max_positive, max_negative = grid[0], grid[1], grid[2], grid[3], grid[4]
-        nan, negative_zero = grid[7], grid[8]
-        emax, bump, lowest, highest = block[0], block[1], block[2], block[3]
-        flush, poison, first_fast, last_fast = block[4], block[5], block[6], block[7]
-        first, second, mask = draw[0], draw[1], draw[2]
-        word, weyl = np.uint32(0), np.uint32(WEYL)
+        fields, key = fields_of(grid), (draw[0], draw[1], draw[2])
+        emax, bump, poison = block[0], block[1], block[5]
         any_mode = np.int64(mode)  # not a constant to the compiler: one slow path serves all modes
         magnitudes, raws, is_fast = np.empty(RUN, np.uint32), np.empty(RUN, np.int64), np.empty(RUN, np.bool_)
+        exponents = np.empty(RUN, np.int32)
         across, down = -(-width // columns), -(-rows // tile_rows)
         tile = begin
         while tile < end:
@@ -696,12 +696,7 @@ def tile_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable[.
                     left = tile_column * columns + np.int64(t) * np.int64(wide)
                     largest = largest_in_tile(target, top, bottom, width, left, np.int64(wide))
                 raw = scale_exponent(largest, poison, emax, bump)
-                if magnitudes[t] == np.uint32(0):  # zeros are zeros under every scale
-                    raw = max(first_fast, lowest)
-                k = min(max(raw, lowest), highest)
-                raws[t] = raw
-                in_range = (magnitudes[t] < np.uint32(0x7F800000)) & (first_fast <= k) & (k <= last_fast)
-                is_fast[t] = in_range & ((flush == 0) | (raw >= lowest))
+                raws[t], exponents[t], is_fast[t] = settle_exponent(raw, magnitudes[t], block)
             for r in range(top, bottom):
                 base = np.uint64(r * width + tile_column * columns)
                 for t in range(run):
@@ -709,24 +704,15 @@ def tile_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable[.
                     if not is_fast[t]:
                         for j in range(wide):
                             target[here + j] = round_slowly(
-                                target[here + j], here + j, magnitudes[t], raws[t], any_mode, grid, block, draw, states
+                                target[here + j], here + j, magnitudes[t], raws[t], any_mode, fields, block, key, states
                             )
                         continue
-                    k = np.int32(min(max(raws[t], lowest), highest))
-                    moved, exponent = np.uint32(k << np.int32(23)), np.uint32(low + np.uint32(k))
-                    cut = np.uint32(tiny + moved) if tiny else np.uint32(0)
-                    positive, negative = np.uint32(max_positive + moved), np.uint32(max_negative + moved)
-                    counter = np.uint32(np.uint32(np.uint32(here) * weyl) + first)
+                    moved = moved_grid(fields, exponents[t])
+                    counter = counter_of(here, key)
                     for j in range(wide):
-                        if mode == COUNTER:
-                            word = np.uint32(random_word(counter, second) & mask)
-                            counter = np.uint32(counter + weyl)
-                        elif mode == LFSR:
-                            word = element_word(here + j, mode, draw, states)
-                        target[here + j] = round_bits(
-                            target[here + j], word, core, mode, plain, mantissa, exponent, cut, positive, negative,
-                            positive, negative, nan, negative_zero,
-                        )  # fmt: skip
+                        word = element_word(here + j, counter, mode, key, states)
+                        counter = np.uint32(counter + STRIDE)
+                        target[here + j] = round_bits(target[here + j], word, core, mode, plain, moved)
 
     return compiled(kernel)
 
@@ -742,15 +728,11 @@ def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable
         source: Any, target: Any, begin: Any, end: Any, rows: Any, width: Any, group: Any, strip: Any,
         grid: Any, block: Any, draw: Any, states: Any,
     ) -> None:  # fmt: skip
-        mantissa, low, tiny, max_positive, max_negative = grid[0], grid[1], grid[2], grid[3], grid[4]
-        nan, negative_zero = grid[7], grid[8]
-        emax, bump, lowest, highest = block[0], block[1], block[2], block[3]
-        flush, poison, first_fast, last_fast = block[4], block[5], block[6], block[7]
-        first, second, mask = draw[0], draw[1], draw[2]
-        word, weyl = np.uint32(0), np.uint32(WEYL)
+        fields, key = fields_of(grid), (draw[0], draw[1], draw[2])
+        emax, bump, poison = block[0], block[1], block[5]
         any_mode = np.int64(mode)  # not a constant to the compiler: one slow path serves all modes
         magnitudes, raws, is_fast = np.empty(strip, np.uint32), np.empty(strip, np.int64), np.empty(strip, np.bool_)
-        offsets, exponents = np.empty(strip, np.uint32), np.empty(strip, np.uint32)
+        exponents = np.empty(strip, np.int32)
         across, down = -(-width // strip), -(-rows // group)
         for number in range(begin, end):
             band, strip_number = number // across, number % across
@@ -777,15 +759,7 @@ def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable
                     raws[j] = scale_exponent(largest, poison, emax, bump)
             fast = True
             for j in range(count):
-                raw = raws[j]
-                if magnitudes[j] == np.uint32(0):  # zeros are zeros under every scale
-                    raw = max(first_fast, lowest)
-                k = min(max(raw, lowest), highest)
-                raws[j] = raw
-                offsets[j] = np.uint32(np.int32(k) << np.int32(23))
-                exponents[j] = np.uint32(low + np.uint32(np.int32(k)))
-                in_range = (magnitudes[j] < np.uint32(0x7F800000)) & (first_fast <= k) & (k <= last_fast)
-                is_fast[j] = in_range & ((flush == 0) | (raw >= lowest))
+                raws[j], exponents[j], is_fast[j] = settle_exponent(raws[j], magnitudes[j], block)
                 fast &= is_fast[j]
             for r in range(top, bottom):
                 base = np.uint64(r * width + strip_number * strip)
@@ -793,23 +767,14 @@ def column_kernel(mode: int, core: int, plain: bool, in_place: bool) -> Callable
                     for j in range(count):
                         if not is_fast[j]:
                             target[base + j] = round_slowly(
-                                target[base + j], base + j, magnitudes[j], raws[j], any_mode, grid, block, draw, states
+                                target[base + j], base + j, magnitudes[j], raws[j], any_mode, fields, block, key, states
                             )
-                counter = np.uint32(np.uint32(np.uint32(base) * weyl) + first)
+                counter = counter_of(base, key)
                 for j in range(count):
-                    if mode == COUNTER:
-                        word = np.uint32(random_word(counter, second) & mask)
-                        counter = np.uint32(counter + weyl)
-                    elif mode == LFSR:
-                        word = element_word(base + j, mode, draw, states)
-                    moved = offsets[j]
-                    cut = np.uint32(tiny + moved) if tiny else np.uint32(0)
-                    positive, negative = np.uint32(max_positive + moved), np.uint32(max_negative + moved)
+                    word = element_word(base + j, counter, mode, key, states)
+                    counter = np.uint32(counter + STRIDE)
                     bits = target[base + j]
-                    value = round_bits(
-                        bits, word, core, mode, plain, mantissa, exponents[j], cut, positive, negative, positive,
-                        negative, nan, negative_zero,
-                    )  # fmt: skip
+                    value = round_bits(bits, word, core, mode, plain, moved_grid(fields, exponents[j]))
                     target[base + j] = value if is_fast[j] else bits
 
     return compiled(kernel)
