@@ -5,7 +5,7 @@ import math
 from collections import defaultdict
 from fractions import Fraction
 
-from presilicon.formats import BlockFloat, Format, Key, Mx, Nvfp4, Scaled, Stochastic
+from presilicon.formats import BlockFloat, Float, Format, Key, Mx, Nvfp4, Scaled, Stochastic
 from presilicon.formats.families.block import BlockFormat
 from presilicon.formats.families.nvfp import ELEMENT_FORMAT, LEAST_SCALES, SCALE_FORMAT
 from presilicon.formats.kernels.reference import float32, floor_log2, word_of
@@ -119,12 +119,16 @@ def _round_element(fmt: BlockFloat | Mx, x: float, k: int, mode: Mode, word: int
     negative = math.copysign(1.0, x) < 0 and not math.isnan(x)
     unit = fmt.unit_format()
     value = unit.round_magnitude(abs(_finite(x)) / Fraction(2) ** k, mode, negative, word)
-    value = min(value, fmt.unit_limit(negative))
+    is_mx = isinstance(fmt, Mx)
+    value = min(
+        value, Fraction(-unit.min if negative else unit.max) if is_mx else 2 - Fraction(2) ** (1 - fmt.mantissa)
+    )
     if value * Fraction(2) ** k >= Fraction(2) ** 128:
         below = Fraction(2) ** (128 - k) - Fraction(1, 2**60)
         value = unit.round_magnitude(below, "toward-zero", negative, word)
     result = float(value * Fraction(2) ** k)
-    return -result if negative and (result or fmt.has_negative_zero) else result
+    has_negative_zero = not is_mx or (isinstance(unit, Float) and unit.has_negative_zero)
+    return -result if negative and (result or has_negative_zero) else result
 
 
 def _finite(x: float) -> Fraction:

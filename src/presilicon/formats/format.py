@@ -110,11 +110,6 @@ class Format(ABC):
         return self.is_blocked
 
     @property
-    def has_negative_zero(self) -> bool:
-        """Whether -0 has a code, in floating-point and block formats."""
-        return False
-
-    @property
     def wraps(self) -> bool:
         """Whether numbers beyond the range wrap around, which a grid alone does not describe."""
         return False

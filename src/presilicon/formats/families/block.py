@@ -7,22 +7,20 @@ its reduction axis: `fmt.along(axis)` gives the same format grouped along anothe
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
-from presilicon.base import torch
+from presilicon.base import FormatError, torch
 from presilicon.formats.families.fixed import Fixed
 from presilicon.formats.families.float import Float
 from presilicon.formats.format import MOST_LISTED_BITS, Format, require, require_bool, require_integer, require_word
-from presilicon.formats.kernels.grid import BlockGrid, Grid, block_grid_of, float_bits
-from presilicon.formats.kernels.passes import round_in_blocks
+from presilicon.formats.kernels.grid import BlockGrid, Grid, block_grid_of, float_bits, value_of_bits
+from presilicon.formats.kernels.passes import round_in_blocks, scaled_passes_for
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from presilicon.formats.codes import BlockCodes
-    from presilicon.formats.families.float import Float
     from presilicon.formats.rounding import Key, Stochastic
 
 
@@ -31,7 +29,11 @@ class ElementFields:
 
     __slots__ = ()
 
-    element: Float | Fixed
+    if TYPE_CHECKING:  # a real property would become the default value of the field
+
+        @property
+        def element(self) -> Float | Fixed:
+            """The format of an element that is divided by its scale."""
 
     @property
     def bits(self) -> int:
@@ -48,10 +50,9 @@ class ElementFields:
         """Exponent bits of the element."""
         return self.element.exponent_bits
 
-    @property
-    def has_negative_zero(self) -> bool:
-        """Whether the element has -0."""
-        return self.element.has_negative_zero
+    def code_fields(self, code: int) -> list[tuple[str, int]]:
+        """Fields of the element."""
+        return self.element.code_fields(code)
 
 
 def element_of(element: object, name: str) -> Float | Fixed:
@@ -164,7 +165,7 @@ class PowerBlocks(BlockFormat):
         blocks, _ = to_groups(x, self)
         largest = torch.where(blocks.isfinite(), blocks.abs(), 0.0).amax(-1, keepdim=True).to(torch.float64)
         exponents, _, _ = shared_exponents(largest, block_grid_of(self))
-        return blocks, power_of_two(exponents), float(self.unit_limit(negative=False))
+        return blocks, power_of_two(exponents), value_of_bits(block_grid_of(self).grid.max_positive)
 
     def shared_scale(self, codes: "BlockCodes", index: int) -> float:
         """The power of two of the element's block."""
@@ -176,9 +177,57 @@ class PowerBlocks(BlockFormat):
     def unit_format(self) -> "Float | Fixed":
         """The format of elements that are divided by their scale."""
 
+
+class FittedBlocks(ElementFields, BlockFormat):
+    """A block format whose scales are float32 numbers, fitted to the data."""
+
+    __slots__ = ()
+
+    def taken_apart(
+        self,
+        x: "Tensor",
+        mode: "str | Stochastic",
+        key: "Key",
+        amax: "Tensor | None" = None,
+        dtype: "torch.dtype | None" = None,
+    ) -> "tuple[Tensor, Tensor]":
+        """The codes, in a type that holds them (float32 if none is named), and the scales that bring them back.
+
+        The scales have the axes of `x`, with one number per row or block; those of a tensor have none.
+        """
+        passes = scaled_passes_for(x, mode, self) if dtype is not None and x.is_cuda and x.dim() > 1 else None
+        if passes is not None:
+            compiled: tuple[Tensor, Tensor] = passes.take_apart(x, self, amax, mode, key, dtype)
+            return compiled
+        codes, scales = self._take_apart(x, mode, key, None if amax is None else amax.detach().view(()))
+        return codes if dtype is None else codes.to(dtype), scales
+
     @abstractmethod
-    def unit_limit(self, negative: bool) -> Fraction:
-        """The largest magnitude of an element that is divided by its scale."""
+    def _take_apart(
+        self, x: "Tensor", mode: "str | Stochastic", key: "Key", amax: "Tensor | None"
+    ) -> "tuple[Tensor, Tensor]":
+        """`taken_apart` by torch operations, in float32."""
+
+    def _over(self, x: "Tensor", factor: "Tensor") -> "Tensor":
+        """Numbers of groups in a shape that broadcasts over `x`."""
+        from presilicon.formats.kernels.torch_blocks import block_axis, to_groups
+
+        if self.group_size:
+            blocks, back = to_groups(x, self)
+            return back(factor.unsqueeze(-1).expand_as(blocks))
+        if not self.is_oriented:
+            return factor
+        return factor.movedim(-1, block_axis(tuple(x.shape), self)) if x.dim() else factor.view(())
+
+    def round_value(self, x: float, mode: "str | Stochastic", word: int) -> float:
+        """Not available: the scales come from a whole tensor."""
+        raise FormatError(f"{self}: a number alone has no scale; round a tensor with quantize")
+
+    def values_at_scale(self, scale: float) -> list[float] | None:
+        """All elements times the scale, in float32."""
+        from presilicon.formats.kernels.value_lists import scaled_values
+
+        return scaled_values(self.element, scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +244,8 @@ class BlockFloat(PowerBlocks):
     """
 
     kind: ClassVar[str] = "bfp"
+    exponent_bits: ClassVar[int] = 0
+    """The exponent belongs to the group."""
 
     mantissa: int
     """Magnitude bits, the leading one included, 1 to 23."""
@@ -232,11 +283,6 @@ class BlockFloat(PowerBlocks):
         return self.square
 
     @property
-    def has_negative_zero(self) -> bool:
-        """True: the sign is stored apart from the magnitude."""
-        return True
-
-    @property
     def bits(self) -> int:
         """Sign and magnitude."""
         return 1 + self.mantissa
@@ -251,14 +297,9 @@ class BlockFloat(PowerBlocks):
         """Magnitude bits."""
         return self.mantissa
 
-    @property
-    def exponent_bits(self) -> int:
-        """0: the exponent belongs to the group."""
-        return 0
-
     def block_grid(self) -> BlockGrid:
         """Magnitudes of `mantissa` bits below 2, under the block's exponent."""
-        largest = float_bits(float(self.unit_limit(negative=False)))
+        largest = float_bits(2.0 - 2.0 ** (1 - self.mantissa))
         grid = Grid(self.mantissa, 128, 0, largest, largest, largest, largest, 0, 1)
         span = (1 << self.exponent) - 1
         flush = int(self.below == "flush")
@@ -297,7 +338,3 @@ class BlockFloat(PowerBlocks):
     def unit_format(self) -> Fixed:
         """Fixed point with steps of 2^(1 - mantissa)."""
         return Fixed(2, self.mantissa - 1)
-
-    def unit_limit(self, negative: bool) -> Fraction:
-        """2^mantissa - 1 steps, for both signs."""
-        return 2 - Fraction(2) ** (1 - self.mantissa)

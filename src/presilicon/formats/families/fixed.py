@@ -30,6 +30,7 @@ class Fixed(Format):
     """
 
     kind: ClassVar[str] = "fixed"
+    exponent_bits: ClassVar[int] = 0
 
     integer: int
     """Bits before the point, including the sign."""
@@ -61,11 +62,6 @@ class Fixed(Format):
     def significand_bits(self) -> int:
         """The whole width."""
         return self.bits
-
-    @property
-    def exponent_bits(self) -> int:
-        """0."""
-        return 0
 
     @property
     def fraction_bits(self) -> int:

@@ -31,6 +31,7 @@ class Integer(Format):
     """
 
     kind: ClassVar[str] = "int"
+    exponent_bits: ClassVar[int] = 0
     has_exact_steps: ClassVar[bool] = False  # the product with the scale is rounded
 
     bits: int
@@ -63,11 +64,6 @@ class Integer(Format):
     def significand_bits(self) -> int:
         """The whole width."""
         return self.bits
-
-    @property
-    def exponent_bits(self) -> int:
-        """0."""
-        return 0
 
     @property
     def is_twos_complement(self) -> bool:

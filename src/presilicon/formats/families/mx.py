@@ -1,7 +1,6 @@
 """OCP microscaling: a power-of-two scale per block."""
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from presilicon.formats.families.block import ElementFields, PowerBlocks, element_of
@@ -87,10 +86,6 @@ class Mx(ElementFields, PowerBlocks):
         }[self.scale]
         return BlockGrid(grid_of(element), emax, bump, -127, 127, window=0, flush=0, poison=1)
 
-    def code_fields(self, code: int) -> list[tuple[str, int]]:
-        """Fields of the element."""
-        return self.element.code_fields(code)
-
     def unit_codes(self, units: "Tensor") -> "Tensor":
         """The element's codes."""
         return self.element.codes_of(units)
@@ -109,7 +104,3 @@ class Mx(ElementFields, PowerBlocks):
     def unit_format(self) -> Float | Fixed:
         """The element, saturating."""
         return replace(self.element, overflow="saturate")
-
-    def unit_limit(self, negative: bool) -> Fraction:
-        """The largest magnitude of the element with this sign."""
-        return Fraction(-self.element.min if negative else self.element.max)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from presilicon.base import FormatError, torch
-from presilicon.formats.families.block import BlockFormat
+from presilicon.base import torch
+from presilicon.formats.families.block import FittedBlocks
 from presilicon.formats.families.float import Float
 from presilicon.formats.format import Format, require_bool, require_integer, require_word
 from presilicon.formats.kernels.grid import LARGEST_BITS, grid_of, value_of_bits
@@ -27,7 +27,7 @@ _LARGEST = value_of_bits(LARGEST_BITS)
 
 
 @dataclass(frozen=True, slots=True)
-class Nvfp4(BlockFormat):
+class Nvfp4(FittedBlocks):
     """NVFP4: fp4_e2m1 elements, an e4m3fn scale per block of 16, a float32 scale per tensor.
 
     With A the tensor's and a the block's largest magnitude, every operation rounded to float32, x becomes
@@ -47,6 +47,7 @@ class Nvfp4(BlockFormat):
     """
 
     kind: ClassVar[str] = "nvfp"
+    element: ClassVar[Float] = ELEMENT_FORMAT
 
     block: int = 16
     axis: int = -1
@@ -81,24 +82,9 @@ class Nvfp4(BlockFormat):
         return self.square
 
     @property
-    def bits(self) -> int:
-        """Width of an element."""
-        return ELEMENT_FORMAT.bits
-
-    @property
     def bits_per_element(self) -> float:
         """Bits of the element, and 8 bits of scale per block; the tensor's scale is left out."""
         return 4 + 8 / self.block ** (2 if self.square else 1)
-
-    @property
-    def significand_bits(self) -> int:
-        """Significand bits of the element."""
-        return ELEMENT_FORMAT.significand_bits
-
-    @property
-    def exponent_bits(self) -> int:
-        """Exponent bits of the element."""
-        return ELEMENT_FORMAT.exponent_bits
 
     def scales_of(self, largest: "Tensor") -> "tuple[Tensor, Tensor]":
         """The e4m3fn scales of blocks with these largest magnitudes, and the tensor's scale, as float32."""
@@ -144,22 +130,12 @@ class Nvfp4(BlockFormat):
         units, scales, tensor = self._units(x, mode, key)
         return deliver((units * self._over(x, scales * tensor)).to(x.dtype), out)
 
-    def taken_apart(
-        self,
-        x: "Tensor",
-        mode: "str | Stochastic",
-        key: "Key",
-        amax: "Tensor | None" = None,
-        dtype: "torch.dtype | None" = None,
+    def _take_apart(
+        self, x: "Tensor", mode: "str | Stochastic", key: "Key", amax: "Tensor | None"
     ) -> "tuple[Tensor, Tensor]":
-        """Elements times the scales of their blocks, in a type that holds them, and the scale of the tensor."""
-        passes = scaled_passes_for(x, mode, self) if dtype is not None and x.is_cuda and x.dim() > 1 else None
-        if passes is not None:
-            compiled: tuple[Tensor, Tensor] = passes.take_apart(x, self, amax, mode, key, dtype)
-            return compiled
+        """Elements times the scales of their blocks, and the scale of the tensor."""
         units, scales, tensor = self._units(x, mode, key)
-        codes = units * self._over(x, scales)
-        return codes if dtype is None else codes.to(dtype), tensor
+        return units * self._over(x, scales), tensor
 
     def _units(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "tuple[Tensor, Tensor, Tensor]":
         """The elements before they are scaled back, the scales of the blocks, and that of the tensor."""
@@ -171,21 +147,6 @@ class Nvfp4(BlockFormat):
         clean = x.to(torch.float32).nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf)
         ratio = clean / factor if self.apply == "divide" else clean * factor
         return round_on_grid(ratio.contiguous(), grid_of(ELEMENT_FORMAT), mode, key, None), scales, tensor
-
-    def _over(self, x: "Tensor", factor: "Tensor") -> "Tensor":
-        """Numbers of blocks in the shape of `x`."""
-        from presilicon.formats.kernels.torch_blocks import to_groups
-
-        blocks, back = to_groups(x, self)
-        return back(factor.unsqueeze(-1).expand_as(blocks))
-
-    def round_value(self, x: float, mode: "str | Stochastic", word: int) -> float:
-        """Not available: the scales come from a whole tensor."""
-        raise FormatError(f"{self}: a number alone has no scale; round a tensor with quantize")
-
-    def code_fields(self, code: int) -> list[tuple[str, int]]:
-        """Fields of the element."""
-        return ELEMENT_FORMAT.code_fields(code)
 
     def encode_tensor(self, x: "Tensor", mode: "str | Stochastic", key: "Key") -> "BlockCodes":
         """fp4_e2m1 elements and e4m3fn scales."""
@@ -204,9 +165,3 @@ class Nvfp4(BlockFormat):
         """The block's scale times the tensor's."""
         code = codes.scales.reshape(-1)[index // self.block]
         return float(SCALE_FORMAT.decode_tensor(code.long()).float() * codes.tensor_scale)
-
-    def values_at_scale(self, scale: float) -> list[float] | None:
-        """All elements times the scale, in float32."""
-        from presilicon.formats.kernels.value_lists import scaled_values
-
-        return scaled_values(ELEMENT_FORMAT, scale)

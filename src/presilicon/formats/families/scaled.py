@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from presilicon.base import FormatError, torch
-from presilicon.formats.families.block import BlockFormat, ElementFields, element_of
+from presilicon.formats.families.block import FittedBlocks, element_of
 from presilicon.formats.families.fixed import Fixed
 from presilicon.formats.families.float import Float
 from presilicon.formats.format import require, require_integer, require_word
@@ -25,7 +25,7 @@ _SMALLEST, _LARGEST = 2.0**-126, value_of_bits(LARGEST_BITS)
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled(ElementFields, BlockFormat):
+class Scaled(FittedBlocks):
     """`element` numbers with one scale per tensor, row, block or tile, fitted to the data.
 
     With a the largest magnitude of a group, not less than `least`, and M the largest value of the element, every
@@ -167,17 +167,6 @@ class Scaled(ElementFields, BlockFormat):
         bits = scale.view(torch.int32) + (0x7FFFFF if up else 0)
         return (bits & 0x7F800000).view(torch.float32).clamp(max=2.0**127)
 
-    def _over(self, x: "Tensor", factor: "Tensor") -> "Tensor":
-        """Numbers of groups in a shape that broadcasts over `x`."""
-        from presilicon.formats.kernels.torch_blocks import block_axis, to_groups
-
-        if self.per == "tensor":
-            return factor
-        if self.per == "row":
-            return factor.movedim(-1, block_axis(tuple(x.shape), self)) if x.dim() else factor.view(())
-        blocks, back = to_groups(x, self)
-        return back(factor.unsqueeze(-1).expand_as(blocks))
-
     def scaled_groups(self, x: "Tensor", amax: "Tensor | None" = None) -> "tuple[Tensor, Tensor, float]":
         """The groups, and the numbers that their elements are multiplied by; `amax` as in `round_with`."""
         from presilicon.formats.kernels.torch_blocks import block_axis, to_groups
@@ -231,26 +220,13 @@ class Scaled(ElementFields, BlockFormat):
         units, back = self._units(x, amax, mode, key)
         return deliver((units * self._over(x, back)).to(x.dtype), out)
 
-    def taken_apart(
-        self,
-        x: "Tensor",
-        mode: "str | Stochastic",
-        key: Key,
-        amax: "Tensor | None" = None,
-        dtype: "torch.dtype | None" = None,
+    def _take_apart(
+        self, x: "Tensor", mode: "str | Stochastic", key: Key, amax: "Tensor | None"
     ) -> "tuple[Tensor, Tensor]":
-        """The elements, in a type that holds them (float32 if none is named), and the scales that bring them back.
-
-        The scales have the axes of `x`, with one number per row or block; those of a tensor have none.
-        """
+        """The elements, and their scales."""
         from presilicon.formats.kernels.torch_blocks import block_axis
 
-        passes = scaled_passes_for(x, mode, self) if dtype is not None and x.is_cuda and x.dim() > 1 else None
-        if passes is not None:
-            compiled: tuple[Tensor, Tensor] = passes.take_apart(x, self, amax, mode, key, dtype)
-            return compiled
-        units, back = self._units(x, None if amax is None else amax.detach().view(()), mode, key)
-        units = units if dtype is None else units.to(dtype)
+        units, back = self._units(x, amax, mode, key)
         return units, back.movedim(-1, block_axis(tuple(x.shape), self)) if self.is_oriented else back
 
     def _units(self, x: "Tensor", amax: "Tensor | None", mode: "str | Stochastic", key: Key) -> "tuple[Tensor, Tensor]":
@@ -261,15 +237,7 @@ class Scaled(ElementFields, BlockFormat):
         ratio = x / factor if self.apply == "divide" else x * factor
         return round_on_grid(ratio.contiguous(), grid_of(self.unit_format()), mode, key, None), back
 
-    def round_value(self, x: float, mode: "str | Stochastic", word: int) -> float:
-        """Not available: the scale comes from a whole tensor."""
-        raise FormatError(f"{self}: a number alone has no scale; round a tensor with quantize")
-
     # Codes
-
-    def code_fields(self, code: int) -> list[tuple[str, int]]:
-        """Fields of the element."""
-        return list(self.element.code_fields(code))
 
     def encode_tensor(self, x: "Tensor", mode: "str | Stochastic", key: Key) -> "BlockCodes":
         """The element's codes, and the float32 numbers that they are multiplied by."""
@@ -286,12 +254,6 @@ class Scaled(ElementFields, BlockFormat):
     def shared_scale(self, codes: "BlockCodes", index: int) -> float:
         """The number that the element is multiplied by."""
         return float(codes.scales.reshape(-1)[index // self.group_size if self.group_size else 0])
-
-    def values_at_scale(self, scale: float) -> list[float] | None:
-        """All elements times the scale, in float32."""
-        from presilicon.formats.kernels.value_lists import scaled_values
-
-        return scaled_values(self.element, scale)
 
 
 @lru_cache(maxsize=256)

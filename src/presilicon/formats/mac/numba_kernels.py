@@ -336,6 +336,17 @@ def range_of(numbers: Any) -> Any:
 
 
 @compiled
+def range_of_columns(matrix: Any, left: Any, right: Any) -> Any:
+    """`range_of` of the columns from `left` to `right`."""
+    largest, last, union = np.uint32(0), np.int32(1000), np.uint32(0)
+    for k in range(matrix.shape[0]):
+        line = range_of(matrix[k, left:right])
+        largest, last = np.uint32(max(largest, line[0])), np.int32(min(last, line[1]))
+        union = np.uint32(union | line[2])
+    return largest, last, union
+
+
+@compiled
 def significant_bits(union: Any) -> Any:
     """The bits of the longest significand, from the union of the mantissas."""
     count = np.int64(24)
@@ -585,14 +596,7 @@ def lean_kernel(step: int, mode: int) -> Callable[..., None]:
                 if native:
                     mine[:] = True
                 else:
-                    tile_range = (np.uint32(0), np.int32(1000), np.uint32(0))
-                    for k in range(depth):
-                        largest, last, union = range_of(b[batch, k, left:right])
-                        tile_range = (
-                            np.uint32(max(tile_range[0], largest)),
-                            np.int32(min(tile_range[1], last)),
-                            np.uint32(tile_range[2] | union),
-                        )
+                    tile_range = range_of_columns(b[batch], left, right)
                     for r in range(band):
                         line = a[batch, i0 + r]
                         own, norm = range_of(line), sum_of_magnitudes(line)
@@ -731,14 +735,7 @@ def tree_kernel(
         for tile in range(done.shape[1]):
             left, right = tile * TILE, min((tile + 1) * TILE, columns)
             span = right - left
-            tile_range = (np.uint32(0), np.int32(1000), np.uint32(0))
-            for k in range(depth):
-                largest, last, union = range_of(b[batch, k, left:right])
-                tile_range = (
-                    np.uint32(max(tile_range[0], largest)),
-                    np.int32(min(tile_range[1], last)),
-                    np.uint32(tile_range[2] | union),
-                )
+            tile_range = range_of_columns(b[batch], left, right)
             for r in range(row, row + band):
                 line = a[batch, r - batch * rows]
                 own = range_of(line)
