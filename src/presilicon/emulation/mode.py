@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
 import torch
@@ -47,13 +47,9 @@ def handlers() -> Mapping[Callable[..., Any], Handler]:
         _decomposed(attention.scaled_dot_product),
     )
     table[functional.multi_head_attention_forward] = _decomposed(attention.multi_head)
-    table |= {torch.lstm: _decomposed(recurrent.lstm), torch.gru: _decomposed(recurrent.gru)}
-    table |= {torch.rnn_tanh: _decomposed(recurrent.rnn_tanh), torch.rnn_relu: _decomposed(recurrent.rnn_relu)}
-    table |= {torch.lstm_cell: _decomposed(recurrent.lstm_cell), torch.gru_cell: _decomposed(recurrent.gru_cell)}
-    table |= {
-        torch.rnn_tanh_cell: _decomposed(recurrent.rnn_tanh_cell),
-        torch.rnn_relu_cell: _decomposed(recurrent.rnn_relu_cell),
-    }
+    for name, cell in recurrent.CELLS.items():
+        table[getattr(torch, name)] = _decomposed(partial(recurrent.run_layers, cell))
+        table[getattr(torch, f"{name}_cell")] = _decomposed(partial(recurrent.run_cell, cell))
     table |= dict.fromkeys(_grouped_functions(), _grouped)
     table |= {functional.cross_entropy: _loss(losses.cross_entropy), functional.mse_loss: _loss(losses.mse_loss)}
     return table

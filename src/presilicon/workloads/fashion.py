@@ -10,7 +10,6 @@ import gzip
 import io
 import lzma
 import os
-from collections.abc import Callable
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -24,7 +23,7 @@ from presilicon.workloads.workload import Workload, adamw, sgd
 if TYPE_CHECKING:
     from numpy import intp, uint8
     from numpy.typing import NDArray
-    from torch import Generator, Tensor, nn
+    from torch import Generator, Tensor
 
 
 VARIABLE = "PRESILICON_FASHION_MNIST"
@@ -179,62 +178,15 @@ def shift_and_flip(images: Tensor, generator: Generator, pixels: int = 2) -> Ten
     return padded[numbers[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
 
 
-def fashion_mlp() -> Workload:
-    """A perceptron with two hidden layers of 128 units on Fashion-MNIST."""
-    return _workload(
-        "fashion-mlp",
-        "a multilayer perceptron",
-        model=partial(from_networks, "perceptron.perceptron", widths=(784, 128, 128, 10)),
-        image=False,
-        learning_rate=0.02,
-        max_steps=2500,
-    )
-
-
-def fashion_cnn() -> Workload:
-    """A small convolutional network without normalization on Fashion-MNIST."""
-    return _workload(
-        "fashion-cnn",
-        "a small convolutional network",
-        model=partial(from_networks, "fashion.convolutional"),
-        image=True,
-        learning_rate=0.05,
-        max_steps=1500,
-    )
-
-
-def fashion_alexnet() -> Workload:
-    """AlexNet for small images on Fashion-MNIST, padded to 32x32."""
-    return _workload(
-        "fashion-alexnet",
-        "an AlexNet for 32x32 images",
-        model=partial(from_networks, "fashion.alexnet32"),
-        image=True,
-        learning_rate=0.02,
-        max_steps=4000,
-    )
-
-
-def fashion_resnet() -> Workload:
-    """A ResNet-8 with batch normalization on Fashion-MNIST."""
-    return _workload(
-        "fashion-resnet",
-        "a ResNet-8 with batch normalization",
-        model=partial(from_networks, "fashion.residual"),
-        image=True,
-        learning_rate=0.05,
-        max_steps=1500,
-    )
-
-
-def _workload(
-    name: str, network: str, *, model: Callable[[], nn.Module], image: bool, learning_rate: float, max_steps: int
+def _small(
+    name: str, network: str, model: str, *, learning_rate: float, max_steps: int, image: bool = True, **sizes: Any
 ) -> Workload:
+    """A workload for a CPU, on what is installed of the images."""
     full = full_set() is not None
     return Workload(
         name=name,
         description=f"{network} on {'the whole' if full else '16,000 pictures'} of Fashion-MNIST",
-        model=model,
+        model=partial(from_networks, model, **sizes),
         data=partial(load_fashion, image=image, full=full),
         # docs/workloads.md says how target and budget were chosen.
         target=0.85,
@@ -245,6 +197,29 @@ def _workload(
         sustain=3,
         max_steps=max_steps,
     )
+
+
+fashion_mlp = partial(
+    _small, "fashion-mlp", "a multilayer perceptron", "perceptron.perceptron", image=False, learning_rate=0.02,
+    max_steps=2500, widths=(784, 128, 128, 10),
+)  # fmt: skip
+"""A perceptron with two hidden layers of 128 units on Fashion-MNIST."""
+
+fashion_cnn = partial(
+    _small, "fashion-cnn", "a small convolutional network", "fashion.convolutional", learning_rate=0.05, max_steps=1500
+)
+"""A small convolutional network without normalization on Fashion-MNIST."""
+
+fashion_alexnet = partial(
+    _small, "fashion-alexnet", "an AlexNet for 32x32 images", "fashion.alexnet32", learning_rate=0.02, max_steps=4000
+)
+"""AlexNet for small images on Fashion-MNIST, padded to 32x32."""
+
+fashion_resnet = partial(
+    _small, "fashion-resnet", "a ResNet-8 with batch normalization", "fashion.residual", learning_rate=0.05,
+    max_steps=1500,
+)  # fmt: skip
+"""A ResNet-8 with batch normalization on Fashion-MNIST."""
 
 
 def _large(name: str, network: str, model: str, **rest: Any) -> Workload:

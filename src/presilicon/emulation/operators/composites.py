@@ -1,7 +1,7 @@
 """Decompositions of torch functions around a replaceable function: softmax, norms, gelu, silu."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -128,19 +128,20 @@ def _group_norm(
 
 
 def _batch_norm(func: Any, rsqrt: Inner, *args: Any, **kwargs: Any) -> Tensor:
-    names = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
-    if func is torch.batch_norm:
-        names = ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps")
-    arguments = dict(zip(names, args, strict=False)) | kwargs
+    arguments = _norm_arguments(func is torch.batch_norm, "training", args) | kwargs
     return _over_batch(rsqrt, arguments, arguments.get("training", False), per_example=False)
 
 
 def _instance_norm(func: Any, rsqrt: Inner, *args: Any, **kwargs: Any) -> Tensor:
-    names = ("input", "running_mean", "running_var", "weight", "bias", "use_input_stats", "momentum", "eps")
-    if func is torch.instance_norm:
-        names = ("input", "weight", "bias", "running_mean", "running_var", "use_input_stats", "momentum", "eps")
-    arguments = dict(zip(names, args, strict=False)) | kwargs
+    arguments = _norm_arguments(func is torch.instance_norm, "use_input_stats", args) | kwargs
     return _over_batch(rsqrt, arguments, arguments.get("use_input_stats", True), per_example=True)
+
+
+def _norm_arguments(weights_first: bool, switch: str, args: Sequence[Any]) -> dict[str, Any]:
+    """Positional arguments by name; the functions of `torch` have the weights first, those of `functional` do not."""
+    weights, running = ("weight", "bias"), ("running_mean", "running_var")
+    middle = (*weights, *running) if weights_first else (*running, *weights)
+    return dict(zip(("input", *middle, switch, "momentum", "eps"), args, strict=False))
 
 
 def _over_batch(rsqrt: Inner, arguments: dict[str, Any], fresh: bool, *, per_example: bool) -> Tensor:

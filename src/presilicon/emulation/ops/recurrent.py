@@ -31,46 +31,6 @@ class _Weights(NamedTuple):
     projection: Tensor | None
 
 
-def lstm(do: Arithmetic, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-    """`torch.lstm` of a padded or packed batch: output, hidden state, cell state."""
-    return _run(do, _lstm_step, *args, **kwargs)
-
-
-def gru(do: Arithmetic, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-    """`torch.gru`: output and hidden state."""
-    return _run(do, _gru_step, *args, **kwargs)
-
-
-def rnn_tanh(do: Arithmetic, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-    """`torch.rnn_tanh`: output and hidden state."""
-    return _run(do, _tanh_step, *args, **kwargs)
-
-
-def rnn_relu(do: Arithmetic, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-    """`torch.rnn_relu`: output and hidden state."""
-    return _run(do, _relu_step, *args, **kwargs)
-
-
-def lstm_cell(do: Arithmetic, input: Tensor, hx: Sequence[Tensor], *weights: Any, **named: Any) -> tuple[Tensor, ...]:
-    """`torch.lstm_cell`: hidden state, cell state."""
-    return _single(do, _lstm_step, input, tuple(hx), *weights, **named)
-
-
-def gru_cell(do: Arithmetic, input: Tensor, hx: Tensor, *weights: Any, **named: Any) -> Tensor:
-    """`torch.gru_cell`."""
-    return _single(do, _gru_step, input, (hx,), *weights, **named)[0]
-
-
-def rnn_tanh_cell(do: Arithmetic, input: Tensor, hx: Tensor, *weights: Any, **named: Any) -> Tensor:
-    """`torch.rnn_tanh_cell`."""
-    return _single(do, _tanh_step, input, (hx,), *weights, **named)[0]
-
-
-def rnn_relu_cell(do: Arithmetic, input: Tensor, hx: Tensor, *weights: Any, **named: Any) -> Tensor:
-    """`torch.rnn_relu_cell`."""
-    return _single(do, _relu_step, input, (hx,), *weights, **named)[0]
-
-
 def _lstm_step(do: Arithmetic, from_input: Tensor, from_hidden: Tensor, state: State) -> State:
     """Gates i, f, g, o: c' = f c + i g and h' = o tanh(c')."""
     gates = do.apply(torch.add, from_input, from_hidden)
@@ -100,21 +60,31 @@ def _relu_step(do: Arithmetic, from_input: Tensor, from_hidden: Tensor, state: S
     return (do.apply(functional.relu, do.apply(torch.add, from_input, from_hidden)),)
 
 
-def _single(
-    do: Arithmetic,
+CELLS: dict[str, Cell] = {"lstm": _lstm_step, "gru": _gru_step, "rnn_tanh": _tanh_step, "rnn_relu": _relu_step}
+"""The functions of torch that run whole layers, by name; a name and `_cell` is a single step."""
+
+
+def run_cell(
     step: Cell,
+    do: Arithmetic,
     input: Tensor,
-    state: State,
+    hx: Tensor | Sequence[Tensor],
     w_ih: Tensor,
     w_hh: Tensor,
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
-) -> State:
-    return step(do, do.linear(input, w_ih, b_ih), do.linear(state[0], w_hh, b_hh), state)
+) -> Tensor | State:
+    """`torch.lstm_cell` and its relatives: the next hidden state, and for an LSTM the next cell state."""
+    state = _states(hx)
+    after = step(do, do.linear(input, w_ih, b_ih), do.linear(state[0], w_hh, b_hh), state)
+    return after[0] if isinstance(hx, Tensor) else after
 
 
-def _run(do: Arithmetic, step: Cell, input: Tensor, second: Any, *rest: Any) -> tuple[Tensor, ...]:
-    """All layers, for both signatures: (input, hx, weights, ...) and, packed, (data, batch_sizes, hx, weights, ...)."""
+def run_layers(step: Cell, do: Arithmetic, input: Tensor, second: Any, *rest: Any) -> tuple[Tensor, ...]:
+    """`torch.lstm` and its relatives: the output of all layers, the hidden states, and for an LSTM the cell states.
+
+    A padded batch has the arguments (input, hx, weights, ...), a packed one (data, batch_sizes, hx, weights, ...).
+    """
     if isinstance(rest[1], list | tuple):  # packed
         hx, weights, biases, layers, dropout, training, bidirectional = rest
         sizes: list[int] = second.tolist()

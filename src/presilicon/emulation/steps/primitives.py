@@ -8,6 +8,7 @@ their gradients by `add`.
 # ruff: noqa: D102 - a method without a docstring is the step of its name
 
 from collections.abc import Sequence
+from functools import partialmethod
 from typing import Any
 
 import torch
@@ -49,36 +50,16 @@ class Steps:
         out: Tensor = _Step.apply(self, name, *tensors)
         return out
 
-    def add(self, a: Number, b: Number) -> Tensor:
-        return self.step("add", a, b)
-
-    def sub(self, a: Number, b: Number) -> Tensor:
-        return self.step("sub", a, b)
-
-    def mul(self, a: Number, b: Number) -> Tensor:
-        return self.step("mul", a, b)
-
-    def div(self, a: Number, b: Number) -> Tensor:
-        return self.step("div", a, b)
-
-    def maximum(self, a: Number, b: Number) -> Tensor:
-        """The larger of two; of equal ones the first, which gets the gradient."""
-        return self.step("maximum", a, b)
-
-    def minimum(self, a: Number, b: Number) -> Tensor:
-        return self.step("minimum", a, b)
-
-    def neg(self, a: Number) -> Tensor:
-        return self.step("neg", a)
-
-    def exp(self, a: Number) -> Tensor:
-        return self.step("exp", a)
-
-    def log(self, a: Number) -> Tensor:
-        return self.step("log", a)
-
-    def sqrt(self, a: Number) -> Tensor:
-        return self.step("sqrt", a)
+    add = partialmethod(step, "add")
+    sub = partialmethod(step, "sub")
+    mul = partialmethod(step, "mul")
+    div = partialmethod(step, "div")
+    neg = partialmethod(step, "neg")
+    exp = partialmethod(step, "exp")
+    log = partialmethod(step, "log")
+    sqrt = partialmethod(step, "sqrt")
+    maximum, minimum = partialmethod(step, "maximum"), partialmethod(step, "minimum")
+    """The larger and the smaller of two; of equal ones the first, which gets the gradient."""
 
     def square(self, a: Tensor) -> Tensor:
         return self.mul(*self.fork(a))
