@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from math import log, pi, sqrt
 from typing import NamedTuple
 
-from presilicon.operators.program import Builder, Program, ProgramInstruction, Result
+from presilicon.operators.program import Builder, Program, ProgramInstruction, Result, needed_by
 
 
 class _Share(NamedTuple):
@@ -269,12 +269,8 @@ def _guarded(builder: Builder, value: int, condition: int, solved_for: set[int])
     """A value whose reads at solved indices are made only where the condition says that there is a solution."""
     if builder.instructions[condition].operation == "truth" or not solved_for:
         return value
-    needed, changes = {value}, dict[int, int]()
-    for position in range(value, -1, -1):
-        if position in needed:
-            needed.update(builder.instructions[position].arguments)
-    depends = set(solved_for)
-    for position in sorted(needed):
+    changes, depends = dict[int, int](), set(solved_for)
+    for position in needed_by(builder.instructions, [value]):
         instruction = builder.instructions[position]
         if not depends.isdisjoint(instruction.arguments):
             depends.add(position)

@@ -10,10 +10,9 @@ from typing import Any
 
 from presilicon.base import ConfigError
 from presilicon.operators.axes import Axis
-from presilicon.operators.program import Builder, Operation, Program, ProgramInstruction, Result
+from presilicon.operators.program import MATHEMATICS, Builder, Operation, Program, ProgramInstruction, Result, needed_by
 from presilicon.operators.source import ALLOWED, LanguageError, Source
 
-_ARGUMENTS = "operands as x or x: 'r n', then constants as slope=0.5"
 _PATTERNS = "numbers, numbers | numbers, a name or _, with guards as case _ if x < 1"
 LARGEST_EXPONENT = 64
 
@@ -24,13 +23,7 @@ _FUNCTIONS: dict[Any, Operation] = {
     max: "max",
     math.floor: "floor",
     math.sqrt: "sqrt",
-    math.exp: "exp",
-    math.exp2: "exp2",
-    math.log: "log",
-    math.tanh: "tanh",
-    math.erf: "erf",
-    math.sin: "sin",
-    math.cos: "cos",
+    **{getattr(math, name): name for name in MATHEMATICS},
     int: "whole",
     float: "number",
 }
@@ -483,13 +476,7 @@ class _Compiler:
         return None
 
     def reaches(self, register: int, targets: set[int]) -> bool:
-        needed = {register}
-        for position in range(register, -1, -1):
-            if position in needed:
-                if position in targets:
-                    return True
-                needed.update(self.builder.instructions[position].arguments)
-        return False
+        return not targets.isdisjoint(needed_by(self.builder.instructions, [register], targets.__contains__))
 
     def range(self, node: ast.expr, scope: Scope) -> tuple[int, int, int]:
         """First number, step and count of a range."""

@@ -5,32 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from presilicon.formats import Format
-from presilicon.operators.program import REDUCTIONS, Operation, Program, ProgramInstruction
+from presilicon.operators.program import MATHEMATICS, REDUCTIONS, Operation, Program, ProgramInstruction, needed_by
 from presilicon.operators.stages import Stage, extents_of, stages_of
 from presilicon.records import OperatorCost, OperatorWork
 
 LATENCY: dict[Operation, int] = {
-    "add": 1,
-    "sub": 1,
-    "mul": 1,
-    "floor": 1,
-    "min": 1,
-    "max": 1,
-    "lt": 1,
-    "le": 1,
-    "eq": 1,
-    "ne": 1,
-    "lookup": 1,
-    "locate": 1,
-    "div": 8,
-    "sqrt": 8,
-    "exp": 8,
-    "exp2": 8,
-    "tanh": 8,
-    "erf": 8,
-    "sin": 8,
-    "cos": 8,
-    "log": 8,
+    **dict.fromkeys(("add", "sub", "mul", "floor", "min", "max", "lt", "le", "eq", "ne", "lookup", "locate"), 1),
+    **dict.fromkeys(("div", "sqrt", *MATHEMATICS), 8),
 }
 """Cycles from an operation's arguments to its result. Signs, logic and choices take none: they are wires and gates."""
 
@@ -38,7 +19,7 @@ LATENCY: dict[Operation, int] = {
 _UNITS: dict[str, str] = {
     **dict.fromkeys(("add", "sub", "floor", "sum"), "adders"),
     **dict.fromkeys(("min", "max", "lt", "le", "eq", "ne", "greatest", "least"), "comparators"),
-    **dict.fromkeys(("sqrt", "exp", "exp2", "log", "tanh", "erf", "sin", "cos", "div"), "special"),
+    **dict.fromkeys(("div", "sqrt", *MATHEMATICS), "special"),
     **dict.fromkeys(("mul", "prod"), "multipliers"),
     "locate": "comparators",
     "lookup": "reads",
@@ -156,11 +137,9 @@ def _count(extents: Mapping[int, int], axes: Iterable[int]) -> int:
 def _inside(program: Program, stage: Stage, stored: set[int]) -> list[int]:
     """The instructions that a stage computes."""
     result = stage.result
-    needed = {stage.value, *(result.indices or () if result else ())}
-    for position in range(max(needed), -1, -1):
-        if position in needed and (position not in stored or position == stage.value):
-            needed.update(program.instructions[position].arguments)
-    return sorted(needed - (stored - {stage.value}))
+    ends = stored - {stage.value}
+    roots = (stage.value, *(result.indices or () if result else ()))
+    return [position for position in needed_by(program.instructions, roots, ends.__contains__) if position not in ends]
 
 
 def _path(program: Program, register: int, extents: Mapping[int, int], stored: set[int]) -> int:

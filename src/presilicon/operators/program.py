@@ -5,62 +5,26 @@ result. Nothing is ordered but arguments before their use, so every execution is
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Literal
+from functools import cached_property, lru_cache
+from typing import Literal, get_args
 
 from presilicon.base import ConfigError
 
-Operation = Literal[
-    "constant",
-    "integer",
-    "truth",
-    "size",
-    "axis",
-    "read",
-    "carry",
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "neg",
-    "abs",
-    "min",
-    "max",
-    "floor",
-    "sqrt",
-    "exp",
-    "exp2",
-    "log",
-    "tanh",
-    "erf",
-    "sin",
-    "cos",
-    "lookup",
-    "locate",
-    "select",
-    "lt",
-    "le",
-    "eq",
-    "ne",
-    "and",
-    "or",
-    "not",
-    "number",
-    "whole",
-    "floordiv",
-    "mod",
-    "sum",
-    "prod",
-    "greatest",
-    "least",
-    "argmax",
-    "argmin",
-]
+_Leaf = Literal["constant", "integer", "truth", "size", "axis", "read", "carry"]
+_Arithmetic = Literal["add", "sub", "mul", "div", "neg", "abs", "min", "max", "floor", "sqrt"]
+_Mathematics = Literal["exp", "exp2", "log", "tanh", "erf", "sin", "cos"]
+_Table = Literal["lookup", "locate"]
+_Condition = Literal["lt", "le", "eq", "ne", "and", "or", "not"]
+_Whole = Literal["number", "whole", "floordiv", "mod"]
+_Reduction = Literal["sum", "prod", "greatest", "least", "argmax", "argmin"]
+Operation = Literal[_Leaf, _Arithmetic, _Mathematics, _Table, "select", _Condition, _Whole, _Reduction]
 Kind = Literal["number", "integer", "condition"]
-CONDITIONS = frozenset(["truth", "lt", "le", "eq", "ne", "and", "or", "not"])
+CONDITIONS = frozenset(["truth", *get_args(_Condition)])
 """The operations whose result is true or false."""
+MATHEMATICS: tuple[_Mathematics, ...] = get_args(_Mathematics)
+"""Functions of the C library, which `math` has under the same name."""
 REDUCTIONS: dict[str, float] = {
     "sum": 0.0,
     "prod": 1.0,
@@ -182,6 +146,26 @@ def free_of(position: int, instruction: ProgramInstruction, free: "list[frozense
         return frozenset([position])
     joint = frozenset[int]().union(*(free[argument] for argument in instruction.arguments))
     return joint - {instruction.arguments[1]} if instruction.operation in REDUCTIONS else joint
+
+
+def needed_by(
+    instructions: Sequence[ProgramInstruction],
+    registers: Iterable[int],
+    is_end: Callable[[int], bool] = lambda position: False,
+) -> list[int]:
+    """The values in some registers and all that they are computed from, in order; what an end needs is left out."""
+    needed = set(registers)
+    for position in range(max(needed, default=-1), -1, -1):
+        if position in needed and not is_end(position):
+            needed.update(instructions[position].arguments)
+    return sorted(needed)
+
+
+@lru_cache(maxsize=8192)
+def needed_for(program: Program, register: int) -> tuple[int, ...]:
+    """The instructions that a value needs, in order, without those inside its reductions."""
+    steps = program.instructions
+    return tuple(needed_by(steps, [register], lambda position: steps[position].operation in (*REDUCTIONS, "axis")))
 
 
 class Builder:
@@ -306,13 +290,6 @@ class Builder:
             return arguments[0]
         return None
 
-    def all_of(self, conditions: Iterable[int]) -> int:
-        """Whether all conditions hold."""
-        result = self.truth(True)
-        for condition in conditions:
-            result = self.emit("and", result, condition)
-        return result
-
     def power(self, base: int, exponent: int) -> int:
         """`base ** exponent` by repeated squaring, as hardware does it."""
         one = self.integer(1) if self.kinds[base] == "integer" else self.constant(1.0)
@@ -336,13 +313,14 @@ class Builder:
 
         A reduction keeps its own variable; it gets a new one where it would catch one of the values, or one to `avoid`.
         """
-        changed, needed = dict(changes), {register}
-        for position in range(register, -1, -1):
-            if position in needed and position not in changed:
-                instruction = self.instructions[position]
-                if instruction.operation not in REDUCTIONS:
-                    needed.update(instruction.arguments)
-        for position in sorted(needed - changed.keys()):
+        changed = dict(changes)
+
+        def is_end(position: int) -> bool:
+            return position in changes or self.instructions[position].operation in REDUCTIONS
+
+        for position in needed_by(self.instructions, [register], is_end):
+            if position in changes:
+                continue
             instruction = self.instructions[position]
             if self.free[position].isdisjoint(changes):
                 changed[position] = position
@@ -369,11 +347,7 @@ class Builder:
         """
         element = (self.axis("_", self.size("_")),) if outputs else ()
         whole = (*(Result("", element, output) for output in outputs), *results)
-        needed = {register for result in whole for register in _registers(result)}
-        for register in reversed(range(len(self.instructions))):
-            if register in needed:
-                needed.update(self.instructions[register].arguments)
-        live = sorted(needed)
+        live = needed_by(self.instructions, [register for result in whole for register in _registers(result)])
         renumbered = {old: new for new, old in enumerate(live)}
         instructions = tuple(
             ProgramInstruction(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from presilicon.base import ConfigError, unknown
 from presilicon.formats import Format, quantize_value
-from presilicon.operators.program import REDUCTIONS, Program, ProgramInstruction
+from presilicon.operators.program import REDUCTIONS, Program, ProgramInstruction, needed_for
 
 
 class Array(NamedTuple):
@@ -101,7 +101,6 @@ class _Meaning:
         self._program = program
         self._operands, self._sizes, self._format = operands, sizes, fmt
         self._known: dict[tuple[int, ...], float] = {}
-        self._orders: dict[int, list[int]] = {}
 
     def extent(self, axis: int) -> int:
         """The number of values of an index variable."""
@@ -109,7 +108,7 @@ class _Meaning:
 
     def at(self, register: int, index: Mapping[int, int]) -> float:
         """A value where the index variables have these values."""
-        for position in self._order(register):
+        for position in needed_for(self._program, register):
             key = self._key(position, index)
             if key not in self._known:
                 self._known[key] = self._compute(position, index)
@@ -117,17 +116,6 @@ class _Meaning:
 
     def _key(self, position: int, index: Mapping[int, int]) -> tuple[int, ...]:
         return position, *(index[axis] for axis in sorted(self._program.free[position]))
-
-    def _order(self, register: int) -> list[int]:
-        """The instructions that a value needs, without those inside its reductions."""
-        if register not in self._orders:
-            needed = {register}
-            for position in range(register, -1, -1):
-                instruction = self._program.instructions[position]
-                if position in needed and instruction.operation not in (*REDUCTIONS, "axis"):
-                    needed.update(instruction.arguments)
-            self._orders[register] = sorted(needed)
-        return self._orders[register]
 
     def _compute(self, position: int, index: Mapping[int, int]) -> float:
         instruction = self._program.instructions[position]

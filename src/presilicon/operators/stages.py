@@ -76,17 +76,6 @@ def _also(stage: Stage) -> tuple[int, ...]:
     return (*result.indices, *(() if result.condition is None else (result.condition,)))
 
 
-@lru_cache(maxsize=8192)
-def needed_for(program: Program, register: int) -> tuple[int, ...]:
-    """The instructions that a value needs, in order, without those inside its reductions."""
-    needed = {register}
-    for position in range(register, -1, -1):
-        instruction = program.instructions[position]
-        if position in needed and instruction.operation not in (*REDUCTIONS, "axis"):
-            needed.update(instruction.arguments)
-    return tuple(sorted(needed))
-
-
 def extents_of(program: Program, sizes: Mapping[str, int]) -> dict[int, int]:
     """The number of values of each index variable."""
     return dict(_extents(program, tuple(sorted(sizes.items()))))

@@ -21,24 +21,14 @@ from presilicon.operators.executions.torch_execution import run_torch
 from presilicon.operators.operator import ELEMENTS, Constants, Operator
 from presilicon.operators.pricing import together, work_of
 from presilicon.operators.program import Program
+from presilicon.operators.reference import EXACT
 from presilicon.operators.stages import extents_of
 from presilicon.records import OperatorWork
 
 EXACT_TENSOR: dict[str, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "gelu": functional.gelu,
-    "silu": functional.silu,
-    "softplus": functional.softplus,
-    "erf": torch.erf,
-    "exp": torch.exp,
+    **{name: getattr(functional, name) for name in ("gelu", "silu", "softplus")},
+    **{name: getattr(torch, name) for name in EXACT if hasattr(torch, name)},
     "softmax.exp": torch.exp,
-    "log": torch.log,
-    "sqrt": torch.sqrt,
-    "rsqrt": torch.rsqrt,
-    "reciprocal": torch.reciprocal,
-    "sin": torch.sin,
-    "cos": torch.cos,
 }
 """Torch's own function for each function of one number that an operator can replace."""
 

@@ -18,9 +18,9 @@ from torch import Tensor
 from presilicon.base import ConfigError, RunFailedError
 from presilicon.formats import split_over_threads
 from presilicon.operators.executions.files import module_of
-from presilicon.operators.program import REDUCTIONS, Program, ProgramInstruction
+from presilicon.operators.program import REDUCTIONS, Program, ProgramInstruction, needed_by, needed_for
 from presilicon.operators.reference import outside
-from presilicon.operators.stages import Stage, extents_of, needed_for, stages_of, unproven_reads
+from presilicon.operators.stages import Stage, extents_of, stages_of, unproven_reads
 
 _NUMPY = {torch.float32: "float32", torch.float64: "float64"}
 SHORT = 8
@@ -121,10 +121,7 @@ def _uses(program: Program, stage: Stage, value: int) -> bool:
     needed = {stage.value, *(stage.result.indices or () if stage.result else ())}
     if stage.result is not None and stage.result.condition is not None:
         needed.add(stage.result.condition)
-    for position in range(max(needed), value, -1):
-        if position in needed:
-            needed.update(program.instructions[position].arguments)
-    return value in needed
+    return value in needed_by(program.instructions, needed)
 
 
 @lru_cache(maxsize=512)
@@ -443,11 +440,8 @@ class LoopWriter:
                 # Written so that a NaN, which is not above 0, reads the first entry.
                 x, last = arguments[0], len(instruction.table) - 1
                 return f"table{register}[({last} if {x} >= {last} else int({x})) if {x} > 0 else 0]"
-            case "floor":
-                return f"np.floor({arguments[0]}) + zero"
-            case "exp" | "exp2" | "log" | "tanh" | "erf" | "sin" | "cos":
-                width = "32" if self._number == "float32" else ""
-                return f"{instruction.operation}{width}({arguments[0]})"
+            case "exp" | "exp2" | "tanh" | "erf" if self._number == "float32":
+                return f"{instruction.operation}32({arguments[0]})"
         return _TEXTS[instruction.operation].format(*arguments)
 
     def _read(self, register: int, instruction: ProgramInstruction, arguments: list[str], block: Block) -> str:
@@ -478,7 +472,15 @@ _TEXTS = {
     "abs": "abs({0})",
     "min": "{1} if {1} < {0} else {0}",
     "max": "{1} if {1} > {0} else {0}",
+    "floor": "np.floor({0}) + zero",
     "sqrt": "np.sqrt({0})",
+    "exp": "math.exp({0})",
+    "exp2": "math.pow(2.0, {0})",
+    "log": "np.log({0})",
+    "tanh": "math.tanh({0})",
+    "erf": "math.erf({0})",
+    "sin": "np.sin({0})",
+    "cos": "np.cos({0})",
     "select": "{1} if {0} else {2}",
     "lt": "{0} < {1}",
     "le": "{0} <= {1}",

@@ -1,10 +1,9 @@
-"""Functions that compiled operators call: those of the C library in float64, and polynomials in float32.
+"""Functions that compiled operators call, beside those of the C library: searches, and polynomials in float32.
 
 The polynomials have no branches, so that loops over them use vector instructions. They are within two units in the last
 place; that of `erf` within six.
 """
 
-import math
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,27 +14,7 @@ import numpy as np
 VERSION = sha256(Path(__file__).read_bytes()).hexdigest()
 """Cached code is made again where this file has changed."""
 _compiled = numba.njit(nogil=True, error_model="numpy", cache=True)
-__all__ = [
-    "cos",
-    "cos32",
-    "erf",
-    "erf32",
-    "exp",
-    "exp2",
-    "exp32",
-    "exp232",
-    "greater",
-    "locate",
-    "log",
-    "log32",
-    "plus",
-    "sin",
-    "sin32",
-    "smaller",
-    "tanh",
-    "tanh32",
-    "whole",
-]
+__all__ = ["erf32", "exp32", "exp232", "greater", "locate", "plus", "smaller", "tanh32", "whole"]
 
 
 @_compiled
@@ -57,41 +36,6 @@ def locate(bounds: Any, x: Any) -> Any:
         else:
             low = middle + 1
     return low
-
-
-@_compiled
-def exp(x: Any) -> Any:
-    return math.exp(x)
-
-
-@_compiled
-def exp2(x: Any) -> Any:
-    return math.pow(2.0, x)
-
-
-@_compiled
-def log(x: Any) -> Any:
-    return np.log(x)
-
-
-@_compiled
-def tanh(x: Any) -> Any:
-    return math.tanh(x)
-
-
-@_compiled
-def erf(x: Any) -> Any:
-    return math.erf(x)
-
-
-@_compiled
-def sin(x: Any) -> Any:
-    return np.sin(x)
-
-
-@_compiled
-def cos(x: Any) -> Any:
-    return np.cos(x)
 
 
 @_compiled
@@ -131,11 +75,6 @@ def exp232(x: Any) -> Any:
 
 
 @_compiled
-def log32(x: Any) -> Any:
-    return np.log(x)
-
-
-@_compiled
 def tanh32(x: Any) -> Any:
     """Cephes' polynomial near 0, and exponentials."""
     size = abs(x)
@@ -171,16 +110,6 @@ def erf32(x: Any) -> Any:
     q = q * z + np.float32(-7.37332916720468e-03)
     q = q * z + np.float32(-1.42647390514189e-02)
     return c * p / q
-
-
-@_compiled
-def sin32(x: Any) -> Any:
-    return np.sin(x)
-
-
-@_compiled
-def cos32(x: Any) -> Any:
-    return np.cos(x)
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc"})

@@ -10,9 +10,9 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from presilicon.base import ConfigError
 from presilicon.formats import Format, quantize
-from presilicon.operators.program import REDUCTIONS, Program, ProgramInstruction
+from presilicon.operators.program import MATHEMATICS, REDUCTIONS, Program, ProgramInstruction, needed_by, needed_for
 from presilicon.operators.reference import outside
-from presilicon.operators.stages import Stage, extents_of, needed_for, stages_of, unproven_reads
+from presilicon.operators.stages import Stage, extents_of, stages_of, unproven_reads
 
 LARGEST = 1 << 24
 """The most elements of an intermediate tensor; larger ones are computed in parts."""
@@ -92,7 +92,7 @@ class _Run:
     def chunks(self, stage: Stage) -> Any:
         """Functions that compute values, for as many parts of the stage's first axis as are needed."""
         largest = 1
-        for position in self._inside(stage):
+        for position in needed_by(self.program.instructions, [stage.value], self.stored.__contains__):
             size = 1
             free = self.program.free[position]
             step = self.program.instructions[position]
@@ -107,13 +107,6 @@ class _Run:
                 self.parts = {stage.axes[0]: (start, min(length, start + step_length))}
             known: dict[int, Tensor] = {}
             yield lambda register, known=known: self.value(register, known)
-
-    def _inside(self, stage: Stage) -> set[int]:
-        needed = {stage.value}
-        for position in range(stage.value, -1, -1):
-            if position in needed and position not in self.stored:
-                needed.update(self.program.instructions[position].arguments)
-        return needed
 
     def span(self, axis: int) -> int:
         start, stop = self.parts.get(axis, (0, self.extents[axis]))
@@ -275,28 +268,13 @@ def _square_root(a: Tensor) -> Tensor:
 
 
 _RULES: dict[str, Callable[..., Any]] = {
-    "add": torch.add,
-    "sub": torch.sub,
-    "mul": torch.mul,
-    "div": torch.div,
-    "neg": torch.neg,
-    "abs": torch.abs,
+    **{name: getattr(torch, name) for name in ("add", "sub", "mul", "div", "neg", "abs", "lt", "le", "eq", "ne")},
+    **{name: getattr(torch, name) for name in MATHEMATICS},
     "min": lambda a, b: torch.where(b < a, b, a),
     "max": lambda a, b: torch.where(b > a, b, a),
     "floor": lambda a: torch.floor(a) + 0.0,  # -0 becomes 0
     "sqrt": _square_root,
-    "exp": torch.exp,
-    "exp2": torch.exp2,
-    "log": torch.log,
-    "tanh": torch.tanh,
-    "erf": torch.erf,
-    "sin": torch.sin,
-    "cos": torch.cos,
     "select": torch.where,
-    "lt": torch.lt,
-    "le": torch.le,
-    "eq": torch.eq,
-    "ne": torch.ne,
     "and": torch.logical_and,
     "or": torch.logical_or,
     "not": torch.logical_not,
