@@ -1,51 +1,11 @@
 """Arithmetic of single words for the reference, in plain Python integers."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 from presilicon.designs import Hardware
 from presilicon.instrument.model.words import bias_of, infinity_code
 
 NAN, POSITIVE_INFINITY, NEGATIVE_INFINITY, SUBNORMAL, ZERO, NORMAL = (1 << bit for bit in range(6))
-
-
-class Arithmetic(Protocol):
-    """Arithmetic of one kind of words; every function takes and returns words."""
-
-    def add(self, x: int, y: int) -> int:
-        """x + y."""
-
-    def sub(self, x: int, y: int) -> int:
-        """x - y."""
-
-    def mul(self, x: int, y: int) -> int:
-        """x * y."""
-
-    def max(self, x: int, y: int) -> int:
-        """The greater, x if they are equal."""
-
-    def min(self, x: int, y: int) -> int:
-        """The smaller, x if they are equal."""
-
-    def abs(self, x: int) -> int:
-        """x without its sign."""
-
-    def key(self, x: int) -> int:
-        """The integer that ranges compare."""
-
-    def class_of(self, x: int) -> int:
-        """The bit of x's class."""
-
-    def count(self, number: int) -> int:
-        """The word of a number of elements."""
-
-    def total(self, words: list[int]) -> int:
-        """The sum of words, whose number is a power of two."""
-
-
-def arithmetic_of(hardware: Hardware) -> Arithmetic:
-    """The arithmetic of a hardware's words."""
-    return FloatArithmetic(hardware) if hardware.is_float else FixedArithmetic(hardware)
 
 
 def tree(function: Callable[[int, int], int], words: list[int]) -> int:
@@ -215,3 +175,12 @@ class FloatArithmetic:
     def total(self, words: list[int]) -> int:
         """A tree of sums, each rounded."""
         return tree(self.add, words)
+
+
+Arithmetic = FixedArithmetic | FloatArithmetic
+"""Arithmetic of one kind of words; every function takes and returns words."""
+
+
+def arithmetic_of(hardware: Hardware) -> Arithmetic:
+    """The arithmetic of a hardware's words."""
+    return FloatArithmetic(hardware) if hardware.is_float else FixedArithmetic(hardware)

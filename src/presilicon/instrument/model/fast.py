@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from presilicon.base import ConfigError
 from presilicon.designs import BLOCKS, Hardware
@@ -208,25 +208,8 @@ def _kind(row: StoredRow) -> int:
 def _table(chains: tuple[Chain, ...], hardware: Hardware) -> "NDArray[np.int64]":
     """A row of numbers for each chain, in the order of the kernels' columns."""
     sizes = (0, 1, hardware.ranges, hardware.lanes)
-    rows = [
-        (
-            chain.filter,
-            chain.axis,
-            chain.range_row,
-            chain.load,
-            chain.alu,
-            chain.alu_row,
-            chain.alu_conditions,
-            chain.cache,
-            chain.cache_row,
-            chain.cache_conditions,
-            chain.save,
-            chain.reduce,
-            sizes[chain.commit],
-            chain.commit_conditions,
-        )
-        for chain in chains
-    ]
+    fields = [astuple(chain)[:-1] for chain in chains]
+    rows = [(*row[:-2], sizes[commit], conditions) for row in fields for commit, conditions in [row[-2:]]]
     return np.array(rows, dtype=np.int64).reshape(len(rows), FIELDS)
 
 
