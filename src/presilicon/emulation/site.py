@@ -293,46 +293,35 @@ class Site:
         self._product: type[Product] = LinearProduct
         self._has_types = False
 
-    def round(
-        self,
-        tensor: Tensor,
-        role: Role,
-        axis: int = -1,
-        *,
-        groups: int = 1,
-        part: str = "",
-        phase: ProductPhase | None = None,
-    ) -> Tensor:
-        """`tensor` in its role's format, with blocks along `axis`; observers see the result in training.
+    def round(self, tensor: Tensor, use: Use) -> Tensor:
+        """`tensor` in its role's format, with blocks along the axis; observers see the result in training.
 
         Weight gradients are not reduced again, so their blocks follow the format's own axis.
         """
-        return numbers_of(self.round_for(tensor, role, axis, groups=groups, part=part, phase=phase))
+        return numbers_of(self.round_for(tensor, use))
 
-    def round_for(
-        self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1, part: str = "", phase: ProductPhase | None
-    ) -> Operand:
-        """Like `round`, for the product of `phase`, which may take codes and scales.
+    def round_for(self, tensor: Tensor, use: Use) -> Operand:
+        """Like `round`, for the product of the phase, which may take codes and scales.
 
         The operand has that product's format, and is transformed first where the product asks for it.
         """
-        rounded = self._quantize(self._transformed(tensor, axis, groups, phase), role, axis, groups, part, phase)
-        self._probe(tensor, rounded, Use(role, axis, groups, phase, part))
-        self.show(rounded, role)
+        rounded = self._round(tensor, use)
+        self._probe(tensor, rounded, use)
+        self.show(rounded, use.role)
         return rounded
 
     def round_gradient(self, gradient: Tensor, error: Tensor, part: str = "") -> Tensor:
         """The rounded gradient of a weight, computed from `error`; rounded in place if it has its own memory."""
         quick = self.plan.round_gradient
         if quick is None or self._sees_before or gradient.data_ptr() == error.data_ptr():
-            return self.round(gradient, "gradient", part=part)
+            return self.round(gradient, Use("gradient", part=part))
         rounded = quick(gradient)
         self.show(rounded, "gradient")
         return rounded
 
-    def round_operand(self, tensor: Tensor, role: Role, axis: int, *, groups: int = 1, part: str = "") -> Operand:
+    def round_operand(self, tensor: Tensor, use: Use) -> Operand:
         """Like `round_for`, for the forward product: a tensor that was rounded in this pass is not rounded again."""
-        use = Use(role, axis, groups, "forward", part)
+        role = use.role
         if self.plan.is_used_as_is(role, "forward"):
             self._probe_again(tensor, tensor, use)
             self.show(tensor, role)
@@ -340,16 +329,11 @@ class Site:
         role_format, length = self.plan.format_of(role, "forward"), self.plan.hadamard["forward"]
         how: object = self.plan.rounding_ids[role_format]
         if length or role_format.format.is_blocked or self._has_types:
-            how = (how, axis, groups, length, self._has_types, self._takes_apart(role, "forward"))
+            how = (how, use.axis, use.groups, length, self._has_types, self._takes_apart(role, "forward"))
         rounded = self._emulation.rounded.find(tensor, role, how)
         if rounded is None:
-
-            def repeat(tensor: Tensor) -> Operand:
-                return self._quantize(before(tensor), role, axis, groups, part, "forward")
-
-            before = partial(self._transformed, axis=axis, groups=groups, phase="forward")
-            rounded = repeat(tensor)
-            self._emulation.rounded.keep(tensor, role, how, rounded, repeat)
+            rounded = self._round(tensor, use)
+            self._emulation.rounded.keep(tensor, role, how, rounded, partial(self._round, use=use))
             self._probe(tensor, rounded, use)
         else:
             self._probe_again(tensor, rounded, use)
@@ -379,7 +363,7 @@ class Site:
     def round_error(self, error: Tensor) -> Tensor:
         """The rounded error of a vector op's result."""
         refuse_second_derivative(error)
-        return self.round(error, "error")
+        return self.round(error, Use("error"))
 
     def lines(self, operator: str) -> tuple[Line, Line]:
         """The arithmetic of this op's steps, forward and backward."""
@@ -404,7 +388,7 @@ class Site:
             observer.wants_pairs for observer in pairs
         )
 
-    def _probe(self, tensor: Tensor, after: Operand, use: "Use") -> None:
+    def _probe(self, tensor: Tensor, after: Operand, use: Use) -> None:
         """Show a tensor, before it is transformed, and its rounded copy to recorders and observers, in training."""
         if not self._training:
             return
@@ -412,10 +396,10 @@ class Site:
             self._record(recorder, tensor, after, use)
         for observer in self._emulation.pair_observers:
             if observer.wants_pairs:
-                before = self._transformed(tensor, use.axis, use.groups, use.phase)
+                before = self._transformed(tensor, use)
                 observer.pair(self._step, self._layer, use.role, before.detach(), numbers_of(after).detach())
 
-    def _probe_again(self, tensor: Tensor, after: Operand, use: "Use", product: ProductPhase | None = None) -> None:
+    def _probe_again(self, tensor: Tensor, after: Operand, use: Use, product: ProductPhase | None = None) -> None:
         """Show a tensor that is exact, or that was rounded before, to the recorders that see all tensors."""
         if self._training:
             for recorder in self._emulation.recorders:
@@ -423,9 +407,9 @@ class Site:
                     self._record(recorder, tensor, after, use, product)
 
     def _record(
-        self, recorder: "Recorder", tensor: Tensor, after: Operand, use: "Use", product: ProductPhase | None = None
+        self, recorder: "Recorder", tensor: Tensor, after: Operand, use: Use, product: ProductPhase | None = None
     ) -> None:
-        role, axis, groups, phase, part = use
+        role = use.role
         if not recorder.is_due(self._step) or not recorder.wants(self._layer, role):
             return
         site, plan = self, recorder.what_if_plan(self._layer, self._step)
@@ -434,11 +418,11 @@ class Site:
             site.plan, site._delays = plan, False
             if product is not None and not site.regroups(role):
                 return
-        before = site._transformed(tensor, axis, groups, phase)
+        before = site._transformed(tensor, use)
         if plan is not None:
-            after = site._quantize(before, role, axis, groups, part, phase)
-        split, fmt = site._oriented(before, role, axis, groups, phase)
-        amax = site._delayed_amax(before, f"{role}/{part}", self.plan.format_of(role, phase), record=False)
+            after = site._quantize(before, use)
+        split, fmt = site._oriented(before, use)
+        amax = site._delayed_amax(before, use, self.plan.format_of(role, use.phase), record=False)
         rounded = numbers_of(after).reshape(split.shape)
         recorder.see_rounding(self._step, self._layer, role, product, split, rounded, fmt, amax)
 
@@ -462,16 +446,13 @@ class Site:
         """Whether a tensor of this role is rounded separately for each product, along that product's axis."""
         return role in self.plan.regrouped_roles
 
-    def regroup(
-        self, tensor: Operand, role: Role, axis: int, *, groups: int = 1, part: str, phase: ProductPhase
-    ) -> Operand:
+    def regroup(self, tensor: Operand, use: Use) -> Operand:
         """A saved tensor for a backward product: rounded as that product asks for, or as it was rounded before."""
-        if not self.regroups(role):
+        if not self.regroups(use.role):
             return tensor
         assert isinstance(tensor, Tensor)
-        before = self._transformed(tensor, axis, groups, phase)
-        rounded = self._quantize(before, role, axis, groups, part, phase)
-        self._probe_again(tensor, rounded, Use(role, axis, groups, phase, part), phase)
+        rounded = self._round(tensor, use)
+        self._probe_again(tensor, rounded, use, use.phase)
         return rounded
 
     def multiply(self, phase: ProductPhase, left: Role, right: Role, part: str = "") -> Multiply | None:
@@ -497,50 +478,48 @@ class Site:
         """Whether the operands of a product are transformed."""
         return self.plan.hadamard[phase] > 1
 
-    def _transformed(self, tensor: Tensor, axis: int, groups: int, phase: ProductPhase | None) -> Tensor:
+    def _transformed(self, tensor: Tensor, use: Use) -> Tensor:
         """An operand after the product's Hadamard transform along its reduction axis, within groups of channels."""
-        if phase is None or not self.transforms(phase):
+        if use.phase is None or not self.transforms(use.phase):
             return tensor
-        length = gcd(self.plan.hadamard[phase], tensor.shape[axis] // groups)
-        return transform(tensor.detach(), axis, length, self._emulation.seed)
+        length = gcd(self.plan.hadamard[use.phase], tensor.shape[use.axis] // use.groups)
+        return transform(tensor.detach(), use.axis, length, self._emulation.seed)
 
-    def _quantize(
-        self, tensor: Tensor, role: Role, axis: int, groups: int, part: str, phase: ProductPhase | None = None
-    ) -> Operand:
-        role_format = self.plan.format_of(role, phase)
+    def _round(self, tensor: Tensor, use: Use) -> Operand:
+        return self._quantize(self._transformed(tensor, use), use)
+
+    def _quantize(self, tensor: Tensor, use: Use) -> Operand:
+        role_format = self.plan.format_of(use.role, use.phase)
         if role_format.format == _FLOAT32:
             return tensor
-        tensor = _without_sharing(tensor, role)
-        if phase is not None and self._takes_apart(role, phase):
-            return self._take_apart(tensor, role, axis, groups, part, phase)
-        if self._has_types and phase is not None:
-            typed = self._as_operand(tensor, role, axis, groups, part, phase)
+        tensor = _without_sharing(tensor, use.role)
+        if use.phase is not None and self._takes_apart(use.role, use.phase):
+            return self._take_apart(tensor, use, role_format)
+        if self._has_types and use.phase is not None:
+            typed = self._as_operand(tensor, use, role_format)
             if typed is not None:
                 return typed
         quick = self.plan.rounders.get(role_format)
         if quick is not None:
             return quick(tensor)
-        key = self._key(f"{role}/{part}") if role_format.is_stochastic else None
-        amax = self._delayed_amax(tensor.detach(), f"{role}/{part}", role_format, record=self._training)
+        key = self._key_for(use, role_format)
+        amax = self._delayed_amax(tensor.detach(), use, role_format, record=self._training)
         if amax is not None:
             assert isinstance(role_format.format, Scaled)
             return role_format.format.round_with(tensor.detach(), amax, rounding=role_format.rounding_mode, key=key)
         if not role_format.format.is_blocked:
             return quantize(tensor.detach(), role_format.format, rounding=role_format.rounding_mode, key=key)
-        split, oriented = self._oriented(tensor, role, axis, groups, phase)
+        split, oriented = self._oriented(tensor, use)
         return quantize(split.detach(), oriented, rounding=role_format.rounding_mode, key=key).view(tensor.shape)
 
     def _takes_apart(self, role: Role, phase: ProductPhase) -> bool:
         return self.plan.has_codes and self.plan.takes_apart(role, phase, self._product)
 
-    def _take_apart(
-        self, tensor: Tensor, role: Role, axis: int, groups: int, part: str, phase: ProductPhase
-    ) -> Factored:
+    def _take_apart(self, tensor: Tensor, use: Use, role_format: RoleFormat) -> Factored:
         """The codes and scales of an operand."""
-        role_format = self.plan.format_of(role, phase)
-        key = self._key(f"{role}/{part}") if role_format.is_stochastic else None
-        amax = self._delayed_amax(tensor.detach(), f"{role}/{part}", role_format, record=self._training)
-        split, oriented = self._oriented(tensor, role, axis, groups, phase)
+        amax = self._delayed_amax(tensor.detach(), use, role_format, record=self._training)
+        split, oriented = self._oriented(tensor, use)
+        key = self._key_for(use, role_format)
         parts = factored(split.detach(), oriented, role_format.rounding_mode, key, amax=amax)
         return parts if split is tensor else Factored(parts.codes.view(tensor.shape), parts.scales)
 
@@ -551,22 +530,17 @@ class Site:
         if product.takes_types and self.plan.is_on_tensor_cores and not emulation.observers and not emulation.recorders:
             self._has_types = has_tensor_cores(device)
 
-    def _as_operand(
-        self, tensor: Tensor, role: Role, axis: int, groups: int, part: str, phase: ProductPhase
-    ) -> Tensor | None:
+    def _as_operand(self, tensor: Tensor, use: Use, role_format: RoleFormat) -> Tensor | None:
         """The rounded operand in the type that tensor cores read; None if they have no type that holds its format."""
-        role_format = self.plan.format_of(role, phase)
         if role_format.amax_history is not None:
             return None
-        key = self._key(f"{role}/{part}") if role_format.is_stochastic else None
-        split, oriented = self._oriented(tensor, role, axis, groups, phase)
-        typed = typed_operand(split.detach(), oriented, role_format.rounding_mode, key)
+        split, oriented = self._oriented(tensor, use)
+        typed = typed_operand(split.detach(), oriented, role_format.rounding_mode, self._key_for(use, role_format))
         return None if typed is None else typed.view(tensor.shape)
 
-    def _oriented(
-        self, tensor: Tensor, role: Role, axis: int, groups: int, phase: ProductPhase | None
-    ) -> tuple[Tensor, Format]:
+    def _oriented(self, tensor: Tensor, use: Use) -> tuple[Tensor, Format]:
         """The tensor in the shape in which it is rounded, and its format with blocks along the axis in that shape."""
+        role, axis, groups, phase, _ = use
         fmt = self.plan.format_of(role, phase).format
         if not fmt.is_blocked:
             return tensor, fmt
@@ -578,13 +552,16 @@ class Site:
             return split, fitting(fmt, split)
         return split, fmt.along(axis + 1 if groups > 1 else axis)
 
-    def _delayed_amax(self, tensor: Tensor, name: str, role_format: RoleFormat, *, record: bool) -> Tensor | None:
+    def _delayed_amax(self, tensor: Tensor, use: Use, role_format: RoleFormat, *, record: bool) -> Tensor | None:
         """The magnitude that the scale follows, from earlier passes; None if the scale is not delayed."""
         if role_format.amax_history is None or not self._delays:
             return None
-        name = f"{self._layer}/{self._call}/{name}"
+        name = f"{self._layer}/{self._call}/{use.role}/{use.part}"
         with self._emulation.bookkeeping():
             return self._emulation.amax.scale_amax(name, tensor, role_format, record=record)
+
+    def _key_for(self, use: Use, role_format: RoleFormat) -> Key | None:
+        return self._key(f"{use.role}/{use.part}") if role_format.is_stochastic else None
 
     def _key(self, name: str) -> Key:
         purpose = "" if self._training else "evaluation/"

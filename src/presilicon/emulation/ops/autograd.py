@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,12 +10,10 @@ from torch.autograd import Function
 
 from presilicon.emulation.ops.calls import Call
 from presilicon.emulation.ops.products import Multiply, Product, numbers_of
+from presilicon.emulation.site import Operand, Site, Use
 from presilicon.emulation.transforms import refuse_second_derivative
 from presilicon.formats import Factored
 from presilicon.records import ProductPhase, Role
-
-if TYPE_CHECKING:
-    from presilicon.emulation.site import Operand, Site
 
 ResultT = TypeVar("ResultT")
 
@@ -35,14 +33,14 @@ Roles = tuple[Role, Role, bool, bool]
 """Roles of the two operands, whether the addend is a parameter, and whether gradients are rounded later."""
 
 
-def multiply_emulated(call: Call, roles: tuple[Role, Role], site: "Site", *, bias_is_parameter: bool) -> Tensor:
+def multiply_emulated(call: Call, roles: tuple[Role, Role], site: Site, *, bias_is_parameter: bool) -> Tensor:
     """The result of `call` on rounded operands, with a backward pass that rounds its operands too."""
     facts: Roles = (*roles, bias_is_parameter, call.gradient_later)
     out: Tensor = _EmulatedProduct.apply(call.a, call.b, call.bias, facts, call.product, site)
     return out if call.finish is None else call.finish(out)
 
 
-def gradient_rounded(parameter: Tensor, site: "Site") -> Tensor:
+def gradient_rounded(parameter: Tensor, site: Site) -> Tensor:
     """`parameter`, with its gradient rounded in the backward pass."""
     out: Tensor = _RoundedGradient.apply(parameter, site)
     return out
@@ -50,7 +48,7 @@ def gradient_rounded(parameter: Tensor, site: "Site") -> Tensor:
 
 class _RoundedGradient(Function):
     @staticmethod
-    def forward(ctx: Any, parameter: Tensor, site: "Site") -> Tensor:
+    def forward(ctx: Any, parameter: Tensor, site: Site) -> Tensor:
         ctx.site = site
         return parameter.detach()
 
@@ -58,9 +56,9 @@ class _RoundedGradient(Function):
     @first_derivative
     def backward(ctx: Any, error: Tensor) -> tuple[Tensor, None]:
         if error.is_sparse:
-            values = ctx.site.round(error._values(), "gradient")
+            values = ctx.site.round(error._values(), Use("gradient"))
             return torch.sparse_coo_tensor(error._indices(), values, error.shape), None
-        return ctx.site.round(error, "gradient"), None
+        return ctx.site.round(error, Use("gradient")), None
 
 
 def _gradient_phase(role: Role) -> ProductPhase:
@@ -68,20 +66,20 @@ def _gradient_phase(role: Role) -> ProductPhase:
     return "weight_grad" if role == "weight" else "input_grad"
 
 
-def _save(ctx: Any, *operands: "Operand") -> None:
+def _save(ctx: Any, *operands: Operand) -> None:
     """Save operands for the backward pass."""
     parts = [(x.codes, x.scales) if isinstance(x, Factored) else (x,) for x in operands]
     ctx.blocks = [x.block if isinstance(x, Factored) else None for x in operands]
     ctx.save_for_backward(*(tensor for part in parts for tensor in part))
 
 
-def _saved(ctx: Any) -> "list[Any]":
+def _saved(ctx: Any) -> list[Any]:
     """The operands that `_save` has saved."""
     tensors = iter(ctx.saved_tensors)
     return [next(tensors) if block is None else Factored(next(tensors), next(tensors), block) for block in ctx.blocks]
 
 
-def _ready(multiply: Multiply | None, product: Product, *operands: "Operand") -> tuple[Multiply | None, Any, Any]:
+def _ready(multiply: Multiply | None, product: Product, *operands: Operand) -> tuple[Multiply | None, Any, Any]:
     """The multiplication and the operands as a product takes them: numbers, if torch multiplies.
 
     A convolution spreads out the codes of tensors with one scale each, and its sums are scaled.
@@ -107,21 +105,22 @@ def _summable(errors: Tensor) -> Tensor:
     return errors.to(torch.bfloat16) if errors.dtype.itemsize == 1 else errors
 
 
-def _codes(operand: "Operand") -> Tensor:
+def _codes(operand: Operand) -> Tensor:
     return operand.codes if isinstance(operand, Factored) else operand
 
 
 class _EmulatedProduct(Function):
     @staticmethod
     def forward(
-        ctx: Any, a: Tensor, b: Tensor, bias: Tensor | None, roles: Roles, product: Product, site: "Site"
+        ctx: Any, a: Tensor, b: Tensor, bias: Tensor | None, roles: Roles, product: Product, site: Site
     ) -> Tensor:
         axes = product.axes
         a_role, b_role, *_ = roles
         site.prepare(product, a.device)
-        rounded_a = site.round_operand(a, a_role, axes.a_forward, groups=product.groups)
+        rounded_a = site.round_operand(a, Use(a_role, axes.a_forward, product.groups, "forward"))
         b_groups = product.groups if axes.b_forward == 0 else 1
-        rounded_b = site.round_operand(b, b_role, axes.b_forward, groups=b_groups, part="b" * (a_role == b_role))
+        part = "b" if a_role == b_role else ""
+        rounded_b = site.round_operand(b, Use(b_role, axes.b_forward, b_groups, "forward", part))
         ctx.roles, ctx.product, ctx.site = roles, product, site
         ctx.bias_shape = None if bias is None else bias.shape
         # Operands that the backward products group along another axis are saved unrounded.
@@ -147,9 +146,9 @@ class _EmulatedProduct(Function):
         rounded: Operand | None = None
         if needs_bias and site.leaves_sums_of_errors:
             grad_bias, needs_bias = product.bias_grad(error, ctx.bias_shape), False
-            grad_bias = site.round(grad_bias, "gradient", part="bias") if bias_is_parameter else grad_bias
+            grad_bias = site.round(grad_bias, Use("gradient", part="bias")) if bias_is_parameter else grad_bias
         if site.shares_operands:
-            rounded = errors = site.round(error, "error", axes.error_input, groups=groups, phase=a_phase)
+            rounded = errors = site.round(error, Use("error", axes.error_input, groups, a_phase))
             gradients = product.gradients(errors, a, b, (needs_a, needs_b, needs_bias))
             if gradients is not None:
                 grad_a, grad_b, summed = gradients
@@ -161,29 +160,29 @@ class _EmulatedProduct(Function):
                     grad_bias = site.round_gradient(summed, errors, "bias") if bias_is_parameter else summed
                 return grad_a, grad_b, grad_bias, None, None, None
         if rounded is None and (needs_a or needs_bias or not site.regroups("error")):
-            rounded = site.round_for(error, "error", axes.error_input, groups=groups, phase=a_phase)
+            rounded = site.round_for(error, Use("error", axes.error_input, groups, a_phase))
         if needs_a and rounded is not None:
             b_groups = groups if axes.b_input == 0 else 1
-            b_again = site.regroup(b, b_role, axes.b_input, groups=b_groups, part="input_grad", phase=a_phase)
+            b_again = site.regroup(b, Use(b_role, axes.b_input, b_groups, a_phase, "input_grad"))
             multiply = site.multiply(a_phase, "error", b_role, "input_grad")
             multiply, left, right = _ready(multiply, product, rounded, b_again)
             grad_a = product.input_grad(left, right, a.shape, multiply)
-            grad_a = site.round(grad_a, "gradient") if a_role == "weight" and not later else grad_a
+            grad_a = site.round(grad_a, Use("gradient")) if a_role == "weight" and not later else grad_a
         if needs_b:
-            a_again = site.regroup(product.rows(a), a_role, axes.a_weight, part="weight_grad", phase=b_phase)
+            a_again = site.regroup(product.rows(a), Use(a_role, axes.a_weight, 1, b_phase, "weight_grad"))
             if rounded is None or site.regroups("error"):
                 rows = product.rows(error)
-                e_again = site.regroup(rows, "error", axes.error_weight, part="weight_grad", phase=b_phase)
+                e_again = site.regroup(rows, Use("error", axes.error_weight, 1, b_phase, "weight_grad"))
             else:
                 e_again = product.rows(rounded)
             factors: tuple[Role, Role] = ("error", a_role) if product.error_first else (a_role, "error")
             multiply = site.multiply(b_phase, *factors, "weight_grad")
             multiply, left, right = _ready(multiply, product, a_again, e_again)
             grad_b = product.weight_grad(left, right, b.shape, multiply)
-            grad_b = site.round(grad_b, "gradient") if b_role == "weight" and not later else grad_b
+            grad_b = site.round(grad_b, Use("gradient")) if b_role == "weight" and not later else grad_b
         if needs_bias and rounded is not None:
             if site.transforms(a_phase):  # the bias adds up errors, not their transforms
-                rounded = site.round(error, "error", axes.error_input, groups=groups, part="bias")
+                rounded = site.round(error, Use("error", axes.error_input, groups, part="bias"))
             grad_bias = product.bias_grad(_summable(numbers_of(rounded)), ctx.bias_shape).to(error.dtype)
-            grad_bias = site.round(grad_bias, "gradient", part="bias") if bias_is_parameter else grad_bias
+            grad_bias = site.round(grad_bias, Use("gradient", part="bias")) if bias_is_parameter else grad_bias
         return grad_a, grad_b, grad_bias, None, None, None
