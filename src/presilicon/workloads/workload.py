@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from math import ceil, isfinite
@@ -130,7 +129,7 @@ class Workload:
                 f"{where}: batch_size must be divisible by accumulate, not {self.batch_size} by {self.accumulate}"
             )
         if isinstance(self.schedule, str):
-            with _named(where):
+            with located(where):
                 object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
         elif not isinstance(self.schedule, Schedule | None):
             raise ConfigError(f"{where}: schedule must be a Schedule or its text, not {type(self.schedule).__name__}")
@@ -145,7 +144,7 @@ class Workload:
         if self.data is None and self.target is not None:
             raise ConfigError(f"{where}: the target {self.target!r} needs data to reach it on")
         if self.data is not None:
-            with _named(where):
+            with located(where):
                 self.measure.check_target(self.target)
                 self._check_milestones()
         if not isinstance(self.stop_hopeless, bool):
@@ -267,13 +266,6 @@ _COUNTS = ("batch_size", "accumulate", "evaluate_every", "evaluation_batch", "su
 
 _ADDED = {"accumulate": 1, "evaluation_batch": 1024, "milestones": (), "stop_hopeless": False}
 """Defaults that a description leaves out, so that workloads without these keep their hash."""
-
-
-@contextmanager
-def _named(where: str) -> Iterator[None]:
-    """A context that puts the workload's name before errors."""
-    with located(where):
-        yield
 
 
 def _plain(value: object) -> object:

@@ -144,24 +144,17 @@ def _mm(left: Tensor, right: Tensor, *_: Any) -> Shaped:
     return Gemm(left.shape[0], left.shape[1], right.shape[1]), (left, right)
 
 
-def _addmm(added: Tensor, left: Tensor, right: Tensor, *_: Any) -> Shaped:
-    return _mm(left, right)[0], (left, right, added)
-
-
 def _bmm(left: Tensor, right: Tensor, *_: Any) -> Shaped:
     return Gemm(left.shape[1], left.shape[2], right.shape[2], left.shape[0]), (left, right)
-
-
-def _baddbmm(added: Tensor, left: Tensor, right: Tensor, *_: Any) -> Shaped:
-    return _bmm(left, right)[0], (left, right, added)
 
 
 def _mv(left: Tensor, right: Tensor, *_: Any) -> Shaped:
     return Gemm(left.shape[0], left.shape[1], 1), (left, right)
 
 
-def _addmv(added: Tensor, left: Tensor, right: Tensor, *_: Any) -> Shaped:
-    return _mv(left, right)[0], (left, right, added)
+def _added(product: Callable[..., Shaped]) -> Callable[..., Shaped]:
+    """The shape of a product to which its first argument is added."""
+    return lambda added, left, right, *_: (product(left, right)[0], (left, right, added))
 
 
 def _dot(left: Tensor, right: Tensor, *_: Any) -> Shaped:
@@ -190,16 +183,11 @@ def _grouped_mm(left: Tensor, right: Tensor, offs: Tensor | None = None, *_: Any
 _SHAPES: dict[str, Callable[..., Shaped]] = {
     "mm": _mm,
     "_int_mm": _mm,
-    "addmm": _addmm,
-    "addmm_": _addmm,
-    "_addmm_activation": _addmm,
+    **dict.fromkeys(("addmm", "addmm_", "_addmm_activation", "_sparse_addmm"), _added(_mm)),
     "bmm": _bmm,
-    "baddbmm": _baddbmm,
-    "baddbmm_": _baddbmm,
-    "addbmm": _baddbmm,
+    **dict.fromkeys(("baddbmm", "baddbmm_", "addbmm"), _added(_bmm)),
     "mv": _mv,
-    "addmv": _addmv,
-    "addmv_": _addmv,
+    **dict.fromkeys(("addmv", "addmv_"), _added(_mv)),
     "dot": _dot,
     "vdot": _dot,
     "linear": _linear,
@@ -207,5 +195,4 @@ _SHAPES: dict[str, Callable[..., Shaped]] = {
     "grouped_mm_fallback": _grouped_mm,
     "_scaled_mm": _mm,
     "_sparse_mm": _mm,
-    "_sparse_addmm": _addmm,
 }
