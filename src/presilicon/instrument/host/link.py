@@ -6,6 +6,7 @@ take are lost on the link, the packet numbers show it, and training continues.
 
 import os
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,33 @@ class Link(Protocol):
 
     def close(self) -> None:
         """Close this end."""
+
+
+def _pour(
+    data: bytearray, send: Callable[[bytearray], int], failures: tuple[type[Exception], ...] = (OSError,)
+) -> bool:
+    """Send as much of the data as is taken at once, and remove it; returns whether the link still works."""
+    try:
+        while data:
+            del data[: send(data[:PIECE])]
+    except BlockingIOError:
+        return True
+    except failures:
+        return False
+    return True
+
+
+def _drain(end: socket.socket) -> tuple[bytes, bool]:
+    """Bytes that have arrived at a socket, and whether it is still open."""
+    data = bytearray()
+    try:
+        while piece := end.recv(PIECE):
+            data += piece
+    except BlockingIOError:
+        return bytes(data), True
+    except OSError:
+        pass
+    return bytes(data), False
 
 
 class FileLink:
@@ -130,13 +158,7 @@ class SocketServer:
             self._flush(host, connection)
 
     def _flush(self, host: socket.socket, connection: _Connection) -> None:
-        backlog = connection.backlog
-        try:
-            while backlog:
-                del backlog[: host.send(backlog[:PIECE])]
-        except BlockingIOError:
-            return
-        except OSError:
+        if not _pour(connection.backlog, host.send):
             self._drop(host)
 
     def receive(self) -> bytes:
@@ -144,16 +166,8 @@ class SocketServer:
         self._accept()
         arrived = bytearray()
         for host, connection in list(self._connections.items()):
-            data = bytearray()
-            is_open = False
-            try:
-                while piece := host.recv(PIECE):
-                    data += piece
-            except BlockingIOError:
-                is_open = True
-            except OSError:
-                pass
-            arrived += self._admit(connection, bytes(data))
+            data, is_open = _drain(host)
+            arrived += self._admit(connection, data)
             if is_open:
                 self._flush(host, connection)
             else:
@@ -220,12 +234,7 @@ class SocketLink:
         self._connect()
         if self._socket is None:
             return
-        try:
-            while self._unsent:
-                del self._unsent[: self._socket.send(self._unsent[:PIECE])]
-        except BlockingIOError:
-            return
-        except OSError:
+        if not _pour(self._unsent, self._socket.send):
             self._broken()
 
     def receive(self) -> bytes:
@@ -235,24 +244,16 @@ class SocketLink:
             ConfigError: the instrument refused this host's token, or needs one.
         """
         self._connect()
-        arrived = bytearray()
         if self._socket is None:
             return b""
-        is_open = False
-        try:
-            while data := self._socket.recv(PIECE):
-                arrived += data
-        except BlockingIOError:
-            is_open = True
-        except OSError:
-            pass
+        arrived, is_open = _drain(self._socket)
         self._check_refusal(arrived)
         if not is_open:
             self._broken()
-        return bytes(arrived)
+        return arrived
 
-    def _check_refusal(self, arrived: bytearray) -> None:
-        data = self._tail + bytes(arrived)
+    def _check_refusal(self, arrived: bytes) -> None:
+        data = self._tail + arrived
         _, mark, rest = data.partition(REFUSAL)
         reason, end, _ = rest.partition(b"\n")
         if mark and end:
@@ -305,13 +306,7 @@ class SerialLink:
         self._unsent += data
         if len(self._unsent) > BACKLOG:
             del self._unsent[:-BACKLOG]
-        try:
-            while self._unsent:
-                taken = os.write(self._port.fileno(), self._unsent[:PIECE])
-                del self._unsent[:taken]
-        except BlockingIOError:
-            return
-        except self._failures:
+        if not _pour(self._unsent, lambda data: os.write(self._port.fileno(), data), self._failures):
             self._unsent.clear()
 
     def receive(self) -> bytes:
