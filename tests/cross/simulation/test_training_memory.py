@@ -11,7 +11,7 @@ from presilicon.records import MemoryTimeline, StepGraph
 from presilicon.simulation import memory_timeline, simulate
 from presilicon.workloads import capture, capture_workload, load_workload
 from presilicon.workloads.networks.resnet import BasicBlock
-from presilicon.workloads.networks.reversible import ReversibleChain
+from presilicon.workloads.networks.reversible import reversible_chain
 
 DESIGN = load_design("fp32-systolic", ["machine.fusion=none"])
 """Ops one by one, so that the time of a block does not depend on what it is fused with."""
@@ -30,7 +30,7 @@ def residual(blocks: int) -> nn.Module:
 
 
 def reversible(blocks: int) -> nn.Module:
-    return ReversibleChain(blocks, CHANNELS)
+    return reversible_chain(blocks, CHANNELS)
 
 
 def between(make: Callable[[int], nn.Module], blocks: int) -> MemoryTimeline:

@@ -2,76 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from torch import nn
 
-import torch
-from torch import Tensor, nn
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
+from presilicon.workloads.reversible import Coupling, Reversible
 
 
-class _Reversed(Function):
-    """A chain of blocks that saves only its last output; backward recomputes the rest from it."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x1: Tensor, x2: Tensor, blocks: tuple[ReversibleBlock, ...], *weights: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        ctx.blocks = blocks
-        for block in blocks:
-            x1, x2 = block(x1, x2)
-        ctx.save_for_backward(x1, x2)
-        return x1, x2
-
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator, unused-ignore]
-    def backward(ctx: Any, error1: Tensor, error2: Tensor) -> tuple[Tensor | None, ...]:
-        y1, y2 = ctx.saved_tensors
-        gradients: list[Tensor] = []
-        for block in reversed(ctx.blocks):
-            residual, from_g = _differentiate(block.g, y2, error1)
-            error2 = error2 + from_g[0]
-            y1 = y1 - residual
-            residual, from_f = _differentiate(block.f, y1, error2)
-            error1 = error1 + from_f[0]
-            y2 = y2 - residual
-            gradients[:0] = [*from_f[1:], *from_g[1:]]
-        return error1, error2, None, *gradients
-
-
-def _differentiate(function: nn.Module, x: Tensor, error: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """The function's value at x, and the gradients with respect to x and each weight."""
-    with torch.enable_grad():
-        x = x.detach().requires_grad_()
-        value = function(x)
-        return value.detach(), torch.autograd.grad(value, (x, *function.parameters()), error)
-
-
-class ReversibleBlock(nn.Module):
-    """Two residual functions of half the channels each: y2 = f(x1) + x2, y1 = g(y2) + x1."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.f, self.g = _residual(channels // 2), _residual(channels // 2)
-
-    def forward(self, x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
-        """Both halves, (batch, channels / 2, h, w) each, keep their shape."""
-        y2 = self.f(x1) + x2
-        return self.g(y2) + x1, y2
-
-
-class ReversibleChain(nn.Module):
+def reversible_chain(blocks: int, channels: int) -> Reversible:
     """Reversible blocks of one width: the memory for the backward pass does not grow with their number."""
-
-    def __init__(self, blocks: int, channels: int) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(ReversibleBlock(channels) for _ in range(blocks))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The result has the shape of `x`: (batch, channels, h, w)."""
-        x1, x2 = x.chunk(2, dim=1)
-        y1, y2 = _Reversed.apply(x1, x2, tuple(self.blocks), *self.parameters())  # type: ignore[no-untyped-call]
-        return torch.cat([y1, y2], dim=1)
+    chain = Reversible(*(Coupling(_residual(channels // 2), _residual(channels // 2)) for _ in range(blocks)))
+    chain.recomputes = True
+    return chain
 
 
 def _residual(channels: int) -> nn.Module:
@@ -93,5 +33,5 @@ def reversible_resnet(blocks: int = 3, width: int = 64, classes: int = 10) -> nn
         if stage:
             layers.append(nn.Conv2d(channels, 2 * channels, 3, stride=2, padding=1, bias=False))
             channels *= 2
-        layers.append(ReversibleChain(blocks, channels))
+        layers.append(reversible_chain(blocks, channels))
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))

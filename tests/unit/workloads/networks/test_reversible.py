@@ -6,26 +6,27 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from presilicon.workloads.networks.reversible import ReversibleChain
+from presilicon.workloads import Reversible
+from presilicon.workloads.networks.reversible import reversible_chain
 
 Forward = Callable[[Tensor], Tensor]
 
 
-def plainly(chain: ReversibleChain) -> Forward:
+def plainly(chain: Reversible) -> Forward:
     """The same blocks and weights, differentiated by autograd."""
 
     def forward(x: Tensor) -> Tensor:
         x1, x2 = x.chunk(2, dim=1)
-        for block in chain.blocks:
+        for block in chain.couplings:
             x1, x2 = block(x1, x2)
         return torch.cat([x1, x2], dim=1)
 
     return forward
 
 
-def make(blocks: int, dtype: torch.dtype = torch.float64) -> tuple[ReversibleChain, Tensor]:
+def make(blocks: int, dtype: torch.dtype = torch.float64) -> tuple[Reversible, Tensor]:
     torch.manual_seed(0)
-    return ReversibleChain(blocks, 16).to(dtype), torch.randn(2, 16, 5, 5, dtype=dtype)
+    return reversible_chain(blocks, 16).to(dtype), torch.randn(2, 16, 5, 5, dtype=dtype)
 
 
 def gradients(forward: Forward, chain: nn.Module, x: Tensor) -> list[Tensor]:
@@ -65,17 +66,17 @@ def test_the_comparison_can_fail() -> None:
     chain, x = make(2)
     ours = gradients(chain, chain, x)
     with torch.no_grad():
-        chain.blocks[1].g[5].weight.mul_(1.001)
+        chain.couplings[1].second[5].weight.mul_(1.001)
     plain = gradients(plainly(chain), chain, x)
     assert not torch.allclose(ours[0], plain[0], rtol=1e-9, atol=1e-10)
 
 
-def invert(chain: ReversibleChain, y: torch.Tensor) -> torch.Tensor:
+def invert(chain: Reversible, y: torch.Tensor) -> torch.Tensor:
     """The input that gives `y`, up to rounding."""
     y1, y2 = y.chunk(2, dim=1)
-    for block in reversed(chain.blocks):
-        y1 = y1 - block.g(y2)
-        y2 = y2 - block.f(y1)
+    for block in reversed(chain.couplings):
+        y1 = y1 - block.second(y2)
+        y2 = y2 - block.first(y1)
     return torch.cat([y1, y2], dim=1)
 
 
