@@ -130,9 +130,7 @@ class Arithmetic:
             return out  # a buffer that the model updates is not an activation
         for result in out if isinstance(out, tuple) else (out,):
             if isinstance(result, Tensor) and result.is_floating_point() and (written or _is_fresh(result, inputs)):
-                site.round_result_(result, "activation")
-                if result.requires_grad and plan.rounds_vector("error"):
-                    result.register_hook(site.round_error)
+                self._round_result(result, site)
         return out
 
     def replace(self, name: str, operator: Operator, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -140,11 +138,14 @@ class Arithmetic:
         with self._region(name, *self.emulation.operators.spell(name, self.emulation.layer)):
             out = call_replaced(operator, name, func, args, kwargs)
         if self.plan.rounds_results:
-            site = self.emulation.site(self.training, "vector")
-            site.round_result_(out, "activation")
-            if out.requires_grad and self.plan.rounds_vector("error"):
-                out.register_hook(site.round_error)
+            self._round_result(out, self.emulation.site(self.training, "vector"))
         return out
+
+    def _round_result(self, result: Tensor, site: Site) -> None:
+        """Round the result of a vector op in place, and later its error."""
+        site.round_result_(result, "activation")
+        if result.requires_grad and self.plan.rounds_vector("error"):
+            result.register_hook(site.round_error)
 
     def embed(self, input: Tensor, weight: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Rows of an embedding table, in the weight format."""

@@ -1,6 +1,5 @@
 """The probabilities of attention on a GPU in one pass: scores are scaled, masked and normalized by a Triton kernel."""
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -49,13 +48,9 @@ def _launch(name: str, tensors: tuple[Tensor, ...], like: Tensor, factor: float,
     block = 1 << (keys - 1).bit_length()
     rows = max(1, 2048 // block)
     lines = like.numel() // keys
-    _kernels()[name][(-(-lines // rows),)](
-        *tensors, lines, queries, keys, factor, IS_CAUSAL=is_causal, ROWS=rows, BLOCK=block, num_warps=4
-    )
-
-
-@cache
-def _kernels() -> dict[str, Any]:
     from presilicon.emulation.ops import triton_softmax
 
-    return {"forward": triton_softmax.forward_kernel, "backward": triton_softmax.backward_kernel}
+    kernel = getattr(triton_softmax, f"{name}_kernel")
+    kernel[(-(-lines // rows),)](
+        *tensors, lines, queries, keys, factor, IS_CAUSAL=is_causal, ROWS=rows, BLOCK=block, num_warps=4
+    )

@@ -12,6 +12,8 @@ from typing import Generic, TypeVar
 
 import torch
 
+from presilicon.emulation.training.checkpoint import Generators
+
 T = TypeVar("T")
 PassOn = Callable[[], None]
 
@@ -34,6 +36,7 @@ class _StoppedError(Exception):
 class _Turns(Generic[T]):
     def __init__(self, runs: Sequence[Callable[[PassOn], T]], device: str) -> None:
         self._runs, self._device = runs, device
+        self._generators = Generators(device)
         self._turns = [threading.Semaphore(0) for _ in runs]
         self._waiting = set(range(len(runs)))
         self._values: dict[int, T] = {}
@@ -43,7 +46,7 @@ class _Turns(Generic[T]):
     def results(self) -> list[T]:
         """Run all of them to their end."""
         threads = [threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(len(self._runs))]
-        generators = _generators(self._device)
+        generators = self._generators.state_dict()
         for thread in threads:
             thread.start()
         self._turns[0].release()
@@ -57,7 +60,7 @@ class _Turns(Generic[T]):
                 thread.join()
             raise
         finally:
-            _restore(generators, self._device)
+            self._generators.load_state_dict(generators)
         if self._error is not None:
             raise self._error
         return [self._values[number] for number in range(len(self._runs))]
@@ -77,10 +80,10 @@ class _Turns(Generic[T]):
         self._give_to_next(number)
 
     def _pass_on(self, number: int) -> None:
-        generators = _generators(self._device)
+        generators = self._generators.state_dict()
         if self._give_to_next(number):
             self._turns[number].acquire()
-            _restore(generators, self._device)
+            self._generators.load_state_dict(generators)
         if self._is_stopped:
             raise _StoppedError
 
@@ -90,13 +93,3 @@ class _Turns(Generic[T]):
         if others:
             self._turns[(min(others) + number + 1) % len(self._runs)].release()
         return bool(others)
-
-
-def _generators(device: str) -> tuple[torch.Tensor, torch.Tensor | None]:
-    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.startswith("cuda") else None
-
-
-def _restore(states: tuple[torch.Tensor, torch.Tensor | None], device: str) -> None:
-    torch.set_rng_state(states[0])
-    if states[1] is not None:
-        torch.cuda.set_rng_state(states[1], device)
