@@ -5,6 +5,7 @@ Numbers follow IEEE 754 where Python would raise: 1 / 0 is infinite, the root of
 """
 
 import math
+import operator
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
@@ -238,12 +239,8 @@ def floor(a: float) -> float:
 
 
 _RULES: dict[str, Callable[..., float]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "neg", "abs", "lt", "le", "eq", "ne")},
     "div": divide,
-    "neg": lambda a: -a,
-    "abs": abs,
     "min": lambda a, b: b if b < a else a,
     "max": lambda a, b: b if b > a else a,
     "floor": floor,
@@ -257,13 +254,9 @@ _RULES: dict[str, Callable[..., float]] = {
     "cos": lambda a: math.cos(a) if math.isfinite(a) else math.nan,
     "number": float,
     "whole": lambda a: int(a) if math.isfinite(a) else -1,
-    "floordiv": lambda a, b: a // b,
-    "mod": lambda a, b: a % b,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
     "select": lambda condition, a, b: a if condition else b,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
     "and": lambda a, b: a and b,
     "or": lambda a, b: a or b,
     "not": lambda a: not a,

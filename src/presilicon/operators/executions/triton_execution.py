@@ -15,7 +15,7 @@ from torch import Tensor
 from presilicon.base import ConfigError
 from presilicon.operators.executions.files import module_of
 from presilicon.operators.executions.numba_execution import Block, LoopWriter
-from presilicon.operators.program import REDUCTIONS, Program, ProgramInstruction
+from presilicon.operators.program import MATHEMATICS, REDUCTIONS, Program, ProgramInstruction
 from presilicon.operators.reference import outside
 from presilicon.operators.stages import Stage, extents_of, stages_of, unproven_reads
 
@@ -283,7 +283,7 @@ class KernelWriter(LoopWriter):
             loop.lines.append(f"b{register} = tl.where(better{register}, x{register}, b{register})")
 
 
-_TEXTS = {
+_TEXTS: dict[str, str] = {
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
     "mul": "{0} * {1}",
@@ -294,13 +294,8 @@ _TEXTS = {
     "max": "tl.where({1} > {0}, {1}, {0})",
     "floor": "tl.floor({0}) + 0.0",
     "sqrt": "root({0}, T)",
-    "exp": "tl.exp({0})",
-    "exp2": "tl.exp2({0})",
-    "log": "tl.log({0})",
+    **{name: f"tl.{name}({{0}})" for name in MATHEMATICS},
     "tanh": "tanh({0})",
-    "erf": "tl.erf({0})",
-    "sin": "tl.sin({0})",
-    "cos": "tl.cos({0})",
     "select": "tl.where({0}, {1}, {2})",
     "lt": "({0} < {1})",
     "le": "({0} <= {1})",
