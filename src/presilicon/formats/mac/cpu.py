@@ -6,13 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from presilicon.formats.kernels.cores import NEAREST_EVEN, mode_number
-from presilicon.formats.kernels.grid import Grid, value_of_bits
+from presilicon.formats.kernels.cores import NEAREST_EVEN
+from presilicon.formats.kernels.grid import value_of_bits
 from presilicon.formats.kernels.numba_kernels import lfsr_table
 from presilicon.formats.kernels.threads import split_over_threads
 from presilicon.formats.mac.numba_kernels import (
     DRAWN,
-    LIFTED,
     NARROW,
     NATIVE,
     ORDER_NUMBERS,
@@ -23,10 +22,9 @@ from presilicon.formats.mac.numba_kernels import (
     floors_of,
     lean_kernel,
     tree_kernel,
-    wide_grid,
 )
-from presilicon.formats.mac.plan import MacPlan
-from presilicon.formats.rounding import Key, Stochastic
+from presilicon.formats.mac.plan import MacPlan, kernel_mode, wide_grid
+from presilicon.formats.rounding import Key
 
 
 def multiply(a: Tensor, b: Tensor, plan: MacPlan, key: Key) -> Tensor:
@@ -47,9 +45,9 @@ def multiply(a: Tensor, b: Tensor, plan: MacPlan, key: Key) -> Tensor:
     )
     has_product = plan.product is not None
     modes = (
-        _kernel_mode(plan.product_mode, plan.product) if plan.product is not None else NEAREST_EVEN,
-        _kernel_mode(plan.partial_mode, plan.partial),
-        _kernel_mode(plan.total_mode, plan.total),
+        kernel_mode(plan.product_mode, plan.product) if plan.product is not None else NEAREST_EVEN,
+        kernel_mode(plan.partial_mode, plan.partial),
+        kernel_mode(plan.total_mode, plan.total),
     )
     exact = exact_kernel(ORDER_NUMBERS[plan.order], has_product, *modes)
     grids = tuple(wide_grid(grid) for grid in (plan.product or plan.partial, plan.partial, plan.total))
@@ -93,11 +91,6 @@ def _lean_arguments(plan: MacPlan, step: int, chunk: int, depth: int) -> tuple[o
         return low, up, limits.bits, limits.largest, products
     narrow_low, narrow_up = np.uint32(grid.low << 23), np.uint32((23 - grid.mantissa << 23) + 0x400000)
     return narrow_low, narrow_up, limits.bits, limits.largest, products
-
-
-def _kernel_mode(mode: str | Stochastic, grid: Grid) -> int:
-    number = mode_number(mode)
-    return LIFTED if number == NEAREST_EVEN and grid.mantissa > 0 else number
 
 
 def _keys(plan: MacPlan, key: Key, draws: int) -> np.ndarray:

@@ -21,12 +21,10 @@ from presilicon.formats.mac.gpu_levels import (
     levels_of,
     tile_levels,
 )
-from presilicon.formats.mac.plan import NEAREST_EVEN, MacPlan
+from presilicon.formats.mac.plan import NEAREST_EVEN, MacPlan, kernel_mode, wide_grid
 from presilicon.formats.mac.unit import FLOAT32
 from presilicon.formats.rounding import Key, Stochastic
 
-_MODES = {"nearest-even": 0, "nearest-away": 1, "toward-zero": 2, "up": 3, "down": 4}
-_COUNTER, _LIFTED = 5, 7
 TILES = {HALF: (16, 256, 4), NARROW: (64, 64, 4), WIDE: (16, 64, 2), ODD: (16, 64, 2), EXACT: (32, 32, 4)}
 """Rows and columns of outputs per program, and warps: the fastest on an H200 (benchmarks/gpu_matmul.py --sweep)."""
 NATIVE_TILE, NATIVE_DEPTH, NATIVE_WARPS = (64, 64), 16, 4
@@ -146,7 +144,7 @@ def _add_widely(work: _Work, levels: Tensor, step: int) -> None:
     triton_sums.wide_kernel[work.grid(step)](
         *work.operands(torch.float64), work.out, levels, work.keys, integers, reals, *work.sizes, work.out.numel(),
         work.keys.shape[0] - 1, LEVEL=step, IS_ODD=step == ODD, HARDWARE=work.hardware,
-        MODE=mode_of(plan.partial_mode, grid), DRAW_BITS=work.bits, **constants,
+        MODE=kernel_mode(plan.partial_mode, grid), DRAW_BITS=work.bits, **constants,
         **work.options(step),
     )  # fmt: skip
 
@@ -157,8 +155,8 @@ def _add_exactly(work: _Work, levels: Tensor) -> None:
     product = plan.product or plan.partial
     triton_sums.exact_kernel[work.grid(EXACT)](
         *work.operands(), work.out, levels, work.keys, integers, reals, *work.sizes,
-        work.out.numel(), HAS_PRODUCT=plan.product is not None, PRODUCT_MODE=mode_of(plan.product_mode, product),
-        PARTIAL_MODE=mode_of(plan.partial_mode, plan.partial), MODE=mode_of(plan.total_mode, plan.total),
+        work.out.numel(), HAS_PRODUCT=plan.product is not None, PRODUCT_MODE=kernel_mode(plan.product_mode, product),
+        PARTIAL_MODE=kernel_mode(plan.partial_mode, plan.partial), MODE=kernel_mode(plan.total_mode, plan.total),
         DRAW_BITS=work.bits, **work.options(EXACT),
     )  # fmt: skip
 
@@ -180,7 +178,7 @@ def join_of(plan: MacPlan, is_large: bool) -> dict[str, Any]:
     """
     grid, mode = plan.total, plan.total_mode
     ways = {"JOIN": 0, "LOW": 0, "UP": 0, "LIMIT": 0, "BEYOND": 0, "OVER": grid.over_positive}
-    ways |= {"MODE": mode_of(mode, grid), "DRAW_BITS": 0 if plan.source is None else plan.source.bits}
+    ways |= {"MODE": kernel_mode(mode, grid), "DRAW_BITS": 0 if plan.source is None else plan.source.bits}
     largest = value_of_bits(grid.max_positive)
     if grid == grid_of(FLOAT32) and mode == NEAREST_EVEN:
         return ways | {"JOIN": 1}
@@ -216,20 +214,11 @@ def _high_half(bits: int) -> int:
     return int(torch.tensor(value_of_bits(bits), dtype=torch.float64).view(torch.int64)) >> 32
 
 
-def mode_of(mode: str | Stochastic, grid: Grid) -> int:
-    """The number of a rounding mode in the kernels."""
-    if isinstance(mode, Stochastic):
-        return _COUNTER
-    return _LIFTED if mode == NEAREST_EVEN and grid.mantissa > 0 else _MODES[mode]
-
-
 @lru_cache(maxsize=256)
 def grids_of(plan: MacPlan, device: torch.device) -> tuple[Tensor, Tensor]:
     """The grids of products, partial sums and totals, as kernels read them."""
-    grids = (plan.product or plan.partial, plan.partial, plan.total)
-    integers = [[grid.mantissa, grid.low, grid.negative_zero] for grid in grids]
-    fields = ("tiny", "max_positive", "max_negative", "over_positive", "over_negative", "nan")
-    reals = [[value_of_bits(getattr(grid, name)) for name in fields] for grid in grids]
+    grids = [wide_grid(grid) for grid in (plan.product or plan.partial, plan.partial, plan.total)]
+    integers, reals = [grid[:3] for grid in grids], [grid[3:] for grid in grids]
     return torch.tensor(integers, device=device), torch.tensor(reals, dtype=torch.float64, device=device)
 
 

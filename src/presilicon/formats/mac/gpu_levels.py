@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from presilicon.formats.families.float import Float
+from presilicon.formats.kernels import cores
 from presilicon.formats.kernels.grid import Grid, grid_of, value_of_bits
 from presilicon.formats.mac import plain, triton_sums
 from presilicon.formats.mac.plan import NEAREST_EVEN, MacPlan
@@ -43,8 +44,7 @@ def _is_wide(plan: MacPlan) -> bool:
 
 def is_plain(grid: Grid) -> bool:
     """Whether a grid is that of a float with subnormals, -0, equal limits on both sides and 1 to 20 mantissa bits."""
-    symmetric = (grid.max_positive, grid.over_positive) == (grid.max_negative, grid.over_negative)
-    return grid.tiny == 0 and grid.negative_zero == 1 and 0 < grid.mantissa <= 20 and symmetric
+    return cores.is_plain(grid) and 0 < grid.mantissa <= 20
 
 
 class _Ranges(NamedTuple):

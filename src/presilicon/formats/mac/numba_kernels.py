@@ -11,20 +11,16 @@ generator: Numba's cache on disk is renewed when the file changes.
 
 import math
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numba.extending import intrinsic
 
 from presilicon.formats.kernels.cores import COUNTER, DOWN, LFSR, NEAREST_AWAY, NEAREST_EVEN, TOWARD_ZERO, UP
-from presilicon.formats.kernels.grid import Grid
 from presilicon.formats.kernels.numba_kernels import compiled, random_word
-from presilicon.formats.mac.plan import SUM_FLOOR, SUM_LIMIT, ZERO_EXPONENT, MacPlan
+from presilicon.formats.mac.plan import LIFTED, SUM_FLOOR, SUM_LIMIT, ZERO_EXPONENT, MacPlan
 from presilicon.formats.rounding import WEYL
-
-LIFTED = 7
-"""Nearest-even once more, in fewer operations, for grids with a mantissa."""
 
 TILE = 256
 LANES, PAIRWISE, ALIGNED = range(3)
@@ -33,17 +29,6 @@ BAND, PANEL = 128, 64
 """Rows of the output, and steps of the reduction, that the lean kernel keeps in the cache."""
 UNROLL = 4
 """Steps of the reduction per pass over a line: enough to spare the memory, few enough to keep the chain short."""
-
-INTEGERS = ("mantissa", "low", "negative_zero")
-REALS = ("tiny", "max_positive", "max_negative", "over_positive", "over_negative", "nan")
-
-
-@lru_cache(maxsize=1024)
-def wide_grid(grid: Grid) -> tuple[float, ...]:
-    """A grid as the kernels take it: integers, then magnitudes as float64; a tuple stays out of memory."""
-    bits = np.array([getattr(grid, name) for name in REALS], dtype=np.uint32)
-    reals = bits.view(np.float32).astype(np.float64)
-    return tuple(int(getattr(grid, name)) for name in INTEGERS) + tuple(float(value) for value in reals)
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -7,6 +7,7 @@ from typing import Literal
 
 from presilicon.base import FormatError
 from presilicon.formats.format import Format
+from presilicon.formats.kernels.cores import mode_number
 from presilicon.formats.kernels.grid import Grid, grid_of, value_of_bits
 from presilicon.formats.mac.unit import FLOAT32, MacUnit
 from presilicon.formats.rounding import Stochastic
@@ -122,6 +123,23 @@ class MacPlan:
             case "aligned":
                 sums = -(-size // self.width)
         return products + sums + 1
+
+
+LIFTED = 7
+"""The kernels' id of nearest-even once more, in fewer operations, for grids with a mantissa."""
+
+
+def kernel_mode(mode: str | Stochastic, grid: Grid) -> int:
+    """The kernels' id of a rounding mode on a grid."""
+    number = mode_number(mode)
+    return LIFTED if number == mode_number(NEAREST_EVEN) and grid.mantissa > 0 else number
+
+
+@lru_cache(maxsize=1024)
+def wide_grid(grid: Grid) -> tuple[float, ...]:
+    """A grid as the kernels take it: three integers, then magnitudes as float64."""
+    limits = (grid.tiny, grid.max_positive, grid.max_negative, grid.over_positive, grid.over_negative, grid.nan)
+    return (grid.mantissa, grid.low, grid.negative_zero, *map(value_of_bits, limits))
 
 
 @dataclass(frozen=True, slots=True)

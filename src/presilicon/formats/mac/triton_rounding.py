@@ -160,7 +160,7 @@ def _power_of_two(exponent):
 
 @triton.jit
 def _round_wide(x, word, MODE: tl.constexpr, DRAW_BITS: tl.constexpr, integers, reals):
-    """float64 on a grid, whose fields lie in memory as in `mac.numba_kernels.wide_grid`."""
+    """float64 on a grid, whose fields lie in memory as in `mac.plan.wide_grid`."""
     mantissa, low, negative_zero = tl.load(integers), tl.load(integers + 1), tl.load(integers + 2)
     tiny, max_positive, max_negative = tl.load(reals), tl.load(reals + 1), tl.load(reals + 2)
     over_positive, over_negative, nan = tl.load(reals + 3), tl.load(reals + 4), tl.load(reals + 5)
